@@ -1,5 +1,5 @@
-//! The three tools as clap describes them, for manual pages and completions (`cargo run -p
-//! perftools --example manuals`).
+//! The command lines of the three tools as clap commands, for manual pages and completions (`cargo
+//! run -p perftools --example manuals`).
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, Command, CommandFactory};
@@ -11,28 +11,28 @@ use crate::rperf::args::help::{EXAMPLES, TOPICS};
 use crate::rperf::args::options::Options;
 use crate::rperf::spec::test::Test;
 
-/// Each tool.
+/// Returns the command of each tool.
 pub fn all() -> [Command; 3] {
     [rperf(), PingArgs::command(), ribinfo()]
 }
 
-/// The words that rperf tells apart itself are arguments here.
+/// Returns the command of rperf, including the arguments that rperf parses without clap.
 fn rperf() -> Command {
     let host = Arg::new("host")
         .value_name("HOST")
-        .help("Where an rperf server runs; none: both ends here");
+        .help("Host name or address of the rperf server [default: run both ends on this host]");
     let tests = Arg::new("tests")
         .value_name("TEST")
         .num_args(0..)
         .value_parser(PossibleValuesParser::new(Test::names()))
-        .help("What to measure, in this order; an option behind one holds from the next on; none: be the server");
+        .help("Tests to run, in this order; an option between two tests applies to the tests after it [default: run a server]");
     let help = Arg::new("help")
         .short('h')
         .long("help")
         .value_name("TOPIC")
         .num_args(0..=1)
         .help(format!(
-            "The options, or a topic: {TOPICS}, a test, or an option"
+            "Print help about a topic: {TOPICS}, or the name of a test or option [default: main]"
         ));
     Options::command()
         .arg(host)
@@ -43,10 +43,10 @@ fn rperf() -> Command {
                 .short('V')
                 .long("version")
                 .action(ArgAction::SetTrue)
-                .help("Which version this is"),
+                .help("Print the version"),
         )
         .after_help(format!(
-            "Examples:\n{EXAMPLES}\nqperf's spellings of the options are accepted everywhere."
+            "Examples:\n{EXAMPLES}\nThe option names of qperf are accepted everywhere."
         ))
 }
 
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_commands_are_sound() {
+    fn the_commands_are_valid_for_clap() {
         for command in all() {
             command.debug_assert();
         }

@@ -13,13 +13,16 @@ use test_support::temp_dir::TempDir;
 fn invalid_command_lines_exit_with_2_and_a_remedy() {
     for (line, expected) in [
         ("node rc_bv", "did you mean rc_bw"),
-        ("node", "no test named"),
-        ("-m 1K", "is for a client"),
+        ("node", "no test to run"),
+        ("-m 1K", "is an option of a client"),
         ("node rc_bw --msgsize 1", "did you mean --msg-size"),
         ("node rc_bw -m much", "not a size"),
-        ("node sdp_bw", "gone from Linux"),
-        ("node rc_bw -oo msg_size:1:64:0", "never ends"),
-        ("node rc_bw -ap 2", "is InfiniBand's alone"),
+        ("node sdp_bw", "Linux no longer has SDP"),
+        (
+            "node rc_bw -oo msg_size:1:64:0",
+            "never reaches the last value",
+        ),
+        ("node rc_bw -ap 2", "does not support path migration"),
         ("node rc_bw --post-list x", "--post-list"),
         ("node rc_bw --cpu-affinity x", "names no processors"),
     ] {
@@ -33,33 +36,42 @@ fn values_out_of_range_are_rejected_before_connecting() {
     for (line, expected) in [
         (
             "nowhere.invalid -m 8G rc_bw",
-            "message of 8 GiB: the limit is 1 GiB",
+            "message size of 8 GiB: the maximum is 1 GiB",
         ),
-        ("nowhere.invalid -m 0 rc_bw", "at least 1 byte"),
+        ("nowhere.invalid -m 0 rc_bw", "the minimum is 1 byte"),
         ("nowhere.invalid -n 0 rc_lat", "at least 1"),
-        ("nowhere.invalid --depth 99999 rc_bw", "from 1 to 16384"),
-        ("nowhere.invalid --post-list 65 rc_bw", "from 1 to 64"),
-        ("nowhere.invalid --qps 0 rc_bw", "from 1 to 256"),
+        ("nowhere.invalid --depth 99999 rc_bw", "expected 1 to 16384"),
+        ("nowhere.invalid --post-list 65 rc_bw", "expected 1 to 64"),
+        ("nowhere.invalid --qps 0 rc_bw", "expected 1 to 256"),
         (
             "nowhere.invalid --rate-limit 0 rc_bw",
-            "at least 1 byte a second",
+            "the minimum is 1 byte per second",
         ),
-        ("nowhere.invalid --warm-up 1 -n 5 rc_bw", "no warm-up"),
+        (
+            "nowhere.invalid --warm-up 1 -n 5 rc_bw",
+            "or remove --warm-up",
+        ),
         (
             "nowhere.invalid -m 9 rc_fetch_add_mr",
-            "an atomic has 8 bytes",
+            "an atomic operation has 8 bytes",
         ),
-        ("nowhere.invalid -cm1 uc_bw", "leave --use-cm (-cm1) away"),
-        ("nowhere.invalid --threads 65 rc_bw", "from 1 to 64"),
-        ("nowhere.invalid --threads 16 --qps 17 rc_bw", "256 in all"),
+        ("nowhere.invalid -cm1 uc_bw", "help: remove --use-cm (-cm1)"),
+        ("nowhere.invalid --threads 65 rc_bw", "expected 1 to 64"),
+        (
+            "nowhere.invalid --threads 16 --qps 17 rc_bw",
+            "the maximum is 256 queue pairs",
+        ),
         (
             "nowhere.invalid --threads 3 -n 2 rc_bw",
-            "at least one for each",
+            "needs at least one",
         ),
-        ("nowhere.invalid --flip on rc_lat", "leave it away"),
+        (
+            "nowhere.invalid --flip on rc_lat",
+            "help: remove --flip (-f)",
+        ),
         (
             "nowhere.invalid --multicast 2 rc_bw",
-            "ud_bw sends to a group",
+            "only ud_bw supports it",
         ),
     ] {
         let text = fails(line, 1);
@@ -71,14 +83,14 @@ fn values_out_of_range_are_rejected_before_connecting() {
 fn help_and_version_are_printed() {
     assert!(run("--version").success());
     let help = run("--help").stdout;
-    for word in ["--msg-size", "rc_bi_bw", "be the server", "-cm1"] {
+    for word in ["--msg-size", "rc_bi_bw", "run a server", "-cm1"] {
         assert!(help.contains(word), "{word}: {help}");
     }
     for (topic, word) in [
         ("tests", "rc_lat"),
         ("qperf", "-oo "),
         ("ud_bw", "UD send/receive"),
-        ("msg_size", "Bytes a message"),
+        ("msg_size", "Size of each message in bytes"),
         ("-nr", "--rd-atomic"),
         ("opts", "--msg-size SIZE (-m)"),
         ("categories", "examples"),
@@ -88,7 +100,7 @@ fn help_and_version_are_printed() {
         let text = run(&format!("--help {topic}")).stdout;
         assert!(text.contains(word), "{topic}: {text}");
     }
-    assert!(fails("--help nonsense", 2).contains("no such help topic"));
+    assert!(fails("--help nonsense", 2).contains("no help topic named `nonsense`"));
 }
 
 #[test]

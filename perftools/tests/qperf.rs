@@ -89,7 +89,7 @@ fn qperf_client_gets_errors_as_urgent_data() {
             "-t 60 tcp_bw",
             "server: a test of 60 s: the server allows 10 s",
         ),
-        ("-m 70000 udp_bw", "UDP carries at most 65507 bytes"),
+        ("-m 70000 udp_bw", "the maximum of UDP is 65507 bytes"),
     ] {
         // `qperf` receives the error text as urgent data and prints only the part that has arrived
         // when the signal is delivered, which may be nothing. With its own server it loses

@@ -66,7 +66,7 @@ fn all_options_are_accepted_or_rejected_with_a_reason() {
                 assert!(
                     error
                         .to_string()
-                        .contains("a second path that connections migrate to"),
+                        .contains("does not support path migration"),
                     "{option}: {error}"
                 );
                 refused.push(option);

@@ -117,13 +117,13 @@ fn progress_is_shown_only_on_a_terminal() {
 #[test]
 fn incompatible_options_are_rejected() {
     for (line, expected) in [
-        ("--auto localhost rc_bw", "leave rc_bw away"),
-        ("--auto --csv localhost", "--auto goes with"),
+        ("--auto localhost rc_bw", "does not accept tests"),
+        ("--auto --csv localhost", "--auto cannot be combined with"),
         ("--auto --threads 2 localhost", "--threads"),
         ("--auto --tries 4 localhost", "5..=1000"),
         ("--tries 9 localhost rc_bw", "--auto"),
-        ("--interval 1ms localhost tcp_bw", "at least 10 ms"),
-        ("--interval 1", "is for a client"),
+        ("--interval 1ms localhost tcp_bw", "the minimum is 10 ms"),
+        ("--interval 1", "is an option of a client"),
     ] {
         let text = fails(line, 2);
         assert!(text.contains(expected), "{line}: {text}");

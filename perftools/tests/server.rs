@@ -202,7 +202,10 @@ fn server_options_are_rejected_on_a_client() {
         "--max-clients 1",
     ] {
         let text = fails(&format!("node tcp_bw {option}"), 2);
-        assert!(text.contains("is for the server"), "{option}: {text}");
+        assert!(
+            text.contains("is an option of the server"),
+            "{option}: {text}"
+        );
     }
 }
 

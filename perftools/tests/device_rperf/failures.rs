@@ -122,7 +122,7 @@ fn message_above_the_size_limit_is_rejected() {
     for device in devices() {
         let text = fails(&format!("-i {device} -m 8G rc_bw"), 1);
         assert!(
-            text.contains("message of 8 GiB: the limit is 1 GiB"),
+            text.contains("message size of 8 GiB: the maximum is 1 GiB"),
             "{text}"
         );
     }

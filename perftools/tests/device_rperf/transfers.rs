@@ -58,13 +58,13 @@ const TRANSFERS: &str = "rc_bw rc_bi_bw rc_lat rc_rdma_write_bw rc_rdma_write_bi
 fn missing_feature(device: &str, test: &str, connect: &str) -> Option<&'static str> {
     let direct = connects_directly(device);
     match test.split('_').next() {
-        Some("uc") if connect == "-cm1" => Some("by rdma_cm: it connects RC and finds UD"),
-        Some("xrc") if connect == "-cm1" => Some("by rdma_cm: rperf connects both halves of XRC"),
-        Some("xrc") => Some("needs XRC"),
-        Some("uc") if !direct => Some("needs UC"),
-        Some("ud") if !direct => Some("needs UD"),
+        Some("uc") if connect == "-cm1" => Some("RC and UD only, not for UC"),
+        Some("xrc") if connect == "-cm1" => Some("RC and UD only, not for XRC"),
+        Some("xrc") => Some("does not support XRC"),
+        Some("uc") if !direct => Some("does not support UC"),
+        Some("ud") if !direct => Some("does not support UD"),
         _ if !direct && (test.contains("compare") || test.contains("fetch")) => {
-            Some("needs atomics")
+            Some("does not support atomics")
         }
         _ => None,
     }
@@ -250,7 +250,7 @@ fn all_multicast_receivers_get_each_datagram() {
         if !connects_directly(&device) {
             let text = fails(&line, 1);
             assert!(
-                text.contains("needs UD") && text.lines().count() == 1,
+                text.contains("does not support UD") && text.lines().count() == 1,
                 "{text}"
             );
             continue;

@@ -1,12 +1,13 @@
-//! The command line of `--auto`.
+//! The command line of `rperf --auto`.
 
 use super::Invocation;
 use super::options::Options;
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::test::Test;
 
-/// Options that `--auto` chooses itself, or that say how its own output looks.
-const CHOSEN: &[&str] = &[
+/// Options that `--auto` varies itself or that only format its output. The commands that it
+/// suggests do not repeat them.
+const NOT_REPEATED: &[&str] = &[
     "--auto",
     "--json",
     "--time",
@@ -24,36 +25,40 @@ const CHOSEN: &[&str] = &[
     "--unify-units",
 ];
 
-/// What `--auto` asks for.
+/// Makes the invocation of `--auto` from the command line.
 pub(super) fn invocation(
     host: Option<String>,
     tests: &[(Test, Vec<String>)],
     global: Options,
     options: &[String],
 ) -> Result<Invocation> {
-    global.refuse_server_only()?;
+    global.reject_server_options()?;
     if let Some((test, _)) = tests.first() {
         return Err(Error::usage(format!(
-            "--auto chooses its tests itself: leave {} away, `rperf --auto HOST`",
+            "--auto does not accept tests, but the command line names {}",
             test.name()
-        )));
+        ))
+        .with_help("remove the tests: `rperf --auto HOST`"));
     }
     if global.json_lines
         || global.csv
         || global.interval.is_some()
         || global.messages.is_some()
         || global.tuning.is_sweep()
-        // Tests of latency have one thread and no direction, and a group has no rc_bw.
+        // The search includes a latency test, which has one thread and no direction, and uses RC,
+        // which has no multicast.
         || global.threads.is_some_and(|threads| threads > 1)
         || global.flip == Some(true)
         || global.multicast.is_some()
     {
         return Err(Error::usage(
-            "--auto goes with --time and --json, not with --messages, sweeps, --interval, --threads, --flip, --multicast and other formats",
-        ));
+            "--auto cannot be combined with --messages, --sizes, --loop, --interval, --threads, --flip, --multicast, --json-lines or --csv",
+        )
+        .with_help("remove these options; --time and --json are accepted"));
     }
-    let own = |word: &&String| !CHOSEN.contains(&word.split('=').next().unwrap_or_default());
-    let words = options.iter().filter(own).cloned().collect();
+    let is_repeated =
+        |word: &&String| !NOT_REPEATED.contains(&word.split('=').next().unwrap_or_default());
+    let words = options.iter().filter(is_repeated).cloned().collect();
     Ok(Invocation::Auto {
         host,
         words,

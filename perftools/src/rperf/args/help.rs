@@ -3,33 +3,34 @@
 use clap::CommandFactory;
 
 use super::options::Options;
-use super::qperf::{self, Spelling};
+use super::qperf::{self, OptionName};
 use crate::common::error::{Error, Result};
 use crate::common::units::Size;
 use crate::rperf::spec::plan::Service;
 use crate::rperf::spec::test::Test;
 
 pub(crate) const EXAMPLES: &str =
-    "    rperf                                 be the server, until `rperf HOST quit` from the same host or a signal
-    rperf node1 rc_bw rc_lat              bandwidth and latency to node1
-    rperf rc_bw rc_lat                    the same with both ends on this machine: is the device all right?
-    rperf -i mlx5_1 node1 rc_bw           with a device of your choice (-ri for the server's)
-    rperf -cm1 node1 rc_bw                connected by rdma_cm
+    "    rperf                                 run a server until a signal, or `rperf HOST quit` on its host
+    rperf node1 rc_bw rc_lat              measure bandwidth and latency to node1
+    rperf rc_bw rc_lat                    test a device with both ends on this host
+    rperf -i mlx5_1 node1 rc_bw           use this device on both ends (-ri: on the server only)
+    rperf -cm1 node1 rc_bw                connect with rdma_cm
     rperf node1 -m 1M -t 10 rc_bw -m 64 rc_lat
+                                          run each test with its own message size
     rperf --verify -n 10000 node1 rc_bi_bw
-                                          every byte is checked
-    rperf --json node1 rc_bw rc_lat       for programs
-    rperf -t 60 --interval 1 node1 rc_bw  a line a second; dips and stalls are named
-    rperf --auto node1                    which settings are best, and what limits
+                                          check every received byte
+    rperf --json node1 rc_bw rc_lat       print JSON for other programs
+    rperf -t 60 --interval 1 node1 rc_bw  print a line per second, and dips and stalls
+    rperf --auto node1                    find the best settings and the bottleneck
     rperf --json --sizes 2..8M node1 rc_bw >new.json; rperf report old.json new.json -o page.html
-                                          plots of two runs
+                                          plot two runs
 ";
 
-/// The text that was asked for, if the command line asks for help or the version.
+/// Returns the text to print if the command line contains `--help` or `--version`.
 ///
 /// # Errors
-/// The topic does not exist.
-pub fn asked(args: &[String]) -> Result<Option<String>> {
+/// A usage error if the help topic does not exist.
+pub fn requested_text(args: &[String]) -> Result<Option<String>> {
     if args.iter().any(|a| a == "--version" || a == "-V") {
         return Ok(Some(format!("rperf {}\n", env!("CARGO_PKG_VERSION"))));
     }
@@ -38,25 +39,25 @@ pub fn asked(args: &[String]) -> Result<Option<String>> {
     };
     match args.get(at + 1).map_or("main", String::as_str) {
         "main" | "options" => Ok(Some(format!(
-            "{}\nTests:\n{}\nExamples:\n{EXAMPLES}\nqperf's spellings of the options are accepted everywhere.\n",
+            "{}\nTests:\n{}\nExamples:\n{EXAMPLES}\nThe option names of qperf are accepted everywhere; `rperf --help qperf` lists them.\n",
             Options::command().term_width(100).render_help(),
             Test::list()
         ))),
         "opts" => Ok(Some(summary())),
         "categories" => Ok(Some(format!(
-            "rperf --help TOPIC, where TOPIC is one of\n    {TOPICS}\n    an option, in any spelling\n    a test:\n{}",
+            "rperf --help TOPIC, where TOPIC is one of\n    {TOPICS}\n    the name of an option\n    the name of a test:\n{}",
             Test::list()
         ))),
         "tests" => Ok(Some(Test::list())),
         "examples" => Ok(Some(EXAMPLES.to_owned())),
         "qperf" => Ok(Some(super::qperf::table())),
-        other => about(other).map(Some),
+        other => topic_help(other).map(Some),
     }
 }
 
 pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, qperf";
 
-/// A line for each option, with qperf's spellings of it.
+/// Returns one line per option, with its short qperf name.
 fn summary() -> String {
     let command = Options::command();
     let line = |arg: &clap::Arg| {
@@ -75,44 +76,46 @@ fn summary() -> String {
     command.get_arguments().filter_map(line).collect()
 }
 
-/// A test, with what is its own.
-fn of_test(test: Test) -> String {
+/// Returns the help of one test: its description, defaults and an example.
+fn test_help(test: Test) -> String {
     let mut lines = vec![format!("{:<24}{}", test.name(), test.about())];
     if test.moves_data() {
         lines.push(format!(
-            "messages of {} (--msg-size, -m), for 2 s (--time, -t), or so many (--messages, -n)",
+            "defaults: messages of {} (--msg-size, -m) for 2 s (--time, -t; by count: --messages, -n)",
             Size(test.default_size())
         ));
     }
     match test.plan().map(|plan| plan.service) {
         Some(Service::Rc | Service::Ud) => {
-            lines.push(format!("{DEVICES}; by rdma_cm with --use-cm on (-cm1)"));
+            lines.push(format!(
+                "{DEVICES}; connect with rdma_cm: --use-cm on (-cm1)"
+            ));
         }
         Some(Service::Uc | Service::Xrc) => lines.push(DEVICES.to_owned()),
         None if test.socket().is_some() => {
             lines.push(
-                "over the interface that leads to HOST: --ip-port (-ip), --sock-buf-size (-sb)"
+                "uses the network interface that reaches HOST: --ip-port (-ip), --sock-buf-size (-sb)"
                     .to_owned(),
             );
         }
         None => {}
     }
-    lines.push(format!("for example: rperf HOST {}", test.name()));
+    lines.push(format!("example: rperf HOST {}", test.name()));
     format!("    {}\n", lines.join("\n    "))
 }
 
-const DEVICES: &str = "over an RDMA device: --id (-i), --local-id (-li), --remote-id (-ri)";
+const DEVICES: &str = "uses an RDMA device: --id (-i), --local-id (-li), --remote-id (-ri)";
 
-/// A test or an option, by any of its names.
-fn about(topic: &str) -> Result<String> {
+/// Returns the help of a test, or of an option under any of its names.
+fn topic_help(topic: &str) -> Result<String> {
     if let Ok(test) = Test::from_name(topic) {
-        return Ok(of_test(test));
+        return Ok(test_help(test));
     }
     let bare = topic.trim_start_matches('-');
     let named = [format!("--{bare}"), format!("-{bare}")]
         .into_iter()
-        .find_map(|name| match qperf::spelling(&name) {
-            Spelling::Value(long) | Spelling::Flag(long) => {
+        .find_map(|name| match qperf::lookup(&name) {
+            OptionName::Value(long) | OptionName::Flag(long) => {
                 Some(long.split('=').next().unwrap_or_default().to_owned())
             }
             _ => None,
@@ -141,7 +144,7 @@ fn about(topic: &str) -> Result<String> {
             ))
         }
         None => Err(Error::usage(format!(
-            "{topic}: no such help topic; there are {TOPICS}, and each test and option"
+            "no help topic named `{topic}`; available: {TOPICS}, and the name of each test and option"
         ))),
     }
 }

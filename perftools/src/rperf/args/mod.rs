@@ -1,6 +1,6 @@
 //! The command line of `rperf`. [`split`] separates host, tests and options, [`qperf`] translates
-//! the option spellings of qperf, and clap parses the result into [`options::Options`], which makes
-//! a [`Spec`](crate::rperf::spec::Spec) for each test. [`run`](crate::rperf::run) uses it.
+//! the option names of qperf, and clap parses the result into [`options::Options`], which makes a
+//! [`Spec`](crate::rperf::spec::Spec) for each test. [`run`](crate::rperf::run) uses it.
 
 mod auto;
 pub mod help;
@@ -22,60 +22,60 @@ use crate::rperf::spec::test::Test;
 use options::Options;
 use split::SplitArgs;
 
-/// What the command line asks for.
+/// The action that the command line selects.
 #[derive(Clone, Debug)]
 pub enum Invocation {
-    /// Print this text and end.
+    /// Print this text and exit.
     Print(String),
-    /// Be the server.
+    /// Run a server.
     Server(Box<Options>),
-    /// Hold the records of two runs against each other.
+    /// Compare the records of two runs.
     Compare {
-        /// The file with the old run.
+        /// File with the records of the old run.
         old: String,
-        /// The file with the new one.
+        /// File with the records of the new run.
         new: String,
-        /// What may change without a word, as a share.
+        /// Relative change up to which a figure counts as unchanged, such as 0.05.
         threshold: f64,
     },
-    /// Find the best settings, and what limits.
+    /// Find the best settings and the bottleneck.
     Auto {
-        /// The server's host name or address; none: both ends here.
+        /// Host name or address of the server; `None` to run both ends on this host.
         host: Option<String>,
-        /// The user's options that hold for every test.
+        /// Options of the command line that the suggested commands repeat.
         words: Vec<String>,
         /// All options.
         options: Box<Options>,
     },
-    /// Make a page of the records of these files.
+    /// Write an HTML page with the records of these files.
     Report {
-        /// The name of each run, where one is given, and its file.
+        /// The files with the records, each with the name of the run if one was given.
         files: Vec<(Option<String>, String)>,
-        /// Where the page goes; none: to standard output.
+        /// File to write the page to; `None` for standard output.
         output: Option<String>,
     },
-    /// Run tests against `host`, or with both ends on this machine.
+    /// Run tests against `host`, or with both ends on this host.
     Client {
-        /// The server's host name or address; none: both ends here.
+        /// Host name or address of the server; `None` to run both ends on this host.
         host: Option<String>,
-        /// The tests in their order, each with the options that hold for it.
+        /// The tests in order, each with the options that apply to it.
         tests: Vec<(Test, Options)>,
-        /// All options together, for what holds for the whole run (output, the server's port).
+        /// All options together, for settings of the whole run such as output and server port.
         global: Box<Options>,
     },
 }
 
-/// Reads the command line (without the program's name).
+/// Parses the command line, without the name of the program.
 ///
 /// # Errors
-/// A sentence for the user; the exit status is 2.
+/// A usage error if the command line is invalid; its exit status is 2.
 pub fn parse<I, S>(args: I) -> Result<Invocation>
 where
     I: IntoIterator<Item = S>,
     S: Into<String>,
 {
     let args: Vec<String> = args.into_iter().map(Into::into).collect();
-    if let Some(text) = help::asked(&args)? {
+    if let Some(text) = help::requested_text(&args)? {
         return Ok(Invocation::Print(text));
     }
     match args.split_first().map(|(word, rest)| (word.as_str(), rest)) {
@@ -88,25 +88,25 @@ where
         tests,
         options,
     } = split::split(&args)?;
-    let global = read(&options)?;
+    let global = parse_options(&options)?;
     if global.auto {
         return auto::invocation(host, &tests, global, &options);
     }
     if tests.is_empty() {
-        return without_tests(host, global);
+        return parse_without_tests(host, global);
     }
-    global.refuse_server_only()?;
+    global.reject_server_options()?;
     let mut all = Vec::new();
     for (test, options) in tests {
-        for run in sweep::runs(&read(&options)?)? {
+        for run in sweep::runs(&parse_options(&options)?)? {
             let options: Vec<String> = options.iter().cloned().chain(run).collect();
-            all.push((test, read(&options)?));
+            all.push((test, parse_options(&options)?));
         }
     }
     let times = usize::from(global.tuning.repeat.unwrap_or(1));
     if all.len() * times > sweep::MAX_RUNS {
         return Err(Error::usage(format!(
-            "{} runs: the limit is {}",
+            "command line asks for {} runs: the maximum is {}",
             all.len() * times,
             sweep::MAX_RUNS
         )));
@@ -119,25 +119,30 @@ where
     })
 }
 
-fn without_tests(host: Option<String>, global: Options) -> Result<Invocation> {
+fn parse_without_tests(host: Option<String>, global: Options) -> Result<Invocation> {
     if let Some(host) = host {
-        let hint = Test::suggest(&host).map_or_else(String::new, |near| {
-            format!(" Did you mean the test {near}?")
-        });
+        let help = match Test::suggest(&host) {
+            Some(test) => format!("did you mean the test {test}?"),
+            None => format!(
+                "name a test, as in `rperf {host} rc_bw rc_lat`; `rperf --help tests` lists the tests"
+            ),
+        };
         return Err(Error::usage(format!(
-            "no test named: `{host}` is taken for a host, what shall run on it?{hint} Try `rperf {host} rc_bw rc_lat`; `rperf --help tests` lists the tests"
-        )));
+            "no test to run: `{host}` was taken as the name of the server's host"
+        ))
+        .with_help(help));
     }
-    if let Some(option) = global.client_only() {
+    if let Some(option) = global.first_client_option() {
         return Err(Error::usage(format!(
-            "{option} is for a client, but no test is named; `rperf [OPTIONS] HOST TEST…` is a client, `rperf` alone a server"
-        )));
+            "{option} is an option of a client, but rperf runs a server because no test is named"
+        ))
+        .with_help("name a test: `rperf [OPTIONS] HOST TEST…`"));
     }
     Ok(Invocation::Server(Box::new(global)))
 }
 
-/// Lets clap read long options.
-fn read(options: &[String]) -> Result<Options> {
+/// Parses long options with clap.
+fn parse_options(options: &[String]) -> Result<Options> {
     Options::try_parse_from(std::iter::once("rperf").chain(options.iter().map(String::as_str)))
         .map_err(|error| {
             let text = error.render().to_string();
@@ -202,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn output_options_are_global_wherever_they_stand() {
+    fn output_options_are_global_in_any_position() {
         for line in [
             "--json node rc_bw rc_lat",
             "node rc_bw --json rc_lat",
@@ -213,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_word_that_is_a_test_is_no_host() {
+    fn the_name_of_a_test_is_not_a_host() {
         let (host, tests, _) = client("rc_bw rc_lat");
         assert_eq!((host, tests.len()), (None, 2));
         let (host, ..) = client("-H rc_bw rc_lat");
@@ -221,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn qperfs_spellings_mean_the_same() {
+    fn qperf_option_names_are_translated() {
         let (_, tests, global) = client(
             "-cm1 -cp1 -i rxe0:1 -ri siw0 -to 9 -e 5 -ub -uu -vvs -lp 4000 -ws 1 node rc_bw",
         );
@@ -254,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn no_words_is_the_server() {
+    fn an_empty_command_line_runs_a_server() {
         assert!(matches!(
             parse(Vec::<String>::new()),
             Ok(Invocation::Server(_))
@@ -263,34 +268,34 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lines_say_what_to_do() {
-        for (line, says) in [
+    fn errors_name_the_cause_and_the_remedy() {
+        for (line, expected) in [
             ("node rc_bv", "did you mean rc_bw"),
-            ("rc_bv", "Did you mean the test rc_bw"),
-            ("node", "no test named"),
-            ("-m 1K", "is for a client"),
+            ("rc_bv", "did you mean the test rc_bw"),
+            ("node", "no test to run"),
+            ("-m 1K", "is an option of a client"),
             ("node rc_bw -m", "-m needs a value"),
             ("node rc_bw -m 1x", "not a size"),
             ("node rc_bw --msgsize 1", "--msg-size"),
             ("node rc_bw -zzz", "-zzz"),
-            ("node rc_bw -ap 2", "InfiniBand's alone"),
+            ("node rc_bw -ap 2", "path migration"),
             ("node rc_bw -sr 7", "2.5, 5, 10"),
-            ("node rc_bw -D", "does not exist here"),
-            ("node sdp_bw", "gone from Linux"),
-            ("node rc_bw --bind ::1", "--bind is for the server"),
+            ("node rc_bw -D", "has no debug output"),
+            ("node sdp_bw", "Linux no longer has SDP"),
+            ("node rc_bw --bind ::1", "--bind is an option of the server"),
             ("node rc_bw -H other rc_lat", "two hosts"),
             ("node rc_bw -n -5", "-5"),
             ("node rc_bw -cm maybe", "maybe"),
-            ("--help nothing", "topic"),
+            ("--help nothing", "no help topic named `nothing`"),
         ] {
             let text = error(line);
-            assert!(text.contains(says), "{line}: {text}");
+            assert!(text.contains(expected), "{line}: {text}");
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn any_words_are_read_or_refused(words in proptest::collection::vec("-{0,2}[a-z:=0-9_]{0,6}", 0..6)) {
+        fn any_words_are_parsed_or_rejected(words in proptest::collection::vec("-{0,2}[a-z:=0-9_]{0,6}", 0..6)) {
             let _ = parse(words);
         }
     }

@@ -1,4 +1,4 @@
-//! The long options: what clap reads, and their help.
+//! The long options as clap parses them, with their help texts.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::common::protocol::DEFAULT_PORT;
 use crate::common::units::{Size, parse_time};
 use crate::rperf::spec::modes::{Cm, Wait};
 
-/// The fewest measurements of `--auto`: each goal with the settings at the start, and two of them
-/// once more, asleep.
-pub const FEWEST_TRIES: u32 = 5;
+/// Minimum number of measurements of `--auto`: one of each of the three goals with the initial
+/// settings, and two repeated with both ends waiting for events.
+pub const MIN_TRIES: u32 = 5;
 
 // Headings of the help text, with qperf's short spellings.
 const DEVICE: &str = "Device and connection (-i, -li, -ri, -cm1, -mt)";
@@ -34,66 +34,68 @@ const SERVER: &str = "Server (-lp)";
     disable_help_flag = true,
     disable_version_flag = true,
     args_override_self = true,
-    override_usage = "rperf                              be the server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this machine\n       rperf --auto [OPTIONS] [HOST]      find the best settings, and what limits\n       rperf compare OLD NEW              hold two records of --json against each other\n       rperf report FILE… --output PAGE   make a page with plots of them"
+    override_usage = "rperf                              run a server\n       rperf [OPTIONS] HOST TEST…         run tests against the server on HOST\n       rperf [OPTIONS] TEST…              run tests with both ends on this host\n       rperf --auto [OPTIONS] [HOST]      find the best settings and the bottleneck\n       rperf compare OLD NEW              compare two outputs of --json\n       rperf report FILE… --output PAGE   write an HTML page with plots"
 )]
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
 pub struct Options {
-    /// RDMA device and port on both ends [default: the one that owns the address of the control
-    /// connection, else the first active]
+    /// RDMA device and port on both ends [default: the port that has the address of the control
+    /// connection, otherwise the first active port]
     #[arg(long, value_name = "DEV[:PORT]", help_heading = DEVICE)]
     pub id: Option<DeviceId>,
-    /// RDMA device and port on this end
+    /// RDMA device and port on this end only
     #[arg(long, value_name = "DEV[:PORT]", help_heading = DEVICE)]
     pub local_id: Option<DeviceId>,
-    /// RDMA device and port on the server
+    /// RDMA device and port on the server only
     #[arg(long, value_name = "DEV[:PORT]", help_heading = DEVICE)]
     pub remote_id: Option<DeviceId>,
-    /// Connect by rdma_cm: on, off, or auto (where the device can connect no other way)
+    /// Connect with rdma_cm: on, off, or auto (only if the device requires it, as iWARP does)
+    /// [default: auto]
     #[arg(long, value_name = "on|off|auto", help_heading = DEVICE)]
     pub use_cm: Option<Cm>,
-    /// Path MTU: 256, 512, 1024, 2048 or 4096 [default: the smaller of the two ports' active MTUs]
+    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096 [default: the smaller active MTU of the two
+    /// ports]
     #[arg(long, value_name = "SIZE", help_heading = DEVICE)]
     pub mtu: Option<Size>,
 
-    /// Bytes a message, such as 64K or 1M [default: 64K for bandwidth, 1 for latency]
+    /// Size of each message in bytes, such as 64K or 1M [default: 1 for latency, 64K for
+    /// bandwidth; 32K for UDP and SCTP, 8K for RDS, 2K for UD]
     #[arg(long, value_name = "SIZE", help_heading = TEST)]
     pub msg_size: Option<Size>,
-    /// End after N messages in each direction instead of after a time (--time is ignored then)
+    /// Stop after N messages in each direction; overrides --time
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub messages: Option<u64>,
-    /// End after this time; seconds unless ms, s, m, h or d follows [default: 2]
+    /// Stop after this time, in seconds unless a unit (ms, s, m, h or d) follows [default: 2 s]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TEST)]
     pub time: Option<Duration>,
-    /// Messages in flight at most, on each queue pair [default: 1024, or 16 MiB of large ones, but
-    /// 8]
+    /// Maximum number of messages in flight on each queue pair [default: 1024, at most 16 MiB in
+    /// flight, at least 8]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub depth: Option<u32>,
-    /// Queue pairs, of each thread [default: 1]
+    /// Number of queue pairs of each thread [default: 1]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub qps: Option<u32>,
-    /// UD: send to a multicast group (-g), of which N queue pairs of the server receive every
-    /// message
+    /// Send to a multicast group (ud_bw only); N queue pairs of the server each receive every
+    /// message (-g)
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub multicast: Option<u32>,
-    /// The address of that group [default: one of 239.255.0.0/16 by chance]
+    /// IP address of the multicast group [default: a random one in 239.255.0.0/16]
     #[arg(long, value_name = "ADDRESS", requires = "multicast", help_heading = TEST)]
     pub multicast_group: Option<IpAddr>,
-    /// Threads at each end, each on a processor of its own (of --cpu-affinity, where that is
-    /// given) and with queue pairs of its own
+    /// Number of threads at each end, each with its own CPU (one of --cpu-affinity, if given) and
+    /// its own queue pairs [default: 1]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub threads: Option<u32>,
-    /// RDMA writes with immediate data, so that the peer counts them: on or off [default: on,
-    /// where the link has it]
+    /// Use RDMA writes with immediate data, which the receiver counts: on or off [default: on,
+    /// except on iWARP]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TEST)]
     pub immediate: Option<bool>,
-    /// Where data goes one way, let the server send and this end receive: on or off [default: off]
+    /// Reverse the direction of a one-way test, so that the server sends: on or off [default: off]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TEST)]
     pub flip: Option<bool>,
-    /// UC and UD: send as fast as can be, without regard to what the receiver is ready for; what
-    /// is lost is shown
+    /// Send without flow control (UC and UD only); lost messages are counted and shown
     #[arg(long, help_heading = TEST)]
     pub flood: bool,
-    /// Send a different payload in every message and check each byte on arrival
+    /// Send a different payload in every message and check each received byte
     #[arg(long, help_heading = TEST)]
     pub verify: bool,
 
@@ -101,113 +103,113 @@ pub struct Options {
     #[command(flatten)]
     pub tuning: TuningOptions,
 
-    /// How to wait for completions: adaptive (poll briefly, then sleep), poll (-cp1), events
-    /// (-cp0, --events)
+    /// Method of waiting for completions: adaptive (poll briefly, then sleep), poll (-cp1) or
+    /// events (-cp0, --events) [default: adaptive]
     #[arg(long, value_name = "HOW", help_heading = WAITING)]
     pub wait: Option<Wait>,
-    /// The same for this end only
+    /// Like --wait, on this end only
     #[arg(long, value_name = "HOW", help_heading = WAITING)]
     pub local_wait: Option<Wait>,
-    /// The same for the server only
+    /// Like --wait, on the server only
     #[arg(long, value_name = "HOW", help_heading = WAITING)]
     pub remote_wait: Option<Wait>,
-    /// Give a silent peer up after this time [default: 5]
+    /// Fail if the peer does not respond for this time [default: 5 s]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
     pub timeout: Option<Duration>,
-    /// The same for this end only
+    /// Like --timeout, on this end only
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
     pub local_timeout: Option<Duration>,
-    /// The same for the server only
+    /// Like --timeout, on the server only
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
     pub remote_timeout: Option<Duration>,
-    /// Keep trying to reach the server for this time [default: 5]
+    /// Retry the connection to the server for up to this time [default: 5 s]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
     pub wait_server: Option<Duration>,
 
-    /// Find the best settings (depth, post list, inline, waiting, queue pairs) and what limits:
-    /// `rperf --auto HOST`; some 40 tests of 0.3 s, or of --time
+    /// Find the best settings (depth, post list, inline, waiting, queue pairs) and the bottleneck
+    /// with about 40 tests of 0.3 s each (or of --time)
     #[arg(long, help_heading = TEST)]
     pub auto: bool,
-    /// With --auto: this many tests at most, where time is short (5 at least) [default: 60]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(FEWEST_TRIES)..=1000), requires = "auto", help_heading = TEST)]
+    /// Maximum number of tests that --auto runs, at least 5 [default: 60]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(MIN_TRIES)..=1000), requires = "auto", help_heading = TEST)]
     pub tries: Option<u32>,
 
-    /// Print one JSON document instead of text
+    /// Print one JSON document with all results instead of text
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
-    /// Print a line of JSON for each test, as soon as it has ended
+    /// Print one line of JSON per test when the test ends
     #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     pub json_lines: bool,
-    /// A line for every interval of this length as it ends, and what dips and stalls there were;
-    /// in --json and --json-lines too
+    /// Report each interval of this length (at least 10 ms), and the dips and stalls of the test;
+    /// also in --json and --json-lines
     #[arg(long, value_name = "TIME", value_parser = interval, help_heading = OUTPUT)]
     pub interval: Option<Duration>,
-    /// Print a line of comma-separated values for each test, after a heading
+    /// Print a header line and one line of comma-separated values per test
     #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
     pub csv: bool,
-    /// Go on with the next test when one fails; the exit status tells that one did
+    /// Continue with the next test if one fails; the exit status is still 1
     #[arg(long, help_heading = OUTPUT)]
     pub keep_going: bool,
-    /// Significant digits [default: 3]
+    /// Number of significant digits [default: 3]
     #[arg(long, value_name = "DIGITS", value_parser = clap::value_parser!(u8).range(1..=15), help_heading = OUTPUT)]
     pub precision: Option<u8>,
-    /// Bits instead of bytes per second
+    /// Print bandwidth in bits per second instead of bytes
     #[arg(long, help_heading = OUTPUT)]
     pub bits: bool,
-    /// Base units and no commas, for scripts
+    /// Print numbers in base units without separators, for scripts
     #[arg(long, help_heading = OUTPUT)]
     pub unify_units: bool,
-    /// Say local and remote instead of send and receive
+    /// Label figures loc and rem in all tests, instead of send and recv in one-way tests
     #[arg(long, help_heading = OUTPUT)]
     pub unify_nodes: bool,
-    /// More: configuration, statistics, times and parameters; a server logs each test
+    /// Print configuration, statistics, times and parameters; a server logs each test
     #[arg(long, help_heading = OUTPUT)]
     pub verbose: bool,
-    /// More of the configuration: which devices, ports and addresses were used
+    /// Print the configuration: devices, ports and addresses
     #[arg(long, help_heading = OUTPUT)]
     pub verbose_conf: bool,
-    /// More statistics
+    /// Print statistics
     #[arg(long, help_heading = OUTPUT)]
     pub verbose_stat: bool,
-    /// More about times and CPU use
+    /// Print times and CPU use
     #[arg(long, help_heading = OUTPUT)]
     pub verbose_time: bool,
-    /// The parameters that were set
+    /// Print the parameters that were set
     #[arg(long, help_heading = OUTPUT)]
     pub verbose_used: bool,
-    /// Still more of everything
+    /// Print all details that the four options above select
     #[arg(long, help_heading = OUTPUT)]
     pub verbose_more: bool,
-    /// Still more of the configuration
+    /// Print all details of the configuration
     #[arg(long, help_heading = OUTPUT)]
     pub verbose_more_conf: bool,
-    /// Still more statistics
+    /// Print all statistics
     #[arg(long, help_heading = OUTPUT)]
     pub verbose_more_stat: bool,
-    /// Still more about times
+    /// Print all times
     #[arg(long, help_heading = OUTPUT)]
     pub verbose_more_time: bool,
-    /// All parameters, set or not
+    /// Print all parameters, including those not set
     #[arg(long, help_heading = OUTPUT)]
     pub verbose_more_used: bool,
 
-    /// TCP port of the server, for both ends
+    /// TCP port of the server; set it on both ends
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, help_heading = SERVER)]
     pub listen_port: u16,
-    /// Listen on this address only
+    /// Listen only on this address [default: all addresses]
     #[arg(long, value_name = "ADDRESS", help_heading = SERVER)]
     pub bind: Option<IpAddr>,
-    /// Of tests over sockets.
+    /// Options of tests over sockets.
     #[command(flatten)]
     pub sockets: SocketOptions,
-    /// What a server allows, and what a client shows it.
+    /// Limits of a server, and how a client identifies itself to it.
     #[command(flatten)]
     pub server: ServerOptions,
 }
 
 impl Options {
-    /// The first option in use that only a client has.
-    pub fn client_only(&self) -> Option<&'static str> {
+    /// Returns the first option in use that only a client accepts.
+    pub fn first_client_option(&self) -> Option<&'static str> {
         let uses = [
             (
                 self.id.is_some() || self.local_id.is_some() || self.remote_id.is_some(),
@@ -237,7 +239,7 @@ impl Options {
             (self.interval.is_some(), "--interval"),
             (self.keep_going, "--keep-going"),
             (
-                self.sockets.in_use(),
+                self.sockets.any_in_use(),
                 "--ip-port (-ip) or --sock-buf-size (-sb)",
             ),
             (self.server.qperf, "--qperf"),
@@ -245,22 +247,23 @@ impl Options {
         uses.into_iter()
             .find(|u| u.0)
             .map(|u| u.1)
-            .or_else(|| self.tuning.in_use())
+            .or_else(|| self.tuning.first_in_use())
     }
 
-    /// Refuses options that only a server has.
+    /// Checks that no option of a server is in use.
     ///
     /// # Errors
-    /// Names the option.
-    pub fn refuse_server_only(&self) -> Result<()> {
+    /// A usage error that names the first such option.
+    pub fn reject_server_options(&self) -> Result<()> {
         let option = if self.bind.is_some() {
             Some("--bind")
         } else {
-            self.server.server_only()
+            self.server.first_server_option()
         };
         let Some(option) = option else { return Ok(()) };
         Err(Error::usage(format!(
-            "{option} is for the server (`rperf` alone, without tests)"
-        )))
+            "{option} is an option of the server, not of a client"
+        ))
+        .with_help("pass it to `rperf` without tests, which runs a server"))
     }
 }

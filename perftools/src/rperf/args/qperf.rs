@@ -1,4 +1,4 @@
-//! qperf's spellings, and which long option each stands for.
+//! Option names of qperf and the long option that each one stands for.
 
 use std::borrow::Cow;
 
@@ -6,21 +6,26 @@ use clap::CommandFactory;
 
 use super::options::Options;
 
-/// What an option's spelling stands for.
+/// Meaning of an option name on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Spelling {
-    /// A long option (no dashes) that takes the next word.
+pub enum OptionName {
+    /// A long option (without dashes) that takes a value.
     Value(Cow<'static, str>),
-    /// A long option, with its value if it has one, that stands alone.
+    /// A long option that takes no value, or that includes its value (`flip=on`).
     Flag(Cow<'static, str>),
-    /// An option of qperf that means nothing here, and why.
-    Refused(&'static str),
-    /// Neither ours nor qperf's.
+    /// An option of qperf that rperf does not support.
+    Unsupported {
+        /// The reason why it is not supported.
+        reason: &'static str,
+        /// An alternative.
+        help: &'static str,
+    },
+    /// Neither an option of rperf nor of qperf.
     Unknown,
 }
 
-/// Spellings that take a value: qperf's, its old ones, and where its long names differ from ours;
-/// perftest's of multicast.
+/// Names of options that take a value: the names of qperf, its obsolete names and its long names
+/// that differ from those of rperf; and the names of perftest for multicast.
 const VALUES: &[(&str, &str)] = &[
     ("-i", "id"),
     ("-li", "local-id"),
@@ -118,7 +123,7 @@ const VALUES: &[(&str, &str)] = &[
     ("--host", "host"),
 ];
 
-/// Spellings that stand alone.
+/// Names of options that take no value.
 const FLAGS: &[(&str, &str)] = &[
     ("-ar1", "access-received=on"),
     ("-aro", "access-received=on"),
@@ -158,39 +163,42 @@ const FLAGS: &[(&str, &str)] = &[
     ("-vU", "verbose-more-used"),
 ];
 
-/// qperf's options that mean nothing here, each with the reason.
-const REFUSED: &[(&str, &str)] = &[
-    ("-ap", NO_SECOND_PATH),
-    ("-lap", NO_SECOND_PATH),
-    ("-rap", NO_SECOND_PATH),
-    ("--alt-port", NO_SECOND_PATH),
-    ("--loc-alt-port", NO_SECOND_PATH),
-    ("--rem-alt-port", NO_SECOND_PATH),
-    ("-D", NO_DEBUG),
-    ("--debug", NO_DEBUG),
+/// Options of qperf that rperf does not support, each with the reason and an alternative.
+const UNSUPPORTED: &[(&str, (&str, &str))] = &[
+    ("-ap", NO_PATH_MIGRATION),
+    ("-lap", NO_PATH_MIGRATION),
+    ("-rap", NO_PATH_MIGRATION),
+    ("--alt-port", NO_PATH_MIGRATION),
+    ("--loc-alt-port", NO_PATH_MIGRATION),
+    ("--rem-alt-port", NO_PATH_MIGRATION),
+    ("-D", NO_DEBUG_OUTPUT),
+    ("--debug", NO_DEBUG_OUTPUT),
 ];
 
-const NO_SECOND_PATH: &str = "a second path that connections migrate to is InfiniBand's alone, and no figure shows it; name the port to measure by --id (-i) DEVICE:PORT";
-const NO_DEBUG: &str = "what qperf says of its own working does not exist here; -v says how a test ran, and a server with -v what it serves";
+const NO_PATH_MIGRATION: (&str, &str) = (
+    "rperf does not support path migration",
+    "select the port to measure with --id (-i) DEVICE:PORT",
+);
+const NO_DEBUG_OUTPUT: (&str, &str) = (
+    "rperf has no debug output",
+    "use -v, which prints how a test ran and lets a server log each test",
+);
 
-/// Looks a spelling up: qperf's tables first, then the long options themselves. Underscores in long
-/// names are dashes.
-pub fn spelling(name: &str) -> Spelling {
+/// Looks up the name of an option, first among the names of qperf, then among the long options.
+/// Underscores in long names count as dashes.
+pub fn lookup(name: &str) -> OptionName {
     let long = name
         .strip_prefix("--")
         .map(|n| format!("--{}", n.replace('_', "-")));
     let name = long.as_deref().unwrap_or(name);
-    let find = |table: &'static [(&str, &'static str)]| {
-        table.iter().find(|(n, _)| *n == name).map(|(_, to)| *to)
-    };
-    if let Some(to) = find(VALUES) {
-        return Spelling::Value(to.into());
+    if let Some(to) = find(VALUES, name) {
+        return OptionName::Value(to.into());
     }
-    if let Some(to) = find(FLAGS) {
-        return Spelling::Flag(to.into());
+    if let Some(to) = find(FLAGS, name) {
+        return OptionName::Flag(to.into());
     }
-    if let Some(reason) = find(REFUSED) {
-        return Spelling::Refused(reason);
+    if let Some((reason, help)) = find(UNSUPPORTED, name) {
+        return OptionName::Unsupported { reason, help };
     }
     let command = Options::command();
     let arg = name
@@ -200,16 +208,23 @@ pub fn spelling(name: &str) -> Spelling {
         Some(arg) => {
             let id = Cow::Owned(arg.get_long().unwrap_or_default().to_owned());
             if arg.get_action().takes_values() {
-                Spelling::Value(id)
+                OptionName::Value(id)
             } else {
-                Spelling::Flag(id)
+                OptionName::Flag(id)
             }
         }
-        None => Spelling::Unknown,
+        None => OptionName::Unknown,
     }
 }
 
-/// The spellings, for `--help qperf`.
+fn find<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    table
+        .iter()
+        .find(|entry| entry.0 == name)
+        .map(|entry| entry.1)
+}
+
+/// Returns the text of `--help qperf`: the names of qperf, each with its long option.
 pub fn table() -> String {
     let lines: Vec<String> = VALUES
         .iter()
@@ -219,7 +234,7 @@ pub fn table() -> String {
     lines.concat()
 }
 
-/// qperf's first spelling of a long option.
+/// Returns the first short name that qperf has for a long option.
 pub fn short(long: &str) -> Option<&'static str> {
     VALUES
         .iter()
@@ -228,8 +243,8 @@ pub fn short(long: &str) -> Option<&'static str> {
         .map(|(name, _)| *name)
 }
 
-/// The long option that a loop goes over, by its own name or qperf's; only those that take a
-/// number.
+/// Returns the long option that `--loop` varies, from any of its names; `None` if its value is not
+/// a number.
 pub fn loop_variable(name: &str) -> Option<String> {
     const NUMBERS: &[&str] = &[
         "msg-size",
@@ -264,13 +279,13 @@ pub fn loop_variable(name: &str) -> Option<String> {
     ];
     [format!("--{name}"), format!("-{name}")]
         .iter()
-        .find_map(|name| match spelling(name) {
-            Spelling::Value(long) if NUMBERS.contains(&&*long) => Some(long.into_owned()),
+        .find_map(|name| match lookup(name) {
+            OptionName::Value(long) if NUMBERS.contains(&&*long) => Some(long.into_owned()),
             _ => None,
         })
 }
 
-/// The long option nearest to a misspelt one, if it is near.
+/// Returns the long option that is most similar to a misspelled one, if any is similar enough.
 pub fn suggest(name: &str) -> Option<String> {
     let name = name.strip_prefix("--")?.replace('_', "-");
     Options::command()
@@ -287,25 +302,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_leads_to_an_option_that_exists() {
+    fn every_name_stands_for_an_existing_option() {
         let command = Options::command();
         let known: Vec<_> = command
             .get_arguments()
             .filter_map(clap::Arg::get_long)
             .collect();
-        for (spelling, to) in VALUES.iter().chain(FLAGS) {
+        for (name, to) in VALUES.iter().chain(FLAGS) {
             let to = to.split('=').next().unwrap();
-            assert!(known.contains(&to) || to == "host", "{spelling} → {to}");
+            assert!(known.contains(&to) || to == "host", "{name} → {to}");
         }
     }
 
     #[test]
-    fn no_spelling_stands_twice() {
+    fn no_name_is_listed_twice() {
         let mut all: Vec<_> = VALUES
             .iter()
             .chain(FLAGS)
             .map(|s| s.0)
-            .chain(REFUSED.iter().map(|s| s.0))
+            .chain(UNSUPPORTED.iter().map(|s| s.0))
             .collect();
         all.sort_unstable();
         let count = all.len();

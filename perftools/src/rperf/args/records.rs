@@ -1,11 +1,11 @@
-//! Commands on records that were written before: `compare` and `report`.
+//! Command lines of `rperf compare` and `rperf report`, which read records of earlier runs.
 
 use std::path::Path;
 
 use super::Invocation;
 use crate::common::error::{Error, Result};
 
-/// `compare OLD NEW [--threshold PERCENT]`.
+/// Parses `compare OLD NEW [--threshold PERCENT]`.
 pub(super) fn compare(args: &[String]) -> Result<Invocation> {
     let mut files = Vec::new();
     let mut threshold = 5.0;
@@ -16,7 +16,7 @@ pub(super) fn compare(args: &[String]) -> Result<Invocation> {
             Some(rest) => rest.strip_prefix('='),
             None if arg.starts_with("--") => {
                 return Err(Error::usage(format!(
-                    "{arg}: `rperf compare OLD NEW` has the option --threshold only"
+                    "rperf compare: no option named `{arg}`; available: --threshold"
                 )));
             }
             None => {
@@ -27,7 +27,9 @@ pub(super) fn compare(args: &[String]) -> Result<Invocation> {
         let number = value.and_then(|v| v.trim_end_matches('%').trim_end().parse::<f64>().ok());
         threshold = number
             .filter(|n| (0.0..1000.0).contains(n))
-            .ok_or_else(|| Error::usage("--threshold needs a number of percent, such as 5"))?;
+            .ok_or_else(|| {
+                Error::usage("--threshold needs a percentage from 0 to 1000, such as 5")
+            })?;
     }
     match <[String; 2]>::try_from(files) {
         Ok([old, new]) => Ok(Invocation::Compare {
@@ -36,12 +38,13 @@ pub(super) fn compare(args: &[String]) -> Result<Invocation> {
             threshold: threshold / 100.0,
         }),
         Err(_) => Err(Error::usage(
-            "compare needs two files, each written by `rperf --json … > FILE`: `rperf compare OLD NEW` (a host of this name: -H compare)",
-        )),
+            "rperf compare needs two files, written with `rperf --json … > FILE`",
+        )
+        .with_help("run `rperf compare OLD NEW`; for a host named compare, use -H compare")),
     }
 }
 
-/// `report [NAME=]FILE… [--output PAGE]`.
+/// Parses `report [NAME=]FILE… [--output PAGE]`.
 pub(super) fn report(args: &[String]) -> Result<Invocation> {
     let mut files = Vec::new();
     let mut output = None;
@@ -53,29 +56,32 @@ pub(super) fn report(args: &[String]) -> Result<Invocation> {
             None if arg == "-o" => args.next().map(String::as_str),
             None if arg.starts_with('-') && arg.len() > 1 => {
                 return Err(Error::usage(format!(
-                    "{arg}: `rperf report FILE…` has the option --output (-o) only"
+                    "rperf report: no option named `{arg}`; available: --output (-o)"
                 )));
             }
             None => {
-                files.push(named(arg));
+                files.push(split_name(arg));
                 continue;
             }
         };
         let page = value
             .filter(|v| !v.is_empty())
-            .ok_or_else(|| Error::usage(format!("{arg} needs a file to write to")))?;
+            .ok_or_else(|| Error::usage(format!("{arg} needs the name of a file")))?;
         output = Some(page.to_owned());
     }
     if files.is_empty() {
         return Err(Error::usage(
-            "report needs files, each written by `rperf --json … > FILE`: `rperf report FILE… --output PAGE.html` (a host of this name: -H report)",
+            "rperf report needs files, written with `rperf --json … > FILE`",
+        )
+        .with_help(
+            "run `rperf report FILE… --output PAGE.html`; for a host named report, use -H report",
         ));
     }
     Ok(Invocation::Report { files, output })
 }
 
-/// `NAME=FILE`, unless there is a file of all that.
-fn named(arg: &str) -> (Option<String>, String) {
+/// Splits `NAME=FILE`, unless a file with the whole text as its name exists.
+fn split_name(arg: &str) -> (Option<String>, String) {
     match arg.split_once('=').filter(|_| !Path::new(arg).exists()) {
         Some((name, file)) if !name.is_empty() && !file.is_empty() => {
             (Some(name.to_owned()), file.to_owned())
@@ -88,7 +94,7 @@ fn named(arg: &str) -> (Option<String>, String) {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Result<Invocation> {
+    fn parse(line: &str) -> Result<Invocation> {
         report(
             &line
                 .split_whitespace()
@@ -98,8 +104,9 @@ mod tests {
     }
 
     #[test]
-    fn files_have_names_where_given() {
-        let Ok(Invocation::Report { files, output }) = of("old=a.json b.json -o page.html") else {
+    fn files_have_optional_names() {
+        let Ok(Invocation::Report { files, output }) = parse("old=a.json b.json -o page.html")
+        else {
             panic!()
         };
         assert_eq!(
@@ -111,7 +118,7 @@ mod tests {
         );
         assert_eq!(output.as_deref(), Some("page.html"));
         assert!(matches!(
-            of("a --output=x"),
+            parse("a --output=x"),
             Ok(Invocation::Report {
                 output: Some(_),
                 ..
@@ -120,15 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_said() {
-        for (line, says) in [
+    fn errors_name_the_missing_argument() {
+        for (line, expected) in [
             ("", "needs files"),
-            ("a --output", "needs a file"),
-            ("a --csv", "--output (-o) only"),
+            ("a --output", "needs the name of a file"),
+            ("a --csv", "available: --output (-o)"),
         ] {
-            let error = of(line).unwrap_err();
+            let error = parse(line).unwrap_err();
             assert!(
-                error.to_string().contains(says) && error.exit_status() == 2,
+                error.to_string().contains(expected) && error.exit_status() == 2,
                 "{line}: {error}"
             );
         }

@@ -1,4 +1,4 @@
-//! Options of the server, and what a client shows it.
+//! Options of the server, and how a client identifies itself to it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,42 +9,43 @@ use ipnet::IpNet;
 use crate::common::units::{Size, parse_time};
 
 const SERVER: &str = "Server (-lp)";
-const CLIENT: &str = "Which server";
+const CLIENT: &str = "Client and server";
 
-/// What a server allows, and what a client shows it.
+/// Limits of a server, and how a client identifies itself to it.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ServerOptions {
-    /// Serve clients of these networks only, and of this host; may be given several times
+    /// Serve only clients from these networks and from this host; may be repeated [default: serve
+    /// all clients]
     #[arg(long, value_name = "CIDR", value_delimiter = ',', help_heading = SERVER)]
     pub allow: Vec<IpNet>,
-    /// Serve at most N clients at once [default: 64]
+    /// Maximum number of clients served at the same time [default: 64]
     #[arg(long, value_name = "N", help_heading = SERVER)]
     pub max_clients: Option<u32>,
-    /// The buffers of all tests at once take at most this [default: 4G]
+    /// Maximum memory of the buffers of all running tests together, in bytes [default: 4G]
     #[arg(long, value_name = "SIZE", help_heading = SERVER)]
     pub max_memory: Option<Size>,
-    /// A test takes at most this long [default: 1h]
+    /// Maximum duration of a test [default: 1 h]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = SERVER)]
     pub max_time: Option<Duration>,
-    /// A message is at most this large [default: 1G]
+    /// Maximum message size in bytes [default: 1G]
     #[arg(long, value_name = "SIZE", help_heading = SERVER)]
     pub max_size: Option<Size>,
-    /// Every client that is served may end the server by `quit`, not only those of this host
+    /// Let clients from other hosts stop the server with `quit` [default: only from this host]
     #[arg(long, help_heading = SERVER)]
     pub allow_quit: bool,
-    /// A file with a secret of 16 bytes or more: a server serves only clients that have the same
-    /// (nothing of it is sent)
+    /// File with a shared secret of at least 16 bytes, which is never sent; a server that has one
+    /// serves only clients with the same secret
     #[arg(long, value_name = "FILE", help_heading = CLIENT)]
     pub token_file: Option<PathBuf>,
-    /// The server is a qperf: say so at once (without this it is noticed, which takes a connection
-    /// more)
+    /// Speak the protocol of qperf from the start, without first detecting that the server is
+    /// qperf
     #[arg(long, help_heading = CLIENT)]
     pub qperf: bool,
 }
 
 impl ServerOptions {
-    /// The first option in use that only a server has.
-    pub fn server_only(&self) -> Option<&'static str> {
+    /// Returns the first option in use that only a server accepts.
+    pub fn first_server_option(&self) -> Option<&'static str> {
         let uses = [
             (!self.allow.is_empty(), "--allow"),
             (self.max_clients.is_some(), "--max-clients"),

@@ -10,25 +10,25 @@ const SOCKETS: &str = "Tests over sockets (-ip, -sb)";
 /// Options of tests over sockets.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SocketOptions {
-    /// Port of the server's end of the data connection, where a firewall lets only one through
-    /// [default: any]
+    /// Port of the server's end of the data connection, for a firewall that opens only one
+    /// [default: any free port]
     #[arg(long, value_name = "PORT", help_heading = SOCKETS)]
     pub ip_port: Option<u16>,
-    /// Size of the sockets' buffers [default: the system's; for SCTP as large as the system lets
-    /// them be, up to 4 MiB]
+    /// Size of the socket buffers in bytes [default: chosen by the kernel; for SCTP the maximum
+    /// that the kernel allows, up to 4 MiB]
     #[arg(long, value_name = "SIZE", help_heading = SOCKETS)]
     pub sock_buf_size: Option<Size>,
-    /// The same on this end only
+    /// Like --sock-buf-size, on this end only
     #[arg(long, value_name = "SIZE", help_heading = SOCKETS)]
     pub local_sock_buf_size: Option<Size>,
-    /// The same on the server only
+    /// Like --sock-buf-size, on the server only
     #[arg(long, value_name = "SIZE", help_heading = SOCKETS)]
     pub remote_sock_buf_size: Option<Size>,
 }
 
 impl SocketOptions {
-    /// Whether one of them is in use; all are a client's.
-    pub fn in_use(&self) -> bool {
+    /// Returns `true` if any of these options is in use; all are options of a client.
+    pub fn any_in_use(&self) -> bool {
         let sizes = [
             &self.sock_buf_size,
             &self.local_sock_buf_size,
@@ -37,10 +37,11 @@ impl SocketOptions {
         self.ip_port.is_some() || sizes.iter().any(|size| size.is_some())
     }
 
-    /// Settings of the sockets of a test.
+    /// Returns the socket settings that these options select.
     pub fn to_sockets(&self) -> Sockets {
-        let bytes = |own: Option<Size>| {
-            own.or(self.sock_buf_size)
+        let bytes = |one_end: Option<Size>| {
+            one_end
+                .or(self.sock_buf_size)
                 .map_or(0, |s| u32::try_from(s.0).unwrap_or(u32::MAX))
         };
         Sockets {

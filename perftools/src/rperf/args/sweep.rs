@@ -1,27 +1,30 @@
-//! One test with many values of an option: `--sizes`, and qperf's `--loop` (`-oo`).
+//! Sweeps: one test run with several values of an option, by `--sizes` or `--loop` (`-oo` in
+//! qperf).
 
 use super::options::Options;
 use crate::common::error::{Error, Result};
 use crate::common::units::{Size, parse_time};
 
-/// The most runs that one line may come to.
+/// Maximum number of runs that one command line may ask for.
 pub const MAX_RUNS: usize = 10_000;
 
-/// How a loop goes on.
+/// Step from one value of a loop to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Add(u64),
-    Times(u64),
+    Multiply(u64),
 }
 
-/// Options to add for each run that `options` ask for; one empty list where they ask for no sweep.
+/// Returns the options to add for each run of a sweep: one empty list if `options` contain no
+/// sweep.
 ///
 /// # Errors
-/// A loop over something that is no number, that never ends, or over too many values.
+/// A usage error if a loop is malformed, is over an option without a number, never ends, or has too
+/// many values.
 pub fn runs(options: &Options) -> Result<Vec<Vec<String>>> {
     let mut runs = vec![Vec::new()];
     for text in &options.tuning.loops {
-        runs = product(&runs, &looped(text)?)?;
+        runs = product(&runs, &loop_options(text)?)?;
     }
     if let Some(text) = &options.tuning.sizes {
         let sizes = sizes(text)?
@@ -36,7 +39,7 @@ pub fn runs(options: &Options) -> Result<Vec<Vec<String>>> {
 fn product(runs: &[Vec<String>], values: &[String]) -> Result<Vec<Vec<String>>> {
     if runs.len() * values.len() > MAX_RUNS {
         return Err(Error::usage(format!(
-            "{} runs of one test: the limit is {MAX_RUNS}",
+            "sweep has {} runs of one test: the maximum is {MAX_RUNS}",
             runs.len() * values.len()
         )));
     }
@@ -47,7 +50,7 @@ fn product(runs: &[Vec<String>], values: &[String]) -> Result<Vec<Vec<String>>> 
         .collect())
 }
 
-/// `2..8M` or `64,4K,1M`.
+/// Parses the value of `--sizes`: `2..8M` or `64,4K,1M`.
 fn sizes(text: &str) -> Result<Vec<u64>> {
     let size = |text: &str| {
         text.parse::<Size>()
@@ -56,36 +59,36 @@ fn sizes(text: &str) -> Result<Vec<u64>> {
     };
     match text.split_once("..") {
         Some((first, _)) if size(first)? == 0 => Err(Error::usage(format!(
-            "--sizes {text}: a message has at least 1 byte; begin with 1"
+            "--sizes {text}: the minimum message size is 1 byte"
         ))),
-        Some((first, last)) => values(size(first)?, size(last)?, Step::Times(2), "--sizes"),
+        Some((first, last)) => values(size(first)?, size(last)?, Step::Multiply(2), "--sizes"),
         None => text.split(',').map(size).collect(),
     }
 }
 
-/// `OPTION:FIRST:LAST[:STEP]`, as long options.
-fn looped(text: &str) -> Result<Vec<String>> {
+/// Parses `OPTION:FIRST:LAST[:STEP]` and returns one long option per value.
+fn loop_options(text: &str) -> Result<Vec<String>> {
     let parts: Vec<&str> = text.split(':').collect();
     let (name, first, last, step) = match parts[..] {
         [name, first, last] => (name, first, last, "*2"),
         [name, first, last, step] => (name, first, last, step),
         _ => {
             return Err(Error::usage(format!(
-                "--loop {text}: write OPTION:FIRST:LAST:STEP, such as msg-size:1:64K:*2 or depth:1:128:+16"
+                "--loop {text}: malformed; expected: OPTION:FIRST:LAST[:STEP], such as msg-size:1:64K:*2 or depth:1:128:+16"
             )));
         }
     };
     let name = super::qperf::loop_variable(name).ok_or_else(|| {
         Error::usage(format!(
-            "--loop {text}: `{name}` is no option with a number; try msg-size, depth, messages or time"
+            "--loop {text}: `{name}` is not an option with a numeric value; expected: an option such as msg-size, depth, messages or time"
         ))
     })?;
-    let time = matches!(
+    let is_time = matches!(
         name.as_str(),
         "time" | "timeout" | "warm-up" | "local-timeout" | "remote-timeout"
     );
     let number = |text: &str| {
-        let read = if time {
+        let read = if is_time {
             parse_time(text).map(|t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX))
         } else {
             text.parse::<Size>().map(|s| s.0)
@@ -93,9 +96,9 @@ fn looped(text: &str) -> Result<Vec<String>> {
         read.map_err(|e| Error::usage(format!("--loop {name}: {e}")))
     };
     let step = match step.split_at_checked(1) {
-        Some(("*", times)) => Step::Times(times.parse().map_err(|_| {
+        Some(("*", times)) => Step::Multiply(times.parse().map_err(|_| {
             Error::usage(format!(
-                "--loop {text}: `{times}` is not a whole number to multiply by"
+                "--loop {text}: invalid factor `{times}`; expected: a whole number"
             ))
         })?),
         Some(("+", add)) => Step::Add(number(add)?),
@@ -110,7 +113,7 @@ fn looped(text: &str) -> Result<Vec<String>> {
     Ok(all
         .into_iter()
         .map(|n| {
-            if time {
+            if is_time {
                 format!("--{name}={n}ns")
             } else {
                 format!("--{name}={n}")
@@ -122,14 +125,16 @@ fn looped(text: &str) -> Result<Vec<String>> {
 fn values(first: u64, last: u64, step: Step, what: &str) -> Result<Vec<u64>> {
     let next = |n: u64| match step {
         Step::Add(add) => n.checked_add(add),
-        Step::Times(times) => n.checked_mul(times),
+        Step::Multiply(times) => n.checked_mul(times),
     };
     if first > last {
-        return Err(Error::usage(format!("{what}: it begins above its end")));
+        return Err(Error::usage(format!(
+            "{what}: the first value is above the last"
+        )));
     }
     if first != last && next(first) == Some(first) {
         return Err(Error::usage(format!(
-            "{what}: with this step it never ends"
+            "{what}: this step never reaches the last value"
         )));
     }
     let all: Vec<u64> = std::iter::successors(Some(first), |n| next(*n))
@@ -147,7 +152,7 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    fn of(line: &str) -> Result<Vec<String>> {
+    fn runs_of(line: &str) -> Result<Vec<String>> {
         let options =
             Options::try_parse_from(std::iter::once("rperf").chain(line.split_whitespace()))
                 .unwrap();
@@ -157,7 +162,7 @@ mod tests {
     #[test]
     fn sizes_double_or_are_listed() {
         assert_eq!(
-            of("--sizes=2..16").unwrap(),
+            runs_of("--sizes=2..16").unwrap(),
             [
                 "--msg-size=2",
                 "--msg-size=4",
@@ -166,20 +171,20 @@ mod tests {
             ]
         );
         assert_eq!(
-            of("--sizes=64,4K").unwrap(),
+            runs_of("--sizes=64,4K").unwrap(),
             ["--msg-size=64", "--msg-size=4096"]
         );
-        assert_eq!(of("--sizes=2..8M").unwrap().len(), 23);
-        assert_eq!(of("").unwrap(), [""]);
+        assert_eq!(runs_of("--sizes=2..8M").unwrap().len(), 23);
+        assert_eq!(runs_of("").unwrap(), [""]);
     }
 
     #[test]
-    fn loops_nest_and_end_without_a_step() {
+    fn loops_nest_and_have_a_default_step() {
         assert_eq!(
-            of("--loop=msg_size:1:4").unwrap(),
+            runs_of("--loop=msg_size:1:4").unwrap(),
             ["--msg-size=1", "--msg-size=2", "--msg-size=4"]
         );
-        let nested = of("--loop=depth:1:2:1 --loop=m:1K:2K:+1K").unwrap();
+        let nested = runs_of("--loop=depth:1:2:1 --loop=m:1K:2K:+1K").unwrap();
         let expected = [
             "--depth=1 --msg-size=1024",
             "--depth=1 --msg-size=2048",
@@ -188,31 +193,31 @@ mod tests {
         ];
         assert_eq!(nested, expected);
         assert_eq!(
-            of("--loop=time:500ms:1:250ms").unwrap()[1],
+            runs_of("--loop=time:500ms:1:250ms").unwrap()[1],
             "--time=750000000ns"
         );
     }
 
     #[test]
-    fn loops_that_make_no_sense_are_refused() {
-        for (line, says) in [
-            ("--loop=msg_size:1:4:0", "never ends"),
-            ("--loop=msg_size:0:4", "never ends"),
-            ("--loop=msg_size:1:4:*1", "never ends"),
-            ("--loop=msg_size:8:4", "above its end"),
-            ("--loop=verify:1:4", "no option with a number"),
-            ("--loop=msg_size", "OPTION:FIRST:LAST:STEP"),
+    fn invalid_loops_are_rejected() {
+        for (line, expected) in [
+            ("--loop=msg_size:1:4:0", "never reaches the last value"),
+            ("--loop=msg_size:0:4", "never reaches the last value"),
+            ("--loop=msg_size:1:4:*1", "never reaches the last value"),
+            ("--loop=msg_size:8:4", "above the last"),
+            ("--loop=verify:1:4", "not an option with a numeric value"),
+            ("--loop=msg_size", "OPTION:FIRST:LAST[:STEP]"),
             ("--loop=msg_size:1:1M:1", "more than 10000"),
             (
                 "--loop=depth:1:1000:1 --loop=msg_size:1:1000:1",
-                "the limit is 10000",
+                "the maximum is 10000",
             ),
             ("--sizes=1..x", "--sizes"),
-            ("--sizes=0..8", "at least 1 byte; begin with 1"),
-            ("--sizes=8..1", "above its end"),
+            ("--sizes=0..8", "the minimum message size is 1 byte"),
+            ("--sizes=8..1", "above the last"),
         ] {
-            let text = of(line).unwrap_err().to_string();
-            assert!(text.contains(says), "{line}: {text}");
+            let text = runs_of(line).unwrap_err().to_string();
+            assert!(text.contains(expected), "{line}: {text}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The specification of a test, made from the options of the command line.
+//! Builds the specification of a test from the options of the command line.
 
 use std::time::Duration;
 
 use super::options::Options;
-use super::tuning::WhichEnd;
+use super::tuning::End;
 use crate::common::device_id::DeviceId;
 use crate::common::error::Result;
 use crate::rperf::spec::modes::Wait;
@@ -11,17 +11,21 @@ use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Multicast, Side, Spec, default_depth};
 
 impl Options {
-    /// The specification that these options make for `test`.
+    /// Builds the specification of `test` from these options.
     ///
     /// # Errors
-    /// A number outside what this program does; see [`Spec::check`].
+    /// A limit error if a value is out of range; see [`Spec::check`].
     pub fn to_spec(&self, test: Test) -> Result<Spec> {
         let o = self;
         let timeout = o.timeout.unwrap_or(Duration::from_secs(5));
-        let side = |id: &Option<DeviceId>, wait: Option<Wait>, own: Option<Duration>| Side {
-            id: id.clone().or_else(|| o.id.clone()),
-            ..Side::new(wait.or(o.wait).unwrap_or_default(), own.unwrap_or(timeout))
-        };
+        let side =
+            |id: &Option<DeviceId>, wait: Option<Wait>, own_timeout: Option<Duration>| Side {
+                id: id.clone().or_else(|| o.id.clone()),
+                ..Side::new(
+                    wait.or(o.wait).unwrap_or_default(),
+                    own_timeout.unwrap_or(timeout),
+                )
+            };
         let t = &o.tuning;
         let mtu = o.mtu.map(|m| u32::try_from(m.0).unwrap_or(u32::MAX));
         let limit = match o.messages {
@@ -54,7 +58,7 @@ impl Options {
                     .clone()
                     .or_else(|| t.cpu_affinity.clone()),
                 gid_index: t.local_gid_index.or(t.gid_index),
-                path: t.path(WhichEnd::Local),
+                path: t.path(End::Local),
                 ..side(&o.local_id, o.local_wait, o.local_timeout)
             },
             server: Side {
@@ -63,7 +67,7 @@ impl Options {
                     .clone()
                     .or_else(|| t.cpu_affinity.clone()),
                 gid_index: t.remote_gid_index.or(t.gid_index),
-                path: t.path(WhichEnd::Remote),
+                path: t.path(End::Remote),
                 ..side(&o.remote_id, o.remote_wait, o.remote_timeout)
             },
         };

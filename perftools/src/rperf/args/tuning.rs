@@ -1,5 +1,5 @@
-//! Options that tune a test: how it posts and waits, what its packets carry, where its memory and
-//! threads are.
+//! Options that tune a test: how requests are posted, the fields of the packets, the memory of the
+//! buffers and the CPUs of the threads.
 
 use std::time::Duration;
 
@@ -17,122 +17,129 @@ const TUNING: &str = "Tuning (-ar, -ca, -nr, -sl, -sp, -sr)";
 /// Options that tune a test.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TuningOptions {
-    /// Run each test with each of these message sizes: `2..8M` (doubling) or `64,4K,1M`
+    /// Run each test with each of these message sizes, in bytes: `2..8M` (doubling) or `64,4K,1M`
     #[arg(long, value_name = "SIZES", help_heading = SWEEP)]
     pub sizes: Option<String>,
-    /// Run each test with each value of an option: `msg-size:1:64K:*2`, `depth:1:128:+16` [default
-    /// step: *2]
+    /// Run each test with a range of values of an option, such as `msg-size:1:64K:*2` or
+    /// `depth:1:128:+16`; may be repeated [default step: *2]
     #[arg(long = "loop", value_name = "OPTION:FIRST:LAST[:STEP]", help_heading = SWEEP)]
     pub loops: Vec<String>,
 
-    /// Run each test so many times, all of them in turn: for `rperf compare`
+    /// Repeat the whole list of tests N times, so that `rperf compare` sees the spread [default:
+    /// 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = SWEEP)]
     pub repeat: Option<u16>,
 
-    /// Run for this time before anything is counted
+    /// Run the test for this time before the measurement starts [default: 0 s]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TUNING)]
     pub warm_up: Option<Duration>,
-    /// Send no faster than this many bytes a second
+    /// Limit the sender to this many bytes per second [default: no limit]
     #[arg(long, value_name = "SIZE", help_heading = TUNING)]
     pub rate_limit: Option<Size>,
-    /// Messages that one doorbell posts at most [default: 16]
+    /// Maximum number of messages posted with one doorbell [default: 16]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub post_list: Option<u32>,
-    /// Receives that one doorbell posts again together, once so many are used [default: as they
-    /// come, at most 64]
+    /// Repost receive requests in batches of N with one doorbell [default: repost as they
+    /// complete, at most 64 at a time]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub recv_list: Option<u32>,
-    /// The queue pairs of each thread receive from one shared receive queue
+    /// Use one shared receive queue for all queue pairs of a thread
     #[arg(long, help_heading = TUNING)]
     pub srq: bool,
-    /// Read each byte once it has arrived, as a program would: on or off [default: off]
+    /// Read each received byte, as an application would: on or off [default: off]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TUNING)]
     pub access_received: Option<bool>,
-    /// Send up to this many bytes inline: a number, or auto (64, or what the device has)
+    /// Send messages of up to this many bytes inline, or auto: 64 bytes if the device supports it
+    /// [default: auto]
     #[arg(long, value_name = "SIZE|auto", value_parser = inline, help_heading = TUNING)]
     pub inline: Option<Inline>,
-    /// Every so many sends ask for a completion [default: a quarter of the depth]
+    /// Request a completion for every Nth send [default: a quarter of the depth]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub cq_moderation: Option<u32>,
-    /// RDMA reads and atomics in flight [default: what both devices have, at most 16]
+    /// Maximum number of RDMA reads and atomics in flight on each queue pair [default: the maximum
+    /// of both devices, at most 16]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub rd_atomic: Option<u8>,
-    /// The same on this end only
+    /// Like --rd-atomic, on this end only
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub local_rd_atomic: Option<u8>,
-    /// The same on the server only
+    /// Like --rd-atomic, on the server only
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub remote_rd_atomic: Option<u8>,
-    /// Place of the GID in the port's table, on both ends [default: by the address]
+    /// Index of the GID in the port's GID table, on both ends [default: the GID of the IP address
+    /// in use]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub gid_index: Option<u8>,
-    /// The same on this end only
+    /// Like --gid-index, on this end only
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub local_gid_index: Option<u8>,
-    /// The same on the server only
+    /// Like --gid-index, on the server only
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub remote_gid_index: Option<u8>,
-    /// Place of the partition key in the ports' tables [default: 0]
+    /// Index of the partition key in the port's P_Key table, on both ends [default: 0]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub pkey_index: Option<u16>,
-    /// Service level
+    /// InfiniBand service level, on both ends [default: 0]
     #[arg(long, value_name = "0-15", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = TUNING)]
     pub service_level: Option<u8>,
-    /// The same on this end only
+    /// Like --service-level, on this end only
     #[arg(long, value_name = "0-15", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = TUNING)]
     pub local_service_level: Option<u8>,
-    /// The same on the server only
+    /// Like --service-level, on the server only
     #[arg(long, value_name = "0-15", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = TUNING)]
     pub remote_service_level: Option<u8>,
-    /// InfiniBand: hold packets to this rate in Gbit/s, such as 10 or 4xQDR
+    /// Static rate limit of the packets in Gbit/s, such as 10 or 4xQDR (InfiniBand only) [default:
+    /// no limit]
     #[arg(long, value_name = "RATE", help_heading = TUNING)]
     pub static_rate: Option<StaticRate>,
-    /// The same on this end only
+    /// Like --static-rate, on this end only
     #[arg(long, value_name = "RATE", help_heading = TUNING)]
     pub local_static_rate: Option<StaticRate>,
-    /// The same on the server only
+    /// Like --static-rate, on the server only
     #[arg(long, value_name = "RATE", help_heading = TUNING)]
     pub remote_static_rate: Option<StaticRate>,
-    /// InfiniBand: the LID with these low bits, where a port has several (LMC)
+    /// Low bits of the source LID, for a port with several LIDs (InfiniBand with LMC above 0)
+    /// [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=127), help_heading = TUNING)]
     pub src_path_bits: Option<u8>,
-    /// The same on this end only
+    /// Like --src-path-bits, on this end only
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=127), help_heading = TUNING)]
     pub local_src_path_bits: Option<u8>,
-    /// The same on the server only
+    /// Like --src-path-bits, on the server only
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=127), help_heading = TUNING)]
     pub remote_src_path_bits: Option<u8>,
-    /// Traffic class: DSCP and ECN bits of RoCE v2 packets
+    /// Traffic class of the packets: DSCP and ECN bits on RoCE v2 [default: 0]
     #[arg(long, value_name = "0-255", help_heading = TUNING)]
     pub traffic_class: Option<u8>,
-    /// Buffers in huge pages, which the administrator has set aside: 2M or 1G
+    /// Allocate buffers from huge pages that the administrator has reserved: 2M or 1G
     #[arg(long, value_name = "2M|1G", value_parser = pages, help_heading = TUNING)]
     pub huge_pages: Option<Pages>,
-    /// Buffers that are not pinned but brought in on demand (ODP)
+    /// Register buffers for on-demand paging (ODP) instead of pinning them
     #[arg(long, help_heading = TUNING)]
     pub on_demand: bool,
-    /// Run on these processors, on both ends: `3`, `0-3,8`, `node1` (those of a NUMA node), any
+    /// Run on these CPUs, on both ends: `3`, `0-3,8`, `node1` (all of a NUMA node) or `any`
+    /// [default: any]
     #[arg(long, value_name = "CPUS", help_heading = TUNING)]
     pub cpu_affinity: Option<CpuList>,
-    /// The same on this end only
+    /// Like --cpu-affinity, on this end only
     #[arg(long, value_name = "CPUS", help_heading = TUNING)]
     pub local_cpu_affinity: Option<CpuList>,
-    /// The same on the server only
+    /// Like --cpu-affinity, on the server only
     #[arg(long, value_name = "CPUS", help_heading = TUNING)]
     pub remote_cpu_affinity: Option<CpuList>,
 }
 
-/// Which end an option is for.
+/// One end of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhichEnd {
-    /// This one, the client.
+pub enum End {
+    /// The client, which is this end.
     Local,
     /// The server.
     Remote,
 }
 
 impl TuningOptions {
-    /// What they come to, with defaults for the rest.
+    /// Returns the tuning that these options select, with defaults for options not given.
     pub fn tuning(&self) -> Tuning {
         let default = Tuning::default();
         Tuning {
@@ -153,16 +160,16 @@ impl TuningOptions {
         }
     }
 
-    /// What holds for one end's packets and requests only.
-    pub fn path(&self, end: WhichEnd) -> PathSettings {
+    /// Returns the settings of one end's packets and requests.
+    pub fn path(&self, end: End) -> PathSettings {
         let (service_level, rd_atomic, static_rate, src_path_bits) = match end {
-            WhichEnd::Local => (
+            End::Local => (
                 self.local_service_level,
                 self.local_rd_atomic,
                 self.local_static_rate,
                 self.local_src_path_bits,
             ),
-            WhichEnd::Remote => (
+            End::Remote => (
                 self.remote_service_level,
                 self.remote_rd_atomic,
                 self.remote_static_rate,
@@ -177,16 +184,16 @@ impl TuningOptions {
         }
     }
 
-    /// Whether each test runs with several values.
+    /// Returns `true` if each test runs with several values of an option.
     pub fn is_sweep(&self) -> bool {
         self.sizes.is_some() || !self.loops.is_empty()
     }
 
-    /// The first option in use; all of them are a client's.
-    pub fn in_use(&self) -> Option<&'static str> {
+    /// Returns the first option in use; all of them are options of a client.
+    pub fn first_in_use(&self) -> Option<&'static str> {
         let set = self.tuning() != Tuning::default()
-            || self.path(WhichEnd::Local) != PathSettings::default()
-            || self.path(WhichEnd::Remote) != PathSettings::default()
+            || self.path(End::Local) != PathSettings::default()
+            || self.path(End::Remote) != PathSettings::default()
             || self
                 .gid_index
                 .or(self.local_gid_index)
@@ -199,7 +206,7 @@ impl TuningOptions {
         match (self.sizes.is_some(), !self.loops.is_empty(), set) {
             (true, ..) => Some("--sizes"),
             (_, true, _) => Some("--loop (-oo)"),
-            (.., true) => Some("an option that tunes a test"),
+            (.., true) => Some("a tuning option"),
             _ => None,
         }
     }

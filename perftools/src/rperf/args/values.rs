@@ -1,11 +1,11 @@
-//! Parsers for option values that only `rperf` has.
+//! Parsers for option values that only `rperf` uses.
 
 use std::time::Duration;
 
 use crate::common::units::{Size, parse_time};
 use crate::rperf::spec::tuning::Pages;
 
-/// Parses `on` or `off`; qperf uses a number, and 0 means off.
+/// Parses `on` or `off`. Like qperf, it also accepts a number, where 0 means off.
 pub(super) fn on_off(text: &str) -> Result<bool, String> {
     match text {
         "on" | "yes" => Ok(true),
@@ -13,23 +13,25 @@ pub(super) fn on_off(text: &str) -> Result<bool, String> {
         n => n
             .parse::<u32>()
             .map(|n| n != 0)
-            .map_err(|_| format!("`{text}`: say on or off")),
+            .map_err(|_| format!("invalid value `{text}`; expected: on, off")),
     }
 }
 
-/// The shortest interval: a thread that wakes more often disturbs what it watches.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// Shortest interval. A monitor thread that wakes up more often would disturb the measurement.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let time = parse_time(text)?;
-    if time < SHORTEST {
-        Err(format!("`{text}`: an interval is at least 10 ms long"))
+    if time < MIN_INTERVAL {
+        Err(format!(
+            "interval of {text} is too short: the minimum is 10 ms"
+        ))
     } else {
         Ok(time)
     }
 }
 
-/// Bytes that go inline; none: a good choice.
+/// Maximum size in bytes of messages that are sent inline; `None` selects it automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inline(pub Option<u32>);
 
@@ -40,13 +42,13 @@ pub(super) fn inline(text: &str) -> Result<Inline, String> {
     let size: Size = text.parse()?;
     u32::try_from(size.0)
         .map(|n| Inline(Some(n)))
-        .map_err(|_| format!("`{text}`: no device sends so much inline"))
+        .map_err(|_| format!("inline size of {text} is too large: it must be below 4 GiB"))
 }
 
 pub(super) fn pages(text: &str) -> Result<Pages, String> {
     match text.parse::<Size>()?.0 {
         0x20_0000 => Ok(Pages::Huge2M),
         0x4000_0000 => Ok(Pages::Huge1G),
-        _ => Err(format!("`{text}`: huge pages are of 2M or 1G")),
+        _ => Err(format!("invalid huge page size `{text}`; expected: 2M, 1G")),
     }
 }

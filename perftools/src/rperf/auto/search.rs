@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Runner;
 use super::settings::{Setting, Settings};
 use crate::common::error::{Kind, Result};
-use crate::rperf::args::options::FEWEST_TRIES;
+use crate::rperf::args::options::MIN_TRIES;
 use crate::rperf::report::advice::Goal;
 use crate::rperf::report::record::Measured;
 use crate::rperf::spec::test::Test;
@@ -53,7 +53,7 @@ impl<'a, R: Runner> Search<'a, R> {
         Self {
             runner,
             time,
-            most: most.max(FEWEST_TRIES),
+            most: most.max(MIN_TRIES),
             made: 0,
             until: 0,
             refused: Vec::new(),
@@ -64,7 +64,7 @@ impl<'a, R: Runner> Search<'a, R> {
     /// vary, when what must be is set aside.
     fn share(&self, goal: Goal) -> u32 {
         let (must, of, all) = match goal {
-            Goal::Latency => (FEWEST_TRIES, 1, 6),
+            Goal::Latency => (MIN_TRIES, 1, 6),
             Goal::Rate => (4, 3, 5),
             Goal::Bandwidth => (2, 1, 1),
         };
@@ -91,7 +91,7 @@ impl<'a, R: Runner> Search<'a, R> {
         let spec = Spec {
             test,
             limit: Limit::Time(self.time),
-            ..spec.of_size(size(goal))
+            ..spec.with_msg_size(size(goal))
         };
         let start = self.measure(goal, &spec, Settings::from_spec(&spec))?;
         let mut found = SearchResult {

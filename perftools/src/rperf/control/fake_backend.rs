@@ -91,7 +91,7 @@ impl<'a> Backend for &'a FakeBackend {
         _: ControlAddrs,
     ) -> Result<(FakeServer, Offer)> {
         let depth = spec.fit(&bounds())?.depth.min(ask.depth);
-        let shape = spec.agreed(depth, ask.plan, &bounds())?;
+        let shape = spec.shape_for_depth(depth, ask.plan, &bounds())?;
         let (clients, wires) = (0..spec.threads)
             .map(|_| {
                 let [(client, _), (wire, _)] = fake::pair(&shape);
@@ -148,9 +148,11 @@ impl ClientSetup for FakeClient<'_> {
         Ok(ConnectedEndpoint {
             wires,
             via: via(),
-            shape: self
-                .spec
-                .agreed(offer.depth, self.spec.test.plan().unwrap(), &bounds())?,
+            shape: self.spec.shape_for_depth(
+                offer.depth,
+                self.spec.test.plan().unwrap(),
+                &bounds(),
+            )?,
         })
     }
 }
@@ -167,9 +169,11 @@ impl ServerSetup for FakeServer {
         Ok(ConnectedEndpoint {
             wires: self.wires,
             via: via(),
-            shape: self
-                .spec
-                .agreed(self.depth, self.spec.test.plan().unwrap(), &bounds())?,
+            shape: self.spec.shape_for_depth(
+                self.depth,
+                self.spec.test.plan().unwrap(),
+                &bounds(),
+            )?,
         })
     }
 }

@@ -202,7 +202,7 @@ fn the_counts_of_several_threads_are_summed_at_both_ends() {
         assert!(
             lat.unwrap_err()
                 .to_string()
-                .contains("rc_lat has one; leave --threads away")
+                .contains("rc_lat uses one thread; help: remove --threads")
         );
     });
 }
@@ -240,7 +240,7 @@ fn the_server_checks_what_it_is_sent_and_says_what_is_wrong() {
         .unwrap_err()
         .to_string();
         assert!(
-            text.starts_with("the server: message of 8 GiB: the limit is 1 GiB"),
+            text.starts_with("the server: message size of 8 GiB: the maximum is 1 GiB"),
             "{text}"
         );
         let large = spec(Test::RcBw, "--msg-size 2M");
@@ -252,7 +252,7 @@ fn the_server_checks_what_it_is_sent_and_says_what_is_wrong() {
         )
         .unwrap_err()
         .to_string();
-        assert!(text.contains("fake0 carries at most 1 MiB"), "{text}");
+        assert!(text.contains("the maximum of fake0 is 1 MiB"), "{text}");
     });
 }
 

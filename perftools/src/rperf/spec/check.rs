@@ -1,237 +1,403 @@
-//! Holds a specification against what this program does.
+//! Checks a specification against the limits of this program: a table of rules.
 
 use std::time::Duration;
 
 use super::config::Spec;
-use super::limits::{MAX_BUFFERS, MAX_DEPTH, MAX_QPS, MAX_THREADS, MAX_TIME};
+use super::limits::{MAX_DEPTH, MAX_QPS, MAX_SOCKET_BUFFER, MAX_THREADS, MAX_TIME, MAX_WARM_UP};
+use super::modes::Cm;
 use super::plan::{MAX_MESSAGE, Pattern, Plan, Service};
 use super::side::Limit;
+use super::socket_kind::SocketKind;
 use super::test::Test;
-use super::tuning::Tuning;
+use super::tuning::{MAX_POST_LIST, Tuning};
 use crate::common::error::{Error, Result};
 use crate::common::units::{Size, show_time};
-use crate::rperf::spec::modes::Cm;
+
+const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
+const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
+
+/// A condition that no specification may meet, and the error that reports it.
+struct Rule {
+    /// Returns `true` if the specification breaks the rule.
+    is_broken: fn(&Spec) -> bool,
+    /// Describes what is wrong, with the limit.
+    cause: fn(&Spec) -> String,
+    /// The remedy.
+    help: &'static str,
+}
 
 impl Spec {
-    /// Checks every number against what this program does. The server calls it on what it was sent.
+    /// Checks every value against the limits of this program. The server calls it for each
+    /// specification that it receives.
     ///
     /// # Errors
-    /// Says which number, what the limit is, and what to do.
+    /// A limit error for the first rule that the specification breaks.
     pub fn check(&self) -> Result<()> {
         if !self.test.moves_data() {
             return Ok(());
         }
-        if self.msg_size == 0 {
-            return Err(Error::limit(
-                "message size 0: a message has at least 1 byte; give --msg-size (-m) a size such as 64K",
-            ));
-        }
-        if self.msg_size > MAX_MESSAGE {
-            return Err(Error::limit(format!(
-                "message of {}: the limit is {}; give --msg-size (-m) a smaller size",
-                Size(self.msg_size),
-                Size(MAX_MESSAGE)
-            )));
-        }
-        if let Some(kind) = self.test.socket() {
-            if self.msg_size > kind.max_message() {
-                return Err(Error::limit(format!(
-                    "message of {}: {} carries at most {} bytes in one; give --msg-size (-m) a smaller size",
-                    Size(self.msg_size),
-                    kind.name(),
-                    kind.max_message()
-                )));
-            }
-            // That data is read once it has arrived is all that both have.
-            let tuning = Tuning {
-                access_received: false,
-                ..self.tuning
-            };
-            if self.qps > 1 || self.threads > 1 || tuning != Tuning::default() {
-                return Err(Error::limit(format!(
-                    "{}: several queue pairs (--qps) or threads, rate, warm-up and what tunes RDMA are not for tests over sockets; leave them away",
-                    self.test.name()
-                )));
-            }
-            if self.sockets.client_buffers > MAX_BUFFERS
-                || self.sockets.server_buffers > MAX_BUFFERS
-            {
-                return Err(Error::limit(format!(
-                    "sockets' buffers above {}: give --sock-buf-size (-sb) less",
-                    Size(MAX_BUFFERS.into())
-                )));
-            }
-            if self.verify && kind.is_datagram() && self.msg_size < 8 && !self.test.is_latency() {
-                return Err(Error::limit(
-                    "--verify: a datagram of fewer than 8 bytes cannot say which one it is; give --msg-size (-m) at least 8",
-                ));
-            }
-        }
-        if self.depth == 0 || self.depth > MAX_DEPTH {
-            return Err(Error::limit(format!(
-                "depth of {}: give --depth a number from 1 to {MAX_DEPTH}",
-                self.depth
-            )));
-        }
-        if self.qps == 0 || self.qps > MAX_QPS {
-            return Err(Error::limit(format!(
-                "{} queue pairs: give --qps a number from 1 to {MAX_QPS}",
-                self.qps
-            )));
-        }
-        self.check_threads()?;
-        self.check_multicast()?;
-        self.tuning.check()?;
-        let one_way = self.test.plan().map_or(!self.test.is_latency(), |plan| {
-            plan.pattern == Pattern::OneWay
-        });
-        if self.flip && !one_way {
-            return Err(Error::limit(format!(
-                "{}: --flip (-f) is for tests with a sender and a receiver; leave it away",
-                self.test.name()
-            )));
-        }
-        if let Some(plan) = self.test.plan() {
-            self.check_plan(plan)?;
-        }
-        if let Some(mtu) = self
-            .mtu
-            .filter(|m| ![256, 512, 1024, 2048, 4096].contains(m))
-        {
-            return Err(Error::limit(format!(
-                "MTU of {mtu}: give --mtu (-mt) one of 256, 512, 1024, 2048 and 4096"
-            )));
-        }
-        match self.limit {
-            Limit::Messages(0) => {
-                return Err(Error::limit("0 messages: give --messages (-n) at least 1"));
-            }
-            Limit::Time(t) if t.is_zero() => {
-                return Err(Error::limit(
-                    "a test of 0 s measures nothing: give --time (-t) a time such as 2",
-                ));
-            }
-            Limit::Time(t) if t > MAX_TIME => {
-                return Err(Error::limit(format!(
-                    "a test of {}: the limit is 7 d; give --time (-t) less",
-                    show_time(t)
-                )));
-            }
-            _ => {}
-        }
-        for (side, who) in [(&self.client, "this end"), (&self.server, "the server")] {
-            let t = side.timeout;
-            if t < Duration::from_millis(10) || t > Duration::from_secs(86_400) {
-                return Err(Error::limit(format!(
-                    "timeout of {} for {who}: give --timeout (-to) a time from 10ms to 1d",
-                    show_time(t)
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_multicast(&self) -> Result<()> {
-        let Some(multicast) = self.multicast else {
-            return Ok(());
-        };
-        let is_ours = self.test == Test::UdBw && !self.flip && self.threads == 1 && self.qps == 1;
-        if !is_ours || self.use_cm == Cm::On || self.marks_packets() {
-            return Err(Error::limit(
-                "--multicast (-g): ud_bw sends to a group, from one queue pair; leave other tests, --flip, --threads, --qps, --use-cm and what marks packets away",
-            ));
-        }
-        if multicast.receivers == 0 || multicast.receivers > MAX_QPS {
-            return Err(Error::limit(format!(
-                "{} receivers: give --multicast (-g) a number from 1 to {MAX_QPS}",
-                multicast.receivers
-            )));
-        }
-        match multicast.group.filter(|group| !group.is_multicast()) {
-            Some(group) => Err(Error::limit(format!(
-                "{group} is no multicast address: give --multicast-group one such as 239.255.1.2, or leave it away"
-            ))),
+        match RULES.iter().find(|rule| (rule.is_broken)(self)) {
+            Some(rule) => Err(Error::limit((rule.cause)(self)).with_help(rule.help)),
             None => Ok(()),
         }
     }
 
-    /// Whether packets carry something that only a connection made here gives them.
-    pub fn marks_packets(&self) -> bool {
-        self.tuning.marks_packets()
-            || self.client.path.marks_packets()
-            || self.server.path.marks_packets()
+    /// Returns `true` if packets carry attributes that rdma_cm does not let the program set:
+    /// service level, traffic class, partition key, static rate or source path bits.
+    pub fn sets_packet_attributes(&self) -> bool {
+        self.tuning.sets_packet_attributes()
+            || self.client.path.sets_packet_attributes()
+            || self.server.path.sets_packet_attributes()
     }
 
-    fn check_threads(&self) -> Result<()> {
-        if self.threads == 0 || self.threads > MAX_THREADS {
-            return Err(Error::limit(format!(
-                "{} threads: give --threads a number from 1 to {MAX_THREADS}",
-                self.threads
-            )));
-        }
-        if self.threads * self.qps > MAX_QPS {
-            return Err(Error::limit(format!(
-                "{} threads of {} queue pairs: the limit is {MAX_QPS} in all; give --threads or --qps less",
-                self.threads, self.qps
-            )));
-        }
-        match self.limit {
-            // No message at all is refused below, with a better word.
-            Limit::Messages(n) if n > 0 && n < self.threads.into() => Err(Error::limit(format!(
-                "{n} messages for {} threads: give --messages (-n) at least one for each",
-                self.threads
-            ))),
-            _ => Ok(()),
+    /// Returns `true` if this is a test over an RDMA device that meets `condition`.
+    fn is_rdma(&self, condition: impl FnOnce(Plan) -> bool) -> bool {
+        self.test.plan().is_some_and(condition)
+    }
+
+    /// Returns `true` if this is a test over sockets that meets `condition`.
+    fn is_socket(&self, condition: impl FnOnce(SocketKind) -> bool) -> bool {
+        self.test.socket().is_some_and(condition)
+    }
+
+    /// Returns `true` if one end only sends data and the other only receives it.
+    fn is_one_way(&self) -> bool {
+        match self.test.plan() {
+            Some(plan) => plan.pattern == Pattern::OneWay,
+            None => !self.test.is_latency(),
         }
     }
 
-    fn check_plan(&self, plan: Plan) -> Result<()> {
-        let name = self.test.name();
-        if plan.verb.is_atomic() && self.msg_size != 8 {
-            return Err(Error::limit(format!(
-                "message of {}: an atomic has 8 bytes; leave --msg-size (-m) away for {name}",
-                Size(self.msg_size)
-            )));
-        }
-        if plan.is_latency() && self.threads > 1 {
-            return Err(Error::limit(format!(
-                "{} threads: {name} has one; leave --threads away",
-                self.threads
-            )));
-        }
-        if plan.is_latency() && self.qps > 1 {
-            return Err(Error::limit(format!(
-                "{} queue pairs: {name} has one; leave --qps away",
-                self.qps
-            )));
-        }
-        if self.use_cm == Cm::On && plan.service == Service::Xrc {
-            return Err(Error::limit(format!(
-                "{name} by rdma_cm: rperf connects both halves of {} itself, by TCP; leave --use-cm (-cm1) away",
-                plan.service
-            )));
-        }
-        if self.use_cm == Cm::On && plan.service == Service::Uc {
-            return Err(Error::limit(format!(
-                "{name} by rdma_cm: it connects RC and finds UD, but makes no {} in its port spaces; leave --use-cm (-cm1) away",
-                plan.service
-            )));
-        }
-        if !self.tuning.warm_up.is_zero() && matches!(self.limit, Limit::Messages(_)) {
-            return Err(Error::limit(
-                "a test by count has no warm-up: give --time (-t) instead of --messages (-n), or leave --warm-up away",
-            ));
-        }
-        if self.use_cm == Cm::On && self.marks_packets() {
-            return Err(Error::limit(
-                "--service-level (-sl), --traffic-class, --pkey-index, --static-rate (-sr) and --src-path-bits (-sp) are for connections that rperf makes itself: leave --use-cm (-cm1) away",
-            ));
-        }
-        if !plan.verb.takes_receives() && (self.tuning.srq || self.tuning.recv_list.is_some()) {
-            return Err(Error::limit(format!(
-                "{name} receives nothing: leave --srq and --recv-list away"
-            )));
-        }
-        Ok(())
+    /// Returns `true` if the tuning has values that only tests over RDMA devices support. Tests
+    /// over sockets only support `access_received`.
+    fn has_rdma_tuning(&self) -> bool {
+        let tuning = Tuning {
+            access_received: false,
+            ..self.tuning
+        };
+        tuning != Tuning::default()
     }
+
+    fn multicast_group_is_unicast(&self) -> bool {
+        self.multicast
+            .and_then(|multicast| multicast.group)
+            .is_some_and(|group| !group.is_multicast())
+    }
+}
+
+/// The rules, in the order in which they are checked.
+const RULES: &[Rule] = &[
+    // Message size.
+    Rule {
+        is_broken: |spec| spec.msg_size == 0,
+        cause: |_| "message size of 0 bytes: the minimum is 1 byte".to_owned(),
+        help: "set --msg-size (-m) to a size such as 64K",
+    },
+    Rule {
+        is_broken: |spec| spec.msg_size > MAX_MESSAGE,
+        cause: |spec| message_too_large(spec, "the maximum", MAX_MESSAGE),
+        help: "set --msg-size (-m) lower",
+    },
+    Rule {
+        is_broken: |spec| spec.is_socket(|kind| spec.msg_size > kind.max_message()),
+        cause: |spec| {
+            let kind = spec.test.socket().unwrap_or(SocketKind::Tcp);
+            let what = format!("the maximum of {}", kind.name());
+            message_too_large(spec, &what, kind.max_message())
+        },
+        help: "set --msg-size (-m) lower",
+    },
+    Rule {
+        is_broken: |spec| spec.is_rdma(|plan| plan.verb.is_atomic() && spec.msg_size != 8),
+        cause: |spec| {
+            let size = Size(spec.msg_size);
+            format!("message size of {size}: an atomic operation has 8 bytes")
+        },
+        help: "remove --msg-size (-m) for tests of atomic operations",
+    },
+    // Tests over sockets.
+    Rule {
+        is_broken: |spec| {
+            spec.is_socket(|_| spec.qps > 1 || spec.threads > 1 || spec.has_rdma_tuning())
+        },
+        cause: |spec| {
+            let name = spec.test.name();
+            format!(
+                "{name}: tests over sockets do not support queue pairs, threads, --rate-limit, --warm-up and RDMA tuning"
+            )
+        },
+        help: "remove --qps, --threads and the tuning options",
+    },
+    Rule {
+        is_broken: |spec| {
+            let sockets = spec.sockets;
+            let larger = sockets.client_buffers.max(sockets.server_buffers);
+            spec.is_socket(|_| larger > MAX_SOCKET_BUFFER)
+        },
+        cause: |spec| {
+            let sockets = spec.sockets;
+            let larger = sockets.client_buffers.max(sockets.server_buffers);
+            format!(
+                "socket buffers of {}: the maximum is {}",
+                Size(larger.into()),
+                Size(MAX_SOCKET_BUFFER.into())
+            )
+        },
+        help: "set --sock-buf-size (-sb) lower",
+    },
+    Rule {
+        // The first 8 bytes of a verified datagram are its sequence number.
+        is_broken: |spec| {
+            let needs_number = spec.is_socket(SocketKind::is_datagram) && !spec.test.is_latency();
+            spec.verify && needs_number && spec.msg_size < 8
+        },
+        cause: |spec| {
+            let size = Size(spec.msg_size);
+            format!("--verify with datagrams of {size}: each one carries an 8-byte sequence number")
+        },
+        help: "set --msg-size (-m) to at least 8",
+    },
+    // Queue depth, queue pairs and threads.
+    Rule {
+        is_broken: |spec| !(1..=MAX_DEPTH).contains(&spec.depth),
+        cause: |spec| out_of_range("queue depth", spec.depth, MAX_DEPTH),
+        help: "set --depth within this range",
+    },
+    Rule {
+        is_broken: |spec| !(1..=MAX_QPS).contains(&spec.qps),
+        cause: |spec| out_of_range("number of queue pairs", spec.qps, MAX_QPS),
+        help: "set --qps within this range",
+    },
+    Rule {
+        is_broken: |spec| !(1..=MAX_THREADS).contains(&spec.threads),
+        cause: |spec| out_of_range("number of threads", spec.threads, MAX_THREADS),
+        help: "set --threads within this range",
+    },
+    Rule {
+        is_broken: |spec| spec.threads * spec.qps > MAX_QPS,
+        cause: |spec| {
+            let (threads, qps) = (spec.threads, spec.qps);
+            format!(
+                "{threads} threads with {qps} queue pairs each: the maximum is {MAX_QPS} queue pairs in total"
+            )
+        },
+        help: "set --threads or --qps lower",
+    },
+    Rule {
+        is_broken: |spec| spec.threads > 1 && spec.is_rdma(Plan::is_latency),
+        cause: |spec| {
+            format!(
+                "{} threads: {} uses one thread",
+                spec.threads,
+                spec.test.name()
+            )
+        },
+        help: "remove --threads",
+    },
+    Rule {
+        is_broken: |spec| spec.qps > 1 && spec.is_rdma(Plan::is_latency),
+        cause: |spec| {
+            format!(
+                "{} queue pairs: {} uses one queue pair",
+                spec.qps,
+                spec.test.name()
+            )
+        },
+        help: "remove --qps",
+    },
+    // Duration.
+    Rule {
+        is_broken: |spec| spec.limit == Limit::Messages(0),
+        cause: |_| "test of 0 messages: the minimum is 1".to_owned(),
+        help: "set --messages (-n) to at least 1",
+    },
+    Rule {
+        is_broken: |spec| matches!(spec.limit, Limit::Messages(n) if n < spec.threads.into()),
+        cause: |spec| {
+            let threads = spec.threads;
+            format!("fewer messages than threads: each of the {threads} threads needs at least one")
+        },
+        help: "set --messages (-n) to at least the number of threads",
+    },
+    Rule {
+        is_broken: |spec| matches!(spec.limit, Limit::Time(time) if time.is_zero()),
+        cause: |_| "test of 0 s: it would measure nothing".to_owned(),
+        help: "set --time (-t) to a time such as 2",
+    },
+    Rule {
+        is_broken: |spec| matches!(spec.limit, Limit::Time(time) if time > MAX_TIME),
+        cause: |spec| match spec.limit {
+            Limit::Time(time) => format!("test of {}: the maximum is 7 d", show_time(time)),
+            Limit::Messages(_) => "test is too long: the maximum is 7 d".to_owned(),
+        },
+        help: "set --time (-t) lower",
+    },
+    Rule {
+        is_broken: |spec| spec.tuning.warm_up > MAX_WARM_UP,
+        cause: |spec| {
+            let warm_up = show_time(spec.tuning.warm_up);
+            format!("warm-up of {warm_up}: the maximum is 1 h")
+        },
+        help: "set --warm-up lower",
+    },
+    Rule {
+        is_broken: |spec| {
+            !spec.tuning.warm_up.is_zero() && matches!(spec.limit, Limit::Messages(_))
+        },
+        cause: |_| {
+            "warm-up in a test with a number of messages: only tests with a duration have one"
+                .to_owned()
+        },
+        help: "set --time (-t) instead of --messages (-n), or remove --warm-up",
+    },
+    Rule {
+        is_broken: |spec| !is_valid_timeout(spec.client.timeout),
+        cause: |spec| timeout_out_of_range("client", spec.client.timeout),
+        help: "set --timeout (-to) within this range",
+    },
+    Rule {
+        is_broken: |spec| !is_valid_timeout(spec.server.timeout),
+        cause: |spec| timeout_out_of_range("server", spec.server.timeout),
+        help: "set --timeout (-to) within this range",
+    },
+    // Multicast.
+    Rule {
+        is_broken: |spec| {
+            let is_plain =
+                spec.test == Test::UdBw && !spec.flip && spec.threads == 1 && spec.qps == 1;
+            let is_supported = is_plain && spec.use_cm != Cm::On && !spec.sets_packet_attributes();
+            spec.multicast.is_some() && !is_supported
+        },
+        cause: |_| {
+            "--multicast (-g): only ud_bw supports it, with one queue pair and default packet attributes".to_owned()
+        },
+        help: "remove other tests, --flip, --threads, --qps, --use-cm and options such as --service-level",
+    },
+    Rule {
+        is_broken: |spec| {
+            spec.multicast
+                .is_some_and(|multicast| !(1..=MAX_QPS).contains(&multicast.receivers))
+        },
+        cause: |spec| {
+            let receivers = spec.multicast.map_or(0, |multicast| multicast.receivers);
+            out_of_range("number of multicast receivers", receivers, MAX_QPS)
+        },
+        help: "set --multicast (-g) within this range",
+    },
+    Rule {
+        is_broken: Spec::multicast_group_is_unicast,
+        cause: |spec| match spec.multicast.and_then(|multicast| multicast.group) {
+            Some(group) => format!("multicast group {group}: not a multicast address"),
+            None => "multicast group: not a multicast address".to_owned(),
+        },
+        help: "set --multicast-group to an address such as 239.255.1.2, or remove it",
+    },
+    // Tuning.
+    Rule {
+        is_broken: |spec| !(1..=MAX_POST_LIST).contains(&spec.tuning.post_list),
+        cause: |spec| {
+            out_of_range(
+                "messages per doorbell",
+                spec.tuning.post_list,
+                MAX_POST_LIST,
+            )
+        },
+        help: "set --post-list within this range",
+    },
+    Rule {
+        is_broken: |spec| {
+            let batch = spec.tuning.recv_list;
+            batch.is_some_and(|n| !(1..=MAX_POST_LIST).contains(&n))
+        },
+        cause: |spec| {
+            let batch = spec.tuning.recv_list.unwrap_or(0);
+            out_of_range("receive requests per doorbell", batch, MAX_POST_LIST)
+        },
+        help: "set --recv-list within this range",
+    },
+    Rule {
+        is_broken: |spec| spec.tuning.rate_limit == Some(0),
+        cause: |_| "rate limit of 0 bytes per second: the minimum is 1 byte per second".to_owned(),
+        help: "set --rate-limit higher",
+    },
+    Rule {
+        is_broken: |spec| spec.tuning.signal_every == Some(0),
+        cause: |_| "completion for every 0th send: the minimum is 1".to_owned(),
+        help: "set --cq-moderation to at least 1",
+    },
+    Rule {
+        is_broken: |spec| spec.tuning.rd_atomic == Some(0),
+        cause: |_| "0 RDMA reads and atomics in flight: the minimum is 1".to_owned(),
+        help: "set --rd-atomic (-nr) to at least 1",
+    },
+    Rule {
+        is_broken: |spec| {
+            let has_receive_option = spec.tuning.srq || spec.tuning.recv_list.is_some();
+            has_receive_option && spec.is_rdma(|plan| !plan.verb.takes_receives())
+        },
+        cause: |spec| format!("{} posts no receive requests", spec.test.name()),
+        help: "remove --srq and --recv-list",
+    },
+    // Direction and connection.
+    Rule {
+        is_broken: |spec| spec.flip && !spec.is_one_way(),
+        cause: |spec| {
+            let name = spec.test.name();
+            format!("--flip (-f) with {name}: only a test with one sender can be reversed")
+        },
+        help: "remove --flip (-f)",
+    },
+    Rule {
+        is_broken: |spec| {
+            spec.use_cm == Cm::On
+                && spec.is_rdma(|plan| matches!(plan.service, Service::Xrc | Service::Uc))
+        },
+        cause: |spec| {
+            let name = spec.test.name();
+            let service = spec.test.plan().map_or(Service::Xrc, |plan| plan.service);
+            format!("{name} with rdma_cm: rperf uses rdma_cm for RC and UD only, not for {service}")
+        },
+        help: "remove --use-cm (-cm1)",
+    },
+    Rule {
+        is_broken: |spec| {
+            spec.use_cm == Cm::On && spec.sets_packet_attributes() && spec.test.plan().is_some()
+        },
+        cause: |_| {
+            "--service-level (-sl), --traffic-class, --pkey-index, --static-rate (-sr) and --src-path-bits (-sp): not supported with rdma_cm".to_owned()
+        },
+        help: "remove --use-cm (-cm1)",
+    },
+    Rule {
+        is_broken: |spec| spec.mtu.is_some_and(|mtu| !MTUS.contains(&mtu)),
+        cause: |spec| {
+            let mtu = spec.mtu.unwrap_or(0);
+            format!("MTU of {mtu} bytes: expected 256, 512, 1024, 2048 or 4096")
+        },
+        help: "set --mtu (-mt) to one of these sizes",
+    },
+];
+
+fn message_too_large(spec: &Spec, what: &str, max: u64) -> String {
+    format!(
+        "message size of {}: {what} is {}",
+        Size(spec.msg_size),
+        Size(max)
+    )
+}
+
+fn out_of_range(what: &str, value: u32, max: u32) -> String {
+    format!("{what} of {value}: expected 1 to {max}")
+}
+
+fn is_valid_timeout(timeout: Duration) -> bool {
+    (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout)
+}
+
+fn timeout_out_of_range(end: &str, timeout: Duration) -> String {
+    format!(
+        "timeout of the {end} of {}: expected 10 ms to 1 d",
+        show_time(timeout)
+    )
 }

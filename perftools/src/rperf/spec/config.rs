@@ -1,4 +1,4 @@
-//! A whole test.
+//! The specification of a test.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,48 +8,48 @@ use super::side::{Limit, Multicast, Side, Sockets};
 use super::test::Test;
 use super::tuning::Tuning;
 
-/// A whole test, as the client sends it to the server.
+/// The specification of a test, which the client sends to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spec {
     /// The test.
     pub test: Test,
-    /// Bytes a message.
+    /// Size of each message in bytes.
     pub msg_size: u64,
-    /// When it ends.
+    /// End of the test: a duration or a number of messages.
     pub limit: Limit,
-    /// Messages in flight at most, on each queue pair.
+    /// Maximum number of messages in flight on each queue pair.
     pub depth: u32,
-    /// Queue pairs, of each thread.
+    /// Number of queue pairs of each thread.
     pub qps: u32,
-    /// Threads at each end, each with queue pairs of its own.
+    /// Number of threads at each end. Each thread has its own queue pairs.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub threads: u32,
-    /// Where data goes one way: from the server to the client.
+    /// Reverses the direction of a one-way test, so that the server sends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub flip: bool,
-    /// RDMA writes with immediate data; none: where the link has it.
+    /// Use of immediate data in RDMA writes; none: used if the link supports it.
     pub immediate: Option<bool>,
-    /// Unreliable services: send without regard to what the receiver is ready for.
+    /// Send without flow control on unreliable services.
     pub flood: bool,
-    /// Datagrams to a group of receivers.
+    /// Multicast group that the datagrams are sent to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multicast: Option<Multicast>,
-    /// How to connect.
+    /// Use of rdma_cm to connect.
     pub use_cm: Cm,
-    /// The path MTU, if not the port's.
+    /// Path MTU in bytes; none: the smaller active MTU of the two ports.
     pub mtu: Option<u32>,
-    /// Check every byte.
+    /// Check each received byte.
     pub verify: bool,
-    /// How it is tuned.
+    /// Tuning of requests, packets and memory.
     #[serde(default)]
     pub tuning: Tuning,
-    /// For tests over sockets.
+    /// Settings of tests over sockets.
     #[serde(default, skip_serializing_if = "Sockets::is_default")]
     pub sockets: Sockets,
-    /// The client's end.
+    /// Settings of the client.
     pub client: Side,
-    /// The server's end.
+    /// Settings of the server.
     pub server: Side,
 }
 
@@ -57,15 +57,15 @@ fn one() -> u32 {
     1
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // As serde calls it.
+#[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde requires.
 fn is_one(n: &u32) -> bool {
     *n == 1
 }
 
 impl Spec {
-    /// The same with messages of this size, and as many in flight as is usual for it.
+    /// Returns this specification with another message size and the default depth for it.
     #[must_use]
-    pub fn of_size(&self, msg_size: u64) -> Self {
+    pub fn with_msg_size(&self, msg_size: u64) -> Self {
         Self {
             msg_size,
             depth: default_depth(msg_size),
@@ -73,7 +73,7 @@ impl Spec {
         }
     }
 
-    /// Whether as many messages are in flight as where nothing is asked for.
+    /// Returns `true` if the depth is the default for the message size.
     pub fn has_default_depth(&self) -> bool {
         self.depth == default_depth(self.msg_size)
     }

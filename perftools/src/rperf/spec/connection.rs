@@ -1,32 +1,32 @@
-//! How an end of a test is connected.
+//! Description of the connection at one end of a test.
 
 use serde::{Deserialize, Serialize};
 
 use crate::rperf::spec::modes::Wait;
 
-/// How one end is connected.
+/// The connection at one end of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "Via"))]
 pub struct ConnectionInfo {
-    /// The device; for tests over sockets the protocol.
+    /// Name of the RDMA device; the protocol in tests over sockets.
     pub device: String,
-    /// Its port, from 1; 0 for tests over sockets.
+    /// Port number of the device, from 1; 0 in tests over sockets.
     pub port: u8,
-    /// `RoCE v2`, `InfiniBand` or `iWARP`.
+    /// Link type: `RoCE v2`, `InfiniBand` or `iWARP`.
     pub link: String,
-    /// The index of the GID in use, where there is one.
+    /// Index of the GID in use; none if the connection uses no GID.
     pub gid_index: Option<u32>,
-    /// The address in use: an IP address, or a LID.
+    /// Address in use: an IP address or a LID.
     pub address: String,
-    /// True where rdma_cm set the connection up.
+    /// `true` if rdma_cm established the connection.
     pub cm: bool,
-    /// The path MTU, where this end set it.
+    /// Path MTU in bytes, if this end set it.
     pub mtu: Option<u32>,
-    /// The port's own, which the path's may be below of.
+    /// Active MTU of the port in bytes, which may be larger than the path MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port_mtu: Option<u32>,
-    /// How it waited for completions.
+    /// Way in which this end waited for completions.
     pub wait: Wait,
 }
 

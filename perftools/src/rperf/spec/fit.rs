@@ -1,10 +1,10 @@
-//! Fits a specification to a device.
+//! Fits a specification to a device: derives the queue sizes and checks the capabilities.
 
 use std::ops::Range;
 
 use super::config::Spec;
 use super::limits::{
-    HEARTBEAT_INTERVAL, LATENCY_DEPTH, LATENCY_DEPTH_OF_BUFFERS, MAX_DEPTH, MAX_MEMORY,
+    HEARTBEAT_INTERVAL, LATENCY_DEPTH, LATENCY_DEPTH_OWN_BUFFERS, MAX_DEPTH, MAX_MEMORY,
     VERIFY_MEMORY,
 };
 use super::plan::{Pattern, Plan, Service, Verb};
@@ -13,58 +13,60 @@ use super::side::Limit;
 use crate::common::error::{Error, Result};
 use crate::common::units::{Size, Style};
 
-/// What a device allows, as far as it bounds a test.
+/// Capabilities and limits of a device that bound a test.
 #[derive(Clone, Debug, Default)]
 pub struct Bounds {
-    /// The device's name, for errors.
+    /// Name of the device, for error messages.
     pub device: String,
-    /// The largest message of its port.
+    /// Maximum message size of the port in bytes.
     pub max_msg: u64,
-    /// The deepest queue.
+    /// Maximum number of requests in a send or receive queue.
     pub max_qp_wr: u32,
-    /// The longest completion queue.
+    /// Maximum number of entries in a completion queue.
     pub max_cqe: u32,
-    /// The port's active MTU: the largest datagram.
+    /// Active MTU of the port in bytes, which is the maximum size of a datagram.
     pub mtu: u32,
-    /// Whether messages can carry immediate data, and queue pairs be unreliable (iWARP: neither).
+    /// `true` if the device supports immediate data and unreliable queue pairs, which iWARP does
+    /// not.
     pub infiniband: bool,
-    /// Sizes of messages that it sends faster where each asks for a completion.
+    /// Message sizes in bytes that the device sends faster if each send requests a completion.
     pub signalled: Range<u64>,
-    /// Whether it has atomics.
+    /// `true` if the device supports atomics.
     pub atomics: bool,
-    /// The longest shared receive queue; 0 where it has none.
+    /// Maximum number of requests in a shared receive queue; 0 if the device has none.
     pub max_srq_wr: u32,
-    /// Whether it has extended reliable connections.
+    /// `true` if the device supports extended reliable connections (XRC).
     pub xrc: bool,
 }
 
 impl Spec {
-    /// Bytes of the buffers that one end takes for it, at most.
+    /// Returns the maximum memory of the buffers of one end in bytes.
     pub fn memory(&self) -> u64 {
         if self.test.socket().is_some() {
             return self.msg_size;
         }
-        let looked_at = self.touches_payload();
-        let buffers = if looked_at {
+        let own_buffers = self.touches_payload();
+        let buffers = if own_buffers {
             u64::from(self.depth) * 2 + 12
         } else {
             2
         };
-        let most = if looked_at {
+        let max = if own_buffers {
             VERIFY_MEMORY + self.msg_size.saturating_mul(12 * u64::from(self.qps))
         } else {
             u64::MAX
         };
         buffers
             .saturating_mul(self.msg_size)
-            .min(most)
+            .min(max)
             .saturating_mul(u64::from(self.threads) * u64::from(self.receivers()))
     }
 
-    /// Fits the test to a device: lowers the depth where the device or memory needs it.
+    /// Fits the test to a device. Lowers the depth if the device or the memory limit requires it.
     ///
     /// # Errors
-    /// The message is too large for the device, or for the memory a test may use.
+    /// A limit error if a value is out of range, the device lacks a capability, or the message is
+    /// too large for the device.
     pub fn fit(&self, bounds: &Bounds) -> Result<Shape> {
         self.check()?;
         let plan = self.plan_on(bounds)?;
@@ -80,33 +82,35 @@ impl Spec {
                 "one message"
             };
             return Err(Error::limit(format!(
-                "message of {}: {} carries at most {} in {what}; give --msg-size (-m) a smaller size",
+                "message size of {}: the maximum of {} is {} in {what}",
                 Size(self.msg_size),
                 bounds.device,
                 Size(max_msg)
-            )));
+            ))
+            .with_help("set --msg-size (-m) lower"));
         }
         let mut depth = match plan.is_latency() {
-            true if self.touches_payload() => self.depth.min(LATENCY_DEPTH_OF_BUFFERS),
+            true if self.touches_payload() => self.depth.min(LATENCY_DEPTH_OWN_BUFFERS),
             true => self.depth.min(LATENCY_DEPTH),
             false => self.depth.saturating_mul(self.qps).min(MAX_DEPTH),
         };
         if let Limit::Messages(n) = self.limit {
             depth = depth.min(u32::try_from(n).unwrap_or(u32::MAX).max(4));
         }
-        // A queue holds depth, depth / batch + 1 credits (at most 5 where depth ≥ 4, depth + 1
-        // below) and one, and receives that wait for others.
-        let together = self.tuning.recv_list.unwrap_or(1);
+        // A queue needs slots for `depth` messages, for `depth / batch + 1` credits (at most 5 if
+        // the depth is 4 or more, else depth + 1), for one more message, and for receive requests
+        // that wait to be reposted as a batch.
+        let receive_batch = self.tuning.recv_list.unwrap_or(1);
         let queues = self.qps.max(self.receivers());
-        let room = bounds.max_qp_wr.min(bounds.max_cqe / 2 / queues);
-        let room = if self.tuning.srq || plan.service == Service::Xrc {
-            room.min(Self::srq_room(bounds)?)
+        let slots = bounds.max_qp_wr.min(bounds.max_cqe / 2 / queues);
+        let slots = if self.tuning.srq || plan.service == Service::Xrc {
+            slots.min(Self::max_srq_requests(bounds)?)
         } else {
-            room
+            slots
         };
-        depth = depth.min(room.saturating_sub(6 + together)).max(1);
+        depth = depth.min(slots.saturating_sub(6 + receive_batch)).max(1);
         if self.touches_payload() {
-            // Both directions have their own buffers: depth to send, depth and the credits to
+            // Each direction has its own buffers: `depth` to send, and `depth` plus the credits to
             // receive.
             let buffers = u32::try_from(VERIFY_MEMORY / self.msg_size / 2 / u64::from(queues))
                 .unwrap_or(u32::MAX);
@@ -115,41 +119,40 @@ impl Spec {
         Ok(self.shape(depth, plan, bounds))
     }
 
-    /// Receives that a shared queue holds.
-    fn srq_room(bounds: &Bounds) -> Result<u32> {
+    /// Returns the maximum number of requests in a shared receive queue.
+    fn max_srq_requests(bounds: &Bounds) -> Result<u32> {
         if bounds.max_srq_wr == 0 {
             return Err(Error::limit(format!(
-                "needs shared receive queues, which {} lacks",
+                "{} does not support shared receive queues",
                 bounds.device
             )));
         }
         Ok(bounds.max_srq_wr)
     }
 
-    /// What the test does on this device.
+    /// Returns the plan of the test on this device.
     fn plan_on(&self, bounds: &Bounds) -> Result<Plan> {
         let plan = self
             .test
             .plan()
-            .ok_or_else(|| Error::limit("uses no RDMA device"))?;
-        let lacks = |what: &dyn std::fmt::Display| {
-            Err(Error::limit(format!(
-                "needs {what}, which {} lacks",
-                bounds.device
-            )))
+            .ok_or_else(|| Error::limit("the test uses no RDMA device"))?;
+        let unsupported = |what: &dyn std::fmt::Display| {
+            Error::limit(format!("{} does not support {what}", bounds.device))
         };
         match plan.service {
-            Service::Uc | Service::Ud if !bounds.infiniband => return lacks(&plan.service),
-            Service::Xrc if !bounds.xrc => return lacks(&plan.service),
+            Service::Uc | Service::Ud if !bounds.infiniband => {
+                return Err(unsupported(&plan.service));
+            }
+            Service::Xrc if !bounds.xrc => return Err(unsupported(&plan.service)),
             _ => {}
         }
         if plan.verb.is_atomic() && !bounds.atomics {
-            return lacks(&"atomics");
+            return Err(unsupported(&"atomics"));
         }
         let plan = match self.immediate {
             Some(false) => plan.without_immediate(),
             Some(true) if plan.verb == Verb::WriteImm && !bounds.infiniband => {
-                return lacks(&"writes with immediate data");
+                return Err(unsupported(&"RDMA writes with immediate data"));
             }
             None if !bounds.infiniband => plan.without_immediate(),
             _ => plan,
@@ -158,47 +161,51 @@ impl Spec {
             && plan.verb == Verb::Write
             && plan.pattern != Pattern::Polled
         {
-            return lacks(
-                &"writes with immediate data, as nobody is told of others (--access-received, -ar)",
-            );
+            // Without immediate data the receiver does not learn when a write has arrived.
+            return Err(unsupported(
+                &"RDMA writes with immediate data, which --access-received needs",
+            )
+            .with_help("remove --access-received (-ar)"));
         }
         Ok(plan)
     }
 
-    /// The shape on a device with a depth that both ends have agreed on.
+    /// Returns the shape for a device and a depth on which both ends agreed.
     ///
     /// # Errors
-    /// The buffers of that depth would take more memory than a test may use.
-    pub fn agreed(&self, depth: u32, plan: Plan, bounds: &Bounds) -> Result<Shape> {
+    /// A protocol error if the depth is out of range. A limit error if the buffers take more memory
+    /// than a test may use.
+    pub fn shape_for_depth(&self, depth: u32, plan: Plan, bounds: &Bounds) -> Result<Shape> {
         if depth == 0 || depth > MAX_DEPTH {
             return Err(Error::protocol(format!(
-                "the peer wants a depth of {depth}"
+                "the peer proposed a queue depth of {depth}: expected 1 to {MAX_DEPTH}"
             )));
         }
         let shape = self.shape(depth, plan, bounds);
         if shape.memory() > MAX_MEMORY {
             return Err(Error::limit(format!(
-                "{} of buffers: the limit is {}; give --msg-size (-m), --qps or --threads less",
+                "buffers of {}: the maximum is {}",
                 Style::default().size(shape.memory()),
                 Size(MAX_MEMORY)
-            )));
+            ))
+            .with_help("set --msg-size (-m), --qps or --threads lower"));
         }
         Ok(shape)
     }
 
-    /// Receivers of each message.
+    /// Returns the number of receivers of each message.
     fn receivers(&self) -> u32 {
         self.multicast.map_or(1, |multicast| multicast.receivers)
     }
 
-    /// Whether each message is looked at once it has arrived.
+    /// Returns `true` if the receiver reads the payload of each message.
     fn touches_payload(&self) -> bool {
         self.verify || self.tuning.access_received
     }
 
-    /// Messages whose completion may be told together, so that what a limited rate moves is known
-    /// to a hundredth of a second.
-    fn due_together(&self) -> u32 {
+    /// Returns the maximum number of sends per completion that keeps the byte count of a
+    /// rate-limited test accurate to 10 ms.
+    fn max_sends_per_completion(&self) -> u32 {
         let Some(rate) = self.tuning.rate_limit else {
             return u32::MAX;
         };
@@ -207,15 +214,15 @@ impl Spec {
 
     fn shape(&self, depth: u32, plan: Plan, bounds: &Bounds) -> Shape {
         let batch = (depth / 4).max(1);
-        let most = (depth / 2 / self.qps).max(1);
+        let max = (depth / 2 / self.qps).max(1);
         let signalled = !plan.verb.fetches() && bounds.signalled.contains(&self.msg_size);
-        let usual = match plan.is_latency() {
+        let default = match plan.is_latency() {
             _ if signalled => 1,
-            // Nobody waits for them: as few as the send queue has room for.
-            true => most,
-            false => batch.min(self.due_together()) / self.qps,
+            // A latency test does not wait for send completions: as few as the send queue allows.
+            true => max,
+            false => batch.min(self.max_sends_per_completion()) / self.qps,
         };
-        let signal_every = self.tuning.signal_every.unwrap_or(usual);
+        let signal_every = self.tuning.signal_every.unwrap_or(default);
         Shape {
             tuning: self.tuning,
             threads: self.threads,
@@ -227,11 +234,11 @@ impl Spec {
             qps: self.qps,
             depth,
             batch,
-            // What all queue pairs together may leave unsaid stays below the depth.
+            // The sends without a completion on all queue pairs together stay below the depth.
             signal_every: if self.touches_payload() {
                 1
             } else {
-                signal_every.clamp(1, most)
+                signal_every.clamp(1, max)
             },
             credited: plan.verb.takes_receives() && (!self.flood || plan.service.is_reliable()),
             limit: self.limit,

@@ -1,36 +1,41 @@
-//! What this program does at most.
+//! Limits of this program.
 
 use std::time::Duration;
 
-/// The largest buffers of sockets.
-pub(super) const MAX_BUFFERS: u32 = 1 << 30;
-/// The most messages in flight.
+/// Maximum size of a socket buffer in bytes.
+pub(super) const MAX_SOCKET_BUFFER: u32 = 1 << 30;
+/// Maximum number of messages in flight.
 pub const MAX_DEPTH: u32 = 16_384;
-/// The most queue pairs of one test.
+/// Maximum number of queue pairs of one test.
 pub const MAX_QPS: u32 = 256;
-/// The most threads of one test at each end.
+/// Maximum number of threads of one test at each end.
 pub const MAX_THREADS: u32 = 64;
-/// The memory that one end of a test may register.
+/// Maximum memory in bytes that one end of a test may register.
 pub const MAX_MEMORY: u64 = 2 << 30;
-/// The memory that distinct buffers of `--verify` fill before the depth is lowered for them.
+/// Memory in bytes that the buffers of one end may take if each message has its own buffer; the
+/// depth is lowered to stay within it.
 pub(super) const VERIFY_MEMORY: u64 = 64 << 20;
-/// Messages in flight where nothing is asked for: so many, but of large ones so many bytes, and
-/// always so many.
+/// Default number of messages in flight.
 const DEFAULT_DEPTH: u64 = 1024;
+/// Maximum number of bytes in flight with the default depth.
 const DEFAULT_BYTES: u64 = 16 << 20;
-const LEAST_DEFAULT_DEPTH: u64 = 8;
-/// The depth of a test of latency at most. One message is under way; half of the depth lies between
-/// two that ask for a completion.
+/// Minimum of the default depth, even if messages are so large that it exceeds `DEFAULT_BYTES`.
+const MIN_DEFAULT_DEPTH: u64 = 8;
+/// Maximum depth of a latency test. Only one message is in flight, but every send posted since the
+/// last completion takes a slot of the send queue, and a completion is requested every half depth.
 pub(super) const LATENCY_DEPTH: u32 = 64;
-/// The same where each message has a buffer of its own.
-pub(super) const LATENCY_DEPTH_OF_BUFFERS: u32 = 4;
-/// How often an end that is at work says so, where nothing else would tell.
+/// Maximum depth of a latency test in which each message has its own buffer.
+pub(super) const LATENCY_DEPTH_OWN_BUFFERS: u32 = 4;
+/// Maximum interval between heartbeats, which show the peer that this end is alive.
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
-/// The longest test.
+/// Maximum duration of a test.
 pub const MAX_TIME: Duration = Duration::from_secs(7 * 86_400);
 
-/// Messages of this size in flight where nothing is asked for.
+/// Maximum duration of the warm-up.
+pub(super) const MAX_WARM_UP: Duration = Duration::from_secs(3_600);
+
+/// Returns the default number of messages in flight for messages of `msg_size` bytes.
 pub(in crate::rperf) fn default_depth(msg_size: u64) -> u32 {
-    let depth = (DEFAULT_BYTES / msg_size.max(1)).clamp(LEAST_DEFAULT_DEPTH, DEFAULT_DEPTH);
+    let depth = (DEFAULT_BYTES / msg_size.max(1)).clamp(MIN_DEFAULT_DEPTH, DEFAULT_DEPTH);
     u32::try_from(depth).unwrap_or(u32::MAX)
 }

@@ -1,9 +1,8 @@
-//! The checked specification of a test: the only description of a test that the other directories
-//! see.
+//! The specification of a test, which all other directories use to describe a test.
 //!
 //! A [`Spec`] is what the client sends to the server. Both ends check it with the same code:
 //! [`Spec::check`] against the limits of this program, [`Spec::fit`] against a device. `fit`
-//! returns a [`Shape`], the numbers that an engine needs. The types are shared by everything above.
+//! returns a [`Shape`], the parameters of the engine.
 
 mod check;
 mod config;

@@ -1,15 +1,15 @@
-//! Choices of a test: whether rdma_cm connects it, and how an endpoint waits for completions.
+//! Modes of a test: use of rdma_cm, and waiting for completions.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Whether rdma_cm sets the connection up.
+/// Use of rdma_cm to establish the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Cm {
-    /// Where the device can connect no other way (iWARP).
+    /// Only if the device requires it, which iWARP does.
     #[default]
     Auto,
     /// Always.
@@ -27,22 +27,22 @@ impl FromStr for Cm {
             "off" | "no" | "0" => Ok(Self::Off),
             "on" | "yes" => Ok(Self::On),
             n if n.parse::<u32>().is_ok() => Ok(Self::On),
-            _ => Err(format!("`{text}`: say on, off or auto")),
+            _ => Err(format!("invalid value `{text}`; expected: on, off, auto")),
         }
     }
 }
 
-/// How an end waits for completions.
+/// Way in which an end waits for completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
-    /// Poll briefly, then sleep.
+    /// Poll briefly, then wait for an event.
     #[default]
     Adaptive,
-    /// Poll only.
+    /// Poll without pause.
     Poll,
-    /// Sleep at once.
+    /// Wait for an event without polling first.
     Events,
 }
 
@@ -55,7 +55,9 @@ impl FromStr for Wait {
             "events" | "0" => Ok(Self::Events),
             "poll" => Ok(Self::Poll),
             n if n.parse::<u32>().is_ok() => Ok(Self::Poll),
-            _ => Err(format!("`{text}`: say adaptive, poll or events")),
+            _ => Err(format!(
+                "invalid value `{text}`; expected: adaptive, poll, events"
+            )),
         }
     }
 }

@@ -1,12 +1,11 @@
-//! How an end reaches the other, as far as it has a say of its own; static rates have the names
-//! that qperf gives them.
+//! Settings of the packets and requests of one end. Static rates have the names that qperf uses.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Names, and the code of each (`enum ibv_rate`).
+/// Names of static rates, each with its code (`enum ibv_rate`).
 const RATES: &[(&str, u8)] = &[
     ("2.5", 2),
     ("5", 5),
@@ -40,14 +39,14 @@ const RATES: &[(&str, u8)] = &[
     ("8xQDR", 9),
 ];
 
-/// A static rate, as the verbs number them.
+/// A static rate (`enum ibv_rate`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct StaticRate(u8);
 
 impl StaticRate {
-    /// The code (`enum ibv_rate`).
+    /// Returns the code of the rate in `enum ibv_rate`.
     pub fn code(self) -> u8 {
         self.0
     }
@@ -60,7 +59,10 @@ impl FromStr for StaticRate {
         let known = RATES.iter().find(|rate| rate.0.eq_ignore_ascii_case(text));
         known.map(|rate| Self(rate.1)).ok_or_else(|| {
             let names: Vec<&str> = RATES.iter().map(|rate| rate.0).collect();
-            format!("`{text}` is no static rate; there are {}", names.join(", "))
+            format!(
+                "unknown static rate `{text}`; available: {}",
+                names.join(", ")
+            )
         })
     }
 }
@@ -74,30 +76,31 @@ impl fmt::Display for StaticRate {
     }
 }
 
-/// How an end reaches the other, as far as it has a say of its own.
+/// Settings of the packets and requests of one end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "Path"))]
 #[serde(default)]
 pub struct PathSettings {
-    /// Service level; none: that of both.
+    /// InfiniBand service level; none: the one of the tuning of both ends.
     pub service_level: Option<u8>,
-    /// RDMA reads and atomics in flight; none: those of both.
+    /// Maximum number of RDMA reads and atomics in flight; none: the one of the tuning of both
+    /// ends.
     pub rd_atomic: Option<u8>,
-    /// The rate that packets are held to.
+    /// Static rate limit of the packets.
     pub static_rate: Option<StaticRate>,
-    /// Low bits of the port's LID.
+    /// Source path bits: the low bits of the source LID.
     pub src_path_bits: Option<u8>,
 }
 
 impl PathSettings {
-    /// Whether it has no say.
+    /// Returns `true` if no setting differs from the default.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether packets carry something that only a connection made here gives them.
-    pub fn marks_packets(&self) -> bool {
+    /// Returns `true` if packets carry attributes that rdma_cm does not let the program set.
+    pub fn sets_packet_attributes(&self) -> bool {
         self.service_level.is_some_and(|level| level != 0)
             || self.static_rate.is_some()
             || self.src_path_bits.is_some()
@@ -109,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn qperfs_names_lead_to_the_verbs_codes() {
+    fn names_of_qperf_give_the_codes_of_verbs() {
         for (name, code) in [
             ("2.5", 2),
             ("10", 3),

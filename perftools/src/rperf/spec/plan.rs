@@ -1,10 +1,10 @@
-//! What a test does with the wire, as data: over which service, by which verb, in which pattern.
-//! One engine runs them all.
+//! The RDMA operations of a test, as data: transport service, verb and pattern. One engine runs all
+//! plans.
 
 use ibverbs::AccessFlags;
 use serde::{Deserialize, Serialize};
 
-/// The largest message, whatever the device could: RDMA itself ends at 2 GiB.
+/// Maximum message size in bytes. RDMA itself allows 2 GiB.
 pub const MAX_MESSAGE: u64 = 1 << 30;
 
 /// The transport service of the queue pairs.
@@ -23,7 +23,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// Whether what is sent arrives, or the connection breaks.
+    /// Returns `true` if the service delivers every message or breaks the connection.
     pub fn is_reliable(self) -> bool {
         matches!(self, Self::Rc | Self::Xrc)
     }
@@ -40,16 +40,16 @@ impl std::fmt::Display for Service {
     }
 }
 
-/// What one message is.
+/// The verb that transfers one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verb {
-    /// A send, into a receive of the peer.
+    /// A send, which consumes a receive request of the peer.
     Send,
-    /// An RDMA write: the peer is not told.
+    /// An RDMA write, which does not notify the peer.
     Write,
-    /// An RDMA write with immediate data, which takes a receive of the peer.
+    /// An RDMA write with immediate data, which consumes a receive request of the peer.
     WriteImm,
     /// An RDMA read.
     Read,
@@ -60,22 +60,22 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether each message takes a receive of the peer, so that the peer knows of it.
+    /// Returns `true` if each message consumes a receive request of the peer, which notifies it.
     pub fn takes_receives(self) -> bool {
         matches!(self, Self::Send | Self::WriteImm)
     }
 
-    /// Whether it works on 8 bytes of the peer.
+    /// Returns `true` if the verb is an atomic operation on 8 bytes of the peer.
     pub fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
-    /// Whether something comes back from the peer's memory.
+    /// Returns `true` if the verb returns data from the peer's memory.
     pub fn fetches(self) -> bool {
         self == Self::Read || self.is_atomic()
     }
 
-    /// Whether it needs memory that is open to the peer.
+    /// Returns `true` if the verb accesses memory that the peer registered for remote access.
     pub fn is_one_sided(self) -> bool {
         self != Self::Send
     }
@@ -91,50 +91,52 @@ impl Verb {
     }
 }
 
-/// How messages follow each other.
+/// Order in which the ends send their messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Pattern {
-    /// From the client, many at a time.
+    /// One end sends, with many messages in flight.
     OneWay,
-    /// From both ends at once.
+    /// Both ends send at the same time, with many messages in flight.
     BothWays,
-    /// One to and fro; or, where the peer takes no part, one at a time.
+    /// One message in flight: the ends send in turn, or the client alone if the verb does not
+    /// notify the peer.
     PingPong,
-    /// One to and fro, which the other end finds by looking at its memory.
+    /// One message in flight: the ends write in turn, and each one polls its memory for the write.
     Polled,
 }
 
-/// What a test does.
+/// The RDMA operations of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Plan {
-    /// Over which service.
+    /// Transport service.
     pub service: Service,
-    /// By which verb.
+    /// Verb that transfers each message.
     pub verb: Verb,
-    /// In which pattern.
+    /// Order in which the ends send.
     pub pattern: Pattern,
 }
 
 impl Plan {
-    /// Whether the time of one message is measured, not the volume of many.
+    /// Returns `true` if the test measures latency instead of bandwidth.
     pub fn is_latency(self) -> bool {
         matches!(self.pattern, Pattern::PingPong | Pattern::Polled)
     }
 
-    /// Whether a latency is that of the way there and back, as nobody answers.
+    /// Returns `true` if the latency is that of a round trip, because the peer does not send.
     pub fn is_round_trip(self) -> bool {
         self.pattern == Pattern::PingPong && !self.verb.takes_receives()
     }
 
-    /// Whether each end's software takes what the other sends.
+    /// Returns `true` if the software of the receiving end sees each message.
     pub fn has_receiver(self) -> bool {
         self.verb.takes_receives() || self.pattern == Pattern::Polled
     }
 
-    /// The plan without immediate data: writes that the peer finds by looking, or not at all.
+    /// Returns the plan without immediate data: RDMA writes that the peer detects by polling its
+    /// memory (ping-pong), or not at all.
     #[must_use]
     pub fn without_immediate(self) -> Self {
         if self.verb != Verb::WriteImm {

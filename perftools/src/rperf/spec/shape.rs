@@ -1,4 +1,4 @@
-//! The numbers that an engine runs by.
+//! The parameters of the engine.
 
 use std::time::Duration;
 
@@ -6,44 +6,44 @@ use super::plan::{Pattern, Plan, Service, Verb};
 use super::side::Limit;
 use super::tuning::Tuning;
 
-/// The numbers an engine runs by; both ends compute the same from the same [`Spec`](super::Spec)
-/// and depth.
+/// The parameters of the engine. Both ends compute the same shape from the same
+/// [`Spec`](super::Spec) and depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What to do.
+    /// The RDMA operations of the test.
     pub plan: Plan,
-    /// Bytes a message.
+    /// Size of each message in bytes.
     pub msg_size: u32,
-    /// Threads, each with queue pairs, memory and numbers of its own; what follows holds for each
-    /// of them.
+    /// Number of threads. Each has its own queue pairs, memory and counters; the fields below
+    /// apply to each thread.
     pub threads: u32,
-    /// How often an end that is at work says so, where nothing else would tell.
+    /// Interval of the heartbeats, which show the peer that this end is alive.
     pub heartbeat: Duration,
-    /// Where data goes one way: from the server to the client.
+    /// Reverses the direction of a one-way test, so that the server sends.
     pub flip: bool,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub qps: u32,
-    /// Receivers of each message.
+    /// Number of receivers of each message.
     pub receivers: u32,
-    /// Data messages that may be under way in one direction, on all queue pairs together.
+    /// Maximum number of data messages in flight in one direction, on all queue pairs together.
     pub depth: u32,
-    /// Messages after whose arrival the receiver returns a credit message.
+    /// Number of messages after which the receiver sends a credit message.
     pub batch: u32,
-    /// Every so many sends of a queue pair ask for a completion.
+    /// Number of sends of a queue pair per requested completion.
     pub signal_every: u32,
-    /// Whether the receiver's credits bound the sender.
+    /// `true` if the sender only sends messages for which it has credits of the receiver.
     pub credited: bool,
-    /// When the test ends.
+    /// End of the test: a duration or a number of messages.
     pub limit: Limit,
-    /// Payload is checked.
+    /// Check each received byte.
     pub verify: bool,
-    /// How the test is tuned.
+    /// Tuning of requests, packets and memory.
     pub tuning: Tuning,
 }
 
 impl Shape {
-    /// The share of a thread: of the messages of a test by count, and of the rate where that is
-    /// limited.
+    /// Returns the shape of one thread, with its share of the number of messages and of the rate
+    /// limit.
     #[must_use]
     pub fn share(&self, thread: u32) -> Self {
         let threads = u64::from(self.threads.max(1));
@@ -64,23 +64,23 @@ impl Shape {
         }
     }
 
-    /// Credit messages that may be under way in one direction.
+    /// Returns the maximum number of credit messages in flight in one direction.
     pub fn credits(&self) -> u32 {
         self.depth / self.batch + 1
     }
 
-    /// Receives that each receive queue has posted before the peer may start; those that were used
-    /// are posted again, at once or so many together.
+    /// Returns the number of receive requests that each receive queue has posted before the peer
+    /// starts. Completed ones are reposted, one by one or in batches.
     pub fn receives(&self) -> u32 {
-        let together = self.tuning.recv_list.unwrap_or(1).saturating_sub(1);
+        let waiting = self.tuning.recv_list.unwrap_or(1).saturating_sub(1);
         if self.plan.verb.takes_receives() {
-            self.depth + self.credits() + together
+            self.depth + self.credits() + waiting
         } else {
             0
         }
     }
 
-    /// Receive queues: one for each queue pair, or one that all share.
+    /// Returns the number of receive queues: one per queue pair, or one shared by all.
     pub fn receive_queues(&self) -> u32 {
         if self.tuning.srq || self.plan.service == Service::Xrc {
             1
@@ -89,28 +89,29 @@ impl Shape {
         }
     }
 
-    /// Whether the messages for which credit is due solicit an event, so that a receiver need not
-    /// wake for the others. On several queue pairs those others may come after them.
+    /// Returns `true` if only the last message of each credit batch solicits an event, so that the
+    /// receiver does not wake up for the others. On several queue pairs the others may arrive
+    /// later.
     pub fn solicits(&self) -> bool {
-        let alone = self.qps == 1 && self.receivers == 1;
-        self.credited && alone && self.is_reliable() && self.plan.pattern == Pattern::OneWay
+        let is_ordered = self.qps == 1 && self.receivers == 1;
+        self.credited && is_ordered && self.is_reliable() && self.plan.pattern == Pattern::OneWay
     }
 
-    /// Whether each message has a buffer of its own that is looked at.
+    /// Returns `true` if the receiver reads the payload, so that each message has its own buffer.
     pub fn touches_payload(&self) -> bool {
         self.verify || self.tuning.access_received
     }
 
-    /// Room that each send queue needs: any one may have to carry all that is under way.
+    /// Returns the capacity of each send queue. One queue may have to hold all messages in flight.
     pub fn sends(&self) -> u32 {
         self.depth + self.credits() + 1
     }
 
-    /// Places in memory that is open to the peer: one for each message under way, where each is
-    /// looked at.
+    /// Returns the number of message slots in the memory registered for remote access: one per
+    /// message in flight if the receiver reads the payload.
     pub fn exposed_slots(&self) -> u32 {
         match self.plan {
-            // A number for each queue pair, as atomics of several come in no order.
+            // One counter per queue pair, because atomics of different queue pairs are unordered.
             plan if plan.verb.is_atomic() => self.qps,
             // One queue pair may lag behind the others by the whole depth.
             plan if self.touches_payload() && plan.pattern != Pattern::Polled => {
@@ -120,7 +121,7 @@ impl Shape {
         }
     }
 
-    /// Places that fetches bring the peer's memory into.
+    /// Returns the number of slots that RDMA reads and atomics write the peer's data into.
     pub fn fetch_slots(&self) -> u32 {
         if self.touches_payload() {
             self.sends() * self.qps
@@ -129,7 +130,7 @@ impl Shape {
         }
     }
 
-    /// Buffers that messages are received into, where each has its own.
+    /// Returns the number of receive buffers if each message has its own buffer.
     pub fn receive_buffers(&self) -> u32 {
         if self.plan.verb == Verb::Send {
             self.receives() * self.receive_queues()
@@ -138,30 +139,30 @@ impl Shape {
         }
     }
 
-    /// Bytes of the memory that each end registers.
+    /// Returns the size of the memory that each end registers, in bytes.
     pub fn memory(&self) -> u64 {
         let exposed = if self.plan.verb.is_one_sided() {
             self.exposed_slots()
         } else {
             0
         };
-        let own = match self.plan {
+        let local = match self.plan {
             plan if plan.verb.fetches() => self.fetch_slots(),
             _ if self.touches_payload() && self.plan.pattern != Pattern::Polled => {
                 self.sends() + self.receive_buffers()
             }
-            // A message to send from, and one to receive into.
+            // One buffer to send from, and one to receive into.
             plan => 1 + u32::from(plan.verb == Verb::Send),
         };
-        (u64::from(exposed) + u64::from(own)) * self.stride() as u64 * u64::from(self.threads)
+        (u64::from(exposed) + u64::from(local)) * self.stride() as u64 * u64::from(self.threads)
     }
 
-    /// Bytes of such a place: whole words.
+    /// Returns the size of a slot in bytes: the message size, rounded up to 8 bytes.
     pub fn stride(&self) -> usize {
         (self.msg_size as usize).next_multiple_of(8)
     }
 
-    /// Time from one message to the next, where the rate is limited.
+    /// Returns the time from one message to the next if the rate is limited.
     pub fn gap(&self) -> Option<Duration> {
         let nanos =
             u128::from(self.msg_size) * 1_000_000_000 / u128::from(self.tuning.rate_limit?.max(1));
@@ -170,7 +171,7 @@ impl Shape {
         ))
     }
 
-    /// Whether what is sent arrives, or the connection breaks.
+    /// Returns `true` if the service delivers every message or breaks the connection.
     pub fn is_reliable(&self) -> bool {
         self.plan.service.is_reliable()
     }

@@ -1,4 +1,4 @@
-//! What holds for one end, or for one kind of test.
+//! Settings of one end, or of one kind of test.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::common::cpus::CpuList;
 use crate::common::device_id::DeviceId;
 use crate::rperf::spec::modes::Wait;
 
-/// When a test ends.
+/// End of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -21,29 +21,29 @@ pub enum Limit {
     Messages(u64),
 }
 
-/// What holds for one end only.
+/// Settings of one end of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Side {
-    /// The device asked for.
+    /// Requested RDMA device and port; none: selected by address.
     pub id: Option<DeviceId>,
-    /// How to wait for completions.
+    /// Way to wait for completions.
     pub wait: Wait,
-    /// When to give a silent peer up.
+    /// Time after which the test fails if the peer does not respond.
     pub timeout: Duration,
-    /// The processors to run on; none: any.
+    /// CPUs to run on; none: any.
     #[serde(default)]
     pub cpus: Option<CpuList>,
-    /// The place of the GID to use; none: by the address.
+    /// Index of the GID in the GID table of the port; none: the GID of the IP address in use.
     #[serde(default)]
     pub gid_index: Option<u8>,
-    /// What its packets carry and how many requests it has, where that is not as at the other end.
+    /// Settings of packets and requests that differ from those of the other end.
     #[serde(default, skip_serializing_if = "PathSettings::is_default")]
     pub path: PathSettings,
 }
 
 impl Side {
-    /// An end that waits so, and gives a silent peer up after this time.
+    /// Creates the settings of an end with defaults for everything else.
     pub fn new(wait: Wait, timeout: Duration) -> Self {
         Self {
             id: None,
@@ -56,25 +56,25 @@ impl Side {
     }
 }
 
-/// Datagrams to several receivers at once.
+/// A multicast group and its receivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Multicast {
-    /// The server's queue pairs, each of which gets every message.
+    /// Number of queue pairs of the server. Each one receives every message.
     pub receivers: u32,
-    /// The group; none: one by chance.
+    /// IP address of the group; none: a random one.
     pub group: Option<IpAddr>,
 }
 
-/// What holds for tests over sockets only.
+/// Settings of tests over sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sockets {
-    /// The port of the server's end; 0: any.
+    /// Port of the server's end; 0: any free port.
     pub port: u16,
-    /// Bytes of the client's buffers; 0: as the system has them.
+    /// Size of the client's socket buffers in bytes; 0: chosen by the kernel.
     pub client_buffers: u32,
-    /// Bytes of the server's buffers.
+    /// Size of the server's socket buffers in bytes; 0: chosen by the kernel.
     pub server_buffers: u32,
 }
 

@@ -1,15 +1,15 @@
-//! What carries the messages of a test over sockets.
+//! The protocols of tests over sockets.
 
 use serde::{Deserialize, Serialize};
 
 use super::plan::MAX_MESSAGE;
 
-/// The largest message of UDP: 65,535 bytes less the headers of IPv4.
+/// Maximum message size of UDP: 65,535 bytes minus the IPv4 and UDP headers.
 pub const MAX_DATAGRAM: u64 = 65_507;
-/// The largest message of RDS.
+/// Maximum message size of RDS.
 pub const MAX_RDS: u64 = 1 << 20;
 
-/// What carries the messages.
+/// The protocol of a test over sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SocketKind {
@@ -17,14 +17,14 @@ pub enum SocketKind {
     Tcp,
     /// UDP.
     Udp,
-    /// SCTP, one association a socket.
+    /// SCTP, with one association per socket.
     Sctp,
-    /// RDS: datagrams that arrive, once and in order.
+    /// RDS: reliable datagrams in order.
     Rds,
 }
 
 impl SocketKind {
-    /// As it is written.
+    /// Returns the name for output.
     pub fn name(self) -> &'static str {
         match self {
             SocketKind::Tcp => "TCP",
@@ -34,12 +34,12 @@ impl SocketKind {
         }
     }
 
-    /// True where a message is one call, and has borders of its own.
+    /// Returns `true` if the protocol keeps message boundaries, with one system call per message.
     pub fn is_datagram(self) -> bool {
         matches!(self, SocketKind::Udp | SocketKind::Rds)
     }
 
-    /// The largest message.
+    /// Returns the maximum message size in bytes.
     pub fn max_message(self) -> u64 {
         match self {
             SocketKind::Udp => MAX_DATAGRAM,

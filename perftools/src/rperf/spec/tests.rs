@@ -28,7 +28,7 @@ fn bounds() -> Bounds {
     }
 }
 
-fn of(test: Test) -> Spec {
+fn default_spec(test: Test) -> Spec {
     Options::try_parse_from(["rperf"])
         .unwrap()
         .to_spec(test)
@@ -36,48 +36,48 @@ fn of(test: Test) -> Spec {
 }
 
 #[test]
-fn what_a_device_lacks_is_said_in_one_line() {
+fn missing_capabilities_are_reported_in_one_line() {
     let iwarp = Bounds {
         infiniband: false,
         atomics: false,
         xrc: false,
         ..bounds()
     };
-    for (test, what) in [
+    for (test, expected) in [
         (
             Test::UcBw,
-            "needs UC (unreliable connections), which dev0 lacks",
+            "dev0 does not support UC (unreliable connections)",
         ),
-        (Test::UdLat, "needs UD"),
-        (Test::RcFetchAddMr, "needs atomics"),
-        (Test::XrcLat, "needs XRC"),
+        (Test::UdLat, "dev0 does not support UD"),
+        (Test::RcFetchAddMr, "dev0 does not support atomics"),
+        (Test::XrcLat, "dev0 does not support XRC"),
     ] {
-        let text = of(test).fit(&iwarp).unwrap_err().to_string();
-        assert!(text.starts_with(what) && !text.contains('\n'), "{text}");
+        let text = default_spec(test).fit(&iwarp).unwrap_err().to_string();
+        assert!(text.starts_with(expected) && !text.contains('\n'), "{text}");
     }
-    let shape = of(Test::RcRdmaWriteLat).fit(&iwarp).unwrap();
+    let shape = default_spec(Test::RcRdmaWriteLat).fit(&iwarp).unwrap();
     assert_eq!(
         (shape.plan.verb, shape.plan.pattern),
         (Verb::Write, Pattern::Polled)
     );
-    let asked = Spec {
+    let required = Spec {
         immediate: Some(true),
-        ..of(Test::RcRdmaWriteBw)
+        ..default_spec(Test::RcRdmaWriteBw)
     };
     assert!(
-        asked
+        required
             .fit(&iwarp)
             .unwrap_err()
             .to_string()
-            .contains("writes with immediate data, which dev0 lacks")
+            .contains("dev0 does not support RDMA writes with immediate data")
     );
 }
 
 #[test]
-fn a_datagram_is_at_most_the_mtu() {
+fn the_mtu_limits_the_size_of_datagrams() {
     let text = Spec {
         msg_size: 4097,
-        ..of(Test::UdBw)
+        ..default_spec(Test::UdBw)
     }
     .fit(&bounds())
     .unwrap_err()
@@ -86,7 +86,7 @@ fn a_datagram_is_at_most_the_mtu() {
 }
 
 #[test]
-fn defaults_are_qperfs() {
+fn defaults_are_those_of_qperf() {
     let s = spec("").unwrap();
     assert_eq!(
         (s.msg_size, s.limit),
@@ -96,10 +96,10 @@ fn defaults_are_qperfs() {
 }
 
 #[test]
-fn absurd_numbers_are_refused_with_the_limit_and_the_option() {
-    for (line, says) in [
+fn errors_of_invalid_values_name_limit_and_option() {
+    for (line, expected) in [
         ("--msg-size 8G", &["8 GiB", "1 GiB", "-m"][..]),
-        ("--msg-size 0", &["at least 1 byte", "-m"]),
+        ("--msg-size 0", &["the minimum is 1 byte", "-m"]),
         ("--messages 0", &["-n"]),
         ("--time 0", &["-t"]),
         ("--time 10000h", &["-t", "7 d"]),
@@ -109,12 +109,12 @@ fn absurd_numbers_are_refused_with_the_limit_and_the_option() {
         ("--timeout 0", &["-to"]),
     ] {
         let text = spec(line).unwrap_err().to_string();
-        assert!(says.iter().all(|s| text.contains(s)), "{line}: {text}");
+        assert!(expected.iter().all(|s| text.contains(s)), "{line}: {text}");
     }
 }
 
 #[test]
-fn a_message_larger_than_the_device_carries_is_refused_by_the_devices_name() {
+fn errors_of_device_limits_name_the_device() {
     let text = spec("--msg-size 9M")
         .unwrap()
         .fit(&bounds())
@@ -124,7 +124,7 @@ fn a_message_larger_than_the_device_carries_is_refused_by_the_devices_name() {
 }
 
 #[test]
-fn all_memory_of_a_test_counts_whatever_its_verb() {
+fn memory_is_limited_for_every_verb() {
     for test in [
         Test::RcBw,
         Test::RcRdmaWriteBw,
@@ -133,7 +133,7 @@ fn all_memory_of_a_test_counts_whatever_its_verb() {
     ] {
         let large = Spec {
             msg_size: 8 << 20,
-            ..of(test)
+            ..default_spec(test)
         };
         assert_eq!(large.fit(&bounds()).unwrap().memory(), 16 << 20, "{test:?}");
         let many = Spec {
@@ -142,17 +142,17 @@ fn all_memory_of_a_test_counts_whatever_its_verb() {
             ..large
         };
         if let Ok(plan) = many.fit(&bounds()).map(|shape| shape.plan) {
-            let text = many.agreed(1, plan, &bounds()).unwrap_err().to_string();
-            assert!(
-                text.contains("of buffers: the limit is 2 GiB"),
-                "{test:?}: {text}"
-            );
+            let text = many
+                .shape_for_depth(1, plan, &bounds())
+                .unwrap_err()
+                .to_string();
+            assert!(text.contains(": the maximum is 2 GiB"), "{test:?}: {text}");
         }
     }
 }
 
 #[test]
-fn a_limited_rate_is_known_to_a_hundredth_of_a_second() {
+fn a_limited_rate_is_counted_to_10_ms() {
     for (line, signal_every) in [
         ("", 64),
         ("--rate-limit 300K", 1),
@@ -173,7 +173,7 @@ fn a_limited_rate_is_known_to_a_hundredth_of_a_second() {
 }
 
 #[test]
-fn a_test_of_latency_asks_for_few_completions_or_those_it_was_told_to() {
+fn latency_tests_request_few_completions() {
     for (line, signal_every) in [
         ("", 32),
         ("--cq-moderation 1", 1),
@@ -192,7 +192,7 @@ fn a_test_of_latency_asks_for_few_completions_or_those_it_was_told_to() {
 }
 
 #[test]
-fn a_device_is_asked_for_each_completion_where_that_is_faster() {
+fn every_completion_is_requested_where_faster() {
     let siw = Bounds {
         infiniband: false,
         signalled: 4096..16384,
@@ -224,7 +224,7 @@ fn a_device_is_asked_for_each_completion_where_that_is_faster() {
 }
 
 #[test]
-fn remote_options_win_for_the_server() {
+fn remote_options_override_on_the_server() {
     let s =
         spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9")
             .unwrap();
@@ -239,16 +239,16 @@ fn remote_options_win_for_the_server() {
 
 proptest::proptest! {
     #[test]
-    fn every_shape_fits_its_device(depth in 1..=MAX_DEPTH, size in 1_u64..8 << 20, verify: bool, room in 16_u32..100_000, n in 1_u64..1000, qps in 1_u32..9) {
+    fn every_shape_fits_its_device(depth in 1..=MAX_DEPTH, size in 1_u64..8 << 20, verify: bool, slots in 16_u32..100_000, n in 1_u64..1000, qps in 1_u32..9) {
         let mut s = spec("").unwrap();
         (s.depth, s.msg_size, s.verify, s.qps) = (depth, size, verify, qps);
         for limit in [s.limit, Limit::Messages(n)] {
             s.limit = limit;
-            let shape = s.fit(&Bounds { max_qp_wr: room, max_cqe: room * 2 * qps, ..bounds() }).unwrap();
+            let shape = s.fit(&Bounds { max_qp_wr: slots, max_cqe: slots * 2 * qps, ..bounds() }).unwrap();
             proptest::prop_assert!(shape.depth >= 1 && shape.depth <= depth * qps);
-            proptest::prop_assert!(shape.sends() <= room && shape.receives() <= room, "{shape:?}");
+            proptest::prop_assert!(shape.sends() <= slots && shape.receives() <= slots, "{shape:?}");
             proptest::prop_assert!(shape.batch >= 1 && shape.batch <= shape.depth);
-            proptest::prop_assert_eq!(s.agreed(shape.depth, shape.plan, &bounds()).unwrap(), shape);
+            proptest::prop_assert_eq!(s.shape_for_depth(shape.depth, shape.plan, &bounds()).unwrap(), shape);
         }
     }
 }

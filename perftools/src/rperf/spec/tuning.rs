@@ -1,4 +1,4 @@
-//! How a test is tuned, checked.
+//! Tuning of a test.
 
 use std::time::Duration;
 
@@ -8,62 +8,57 @@ use ibverbs::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::common::error::{Error, Result};
-use crate::common::units::show_time;
-
-/// The most that one doorbell posts.
+/// Maximum number of requests posted with one doorbell.
 pub const MAX_POST_LIST: u32 = 64;
-/// The longest time before the counting.
-const MAX_WARM_UP: Duration = Duration::from_secs(3600);
 
-/// Where buffers are.
+/// Pages of the buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Pages {
-    /// In ordinary pages.
+    /// Pages of the default size.
     #[default]
     Normal,
-    /// In pages of 2 MiB.
+    /// Huge pages of 2 MiB.
     Huge2M,
-    /// In pages of 1 GiB.
+    /// Huge pages of 1 GiB.
     Huge1G,
 }
 
-/// How a test is tuned; the same on both ends.
+/// Tuning of a test. It applies to both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Tuning {
-    /// Time before anything is counted.
+    /// Duration of the test before the measurement starts.
     pub warm_up: Duration,
-    /// Bytes a second at most.
+    /// Rate limit of the sender in bytes per second.
     pub rate_limit: Option<u64>,
-    /// Messages a doorbell at most.
+    /// Maximum number of messages posted with one doorbell.
     pub post_list: u32,
-    /// Bytes that go inline; none: a good choice.
+    /// Maximum size in bytes of messages that are sent inline; none: chosen automatically.
     pub inline: Option<u32>,
-    /// Every so many sends ask for a completion; none: a quarter of the depth.
+    /// Number of sends per requested completion; none: a quarter of the depth.
     pub signal_every: Option<u32>,
-    /// RDMA reads and atomics in flight; none: what both devices have.
+    /// Maximum number of RDMA reads and atomics in flight; none: the maximum of both devices.
     pub rd_atomic: Option<u8>,
-    /// Place of the partition key.
+    /// Index of the partition key in the P_Key table of the port.
     pub pkey_index: u16,
-    /// Service level.
+    /// InfiniBand service level.
     pub service_level: u8,
-    /// Traffic class.
+    /// Traffic class (DSCP and ECN bits on RoCE v2).
     pub traffic_class: u8,
-    /// Where buffers are.
+    /// Pages of the buffers.
     pub pages: Pages,
-    /// Buffers are not pinned.
+    /// Register buffers for on-demand paging instead of pinning them.
     pub on_demand: bool,
-    /// The queue pairs of a thread receive from one queue.
+    /// Use one shared receive queue for all queue pairs of a thread.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub srq: bool,
-    /// Receives that are posted again together; none: as they come.
+    /// Number of receive requests that are reposted as a batch; none: as they complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recv_list: Option<u32>,
-    /// Each byte is read once it has arrived.
+    /// Read each received byte.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub access_received: bool,
 }
@@ -90,47 +85,7 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// Checks every number against what this program does.
-    ///
-    /// # Errors
-    /// Says which number, what the limit is, and what to do.
-    pub fn check(&self) -> Result<()> {
-        if self.post_list == 0 || self.post_list > MAX_POST_LIST {
-            return Err(Error::limit(format!(
-                "{} messages a doorbell: give --post-list a number from 1 to {MAX_POST_LIST}",
-                self.post_list
-            )));
-        }
-        if let Some(n) = self.recv_list.filter(|n| *n == 0 || *n > MAX_POST_LIST) {
-            return Err(Error::limit(format!(
-                "{n} receives a doorbell: give --recv-list a number from 1 to {MAX_POST_LIST}"
-            )));
-        }
-        if self.warm_up > MAX_WARM_UP {
-            return Err(Error::limit(format!(
-                "warm-up of {}: give --warm-up at most 1h",
-                show_time(self.warm_up)
-            )));
-        }
-        if self.rate_limit == Some(0) {
-            return Err(Error::limit(
-                "a rate of 0 sends nothing: give --rate-limit at least 1 byte a second",
-            ));
-        }
-        if self.signal_every == Some(0) {
-            return Err(Error::limit(
-                "no completions at all: give --cq-moderation at least 1",
-            ));
-        }
-        if self.rd_atomic == Some(0) {
-            return Err(Error::limit(
-                "no reads and atomics in flight: give --rd-atomic (-nr) at least 1",
-            ));
-        }
-        Ok(())
-    }
-
-    /// How memory is obtained and registered.
+    /// Returns the options for allocating and registering memory.
     pub fn memory(&self) -> MemoryOptions {
         let backing = match self.pages {
             Pages::Normal => Backing::default(),
@@ -144,8 +99,8 @@ impl Tuning {
         }
     }
 
-    /// Whether packets carry something that only a connection made here gives them.
-    pub fn marks_packets(&self) -> bool {
+    /// Returns `true` if packets carry attributes that rdma_cm does not let the program set.
+    pub fn sets_packet_attributes(&self) -> bool {
         self.pkey_index != 0 || self.service_level != 0 || self.traffic_class != 0
     }
 }

@@ -31,11 +31,11 @@ impl RdmaClient {
         uses_cm(
             opened.link,
             spec.use_cm,
-            spec.marks_packets(),
+            spec.sets_packet_attributes(),
             opened.context.device_name(),
         )?;
         let fit = spec.fit(&opened.bounds)?;
-        let shape = spec.agreed(fit.depth, fit.plan, &opened.bounds)?;
+        let shape = spec.shape_for_depth(fit.depth, fit.plan, &opened.bounds)?;
         has_memory_for(&shape, if hosts.local == hosts.peer { 2 } else { 1 })?;
         let end = RdmaEndpoint::new(opened, shape, &spec.client)?;
         let addresses = end.opened.addresses.clone();
@@ -75,7 +75,7 @@ impl ClientSetup for RdmaClient {
         }
         self.end.shape =
             self.spec
-                .agreed(offer.depth, self.end.shape.plan, &self.end.opened.bounds)?;
+                .shape_for_depth(offer.depth, self.end.shape.plan, &self.end.opened.bounds)?;
         match &offer.method {
             ConnectMethod::Cm { .. } => Ok(ClientEndpoints { ends: Vec::new() }),
             ConnectMethod::Direct(_) => {

@@ -70,7 +70,7 @@ mod tests {
             .to_spec(Test::RcBw)
             .unwrap();
         let shape = spec
-            .agreed(128, Test::RcBw.plan().unwrap(), &Bounds::default())
+            .shape_for_depth(128, Test::RcBw.plan().unwrap(), &Bounds::default())
             .unwrap();
         has_memory_for(&shape, 2).unwrap();
         let text = has_memory_for(&shape, 1 << 40).unwrap_err().to_string();

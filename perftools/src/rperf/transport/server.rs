@@ -52,7 +52,7 @@ impl RdmaServer {
         let uses_cm = uses_cm(
             opened.link,
             spec.use_cm,
-            spec.marks_packets(),
+            spec.sets_packet_attributes(),
             opened.context.device_name(),
         )?;
         let fit = spec.fit(&opened.bounds)?;
@@ -63,7 +63,7 @@ impl RdmaServer {
                 opened.context.device_name()
             )));
         }
-        let mut shape = spec.agreed(fit.depth.min(ask.depth), fit.plan, &opened.bounds)?;
+        let mut shape = spec.shape_for_depth(fit.depth.min(ask.depth), fit.plan, &opened.bounds)?;
         shape.qps = shape.qps.max(shape.receivers);
         has_memory_for(&shape, 1)?;
         let mut end = RdmaEndpoint::new(opened, shape, &spec.server)?;

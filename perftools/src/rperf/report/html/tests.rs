@@ -24,7 +24,7 @@ fn changed(mut record: Record, change: impl FnOnce(&mut Measured)) -> Record {
 
 fn of_size(size: u64, bandwidth: f64) -> Record {
     changed(one_way(), |m| {
-        m.spec = m.spec.of_size(size);
+        m.spec = m.spec.with_msg_size(size);
         m.summary.bandwidth = Some(bandwidth);
     })
 }

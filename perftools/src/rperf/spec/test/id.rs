@@ -1,4 +1,4 @@
-//! The tests there are.
+//! The identifiers of the tests.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ pub enum Test {
     RcRdmaWriteBiBw,
     /// RC RDMA write ping-pong, one-way latency.
     RcRdmaWriteLat,
-    /// RC RDMA write ping-pong seen in memory, one-way latency.
+    /// RC RDMA write ping-pong with memory polling, one-way latency.
     RcRdmaWritePollLat,
     /// UC RDMA write, one-way bandwidth.
     UcRdmaWriteBw,
@@ -45,7 +45,7 @@ pub enum Test {
     UcRdmaWriteBiBw,
     /// UC RDMA write ping-pong, one-way latency.
     UcRdmaWriteLat,
-    /// UC RDMA write ping-pong seen in memory, one-way latency.
+    /// UC RDMA write ping-pong with memory polling, one-way latency.
     UcRdmaWritePollLat,
     /// RC RDMA read, one-way bandwidth.
     RcRdmaReadBw,
@@ -53,11 +53,11 @@ pub enum Test {
     RcRdmaReadBiBw,
     /// RC RDMA read, round trip.
     RcRdmaReadLat,
-    /// RC compare-and-swap, messages a second.
+    /// RC compare-and-swap, messages per second.
     RcCompareSwapMr,
     /// RC compare-and-swap, round trip.
     RcCompareSwapLat,
-    /// RC fetch-and-add, messages a second.
+    /// RC fetch-and-add, messages per second.
     RcFetchAddMr,
     /// RC fetch-and-add, round trip.
     RcFetchAddLat,
@@ -81,8 +81,8 @@ pub enum Test {
     RdsBw,
     /// RDS ping-pong, one-way latency.
     RdsLat,
-    /// What the two hosts are.
+    /// Configuration of the two hosts.
     Conf,
-    /// Ends the server (from its own host only).
+    /// Stops the server (only from the server's host by default).
     Quit,
 }

@@ -1,5 +1,4 @@
-//! The tests: their names, and the properties that a table gives each of them. The rest of `spec`
-//! and everything above uses [`Test`].
+//! The tests: their names, and a table of their properties.
 
 mod id;
 mod names;

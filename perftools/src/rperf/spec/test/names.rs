@@ -1,51 +1,52 @@
-//! Names of tests, also misspelt ones.
+//! Names of the tests, and suggestions for misspelled names.
 
 use super::id::Test;
-use super::table::{GONE, TESTS};
+use super::table::{REMOVED, TESTS};
 use crate::common::error::{Error, Result};
 
 impl Test {
-    /// The name on the command line and in the output.
+    /// Returns the name on the command line and in the output.
     pub fn name(self) -> &'static str {
         TESTS.iter().find(|t| t.0 == self).map_or("?", |t| t.1)
     }
 
-    /// What it is, in a line.
+    /// Returns a description of one line.
     pub fn about(self) -> &'static str {
         TESTS.iter().find(|t| t.0 == self).map_or("", |t| t.2)
     }
 
-    /// The test of this name.
+    /// Returns the test with this name.
     ///
     /// # Errors
-    /// Says which name may have been meant.
+    /// A usage error if there is no such test; it suggests a similar name.
     pub fn from_name(name: &str) -> Result<Self> {
         if let Some(test) = TESTS.iter().find(|t| t.1 == name) {
             return Ok(test.0);
         }
-        if GONE.contains(&name) {
+        if REMOVED.contains(&name) {
             return Err(Error::usage(format!(
-                "{name}: SDP is gone from Linux (it never was in the kernel's own sources, and OFED dropped it in 2014); rc_bw and tcp_bw measure what replaced it"
-            )));
+                "{name}: Linux no longer has SDP, which OFED removed in 2014"
+            ))
+            .with_help("use rc_bw or tcp_bw"));
         }
-        let hint =
-            Self::suggest(name).map_or_else(String::new, |near| format!("did you mean {near}? "));
-        Err(Error::usage(format!(
-            "{name}: no such test; {hint}`rperf --help tests` lists them"
-        )))
+        let error = Error::usage(format!("no test named `{name}`"));
+        Err(error.with_help(match Self::suggest(name) {
+            Some(test) => format!("did you mean {test}?"),
+            None => "`rperf --help tests` lists the tests".to_owned(),
+        }))
     }
 
-    /// The names of all tests.
+    /// Returns the names of all tests.
     pub fn names() -> impl Iterator<Item = &'static str> {
         TESTS.iter().map(|test| test.1)
     }
 
-    /// True for the name of a test, also of one that is gone.
+    /// Returns `true` if `name` is the name of a test, including removed ones.
     pub fn is_name(name: &str) -> bool {
-        GONE.contains(&name) || TESTS.iter().any(|t| t.1 == name)
+        REMOVED.contains(&name) || TESTS.iter().any(|t| t.1 == name)
     }
 
-    /// The test name nearest to a misspelt one, if it is near.
+    /// Returns the test name that is most similar to a misspelled one, if any is similar enough.
     pub fn suggest(name: &str) -> Option<&'static str> {
         TESTS
             .iter()
@@ -60,7 +61,7 @@ impl Test {
             .map(|near| near.1)
     }
 
-    /// The list that `--help tests` prints.
+    /// Returns the list of tests that `--help tests` prints.
     pub fn list() -> String {
         let lines: Vec<String> = TESTS
             .iter()
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_name_is_answered_with_the_near_one() {
+    fn a_similar_name_is_suggested() {
         let text = Test::from_name("rc_bv").unwrap_err().to_string();
         assert!(text.contains("did you mean rc_bw"), "{text}");
         assert_eq!(Test::suggest("RC-LAT"), Some("rc_lat"));
@@ -83,13 +84,13 @@ mod tests {
     }
 
     #[test]
-    fn sdp_is_gone() {
+    fn removed_tests_are_reported_as_such() {
         let text = Test::from_name("sdp_lat").unwrap_err().to_string();
-        assert!(text.contains("gone from Linux"), "{text}");
+        assert!(text.contains("no longer has SDP"), "{text}");
     }
 
     #[test]
-    fn every_test_has_a_name_that_leads_back() {
+    fn the_name_of_every_test_is_parsed_back() {
         for (test, name, ..) in TESTS {
             assert_eq!(Test::from_name(name), Ok(*test));
             assert_eq!(test.name(), *name);

@@ -1,74 +1,74 @@
-//! What a test does and needs.
+//! Properties of the tests.
 
 use super::id::Test;
-use super::table::{TESTS, What};
+use super::table::{Kind, TESTS};
 use crate::rperf::spec::plan::{Plan, Service};
 use crate::rperf::spec::socket_kind::SocketKind;
 
 impl Test {
-    fn what(self) -> What {
+    fn kind(self) -> Kind {
         TESTS
             .iter()
             .find(|t| t.0 == self)
-            .map_or(What::Words, |t| t.3)
+            .map_or(Kind::Control, |t| t.3)
     }
 
-    /// What it does on an RDMA device; none for those that use no device.
+    /// Returns the RDMA operations of the test; `None` if it uses no RDMA device.
     pub fn plan(self) -> Option<Plan> {
-        match self.what() {
-            What::Rdma(plan) => Some(plan),
+        match self.kind() {
+            Kind::Rdma(plan) => Some(plan),
             _ => None,
         }
     }
 
-    /// What carries the messages of a test over sockets.
+    /// Returns the protocol of a test over sockets.
     pub fn socket(self) -> Option<SocketKind> {
-        match self.what() {
-            What::Sockets { kind, .. } => Some(kind),
+        match self.kind() {
+            Kind::Sockets { kind, .. } => Some(kind),
             _ => None,
         }
     }
 
-    /// True where messages are counted by time of flight, not by volume.
+    /// Returns `true` if the test measures latency instead of bandwidth.
     pub fn is_latency(self) -> bool {
-        match self.what() {
-            What::Rdma(plan) => plan.is_latency(),
-            What::Sockets { latency, .. } => latency,
-            What::Words => false,
+        match self.kind() {
+            Kind::Rdma(plan) => plan.is_latency(),
+            Kind::Sockets { latency, .. } => latency,
+            Kind::Control => false,
         }
     }
 
-    /// True where messages may be lost, so that what was sent is a figure of its own.
+    /// Returns `true` if messages may be lost, so that the sent bandwidth is reported separately.
     pub fn may_lose(self) -> bool {
-        match self.what() {
-            What::Rdma(plan) => !plan.service.is_reliable(),
-            What::Sockets { kind, .. } => kind == SocketKind::Udp,
-            What::Words => false,
+        match self.kind() {
+            Kind::Rdma(plan) => !plan.service.is_reliable(),
+            Kind::Sockets { kind, .. } => kind == SocketKind::Udp,
+            Kind::Control => false,
         }
     }
 
-    /// True where data moves between the two ends.
+    /// Returns `true` if the test transfers data between the two ends.
     pub fn moves_data(self) -> bool {
-        !matches!(self.what(), What::Words)
+        !matches!(self.kind(), Kind::Control)
     }
 
-    /// True where each result is checked without being asked for.
+    /// Returns `true` if the test checks each result even without `--verify`.
     pub fn verifies(self) -> bool {
         matches!(self, Test::VerRcCompareSwap | Test::VerRcFetchAdd)
     }
 
-    /// The message size where none is asked for, as qperf's: 64 KiB for bandwidth (UDP and SCTP 32,
-    /// RDS 8, UD 2), one byte for latency; an atomic has 8 bytes.
+    /// Returns the default message size in bytes, which is the one of qperf: 64 KiB for bandwidth
+    /// (UDP and SCTP 32 KiB, RDS 8 KiB, UD 2 KiB), 1 byte for latency, 8 bytes for atomics.
     pub fn default_size(self) -> u64 {
-        match self.what() {
-            What::Rdma(plan) if plan.verb.is_atomic() => 8,
+        match self.kind() {
+            Kind::Rdma(plan) if plan.verb.is_atomic() => 8,
             _ if self.is_latency() => 1,
-            What::Rdma(plan) if plan.service == Service::Ud => 2 << 10,
-            What::Sockets {
+            Kind::Rdma(plan) if plan.service == Service::Ud => 2 << 10,
+            Kind::Sockets {
                 kind: SocketKind::Udp | SocketKind::Sctp,
                 ..
             } => 32 << 10,
-            What::Sockets {
+            Kind::Sockets {
                 kind: SocketKind::Rds,
                 ..
             } => 8 << 10,

@@ -1,4 +1,4 @@
-//! What each test is called, and what it does.
+//! The table of tests, with names, descriptions and kinds.
 
 use super::id::Test;
 use crate::rperf::spec::plan::Pattern::{self, BothWays, OneWay, PingPong, Polled};
@@ -7,27 +7,27 @@ use crate::rperf::spec::plan::Service::{self, Rc, Uc, Ud, Xrc};
 use crate::rperf::spec::plan::Verb::{self, CompareSwap, FetchAdd, Read, Send, Write, WriteImm};
 use crate::rperf::spec::socket_kind::SocketKind;
 
-/// What a test does.
+/// The kind of a test.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum What {
+pub(super) enum Kind {
     /// Data over an RDMA device.
     Rdma(Plan),
-    /// Data over sockets: bandwidth, or latency.
+    /// Data over sockets.
     Sockets { kind: SocketKind, latency: bool },
-    /// Words over the control connection.
-    Words,
+    /// No data, only messages on the control connection.
+    Control,
 }
 
-const fn rdma(service: Service, verb: Verb, pattern: Pattern) -> What {
-    What::Rdma(Plan {
+const fn rdma(service: Service, verb: Verb, pattern: Pattern) -> Kind {
+    Kind::Rdma(Plan {
         service,
         verb,
         pattern,
     })
 }
 
-/// Each test with its name, what `--help tests` says of it, and what it does.
-pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
+/// Each test with its name, its description in `--help tests`, and its kind.
+pub(super) const TESTS: &[(Test, &str, &str, Kind)] = &[
     (
         Test::RcBw,
         "rc_bw",
@@ -121,7 +121,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
     (
         Test::RcRdmaWritePollLat,
         "rc_rdma_write_poll_lat",
-        "RC RDMA write ping-pong seen in memory, one-way latency",
+        "RC RDMA write ping-pong with memory polling, one-way latency",
         rdma(Rc, Write, Polled),
     ),
     (
@@ -145,7 +145,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
     (
         Test::UcRdmaWritePollLat,
         "uc_rdma_write_poll_lat",
-        "UC RDMA write ping-pong seen in memory, one-way latency",
+        "UC RDMA write ping-pong with memory polling, one-way latency",
         rdma(Uc, Write, Polled),
     ),
     (
@@ -169,7 +169,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
     (
         Test::RcCompareSwapMr,
         "rc_compare_swap_mr",
-        "RC compare-and-swap, messages a second",
+        "RC compare-and-swap, messages per second",
         rdma(Rc, CompareSwap, OneWay),
     ),
     (
@@ -181,7 +181,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
     (
         Test::RcFetchAddMr,
         "rc_fetch_add_mr",
-        "RC fetch-and-add, messages a second",
+        "RC fetch-and-add, messages per second",
         rdma(Rc, FetchAdd, OneWay),
     ),
     (
@@ -206,7 +206,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
         Test::TcpBw,
         "tcp_bw",
         "TCP, one-way bandwidth",
-        What::Sockets {
+        Kind::Sockets {
             kind: SocketKind::Tcp,
             latency: false,
         },
@@ -215,7 +215,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
         Test::TcpLat,
         "tcp_lat",
         "TCP ping-pong, one-way latency",
-        What::Sockets {
+        Kind::Sockets {
             kind: SocketKind::Tcp,
             latency: true,
         },
@@ -224,7 +224,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
         Test::UdpBw,
         "udp_bw",
         "UDP, one-way bandwidth, sent and received",
-        What::Sockets {
+        Kind::Sockets {
             kind: SocketKind::Udp,
             latency: false,
         },
@@ -233,7 +233,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
         Test::UdpLat,
         "udp_lat",
         "UDP ping-pong, one-way latency",
-        What::Sockets {
+        Kind::Sockets {
             kind: SocketKind::Udp,
             latency: true,
         },
@@ -242,7 +242,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
         Test::SctpBw,
         "sctp_bw",
         "SCTP, one-way bandwidth",
-        What::Sockets {
+        Kind::Sockets {
             kind: SocketKind::Sctp,
             latency: false,
         },
@@ -251,7 +251,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
         Test::SctpLat,
         "sctp_lat",
         "SCTP ping-pong, one-way latency",
-        What::Sockets {
+        Kind::Sockets {
             kind: SocketKind::Sctp,
             latency: true,
         },
@@ -260,7 +260,7 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
         Test::RdsBw,
         "rds_bw",
         "RDS, one-way bandwidth",
-        What::Sockets {
+        Kind::Sockets {
             kind: SocketKind::Rds,
             latency: false,
         },
@@ -269,19 +269,24 @@ pub(super) const TESTS: &[(Test, &str, &str, What)] = &[
         Test::RdsLat,
         "rds_lat",
         "RDS ping-pong, one-way latency",
-        What::Sockets {
+        Kind::Sockets {
             kind: SocketKind::Rds,
             latency: true,
         },
     ),
-    (Test::Conf, "conf", "what the two hosts are", What::Words),
+    (
+        Test::Conf,
+        "conf",
+        "configuration of the two hosts",
+        Kind::Control,
+    ),
     (
         Test::Quit,
         "quit",
-        "ends the server (from its own host only)",
-        What::Words,
+        "stop the server (only from its own host by default)",
+        Kind::Control,
     ),
 ];
 
-/// Tests of qperf that nothing can run any more.
-pub(super) const GONE: &[&str] = &["sdp_bw", "sdp_lat"];
+/// Tests of qperf that Linux no longer supports.
+pub(super) const REMOVED: &[&str] = &["sdp_bw", "sdp_lat"];
