@@ -23,7 +23,6 @@ const WRITE: &str = "write default_roce_mode";
 /// let config = RoceConfig::system();
 /// println!("{}", config.default_mode("mlx5_0", 1)?);
 /// config.set_default_mode("mlx5_0", 1, GidType::ROCE_V2)?; // requires root
-///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///

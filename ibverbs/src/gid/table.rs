@@ -87,7 +87,6 @@ impl fmt::Display for GidIndex {
 ///     );
 /// }
 /// let first = context.gid(1, 0)?; // a single entry
-///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///

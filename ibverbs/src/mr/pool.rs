@@ -48,7 +48,6 @@ impl ProtectionDomain {
     /// let pool = pd.pool(64, 4096)?; // one region of 256 KiB
     /// let mut buf = pool.take().expect("64 are free");
     /// buf.fill(0); // dropping it returns it to the pool
-    ///
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
     ///

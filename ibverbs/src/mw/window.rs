@@ -97,7 +97,6 @@ impl ProtectionDomain {
 /// let for_the_peer: RemoteMemory = bound.remote();
 /// // when the peer has finished
 /// qp.post_send(wr::invalidate(bound))?; // the completion returns the window
-///
 /// # Ok(()) }
 /// ```
 ///

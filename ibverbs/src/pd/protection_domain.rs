@@ -23,7 +23,6 @@ use crate::raw::AsRaw;
 /// let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// let pool = pd.pool(64, 4096)?; // buffers without remote access
 /// let shared = pd.shared(4096, ibverbs::AccessFlags::REMOTE_READ)?; // memory that peers can read
-///
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///

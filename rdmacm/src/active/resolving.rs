@@ -42,7 +42,6 @@ enum Step {
 /// let resolving: Resolving<Route> = Resolver::new("10.99.0.1:7471".parse()?).start()?;
 /// // Do other work here.
 /// let route = resolving.wait(None)?; // the kernel limits the time
-///
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

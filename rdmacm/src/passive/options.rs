@@ -197,7 +197,6 @@ impl Listener {
     /// ```no_run
     /// let listener = rdmacm::Listener::bind("10.99.0.1:0".parse()?, 16)?;
     /// println!("listening on {}", listener.local_addr()); // with the port selected by the system
-    ///
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
