@@ -24,7 +24,7 @@ fn invalid_command_lines_exit_with_2_and_a_remedy() {
         ),
         ("node rc_bw -ap 2", "does not support path migration"),
         ("node rc_bw --post-list x", "--post-list"),
-        ("node rc_bw --cpu-affinity x", "names no processors"),
+        ("node rc_bw --cpu-affinity x", "is not a list of CPUs"),
     ] {
         let text = fails(line, 2);
         assert!(text.contains(expected), "{line}: {text}");

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
-use perftools::common::cpus::list;
+use perftools::common::cpus::parse_list;
 use perftools::ribinfo::args::Info;
 use perftools::ribinfo::collect::device::{NamedCode, parse_guid};
 use perftools::ribinfo::collect::eipoib::slave;
@@ -315,7 +315,7 @@ fn limits_rights_and_processors() {
     fuzz(7, INPUTS, &fragments, |text| {
         let _ = (memlock(text), is_free(text));
         assert!(
-            list(text).is_none_or(|all| all.len() <= 2 << 16),
+            parse_list(text).is_none_or(|all| all.len() <= 2 << 16),
             "{text:?}"
         );
     });

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Error, Result};
 
-/// The numbers of a list, `0-3,8` as the kernel and its users write it; none where it is no list,
-/// or one of more processors than there are numbers for.
-pub fn list(text: &str) -> Option<Vec<usize>> {
+/// Parses a list of CPU numbers in the kernel's format, such as `0-3,8`.
+///
+/// Returns `None` if `text` has another format or names far more CPUs than a host can have.
+pub fn parse_list(text: &str) -> Option<Vec<usize>> {
     let mut all = Vec::new();
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -22,7 +23,7 @@ pub fn list(text: &str) -> Option<Vec<usize>> {
     Some(all)
 }
 
-/// Processors, as a user names them: `3`, `0-3,8`, `node1`, `any`.
+/// A set of CPUs as written on the command line: `3`, `0-3,8`, `node1` or `any`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(transparent)]
@@ -35,11 +36,11 @@ impl FromStr for CpuList {
         let node = text
             .strip_prefix("node")
             .is_some_and(|n| n.parse::<u16>().is_ok());
-        if text == "any" || node || list(text).is_some() {
+        if text == "any" || node || parse_list(text).is_some() {
             return Ok(Self(text.to_owned()));
         }
         Err(format!(
-            "`{text}` names no processors; write 3, 0-3,8, node1 or any"
+            "`{text}` is not a list of CPUs; expected 3, 0-3,8, node1 or any"
         ))
     }
 }
@@ -51,7 +52,7 @@ impl fmt::Display for CpuList {
 }
 
 impl CpuList {
-    /// Returns the list of one CPU.
+    /// Creates a list of one CPU.
     pub fn single(cpu: usize) -> Self {
         Self(cpu.to_string())
     }
@@ -59,18 +60,19 @@ impl CpuList {
     /// Returns the CPU numbers; `None` for `any`.
     ///
     /// # Errors
-    /// The NUMA node does not exist on this host.
+    /// Returns [`Kind::System`](super::error::Kind::System) if the NUMA node does not exist on this
+    /// host.
     pub(crate) fn numbers(&self) -> Result<Option<Vec<usize>>> {
         let cpus = match self.0.strip_prefix("node") {
             _ if self.0 == "any" => return Ok(None),
             Some(node) => {
                 let path = format!("/sys/devices/system/node/node{node}/cpulist");
                 std::fs::read_to_string(path)
-                    .map_err(|e| Error::system(format!("no NUMA node {node} here"), &e))?
+                    .map_err(|e| Error::system(format!("read the CPUs of NUMA node {node}"), &e))?
             }
             None => self.0.clone(),
         };
-        Ok(Some(list(&cpus).unwrap_or_default()))
+        Ok(Some(parse_list(&cpus).unwrap_or_default()))
     }
 }
 
@@ -79,7 +81,7 @@ mod tests {
     use super::CpuList;
 
     #[test]
-    fn what_names_no_processors_is_refused() {
+    fn invalid_cpu_lists_are_rejected() {
         for bad in ["", "3-1", "nodeX"] {
             assert!(bad.parse::<CpuList>().is_err(), "{bad}");
         }
@@ -87,12 +89,12 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_the_kernels() {
-        assert_eq!(super::list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
+    fn lists_follow_the_kernels_format() {
+        assert_eq!(super::parse_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         for bad in ["", "3-1", "a", "1,,2", "-1", "99999999"] {
-            assert_eq!(super::list(bad), None, "{bad}");
+            assert_eq!(super::parse_list(bad), None, "{bad}");
         }
-        // What a client says comes from anybody.
-        assert_eq!(super::list(&vec!["0-65535"; 8000].join(",")), None);
+        // A client sends this text, so its length must not decide how much memory is used.
+        assert_eq!(super::parse_list(&vec!["0-65535"; 8000].join(",")), None);
     }
 }

@@ -1,17 +1,17 @@
-//! Names of devices and ports on the command line.
+//! Device and port names on the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A device, with or without a port: `rxe0`, `mlx5_0:1`.
+/// The name of a device, optionally with a port: `rxe0`, `mlx5_0:1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DeviceId {
-    /// The device's name.
+    /// Name of the device.
     pub name: String,
-    /// The port; none: the first active one.
+    /// Port number; `None` selects the first active port.
     pub port: Option<u8>,
 }
 
@@ -25,14 +25,14 @@ impl FromStr for DeviceId {
         if name.is_empty() || name.len() > 63 || name.contains(|c: char| c.is_control() || c == '/')
         {
             return Err(format!(
-                "`{text}` is not a device; write NAME or NAME:PORT, such as mlx5_0:1"
+                "`{text}` is not a device name; expected NAME or NAME:PORT, such as mlx5_0:1"
             ));
         }
         let port = port.map(|p| {
             p.parse()
                 .ok()
                 .filter(|p| *p > 0)
-                .ok_or_else(|| format!("`{p}` is not a port; ports are numbered from 1"))
+                .ok_or_else(|| format!("`{p}` is not a port number; expected 1 to 255"))
         });
         Ok(Self {
             name: name.to_owned(),

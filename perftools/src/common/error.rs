@@ -1,33 +1,33 @@
-//! The one error type of the tools: a sentence for the user and the exit status that goes with it.
+//! The error type of the tools: a message for the user, a remedy and the exit status.
 
 use std::fmt;
 use std::io::{self, Write as _};
 
-/// A result whose error is a sentence for the user.
+/// A `Result` with the error type of the tools.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What kind of failure it was; decides the exit status and what the server logs.
+/// The category of an error. It decides the exit status and what a server logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The command line asks for something that makes no sense.
+    /// The command line is invalid.
     Usage,
-    /// A limit of this program, of the device or of the server does not allow it.
+    /// A limit of this program, the device or the server was exceeded.
     Limit,
-    /// The device, its port or the library refused.
+    /// The device, its port or its library returned an error.
     Device,
-    /// The network or the operating system refused.
+    /// The operating system or the network returned an error.
     System,
-    /// What came from the peer is not what the protocol says.
+    /// The peer violated the protocol.
     Protocol,
-    /// The peer reported an error; the text is the peer's.
+    /// The peer reported an error. The message is the peer's.
     Peer,
-    /// The peer went away in the middle.
+    /// The peer closed the connection or stopped reading from it.
     Gone,
-    /// The test ran and failed: a message was lost, damaged or late.
+    /// The test failed: a message was lost, corrupted or late.
     Test,
 }
 
-/// An error: what was tried, on what, why it failed and what to do, in one text.
+/// An error message in the form `what was tried: what went wrong`, with an optional remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: Kind,
@@ -36,7 +36,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error of `kind` with this text.
+    /// Creates an error of `kind`.
     pub fn new(kind: Kind, text: impl Into<String>) -> Self {
         Self {
             kind,
@@ -45,61 +45,61 @@ impl Error {
         }
     }
 
-    /// Adds the remedy, which `Display` prints after the cause: `cause; help: remedy`.
+    /// Adds a remedy. `Display` prints it after the message: `message; help: remedy`.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// Returns the remedy, if there is one.
+    /// Returns the remedy, if any.
     pub fn help(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
-    /// The command line makes no sense.
+    /// Creates an error of [`Kind::Usage`].
     pub fn usage(text: impl Into<String>) -> Self {
         Self::new(Kind::Usage, text)
     }
 
-    /// A limit does not allow it.
+    /// Creates an error of [`Kind::Limit`].
     pub fn limit(text: impl Into<String>) -> Self {
         Self::new(Kind::Limit, text)
     }
 
-    /// The device or its library refused.
+    /// Creates an error of [`Kind::Device`].
     pub fn device(text: impl Into<String>) -> Self {
         Self::new(Kind::Device, text)
     }
 
-    /// The peer does not speak the protocol.
+    /// Creates an error of [`Kind::Protocol`].
     pub fn protocol(text: impl Into<String>) -> Self {
         Self::new(Kind::Protocol, text)
     }
 
-    /// The test itself failed.
+    /// Creates an error of [`Kind::Test`].
     pub fn test(text: impl Into<String>) -> Self {
         Self::new(Kind::Test, text)
     }
 
-    /// A system call failed while `what` was done.
-    pub fn system(what: impl fmt::Display, source: &io::Error) -> Self {
-        Self::new(Kind::System, format!("{what}: {source}"))
+    /// Creates an error of [`Kind::System`] for a system call that failed during `operation`.
+    pub fn system(operation: impl fmt::Display, source: &io::Error) -> Self {
+        Self::new(Kind::System, format!("{operation}: {source}"))
     }
 
-    /// The same error with what was being done in front.
+    /// Prefixes the message with the operation that failed: `operation: message`.
     #[must_use]
-    pub fn context(mut self, what: impl fmt::Display) -> Self {
-        self.text = format!("{what}: {}", self.text);
+    pub fn context(mut self, operation: impl fmt::Display) -> Self {
+        self.text = format!("{operation}: {}", self.text);
         self
     }
 
-    /// What kind of failure it was.
+    /// Returns the category of the error.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The exit status of a program that ends with this error: 2 for a wrong command line, else 1.
+    /// Returns the exit status of the program: 2 for an invalid command line, otherwise 1.
     pub fn exit_status(&self) -> u8 {
         if self.kind == Kind::Usage { 2 } else { 1 }
     }
@@ -137,8 +137,8 @@ impl From<rdmacm::ConnectError> for Error {
     }
 }
 
-/// Writes a line to standard error, as far as anybody reads it: a server outlives the terminal that
-/// it was started from.
-pub fn tell(line: fmt::Arguments<'_>) {
+/// Writes a line to standard error and ignores failures, because a server may outlive the terminal
+/// that it was started from.
+pub fn log(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -1,22 +1,22 @@
-//! Latencies in a histogram of three significant digits.
+//! A histogram of latencies with three significant digits.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Latencies from 1 ns to an hour.
+/// A histogram of latencies from 1 ns to 1 h.
 #[derive(Debug)]
 pub struct Latencies {
     nanos: Histogram<u64>,
 }
 
-/// One hour: what takes longer counts as an hour.
+/// One hour, in nanoseconds. Longer latencies are recorded as one hour.
 const LONGEST: u64 = 3_600_000_000_000;
 
 impl Latencies {
-    /// An empty histogram. All memory is taken here, none while recording.
+    /// Creates an empty histogram. This allocates all its memory, so that recording never does.
     ///
     /// # Panics
-    /// Never: the bounds are constants that the histogram accepts (a test holds it).
+    /// Never: the constant bounds are valid.
     pub fn new() -> Self {
         Self {
             nanos: Histogram::new_with_bounds(1, LONGEST, 3).expect("constant bounds"),
@@ -29,7 +29,7 @@ impl Latencies {
         self.nanos.saturating_record(nanos);
     }
 
-    /// The figures, or none if nothing was recorded.
+    /// Returns the percentiles, or `None` if nothing was recorded.
     pub fn percentiles(&self) -> Option<Percentiles> {
         let h = &self.nanos;
         let at = |q| h.value_at_quantile(q);
@@ -53,27 +53,27 @@ impl Default for Latencies {
     }
 }
 
-/// Figures of a histogram, in nanoseconds.
+/// Statistics of a latency histogram, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Percentiles {
-    /// How many were recorded.
+    /// Number of recorded latencies.
     pub samples: u64,
-    /// The shortest.
+    /// Minimum.
     pub min: u64,
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// The median.
+    /// Median.
     pub p50: u64,
-    /// 90 % are at most this.
+    /// 90th percentile.
     pub p90: u64,
-    /// 99 % are at most this.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9 % are at most this.
+    /// 99.9th percentile.
     pub p99_9: u64,
-    /// 99.99 % are at most this.
+    /// 99.99th percentile.
     pub p99_99: u64,
-    /// The longest.
+    /// Maximum.
     pub max: u64,
 }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_those_of_what_was_recorded() {
+    fn percentiles_match_the_recorded_latencies() {
         let mut l = Latencies::new();
         assert_eq!(l.percentiles(), None);
         for n in 1..=1000 {

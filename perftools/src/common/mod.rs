@@ -1,6 +1,6 @@
-//! Code that several tools share: errors, units, names of devices and CPUs, latency histograms and
-//! the framing of the control protocol. It depends on no other directory; `rperf`, `ribping` and
-//! `ribinfo` use it.
+//! Code shared by the tools: errors, units, names of devices and CPUs, latency histograms and the
+//! framing of the control protocol. Used by `rperf`, `ribping` and `ribinfo`; depends on no other
+//! directory.
 
 pub mod cpus;
 pub mod device_id;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::collect::peer::PeerFacts;
 use super::collect::root::Root;
-use crate::common::error::{Error, Kind, Result, tell};
-use crate::common::protocol::frame::Until;
+use crate::common::error::{Error, Kind, Result, log};
+use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::{frame, hello, printable};
 use serde::{Deserialize, Serialize};
 
@@ -59,10 +59,10 @@ fn converse(mut stream: TcpStream) -> Result<PeerFacts> {
         .set_write_timeout(Some(PATIENCE))
         .map_err(|e| Error::system("cannot set the connection up", &e))?;
     hello::write(&mut stream)?;
-    match hello::read(&mut Until::new(&stream, PATIENCE))? {
-        hello::Caller::Rperf(server) => {
+    match hello::read(&mut DeadlineReader::new(&stream, PATIENCE))? {
+        hello::Peer::Rperf(server) => {
             hello::check(&server, "the peer")?;
-            if server.wants_token {
+            if server.requires_token {
                 return Err(Error::protocol(
                     "the rperf server there wants a token, which ribinfo does not have",
                 ));
@@ -75,7 +75,7 @@ fn converse(mut stream: TcpStream) -> Result<PeerFacts> {
         }
     }
     frame::write(&mut stream, &FactsMessage::AskFacts)?;
-    match frame::read::<FactsMessage>(&mut Until::new(&stream, PATIENCE))? {
+    match frame::read::<FactsMessage>(&mut DeadlineReader::new(&stream, PATIENCE))? {
         FactsMessage::Facts(facts) => facts.validated(),
         FactsMessage::Error { text } => Err(Error::new(
             Kind::Peer,
@@ -98,13 +98,13 @@ pub fn serve(root: &Root, address: IpAddr, port: u16) -> Result<()> {
             &e,
         )
     })?;
-    tell(format_args!("ribinfo: answering on port {port}"));
+    log(format_args!("ribinfo: answering on port {port}"));
     for stream in listener.incoming() {
         let answered = stream
             .map_err(|e| Error::system("cannot accept", &e))
             .and_then(|stream| answer(stream, root));
         if let Err(error) = answered {
-            tell(format_args!("ribinfo: {error}"));
+            log(format_args!("ribinfo: {error}"));
         }
     }
     Ok(())
@@ -116,13 +116,13 @@ fn answer(mut stream: TcpStream, root: &Root) -> Result<()> {
         .set_write_timeout(Some(GREETING))
         .map_err(|e| Error::system("cannot set the connection up", &e))?;
     if !matches!(
-        hello::read(&mut Until::new(&stream, GREETING))?,
-        hello::Caller::Rperf(_)
+        hello::read(&mut DeadlineReader::new(&stream, GREETING))?,
+        hello::Peer::Rperf(_)
     ) {
         return Err(Error::protocol("neither ribinfo nor rperf: not answered"));
     }
     hello::write(&mut stream)?;
-    let reply = match frame::read(&mut Until::new(&stream, GREETING)) {
+    let reply = match frame::read(&mut DeadlineReader::new(&stream, GREETING)) {
         Ok(FactsMessage::AskFacts) => FactsMessage::Facts(Box::new(PeerFacts::of_this_host(root))),
         // Who only looked whether somebody is here.
         Err(error) if error.kind() == Kind::Gone => return Ok(()),

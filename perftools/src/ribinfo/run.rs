@@ -17,7 +17,7 @@ use super::collect::probe::Probe;
 use super::collect::root::Root;
 use super::display::{self, UNKNOWN};
 use super::peer::{ANY, ask, serve};
-use crate::common::error::{Error, Kind, Result, tell};
+use crate::common::error::{Error, Kind, Result, log};
 
 /// `ribinfo` with these arguments, the program's name first.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
@@ -31,7 +31,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     match run(&info).and_then(|(text, status)| print(&text).map(|()| status)) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            tell(format_args!("ribinfo: {error}"));
+            log(format_args!("ribinfo: {error}"));
             ExitCode::from(UNKNOWN)
         }
     }

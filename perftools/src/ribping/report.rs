@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::tracker::{PingCounts, PingTracker, ReplyKind};
-use crate::common::error::{Error, Result, tell};
+use crate::common::error::{Error, Result, log};
 use crate::common::histogram::{Latencies, Percentiles};
 
 /// Version of the JSON document; it rises when a field changes its meaning or goes.
@@ -115,7 +115,7 @@ impl Report {
             }
         }
         if self.shows_errors && !matches!(answer, ReplyKind::First(_)) {
-            tell(format_args!(
+            log(format_args!(
                 "ribping: ping {seq}: {}",
                 match answer {
                     ReplyKind::Late(_) => "the answer came late",
@@ -130,7 +130,7 @@ impl Report {
     /// Something went wrong with a ping.
     pub fn failed(&self, seq: u32, why: &str) {
         if self.shows_errors {
-            tell(format_args!("ribping: ping {seq}: {why}"));
+            log(format_args!("ribping: ping {seq}: {why}"));
         }
     }
 

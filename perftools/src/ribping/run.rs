@@ -10,7 +10,7 @@ use super::session::PingConfig;
 use super::stop::StopFlag;
 use super::target::Target;
 use super::{server, session, transport_choice};
-use crate::common::error::{Result, tell};
+use crate::common::error::{Result, log};
 
 /// `ribping` with these arguments, the program's name first.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
@@ -26,7 +26,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
         None => serve(&args).map(|()| ExitCode::SUCCESS),
     };
     outcome.unwrap_or_else(|error| {
-        tell(format_args!("ribping: {error}"));
+        log(format_args!("ribping: {error}"));
         ExitCode::from(2)
     })
 }
@@ -64,7 +64,7 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<(Report, Result<()>)> {
         device: transport.device(),
         port: transport.port(),
     };
-    tell(format_args!(
+    log(format_args!(
         "ribping: to {} by {}, {} port {}",
         info.target, info.transport, info.device, info.port
     ));

@@ -11,7 +11,7 @@ use super::args::{PingArgs, TransportArg};
 use super::rping::server;
 use super::stop::StopFlag;
 use super::umad::UmadServer;
-use crate::common::error::{Error, Result, tell};
+use crate::common::error::{Error, Result, log};
 
 /// Serves until it shall stop.
 ///
@@ -48,7 +48,7 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
             match worker.join() {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tell(format_args!("ribping: {error}"));
+                    log(format_args!("ribping: {error}"));
                     outcome = Err(Error::device("a port is gone"));
                 }
                 Err(_) => outcome = Err(Error::device("a server ended unexpectedly")),
@@ -69,7 +69,7 @@ fn datagram_servers(args: &PingArgs) -> Result<Vec<UmadServer>> {
         let ca = match Ca::by_name(&name) {
             Ok(ca) => ca,
             Err(error) => {
-                tell(format_args!("ribping: {error}"));
+                log(format_args!("ribping: {error}"));
                 continue;
             }
         };
@@ -80,13 +80,13 @@ fn datagram_servers(args: &PingArgs) -> Result<Vec<UmadServer>> {
         {
             match UmadServer::new(&name, port.port_num, oui) {
                 Ok(server) => {
-                    tell(format_args!(
+                    log(format_args!(
                         "ribping: answering management datagrams at {}",
                         describe(port)
                     ));
                     servers.push(server);
                 }
-                Err(error) => tell(format_args!("ribping: {error}")),
+                Err(error) => log(format_args!("ribping: {error}")),
             }
         }
     }
@@ -125,7 +125,7 @@ fn listeners(args: &PingArgs) -> Vec<Listener> {
             .iter()
             .map(|listener| listener.local_addr().ip().to_string())
             .collect();
-        tell(format_args!(
+        log(format_args!(
             "ribping: answering connections at port {} of {}",
             args.cm_port,
             addresses.join(", ")
@@ -134,14 +134,14 @@ fn listeners(args: &PingArgs) -> Vec<Listener> {
     }
     match bind(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| bind(Ipv4Addr::UNSPECIFIED.into())) {
         Ok(listener) => {
-            tell(format_args!(
+            log(format_args!(
                 "ribping: answering connections at port {}",
                 args.cm_port
             ));
             vec![listener]
         }
         Err(error) => {
-            tell(format_args!("ribping: no connections: {error}"));
+            log(format_args!("ribping: no connections: {error}"));
             Vec::new()
         }
     }

@@ -8,7 +8,7 @@ use ibumad::{Address, Agent, AgentOptions, Methods, Port, Received};
 use super::host_name;
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::transport::{PingEvent, PingTransport};
-use crate::common::error::{Error, Result, tell};
+use crate::common::error::{Error, Result, log};
 
 /// The class `ibping` of this OUI.
 fn class(oui: Oui, methods: Methods) -> AgentOptions {
@@ -149,7 +149,7 @@ impl UmadServer {
                 continue;
             };
             if level > 0 {
-                tell(format_args!(
+                log(format_args!(
                     "ribping: ping from {} at {} port {}",
                     received.from,
                     self.agent.port().ca_name(),
@@ -161,7 +161,7 @@ impl UmadServer {
                 .agent
                 .send_without_response(&ping.response(&self.name), &received.from.reply())
             {
-                tell(format_args!(
+                log(format_args!(
                     "ribping: cannot answer {}: {error}",
                     received.from
                 ));

@@ -1,4 +1,4 @@
-//! Frames: four bytes of length, most significant first, then as many bytes of JSON.
+//! Frames of the control protocol: a 32-bit big-endian length, then that many bytes of JSON.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,70 +9,75 @@ use serde::de::DeserializeOwned;
 
 use crate::common::error::{Error, Kind, Result};
 
-/// The longest frame: a specification takes a few hundred bytes.
-pub const MAX: usize = 64 << 10;
+/// Maximum length of a frame in bytes. A test specification takes a few hundred bytes.
+pub const MAX_LEN: usize = 64 << 10;
 
 /// Writes a frame.
 ///
 /// # Errors
-/// The stream broke or the peer does not read.
+/// - [`Kind::Protocol`] if the message is longer than [`MAX_LEN`].
+/// - [`Kind::Gone`] if the peer closed the connection or stopped reading.
+/// - [`Kind::System`] if the stream returns another error.
 pub fn write<T: Serialize>(stream: &mut impl Write, message: &T) -> Result<()> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message)
-        .map_err(|e| Error::protocol(format!("cannot write a message: {e}")))?;
+        .map_err(|e| Error::protocol(format!("encode a message: {e}")))?;
     let len = bytes.len() - 4;
-    if len > MAX {
+    if len > MAX_LEN {
         return Err(Error::protocol(format!(
-            "a message of {len} bytes: the limit is {MAX}"
+            "send to the peer: a message of {len} bytes exceeds the limit of {MAX_LEN} bytes"
         )));
     }
     bytes[..4].copy_from_slice(&u32::try_from(len).unwrap_or(0).to_be_bytes());
     stream.write_all(&bytes).map_err(|e| match e.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => gone(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            Error::new(Kind::Gone, "the peer does not read what it is sent")
+            Error::new(Kind::Gone, "send to the peer: the peer stopped reading")
         }
-        _ => Error::system("cannot write to the peer", &e),
+        _ => Error::system("send to the peer", &e),
     })
 }
 
 /// Reads a frame.
 ///
 /// # Errors
-/// The stream ended or broke, nothing came in time, the frame is too long or not what was expected.
+/// - [`Kind::Gone`] if the peer closed the connection.
+/// - [`Kind::Test`] if the read timed out.
+/// - [`Kind::Protocol`] if the frame is longer than [`MAX_LEN`] or is not a `T`.
+/// - [`Kind::System`] if the stream returns another error.
 pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> Result<T> {
     let mut len = [0; 4];
     stream.read_exact(&mut len).map_err(|e| read_error(&e))?;
     let len = u32::from_be_bytes(len) as usize;
-    if len > MAX {
+    if len > MAX_LEN {
         return Err(Error::protocol(format!(
-            "the peer announced a message of {len} bytes: the limit is {MAX}"
+            "receive from the peer: a message of {len} bytes exceeds the limit of {MAX_LEN} bytes"
         )));
     }
     let mut bytes = vec![0; len];
     stream.read_exact(&mut bytes).map_err(|e| read_error(&e))?;
     serde_json::from_slice(&bytes)
-        .map_err(|e| Error::protocol(format!("the peer sent what is no message: {e}")))
+        .map_err(|e| Error::protocol(format!("receive from the peer: invalid message: {e}")))
 }
 
-/// Reads from a stream until a moment, however slowly the peer speaks.
+/// A reader with one deadline for all reads, even if the peer sends byte by byte.
 #[derive(Debug)]
-pub struct Until<'a> {
+pub struct DeadlineReader<'a> {
     stream: &'a TcpStream,
     deadline: Instant,
 }
 
-impl<'a> Until<'a> {
-    /// All reads together may take `time`.
-    pub fn new(stream: &'a TcpStream, time: Duration) -> Self {
+impl<'a> DeadlineReader<'a> {
+    /// Creates a reader with a deadline `timeout` from now.
+    pub fn new(stream: &'a TcpStream, timeout: Duration) -> Self {
         Self {
             stream,
-            deadline: Instant::now() + time,
+            deadline: Instant::now() + timeout,
         }
     }
 }
 
-impl Read for Until<'_> {
+impl Read for DeadlineReader<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -83,17 +88,18 @@ impl Read for Until<'_> {
     }
 }
 
-/// What a failed read says of the peer.
+/// Converts the error of a read from the peer.
 pub(super) fn read_error(error: &std::io::Error) -> Error {
     match error.kind() {
         ErrorKind::UnexpectedEof
         | ErrorKind::ConnectionReset
         | ErrorKind::BrokenPipe
         | ErrorKind::ConnectionAborted => gone(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::test(
-            "the peer said nothing in time: is its host busy? --timeout (-to) sets how long to wait",
-        ),
-        _ => Error::system("cannot read from the peer", error),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            Error::test("receive from the peer: no data before the timeout")
+                .with_help("if the peer's host is busy, increase --timeout (-to)")
+        }
+        _ => Error::system("receive from the peer", error),
     }
 }
 
@@ -107,7 +113,7 @@ mod tests {
     use crate::rperf::control::message::Message;
 
     #[test]
-    fn a_message_reads_back() {
+    fn messages_read_back_as_written() {
         let mut bytes = Vec::new();
         write(&mut bytes, &Message::Finished { sent: 7, thread: 1 }).unwrap();
         assert_eq!(
@@ -117,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_oversized_frame_is_refused_before_it_is_read() {
+    fn oversized_frames_are_rejected_before_reading_them() {
         let bytes = [0xff; 64];
         let text = read::<Message>(&mut bytes.as_slice())
             .unwrap_err()
@@ -130,7 +136,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_an_error(bytes: Vec<u8>) {
+        fn any_bytes_decode_without_a_panic(bytes: Vec<u8>) {
             let _ = read::<Message>(&mut bytes.as_slice());
             let mut framed = u32::try_from(bytes.len()).unwrap().to_be_bytes().to_vec();
             framed.extend_from_slice(&bytes);

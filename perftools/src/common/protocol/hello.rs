@@ -1,49 +1,52 @@
-//! The first bytes of a connection: who speaks, and which version.
+//! The greeting at the start of a connection. It identifies the program and its protocol version.
 //!
 //! A qperf request begins with four little-endian 16-bit numbers: 0, 4, 11 and the test's index.
-//! The magic is no such.
+//! [`MAGIC`] differs from the start of every qperf request.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::common::error::{Error, Result};
+use crate::common::error::{Error, Kind, Result};
 
-/// Version of the protocol: both ends have to have the same.
+/// Version of the protocol. Both ends must have the same version.
 pub const PROTOCOL: u16 = 4;
-/// Length of a hello.
+/// Length of a hello in bytes.
 pub const LEN: usize = 32;
+/// First bytes of a hello.
 const MAGIC: [u8; 8] = *b"\x89rperf\r\n";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What a peer said it is.
+/// A decoded hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Its protocol version.
+    /// The peer's protocol version.
     pub protocol: u16,
-    /// Its program's version.
+    /// Version of the peer's program.
     pub version: String,
-    /// A server that serves only who has its token.
-    pub wants_token: bool,
+    /// `true` if the server accepts only clients that have its token.
+    pub requires_token: bool,
 }
 
-/// Who is there, by the first bytes.
+/// The kind of peer, recognized by its first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Caller {
-    /// rperf.
+pub enum Peer {
+    /// rperf or ribinfo.
     Rperf(Hello),
-    /// A qperf client, whose request begins with these bytes.
+    /// A qperf client, with the first bytes of its request.
     Qperf(Vec<u8>),
-    /// A qperf server, which takes a hello for a qperf of another version and says so.
+    /// A qperf server. It takes a hello for the request of another qperf version and asks for an
+    /// upgrade.
     QperfServer,
-    /// Neither.
+    /// Neither rperf nor qperf.
     Unknown,
 }
 
-/// Where a hello says what its sender wants, and that it wants a token.
+/// Offset of the flags byte.
 const FLAGS: usize = 10;
-const WANTS_TOKEN: u8 = 1;
+/// Flag of a server that requires a token.
+const REQUIRES_TOKEN: u8 = 1;
 
-/// This program's hello with a protocol version.
+/// Encodes this program's hello with the given protocol version.
 pub fn encode(protocol: u16) -> [u8; LEN] {
     let mut bytes = [0; LEN];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -53,8 +56,8 @@ pub fn encode(protocol: u16) -> [u8; LEN] {
     bytes
 }
 
-/// Reads a caller's first bytes, as many as there are.
-pub fn decode(bytes: &[u8]) -> Caller {
+/// Identifies a peer by the first bytes received from it.
+pub fn decode(bytes: &[u8]) -> Peer {
     if bytes.starts_with(&MAGIC) && bytes.len() >= LEN {
         let version = bytes[12..LEN]
             .iter()
@@ -62,31 +65,32 @@ pub fn decode(bytes: &[u8]) -> Caller {
             .map(|b| char::from(*b))
             .collect();
         let protocol = u16::from_be_bytes([bytes[8], bytes[9]]);
-        return Caller::Rperf(Hello {
+        return Peer::Rperf(Hello {
             protocol,
             version,
-            wants_token: bytes[FLAGS] & WANTS_TOKEN != 0,
+            requires_token: bytes[FLAGS] & REQUIRES_TOKEN != 0,
         });
     }
     if bytes.starts_with(b"upgrade ") {
-        return Caller::QperfServer;
+        return Peer::QperfServer;
     }
-    let word = |at: usize| {
+    let word = |offset: usize| {
         bytes
-            .get(at..at + 2)
+            .get(offset..offset + 2)
             .map(|b| u16::from_le_bytes([b[0], b[1]]))
     };
     match (word(0), word(2), word(4), word(6)) {
-        (Some(0), Some(1..=99), Some(0..=999), Some(0..=63)) => Caller::Qperf(bytes.to_vec()),
-        _ => Caller::Unknown,
+        (Some(0), Some(1..=99), Some(0..=999), Some(0..=63)) => Peer::Qperf(bytes.to_vec()),
+        _ => Peer::Unknown,
     }
 }
 
-/// Reads from a stream until a hello is whole or cannot become one.
+/// Reads from a stream until the hello is complete or the bytes are known not to be one.
 ///
 /// # Errors
-/// Nothing came in time, or the stream broke.
-pub fn read(stream: &mut impl Read) -> Result<Caller> {
+/// - [`Kind::Test`] if the read timed out.
+/// - [`Kind::Gone`] or [`Kind::System`] if the connection broke.
+pub fn read(stream: &mut impl Read) -> Result<Peer> {
     let mut bytes = [0; LEN];
     let mut len = 0;
     while len < LEN {
@@ -97,7 +101,7 @@ pub fn read(stream: &mut impl Read) -> Result<Caller> {
             Err(e) => return Err(super::frame::read_error(&e)),
         }
         let prefix = len.min(MAGIC.len());
-        // A qperf request is longer than a hello; a stranger may say less and wait.
+        // Do not wait for a whole hello: an unknown peer may send less and then wait for a reply.
         if bytes[..prefix] != MAGIC[..prefix] && len >= 8 {
             break;
         }
@@ -108,17 +112,17 @@ pub fn read(stream: &mut impl Read) -> Result<Caller> {
 /// Sends a hello.
 ///
 /// # Errors
-/// The stream broke.
+/// Returns [`Kind::System`] if the connection broke.
 pub fn write(stream: &mut TcpStream) -> Result<()> {
     send(stream, 0)
 }
 
-/// Sends the hello of a server that wants a token.
+/// Sends the hello of a server that requires a token.
 ///
 /// # Errors
-/// The stream broke.
-pub fn write_wanting_token(stream: &mut TcpStream) -> Result<()> {
-    send(stream, WANTS_TOKEN)
+/// Returns [`Kind::System`] if the connection broke.
+pub fn write_requiring_token(stream: &mut TcpStream) -> Result<()> {
+    send(stream, REQUIRES_TOKEN)
 }
 
 fn send(stream: &mut TcpStream, flags: u8) -> Result<()> {
@@ -126,21 +130,22 @@ fn send(stream: &mut TcpStream, flags: u8) -> Result<()> {
     hello[FLAGS] = flags;
     stream
         .write_all(&hello)
-        .map_err(|e| Error::system("cannot greet the peer", &e))
+        .map_err(|e| Error::system("send the greeting", &e))
 }
 
-/// Whether this protocol version is ours.
+/// Checks that the peer has this program's protocol version. `name` names the peer in the error.
 ///
 /// # Errors
-/// Names both versions.
-pub fn check(peer: &Hello, who: &str) -> Result<()> {
+/// Returns [`Kind::Protocol`] with both versions if they differ.
+pub fn check(peer: &Hello, name: &str) -> Result<()> {
     if peer.protocol == PROTOCOL {
         return Ok(());
     }
-    Err(Error::protocol(format!(
-        "{who} speaks version {} of the protocol (rperf {}), this end version {PROTOCOL} (rperf {VERSION}): use the same rperf on both",
+    Err(Error::new(Kind::Protocol, format!(
+        "handshake with {name}: protocol version {} (rperf {}) differs from version {PROTOCOL} (rperf {VERSION}) of this program",
         peer.protocol, peer.version
-    )))
+    ))
+    .with_help("use the same version of rperf on both hosts"))
 }
 
 #[cfg(test)]
@@ -148,8 +153,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hello_reads_back_and_versions_are_compared() {
-        let Caller::Rperf(hello) = decode(&encode(PROTOCOL)) else {
+    fn hello_reads_back_and_versions_are_compared() {
+        let Peer::Rperf(hello) = decode(&encode(PROTOCOL)) else {
             panic!("no hello")
         };
         assert_eq!(
@@ -157,7 +162,7 @@ mod tests {
             (PROTOCOL, VERSION)
         );
         assert!(check(&hello, "the server").is_ok());
-        let Caller::Rperf(other) = decode(&encode(77)) else {
+        let Peer::Rperf(other) = decode(&encode(77)) else {
             panic!("no hello")
         };
         let text = check(&other, "the server").unwrap_err().to_string();
@@ -168,17 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn a_qperf_request_is_known() {
+    fn qperf_requests_are_recognized() {
         let request = [0, 0, 4, 0, 11, 0, 13, 0, 1];
-        assert_eq!(decode(&request), Caller::Qperf(request.to_vec()));
-        assert_eq!(decode(b"upgrade qperf on server"), Caller::QperfServer);
-        assert_eq!(decode(b"GET / HTTP/1.1\r\n"), Caller::Unknown);
-        assert_eq!(decode(&[]), Caller::Unknown);
+        assert_eq!(decode(&request), Peer::Qperf(request.to_vec()));
+        assert_eq!(decode(b"upgrade qperf on server"), Peer::QperfServer);
+        assert_eq!(decode(b"GET / HTTP/1.1\r\n"), Peer::Unknown);
+        assert_eq!(decode(&[]), Peer::Unknown);
     }
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_somebody(bytes: Vec<u8>) {
+        fn any_bytes_decode_without_a_panic(bytes: Vec<u8>) {
             let _ = decode(&bytes);
         }
     }

@@ -1,17 +1,17 @@
-//! Figures, as they are printed.
+//! Formatting of measured values.
 
 use std::fmt;
 
 use super::parse::binary;
 
-/// A printed figure: digits, unit, and for a size in binary units the bytes.
+/// A formatted value with its unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// The number, with commas.
+    /// The number, with commas between thousands.
     pub digits: String,
-    /// The unit; may be empty.
+    /// The unit; empty for a plain number.
     pub unit: &'static str,
-    /// The same value in bytes, where the unit is binary.
+    /// The exact number of bytes if the unit is binary.
     pub bytes: Option<String>,
 }
 
@@ -26,14 +26,14 @@ impl fmt::Display for Figure {
     }
 }
 
-/// How figures are printed: what the options `-e`, `-uu` and `-ub` choose.
+/// Formatting options, set by `-e`, `-uu` and `-ub`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Significant digits.
+    /// Number of significant digits.
     pub precision: u8,
-    /// Base units, no commas: for scripts.
+    /// Use base units without commas, for scripts.
     pub unify: bool,
-    /// Bits instead of bytes for bandwidth.
+    /// Print bandwidth in bits instead of bytes.
     pub bits: bool,
 }
 
@@ -49,7 +49,7 @@ impl Default for Style {
 
 #[allow(clippy::cast_precision_loss)] // Figures of a few significant digits.
 impl Style {
-    /// Bytes per second.
+    /// Formats a bandwidth in bytes per second.
     pub fn bandwidth(self, bytes_per_sec: f64) -> Figure {
         if self.bits {
             self.scaled(
@@ -64,27 +64,27 @@ impl Style {
         }
     }
 
-    /// Messages per second.
+    /// Formats a rate per second.
     pub fn rate(self, per_sec: f64) -> Figure {
         self.scaled(per_sec, &["/sec", "K/sec", "M/sec", "G/sec", "T/sec"])
     }
 
-    /// A time, from nanoseconds.
+    /// Formats a time in nanoseconds.
     pub fn time(self, nanos: f64) -> Figure {
         self.scaled(nanos, &["ns", "us", "ms", "sec"])
     }
 
-    /// CPU seconds per gigabyte, from seconds.
+    /// Formats a CPU cost in seconds per gigabyte.
     pub fn cost(self, secs_per_gb: f64) -> Figure {
         self.scaled(secs_per_gb * 1e9, &["ns/GB", "us/GB", "ms/GB", "sec/GB"])
     }
 
-    /// A share of one CPU: 1.0 is 100 %.
+    /// Formats CPU use as a percentage; 1.0 is one whole CPU.
     pub fn cpus(self, cpus: f64) -> Figure {
         self.scaled(cpus * 100.0, &["% cpus"])
     }
 
-    /// A plain number; words from a million on.
+    /// Formats a count; from one million on with a word such as `million`.
     pub fn count(self, value: u64) -> Figure {
         let units: &[&str] = if value < 1_000_000 {
             &[""]
@@ -94,7 +94,7 @@ impl Style {
         self.scaled(value as f64, units)
     }
 
-    /// A number of bytes.
+    /// Formats a size in bytes.
     pub fn size(self, bytes: u64) -> Figure {
         match binary(bytes) {
             Some((value, unit)) if !self.unify => Figure {
@@ -119,8 +119,10 @@ impl Style {
         }
     }
 
-    /// At least the whole part; decimals up to the precision, without trailing zeros.
-    /// (qperf counts the digits of the rounded value and so prints 9.55 as 9.6; this prints 9.55.)
+    /// Formats `value` with all digits of its whole part and with decimals up to the precision,
+    /// without trailing zeros.
+    ///
+    /// qperf counts the digits of the rounded value, so it prints 9.55 as 9.6. This prints 9.55.
     fn digits(self, value: f64) -> String {
         let used = format!("{:.0}", value.abs().trunc()).len();
         match usize::from(self.precision).saturating_sub(used) {
@@ -132,7 +134,7 @@ impl Style {
         }
     }
 
-    /// Puts a comma between groups of three digits of the whole part.
+    /// Inserts commas between thousands in the whole part.
     fn commas(self, digits: &str) -> String {
         let (whole, fraction) = digits
             .find('.')
@@ -156,25 +158,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shown(figure: &Figure) -> String {
+    fn formatted(figure: &Figure) -> String {
         format!("{} {}", figure.digits, figure.unit)
     }
 
     #[test]
-    fn prints_figures_as_qperf_does() {
+    fn formats_values_like_qperf() {
         let s = Style::default();
-        assert_eq!(shown(&s.bandwidth(339e6)), "339 MB/sec");
+        assert_eq!(formatted(&s.bandwidth(339e6)), "339 MB/sec");
         assert_eq!(
-            shown(&Style { bits: true, ..s }.bandwidth(387.5e6)),
+            formatted(&Style { bits: true, ..s }.bandwidth(387.5e6)),
             "3.1 Gb/sec"
         );
-        assert_eq!(shown(&s.rate(5370.0)), "5.37 K/sec");
-        assert_eq!(shown(&s.time(168_000.0)), "168 us");
-        assert_eq!(shown(&s.time(2e9)), "2 sec");
-        assert_eq!(shown(&s.cost(2.69)), "2.69 sec/GB");
-        assert_eq!(shown(&s.cpus(1.0)), "100 % cpus");
-        assert_eq!(shown(&s.count(11_344)), "11,344 ");
-        assert_eq!(shown(&s.count(2_500_000)), "2.5 million");
+        assert_eq!(formatted(&s.rate(5370.0)), "5.37 K/sec");
+        assert_eq!(formatted(&s.time(168_000.0)), "168 us");
+        assert_eq!(formatted(&s.time(2e9)), "2 sec");
+        assert_eq!(formatted(&s.cost(2.69)), "2.69 sec/GB");
+        assert_eq!(formatted(&s.cpus(1.0)), "100 % cpus");
+        assert_eq!(formatted(&s.count(11_344)), "11,344 ");
+        assert_eq!(formatted(&s.count(2_500_000)), "2.5 million");
         assert_eq!(
             s.size(65536),
             Figure {
@@ -183,16 +185,19 @@ mod tests {
                 bytes: Some("65,536".into())
             }
         );
-        assert_eq!(shown(&s.size(703_500_000)), "704 MB");
+        assert_eq!(formatted(&s.size(703_500_000)), "704 MB");
         assert_eq!(s.size(743_440_384).bytes.as_deref(), Some("743,440,384"));
         let u = Style {
             unify: true,
             precision: 5,
             ..s
         };
-        assert_eq!(shown(&u.bandwidth(350_978_048.0)), "350978048 bytes/sec");
-        assert_eq!(shown(&u.rate(5355.5)), "5355.5 /sec");
-        assert_eq!(shown(&u.cost(2.726_731_426)), "2726731426 ns/GB");
+        assert_eq!(
+            formatted(&u.bandwidth(350_978_048.0)),
+            "350978048 bytes/sec"
+        );
+        assert_eq!(formatted(&u.rate(5355.5)), "5355.5 /sec");
+        assert_eq!(formatted(&u.cost(2.726_731_426)), "2726731426 ns/GB");
     }
 
     proptest! {

@@ -1,9 +1,10 @@
-//! Sizes, times and rates: read as qperf reads them, printed as qperf prints them.
+//! Parsing and formatting of sizes, times and rates, compatible with qperf.
 //!
-//! Reading: `k`, `kb`, `m`, `mb`, `g`, `gb` are decimal, `K`, `kib`, `M`, `mib`, `G`, `gib` binary.
-//! A time is in seconds unless it ends in `us`, `ms`, `s`, `m`, `h` or `d`. Printing: three
-//! significant digits by default, no trailing zeros, commas between thousands, decimal units; a
-//! size in binary units when it is an exact multiple of 1024.
+//! - Parsing: `k`, `kb`, `m`, `mb`, `g` and `gb` are decimal units; `K`, `kib`, `M`, `mib`, `G` and
+//!   `gib` are binary units. A time is in seconds unless it ends in a unit such as `us`, `ms`, `s`,
+//!   `m`, `h` or `d`.
+//! - Formatting: three significant digits by default, no trailing zeros, commas between thousands
+//!   and decimal units. A size that is a multiple of 1024 has a binary unit.
 
 mod figure;
 mod parse;

@@ -1,11 +1,11 @@
-//! Sizes and times, as they are read, and written to be read again.
+//! Parsing of sizes and times, and exact formatting that parses back.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Spellings of size units and their factors. Order matters nowhere: each spelling is matched
-/// whole.
+/// Spellings of size units and their factors. Each spelling is matched as a whole, so their order
+/// does not matter.
 const SIZE_UNITS: &[(&str, u64)] = &[
     ("", 1),
     ("b", 1),
@@ -38,7 +38,7 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("TiB", 1 << 40),
 ];
 
-/// Spellings of time units and their length in nanoseconds. `M` is a minute, as in qperf.
+/// Spellings of time units and their lengths in nanoseconds. `M` is a minute, like in qperf.
 const TIME_UNITS: &[(&str, u64)] = &[
     ("", 1_000_000_000),
     ("s", 1_000_000_000),
@@ -56,15 +56,15 @@ const TIME_UNITS: &[(&str, u64)] = &[
     ("D", 86_400_000_000_000),
 ];
 
-/// Reads `text` as a decimal number and one of `units`, exactly; a fraction below one unit of the
-/// result is cut off.
-fn parse_scaled(text: &str, units: &[(&str, u64)], what: &str) -> Result<u64, String> {
+/// Parses `text` as a decimal number followed by one of `units`. The arithmetic is exact; the
+/// result is rounded down to an integer.
+fn parse_scaled(text: &str, units: &[(&str, u64)], quantity: &str) -> Result<u64, String> {
     let text = text.trim();
     let split = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let bad = || format!("`{text}` is not a {what}");
+    let invalid = || format!("`{text}` is not a {quantity}");
     let factor = units
         .iter()
         .find(|(name, _)| *name == unit.trim_start())
@@ -76,11 +76,15 @@ fn parse_scaled(text: &str, units: &[(&str, u64)], what: &str) -> Result<u64, St
             .filter(|n| !n.is_empty())
             .collect();
         known.dedup();
-        return Err(format!("{}; units are {}", bad(), known.join(", ")));
+        return Err(format!(
+            "{}; available units: {}",
+            invalid(),
+            known.join(", ")
+        ));
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.len() + fraction.len() == 0 || fraction.contains('.') {
-        return Err(bad());
+        return Err(invalid());
     }
     let too_large = || format!("`{text}` is too large");
     let fraction = &fraction[..fraction.len().min(15)];
@@ -94,7 +98,7 @@ fn parse_scaled(text: &str, units: &[(&str, u64)], what: &str) -> Result<u64, St
     u64::try_from(value).map_err(|_| too_large())
 }
 
-/// A number of bytes.
+/// A size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub u64);
 
@@ -107,7 +111,8 @@ impl FromStr for Size {
 }
 
 impl fmt::Display for Size {
-    /// Exact: binary units where they divide, else bytes. Reading it back gives the same size.
+    /// Formats the exact size: in a binary unit if it is a multiple of 1024, otherwise in bytes.
+    /// Parsing the text returns the same size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match binary(self.0) {
             Some((value, unit)) => write!(f, "{value} {unit}"),
@@ -116,15 +121,15 @@ impl fmt::Display for Size {
     }
 }
 
-/// Reads a time: seconds unless a unit follows.
+/// Parses a time, in seconds unless a unit follows.
 ///
 /// # Errors
-/// A sentence that says what is wrong with the text.
+/// Returns a message if the text is not a time or is too large.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     parse_scaled(text, TIME_UNITS, "time").map(Duration::from_nanos)
 }
 
-/// A time in words, exact to the nanosecond; [`parse_time`] reads it back.
+/// Formats a time with its unit, exact to the nanosecond. [`parse_time`] parses the result.
 pub fn show_time(time: Duration) -> String {
     let nanos = time.as_nanos();
     for (unit, length) in [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)] {
@@ -143,7 +148,8 @@ pub fn show_time(time: Duration) -> String {
     format!("{nanos} ns")
 }
 
-/// `value` in the largest binary unit that divides it, if 1024 does.
+/// Returns `value` in the largest binary unit that divides it; `None` if it is not a multiple of
+/// 1024.
 pub(super) fn binary(value: u64) -> Option<(u64, &'static str)> {
     if value < 1024 || value % 1024 != 0 {
         return None;
@@ -167,7 +173,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_sizes_as_qperf_does() {
+    fn parses_sizes_like_qperf() {
         for (text, bytes) in [
             ("1", 1),
             ("64K", 65536),
@@ -195,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_times_as_qperf_does() {
+    fn parses_times_like_qperf() {
         for (text, ms) in [
             ("2", 2000),
             ("1.5", 1500),
@@ -211,24 +217,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_printed_size_reads_back(bytes: u64) {
+        fn formatted_sizes_parse_back(bytes: u64) {
             prop_assert_eq!(Size(bytes).to_string().parse::<Size>(), Ok(Size(bytes)));
         }
 
         #[test]
-        fn a_binary_size_reads_back(n in 1_u64..1024, shift in 0_u32..5) {
+        fn formatted_binary_sizes_parse_back(n in 1_u64..1024, shift in 0_u32..5) {
             let bytes = n << (10 * shift);
             prop_assert_eq!(Size(bytes).to_string().parse::<Size>(), Ok(Size(bytes)));
         }
 
         #[test]
-        fn a_printed_time_reads_back(nanos in 0..u64::MAX / 2) {
+        fn formatted_times_parse_back(nanos in 0..u64::MAX / 2) {
             let time = Duration::from_nanos(nanos);
             prop_assert_eq!(parse_time(&show_time(time)), Ok(time));
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,24}") {
+        fn any_text_parses_without_a_panic(text in ".{0,24}") {
             let _ = text.parse::<Size>();
             let _ = parse_time(&text);
         }

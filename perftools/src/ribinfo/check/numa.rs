@@ -1,7 +1,7 @@
 //! How far the processors are from the card.
 
 use super::finding::Finding;
-use crate::common::cpus::list;
+use crate::common::cpus::parse_list;
 use crate::ribinfo::collect::HostFacts;
 
 const NODES: &str = "/sys/devices/system/node";
@@ -20,7 +20,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let allowed = allowed
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-        .and_then(list)
+        .and_then(parse_list)
         .unwrap_or_default();
     let mut findings = Vec::new();
     for device in facts
@@ -44,7 +44,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             .unwrap_or_default();
         let text =
             format!("on NUMA node {node} of {nodes}, processors {near}, distances {distance}");
-        let cpus = list(&near).unwrap_or_default();
+        let cpus = parse_list(&near).unwrap_or_default();
         let far = !allowed.is_empty() && !allowed.iter().any(|cpu| cpus.contains(cpu));
         findings.push(
             if far && !cpus.is_empty() {

@@ -12,7 +12,7 @@ use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener};
 use super::MAX_SIZE;
 use super::endpoint::{Completed, RpingEndpoint};
 use super::message::{MESSAGE_LEN, decode};
-use crate::common::error::{Error, Kind, Result, tell};
+use crate::common::error::{Error, Kind, Result, log};
 use crate::ribping::args::PingArgs;
 use crate::ribping::stop::{POLL_INTERVAL, StopFlag};
 
@@ -53,11 +53,11 @@ fn attend(request: ConnectRequest, level: u8, stop: &StopFlag) {
     let peer = request.peer_addr();
     let place = format!("{} port {}", request.device_name(), request.port_num());
     if level > 0 {
-        tell(format_args!("ribping: connection from {peer} at {place}"));
+        log(format_args!("ribping: connection from {peer} at {place}"));
     }
     match serve(request, stop) {
         Err(error) if error.kind() != Kind::Gone || level > 0 => {
-            tell(format_args!("ribping: {peer}: {error}"));
+            log(format_args!("ribping: {peer}: {error}"));
         }
         _ => {}
     }

@@ -7,7 +7,7 @@ use super::context::{Served, SessionContext};
 use super::message::Message;
 use super::token::{self, Prover, Token};
 use crate::common::error::{Error, Result};
-use crate::common::protocol::frame::{self, Until};
+use crate::common::protocol::frame::{self, DeadlineReader};
 use crate::rperf::qperf::control_conn::ControlConn;
 use crate::rperf::qperf::server as qperf_server;
 use crate::rperf::qperf::server::Admission;
@@ -27,7 +27,7 @@ pub(super) fn challenge(stream: &mut TcpStream, token: &Token, patience: Duratio
             nonce: mine.clone(),
         },
     )?;
-    let (theirs, mac) = match frame::read::<Message>(&mut Until::new(stream, patience))? {
+    let (theirs, mac) = match frame::read::<Message>(&mut DeadlineReader::new(stream, patience))? {
         Message::Proof { nonce, mac } => (nonce, mac),
         other => return Err(other.unexpected("the client")),
     };
@@ -53,7 +53,7 @@ pub(super) fn prove(
         Error::limit("the server wants a token: give --token-file with the same secret")
     })?;
     let read = |stream: &TcpStream| {
-        frame::read::<Message>(&mut Until::new(stream, patience))?.or_error("the server")
+        frame::read::<Message>(&mut DeadlineReader::new(stream, patience))?.or_error("the server")
     };
     let theirs = match read(stream)? {
         Message::Challenge { nonce } => nonce,

@@ -11,8 +11,8 @@ use super::token::Token;
 use super::{admission, session};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame;
-use crate::common::protocol::frame::Until;
-use crate::common::protocol::hello::{self, Caller};
+use crate::common::protocol::frame::DeadlineReader;
+use crate::common::protocol::hello::{self, Peer};
 use crate::common::units::show_time;
 use crate::rperf::engine::Role;
 use crate::rperf::qperf;
@@ -89,7 +89,8 @@ fn ask(stream: &mut TcpStream, spec: &Spec) -> Result<Message> {
             ask: None,
         },
     )?;
-    frame::read::<Message>(&mut Until::new(stream, spec.client.timeout))?.or_error("the server")
+    frame::read::<Message>(&mut DeadlineReader::new(stream, spec.client.timeout))?
+        .or_error("the server")
 }
 
 /// Greets; false where the server is a qperf.
@@ -101,15 +102,15 @@ fn greet(stream: &mut TcpStream, server_addr: &ServerAddr, timeout: Duration) ->
             server_addr.port, server_addr.host
         ))
     };
-    match hello::read(&mut Until::new(stream, timeout)) {
-        Ok(Caller::Rperf(server)) => {
+    match hello::read(&mut DeadlineReader::new(stream, timeout)) {
+        Ok(Peer::Rperf(server)) => {
             hello::check(&server, "the server")?;
-            if server.wants_token {
+            if server.requires_token {
                 admission::prove(stream, server_addr.token.as_ref(), timeout)?;
             }
             Ok(true)
         }
-        Ok(Caller::QperfServer) => Ok(false),
+        Ok(Peer::QperfServer) => Ok(false),
         Ok(_) => Err(not_rperf()),
         Err(error) if error.kind() == Kind::Gone => Err(not_rperf()),
         Err(error) => {

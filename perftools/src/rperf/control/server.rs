@@ -275,7 +275,7 @@ impl Server {
                     ) => {}
                 // Out of descriptors or memory: those that are served will give some back.
                 Err(e) => {
-                    error::tell(format_args!("rperf: cannot accept a client: {e}"));
+                    error::log(format_args!("rperf: cannot accept a client: {e}"));
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
@@ -306,7 +306,7 @@ impl Server {
 
     fn log(&self, peer: SocketAddr, text: &str) {
         if self.log >= Log::Errors {
-            error::tell(format_args!("rperf: {}: {text}", peer.ip().to_canonical()));
+            error::log(format_args!("rperf: {}: {text}", peer.ip().to_canonical()));
         }
     }
 }

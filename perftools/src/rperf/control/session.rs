@@ -12,7 +12,7 @@ use super::link::ControlLink;
 use super::message::Message;
 use super::socket_session::{self, SocketAddrs};
 use crate::common::error::{Error, Kind, Result};
-use crate::common::protocol::frame::Until;
+use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::{frame, hello};
 use crate::ribinfo::collect::peer::PeerFacts;
 use crate::ribinfo::collect::root::Root;
@@ -49,10 +49,10 @@ pub fn serve<B: Backend>(
     SockRef::from(&stream)
         .set_tcp_keepalive(&keepalive)
         .map_err(system)?;
-    match hello::read(&mut Until::new(&stream, GREETING))? {
-        hello::Caller::Rperf(caller) => {
+    match hello::read(&mut DeadlineReader::new(&stream, GREETING))? {
+        hello::Peer::Rperf(caller) => {
             match &context.rules.token {
-                Some(_) => hello::write_wanting_token(&mut stream)?,
+                Some(_) => hello::write_requiring_token(&mut stream)?,
                 None => hello::write(&mut stream)?,
             }
             // Told in words too: the other end compares as well, but may be a later program that
@@ -65,12 +65,12 @@ pub fn serve<B: Backend>(
                     .map_err(|error| refuse(&mut stream, error))?;
             }
         }
-        hello::Caller::Qperf(begun) => return admission::qperf(stream, &begun, context, hosts),
-        hello::Caller::QperfServer | hello::Caller::Unknown => {
+        hello::Peer::Qperf(begun) => return admission::qperf(stream, &begun, context, hosts),
+        hello::Peer::QperfServer | hello::Peer::Unknown => {
             return Err(Error::protocol("neither rperf nor qperf: not answered"));
         }
     }
-    let (spec, ask) = match frame::read::<Message>(&mut Until::new(&stream, REQUEST)) {
+    let (spec, ask) = match frame::read::<Message>(&mut DeadlineReader::new(&stream, REQUEST)) {
         Ok(Message::Request { spec, ask }) => (*spec, ask),
         Ok(Message::AskFacts) => {
             let facts = PeerFacts::of_this_host(&Root::host());
@@ -104,11 +104,11 @@ pub fn serve<B: Backend>(
 /// Tells a client why it is not served.
 pub fn reject(mut stream: TcpStream, error: &Error) {
     let _ = stream.set_write_timeout(Some(GREETING));
-    match hello::read(&mut Until::new(&stream, GREETING)) {
-        Ok(hello::Caller::Rperf(_)) => {
+    match hello::read(&mut DeadlineReader::new(&stream, GREETING)) {
+        Ok(hello::Peer::Rperf(_)) => {
             let _ = hello::write(&mut stream);
             // What it asks is read, so that the answer is not lost to a reset.
-            let _ = frame::read::<Message>(&mut Until::new(&stream, GREETING));
+            let _ = frame::read::<Message>(&mut DeadlineReader::new(&stream, GREETING));
             let _ = frame::write(
                 &mut stream,
                 &Message::Error {
@@ -116,7 +116,7 @@ pub fn reject(mut stream: TcpStream, error: &Error) {
                 },
             );
         }
-        Ok(hello::Caller::Qperf(begun)) => admission::refuse_qperf(stream, &begun, error),
+        Ok(hello::Peer::Qperf(begun)) => admission::refuse_qperf(stream, &begun, error),
         _ => {}
     }
 }

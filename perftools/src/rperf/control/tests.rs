@@ -113,7 +113,7 @@ fn greeted(address: SocketAddr, protocol: u16) -> TcpStream {
     stream.write_all(&hello::encode(protocol)).unwrap();
     let mut theirs = [0; hello::LEN];
     stream.read_exact(&mut theirs).unwrap();
-    assert!(matches!(hello::decode(&theirs), hello::Caller::Rperf(h) if h.protocol == PROTOCOL));
+    assert!(matches!(hello::decode(&theirs), hello::Peer::Rperf(h) if h.protocol == PROTOCOL));
     stream
 }
 

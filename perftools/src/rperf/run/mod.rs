@@ -54,7 +54,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            error::tell(format_args!("rperf: {error}"));
+            error::log(format_args!("rperf: {error}"));
             ExitCode::from(error.exit_status())
         }
     }
@@ -70,7 +70,7 @@ fn serve(options: &Options) -> Result<()> {
         server = server.verbose();
     }
     server.stopper().at_signals()?;
-    error::tell(format_args!("rperf: serving on {}", server.local_addr()?));
+    error::log(format_args!("rperf: serving on {}", server.local_addr()?));
     server.run(&VerbsBackend)
 }
 
@@ -147,7 +147,7 @@ fn with_server(
 /// Keeps a failure for the exit status, and tells the one before it.
 fn tell(failed: &mut Option<Error>, error: Error) {
     if let Some(earlier) = failed.replace(error) {
-        error::tell(format_args!("rperf: {earlier}"));
+        error::log(format_args!("rperf: {earlier}"));
     }
 }
 
