@@ -113,7 +113,7 @@ impl Drop for NfsExport {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn mount_over_rdma_is_recognized() {
     let names = device_names();
-    let ports = PeerFacts::of_this_host(&Root::host()).ports;
+    let ports = PeerFacts::collect(&Root::host()).ports;
     let roce = ports
         .iter()
         .filter(|port| port.is_roce() && names.contains(&port.device));
@@ -133,13 +133,13 @@ fn mount_over_rdma_is_recognized() {
             .expect("an IPv4 address");
         let export = NfsExport::new(ip).expect("a server");
         assert!(
-            check().contains("ok       nfs nfsd: it serves by RDMA on port 20049"),
+            check().contains("ok       nfs nfsd: serves NFS over RDMA on port 20049"),
             "{}",
             check()
         );
         export.mount(ip);
         let mounted = format!(
-            "nfs {}: {ip}:/ is mounted by RDMA, port 20049",
+            "nfs {}: {ip}:/ is mounted over RDMA, port 20049",
             export.dir.join("mount").display()
         );
         assert!(check().contains(&mounted), "{}", check());

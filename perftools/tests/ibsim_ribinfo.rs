@@ -96,7 +96,7 @@ fn link_is_compared_with_the_capabilities_of_its_port() {
     );
     let (text, code) = ribinfo(&fabric, "Hca1", &["check", "link"]);
     let warning =
-        "warning  link ibsim0/1: 10 Gb/sec (4X): its settings let it have 4 of 12 lanes => ";
+        "warning  link ibsim0/1: 10 Gb/sec (4X): the port's settings enable only 4 of 12 lanes => ";
     let remedy = "ibportstate -C ibsim0 -P 1 -D 0 1 width 31 && ";
     assert!(text.starts_with(&format!("{warning}{remedy}")), "{text}");
     assert_eq!(code, Some(1));
@@ -112,7 +112,7 @@ fn link_is_compared_with_the_capabilities_of_its_port() {
 fn missing_subnet_manager_is_a_fault() {
     let mut fabric = Fabric::without_sm();
     let (text, code) = ribinfo(&fabric, "Hca1", &["check", "port"]);
-    let fault = "fault    port ibsim0/1: INIT: no subnet manager has configured it";
+    let fault = "fault    port ibsim0/1: INIT: no subnet manager has configured this port";
     assert!(
         text.starts_with(fault) && text.contains("=> systemctl enable --now opensm"),
         "{text}"

@@ -110,9 +110,9 @@ fn device_and_port_are_selected_as_in_the_classic_tools() {
         "{text}"
     );
     for (args, expected) in [
-        (&["stat", "mlx4_7"][..], "this host has: mlx4_0"),
+        (&["stat", "mlx4_7"][..], "available: mlx4_0"),
         (&["stat", "mlx4_0", "3"], "has no port 3"),
-        (&["devinfo", "-d", "mlx4_7"], "this host has: mlx4_0"),
+        (&["devinfo", "-d", "mlx4_7"], "available: mlx4_0"),
         (&["devinfo", "-i", "3"], "has no port 3"),
         (&["check", "memlok"], "did you mean memlock?"),
         (&["chek"], "check"),

@@ -14,7 +14,7 @@ use perftools::ribinfo::collect::device::{NamedCode, parse_guid};
 use perftools::ribinfo::collect::eipoib::slave;
 use perftools::ribinfo::collect::filter::{Packet, iptables, nft};
 use perftools::ribinfo::collect::hwaddr::HwAddr;
-use perftools::ribinfo::collect::limits::{is_free, memlock};
+use perftools::ribinfo::collect::limits::{has_ipc_lock, memlock};
 use perftools::ribinfo::collect::mounts::mounts;
 use perftools::ribinfo::collect::opensm::{Conf, Sysconfig};
 use perftools::ribinfo::collect::partitions;
@@ -313,7 +313,7 @@ fn limits_rights_and_processors() {
         "4294967295",
     ];
     fuzz(7, INPUTS, &fragments, |text| {
-        let _ = (memlock(text), is_free(text));
+        let _ = (memlock(text), has_ipc_lock(text));
         assert!(
             parse_list(text).is_none_or(|all| all.len() <= 2 << 16),
             "{text:?}"

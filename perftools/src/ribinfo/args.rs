@@ -1,4 +1,4 @@
-//! What `ribinfo` understands.
+//! Command-line arguments of `ribinfo`.
 
 use std::path::PathBuf;
 
@@ -6,22 +6,23 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::common::protocol::DEFAULT_PORT;
 
-const AFTER: &str = "\
+const AFTER_HELP: &str = "\
 Examples:
-  ribinfo check                       is this host configured right, and if not, what mends it?
-  ribinfo check --peer node1          does it go with node1, where `rperf` or `ribinfo serve` runs?
-  ribinfo devinfo -v -d mlx5_0        all that the verbs say of a device, as ibv_devinfo -v
-  ribinfo stat mlx5_0 1               a port, as ibstat
-  ribinfo capture /tmp/tree           keep what is read, to be looked at elsewhere with --root
+  ribinfo check                       check the configuration of this host
+  ribinfo check --peer node1          also check compatibility with node1, which runs
+                                      `rperf` or `ribinfo serve`
+  ribinfo devinfo -v -d mlx5_0        all attributes of a device, as ibv_devinfo -v
+  ribinfo stat mlx5_0 1               the state of a port, as ibstat
+  ribinfo capture /tmp/tree           save all facts of this host, for use with --root
 
-Exit status of check: 0 healthy, 1 warnings only, 2 faults. Of all commands: 3 the question was wrong or could not be
-answered.";
+Exit status of check: 0 healthy, 1 warnings only, 2 faults.
+Exit status of all commands: 3 invalid arguments, or the command failed.";
 
-/// What RDMA devices there are, how they stand, and whether the host is configured right for them
+/// Show RDMA devices and check the RDMA configuration of a host
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ribinfo", version, after_help = AFTER, term_width = 100)]
+#[command(name = "ribinfo", version, after_help = AFTER_HELP, term_width = 100)]
 pub struct Info {
-    /// What to do.
+    /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
     #[command(flatten)]
@@ -29,63 +30,63 @@ pub struct Info {
     pub global: Global,
 }
 
-/// What holds for all commands.
+/// Options of all subcommands.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Global {
-    /// Print JSON, for programs
+    /// Print JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// Take DIR for /: a captured tree if it holds probe.json, else files only, and the rest from
-    /// this host
+    /// Read files below DIR instead of /; in a captured tree, probe.json replaces queries to this
+    /// host
     #[arg(long, global = true, value_name = "DIR")]
     pub root: Option<PathBuf>,
 }
 
-/// The commands.
+/// The subcommands.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// List the devices and their node GUIDs, as ibv_devices
+    /// List devices and their node GUIDs, as ibv_devices
     Devices,
-    /// What the verbs say of devices and ports, as ibv_devinfo
+    /// Show verbs attributes of devices and ports, as ibv_devinfo
     Devinfo {
-        /// Everything
+        /// Show all attributes
         #[arg(short, long)]
         verbose: bool,
-        /// Of this device only
+        /// Show only this device
         #[arg(short = 'd', long, value_name = "DEV")]
         device: Option<String>,
-        /// Of this port only
+        /// Show only this port
         #[arg(short = 'i', long, value_name = "PORT")]
         port: Option<u32>,
     },
-    /// What sysfs says of devices and ports, as ibstat
+    /// Show devices and ports from sysfs, as ibstat
     Stat {
-        /// Of this device only
+        /// Show only this device
         #[arg(value_name = "DEV")]
         device: Option<String>,
-        /// Of this port only
+        /// Show only this port
         #[arg(value_name = "PORT")]
         port: Option<u32>,
     },
-    /// The GID tables: index, GID, IP address, RoCE version, interface
+    /// Show the GID tables: index, GID, IP address, RoCE version, network interface
     Gids,
-    /// The links and their interfaces, as rdma link
+    /// Show links and their network interfaces, as rdma link
     Links,
-    /// The subnet manager of each InfiniBand port: LID, GUID, priority, state, as sminfo
+    /// Show the subnet manager of each InfiniBand port: LID, GUID, priority, state, as sminfo
     Sm,
-    /// Check this host: one line a finding, with what mends it
+    /// Check this host: one line per finding, with its remedy
     Check(Check),
-    /// Print what another host's check --peer-facts wants, as JSON
+    /// Print the facts of this host as JSON, for check --peer-facts on another host
     Facts,
-    /// Answer other hosts' check --peer, until interrupted
+    /// Answer check --peer of other hosts until interrupted
     Serve {
-        /// TCP port to answer on
+        /// TCP port to listen on
         #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
         port: u16,
     },
-    /// Write all that is read on this host to a directory, for --root elsewhere
+    /// Save all facts of this host to a directory, for --root on another host
     Capture {
-        /// An empty or new directory
+        /// Empty or new directory
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
@@ -94,19 +95,19 @@ pub enum Command {
 /// Options of `check`.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Check {
-    /// Only these subjects
+    /// Check only these subjects
     #[arg(value_name = "SUBJECT")]
     pub subjects: Vec<String>,
-    /// Compare with this host, where `ribinfo serve` or an rperf server answers
+    /// Compare with this host, which runs `ribinfo serve` or an rperf server
     #[arg(long, value_name = "HOST")]
     pub peer: Option<String>,
-    /// The port that the peer answers on
+    /// TCP port of the peer
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
     pub peer_port: u16,
-    /// Compare with what `ribinfo facts` printed at the peer
+    /// Compare with the output of `ribinfo facts` on the peer
     #[arg(long, value_name = "FILE", conflicts_with = "peer")]
     pub peer_facts: Option<PathBuf>,
-    /// Print warnings and faults only
+    /// Print only warnings and faults
     #[arg(short, long)]
     pub quiet: bool,
     /// List the subjects

@@ -1,8 +1,9 @@
 //! `ribinfo` shows the RDMA devices of a host and checks its configuration.
 //!
-//! [`args`] → [`collect`] (facts of a host, parsed into types) → [`display`] (the layouts of the
-//! older tools) or [`check`] (findings and their remedies). [`peer`] requests the facts of another
-//! host. The program `ribinfo` calls [`main`].
+//! Data flows from [`args`] to [`collect`] (the facts of a host, parsed into types), and from there
+//! to [`display`] (the layouts of ibv_devinfo, ibstat and `rdma link`) or to [`check`] (findings
+//! and their remedies). [`peer`] requests the facts of another host. The program `ribinfo` calls
+//! [`main`].
 
 pub mod args;
 pub mod check;

@@ -1,5 +1,7 @@
-//! What a host is, asked over the control port: a hello each way, then `AskFacts` and `HostFacts`.
-//! Any rperf server answers, and `ribinfo serve`, which answers nothing else.
+//! Transfers the facts of a host over the control port.
+//!
+//! Both sides send a hello. Then the client sends `AskFacts`, and the server replies with `Facts`.
+//! rperf servers and `ribinfo serve` answer this request.
 
 use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -26,56 +28,56 @@ enum FactsMessage {
     },
 }
 
-/// How long who asks waits: a slow host with many devices takes its time to open them.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a caller may take for what it wants.
-const GREETING: Duration = Duration::from_secs(5);
+/// Time limit of the client for each step. A slow host needs several seconds to open many devices.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit of the server for the hello and the request of a client.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// All addresses, for a server.
-pub const ANY: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+/// The unspecified address, on which a server accepts connections to every local address.
+pub const ANY_ADDRESS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// Asks a host.
+/// Requests the facts of a host.
 ///
 /// # Errors
-/// It cannot be reached, what answers does not know the question, or the answer makes no sense.
-pub fn ask(host: &str, port: u16) -> Result<PeerFacts> {
+/// Returns an error if the host cannot be reached, if the server does not speak this protocol or
+/// needs a token, or if the reply is invalid.
+pub fn request_facts(host: &str, port: u16) -> Result<PeerFacts> {
     let addresses = (host, port)
         .to_socket_addrs()
-        .map_err(|e| Error::system(format!("cannot find {host}"), &e))?;
-    let mut failed = Error::new(Kind::System, format!("{host} has no address"));
+        .map_err(|e| Error::system(format!("cannot resolve {host}"), &e))?;
+    let mut last_error = Error::new(Kind::System, format!("{host} has no address"));
     for address in addresses {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
-            Ok(stream) => return converse(stream),
+        match TcpStream::connect_timeout(&address, CLIENT_TIMEOUT) {
+            Ok(stream) => return exchange(stream),
             Err(error) => {
-                failed = Error::system(format!("cannot connect to port {port} of {host}"), &error);
+                last_error =
+                    Error::system(format!("cannot connect to port {port} of {host}"), &error);
             }
         }
     }
-    Err(failed)
+    Err(last_error)
 }
 
-fn converse(mut stream: TcpStream) -> Result<PeerFacts> {
+fn exchange(mut stream: TcpStream) -> Result<PeerFacts> {
     stream
-        .set_write_timeout(Some(PATIENCE))
-        .map_err(|e| Error::system("cannot set the connection up", &e))?;
+        .set_write_timeout(Some(CLIENT_TIMEOUT))
+        .map_err(|e| Error::system("cannot set the timeout of the connection", &e))?;
     hello::write(&mut stream)?;
-    match hello::read(&mut DeadlineReader::new(&stream, PATIENCE))? {
+    match hello::read(&mut DeadlineReader::new(&stream, CLIENT_TIMEOUT))? {
         hello::Peer::Rperf(server) => {
             hello::check(&server, "the peer")?;
             if server.requires_token {
                 return Err(Error::protocol(
-                    "the rperf server there wants a token, which ribinfo does not have",
+                    "the rperf server requires a token, which ribinfo does not support",
                 ));
             }
         }
         _ => {
-            return Err(Error::protocol(
-                "what listens there is neither ribinfo nor rperf",
-            ));
+            return Err(Error::protocol("the server is neither ribinfo nor rperf"));
         }
     }
     frame::write(&mut stream, &FactsMessage::AskFacts)?;
-    match frame::read::<FactsMessage>(&mut DeadlineReader::new(&stream, PATIENCE))? {
+    match frame::read::<FactsMessage>(&mut DeadlineReader::new(&stream, CLIENT_TIMEOUT))? {
         FactsMessage::Facts(facts) => facts.validated(),
         FactsMessage::Error { text } => Err(Error::new(
             Kind::Peer,
@@ -87,47 +89,47 @@ fn converse(mut stream: TcpStream) -> Result<PeerFacts> {
     }
 }
 
-/// Answers whoever asks, one after the other, until the process ends.
+/// Answers clients one after the other until the process ends.
 ///
 /// # Errors
-/// The port is taken.
+/// Returns an error if the port cannot be bound.
 pub fn serve(root: &Root, address: IpAddr, port: u16) -> Result<()> {
     let listener = TcpListener::bind((address, port)).map_err(|e| {
         Error::system(
-            format!("cannot listen on port {port} (an rperf server there answers as well)"),
+            format!("cannot listen on port {port} (an rperf server on this port also answers check --peer)"),
             &e,
         )
     })?;
-    log(format_args!("ribinfo: answering on port {port}"));
+    log(format_args!("ribinfo: listening on port {port}"));
     for stream in listener.incoming() {
-        let answered = stream
-            .map_err(|e| Error::system("cannot accept", &e))
+        let result = stream
+            .map_err(|e| Error::system("cannot accept a connection", &e))
             .and_then(|stream| answer(stream, root));
-        if let Err(error) = answered {
+        if let Err(error) = result {
             log(format_args!("ribinfo: {error}"));
         }
     }
     Ok(())
 }
 
-/// Answers one connection.
+/// Answers one client.
 fn answer(mut stream: TcpStream, root: &Root) -> Result<()> {
     stream
-        .set_write_timeout(Some(GREETING))
-        .map_err(|e| Error::system("cannot set the connection up", &e))?;
+        .set_write_timeout(Some(SERVER_TIMEOUT))
+        .map_err(|e| Error::system("cannot set the timeout of the connection", &e))?;
     if !matches!(
-        hello::read(&mut DeadlineReader::new(&stream, GREETING))?,
+        hello::read(&mut DeadlineReader::new(&stream, SERVER_TIMEOUT))?,
         hello::Peer::Rperf(_)
     ) {
-        return Err(Error::protocol("neither ribinfo nor rperf: not answered"));
+        return Err(Error::protocol("the client is neither ribinfo nor rperf"));
     }
     hello::write(&mut stream)?;
-    let reply = match frame::read(&mut DeadlineReader::new(&stream, GREETING)) {
-        Ok(FactsMessage::AskFacts) => FactsMessage::Facts(Box::new(PeerFacts::of_this_host(root))),
-        // Who only looked whether somebody is here.
+    let reply = match frame::read(&mut DeadlineReader::new(&stream, SERVER_TIMEOUT)) {
+        Ok(FactsMessage::AskFacts) => FactsMessage::Facts(Box::new(PeerFacts::collect(root))),
+        // The client only checked whether the port is open.
         Err(error) if error.kind() == Kind::Gone => return Ok(()),
         _ => FactsMessage::Error {
-            text: "this is `ribinfo serve`, which only tells facts: start `rperf` for tests"
+            text: "`ribinfo serve` only answers requests for facts; start `rperf` to run tests"
                 .to_owned(),
         },
     };
@@ -140,24 +142,24 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[test]
-    fn facts_are_asked_for_and_given() {
+    fn facts_are_transferred() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             answer(stream, &Root::host())
         });
-        let facts = ask("127.0.0.1", port).unwrap();
+        let facts = request_facts("127.0.0.1", port).unwrap();
         server.join().unwrap().unwrap();
-        assert_eq!(facts, PeerFacts::of_this_host(&Root::host()));
+        assert_eq!(facts, PeerFacts::collect(&Root::host()));
     }
 
     #[test]
-    fn a_peer_that_talks_nonsense_is_an_error() {
+    fn invalid_reply_is_an_error() {
         use std::io::{Read, Write};
 
-        // Whether it says hello first, and what it says then.
-        let answers = [
+        // Whether the server sends a valid hello, and the bytes that it sends next.
+        let replies = [
             (false, Vec::new()),
             (false, b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
             (false, vec![0xff; 5000]),
@@ -166,29 +168,29 @@ mod tests {
             (true, vec![0, 0, 0, 5, b'{']),
             (true, vec![0; 4096]),
         ];
-        for (is_polite, answer) in answers {
+        for (sends_hello, reply) in replies {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let port = listener.local_addr().unwrap().port();
-            let asked = std::thread::spawn(move || ask("127.0.0.1", port));
+            let client = std::thread::spawn(move || request_facts("127.0.0.1", port));
             let (mut stream, _) = listener.accept().unwrap();
-            if is_polite {
+            if sends_hello {
                 hello::write(&mut stream).unwrap();
             }
-            let _ = stream.write_all(&answer);
+            let _ = stream.write_all(&reply);
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let _ = stream.read_to_end(&mut Vec::new());
-            assert!(asked.join().unwrap().is_err(), "{answer:?}");
+            assert!(client.join().unwrap().is_err(), "{reply:?}");
         }
     }
 
     #[test]
-    fn nobody_there_is_an_error_that_names_the_port() {
+    fn connection_error_names_the_port() {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
-        let text = ask("127.0.0.1", port).unwrap_err().to_string();
+        let text = request_facts("127.0.0.1", port).unwrap_err().to_string();
         assert!(text.contains(&port.to_string()), "{text}");
     }
 }

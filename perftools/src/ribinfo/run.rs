@@ -1,4 +1,4 @@
-//! `ribinfo`: from the command line to the exit status.
+//! The `ribinfo` program, from the command line to the exit status.
 
 use std::fs;
 use std::io::Write;
@@ -16,10 +16,10 @@ use super::collect::peer::PeerFacts;
 use super::collect::probe::Probe;
 use super::collect::root::Root;
 use super::display::{self, UNKNOWN};
-use super::peer::{ANY, ask, serve};
+use super::peer::{ANY_ADDRESS, request_facts, serve};
 use crate::common::error::{Error, Kind, Result, log};
 
-/// `ribinfo` with these arguments, the program's name first.
+/// Runs `ribinfo` and returns its exit code. The first argument is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let info = match Info::try_parse_from(args) {
         Ok(info) => info,
@@ -37,10 +37,10 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     }
 }
 
-/// Does what the command line says: what to print, and the exit status.
+/// Runs a command and returns its output and its exit status.
 ///
 /// # Errors
-/// The question is wrong or cannot be answered.
+/// Returns an error if an argument is invalid or the facts cannot be read.
 pub fn run(info: &Info) -> Result<(String, u8)> {
     let root = root(&info.global)?;
     let json = info.global.json;
@@ -59,19 +59,19 @@ pub fn run(info: &Info) -> Result<(String, u8)> {
         Command::Gids => display::gids::show(&root, json)?,
         Command::Links => display::links::show(&root, json)?,
         Command::Sm => return display::sm::show(&root, json),
-        Command::Check(options) => return checked(&root, options, json),
-        Command::Facts => display::json(&PeerFacts::of_this_host(&root))?,
-        Command::Serve { port } => serve(&root, ANY, *port).map(|()| String::new())?,
+        Command::Check(options) => return run_check(&root, options, json),
+        Command::Facts => display::json(&PeerFacts::collect(&root))?,
+        Command::Serve { port } => serve(&root, ANY_ADDRESS, *port).map(|()| String::new())?,
         Command::Capture { directory } => capture(root, directory).map(|()| String::new())?,
     };
     Ok((text, 0))
 }
 
 fn capture(root: Root, directory: &Path) -> Result<()> {
-    let root = root.keeping();
+    let root = root.recording();
     let facts = HostFacts::read(&root, &[], None);
     let _ = check(&facts, &[]);
-    let _ = PeerFacts::of_this_host(&root);
+    let _ = PeerFacts::collect(&root);
     let probe = Probe {
         sms: root.sms().unwrap_or_default(),
         ..facts.probe
@@ -89,7 +89,7 @@ fn root(global: &Global) -> Result<Root> {
     }
 }
 
-/// What `check --json` prints.
+/// The JSON document of `check --json`.
 #[derive(Serialize)]
 struct Report<'a> {
     schema: u32,
@@ -97,7 +97,7 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-fn checked(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
+fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     if options.list && json {
         return Ok((display::json(&SUBJECTS)?, 0));
     }
@@ -114,23 +114,28 @@ fn checked(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         .iter()
         .find(|name| SUBJECTS.iter().all(|subject| subject.name != *name))
     {
-        let near = SUBJECTS.iter().max_by(|a, b| {
+        let nearest = SUBJECTS.iter().max_by(|a, b| {
             strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown))
         });
-        let near = near.map_or("", |subject| subject.name);
+        let nearest = nearest.map_or("", |subject| subject.name);
         return Err(Error::usage(format!(
-            "{unknown} is no subject; did you mean {near}? `ribinfo check --list` lists them"
+            "no subject named `{unknown}`; did you mean {nearest}? `ribinfo check --list` lists all subjects"
         )));
     }
     let peer = match (&options.peer, &options.peer_facts) {
-        (Some(host), _) => Some(ask(host, options.peer_port).map_err(|error| error.to_string())),
+        (Some(host), _) => {
+            Some(request_facts(host, options.peer_port).map_err(|error| error.to_string()))
+        }
         (None, Some(path)) => {
             let text = fs::read_to_string(path)
                 .map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
             let facts: PeerFacts = serde_json::from_str(&text).map_err(|e| {
                 Error::new(
                     Kind::System,
-                    format!("{} is not what `ribinfo facts` prints: {e}", path.display()),
+                    format!(
+                        "{} is not the output of `ribinfo facts`: {e}",
+                        path.display()
+                    ),
                 )
             })?;
             Some(Ok(facts

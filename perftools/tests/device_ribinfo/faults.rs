@@ -87,7 +87,7 @@ fn small_mtu_is_found() {
             "warning",
             &format!("mtu {name}/1"),
             &[
-                "RDMA MTU 1024 of 4096",
+                "RDMA MTU is 1024 bytes (maximum 4096)",
                 &format!("ip link set {} mtu 4200", restore.netdev),
             ],
         );
@@ -129,10 +129,7 @@ fn small_limit_of_locked_memory_is_found() {
             &text,
             "fault",
             &format!("memlock {name}"),
-            &[
-                "16 MiB cannot be registered",
-                "@rdma hard memlock unlimited",
-            ],
+            &["registering 16 MiB failed", "@rdma hard memlock unlimited"],
         );
     }
     assert_eq!(status, 2);
@@ -201,7 +198,7 @@ fn missing_permissions_are_found() {
             &format!("nodes {name}"),
             &["Permission denied", "=> chmod 0666 "],
         );
-        apply(remedy.split("; and for good").next().expect("a command"));
+        apply(remedy.split("; permanently").next().expect("a command"));
         let mode = fs::metadata(&node).expect("a node").permissions().mode();
         fs::set_permissions(&node, before).expect("permissions");
         assert_eq!((status, mode & 0o777), (2, 0o666));
@@ -245,12 +242,12 @@ fn invalid_partitions_conf_is_found() {
         (
             "Default=0x7fff, ipoib : ALL=full\n a=0x2 : ALL;\n",
             "`;` of line 1 missing",
-            "correct the line",
+            "correct this line",
         ),
         (
             "Default=0x7fff, ipoib\n",
-            "there is no `:`: opensm reads no further",
-            "correct the line",
+            "`:`; opensm stops reading here",
+            "correct this line",
         ),
     ] {
         root.write("/etc/rdma/partitions.conf", text);
@@ -284,7 +281,7 @@ fn invalid_opensm_configuration_is_found() {
         &text,
         "warning",
         "opensm /etc/rdma/opensm.conf",
-        &["it is ignored", "rm /etc/rdma/opensm.conf"],
+        &["ignored, because", "rm /etc/rdma/opensm.conf"],
     );
     assert_finding(
         &text,
@@ -296,13 +293,13 @@ fn invalid_opensm_configuration_is_found() {
         &text,
         "fault",
         "opensm /etc/rdma/opensm.conf.1",
-        &["sm_priority 99", "=> sm_priority 15"],
+        &["sm_priority 99: expected 0 to 15", "=> sm_priority 15"],
     );
     assert_finding(
         &text,
         "fault",
         "opensm /etc/rdma/opensm.conf.2",
-        &["guid 0x1: /etc/rdma/opensm.conf.1 has the same"],
+        &["guid 0x1: same as in /etc/rdma/opensm.conf.1"],
     );
     assert_eq!(status, 2);
 }

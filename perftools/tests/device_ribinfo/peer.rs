@@ -32,7 +32,7 @@ impl Peer {
     fn from_root(root: &HostRoot) -> Self {
         let port = process::free_tcp_port();
         let root = Root::at(root.path()).expect("a root directory");
-        thread::spawn(move || peer::serve(&root, peer::ANY, port));
+        thread::spawn(move || peer::serve(&root, peer::ANY_ADDRESS, port));
         process::wait_for_tcp_listener(port);
         Self {
             port,
@@ -62,7 +62,7 @@ fn peer_with_another_roce_mode_is_a_fault() {
                 &text,
                 "ok",
                 &format!("roce {name}/1"),
-                &["uses RoCE v2 too"],
+                &["also uses RoCE v2"],
             );
             assert_eq!(status, 0, "{text}");
         }
@@ -75,7 +75,7 @@ fn peer_with_another_roce_mode_is_a_fault() {
             &format!("roce {name}/1"),
             &[
                 "they must match",
-                "a v2 client and a v1 server do not connect",
+                "a v2 client cannot connect to a v1 server",
                 "=> on ",
             ],
         );

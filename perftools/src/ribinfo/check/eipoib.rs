@@ -1,4 +1,4 @@
-//! eIPoIB: Ethernet interfaces over IPoIB.
+//! eIPoIB: Ethernet interfaces on top of IPoIB.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
@@ -9,31 +9,33 @@ const CONF: &str = "/etc/infiniband/openib.conf";
 const ENHANCED: &str = "/sys/module/ib_ipoib/parameters/ipoib_enhanced";
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    // A shell reads it: the last one holds.
+    // openib.conf is sourced by a shell, so the last assignment wins.
     let conf = facts.root.text(CONF).unwrap_or_default();
-    let wanted = conf
+    let enabled = conf
         .lines()
         .rev()
         .find_map(|line| line.trim().strip_prefix("LOAD_EIPOIB="));
-    let wanted = wanted.is_some_and(|value| value.trim_matches(['"', '\'']) == "yes");
+    let enabled = enabled.is_some_and(|value| value.trim_matches(['"', '\'']) == "yes");
     let Some(text) = facts.root.text(INTERFACES) else {
-        if !wanted {
+        if !enabled {
             return Vec::new();
         }
         return vec![
-            Finding::fault(format!("{CONF} wants it, but eth_ipoib is not loaded"))
-                .mend("/etc/init.d/openibd restart; modprobe eth_ipoib"),
+            Finding::fault(format!(
+                "{CONF} enables eIPoIB, but module eth_ipoib is not loaded"
+            ))
+            .with_remedy("/etc/init.d/openibd restart; modprobe eth_ipoib"),
         ];
     };
     let mut findings = Vec::new();
-    if !wanted {
+    if !enabled {
         findings.push(
-            Finding::warning("it is in use, but will not be after a reboot")
-                .mend(format!("echo LOAD_EIPOIB=yes >> {CONF}")),
+            Finding::warning("eIPoIB is in use, but not enabled after a reboot")
+                .with_remedy(format!("echo LOAD_EIPOIB=yes >> {CONF}")),
         );
     }
     if facts.root.number::<u32>(ENHANCED) == Some(1) {
-        findings.push(Finding::fault("ib_ipoib is in Enhanced mode, which eIPoIB cannot use").mend(
+        findings.push(Finding::fault("ib_ipoib is in Enhanced mode, which eIPoIB does not support").with_remedy(
             "echo 'options ib_ipoib ipoib_enhanced=0' > /etc/modprobe.d/ib_ipoib.conf; /etc/init.d/openibd restart",
         ));
     }
@@ -42,7 +44,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         .filter_map(|line| line.split_once(" over IB port: "))
     {
         findings.extend(
-            judge(facts, interface.trim(), port.trim())
+            check_interface(facts, interface.trim(), port.trim())
                 .into_iter()
                 .map(|finding| finding.on(interface.trim())),
         );
@@ -50,7 +52,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     findings
 }
 
-fn judge(facts: &HostFacts<'_>, interface: &str, port: &str) -> Vec<Finding> {
+fn check_interface(facts: &HostFacts<'_>, interface: &str, port: &str) -> Vec<Finding> {
     let vifs = facts
         .root
         .text(&format!("/sys/class/net/{interface}/eth/vifs"))
@@ -58,9 +60,9 @@ fn judge(facts: &HostFacts<'_>, interface: &str, port: &str) -> Vec<Finding> {
     let slaves: Vec<Slave> = vifs.lines().filter_map(slave).collect();
     if slaves.is_empty() {
         return vec![
-            Finding::warning(format!("over {port}, without slaves: nothing passes")).mend(format!(
-                "echo '+{port}.1 MAC' > /sys/class/net/{interface}/eth/vifs"
-            )),
+            Finding::warning(format!("on {port} without slaves: no traffic passes")).with_remedy(
+                format!("echo '+{port}.1 MAC' > /sys/class/net/{interface}/eth/vifs"),
+            ),
         ];
     }
     let mut findings = Vec::new();
@@ -77,9 +79,12 @@ fn judge(facts: &HostFacts<'_>, interface: &str, port: &str) -> Vec<Finding> {
             )
         })
         .collect();
-    findings.push(Finding::ok(format!("over {port}: {}", names.join(", "))));
+    findings.push(Finding::ok(format!(
+        "on {port}, slaves: {}",
+        names.join(", ")
+    )));
     for (slave, vlan) in slaves.iter().filter_map(|slave| Some((slave, slave.vlan?))) {
-        // Tag 3 is partition 0x8003.
+        // VLAN tag 3 corresponds to partition key 0x8003.
         let pkey = 0x8000 | vlan;
         if !facts
             .ports()
@@ -87,11 +92,11 @@ fn judge(facts: &HostFacts<'_>, interface: &str, port: &str) -> Vec<Finding> {
         {
             findings.push(
                 Finding::fault(format!(
-                    "VLAN {vlan} of {} wants partition 0x{pkey:04x}, which no port is a member of",
+                    "VLAN {vlan} of {} needs partition 0x{pkey:04x}, but no port is a member of it",
                     slave.name
                 ))
-                .mend(format!(
-                    "in partitions.conf: vlan{vlan}=0x{pkey:04x}, ipoib : ALL=full; then systemctl restart opensm"
+                .with_remedy(format!(
+                    "add to partitions.conf: vlan{vlan}=0x{pkey:04x}, ipoib : ALL=full; then systemctl restart opensm"
                 )),
             );
         }

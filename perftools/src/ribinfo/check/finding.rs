@@ -1,16 +1,16 @@
-//! A finding: how it stands, on what, why, and the command that mends it.
+//! A finding: its severity, the object it concerns, the observation, and the remedy.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How bad it is; the greater, the worse.
+/// The severity of a finding. A greater value is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// As it should be, or a fact worth knowing.
+    /// Correct, or information only.
     Ok,
-    /// It works, but slower or not for long, or not for everyone.
+    /// It works, but slowly, not after a reboot, or not for all users.
     Warning,
     /// It does not work.
     Fault,
@@ -29,30 +29,30 @@ impl fmt::Display for Level {
 /// One line of `ribinfo check`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
-    /// The subject's name; the registry sets it.
+    /// The name of the subject, set by [`check`](super::check).
     pub subject: &'static str,
-    /// What it is about: a port, a file; none: the host.
+    /// The object it concerns, for example a port or a file. `None` means the whole host.
     pub object: Option<String>,
-    /// What was found, and what it means.
+    /// The observation and its consequence.
     pub text: String,
-    /// The command, or the change to a file, that mends it.
+    /// The command or the change to a file that corrects it.
     pub remedy: Option<String>,
 }
 
 impl Finding {
-    /// All is well.
+    /// Creates a finding with [`Level::Ok`].
     pub fn ok(text: impl Into<String>) -> Self {
         Self::new(Level::Ok, text)
     }
 
-    /// It works, but.
+    /// Creates a finding with [`Level::Warning`].
     pub fn warning(text: impl Into<String>) -> Self {
         Self::new(Level::Warning, text)
     }
 
-    /// It does not work.
+    /// Creates a finding with [`Level::Fault`].
     pub fn fault(text: impl Into<String>) -> Self {
         Self::new(Level::Fault, text)
     }
@@ -67,16 +67,16 @@ impl Finding {
         }
     }
 
-    /// On what.
+    /// Sets the object that the finding concerns.
     #[must_use]
     pub fn on(mut self, object: impl fmt::Display) -> Self {
         self.object = Some(object.to_string());
         self
     }
 
-    /// What mends it.
+    /// Sets the remedy.
     #[must_use]
-    pub fn mend(mut self, remedy: impl Into<String>) -> Self {
+    pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
         self
     }
@@ -96,12 +96,12 @@ impl fmt::Display for Finding {
             "{:<8} {}{object}: {}{remedy}",
             self.level, self.subject, self.text
         );
-        // What files and programs say may be anything; a finding is one line of text.
+        // Texts from files and programs can contain control characters. A finding is one line.
         f.write_str(&line.replace(char::is_control, " "))
     }
 }
 
-/// The exit status: 0 healthy, 1 warnings only, 2 faults.
+/// Returns the exit status: 0 without warnings or faults, 1 with warnings only, 2 with faults.
 pub fn exit_status(findings: &[Finding]) -> u8 {
     match findings.iter().map(|finding| finding.level).max() {
         None | Some(Level::Ok) => 0,
@@ -115,12 +115,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_is_one_line_and_the_worst_decides() {
+    fn finding_is_one_line_and_worst_level_sets_exit_status() {
         let finding = Finding {
             subject: "port",
             ..Finding::fault("DOWN")
                 .on("rxe0/1")
-                .mend("ip link set v0 up")
+                .with_remedy("ip link set v0 up")
         };
         assert_eq!(
             finding.to_string(),

@@ -1,4 +1,4 @@
-//! The packet filter against what RDMA needs.
+//! Packet filter rules for RoCE v2 and for the control connection.
 
 use super::finding::Finding;
 use crate::common::protocol::DEFAULT_PORT;
@@ -7,7 +7,7 @@ use crate::ribinfo::collect::filter::{Packet, Verdict, iptables, nft};
 use crate::ribinfo::collect::probe::Firewall;
 use crate::ribinfo::collect::roce::is_roce;
 
-/// UDP port of RoCE v2.
+/// Destination UDP port of RoCE v2.
 const ROCE: u16 = 4791;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
@@ -18,7 +18,9 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             .any(|path| facts.root.value(path).is_some());
         let nft = facts.root.exists("/sys/module/nf_tables");
         return vec![if filtered || nft {
-            Finding::ok("there may be rules, which only root may read: nft list ruleset")
+            Finding::ok(
+                "a packet filter is loaded, but only root can read its rules: sudo nft list ruleset",
+            )
         } else {
             Finding::ok("no packet filter is loaded")
         }];
@@ -31,21 +33,21 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         .ports()
         .any(|(device, port)| is_roce(device, port) && !device.is_software());
     if software {
-        findings.push(judge(
+        findings.push(check_packet(
             firewall,
             Packet {
                 protocol: "udp",
                 port: ROCE,
             },
-            "RoCE v2 in software",
+            "software RoCE v2",
         ));
     }
     if hardware {
         findings.push(Finding::ok(format!(
-            "RoCE v2 of a card does not pass this host's packet filter; UDP port {ROCE} must be open on the way"
+            "RoCE v2 of hardware adapters bypasses this host's packet filter; UDP port {ROCE} must be open in the network"
         )));
     }
-    findings.push(judge(
+    findings.push(check_packet(
         firewall,
         Packet {
             protocol: "tcp",
@@ -56,50 +58,50 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     findings
 }
 
-fn judge(firewall: &Firewall, packet: Packet, what: &str) -> Finding {
+fn check_packet(firewall: &Firewall, packet: Packet, traffic: &str) -> Finding {
     let Packet { protocol, port } = packet;
     let on = format!("{protocol}/{port}");
-    let mut some = None;
+    let mut conditional = None;
     for (text, filter) in [
         (&firewall.nft, Filter::Nft),
-        (&firewall.iptables, Filter::V4),
-        (&firewall.ip6tables, Filter::V6),
+        (&firewall.iptables, Filter::Iptables),
+        (&firewall.ip6tables, Filter::Ip6tables),
     ] {
         let Some(text) = text else { continue };
         match filter.verdict(text, packet) {
             Verdict::Drop { rule, chain } => {
-                return Finding::fault(format!("{what} is kept out by: {rule}"))
+                return Finding::fault(format!("{traffic} is blocked by: {rule}"))
                     .on(on)
-                    .mend(filter.open(text, packet, &chain));
+                    .with_remedy(filter.allow_command(text, packet, &chain));
             }
-            Verdict::Some(rule) => some = Some(rule),
+            Verdict::Conditional(rule) => conditional = Some(rule),
             Verdict::Accept => {}
         }
     }
-    match some {
-        Some(rule) => Finding::ok(format!("{what} comes in for some: {rule}")).on(on),
-        None => Finding::ok(format!("{what} comes in")).on(on),
+    match conditional {
+        Some(rule) => Finding::ok(format!("{traffic} is allowed under a condition: {rule}")).on(on),
+        None => Finding::ok(format!("{traffic} is allowed")).on(on),
     }
 }
 
-/// Whose rules they are.
+/// The command that printed the rules.
 #[derive(Clone, Copy)]
 enum Filter {
     Nft,
-    V4,
-    V6,
+    Iptables,
+    Ip6tables,
 }
 
 impl Filter {
     fn verdict(self, text: &str, packet: Packet) -> Verdict {
         match self {
             Self::Nft => nft(text, packet),
-            Self::V4 | Self::V6 => iptables(text, packet),
+            Self::Iptables | Self::Ip6tables => iptables(text, packet),
         }
     }
 
-    /// The command that lets a packet in; by who manages the rules, if that can be seen.
-    fn open(self, text: &str, Packet { protocol, port }: Packet, chain: &str) -> String {
+    /// Returns the command that allows the packet, for firewalld or ufw if they manage the rules.
+    fn allow_command(self, text: &str, Packet { protocol, port }: Packet, chain: &str) -> String {
         if text.contains("firewalld") {
             return format!(
                 "firewall-cmd --permanent --add-port={port}/{protocol} && firewall-cmd --reload"
@@ -110,8 +112,8 @@ impl Filter {
         }
         match self {
             Self::Nft => format!("nft insert rule {chain} {protocol} dport {port} accept"),
-            Self::V4 => format!("iptables -I INPUT -p {protocol} --dport {port} -j ACCEPT"),
-            Self::V6 => format!("ip6tables -I INPUT -p {protocol} --dport {port} -j ACCEPT"),
+            Self::Iptables => format!("iptables -I INPUT -p {protocol} --dport {port} -j ACCEPT"),
+            Self::Ip6tables => format!("ip6tables -I INPUT -p {protocol} --dport {port} -j ACCEPT"),
         }
     }
 }
@@ -121,18 +123,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_is_that_of_who_manages_the_rules() {
+    fn remedy_uses_the_tool_that_manages_the_rules() {
         let rules = |table: &str, more: &str| {
             format!(
                 "table inet {table} {{\nchain in {{\ntype filter hook input priority 0; policy drop;\n{more}}}\n}}\n"
             )
         };
-        let mends = |text: String| {
+        let remedy = |text: String| {
             let firewall = Firewall {
                 nft: Some(text),
                 ..Firewall::default()
             };
-            judge(
+            check_packet(
                 &firewall,
                 Packet {
                     protocol: "udp",
@@ -144,15 +146,15 @@ mod tests {
             .unwrap()
         };
         assert_eq!(
-            mends(rules("own", "")),
+            remedy(rules("own", "")),
             "nft insert rule inet own in udp dport 4791 accept"
         );
         assert!(
-            mends(rules("firewalld", ""))
+            remedy(rules("firewalld", ""))
                 .starts_with("firewall-cmd --permanent --add-port=4791/udp")
         );
         assert_eq!(
-            mends(rules("filter", "jump ufw-before-input\n")),
+            remedy(rules("filter", "jump ufw-before-input\n")),
             "ufw allow 4791/udp"
         );
     }

@@ -1,4 +1,4 @@
-//! The processors' frequency governor.
+//! The CPU frequency governor.
 
 use std::collections::BTreeMap;
 
@@ -28,12 +28,12 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         .map(|(name, count)| format!("{name} on {count}"))
         .collect();
     vec![match (governors.is_empty(), slow.is_empty()) {
-        (true, _) => Finding::ok("the frequency of the processors is not scaled here"),
-        (_, true) => Finding::ok("performance on all processors"),
+        (true, _) => Finding::ok("no CPU frequency scaling on this host"),
+        (_, true) => Finding::ok("performance on all CPUs"),
         _ => Finding::warning(format!(
-            "{} processors: latencies vary and are longer",
+            "{} CPUs: latency is higher and varies",
             slow.join(", ")
         ))
-        .mend("cpupower frequency-set -g performance"),
+        .with_remedy("cpupower frequency-set -g performance"),
     }]
 }

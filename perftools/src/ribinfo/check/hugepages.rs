@@ -1,4 +1,4 @@
-//! Huge pages: fewer translations for large registrations.
+//! Huge pages. A large registration on them needs fewer address translations.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
@@ -19,25 +19,27 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let transparent = transparent
         .split(['[', ']'])
         .nth(1)
-        .map_or_else(String::new, |mode| format!("; transparent ones: {mode}"));
+        .map_or_else(String::new, |mode| {
+            format!("; transparent huge pages: {mode}")
+        });
     vec![match (
         field("HugePages_Total"),
         field("HugePages_Free"),
         field("Hugepagesize"),
     ) {
         (Some(0), _, Some(size)) => Finding::ok(format!(
-            "no pages of {size} kB are reserved{transparent} (sysctl vm.nr_hugepages=N reserves)"
+            "no huge pages of {size} kB are reserved (to reserve N: sysctl vm.nr_hugepages=N){transparent}"
         )),
         (Some(total), Some(0), Some(size)) => Finding::warning(format!(
-            "none of the {total} reserved pages of {size} kB is free{transparent}"
+            "none of the {total} reserved huge pages of {size} kB is free{transparent}"
         ))
-        .mend(format!(
+        .with_remedy(format!(
             "sysctl vm.nr_hugepages={}",
             total.saturating_mul(2)
         )),
         (Some(total), Some(free), Some(size)) => Finding::ok(format!(
-            "{free} of {total} reserved pages of {size} kB are free{transparent}"
+            "{free} of {total} reserved huge pages of {size} kB are free{transparent}"
         )),
-        _ => Finding::ok(format!("the kernel has none{transparent}")),
+        _ => Finding::ok(format!("the kernel has no huge pages{transparent}")),
     }]
 }

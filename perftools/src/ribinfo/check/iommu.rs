@@ -1,4 +1,4 @@
-//! The IOMMU: it costs cards time unless it passes through.
+//! The IOMMU. Unless it is in passthrough mode, it translates each DMA access.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
@@ -10,7 +10,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         .iter()
         .any(|unit| facts.root.exists(&format!("/sys/class/iommu/{unit}")));
     let cmdline = facts.root.value("/proc/cmdline").unwrap_or_default();
-    let through = cmdline
+    let passthrough = cmdline
         .split_whitespace()
         .any(|word| matches!(word, "iommu=pt" | "iommu.passthrough=1"));
     let cards: Vec<&str> = facts
@@ -29,14 +29,14 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         }
     }
     vec![match (active, cards.is_empty()) {
-        (false, _) => Finding::ok("there is none, or it is off"),
-        (true, true) => Finding::ok("it is on, but no card is behind it"),
-        (true, false) if through && translated.is_empty() => Finding::ok("it is on and passes through (iommu=pt)"),
-        (true, false) if translated.is_empty() => Finding::ok("it is on"),
+        (false, _) => Finding::ok("absent or disabled"),
+        (true, true) => Finding::ok("enabled, but this host has no RDMA adapter in hardware"),
+        (true, false) if passthrough && translated.is_empty() => Finding::ok("enabled in passthrough mode (iommu=pt)"),
+        (true, false) if translated.is_empty() => Finding::ok("enabled"),
         (true, false) => Finding::warning(format!(
-            "it translates each access of {}: registrations and transfers are slower",
+            "enabled, and translates each DMA access of {}: registrations and transfers are slower",
             translated.join(", ")
         ))
-        .mend("grubby --update-kernel=ALL --args=iommu=pt (Debian: iommu=pt in GRUB_CMDLINE_LINUX of /etc/default/grub; update-grub); reboot"),
+        .with_remedy("grubby --update-kernel=ALL --args=iommu=pt (Debian: add iommu=pt to GRUB_CMDLINE_LINUX in /etc/default/grub, then update-grub); reboot"),
     }]
 }

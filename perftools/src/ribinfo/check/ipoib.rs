@@ -1,4 +1,4 @@
-//! IPoIB interfaces.
+//! IPoIB interfaces: mode, MTU, partition and hardware address.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
@@ -7,9 +7,9 @@ use crate::ribinfo::collect::hwaddr::{DEFAULT_PREFIX, HwAddr};
 use crate::ribinfo::collect::netdev::{Ipoib, Netdev};
 use crate::ribinfo::collect::verbs::VerbsPort;
 
-/// The largest MTU of connected mode.
-const CONNECTED: u32 = 65520;
-/// What IPoIB takes of a datagram for itself.
+/// Largest MTU of connected mode, in bytes.
+const CONNECTED_MTU: u32 = 65520;
+/// Length of the IPoIB header in a datagram, in bytes.
 const HEADER: u32 = 4;
 const FULL_MEMBER: u16 = 0x8000;
 const RULES: &str = "/etc/udev/rules.d/70-persistent-ipoib.rules";
@@ -34,7 +34,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The port whose GUID the address ends with.
+/// Returns the port whose GUID is in the hardware address.
 fn port_of<'a>(facts: &'a HostFacts<'_>, address: HwAddr) -> Option<(&'a Device, &'a Port)> {
     facts
         .ports()
@@ -50,33 +50,33 @@ fn mode(
     let name = &netdev.name;
     let mtu = netdev.mtu.unwrap_or(0);
     match ipoib.mode.as_str() {
-        "connected" if mtu > CONNECTED => Finding::fault(format!("connected, MTU {mtu}: the largest is {CONNECTED}"))
-            .mend(format!("ip link set {name} mtu {CONNECTED}")),
-        "connected" if mtu < CONNECTED => Finding::warning(format!(
-            "connected, MTU {mtu}: {CONNECTED} is possible (multicast goes by datagram all the same)"
+        "connected" if mtu > CONNECTED_MTU => Finding::fault(format!("connected mode, MTU {mtu} bytes: the maximum is {CONNECTED_MTU}"))
+            .with_remedy(format!("ip link set {name} mtu {CONNECTED_MTU}")),
+        "connected" if mtu < CONNECTED_MTU => Finding::warning(format!(
+            "connected mode, MTU {mtu} bytes: up to {CONNECTED_MTU} is possible (multicast always uses datagram mode)"
         ))
-        .mend(format!("ip link set {name} mtu {CONNECTED}; nmcli con mod {name} infiniband.mtu {CONNECTED}")),
-        "connected" => Finding::ok(format!("connected, MTU {mtu}")),
+        .with_remedy(format!("ip link set {name} mtu {CONNECTED_MTU}; nmcli con mod {name} infiniband.mtu {CONNECTED_MTU}")),
+        "connected" => Finding::ok(format!("connected mode, MTU {mtu} bytes")),
         "datagram" => {
             let verbs = port.and_then(|(device, port)| facts.verbs_port(&device.name, port.port));
             let link = verbs.and_then(VerbsPort::active_mtu_bytes);
             let limits = link.map_or_else(|| vec![2044, 4092], |link| vec![link.saturating_sub(HEADER)]);
             let largest = limits.last().copied().unwrap_or(0);
-            let of = link.map_or_else(String::new, |link| format!(" on a link of MTU {link}"));
+            let on_link = link.map_or_else(String::new, |link| format!(" on a link with MTU {link} bytes"));
             if mtu > largest {
-                Finding::fault(format!("datagram, MTU {mtu}: the largest is {largest}{of}"))
-                    .mend(format!("ip link set {name} mtu {largest}"))
+                Finding::fault(format!("datagram mode, MTU {mtu} bytes: the maximum is {largest}{on_link}"))
+                    .with_remedy(format!("ip link set {name} mtu {largest}"))
             } else if !limits.contains(&mtu) {
-                Finding::warning(format!("datagram, MTU {mtu}: {largest} is possible{of}")).mend(format!(
-                    "ip link set {name} mtu {largest}, and mtu=5 of the partition in partitions.conf for 4092"
+                Finding::warning(format!("datagram mode, MTU {mtu} bytes: up to {largest} is possible{on_link}")).with_remedy(format!(
+                    "ip link set {name} mtu {largest} (4092 also needs mtu=5 for the partition in partitions.conf)"
                 ))
             } else {
-                Finding::ok(format!("datagram, MTU {mtu}{of}"))
+                Finding::ok(format!("datagram mode, MTU {mtu} bytes{on_link}"))
             }
         }
-        "" => Finding::ok(format!("Enhanced mode: datagram only, MTU {mtu}")),
-        other => Finding::warning(format!("its mode is {other}, which is neither datagram nor connected"))
-            .mend(format!("echo datagram > /sys/class/net/{name}/mode")),
+        "" => Finding::ok(format!("Enhanced mode (datagram only), MTU {mtu} bytes")),
+        other => Finding::warning(format!("unknown mode `{other}`; expected: datagram, connected"))
+            .with_remedy(format!("echo datagram > /sys/class/net/{name}/mode")),
     }
 }
 
@@ -88,8 +88,8 @@ fn pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) -> Optio
     };
     if pkey & !FULL_MEMBER == 0 {
         return Some(
-            Finding::fault(format!("{child}: 0 is no partition")).mend(format!(
-                "ip link delete {}; nmcli: infiniband.p-key 0x8002",
+            Finding::fault(format!("{child}: partition number 0 is invalid")).with_remedy(format!(
+                "ip link delete {}; then create it with a valid key, for example nmcli: infiniband.p-key 0x8002",
                 netdev.name
             )),
         );
@@ -100,14 +100,14 @@ fn pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) -> Optio
     let same = |key: &&u16| **key & !FULL_MEMBER == pkey & !FULL_MEMBER;
     match port.pkeys.iter().find(same) {
         None if !port.pkeys.is_empty() => Some(
-            Finding::fault(format!("{child}: the port {}/{} is not a member", device.name, port.port)).mend(format!(
-                "in partitions.conf: NAME=0x{pkey:04x}, ipoib : {}=full; then systemctl restart opensm",
+            Finding::fault(format!("{child}: port {}/{} is not a member of this partition", device.name, port.port)).with_remedy(format!(
+                "add to partitions.conf: NAME=0x{pkey:04x}, ipoib : {}=full; then systemctl restart opensm",
                 port.guid().map_or_else(|| "PORTGUID".into(), |guid| format!("0x{:016x}", guid.0))
             )),
         ),
         Some(key) if key & FULL_MEMBER == 0 => Some(
-            Finding::warning(format!("{child}: a limited member, which other limited members cannot reach"))
-                .mend("defmember=full, or GUID=full, in partitions.conf; then systemctl restart opensm"),
+            Finding::warning(format!("{child}: limited member, so it cannot communicate with other limited members"))
+                .with_remedy("set defmember=full or GUID=full in partitions.conf; then systemctl restart opensm"),
         ),
         _ => Some(Finding::ok(child)),
     }
@@ -121,13 +121,13 @@ fn address(
 ) -> Finding {
     let Some(address) = ipoib.hwaddr else {
         return Finding::warning(format!(
-            "its hardware address {:?} has not 20 bytes",
+            "hardware address {:?} does not have 20 bytes",
             netdev.address
         ))
-        .mend(format!("ip link show {}", netdev.name));
+        .with_remedy(format!("ip link show {}", netdev.name));
     };
     let prefix = if address.prefix() == DEFAULT_PREFIX {
-        ", the default"
+        " (default)"
     } else {
         ""
     };
@@ -135,14 +135,13 @@ fn address(
         format!(", {}/{}", device.name, port.port)
     });
     let text = format!(
-        "hardware address: flags 0x{:02x}, queue pair 0x{:06x}, subnet prefix {:016x}{prefix}, port GUID {}{owner}",
+        "hardware address: flags 0x{:02x}, QP 0x{:06x}, subnet prefix {:016x}{prefix}, port GUID {}{owner}",
         address.flags(),
         address.qpn(),
         address.prefix(),
         address.guid()
     );
     let rules = facts.root.text(RULES).unwrap_or_default();
-    // By its name, or by what matches one: only what is there is judged.
     let rule = rules
         .lines()
         .find(|line| !line.trim_start().starts_with('#') && line.contains(&address.stable_part()));
@@ -152,12 +151,12 @@ fn address(
             Finding::ok(format!("{text}; named by {RULES}"))
         }
         Some(_) => Finding::warning(format!(
-            "{text}; {RULES} gives it another name than {}, from the next start on",
+            "{text}; after a reboot, {RULES} gives it a name other than {}",
             netdev.name
         ))
-        .mend(address.udev_rule(&netdev.name)),
+        .with_remedy(address.udev_rule(&netdev.name)),
         None => Finding::ok(format!(
-            "{text}; a lasting name, in {RULES}: {}",
+            "{text}; for a persistent name, add to {RULES}: {}",
             address.udev_rule(&netdev.name)
         )),
     }

@@ -1,4 +1,4 @@
-//! iWARP ports: TCP, connected by rdma_cm only.
+//! iWARP ports. iWARP runs over TCP, and only rdma_cm can connect it.
 
 use super::finding::Finding;
 use super::modules::{Modules, present};
@@ -14,9 +14,9 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         let on = format!("{}/{}", device.name, port.port);
         let Some(netdev) = &port.netdev else {
             findings.push(
-                Finding::fault("no network interface is behind it")
+                Finding::fault("the port has no network interface")
                     .on(on)
-                    .mend("rdma link show"),
+                    .with_remedy("rdma link show"),
             );
             continue;
         };
@@ -28,23 +28,25 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         findings.push(
             if addresses.is_empty() {
                 Finding::fault(format!(
-                    "{netdev} has no address: rdma_cm, the only way to connect by iWARP, cannot find it"
+                    "{netdev} has no address: rdma_cm, which iWARP needs to connect, cannot use the port"
                 ))
-                .mend(format!("ip addr add ADDRESS/BITS dev {netdev}"))
+                .with_remedy(format!("ip addr add ADDRESS/BITS dev {netdev}"))
             } else {
                 Finding::ok(format!(
-                    "rdma_cm connects by {} (without rdma_cm iWARP does not connect)",
+                    "rdma_cm can connect through {} (iWARP connections need rdma_cm)",
                     addresses.join(", ")
                 ))
             }
             .on(&on),
         );
-        // Its listener takes the port that rdma_cm wants on every iWARP device.
+        // rds_tcp listens on a port that rdma_cm also binds on each iWARP device.
         if present(facts.root, &modules, "rds_tcp", None) {
             findings.push(
-                Finding::fault("RDS over TCP listens on port 16385, so rdma_cm refuses the device")
-                    .on(&on)
-                    .mend("modprobe -r rds_tcp"),
+                Finding::fault(
+                    "RDS over TCP listens on TCP port 16385, so rdma_cm cannot use this device",
+                )
+                .on(&on)
+                .with_remedy("modprobe -r rds_tcp"),
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Width and speed of the link and of the slot.
+//! Width and speed of the link and of the PCIe slot.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
@@ -6,7 +6,7 @@ use crate::ribinfo::collect::device::{Device, PciLink, Port};
 use crate::ribinfo::collect::link_caps::LinkCaps;
 use crate::ribinfo::collect::rate::{LaneSpeed, Rate};
 
-/// Models, and the speed of a lane that the fastest of them has.
+/// Adapter models: type (`hca_type`), name, highest lane speed.
 const MODELS: &[(&str, &str, &str)] = &[
     ("MT25408", "ConnectX", "DDR"),
     ("MT26428", "ConnectX-2", "QDR"),
@@ -20,15 +20,15 @@ const MODELS: &[(&str, &str, &str)] = &[
     ("MT4129", "ConnectX-7", "NDR"),
     ("MT4131", "ConnectX-8", "XDR"),
 ];
-/// What InfiniBand cards have that do not say it.
-const LANES: u32 = 4;
+/// Number of lanes of an InfiniBand adapter that does not report it.
+const DEFAULT_LANES: u32 = 4;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &facts.devices {
         if device.is_software() && device.ports.iter().all(Port::is_ethernet) {
             findings.push(
-                Finding::ok("a software device: it is as fast as the interface and the processor")
+                Finding::ok("software device: speed depends on the network interface and the CPU")
                     .on(&device.name),
             );
             continue;
@@ -37,72 +37,78 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             device
                 .pci
                 .as_ref()
-                .map(|pci| slot(device, pci).on(&device.name)),
+                .map(|pci| check_slot(device, pci).on(&device.name)),
         );
         let active = device.ports.iter().filter(|port| port.is_active());
         findings.extend(active.filter_map(|port| {
-            Some(judge(facts, device, port)?.on(format!("{}/{}", device.name, port.port)))
+            Some(check_link(facts, device, port)?.on(format!("{}/{}", device.name, port.port)))
         }));
     }
     findings
 }
 
-fn judge(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Option<Finding> {
+fn check_link(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Option<Finding> {
     let rate = port.rate?;
-    let slow = Finding::warning;
     if !port.is_ethernet() {
-        if let Some(finding) = infiniband(facts, device, port, rate) {
+        if let Some(finding) = check_infiniband(facts, device, port, rate) {
             return Some(finding);
         }
     }
     let pci = device.pci.as_ref().and_then(PciLink::gbps);
     if let Some(gbps) = pci.filter(|gbps| u64::from(*gbps) * 1000 < u64::from(rate.mbps)) {
         return Some(
-            slow(format!("{rate}, but the slot carries about {gbps} Gb/sec"))
-                .mend("put the card into a slot with more lanes"),
+            Finding::warning(format!(
+                "{rate}, but the PCIe slot carries only about {gbps} Gb/sec"
+            ))
+            .with_remedy("move the adapter to a PCIe slot with more lanes"),
         );
     }
     Some(Finding::ok(rate.to_string()))
 }
 
-/// A link that is narrower or slower than the port says it could be; where it does not say, than
-/// others of its model are.
-fn infiniband(facts: &HostFacts<'_>, device: &Device, port: &Port, rate: Rate) -> Option<Finding> {
+/// Returns a warning if the link is narrower or slower than the port supports. If the port does not
+/// report what it supports, the link is compared with the fastest adapter of the same model.
+fn check_infiniband(
+    facts: &HostFacts<'_>,
+    device: &Device,
+    port: &Port,
+    rate: Rate,
+) -> Option<Finding> {
     let caps = facts.link_caps(&device.name, port.port);
-    let here = format!("-C {} -P {}", device.name, port.port);
-    let set = format!("ibportstate {here} -D 0 {}", port.port);
-    let can = caps
+    let port_args = format!("-C {} -P {}", device.name, port.port);
+    let set = format!("ibportstate {port_args} -D 0 {}", port.port);
+    let supported = caps
         .and_then(|caps| caps.supported.lanes())
-        .unwrap_or(LANES);
-    if let Some(lanes) = rate.lanes.filter(|lanes| *lanes < can) {
-        let settings = caps.filter(|caps| caps.enabled.lanes().is_some_and(|most| most <= lanes));
-        return Some(match settings {
+        .unwrap_or(DEFAULT_LANES);
+    if let Some(lanes) = rate.lanes.filter(|lanes| *lanes < supported) {
+        let limiting = caps.filter(|caps| caps.enabled.lanes().is_some_and(|max| max <= lanes));
+        return Some(match limiting {
             Some(caps) => Finding::warning(format!(
-                "{rate}: its settings let it have {lanes} of {can} lanes"
+                "{rate}: the port's settings enable only {lanes} of {supported} lanes"
             ))
-            .mend(format!(
+            .with_remedy(format!(
                 "{set} width {} && {set} reset",
                 caps.supported.width
             )),
             None => Finding::warning(format!(
-                "{rate}: {lanes} of {can} lanes are up: the cable, or one of its ends"
+                "{rate}: only {lanes} of {supported} lanes are up, because of the cable or the port at one of its ends"
             ))
-            .mend(format!("{set} reset; seat or change the cable")),
+            .with_remedy(format!("{set} reset; reseat or replace the cable")),
         });
     }
     let model = device
         .hca_type
         .as_ref()
         .and_then(|model| MODELS.iter().find(|(name, ..)| model.starts_with(name)));
-    let (who, best) = match (caps.and_then(|caps| caps.supported.lane_speed()), model) {
-        (Some(best), _) => ("the card", best),
+    let (adapter, best) = match (caps.and_then(|caps| caps.supported.lane_speed()), model) {
+        (Some(best), _) => ("the adapter", best),
         (None, Some((_, name, best))) => (*name, LaneSpeed::named(best)?),
         (None, None) => return None,
     };
     let speed = rate.lane_speed().filter(|speed| *speed < best)?;
     let best = best.name();
-    let settings = caps.filter(|caps| caps.enabled.lane_speed().is_some_and(|most| most <= speed));
-    Some(match settings {
+    let limiting = caps.filter(|caps| caps.enabled.lane_speed().is_some_and(|max| max <= speed));
+    Some(match limiting {
         Some(LinkCaps { supported, .. }) => {
             let ext = if supported.speed_ext == 0 {
                 String::new()
@@ -110,28 +116,28 @@ fn infiniband(facts: &HostFacts<'_>, device: &Device, port: &Port, rate: Rate) -
                 format!(" espeed {}", supported.speed_ext)
             };
             Finding::warning(format!(
-                "{rate}: its settings do not let it have {best}, which {who} can do"
+                "{rate}: the port's settings do not enable {best}, which {adapter} supports"
             ))
-            .mend(format!(
+            .with_remedy(format!(
                 "{set} speed {}{ext} && {set} reset",
                 supported.speed
             ))
         }
         None => Finding::warning(format!(
-            "{rate}, but {who} can do {best}: the cable's limit, the switch's, or a setting"
+            "{rate}, but {adapter} supports {best}: limited by the cable, the switch or a setting"
         ))
-        .mend(format!(
-            "iblinkinfo {here}: what the other end can do; a cable for {best}"
+        .with_remedy(format!(
+            "iblinkinfo {port_args} (shows what the other end supports); use a cable for {best}"
         )),
     })
 }
 
-fn slot(device: &Device, pci: &PciLink) -> Finding {
+fn check_slot(device: &Device, pci: &PciLink) -> Finding {
     let text = format!("slot: {} x{}", pci.current_speed, pci.current_width);
     if pci.current_width < pci.max_width || pci.transfers() < pci.max_transfers() {
-        return Finding::warning(format!("{text}, but the card can do {} x{}", pci.max_speed, pci.max_width))
-            .mend(format!(
-                "another slot, or its settings in the firmware; LnkSta of: lspci -vvs $(basename $(readlink /sys/class/infiniband/{}/device))",
+        return Finding::warning(format!("{text}, but the adapter supports {} x{}", pci.max_speed, pci.max_width))
+            .with_remedy(format!(
+                "use another slot, or change the slot's settings in the BIOS; check LnkSta in: lspci -vvs $(basename $(readlink /sys/class/infiniband/{}/device))",
                 device.name
             ));
     }
@@ -147,9 +153,9 @@ impl PciLink {
         speed(&self.max_speed)
     }
 
-    /// About what it carries one way, in Gbit/s.
+    /// Returns the approximate data rate in one direction, in Gbit/s.
     fn gbps(&self) -> Option<u32> {
-        // Tenths of a Gbit/s a lane, the coding taken off.
+        // Per lane, in tenths of a Gbit/s, without the encoding overhead.
         let lane = match self.current_speed.split_whitespace().next()? {
             "2.5" => 20,
             "5.0" | "5" => 40,

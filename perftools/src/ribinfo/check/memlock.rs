@@ -1,64 +1,69 @@
-//! Locked memory: a registration pins what it registers.
+//! Locked-memory limits. Registered memory is pinned and counts towards them.
 
 use super::finding::Finding;
 use crate::common::units::Size;
 use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::limits::{ResourceLimit, is_free, memlock};
+use crate::ribinfo::collect::limits::{ResourceLimit, has_ipc_lock, memlock};
 
-/// What real programs pin at least.
-const ENOUGH: u64 = 1 << 30;
-const LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (a service of systemd: LimitMEMLOCK=infinity)";
+/// Smallest limit, in bytes, without a warning.
+const SUFFICIENT: u64 = 1 << 30;
+const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (for a systemd service: LimitMEMLOCK=infinity)";
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let limits = facts.root.text("/proc/self/limits").unwrap_or_default();
     let status = facts.root.text("/proc/self/status").unwrap_or_default();
-    let (limits, free) = (memlock(&limits), is_free(&status));
-    let bounded = !free && !matches!(limits, Some((None, _)));
-    let mut findings = vec![judge(limits, free)];
-    for tried in &facts.probe.registrations {
-        let size = Size(tried.bytes);
-        findings.push(match &tried.result {
-            Ok(()) => Finding::ok(format!("{size} were registered")).on(&tried.device),
+    let (limits, exempt) = (memlock(&limits), has_ipc_lock(&status));
+    let limited = !exempt && !matches!(limits, Some((None, _)));
+    let mut findings = vec![check_limits(limits, exempt)];
+    for registration in &facts.probe.registrations {
+        let size = Size(registration.bytes);
+        findings.push(match &registration.result {
+            Ok(()) => Finding::ok(format!("registering {size} succeeded")).on(&registration.device),
             Err(error) => {
-                // Where no limit holds, it is the memory, or the device.
-                let mend = if bounded {
-                    LIMITS
+                // Without a limit, the cause is a lack of memory or the device.
+                let remedy = if limited {
+                    RAISE_LIMITS
                 } else {
                     "free -m; dmesg | tail"
                 };
-                Finding::fault(format!("{size} cannot be registered: {error}"))
-                    .on(&tried.device)
-                    .mend(mend)
+                Finding::fault(format!("registering {size} failed: {error}"))
+                    .on(&registration.device)
+                    .with_remedy(remedy)
             }
         });
     }
     findings
 }
 
-fn judge(limits: Option<(ResourceLimit, ResourceLimit)>, free: bool) -> Finding {
+fn check_limits(limits: Option<(ResourceLimit, ResourceLimit)>, exempt: bool) -> Finding {
     let Some((soft, hard)) = limits else {
-        return Finding::ok("the limits of locked memory are not known here");
+        return Finding::ok("the locked-memory limits of this process are unknown");
     };
-    let text = format!("soft limit {}, hard limit {}", show(soft), show(hard));
+    let text = format!(
+        "soft limit {}, hard limit {}",
+        limit_text(soft),
+        limit_text(hard)
+    );
     match soft {
         None => Finding::ok(text),
-        Some(soft) if soft >= ENOUGH => Finding::ok(text),
-        Some(_) if free => Finding::warning(format!(
-            "{text}: not for this privileged user, but for others"
+        Some(soft) if soft >= SUFFICIENT => Finding::ok(text),
+        Some(_) if exempt => Finding::warning(format!(
+            "{text}: this user is exempt (CAP_IPC_LOCK), other users are not"
         ))
-        .mend(LIMITS),
-        Some(_) if hard.is_none_or(|hard| hard >= ENOUGH) => Finding::warning(format!(
-            "{text}: registrations beyond the soft limit fail"
-        ))
-        .mend(format!(
-            "ulimit -l {}",
-            if hard.is_none() { "unlimited" } else { "hard" }
-        )),
-        Some(_) => Finding::warning(format!("{text}: registrations beyond it fail")).mend(LIMITS),
+        .with_remedy(RAISE_LIMITS),
+        Some(_) if hard.is_none_or(|hard| hard >= SUFFICIENT) => {
+            Finding::warning(format!("{text}: registrations above the soft limit fail"))
+                .with_remedy(format!(
+                    "ulimit -l {}",
+                    if hard.is_none() { "unlimited" } else { "hard" }
+                ))
+        }
+        Some(_) => Finding::warning(format!("{text}: registrations above the limit fail"))
+            .with_remedy(RAISE_LIMITS),
     }
 }
 
-fn show(limit: ResourceLimit) -> String {
+fn limit_text(limit: ResourceLimit) -> String {
     limit.map_or_else(|| "unlimited".to_owned(), |limit| Size(limit).to_string())
 }
 
@@ -68,27 +73,29 @@ mod tests {
     use crate::ribinfo::check::finding::Level;
 
     #[test]
-    fn a_small_limit_is_a_warning_with_the_way_out() {
-        assert_eq!(judge(Some((None, None)), false).level, Level::Ok);
+    fn small_limit_is_a_warning_with_a_remedy() {
+        assert_eq!(check_limits(Some((None, None)), false).level, Level::Ok);
         assert_eq!(
-            judge(Some((Some(65536), None)), false).remedy.as_deref(),
+            check_limits(Some((Some(65536), None)), false)
+                .remedy
+                .as_deref(),
             Some("ulimit -l unlimited")
         );
         assert!(
-            judge(Some((Some(65536), Some(65536))), false)
+            check_limits(Some((Some(65536), Some(65536))), false)
                 .remedy
                 .unwrap()
                 .contains("limits.conf")
         );
         assert!(
-            judge(Some((Some(65536), Some(65536))), true)
+            check_limits(Some((Some(65536), Some(65536))), true)
                 .text
-                .contains("privileged")
+                .contains("exempt")
         );
         assert!(
-            is_free("CapEff:\t000001ffffffffff\n")
-                && !is_free("CapEff:\t0000000000000000\n")
-                && !is_free("")
+            has_ipc_lock("CapEff:\t000001ffffffffff\n")
+                && !has_ipc_lock("CapEff:\t0000000000000000\n")
+                && !has_ipc_lock("")
         );
     }
 }

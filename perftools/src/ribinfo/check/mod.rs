@@ -1,4 +1,6 @@
-//! What `ribinfo check` checks: one file a subject, each a function from facts to findings.
+//! The subjects of `ribinfo check`.
+//!
+//! Each subject has a file with a function that turns [`HostFacts`] into [`Finding`]s.
 
 pub mod finding;
 
@@ -28,62 +30,62 @@ use serde::Serialize;
 use crate::ribinfo::collect::HostFacts;
 use finding::Finding;
 
-/// A subject.
+/// A subject of `ribinfo check`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Subject {
-    /// Its name, in front of its findings.
+    /// The name, printed before each finding.
     pub name: &'static str,
-    /// What it looks at, for `ribinfo check --list`.
+    /// The description for `ribinfo check --list`.
     pub about: &'static str,
     #[serde(skip)]
     check: fn(&HostFacts<'_>) -> Vec<Finding>,
 }
 
-/// All subjects, in the order in which they are reported: what the others need comes first.
+/// All subjects in the order of the report. A subject comes after those that it depends on.
 pub const SUBJECTS: &[Subject] = &[
     Subject {
         name: "modules",
-        about: "RDMA devices are there; modules are loaded and configured to stay",
+        about: "RDMA devices exist; kernel modules are loaded now and after a reboot",
         check: modules::check,
     },
     Subject {
         name: "nodes",
-        about: "the nodes in /dev/infiniband are there and this user may open them",
+        about: "device nodes in /dev/infiniband exist and this user can open them",
         check: nodes::check,
     },
     Subject {
         name: "memlock",
-        about: "limits of locked memory, and a registration that is really made",
+        about: "locked-memory limits, and a test registration",
         check: memlock::check,
     },
     Subject {
         name: "port",
-        about: "each port is ACTIVE; where not, why",
+        about: "each port is ACTIVE, or the reason why not",
         check: port::check,
     },
     Subject {
         name: "link",
-        about: "width and speed of the link and of the slot against what the card can do",
+        about: "width and speed of the link and the PCIe slot, compared with what the adapter supports",
         check: link::check,
     },
     Subject {
         name: "mtu",
-        about: "the RDMA MTU against the network interface's",
+        about: "RDMA MTU, compared with the MTU of the network interface",
         check: mtu::check,
     },
     Subject {
         name: "gid",
-        about: "the GID table has what IP addresses need",
+        about: "GID table entries for the IP addresses of the network interface",
         check: gid::check,
     },
     Subject {
         name: "roce",
-        about: "RoCE v1 or v2, here and at the peer",
+        about: "RoCE v1 or v2, on this host and on the peer",
         check: roce::check,
     },
     Subject {
         name: "iwarp",
-        about: "what rdma_cm needs to connect by iWARP",
+        about: "what rdma_cm needs for iWARP connections",
         check: iwarp::check,
     },
     Subject {
@@ -103,7 +105,7 @@ pub const SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "opensm",
-        about: "opensm.conf, its numbered instances, which files are ignored",
+        about: "opensm.conf, its numbered instances, ignored files",
         check: opensm::check,
     },
     Subject {
@@ -113,40 +115,40 @@ pub const SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "governor",
-        about: "the processors' frequency governor",
+        about: "CPU frequency governor",
         check: governor::check,
     },
     Subject {
         name: "numa",
-        about: "which processors are near the card",
+        about: "NUMA node and CPUs close to the adapter",
         check: numa::check,
     },
     Subject {
         name: "hugepages",
-        about: "huge pages",
+        about: "reserved and free huge pages",
         check: hugepages::check,
     },
     Subject {
         name: "iommu",
-        about: "the IOMMU",
+        about: "address translation by the IOMMU",
         check: iommu::check,
     },
     Subject {
         name: "firewall",
-        about: "UDP port 4791 and the control port 19765 against the packet filter",
+        about: "packet filter rules for UDP port 4791 (RoCE v2) and TCP port 19765 (control connection)",
         check: firewall::check,
     },
     Subject {
         name: "peer",
-        about: "the peer's ports, where --peer names one",
+        about: "ports of the host that --peer names, compared with those of this host",
         check: peer::check,
     },
 ];
 
-/// Checks all subjects, or those named.
-pub fn check(facts: &HostFacts<'_>, only: &[String]) -> Vec<Finding> {
+/// Checks the named subjects, or all subjects if `names` is empty.
+pub fn check(facts: &HostFacts<'_>, names: &[String]) -> Vec<Finding> {
     let wanted =
-        |subject: &&Subject| only.is_empty() || only.iter().any(|name| name == subject.name);
+        |subject: &&Subject| names.is_empty() || names.iter().any(|name| name == subject.name);
     let subjects = SUBJECTS.iter().filter(wanted);
     subjects
         .flat_map(|subject| {

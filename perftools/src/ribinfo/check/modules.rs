@@ -1,4 +1,4 @@
-//! Kernel modules: loaded, and configured to be loaded again.
+//! Kernel modules: loaded now, and configured to be loaded after a reboot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,24 @@ use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::root::Root;
 
-/// Where modules are named that shall be loaded: by rdma-core for RDMA hardware, and by systemd.
+/// Directory of rdma-core's lists of modules to load.
 const RDMA_MODULES: &str = "/etc/rdma/modules";
-const LOAD: [&str; 3] = [
+/// Directories of systemd's lists of modules to load.
+const SYSTEMD_MODULES: [&str; 3] = [
     "/etc/modules-load.d",
     "/usr/lib/modules-load.d",
     "/run/modules-load.d",
 ];
 
-/// What the kernel has, and what it shall have at the next start.
+/// The loaded modules, and those that are configured to be loaded at boot.
 #[derive(Debug)]
 pub(super) struct Modules {
     loaded: BTreeSet<String>,
     configured: BTreeSet<String>,
-    off: BTreeMap<String, DisabledModule>,
+    commented_out: BTreeMap<String, DisabledModule>,
 }
 
-/// A module's line behind a `#`.
+/// A module whose line in a configuration file is commented out.
 #[derive(Debug)]
 struct DisabledModule {
     written: String,
@@ -35,66 +36,72 @@ impl Modules {
         let loaded = loaded
             .lines()
             .filter_map(|line| line.split_whitespace().next())
-            .map(normal)
+            .map(normalized)
             .collect();
         let mut modules = Self {
             loaded,
             configured: BTreeSet::new(),
-            off: BTreeMap::new(),
+            commented_out: BTreeMap::new(),
         };
-        for directory in [RDMA_MODULES].into_iter().chain(LOAD) {
+        for directory in [RDMA_MODULES].into_iter().chain(SYSTEMD_MODULES) {
             for name in root
                 .list(directory)
                 .iter()
                 .filter(|name| name.strip_suffix(".conf").is_some())
             {
                 let file = format!("{directory}/{name}");
-                modules.configuration(&root.text(&file).unwrap_or_default(), &file);
+                modules.read_configuration(&root.text(&file).unwrap_or_default(), &file);
             }
         }
-        modules.configuration(
+        modules.read_configuration(
             &root.text("/etc/modules").unwrap_or_default(),
             "/etc/modules",
         );
         modules
     }
 
-    fn configuration(&mut self, text: &str, file: &str) {
+    fn read_configuration(&mut self, text: &str, file: &str) {
         for line in text.lines().map(str::trim) {
             let written = line.trim_start_matches('#').trim();
-            // One module a line; what has more words is a comment.
-            if !is_module(written) {
+            // A line with more than one word is a comment.
+            if !is_module_name(written) {
                 continue;
             }
             if line.starts_with('#') {
-                let off = DisabledModule {
+                let disabled = DisabledModule {
                     written: written.to_owned(),
                     file: file.to_owned(),
                 };
-                self.off.entry(normal(written)).or_insert(off);
+                self.commented_out
+                    .entry(normalized(written))
+                    .or_insert(disabled);
             } else {
-                self.configured.insert(normal(written));
+                self.configured.insert(normalized(written));
             }
         }
     }
 
-    /// Whether it can be unloaded, so that somebody has to load it.
+    /// Returns `true` if the module is loaded and not built into the kernel.
     pub(super) fn is_loaded(&self, name: &str) -> bool {
         self.loaded.contains(name)
     }
 
+    /// Returns `true` if a configuration file loads the module at boot.
     pub(super) fn is_configured(&self, name: &str) -> bool {
         self.configured.contains(name)
     }
 
-    /// The command that takes the `#` away behind which it stands in a file.
-    pub(super) fn switch_on(&self, name: &str) -> Option<String> {
-        let DisabledModule { written, file } =
-            self.off.get(name).filter(|_| !self.is_configured(name))?;
-        let of_rdma = file
+    /// Returns the command that uncomments the module in its configuration file and loads it.
+    /// Returns `None` if the module is not commented out, or is configured elsewhere.
+    pub(super) fn enable_command(&self, name: &str) -> Option<String> {
+        let DisabledModule { written, file } = self
+            .commented_out
+            .get(name)
+            .filter(|_| !self.is_configured(name))?;
+        let rdma_stem = file
             .strip_prefix(RDMA_MODULES)
             .and_then(|file| file.trim_start_matches('/').strip_suffix(".conf"));
-        let service = match of_rdma {
+        let service = match rdma_stem {
             Some(stem) => format!("rdma-load-modules@{stem}.service"),
             None => "systemd-modules-load.service".to_owned(),
         };
@@ -104,19 +111,21 @@ impl Modules {
     }
 }
 
-/// Whether it can be a module's name.
-fn is_module(text: &str) -> bool {
+/// Returns `true` if the text can be the name of a module.
+fn is_module_name(text: &str) -> bool {
     !text.is_empty()
         && text
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
-fn normal(name: &str) -> String {
+/// Returns the name as the kernel writes it.
+fn normalized(name: &str) -> String {
     name.replace('-', "_")
 }
 
-/// Whether the kernel has a module, loaded or built in. `witness` is a path that only it makes.
+/// Returns `true` if the module is loaded or built into the kernel. `witness` is a path that only
+/// this module creates.
 pub(super) fn present(root: &Root, modules: &Modules, name: &str, witness: Option<&str>) -> bool {
     modules.is_loaded(name)
         || root.exists(&format!("/sys/module/{name}"))
@@ -125,7 +134,7 @@ pub(super) fn present(root: &Root, modules: &Modules, name: &str, witness: Optio
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let modules = Modules::read(facts.root);
-    let mut findings = vec![devices(facts)];
+    let mut findings = vec![check_devices(facts)];
     let infiniband = facts.ports().any(|(_, port)| !port.is_ethernet());
     let needed = [
         (
@@ -143,17 +152,23 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         (
             "ib_umad",
             Some("/sys/class/infiniband_mad/abi_version"),
-            "ibstat, ibping and opensm cannot send datagrams",
+            "ibping, opensm and other tools cannot send management datagrams",
             infiniband,
         ),
     ];
-    for (name, witness, without, _) in needed.into_iter().filter(|(.., wanted)| *wanted) {
-        findings.push(module(facts.root, &modules, name, witness, without));
+    for (name, witness, consequence, _) in needed.into_iter().filter(|(.., required)| *required) {
+        findings.push(check_module(
+            facts.root,
+            &modules,
+            name,
+            witness,
+            consequence,
+        ));
     }
     findings
 }
 
-fn devices(facts: &HostFacts<'_>) -> Finding {
+fn check_devices(facts: &HostFacts<'_>) -> Finding {
     let names: Vec<&str> = facts
         .devices
         .iter()
@@ -166,52 +181,52 @@ fn devices(facts: &HostFacts<'_>) -> Finding {
             .filter(|d| d.is_software())
             .map(|d| d.name.as_str())
             .collect();
-        let lasting = match software.as_slice() {
+        let software = match software.as_slice() {
             [] => String::new(),
-            some => format!(
-                " (in software, so gone after a reboot until `rdma link add`: {})",
-                some.join(", ")
+            names => format!(
+                " (software devices, to be created again after a reboot with `rdma link add`: {})",
+                names.join(", ")
             ),
         };
-        return Finding::ok(format!("RDMA devices: {}{lasting}", names.join(", ")));
+        return Finding::ok(format!("RDMA devices: {}{software}", names.join(", ")));
     }
-    let fault = Finding::fault("this host has no RDMA device");
-    match card(facts.root) {
-        Some((what, module)) => Finding::fault(format!(
-            "this host has no RDMA device, but there is {what}, whose driver is not loaded"
+    match unused_adapter(facts.root) {
+        Some((adapter, module)) => Finding::fault(format!(
+            "no RDMA device: the driver for {adapter} is not loaded"
         ))
-        .mend(format!("modprobe {module}")),
-        None => fault.mend("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV"),
+        .with_remedy(format!("modprobe {module}")),
+        None => Finding::fault("no RDMA device on this host")
+            .with_remedy("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV"),
     }
 }
 
-/// A card in a slot that some driver would make an RDMA device of.
-fn card(root: &Root) -> Option<(String, &'static str)> {
-    const CARDS: &[(&str, &[&str], &str, &str)] = &[
+/// Returns an adapter in a PCI slot that supports RDMA, and the module of its driver.
+fn unused_adapter(root: &Root) -> Option<(String, &'static str)> {
+    const ADAPTERS: &[(&str, &[&str], &str, &str)] = &[
         (
             "0x15b3",
             &["0x1003", "0x1004", "0x1007"],
             "a ConnectX-3",
             "mlx4_ib",
         ),
-        ("0x15b3", &[], "a ConnectX of NVIDIA (Mellanox)", "mlx5_ib"),
+        ("0x15b3", &[], "an NVIDIA (Mellanox) ConnectX", "mlx5_ib"),
         (
             "0x14e4",
             &["0x16d7", "0x1750", "0x1751", "0x1752"],
-            "a NetXtreme-E of Broadcom",
+            "a Broadcom NetXtreme-E",
             "bnxt_re",
         ),
-        ("0x1425", &[], "a Chelsio", "iw_cxgb4"),
+        ("0x1425", &[], "a Chelsio adapter", "iw_cxgb4"),
         (
             "0x8086",
             &["0x1592", "0x1593", "0x159b"],
-            "an E810 of Intel",
+            "an Intel E810",
             "irdma",
         ),
         (
             "0x1d0f",
             &["0xefa0", "0xefa1", "0xefa2"],
-            "an EFA of Amazon",
+            "an Amazon EFA",
             "efa",
         ),
     ];
@@ -220,40 +235,40 @@ fn card(root: &Root) -> Option<(String, &'static str)> {
         let vendor = root.value(&format!("{BUS}/{slot}/vendor"))?;
         let device = root.value(&format!("{BUS}/{slot}/device"))?;
         let class = root.value(&format!("{BUS}/{slot}/class"))?;
-        let found = CARDS.iter().find(|(v, devices, ..)| {
+        let found = ADAPTERS.iter().find(|(v, devices, ..)| {
             *v == vendor && (devices.is_empty() || devices.contains(&device.as_str()))
         });
         found
             .filter(|_| class.starts_with("0x02"))
-            .map(|(_, _, what, module)| (format!("{what} in slot {slot}"), *module))
+            .map(|(_, _, name, module)| (format!("{name} in PCI slot {slot}"), *module))
     })
 }
 
-fn module(
+fn check_module(
     root: &Root,
     modules: &Modules,
     name: &str,
     witness: Option<&str>,
-    without: &str,
+    consequence: &str,
 ) -> Finding {
     if !present(root, modules, name, witness) {
-        return Finding::fault(format!("it is not loaded: {without}"))
+        return Finding::fault(format!("not loaded: {consequence}"))
             .on(name)
-            .mend(format!("modprobe {name}"));
+            .with_remedy(format!("modprobe {name}"));
     }
     if !modules.is_loaded(name) {
-        return Finding::ok("it is part of the kernel").on(name);
+        return Finding::ok("built into the kernel").on(name);
     }
     if modules.is_configured(name) {
-        return Finding::ok("it is loaded, and will be after a reboot").on(name);
+        return Finding::ok("loaded, and configured to be loaded after a reboot").on(name);
     }
     let remedy = modules
-        .switch_on(name)
-        .unwrap_or_else(|| format!("echo {name} > {0}/{name}.conf", LOAD[0]));
+        .enable_command(name)
+        .unwrap_or_else(|| format!("echo {name} > {0}/{name}.conf", SYSTEMD_MODULES[0]));
     Finding::warning(format!(
-        "it is loaded, but no file in {RDMA_MODULES} or {} will load it after a reboot",
-        LOAD[0]
+        "loaded, but no file in {RDMA_MODULES} or {} loads it after a reboot",
+        SYSTEMD_MODULES[0]
     ))
     .on(name)
-    .mend(remedy)
+    .with_remedy(remedy)
 }

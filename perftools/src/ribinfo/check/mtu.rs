@@ -1,44 +1,44 @@
-//! The RDMA MTU.
+//! The RDMA MTU of each active port.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
 
-/// Carries RDMA MTU 4096 with all headers.
+/// Smallest MTU of a network interface, in bytes, for RDMA MTU 4096 and all headers.
 const NETDEV_FOR_4096: u32 = 4200;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
         let verbs = facts.verbs_port(&device.name, port.port);
-        let bytes =
+        let rdma =
             verbs.and_then(|verbs| Some((verbs.active_mtu_bytes()?, verbs.max_mtu_bytes()?)));
         let netdev = port.netdev.as_ref().and_then(|name| facts.netdev(name));
-        let on_netdev = netdev.and_then(|netdev| Some((&netdev.name, netdev.mtu?)));
-        let finding = match (bytes, on_netdev) {
-            _ if device.is_iwarp() => match on_netdev {
+        let ethernet = netdev.and_then(|netdev| Some((&netdev.name, netdev.mtu?)));
+        let finding = match (rdma, ethernet) {
+            _ if device.is_iwarp() => match ethernet {
                 Some((name, mtu)) => {
-                    Finding::ok(format!("iWARP is TCP: MTU {mtu} of {name} sets the segments, not the messages"))
+                    Finding::ok(format!("iWARP runs over TCP: the MTU of {name} ({mtu} bytes) limits TCP segments, not RDMA messages"))
                 }
                 None => continue,
             },
             (Some((active, max)), Some((name, mtu))) if active < max => Finding::warning(format!(
-                "RDMA MTU {active} of {max}: the MTU {mtu} of {name} allows no more"
+                "RDMA MTU is {active} bytes (maximum {max}), limited by the MTU of {name} ({mtu} bytes)"
             ))
-            .mend(format!(
-                "ip link set {name} mtu {NETDEV_FOR_4096} (9000 does too), on the peers and the switch as well"
+            .with_remedy(format!(
+                "ip link set {name} mtu {NETDEV_FOR_4096} (or 9000); do the same on the peers and the switch"
             )),
-            (Some((active, _)), Some((name, mtu))) => Finding::ok(format!("RDMA MTU {active}, MTU {mtu} of {name}")),
+            (Some((active, _)), Some((name, mtu))) => Finding::ok(format!("RDMA MTU is {active} bytes; the MTU of {name} is {mtu} bytes")),
             (Some((active, max)), None) if active < max.min(2048) => Finding::warning(format!(
-                "RDMA MTU {active} of {max}: the subnet manager or the link's other end set it"
+                "RDMA MTU is {active} bytes (maximum {max}), limited by the subnet manager or the other end of the link"
             ))
-            .mend(format!(
-                "iblinkinfo -C {} -P {} names the other end: its MtuCap (smpquery portinfo) bounds it, and its firmware or model that",
+            .with_remedy(format!(
+                "find the other end with iblinkinfo -C {} -P {} and check its MtuCap (smpquery portinfo), which depends on its model and firmware",
                 device.name, port.port
             )),
-            (Some((active, max)), None) => Finding::ok(format!("RDMA MTU {active} of {max}")),
+            (Some((active, max)), None) => Finding::ok(format!("RDMA MTU is {active} bytes (maximum {max})")),
             (None, Some((name, mtu))) if mtu < NETDEV_FOR_4096 => {
-                Finding::warning(format!("the MTU {mtu} of {name} is too small for RDMA MTU 4096"))
-                    .mend(format!("ip link set {name} mtu {NETDEV_FOR_4096}"))
+                Finding::warning(format!("the MTU of {name} ({mtu} bytes) is too small for an RDMA MTU of 4096 bytes"))
+                    .with_remedy(format!("ip link set {name} mtu {NETDEV_FOR_4096}"))
             }
             (None, _) => continue,
         };

@@ -6,7 +6,7 @@ use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::mounts::{Mount, mounts};
 use crate::ribinfo::collect::root::Root;
 
-/// The port that NFS over RDMA has.
+/// Standard port of NFS over RDMA.
 const PORT: u16 = 20049;
 const PORTLIST: &str = "/proc/fs/nfsd/portlist";
 
@@ -16,92 +16,102 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mounted = mounts(&root.text("/proc/mounts").unwrap_or_default());
     for mount in mounted.iter().filter(|mount| mount.rdma) {
-        findings.push(by_rdma(mount).on(&mount.target));
+        findings.push(check_mount(mount).on(&mount.target));
     }
     for mount in mounts(&root.text("/etc/fstab").unwrap_or_default())
         .iter()
         .filter(|mount| mount.rdma)
     {
         findings.extend(
-            configured(root, &modules, mount, &mounted).map(|finding| finding.on(&mount.target)),
+            check_fstab(root, &modules, mount, &mounted).map(|finding| finding.on(&mount.target)),
         );
     }
-    findings.extend(server(root, &modules));
+    findings.extend(check_server(root, &modules));
     if findings.is_empty() {
-        let client = if client(root, &modules) {
+        let state = if client_present(root, &modules) {
             "is loaded"
         } else {
-            "is not loaded, which a mount does"
+            "is not loaded, but mount loads it"
         };
         findings.push(Finding::ok(format!(
-            "not in use (xprtrdma {client}); a mount by it: mount -o rdma,port={PORT} SERVER:/DIRECTORY /mnt"
+            "not in use (module xprtrdma {state}); to mount: mount -o rdma,port={PORT} SERVER:/DIRECTORY /mnt"
         )));
     }
     findings
 }
 
-fn by_rdma(mount: &Mount) -> Finding {
+fn check_mount(mount: &Mount) -> Finding {
     match mount.port {
-        Some(PORT) => Finding::ok(format!("{} is mounted by RDMA, port {PORT}", mount.source)),
+        Some(PORT) => Finding::ok(format!(
+            "{} is mounted over RDMA, port {PORT}",
+            mount.source
+        )),
         Some(port) => Finding::warning(format!(
-            "{} is mounted by RDMA on port {port}: {PORT} is the port for it",
+            "{} is mounted over RDMA on port {port} instead of the standard port {PORT}",
             mount.source
         ))
-        .mend(format!(
+        .with_remedy(format!(
             "umount {0} && mount -o rdma,port={PORT} {1} {0}",
             mount.target, mount.source
         )),
-        None => Finding::ok(format!("{} is mounted by RDMA", mount.source)),
+        None => Finding::ok(format!("{} is mounted over RDMA", mount.source)),
     }
 }
 
-fn configured(root: &Root, modules: &Modules, mount: &Mount, mounted: &[Mount]) -> Option<Finding> {
+fn check_fstab(
+    root: &Root,
+    modules: &Modules,
+    mount: &Mount,
+    mounted: &[Mount],
+) -> Option<Finding> {
     if mount.port != Some(PORT) {
         return Some(
             Finding::warning(format!(
-                "/etc/fstab mounts {} by RDMA without port={PORT}",
+                "/etc/fstab mounts {} over RDMA without port={PORT}",
                 mount.source
             ))
-            .mend(format!("in /etc/fstab: rdma,port={PORT}")),
+            .with_remedy(format!(
+                "use the mount options rdma,port={PORT} in /etc/fstab"
+            )),
         );
     }
-    if !client(root, modules) {
+    if !client_present(root, modules) {
         return Some(
             Finding::fault(format!(
-                "/etc/fstab mounts {} by RDMA, but xprtrdma is not loaded",
+                "/etc/fstab mounts {} over RDMA, but module xprtrdma is not loaded",
                 mount.source
             ))
-            .mend(load(modules, "xprtrdma")),
+            .with_remedy(load_command(modules, "xprtrdma")),
         );
     }
     match mounted.iter().find(|other| other.target == mount.target) {
         Some(other) if !other.rdma => Some(
             Finding::warning(format!(
-                "/etc/fstab wants {} by RDMA, but it is mounted by TCP",
+                "/etc/fstab mounts {} over RDMA, but it is currently mounted over TCP",
                 mount.source
             ))
-            .mend(format!("umount {0} && mount {0}", mount.target)),
+            .with_remedy(format!("umount {0} && mount {0}", mount.target)),
         ),
         _ => None,
     }
 }
 
-/// The module is rpcrdma; the old names are its aliases. Where it is part of the kernel, what it
-/// has in common with the server shows.
-fn client(root: &Root, modules: &Modules) -> bool {
+/// Returns `true` if the kernel has the client. Its module is rpcrdma; xprtrdma is an alias. If it
+/// is built in, the sysctl directory that it shares with the server exists.
+fn client_present(root: &Root, modules: &Modules) -> bool {
     ["rpcrdma", "xprtrdma"]
         .iter()
         .any(|name| present(root, modules, name, None))
         || root.exists("/proc/sys/sunrpc/svc_rdma")
 }
 
-fn load(modules: &Modules, name: &str) -> String {
+fn load_command(modules: &Modules, name: &str) -> String {
     modules
-        .switch_on(name)
+        .enable_command(name)
         .unwrap_or_else(|| format!("modprobe {name}"))
 }
 
-fn server(root: &Root, modules: &Modules) -> Option<Finding> {
+fn check_server(root: &Root, modules: &Modules) -> Option<Finding> {
     let ports = root.text(PORTLIST)?;
     let exports = root.text("/etc/exports").unwrap_or_default();
     let exports = exports
@@ -114,10 +124,9 @@ fn server(root: &Root, modules: &Modules) -> Option<Finding> {
     if ports.trim().is_empty() {
         return None;
     }
-    let on = |finding: Finding| finding.on("nfsd");
-    Some(on(match rdma {
+    let finding = match rdma {
         Some(port) if port == PORT.to_string() => Finding::ok(format!(
-            "it serves by RDMA on port {PORT}{}",
+            "serves NFS over RDMA on port {PORT}{}",
             if exports {
                 ""
             } else {
@@ -125,59 +134,62 @@ fn server(root: &Root, modules: &Modules) -> Option<Finding> {
             }
         )),
         Some(port) => Finding::warning(format!(
-            "it serves by RDMA on port {port}: clients look for {PORT}"
+            "serves NFS over RDMA on port {port}, but clients expect the standard port {PORT}"
         ))
-        .mend(format!(
-            "rdma-port={PORT} in [nfsd] of /etc/nfs.conf; systemctl restart nfs-server"
+        .with_remedy(format!(
+            "set rdma-port={PORT} in [nfsd] of /etc/nfs.conf; systemctl restart nfs-server"
         )),
-        None if !wants_rdma(root) => Finding::ok(
-            "it serves by TCP only; by RDMA too: rdma=y and rdma-port=20049 in [nfsd] of /etc/nfs.conf",
+        None if !rdma_enabled(root) => Finding::ok(
+            "serves NFS over TCP only; for RDMA, set rdma=y and rdma-port=20049 in [nfsd] of /etc/nfs.conf",
         ),
-        None => Finding::fault("/etc/nfs.conf wants RDMA, but it does not serve by it").mend(
-            format!("{}; systemctl restart nfs-server", load(modules, "svcrdma")),
-        ),
-    }))
+        None => Finding::fault("/etc/nfs.conf enables RDMA, but nfsd does not serve NFS over RDMA")
+            .with_remedy(format!(
+                "{}; systemctl restart nfs-server",
+                load_command(modules, "svcrdma")
+            )),
+    };
+    Some(finding.on("nfsd"))
 }
 
-/// Whether nfs.conf, or what stands beside it, wants RDMA of nfsd.
-fn wants_rdma(root: &Root) -> bool {
-    const BESIDE: &str = "/etc/nfs.conf.d";
-    let more = root
-        .list(BESIDE)
+/// Returns `true` if nfs.conf, or a file in nfs.conf.d, enables RDMA for nfsd.
+fn rdma_enabled(root: &Root) -> bool {
+    const DROP_INS: &str = "/etc/nfs.conf.d";
+    let drop_ins = root
+        .list(DROP_INS)
         .into_iter()
         .filter(|name| name.strip_suffix(".conf").is_some());
     let files = std::iter::once("/etc/nfs.conf".to_owned())
-        .chain(more.map(|name| format!("{BESIDE}/{name}")));
-    // What is read last holds.
+        .chain(drop_ins.map(|name| format!("{DROP_INS}/{name}")));
+    // The file that is read last wins.
     files
         .filter_map(|file| nfsd_rdma(&root.text(&file)?))
         .last()
         .unwrap_or(false)
 }
 
-/// What the section `[nfsd]` says of RDMA.
+/// Returns the value of `rdma` in section `[nfsd]`.
 fn nfsd_rdma(text: &str) -> Option<bool> {
-    let mut inside = false;
-    let mut wants = None;
+    let mut in_nfsd = false;
+    let mut enabled = None;
     for line in text.lines().map(str::trim) {
         if let Some(section) = line.strip_prefix('[') {
-            inside = section
+            in_nfsd = section
                 .trim_end_matches(']')
                 .trim()
                 .eq_ignore_ascii_case("nfsd");
         } else if let Some(("rdma", value)) = line
             .split_once('=')
             .map(|(key, value)| (key.trim(), value))
-            .filter(|_| inside)
+            .filter(|_| in_nfsd)
         {
             let value = value.trim().to_ascii_lowercase();
-            wants = Some(matches!(
+            enabled = Some(matches!(
                 value.as_str(),
                 "y" | "yes" | "true" | "1" | "on" | "t" | "20049"
             ));
         }
     }
-    wants
+    enabled
 }
 
 #[cfg(test)]
@@ -185,7 +197,7 @@ mod tests {
     use super::nfsd_rdma;
 
     #[test]
-    fn rdma_is_wanted_in_the_section_of_nfsd_only() {
+    fn rdma_is_enabled_only_in_section_nfsd() {
         assert_eq!(
             nfsd_rdma("[nfsd]\n# rdma=n\n rdma = y\nrdma-port=20049\n"),
             Some(true)

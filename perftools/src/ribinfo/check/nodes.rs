@@ -1,4 +1,4 @@
-//! Device nodes: there, and open to this user.
+//! Device nodes: they exist and are accessible to this user.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
@@ -6,7 +6,7 @@ use crate::ribinfo::collect::device::Device;
 use crate::ribinfo::collect::probe::Node;
 
 const DIRECTORY: &str = "/dev/infiniband";
-/// Their classes, for udev.
+/// Classes of the device nodes, for udev.
 const VERBS: &str = "infiniband_verbs";
 const MAD: &str = "infiniband_mad";
 const MISC: &str = "misc";
@@ -14,17 +14,17 @@ const MISC: &str = "misc";
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &facts.devices {
-        findings.push(verbs(facts, device).on(&device.name));
+        findings.push(check_verbs(facts, device).on(&device.name));
         let ports = device
             .ports
             .iter()
             .filter_map(|port| Some((port.port, port.umad.as_ref()?)));
         findings.extend(
-            ports.map(|(port, name)| mad(facts, name).on(format!("{}/{port}", device.name))),
+            ports.map(|(port, name)| check_mad(facts, name).on(format!("{}/{port}", device.name))),
         );
     }
     if !facts.devices.is_empty() && facts.root.exists("/sys/class/misc/rdma_cm") {
-        findings.push(for_all(MISC, "rdma_cm", node(facts, "rdma_cm")).on("rdma_cm"));
+        findings.push(check_public(MISC, "rdma_cm", node(facts, "rdma_cm")).on("rdma_cm"));
     }
     findings
 }
@@ -33,29 +33,30 @@ fn node<'a>(facts: &'a HostFacts<'_>, name: &str) -> Option<&'a Node> {
     facts.probe.nodes.iter().find(|node| node.name == name)
 }
 
-/// The node of the verbs; where it can be opened, whether the library can do so as well.
-fn verbs(facts: &HostFacts<'_>, device: &Device) -> Finding {
+/// Checks the verbs node. If this user can open it, checks that libibverbs can open the device too.
+fn check_verbs(facts: &HostFacts<'_>, device: &Device) -> Finding {
     let Some(name) = &device.uverbs else {
-        return Finding::fault("the kernel offers no verbs for it: ib_uverbs is not loaded")
-            .mend("modprobe ib_uverbs");
+        return Finding::fault("no verbs device node: module ib_uverbs is not loaded")
+            .with_remedy("modprobe ib_uverbs");
     };
     let node = node(facts, name);
-    let opens = node.is_some_and(|node| node.device && node.open.is_ok());
-    library(facts, &device.name)
-        .filter(|_| opens)
-        .unwrap_or_else(|| for_all(VERBS, name, node))
+    let can_open = node.is_some_and(|node| node.device && node.open.is_ok());
+    check_library(facts, &device.name)
+        .filter(|_| can_open)
+        .unwrap_or_else(|| check_public(VERBS, name, node))
 }
 
-/// A node that rdma-core's rules open to everybody: verbs check rights themselves.
-fn for_all(class: &str, name: &str, node: Option<&Node>) -> Finding {
-    match there(class, name, node) {
+/// Checks a node that rdma-core's udev rules make accessible to all users. The kernel
+/// itself checks the permissions of privileged verbs.
+fn check_public(class: &str, name: &str, node: Option<&Node>) -> Finding {
+    match existing(class, name, node) {
         Err(finding) => finding,
         Ok((
             path,
             Node {
                 mode, open: Ok(()), ..
             },
-        )) => Finding::ok(format!("{path} can be opened (mode {mode:04o})")),
+        )) => Finding::ok(format!("{path} is accessible (mode {mode:04o})")),
         Ok((
             path,
             Node {
@@ -70,16 +71,17 @@ fn for_all(class: &str, name: &str, node: Option<&Node>) -> Finding {
             } else {
                 format!("{stem}*")
             };
-            Finding::fault(format!("this user may not open {path}, mode {mode:04o}: {error}")).mend(format!(
-                "chmod 0666 {path}; and for good: echo 'SUBSYSTEM==\"{class}\", KERNEL==\"{pattern}\", MODE=\"0666\"' >> /etc/udev/rules.d/90-rdma.rules"
+            Finding::fault(format!("this user cannot open {path} (mode {mode:04o}): {error}")).with_remedy(format!(
+                "chmod 0666 {path}; permanently: echo 'SUBSYSTEM==\"{class}\", KERNEL==\"{pattern}\", MODE=\"0666\"' >> /etc/udev/rules.d/90-rdma.rules"
             ))
         }
     }
 }
 
-/// A node that is root's: who sends management datagrams can reconfigure the fabric.
-fn mad(facts: &HostFacts<'_>, name: &str) -> Finding {
-    match there(MAD, name, node(facts, name)) {
+/// Checks a node for management datagrams. It belongs to root, because management datagrams can
+/// reconfigure the fabric.
+fn check_mad(facts: &HostFacts<'_>, name: &str) -> Finding {
+    match existing(MAD, name, node(facts, name)) {
         Err(finding) => finding,
         Ok((
             path,
@@ -87,16 +89,16 @@ fn mad(facts: &HostFacts<'_>, name: &str) -> Finding {
                 mode, open: Ok(()), ..
             },
         )) => Finding::ok(format!(
-            "{path} for management datagrams can be opened (mode {mode:04o})"
+            "{path} (management datagrams) is accessible (mode {mode:04o})"
         )),
         Ok((path, Node { mode, .. })) => Finding::ok(format!(
-            "{path} for management datagrams is not for this user (mode {mode:04o}), as it should be: sudo ribping -S, sudo ribinfo sm"
+            "{path} (management datagrams) is not accessible to this user (mode {mode:04o}), which is the safe default: run `ribping -S` and `ribinfo sm` with sudo"
         )),
     }
 }
 
-/// The path of a node that is there and is one.
-fn there<'a>(
+/// Returns the path of a device node, or a finding if it is missing or not a device node.
+fn existing<'a>(
     class: &str,
     name: &str,
     node: Option<&'a Node>,
@@ -104,34 +106,36 @@ fn there<'a>(
     let path = format!("{DIRECTORY}/{name}");
     let udev = format!("udevadm trigger --action=add --subsystem-match={class}");
     match node {
-        None => Err(Finding::fault(format!("{path} is missing: udev did not make it")).mend(udev)),
-        Some(node) if !node.device => Err(Finding::fault(format!("{path} is no device node"))
-            .mend(format!("rm {path} && {udev}"))),
+        None => Err(
+            Finding::fault(format!("{path} is missing: udev did not create it")).with_remedy(udev),
+        ),
+        Some(node) if !node.device => Err(Finding::fault(format!("{path} is not a device node"))
+            .with_remedy(format!("rm {path} && {udev}"))),
         Some(node) => Ok((path, node)),
     }
 }
 
-/// What libibverbs does not have of what the kernel has.
-fn library(facts: &HostFacts<'_>, device: &str) -> Option<Finding> {
+/// Returns a fault if libibverbs cannot use a device of the kernel.
+fn check_library(facts: &HostFacts<'_>, device: &str) -> Option<Finding> {
     let verbs = &facts.probe.verbs;
     if let Some(error) = &verbs.error {
         return Some(
-            Finding::fault(format!("libibverbs lists no devices: {error}"))
-                .mend("modprobe ib_uverbs"),
+            Finding::fault(format!("libibverbs cannot list the devices: {error}"))
+                .with_remedy("modprobe ib_uverbs"),
         );
     }
-    let Some(known) = verbs.device(device) else {
+    let Some(device_facts) = verbs.device(device) else {
         return Some(
-            Finding::fault("the kernel has it, libibverbs does not: its provider is not installed")
-                .mend("apt install ibverbs-providers (Debian), dnf install libibverbs (Red Hat)"),
+            Finding::fault("the kernel has this device, but libibverbs does not list it: its provider library is not installed")
+                .with_remedy("apt install ibverbs-providers (Debian) or dnf install libibverbs (Red Hat)"),
         );
     };
-    let error = known.opened.as_ref().err()?;
+    let error = device_facts.opened.as_ref().err()?;
     Some(
         Finding::fault(format!(
-            "its node can be opened, but not by libibverbs: {error}"
+            "the device node is accessible, but libibverbs cannot open the device: {error}"
         ))
-        .mend(format!(
+        .with_remedy(format!(
             "strace -e openat,ioctl ibv_devinfo -d {device}; dmesg | tail"
         )),
     )

@@ -1,4 +1,4 @@
-//! How far the processors are from the card.
+//! NUMA distance between the CPUs and the adapter.
 
 use super::finding::Finding;
 use crate::common::cpus::parse_list;
@@ -30,7 +30,8 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     {
         let Some(node) = device.numa_node.filter(|node| *node >= 0) else {
             findings.push(
-                Finding::ok("the firmware does not say which NUMA node it is on").on(&device.name),
+                Finding::ok("the firmware does not report the NUMA node of this adapter")
+                    .on(&device.name),
             );
             continue;
         };
@@ -42,18 +43,20 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             .root
             .value(&format!("{NODES}/node{node}/distance"))
             .unwrap_or_default();
-        let text =
-            format!("on NUMA node {node} of {nodes}, processors {near}, distances {distance}");
+        let text = format!("on NUMA node {node} of {nodes}, CPUs {near}, distances {distance}");
         let cpus = parse_list(&near).unwrap_or_default();
         let far = !allowed.is_empty() && !allowed.iter().any(|cpu| cpus.contains(cpu));
         findings.push(
             if far && !cpus.is_empty() {
-                Finding::warning(format!("{text}: none of them may run this program")).mend(
-                    format!("numactl --cpunodebind={node} --membind={node} COMMAND"),
-                )
+                Finding::warning(format!(
+                    "{text}: this process cannot run on any of these CPUs"
+                ))
+                .with_remedy(format!(
+                    "numactl --cpunodebind={node} --membind={node} COMMAND"
+                ))
             } else {
                 Finding::ok(format!(
-                    "{text}: numactl --cpunodebind={node} COMMAND stays near it"
+                    "{text}; to run there: numactl --cpunodebind={node} COMMAND"
                 ))
             }
             .on(&device.name),

@@ -1,4 +1,4 @@
-//! opensm's own configuration: the base file, its numbered instances, and what is ignored.
+//! The configuration of opensm: the base file, its numbered instances, and ignored files.
 
 use std::collections::BTreeMap;
 
@@ -7,60 +7,56 @@ use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::opensm::{Conf, Files};
 use crate::ribinfo::collect::root::unsigned;
 
-/// The highest priority of a subnet manager.
-const HIGHEST: i64 = 15;
+/// Highest priority of a subnet manager.
+const MAX_PRIORITY: i64 = 15;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let files = Files::find(facts.root);
     let mut findings = Vec::new();
     for path in &files.leftovers {
         findings.push(
-            Finding::warning("an update left it beside the edited file")
+            Finding::warning("left by a package update next to the edited file")
                 .on(path)
-                .mend(format!(
-                    "diff {} {path}, take over what is new, remove it",
-                    stem(path)
+                .with_remedy(format!(
+                    "diff {} {path}; merge the new settings, then remove {path}",
+                    without_extension(path)
                 )),
         );
     }
     let ignored = ignored(&files);
-    let read = files.read();
+    let read = files.effective();
     let is_numbered = read.iter().any(|conf| conf.instance.is_some());
     for path in ignored.iter().filter(|_| is_numbered) {
         findings.push(
             Finding::warning(format!(
-                "it is ignored: {} starts the instances alone",
+                "ignored, because opensm starts one instance per numbered file ({})",
                 read.first().map_or("", |conf| &conf.path)
             ))
             .on(path)
-            .mend(format!(
-                "move what it says into the numbered files, then rm {path}"
+            .with_remedy(format!(
+                "move its settings into the numbered files, then rm {path}"
             )),
         );
     }
     for conf in &read {
         findings.extend(
-            judge(facts, conf, conf.instance.is_some())
+            check_file(facts, conf, conf.instance.is_some())
                 .into_iter()
                 .map(|finding| finding.on(&conf.path)),
         );
     }
-    findings.extend(together(&read));
+    findings.extend(check_shared(&read));
     if !is_numbered {
-        findings.extend(sysconfig(facts, &files));
+        findings.extend(check_sysconfig(facts, &files));
     }
     if findings.is_empty() && !read.is_empty() {
-        findings.push(Finding::ok(
-            read.iter()
-                .map(|conf| conf.path.as_str())
-                .collect::<Vec<_>>()
-                .join(", "),
-        ));
+        let paths: Vec<_> = read.iter().map(|conf| conf.path.as_str()).collect();
+        findings.push(Finding::ok(format!("no problem in {}", paths.join(", "))));
     }
     findings
 }
 
-/// Files that nobody reads where there are instances.
+/// Returns the files that are ignored if there are numbered files.
 fn ignored(files: &Files) -> Vec<&str> {
     let base = files.base().map(|conf| conf.path.as_str());
     base.into_iter()
@@ -74,21 +70,22 @@ fn ignored(files: &Files) -> Vec<&str> {
         .collect()
 }
 
-fn stem(path: &str) -> &str {
+fn without_extension(path: &str) -> &str {
     path.rsplit_once('.').map_or(path, |(stem, _)| stem)
 }
 
-/// Whether a port of this host has a GUID; always where there are no InfiniBand ports to compare
-/// with.
-fn is_here(facts: &HostFacts<'_>, guid: u64) -> bool {
+/// Returns `true` if an InfiniBand port of this host has the GUID, or if there is no InfiniBand
+/// port to compare it with.
+fn is_local_guid(facts: &HostFacts<'_>, guid: u64) -> bool {
     let mut ports = facts
         .ports()
         .filter(|(_, port)| !port.is_ethernet())
         .peekable();
-    ports.peek().is_none() || ports.any(|(_, port)| port.guid().is_some_and(|own| own.0 == guid))
+    ports.peek().is_none()
+        || ports.any(|(_, port)| port.guid().is_some_and(|local| local.0 == guid))
 }
 
-fn guids(facts: &HostFacts<'_>) -> String {
+fn local_guids(facts: &HostFacts<'_>) -> String {
     let guids = facts
         .ports()
         .filter(|(_, port)| !port.is_ethernet())
@@ -99,26 +96,29 @@ fn guids(facts: &HostFacts<'_>) -> String {
         .join(", ")
 }
 
-fn judge(facts: &HostFacts<'_>, conf: &Conf, instance: bool) -> Vec<Finding> {
+fn check_file(facts: &HostFacts<'_>, conf: &Conf, instance: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (line, key) in &conf.bare {
+    for (line, key) in &conf.missing_values {
         findings.push(
             Finding::warning(format!("line {line}: `{key}` has no value"))
-                .mend(format!("{key} VALUE, or # in front")),
+                .with_remedy(format!("write {key} VALUE, or comment the line out with #")),
         );
     }
     if let Some(text) = conf.get("guid") {
         match unsigned(text) {
             None => {
                 findings.push(
-                    Finding::fault(format!("guid {text}: is no GUID"))
-                        .mend("guid 0x…, from `ibstat -p`"),
+                    Finding::fault(format!("guid {text}: not a valid GUID"))
+                        .with_remedy("set guid to a port GUID that ibstat -p prints (0x…)"),
                 );
             }
-            Some(guid) if guid != 0 && !is_here(facts, guid) => {
+            Some(guid) if guid != 0 && !is_local_guid(facts, guid) => {
                 findings.push(
-                    Finding::fault(format!("guid {text}: no port of this host has it"))
-                        .mend(format!("one of {} (ibstat -p)", guids(facts))),
+                    Finding::fault(format!("guid {text}: no port of this host has this GUID"))
+                        .with_remedy(format!(
+                            "set guid to one of {} (ibstat -p)",
+                            local_guids(facts)
+                        )),
                 );
             }
             Some(_) => {}
@@ -126,20 +126,22 @@ fn judge(facts: &HostFacts<'_>, conf: &Conf, instance: bool) -> Vec<Finding> {
     }
     if instance && conf.guid().is_none() {
         findings.push(
-            Finding::fault("an instance without guid: all would take the same port")
-                .mend("guid 0x…, from `ibstat -p`, one in each file"),
+            Finding::fault("no guid in a numbered file: all instances would use the same port")
+                .with_remedy(
+                    "set guid in each file to a different port GUID that ibstat -p prints (0x…)",
+                ),
         );
     }
     if let Some(text) = conf.get("sm_priority") {
         if !conf
             .priority()
-            .is_some_and(|priority| (0..=HIGHEST).contains(&priority))
+            .is_some_and(|priority| (0..=MAX_PRIORITY).contains(&priority))
         {
             findings.push(
                 Finding::fault(format!(
-                    "sm_priority {text}: goes from 0 to {HIGHEST}, which wins"
+                    "sm_priority {text}: expected 0 to {MAX_PRIORITY} (highest)"
                 ))
-                .mend("sm_priority 15"),
+                .with_remedy("sm_priority 15"),
             );
         }
     }
@@ -147,22 +149,22 @@ fn judge(facts: &HostFacts<'_>, conf: &Conf, instance: bool) -> Vec<Finding> {
         if unsigned(text).is_none_or(|prefix| prefix >> 54 != 0xfe80 >> 6) {
             findings.push(
                 Finding::fault(format!(
-                    "subnet_prefix {text}: wants 0xfe80… as its first ten bits"
+                    "subnet_prefix {text}: expected a prefix within fe80::/10"
                 ))
-                .mend("subnet_prefix 0xfe80000000000000"),
+                .with_remedy("subnet_prefix 0xfe80000000000000"),
             );
         }
     }
     if let Some(file) = conf.get("partition_config_file") {
         if !facts.root.exists(file) {
-            findings.push(Finding::warning(format!("partition_config_file {file}: is not there, so all ports are full members of the default partition alone")).mend(format!("echo 'Default=0x7fff, ipoib : ALL=full;' > {file}")));
+            findings.push(Finding::warning(format!("partition_config_file {file}: does not exist, so all ports are full members of the default partition only")).with_remedy(format!("echo 'Default=0x7fff, ipoib : ALL=full;' > {file}")));
         }
     }
     findings
 }
 
-/// What instances must not share.
-fn together(confs: &[&Conf]) -> Vec<Finding> {
+/// Checks that instances do not share a port, a subnet prefix or an output file.
+fn check_shared(confs: &[&Conf]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if confs.len() < 2 {
         return findings;
@@ -175,12 +177,13 @@ fn together(confs: &[&Conf]) -> Vec<Finding> {
             let Some(first) = seen.insert(value, &conf.path) else {
                 continue;
             };
-            let what = format!("{key} {text}: {first} has the same");
+            let text = format!("{key} {text}: same as in {first}");
             let finding = match key {
-                "guid" => Finding::fault(what).mend("one port each: guid 0x…, from `ibstat -p`"),
-                "subnet_prefix" => Finding::fault(what + ", but two fabrics need two prefixes")
-                    .mend("subnet_prefix 0xfe80000000000001, and so on"),
-                _ => Finding::warning(what).mend(format!("another {key}")),
+                "guid" => Finding::fault(text + ", but each instance needs its own port")
+                    .with_remedy("set guid to another port GUID that ibstat -p prints (0x…)"),
+                "subnet_prefix" => Finding::fault(text + ", but each fabric needs its own prefix")
+                    .with_remedy("for example subnet_prefix 0xfe80000000000001"),
+                _ => Finding::warning(text).with_remedy(format!("set {key} to another path")),
             };
             findings.push(finding.on(&conf.path));
         }
@@ -188,30 +191,30 @@ fn together(confs: &[&Conf]) -> Vec<Finding> {
     findings
 }
 
-fn sysconfig(facts: &HostFacts<'_>, files: &Files) -> Vec<Finding> {
+fn check_sysconfig(facts: &HostFacts<'_>, files: &Files) -> Vec<Finding> {
     let Some(sysconfig) = &files.sysconfig else {
         return Vec::new();
     };
     let mut findings = Vec::new();
     for guid in &sysconfig.guids {
         match unsigned(guid) {
-            Some(number) if is_here(facts, number) => {}
+            Some(number) if is_local_guid(facts, number) => {}
             _ => findings.push(
-                Finding::fault(format!("{guid}: no port of this host has this GUID"))
-                    .mend(format!("GUIDS=\"{}\" (ibstat -p)", guids(facts))),
+                Finding::fault(format!("GUIDS {guid}: no port of this host has this GUID"))
+                    .with_remedy(format!("GUIDS=\"{}\" (ibstat -p)", local_guids(facts))),
             ),
         }
     }
     if let Some(priority) = &sysconfig.priority {
         if !priority
             .parse()
-            .is_ok_and(|priority: i64| (0..=HIGHEST).contains(&priority))
+            .is_ok_and(|priority: i64| (0..=MAX_PRIORITY).contains(&priority))
         {
             findings.push(
                 Finding::fault(format!(
-                    "PRIORITY={priority}: goes from 0 to {HIGHEST}, which wins"
+                    "PRIORITY={priority}: expected 0 to {MAX_PRIORITY} (highest)"
                 ))
-                .mend("PRIORITY=15"),
+                .with_remedy("PRIORITY=15"),
             );
         }
     }

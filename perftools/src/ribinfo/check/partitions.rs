@@ -1,4 +1,4 @@
-//! partitions.conf, judged.
+//! `partitions.conf`, the partitions that opensm creates.
 
 use std::collections::BTreeMap;
 
@@ -15,29 +15,29 @@ const RESTART: &str = "systemctl restart opensm";
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let files = Files::find(facts.root);
     let mut findings = Vec::new();
-    let usual = DIRECTORIES.map(|directory| format!("{directory}/partitions.conf"));
+    let default_paths = DIRECTORIES.map(|directory| format!("{directory}/partitions.conf"));
     let named = named(&files);
-    for path in usual
+    for path in default_paths
         .iter()
         .filter(|path| !named.is_empty() && !named.contains(path) && facts.root.exists(path))
     {
-        let instead = named.join(", ");
+        let used = named.join(", ");
         findings.push(
-            Finding::warning(format!("it is ignored: opensm.conf names {instead}"))
+            Finding::warning(format!("ignored, because opensm.conf names {used}"))
                 .on(path)
-                .mend(format!(
-                    "rm {path}; or, if it is meant, partition_config_file {path} in opensm.conf"
+                .with_remedy(format!(
+                    "rm {path}; or, to use it, set partition_config_file {path} in opensm.conf"
                 )),
         );
     }
     for path in if named.is_empty() {
-        usual.to_vec()
+        default_paths.to_vec()
     } else {
         named
     } {
         if let Some(text) = facts.root.text(&path) {
             findings.extend(
-                judge(facts, &parse(&text))
+                check_file(facts, &parse(&text))
                     .into_iter()
                     .map(|finding| finding.on(&path)),
             );
@@ -46,10 +46,10 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// The files that opensm's configuration names; those of all instances, where there are any. One
-/// that does not name any reads the usual one.
+/// Returns the files that opensm's configuration files name. If only some instances name a file,
+/// the default file of the others is included.
 fn named(files: &Files) -> Vec<String> {
-    let confs = files.read();
+    let confs = files.effective();
     let mut paths: Vec<String> = confs
         .iter()
         .filter_map(|conf| conf.get("partition_config_file"))
@@ -71,23 +71,23 @@ fn named(files: &Files) -> Vec<String> {
     paths
 }
 
-fn judge(facts: &HostFacts<'_>, read: &Partitions) -> Vec<Finding> {
+fn check_file(facts: &HostFacts<'_>, read: &Partitions) -> Vec<Finding> {
     let mut findings = Vec::new();
     for problem in &read.problems {
         let finding = if problem.fatal {
-            Finding::fault(format!("{problem}: opensm reads no further"))
+            Finding::fault(format!("{problem}; opensm stops reading here"))
         } else {
             Finding::warning(problem.to_string())
         };
-        findings.push(finding.mend(format!("correct the line; {RESTART}")));
+        findings.push(finding.with_remedy(format!("correct this line; {RESTART}")));
     }
-    findings.extend(default(read));
+    findings.extend(check_default(read));
     for definition in &read.definitions {
-        findings.extend(rate(facts, definition));
-        findings.extend(mtu(definition));
-        findings.extend(groups(definition));
+        findings.extend(check_rate(facts, definition));
+        findings.extend(check_mtu(definition));
+        findings.extend(check_groups(definition));
     }
-    findings.extend(keys(read));
+    findings.extend(check_keys(read));
     if findings.is_empty() {
         let names: Vec<_> = read
             .definitions
@@ -95,28 +95,28 @@ fn judge(facts: &HostFacts<'_>, read: &Partitions) -> Vec<Finding> {
             .map(|d| format!("{}=0x{:04x}", d.name, d.pkey.unwrap_or_default()))
             .collect();
         findings.push(Finding::ok(format!(
-            "{} (in full: | 0x8000)",
+            "{} (full members have bit 0x8000 set in the key)",
             names.join(", ")
         )));
     }
     findings
 }
 
-/// All fabrics have partition 0x7fff, with every host and switch in it.
-fn default(read: &Partitions) -> Option<Finding> {
+/// Checks that the default partition 0x7fff exists with every host and switch as a member.
+fn check_default(read: &Partitions) -> Option<Finding> {
     let default: Vec<&Definition> = read
         .definitions
         .iter()
         .filter(|d| d.pkey == Some(DEFAULT_PKEY))
         .collect();
-    let mend = format!("Default=0x7fff, ipoib : ALL=full; as the first line; {RESTART}");
+    let remedy = format!("add as the first line: Default=0x7fff, ipoib : ALL=full; then {RESTART}");
     if default.is_empty() {
-        return Some(Finding::fault("there is no default partition 0x7fff, so all ports but opensm's are limited members and cannot talk to each other").mend(mend));
+        return Some(Finding::fault("no default partition 0x7fff, so all ports except opensm's own are limited members and cannot communicate with each other").with_remedy(remedy));
     }
     let members: Vec<_> = default.iter().flat_map(|d| &d.members).collect();
     let all: Vec<_> = members
         .iter()
-        .filter(|m| m.who == MemberPorts::All)
+        .filter(|m| m.ports == MemberPorts::All)
         .collect();
     // Without ALL, only those listed are in; hosts and switches may be named each.
     let hosts = all
@@ -124,7 +124,7 @@ fn default(read: &Partitions) -> Option<Finding> {
         .chain(
             members
                 .iter()
-                .filter(|m| m.who == MemberPorts::AllCas)
+                .filter(|m| m.ports == MemberPorts::AllCas)
                 .collect::<Vec<_>>()
                 .iter(),
         )
@@ -133,41 +133,34 @@ fn default(read: &Partitions) -> Option<Finding> {
     if !hosts {
         return Some(
             Finding::warning("the default partition 0x7fff has not every host and switch in it")
-                .mend(mend),
+                .with_remedy(remedy),
         );
     }
     let full = members.iter().any(|m| {
-        matches!(m.who, MemberPorts::All | MemberPorts::AllCas)
+        matches!(m.ports, MemberPorts::All | MemberPorts::AllCas)
             && m.membership != Membership::Limited
     });
     (!full).then(|| {
         Finding::warning(
-            "hosts are limited members of the default partition 0x7fff: they reach opensm's host only, not each other",
+            "hosts are limited members of the default partition 0x7fff: they can communicate with opensm's host, but not with each other",
         )
-        .mend(format!("ALL=full; {RESTART}"))
+        .with_remedy(format!("set ALL=full; then {RESTART}"))
     })
 }
 
 fn name(definition: &Definition) -> String {
-    format!(
-        "line {}, {}",
-        definition.line,
-        if definition.name.is_empty() {
-            "no name"
-        } else {
-            &definition.name
-        }
-    )
+    format!("line {}, partition `{}`", definition.line, definition.name)
 }
 
-/// A host slower than the partition's rate cannot join.
-fn rate(facts: &HostFacts<'_>, definition: &Definition) -> Vec<Finding> {
+/// Returns a fault for each local port that is slower than the partition's rate, because it cannot
+/// join.
+fn check_rate(facts: &HostFacts<'_>, definition: &Definition) -> Vec<Finding> {
     let Some(code) = definition.flags.rate else {
         return Vec::new();
     };
     let Some((text, mbps)) = rate_gbps(code).zip(rate_mbps(code)) else {
-        return vec![Finding::fault(format!("{}: rate={code} is no code", name(definition))).mend(
-            "2 = 2.5, 3 = 10, 4 = 30, 5 = 5, 6 = 20, 7 = 40, 8 = 60, 9 = 80, 10 = 120, 12 = 56, 16 = 100 Gbit/s",
+        return vec![Finding::fault(format!("{}: unknown rate code {code}", name(definition))).with_remedy(
+            "available codes: 2 = 2.5, 3 = 10, 4 = 30, 5 = 5, 6 = 20, 7 = 40, 8 = 60, 9 = 80, 10 = 120, 12 = 56, 16 = 100 Gbit/s",
         )];
     };
     let slower = facts
@@ -178,31 +171,32 @@ fn rate(facts: &HostFacts<'_>, definition: &Definition) -> Vec<Finding> {
     slower
         .map(|(device, port, rate)| {
             Finding::fault(format!(
-                "{}: rate={code} is {text} Gbit/s, so {}/{} with {rate} cannot join",
+                "{}: rate={code} means {text} Gbit/s, so {}/{} with {rate} cannot join",
                 name(definition),
                 device.name,
                 port.port
             ))
-            .mend(format!(
-                "a rate that all hosts have: rate=3 is 10 Gbit/s; {RESTART}"
+            .with_remedy(format!(
+                "use a rate that all hosts reach, for example rate=3 (10 Gbit/s); then {RESTART}"
             ))
         })
         .collect()
 }
 
-fn mtu(definition: &Definition) -> Option<Finding> {
+fn check_mtu(definition: &Definition) -> Option<Finding> {
     let code = definition
         .flags
         .mtu
         .filter(|code| mtu_bytes(*code).is_none())?;
     Some(
-        Finding::fault(format!("{}: mtu={code} is no code", name(definition)))
-            .mend("1 to 5 for 256, 512, 1024, 2048, 4096"),
+        Finding::fault(format!("{}: unknown MTU code {code}", name(definition)))
+            .with_remedy("available codes: 1 = 256, 2 = 512, 3 = 1024, 4 = 2048, 5 = 4096 bytes"),
     )
 }
 
-/// IP groups must have the rate and MTU of the broadcast group, or opensm does not make them.
-fn groups(definition: &Definition) -> Vec<Finding> {
+/// Checks the IP multicast groups. opensm does not create a group whose rate or MTU differs from
+/// the broadcast group.
+fn check_groups(definition: &Definition) -> Vec<Finding> {
     let is_ip = |gid: &std::net::Ipv6Addr| matches!(gid.segments()[1], 0x401b | 0x601b);
     let differs = |own: Option<u32>, of: Option<u32>, default: u32| {
         own.is_some_and(|own| own != of.unwrap_or(default))
@@ -224,39 +218,40 @@ fn groups(definition: &Definition) -> Vec<Finding> {
         });
     bad.map(|group| {
         Finding::warning(format!(
-            "line {}: {} has another rate or MTU than its partition, so opensm does not make it",
+            "line {}: {} differs from its partition in rate or MTU, so opensm does not create it",
             group.line, group.mgid
         ))
-        .mend("the same rate= and mtu= as the partition")
+        .with_remedy("use the same rate= and mtu= as the partition")
     })
     .collect()
 }
 
-/// A key that nobody has.
-fn free(read: &Partitions) -> u16 {
-    let taken = |key: &u16| {
+/// Returns a partition key that no definition uses.
+fn unused_pkey(read: &Partitions) -> u16 {
+    let used = |key: &u16| {
         read.definitions
             .iter()
             .any(|definition| definition.pkey == Some(*key))
     };
-    (2..DEFAULT_PKEY).find(|key| !taken(key)).unwrap_or(2)
+    (2..DEFAULT_PKEY).find(|key| !used(key)).unwrap_or(2)
 }
 
-/// A key given twice under two names is one partition.
-fn keys(read: &Partitions) -> Vec<Finding> {
+/// Checks that each definition has a key of its own. Definitions with the same key are one
+/// partition.
+fn check_keys(read: &Partitions) -> Vec<Finding> {
     let mut seen: BTreeMap<u16, &str> = BTreeMap::new();
     let mut findings = Vec::new();
     for definition in &read.definitions {
         let Some(pkey) = definition.pkey else {
             findings.push(
                 Finding::warning(format!(
-                    "{}: without a key opensm makes one up",
+                    "{}: no key, so opensm generates one",
                     name(definition)
                 ))
-                .mend(format!(
-                    "{}=0x{:04x}; {RESTART}",
+                .with_remedy(format!(
+                    "set a key: {}=0x{:04x}; then {RESTART}",
                     definition.name,
-                    free(read)
+                    unused_pkey(read)
                 )),
             );
             continue;
@@ -265,13 +260,13 @@ fn keys(read: &Partitions) -> Vec<Finding> {
         if first != definition.name {
             findings.push(
                 Finding::warning(format!(
-                    "{}: has the key 0x{pkey:04x} of {first}, so it is the same partition",
+                    "{}: same key 0x{pkey:04x} as {first}, so both are one partition",
                     name(definition)
                 ))
-                .mend(format!(
-                    "a key of its own: {}=0x{:04x}; {RESTART}",
+                .with_remedy(format!(
+                    "use another key: {}=0x{:04x}; then {RESTART}",
                     definition.name,
-                    free(read)
+                    unused_pkey(read)
                 )),
             );
         }

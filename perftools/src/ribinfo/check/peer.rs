@@ -1,4 +1,4 @@
-//! What the peer is, compared with this end.
+//! Compatibility of the peer's ports with the ports of this host.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
@@ -10,8 +10,8 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let peer = match &facts.peer {
         None => return Vec::new(),
         Some(Err(error)) => {
-            return vec![Finding::fault(format!("it does not tell what it is: {error}")).mend(
-                "at the peer: ribinfo serve, or rperf; or: ssh PEER ribinfo facts > FILE && ribinfo check --peer-facts FILE",
+            return vec![Finding::fault(format!("cannot get the facts of the peer: {error}")).with_remedy(
+                "run ribinfo serve or rperf on the peer; or: ssh PEER ribinfo facts > FILE && ribinfo check --peer-facts FILE",
             )];
         }
         Some(Ok(peer)) => peer,
@@ -20,11 +20,11 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     for theirs in peer.ports.iter().filter(|port| !port.active) {
         findings.push(
             Finding::warning(format!(
-                "{}/{} is not ACTIVE there",
+                "{}/{} is not ACTIVE on the peer",
                 theirs.device, theirs.port
             ))
             .on(&peer.host)
-            .mend("at the peer: ribinfo check"),
+            .with_remedy("run ribinfo check on the peer"),
         );
     }
     let mut common = false;
@@ -48,20 +48,18 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
                 .filter(|(a, b)| a != b && ours != "iWARP")
             {
                 let text = format!(
-                    "{name}: RDMA MTU {a} here and {b} there: the smaller one holds, where it is known"
+                    "{name}: RDMA MTU {a} bytes on this host, {b} bytes on the peer; connections can only use the smaller one"
                 );
-                findings.push(Finding::warning(text).on(ours).mend(widen(
-                    ours,
-                    a < b,
-                    port,
-                    theirs,
-                    &peer.host,
-                )));
+                findings.push(
+                    Finding::warning(text)
+                        .on(ours)
+                        .with_remedy(raise_mtu_command(ours, a < b, port, theirs, &peer.host)),
+                );
             } else if ours == "InfiniBand" && port.subnet_prefix() != theirs.subnet_prefix {
                 findings.push(
                     Finding::warning(format!("{name} are in different subnets"))
                         .on(ours)
-                        .mend("a cable or switch between them, or a router"),
+                        .with_remedy("connect them with a cable, a switch or a router"),
                 );
             } else {
                 findings.push(Finding::ok(name).on(ours));
@@ -70,18 +68,26 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     }
     if !common {
         findings.push(
-            Finding::fault("no ACTIVE port there speaks what one here does")
-                .on(&peer.host)
-                .mend("ribinfo links, here and there"),
+            Finding::fault(
+                "no technology (InfiniBand, RoCE, iWARP) has an ACTIVE port on both hosts",
+            )
+            .on(&peer.host)
+            .with_remedy("compare ribinfo links on both hosts"),
         );
     }
     findings
 }
 
-/// What gives the end with the smaller RDMA MTU a larger one.
-fn widen(technology: &str, here: bool, port: &Port, theirs: &PeerPort, host: &str) -> String {
+/// Returns the remedy that raises the RDMA MTU at the end where it is smaller.
+fn raise_mtu_command(
+    technology: &str,
+    local: bool,
+    port: &Port,
+    theirs: &PeerPort,
+    host: &str,
+) -> String {
     if technology == "InfiniBand" {
-        return "iblinkinfo names the other ends of both links: MtuCap (smpquery portinfo) of one of them bounds it"
+        return "find the other ends of both links with iblinkinfo and check their MtuCap (smpquery portinfo)"
             .to_owned();
     }
     let set = |netdev: &Option<String>| {
@@ -90,7 +96,7 @@ fn widen(technology: &str, here: bool, port: &Port, theirs: &PeerPort, host: &st
             netdev.as_deref().unwrap_or("NETDEV")
         )
     };
-    if here {
+    if local {
         set(&port.netdev)
     } else {
         format!("on {host}: {}", set(&theirs.netdev))

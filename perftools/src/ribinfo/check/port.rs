@@ -1,4 +1,4 @@
-//! The state of each port, and why it is not ACTIVE.
+//! The state of each port, and the reason why it is not ACTIVE.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
@@ -8,12 +8,12 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     facts
         .ports()
         .map(|(device, port)| {
-            judge(facts, device, port).on(format!("{}/{}", device.name, port.port))
+            check_port(facts, device, port).on(format!("{}/{}", device.name, port.port))
         })
         .collect()
 }
 
-fn judge(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Finding {
+fn check_port(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Finding {
     if port.is_active() {
         let netdev = port
             .netdev
@@ -22,68 +22,72 @@ fn judge(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Finding {
         return Finding::ok(format!("ACTIVE, {}{netdev}", port.link_layer));
     }
     if port.is_ethernet() {
-        ethernet(facts, port)
+        check_ethernet(facts, port)
     } else {
-        infiniband(device, port)
+        check_infiniband(device, port)
     }
 }
 
-fn infiniband(device: &Device, port: &Port) -> Finding {
+fn check_infiniband(device: &Device, port: &Port) -> Finding {
     match port.state.code {
         state::INIT => Finding::fault(
-            "INIT: no subnet manager has configured it; every fabric needs one, even two hosts back to back",
+            "INIT: no subnet manager has configured this port; every InfiniBand fabric needs one, even two hosts connected back to back",
         )
-        .mend("systemctl enable --now opensm (on one host of the fabric, or in the switch)"),
-        state::ARMED => Finding::fault("ARMED: a subnet manager began and did not finish")
-            .mend("systemctl restart opensm (where the subnet manager runs), and look at its log"),
+        .with_remedy("systemctl enable --now opensm (on one host of the fabric, or in the switch)"),
+        state::ARMED => Finding::fault("ARMED: the subnet manager did not finish configuring this port")
+            .with_remedy("systemctl restart opensm (on the host that runs the subnet manager), then check its log"),
         state::DOWN => match port.phys_state.code {
-            2 => Finding::fault("DOWN, polling: nobody answers at the other end of the cable").mend(format!(
-                "seat the cable, switch the other end on; iblinkinfo -C {} -P {}",
+            2 => Finding::fault("DOWN (Polling): no response from the other end of the cable").with_remedy(format!(
+                "reseat the cable and check that the other end is powered on; iblinkinfo -C {} -P {}",
                 device.name, port.port
             )),
-            3 => Finding::fault("DOWN, switched off")
-                .mend(format!("ibportstate -C {0} -P {1} -D 0 {1} enable", device.name, port.port)),
-            _ => Finding::fault(format!("DOWN, {}", port.phys_state))
-                .mend(format!("ibstat {} {}; seat the cable", device.name, port.port)),
+            3 => Finding::fault("DOWN (Disabled): the port is administratively disabled")
+                .with_remedy(format!("ibportstate -C {0} -P {1} -D 0 {1} enable", device.name, port.port)),
+            _ => Finding::fault(format!("DOWN ({})", port.phys_state))
+                .with_remedy(format!("ibstat {} {}; reseat the cable", device.name, port.port)),
         },
-        _ => Finding::fault(format!("its state is {}", known(port)))
-            .mend(format!("ibstat {} {}", device.name, port.port)),
+        _ => Finding::fault(format!("port state {}", state_name(port)))
+            .with_remedy(format!("ibstat {} {}", device.name, port.port)),
     }
 }
 
-fn ethernet(facts: &HostFacts<'_>, port: &Port) -> Finding {
+fn check_ethernet(facts: &HostFacts<'_>, port: &Port) -> Finding {
     let Some(name) = &port.netdev else {
         return Finding::fault(format!(
-            "{}: no network interface is behind it",
-            known(port)
+            "{}: the port has no network interface",
+            state_name(port)
         ))
-        .mend("rdma link show; modprobe the Ethernet driver of the card");
+        .with_remedy("rdma link show; load the adapter's Ethernet driver with modprobe");
     };
     match facts.netdev(name) {
-        None => Finding::fault(format!("{}: its interface {name} is gone", known(port)))
-            .mend("rdma link show; ip link show"),
-        Some(netdev) if !netdev.up => {
-            Finding::fault(format!("{}: its interface {name} is down", known(port)))
-                .mend(format!("ip link set {name} up"))
-        }
-        Some(netdev) if netdev.carrier == Some(false) => Finding::fault(format!(
-            "{}: {name} is up, but nobody is at the other end",
-            known(port)
+        None => Finding::fault(format!(
+            "{}: network interface {name} no longer exists",
+            state_name(port)
         ))
-        .mend(format!(
-            "seat the cable, switch the other end on; ethtool {name}"
+        .with_remedy("rdma link show; ip link show"),
+        Some(netdev) if !netdev.up => Finding::fault(format!(
+            "{}: network interface {name} is down",
+            state_name(port)
+        ))
+        .with_remedy(format!("ip link set {name} up")),
+        Some(netdev) if netdev.carrier == Some(false) => Finding::fault(format!(
+            "{}: network interface {name} is up, but has no carrier",
+            state_name(port)
+        ))
+        .with_remedy(format!(
+            "reseat the cable and check that the other end is up; ethtool {name}"
         )),
         Some(_) => Finding::fault(format!(
-            "{}, though its interface {name} is up",
-            known(port)
+            "{}, although network interface {name} is up",
+            state_name(port)
         ))
-        .mend(format!("ip link set {name} down && ip link set {name} up")),
+        .with_remedy(format!("ip link set {name} down && ip link set {name} up")),
     }
 }
 
-fn known(port: &Port) -> &str {
+fn state_name(port: &Port) -> &str {
     if port.state.name.is_empty() {
-        "not known"
+        "unknown"
     } else {
         &port.state.name
     }

@@ -1,4 +1,4 @@
-//! RoCE v1 or v2: what rdma_cm prefers here, what the GID table has, and what the peer prefers.
+//! RoCE versions: the default of rdma_cm, the GID table, and the peer's default.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
@@ -13,13 +13,13 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         .filter(|(device, port)| is_roce(device, port) && !port.gids.is_empty())
     {
         let on = format!("{}/{}", device.name, port.port);
-        findings.push(here(device, port).on(&on));
+        findings.push(check_local(device, port).on(&on));
         if let Some(Ok(peer)) = &facts.peer {
             let theirs: Vec<&PeerPort> = peer.ports.iter().filter(|port| port.is_roce()).collect();
             findings.extend(
                 theirs
                     .iter()
-                    .filter_map(|theirs| against(device, port, &peer.host, theirs))
+                    .filter_map(|theirs| compare(device, port, &peer.host, theirs))
                     .map(|f| f.on(&on)),
             );
         }
@@ -27,55 +27,63 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     findings
 }
 
-fn here(device: &Device, port: &Port) -> Finding {
+fn check_local(device: &Device, port: &Port) -> Finding {
     let mode = mode(port);
-    let set = if port.roce_mode.is_some() {
-        "set until the reboot"
+    let origin = if port.roce_mode.is_some() {
+        "configured, lost at reboot"
     } else {
-        "the kernel's choice"
+        "kernel default"
     };
     if !has(port, mode) {
         let other = if mode == V1 { V2 } else { V1 };
         return Finding::fault(format!(
-            "rdma_cm uses {mode} ({set}), but the GID table has only {other}: connections fail"
+            "rdma_cm uses {mode} ({origin}), but the GID table has only {other}: connections fail"
         ))
-        .mend(set_mode(&device.name, port.port, other));
+        .with_remedy(set_mode_command(&device.name, port.port, other));
     }
     if mode == V1 {
         return Finding::warning(format!(
-            "rdma_cm uses {mode} ({set}): it stays within one broadcast domain, and both ends must use it"
+            "rdma_cm uses {mode} ({origin}), which cannot be routed; both ends must use the same version"
         ))
-        .mend(set_mode(&device.name, port.port, V2));
+        .with_remedy(set_mode_command(&device.name, port.port, V2));
     }
     Finding::ok(format!(
-        "rdma_cm uses {mode} ({set}); both ends must use the same"
+        "rdma_cm uses {mode} ({origin}); both ends must use the same version"
     ))
 }
 
-fn set_mode(device: &str, port: u32, mode: &str) -> String {
+fn set_mode_command(device: &str, port: u32, mode: &str) -> String {
     let directory = format!("/sys/kernel/config/rdma_cm/{device}");
     format!("mkdir -p {directory} && echo '{mode}' > {directory}/ports/{port}/default_roce_mode")
 }
 
-fn against(device: &Device, port: &Port, host: &str, theirs: &PeerPort) -> Option<Finding> {
+fn compare(device: &Device, port: &Port, host: &str, theirs: &PeerPort) -> Option<Finding> {
     let (ours, peers) = (mode(port), theirs.roce_mode.as_deref()?);
     let name = format!("{}/{} of {host}", theirs.device, theirs.port);
     if ours == peers {
-        return Some(Finding::ok(format!("{name} uses {peers} too")));
+        return Some(Finding::ok(format!("{name} also uses {peers}")));
     }
     let text = format!(
-        "rdma_cm uses {ours} here and {peers} on {name}: they must match, a v2 client and a v1 server do not connect"
+        "rdma_cm uses {ours} on this host and {peers} on {name}: they must match, because a v2 client cannot connect to a v1 server"
     );
-    let both = |kind: &str| has(port, kind) && theirs.kinds.iter().any(|k| k == kind);
-    Some(Finding::fault(text).mend(if both(V2) || !both(V1) {
-        if ours == V2 {
-            format!("on {host}: {}", set_mode(&theirs.device, theirs.port, V2))
+    let on_both = |kind: &str| has(port, kind) && theirs.kinds.iter().any(|k| k == kind);
+    Some(
+        Finding::fault(text).with_remedy(if on_both(V2) || !on_both(V1) {
+            if ours == V2 {
+                format!(
+                    "on {host}: {}",
+                    set_mode_command(&theirs.device, theirs.port, V2)
+                )
+            } else {
+                set_mode_command(&device.name, port.port, V2)
+            }
+        } else if ours == V1 {
+            format!(
+                "on {host}: {}",
+                set_mode_command(&theirs.device, theirs.port, V1)
+            )
         } else {
-            set_mode(&device.name, port.port, V2)
-        }
-    } else if ours == V1 {
-        format!("on {host}: {}", set_mode(&theirs.device, theirs.port, V1))
-    } else {
-        set_mode(&device.name, port.port, V1)
-    }))
+            set_mode_command(&device.name, port.port, V1)
+        }),
+    )
 }

@@ -5,13 +5,13 @@
 pub struct Slave {
     /// The IPoIB interface.
     pub name: String,
-    /// The hardware address that it stands for.
+    /// The Ethernet address that the slave represents.
     pub mac: String,
-    /// The VLAN's tag.
+    /// The VLAN tag.
     pub vlan: Option<u16>,
 }
 
-/// Reads a line of `eth/vifs`.
+/// Parses a line of `eth/vifs`.
 pub fn slave(line: &str) -> Option<Slave> {
     let value = |key: &str| {
         line.split_whitespace()
@@ -31,9 +31,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slaves_are_read() {
-        let read = slave("SLAVE=ib0.1           MAC=9a:c2:1f:d7:3b:63 VLAN=N/A").unwrap();
-        assert_eq!((read.name.as_str(), read.vlan), ("ib0.1", None));
+    fn slave_is_parsed() {
+        let parsed = slave("SLAVE=ib0.1           MAC=9a:c2:1f:d7:3b:63 VLAN=N/A").unwrap();
+        assert_eq!((parsed.name.as_str(), parsed.vlan), ("ib0.1", None));
         assert_eq!(slave("SLAVE=ib0.2 MAC=x VLAN=3").unwrap().vlan, Some(3));
         assert_eq!(slave("MAC=x"), None);
     }

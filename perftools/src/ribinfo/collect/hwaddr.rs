@@ -1,4 +1,4 @@
-//! The hardware address of an IPoIB interface: 20 bytes.
+//! The hardware address of an IPoIB interface, 20 bytes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,31 +8,31 @@ use serde::{Serialize, Serializer};
 
 /// An IPoIB hardware address (RFC 4391): flags and queue pair number, subnet prefix, port GUID.
 ///
-/// Only the port GUID is stable: the queue pair is new at each start, the prefix is the subnet
-/// manager's.
+/// Only the port GUID is stable. The queue pair number changes at each start, and the subnet
+/// manager sets the prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HwAddr(pub [u8; 20]);
 
-/// The subnet prefix where no subnet manager gave one.
+/// The subnet prefix that is used unless the subnet manager sets another one.
 pub const DEFAULT_PREFIX: u64 = 0xfe80 << 48;
 
 impl HwAddr {
-    /// The flags: bit 7 says that the interface takes connected mode (RFC 4755).
+    /// Returns the flags. Bit 7 means that the interface supports connected mode (RFC 4755).
     pub fn flags(&self) -> u8 {
         self.0[0]
     }
 
-    /// The number of its datagram queue pair.
+    /// Returns the number of the datagram queue pair.
     pub fn qpn(&self) -> u32 {
         u32::from_be_bytes([0, self.0[1], self.0[2], self.0[3]])
     }
 
-    /// The subnet prefix.
+    /// Returns the subnet prefix.
     pub fn prefix(&self) -> u64 {
         self.word(4)
     }
 
-    /// The GUID of the port.
+    /// Returns the GUID of the port.
     pub fn guid(&self) -> Guid {
         Guid(self.word(12))
     }
@@ -45,7 +45,7 @@ impl HwAddr {
             .fold(0, |word, byte| word << 8 | u64::from(*byte))
     }
 
-    /// The eight bytes of the GUID as the address writes them: what a udev rule compares.
+    /// Returns the eight bytes of the GUID in the notation of the address, for a udev rule.
     pub fn stable_part(&self) -> String {
         self.to_string()
             .split(':')
@@ -54,7 +54,7 @@ impl HwAddr {
             .join(":")
     }
 
-    /// The udev rule that gives the interface a lasting name.
+    /// Returns the udev rule that gives the interface a persistent name.
     pub fn udev_rule(&self, name: &str) -> String {
         format!(
             "ACTION==\"add\", SUBSYSTEM==\"net\", DRIVERS==\"?*\", ATTR{{type}}==\"32\", ATTR{{address}}==\"?*{}\", NAME=\"{name}\"",
@@ -103,15 +103,15 @@ impl Serialize for HwAddr {
 mod tests {
     use super::*;
 
-    const GUIDES: &str = "80:00:02:00:fe:80:00:00:00:00:00:00:00:02:c9:03:00:31:78:f2";
+    const ADDRESS: &str = "80:00:02:00:fe:80:00:00:00:00:00:00:00:02:c9:03:00:31:78:f2";
 
     #[test]
-    fn the_address_is_taken_apart() {
-        let address: HwAddr = GUIDES.parse().unwrap();
+    fn address_is_split_into_fields() {
+        let address: HwAddr = ADDRESS.parse().unwrap();
         assert_eq!((address.flags(), address.qpn()), (0x80, 0x200));
         assert_eq!(address.prefix(), DEFAULT_PREFIX);
         assert_eq!(address.guid(), Guid(0x0002_c903_0031_78f2));
-        assert_eq!(address.to_string(), GUIDES);
+        assert_eq!(address.to_string(), ADDRESS);
         assert_eq!(
             address.udev_rule("mlx4_ib0"),
             r#"ACTION=="add", SUBSYSTEM=="net", DRIVERS=="?*", ATTR{type}=="32", ATTR{address}=="?*00:02:c9:03:00:31:78:f2", NAME="mlx4_ib0""#
@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_twenty_bytes_is_refused() {
+    fn address_without_20_bytes_is_an_error() {
         for odd in [
             "",
             "80",
             "02:00:00:00:00:01",
             "g0:00",
-            &format!("{GUIDES}:00"),
-            &GUIDES.replace(":02:", ":+2:"),
+            &format!("{ADDRESS}:00"),
+            &ADDRESS.replace(":02:", ":+2:"),
         ] {
             assert!(odd.parse::<HwAddr>().is_err(), "{odd}");
         }

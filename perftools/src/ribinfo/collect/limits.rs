@@ -1,12 +1,12 @@
-//! Limits and rights of this process, from `/proc/self`.
+//! Resource limits and capabilities of this process, from `/proc/self`.
 
-/// `CAP_IPC_LOCK`: no limit holds.
+/// Number of `CAP_IPC_LOCK`, the capability that exempts a process from the limit.
 const CAP_IPC_LOCK: u32 = 14;
 
-/// A limit; none: unlimited.
+/// A resource limit in bytes. `None` means unlimited.
 pub type ResourceLimit = Option<u64>;
 
-/// The soft and the hard limit of `/proc/self/limits`.
+/// Returns the soft and the hard limit of locked memory from `/proc/self/limits`.
 pub fn memlock(limits: &str) -> Option<(ResourceLimit, ResourceLimit)> {
     let line = limits
         .lines()
@@ -19,8 +19,8 @@ pub fn memlock(limits: &str) -> Option<(ResourceLimit, ResourceLimit)> {
     Some((limit()?, limit()?))
 }
 
-/// Whether `/proc/self/status` shows `CAP_IPC_LOCK`.
-pub fn is_free(status: &str) -> bool {
+/// Returns `true` if `/proc/self/status` has `CAP_IPC_LOCK` among the effective capabilities.
+pub fn has_ipc_lock(status: &str) -> bool {
     let caps = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     caps.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok())
         .is_some_and(|caps| caps >> CAP_IPC_LOCK & 1 == 1)
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read() {
+    fn limits_are_parsed() {
         let line = |rest: &str| {
             memlock(&format!(
                 "Limit\nMax locked memory         {rest} bytes     \n"

@@ -1,4 +1,4 @@
-//! What the link of an InfiniBand port can do, as its own PortInfo says.
+//! Supported and enabled widths and speeds of the link of an InfiniBand port, from its PortInfo.
 
 use std::time::Duration;
 
@@ -8,24 +8,25 @@ use serde::{Deserialize, Serialize};
 
 use super::rate::LaneSpeed;
 
-/// How long the own port may take to say what it is.
+/// Timeout and tries of the query to a local port.
 const RETRY: RetryPolicy = RetryPolicy {
     timeout: Duration::from_millis(500),
     tries: 2,
 };
 
-/// A port's, or why it does not say: it is asked by a datagram that only root may send.
+/// The capabilities of a port, or the error of the query. Only root can send the query, because it
+/// is a management datagram.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortCaps {
-    /// The device.
+    /// The name of the device.
     pub device: String,
-    /// From 1.
+    /// The port number, from 1.
     pub port: u8,
-    /// What it can do.
+    /// The capabilities, or an error message.
     pub caps: Result<LinkCaps, String>,
 }
 
-/// What the port can do, and what its settings let it do.
+/// Widths and speeds that the port supports, and those that its settings enable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkCaps {
     /// `…Supported`.
@@ -34,7 +35,7 @@ pub struct LinkCaps {
     pub enabled: LinkSet,
 }
 
-/// Sets of widths and speeds, as PortInfo has them.
+/// Sets of widths and speeds, encoded as in PortInfo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkSet {
     /// `LinkWidth…`.
@@ -46,7 +47,7 @@ pub struct LinkSet {
 }
 
 impl LinkSet {
-    /// The most lanes.
+    /// Returns the largest number of lanes in the set.
     pub fn lanes(self) -> Option<u32> {
         let all = [
             LinkWidth::X12,
@@ -61,25 +62,26 @@ impl LinkSet {
             .map(u32::from)
     }
 
-    /// The fastest speed of a lane.
+    /// Returns the highest lane speed in the set.
     pub fn lane_speed(self) -> Option<LaneSpeed> {
-        let ext = [
+        let extended = [
             (LinkSpeedExt::NDR, "NDR"),
             (LinkSpeedExt::HDR, "HDR"),
             (LinkSpeedExt::EDR, "EDR"),
             (LinkSpeedExt::FDR, "FDR"),
         ];
-        let old = [
+        let classic = [
             (LinkSpeed::QDR, "QDR"),
             (LinkSpeed::DDR, "DDR"),
             (LinkSpeed::SDR, "SDR"),
         ];
-        let name = ext
+        let name = extended
             .into_iter()
             .find(|(speed, _)| self.speed_ext & speed.0 != 0)
             .map(|(_, name)| name)
             .or_else(|| {
-                old.into_iter()
+                classic
+                    .into_iter()
                     .find(|(speed, _)| self.speed & speed.0 != 0)
                     .map(|(_, name)| name)
             });
@@ -104,20 +106,20 @@ impl From<PortInfo> for LinkCaps {
     }
 }
 
-/// Asks every InfiniBand port of this host.
-pub fn ask() -> Vec<PortCaps> {
+/// Queries every InfiniBand port of this host.
+pub fn query() -> Vec<PortCaps> {
     let ports = infiniband_ports().unwrap_or_default();
     ports
         .into_iter()
         .map(|port| PortCaps {
-            caps: ask_at(&port.ca_name, port.port_num).map_err(|error| error.to_string()),
+            caps: query_port(&port.ca_name, port.port_num).map_err(|error| error.to_string()),
             device: port.ca_name,
             port: port.port_num,
         })
         .collect()
 }
 
-fn ask_at(device: &str, port: u8) -> ibumad::Result<LinkCaps> {
+fn query_port(device: &str, port: u8) -> ibumad::Result<LinkCaps> {
     let smi = Port::open(device, port)?
         .subnet_management()?
         .with_retry(RETRY);
@@ -128,7 +130,7 @@ fn ask_at(device: &str, port: u8) -> ibumad::Result<LinkCaps> {
 /// that cannot be queried are omitted.
 ///
 /// # Errors
-/// There is no list of adapters.
+/// Returns an error if the adapters cannot be listed.
 pub(super) fn infiniband_ports() -> ibumad::Result<Vec<PortAttr>> {
     let cas = Ca::names()?
         .into_iter()
@@ -144,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_widest_and_the_fastest_count() {
+    fn largest_width_and_highest_speed_are_returned() {
         let set = LinkSet {
             width: 0b11,
             speed: 0b111,

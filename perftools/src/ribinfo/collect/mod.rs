@@ -1,9 +1,9 @@
 //! The facts of a host, parsed into types and read through one [`Root`].
 //!
-//! Files below `/sys`, `/proc` and `/etc` are read below the root. Facts that are not in files
-//! (verbs, a memory registration, the rules of the packet filter) are a [`Probe`]: taken from this
-//! host, or read from `probe.json` if the root is a captured tree. `display`, `check`, `peer` and
-//! `rperf` use these facts.
+//! Files in `/sys`, `/proc` and `/etc` are read below the root. Facts that are not in files (verbs,
+//! a memory registration, the rules of the packet filter) are a [`Probe`]: queried on this host, or
+//! read from `probe.json` if the root is a captured tree. `display`, `check`, `peer` and `rperf`
+//! use these facts.
 
 pub mod device;
 pub mod eipoib;
@@ -30,23 +30,24 @@ use peer::PeerFacts;
 use probe::{Address, Probe};
 use root::Root;
 
-/// All that the subjects judge.
+/// The facts that the subjects of `ribinfo check` evaluate.
 #[derive(Debug)]
 pub struct HostFacts<'a> {
-    /// Where further files are read.
+    /// The root directory, from which subjects read further files.
     pub root: &'a Root,
-    /// The RDMA devices, in the order of their names.
+    /// The RDMA devices, sorted by name.
     pub devices: Vec<Device>,
-    /// The network interfaces, in the order of their names.
+    /// The network interfaces, sorted by name.
     pub netdevs: Vec<Netdev>,
-    /// What is no file.
+    /// The facts that are not in files.
     pub probe: Probe,
-    /// What the peer is, if one was asked.
+    /// The facts of the peer or the error message, if a peer was requested.
     pub peer: Option<Result<PeerFacts, String>>,
 }
 
 impl<'a> HostFacts<'a> {
-    /// Reads them for the subjects that are named, or all; `peer` is what came of asking the peer.
+    /// Reads the facts for the named subjects, or for all subjects if `subjects` is empty. `peer`
+    /// is the result of the request to the peer.
     pub fn read(
         root: &'a Root,
         subjects: &[String],
@@ -63,24 +64,24 @@ impl<'a> HostFacts<'a> {
         }
     }
 
-    /// The network interface of this name.
+    /// Returns the network interface with this name.
     pub fn netdev(&self, name: &str) -> Option<&Netdev> {
         self.netdevs.iter().find(|netdev| netdev.name == name)
     }
 
-    /// All ports, each with its device.
+    /// Returns all ports, each with its device.
     pub fn ports(&self) -> impl Iterator<Item = (&Device, &device::Port)> {
         self.devices
             .iter()
             .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
     }
 
-    /// What the verbs say of a port.
+    /// Returns the verbs attributes of a port.
     pub fn verbs_port(&self, device: &str, port: u32) -> Option<&verbs::VerbsPort> {
         self.probe.verbs.device(device)?.port(port)
     }
 
-    /// What an InfiniBand port says that its link can do.
+    /// Returns the widths and speeds of the link of an InfiniBand port.
     pub fn link_caps(&self, device: &str, port: u32) -> Option<LinkCaps> {
         let found = self
             .probe
@@ -90,7 +91,7 @@ impl<'a> HostFacts<'a> {
         found.and_then(|found| found.caps.as_ref().ok()).copied()
     }
 
-    /// The addresses of a network interface.
+    /// Returns the IP addresses of a network interface.
     pub fn addresses(&self, netdev: &str) -> impl Iterator<Item = &Address> {
         self.probe
             .addresses

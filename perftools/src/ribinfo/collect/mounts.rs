@@ -1,21 +1,21 @@
 //! NFS mounts of `/proc/mounts` and `/etc/fstab`.
 
-/// A line of `/proc/mounts` or `/etc/fstab` that is NFS.
+/// An NFS mount in `/proc/mounts` or `/etc/fstab`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Server and directory.
+    /// The server and the exported directory.
     pub source: String,
-    /// Where it is mounted.
+    /// The mount point.
     pub target: String,
-    /// By RDMA.
+    /// The mount uses RDMA.
     pub rdma: bool,
-    /// The server's port, where it is named.
+    /// The port of the server, if the options contain it.
     pub port: Option<u16>,
 }
 
-/// The NFS mounts of a table.
+/// Returns the NFS mounts in a table.
 pub fn mounts(table: &str) -> Vec<Mount> {
-    let read = |line: &str| {
+    let parse = |line: &str| {
         let mut words = line.split_whitespace();
         let (source, target, kind, options) =
             (words.next()?, words.next()?, words.next()?, words.next()?);
@@ -35,7 +35,7 @@ pub fn mounts(table: &str) -> Vec<Mount> {
             port,
         })
     };
-    table.lines().filter_map(read).collect()
+    table.lines().filter_map(parse).collect()
 }
 
 #[cfg(test)]
@@ -43,11 +43,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_by_rdma_are_told_apart() {
+    fn rdma_mounts_are_recognized() {
         let table = "10.0.0.1:/a /mnt/a nfs4 rw,vers=4.2,proto=rdma,port=20049,timeo=600 0 0\n10.0.0.1:/b /mnt/b nfs rw,proto=tcp 0 0\n/dev/sda1 / ext4 rw 0 0\n# x:/y /z nfs rdma 0 0\nshort\n";
-        let read = mounts(table);
+        let parsed = mounts(table);
         assert_eq!(
-            read.iter()
+            parsed
+                .iter()
                 .map(|m| (m.target.as_str(), m.rdma, m.port))
                 .collect::<Vec<_>>(),
             [("/mnt/a", true, Some(20049)), ("/mnt/b", false, None)]

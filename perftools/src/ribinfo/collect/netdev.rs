@@ -12,44 +12,44 @@ const IFF_UP: u64 = 1;
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Netdev {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The hardware type: 1 Ethernet, 32 InfiniBand.
     pub kind: u32,
-    /// In bytes.
+    /// The MTU in bytes.
     pub mtu: Option<u32>,
-    /// `ip link set … up` was said.
+    /// The interface is administratively up (`ip link set … up`).
     pub up: bool,
-    /// There is somebody at the other end; none while it is not up.
+    /// The link has a carrier. `None` if the interface is not up.
     pub carrier: Option<bool>,
-    /// `up`, `down`, `dormant`, `unknown` …
+    /// The operational state: `up`, `down`, `dormant`, `unknown` …
     pub operstate: String,
-    /// In Mbit/s, where the driver says it.
+    /// The speed in Mbit/s, if the driver reports it.
     pub speed: Option<u32>,
     /// The hardware address.
     pub address: String,
-    /// The port of the device, from 0.
+    /// The port number of the device, from 0.
     pub dev_port: u32,
-    /// What IPoIB adds.
+    /// The attributes of an IPoIB interface.
     pub ipoib: Option<Ipoib>,
 }
 
-/// What an IPoIB interface has beyond the others.
+/// The additional attributes of an IPoIB interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ipoib {
-    /// `datagram` or `connected`.
+    /// The mode: `datagram`, `connected`, or empty in Enhanced mode.
     pub mode: String,
-    /// The partition.
+    /// The partition key.
     pub pkey: Option<u16>,
-    /// The interface it is a child of.
+    /// The parent interface.
     pub parent: Option<String>,
-    /// The hardware address taken apart.
+    /// The hardware address, parsed.
     pub hwaddr: Option<HwAddr>,
 }
 
-/// The network interfaces, in the order of their names.
+/// Returns the network interfaces, sorted by name.
 pub fn all(root: &Root) -> Vec<Netdev> {
-    // bonding_masters and eth_ipoib_interfaces are files among them.
+    // The directory also contains files: bonding_masters and eth_ipoib_interfaces.
     root.list("/sys/class/net")
         .into_iter()
         .filter_map(|name| read(root, &name))
@@ -78,7 +78,7 @@ fn read(root: &Root, name: &str) -> Option<Netdev> {
             .number::<u8>(&file("carrier"))
             .map(|carrier| carrier == 1),
         operstate: root.value(&file("operstate")).unwrap_or_default(),
-        // -1 where nobody knows.
+        // The kernel writes -1 for an unknown speed.
         speed: root.number(&file("speed")).filter(|speed| *speed > 0),
         address,
         dev_port: root.number(&file("dev_port")).unwrap_or(0),

@@ -2,26 +2,26 @@
 
 use super::root::{Root, number, unsigned};
 
-/// Where the distributions keep the subnet manager's files: Red Hat's place, then OpenSM's own.
+/// Directories of opensm's configuration: that of Red Hat, then that of OpenSM.
 pub const DIRECTORIES: [&str; 2] = ["/etc/rdma", "/etc/opensm"];
-/// What the unit reads before it starts opensm: Red Hat's, then Debian's.
+/// Environment file of the service unit on Red Hat, then on Debian.
 pub const SYSCONFIG: [&str; 2] = ["/etc/sysconfig/opensm", "/etc/default/opensm"];
 
-/// An `opensm.conf`: one `key value` a line, `#` for comments.
+/// An `opensm.conf` file. It has one `key value` pair per line, and `#` begins a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
-    /// The file.
+    /// The path of the file.
     pub path: String,
-    /// The number of the instance: none for the base file.
+    /// The number of the instance. `None` for the base file.
     pub instance: Option<u32>,
-    /// Line number, key and value.
+    /// Line number, key and value of each entry.
     pub entries: Vec<(usize, String, String)>,
-    /// Lines that have a key and no value.
-    pub bare: Vec<(usize, String)>,
+    /// Line number and key of each line without a value.
+    pub missing_values: Vec<(usize, String)>,
 }
 
 impl Conf {
-    /// Reads the text of one.
+    /// Parses the text of a file.
     pub fn parse(path: &str, text: &str) -> Self {
         let mut conf = Self {
             path: path.to_owned(),
@@ -37,13 +37,14 @@ impl Conf {
                     conf.entries
                         .push((at + 1, key.to_owned(), unquoted(value).to_owned()));
                 }
-                None => conf.bare.push((at + 1, line.to_owned())),
+                None => conf.missing_values.push((at + 1, line.to_owned())),
             }
         }
         conf
     }
 
-    /// The last value of a key; `(null)` is none, as opensm writes it.
+    /// Returns the last value of a key. `(null)`, which opensm writes for an unset value, is
+    /// `None`.
     pub fn get(&self, key: &str) -> Option<&str> {
         let found = self.entries.iter().rev().find(|(_, k, _)| k == key);
         found
@@ -51,34 +52,34 @@ impl Conf {
             .filter(|value| *value != "(null)" && !value.is_empty())
     }
 
-    /// The port that it binds to; 0 lets opensm choose.
+    /// Returns the GUID of the port that opensm binds to. `None` lets opensm choose.
     pub fn guid(&self) -> Option<u64> {
         self.get("guid")
             .and_then(unsigned)
             .filter(|guid| *guid != 0)
     }
 
-    /// The priority among subnet managers.
+    /// Returns the priority among subnet managers.
     pub fn priority(&self) -> Option<i64> {
         self.get("sm_priority").and_then(number)
     }
 }
 
-/// `/etc/sysconfig/opensm`: shell variables.
+/// The shell variables in `/etc/sysconfig/opensm`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sysconfig {
-    /// The file.
+    /// The path of the file.
     pub path: String,
-    /// `GUIDS`, as words.
+    /// The words of `GUIDS`.
     pub guids: Vec<String>,
-    /// `PRIORITY`, as it stands there.
+    /// The text of `PRIORITY`.
     pub priority: Option<String>,
 }
 
 impl Sysconfig {
-    /// Reads the text of one.
+    /// Parses the text of a file.
     pub fn parse(path: &str, text: &str) -> Self {
-        let mut read = Self {
+        let mut parsed = Self {
             path: path.to_owned(),
             ..Self::default()
         };
@@ -87,21 +88,21 @@ impl Sysconfig {
             let line = line.strip_prefix("export ").unwrap_or(line);
             match line.split_once('=') {
                 Some(("GUIDS" | "PORTS", value)) => {
-                    read.guids = unquoted(value)
+                    parsed.guids = unquoted(value)
                         .split_whitespace()
                         .map(str::to_owned)
                         .collect();
                 }
                 Some(("PRIORITY", value)) => {
-                    read.priority =
+                    parsed.priority =
                         Some(unquoted(value).to_owned()).filter(|value| !value.is_empty());
                 }
                 _ => {}
             }
         }
-        // Debian's `PORTS="ALL"`.
-        read.guids.retain(|guid| guid != "ALL" && guid != "NONE");
-        read
+        // Debian writes `PORTS="ALL"`.
+        parsed.guids.retain(|guid| guid != "ALL" && guid != "NONE");
+        parsed
     }
 }
 
@@ -118,19 +119,19 @@ fn unquoted(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// All that configures opensm on a host.
+/// The configuration files of opensm on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// The base file, then the instances in their order.
+    /// The base file, then the numbered files in order.
     pub confs: Vec<Conf>,
-    /// What the unit reads.
+    /// The environment file of the service unit.
     pub sysconfig: Option<Sysconfig>,
-    /// What updates left beside edited files.
+    /// Files that package updates left next to edited files.
     pub leftovers: Vec<String>,
 }
 
 impl Files {
-    /// Finds them all.
+    /// Finds and parses the files.
     pub fn find(root: &Root) -> Self {
         let mut files = Self::default();
         for directory in DIRECTORIES {
@@ -169,13 +170,13 @@ impl Files {
         files
     }
 
-    /// The numbered ones: if there is any, nothing else is read.
+    /// Returns the numbered files. If one exists, opensm reads no other file.
     pub fn instances(&self) -> impl Iterator<Item = &Conf> {
         self.confs.iter().filter(|conf| conf.instance.is_some())
     }
 
-    /// Those that opensm is started with: the numbered ones, else the base file.
-    pub fn read(&self) -> Vec<&Conf> {
+    /// Returns the files that opensm reads: the numbered files, or else the base file.
+    pub fn effective(&self) -> Vec<&Conf> {
         let numbered: Vec<&Conf> = self.instances().collect();
         if numbered.is_empty() {
             self.base().into_iter().collect()
@@ -184,7 +185,7 @@ impl Files {
         }
     }
 
-    /// The base file.
+    /// Returns the base file.
     pub fn base(&self) -> Option<&Conf> {
         self.confs.iter().find(|conf| conf.instance.is_none())
     }
@@ -195,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_is_keys_and_values() {
+    fn configuration_file_is_parsed() {
         let conf = Conf::parse(
             "x",
             "# comment\nguid 0x0002c90300317851\n\nsm_priority 15 # high\nlog_file (null)\nbare\nlog_prefix \"a b\"\n",
@@ -206,14 +207,14 @@ mod tests {
             (conf.get("log_file"), conf.get("log_prefix")),
             (None, Some("a b"))
         );
-        assert_eq!(conf.bare, [(6, "bare".to_owned())]);
+        assert_eq!(conf.missing_values, [(6, "bare".to_owned())]);
     }
 
     #[test]
-    fn shell_variables_are_read() {
-        let read = Sysconfig::parse("x", "#GUIDS=no\nGUIDS=\"0x1 0x2\"\nPRIORITY=15\n");
+    fn shell_variables_are_parsed() {
+        let parsed = Sysconfig::parse("x", "#GUIDS=no\nGUIDS=\"0x1 0x2\"\nPRIORITY=15\n");
         assert_eq!(
-            (read.guids.len(), read.priority.as_deref()),
+            (parsed.guids.len(), parsed.priority.as_deref()),
             (2, Some("15"))
         );
         assert_eq!(

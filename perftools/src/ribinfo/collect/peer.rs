@@ -1,4 +1,4 @@
-//! What a host tells another of itself, for `ribinfo check --peer`.
+//! The facts that a host sends to another host for `ribinfo check --peer`.
 
 use std::net::IpAddr;
 
@@ -10,56 +10,56 @@ use super::verbs::VerbsPort;
 use super::{device, roce};
 use crate::common::error::{Error, Result};
 
-/// What a host tells another.
+/// The facts of a host that another host can request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerFacts {
-    /// Its name.
+    /// The host name.
     pub host: String,
-    /// Its ports.
+    /// The ports.
     pub ports: Vec<PeerPort>,
 }
 
 /// A port of the peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerPort {
-    /// The device.
+    /// The name of the device.
     pub device: String,
-    /// From 1.
+    /// The port number, from 1.
     pub port: u32,
-    /// Whether it is iWARP.
+    /// The port is an iWARP port.
     pub iwarp: bool,
-    /// `InfiniBand` or `Ethernet`.
+    /// The link layer: `InfiniBand` or `Ethernet`.
     pub link_layer: String,
-    /// Whether it is ready.
+    /// The port is ACTIVE.
     pub active: bool,
-    /// What rdma_cm uses on a RoCE port.
+    /// The RoCE version that rdma_cm uses on a RoCE port.
     pub roce_mode: Option<String>,
-    /// What its GID table has.
+    /// The GID types in the GID table.
     pub kinds: Vec<String>,
     /// The IP addresses in its GID table.
     pub addresses: Vec<IpAddr>,
     /// The subnet prefix of an InfiniBand port.
     pub subnet_prefix: Option<u64>,
-    /// The MTU in force, in bytes.
+    /// The active MTU, in bytes.
     pub mtu: Option<u32>,
-    /// The network interface behind it.
+    /// The network interface of the port.
     #[serde(default)]
     pub netdev: Option<String>,
 }
 
 impl PeerPort {
-    /// Whether it speaks RoCE.
+    /// Returns `true` if the port is a RoCE port.
     pub fn is_roce(&self) -> bool {
         self.link_layer == "Ethernet" && !self.iwarp
     }
 
-    /// What has to be the same for two ports to reach each other.
+    /// Returns the technology. Two ports can communicate only if they have the same technology.
     pub fn technology(&self) -> &'static str {
         technology(&self.link_layer, self.iwarp)
     }
 }
 
-/// What has to be the same for two ports to reach each other.
+/// Returns the technology of a port: `InfiniBand`, `RoCE` or `iWARP`.
 pub fn technology(link_layer: &str, iwarp: bool) -> &'static str {
     match (link_layer, iwarp) {
         ("Ethernet", true) => "iWARP",
@@ -69,8 +69,8 @@ pub fn technology(link_layer: &str, iwarp: bool) -> &'static str {
 }
 
 impl PeerFacts {
-    /// This host's.
-    pub fn of_this_host(root: &Root) -> Self {
+    /// Collects the facts of this host.
+    pub fn collect(root: &Root) -> Self {
         let verbs = root.verbs();
         let mut ports = Vec::new();
         for device in device::all(root) {
@@ -105,7 +105,7 @@ impl PeerFacts {
                 });
             }
         }
-        // The kernel says "(none)" where nobody gave one.
+        // The kernel writes "(none)" if no host name is set.
         let host = root
             .value("/proc/sys/kernel/hostname")
             .filter(|host| is_name(host));
@@ -113,14 +113,14 @@ impl PeerFacts {
         Self { host, ports }
     }
 
-    /// The same, if its names are names: they are shown, and stand in the commands that mend a
-    /// fault.
+    /// Returns the facts if every name in them is a valid name. The names are printed and are part
+    /// of the commands in remedies.
     ///
     /// # Errors
-    /// It has what no host tells.
+    /// Returns an error if a name is not valid.
     pub fn validated(self) -> Result<Self> {
         let is_kind = |text: &str| matches!(text, V1 | V2);
-        let is_sound = |port: &PeerPort| {
+        let is_valid = |port: &PeerPort| {
             is_name(&port.device)
                 && matches!(
                     port.link_layer.as_str(),
@@ -129,16 +129,16 @@ impl PeerFacts {
                 && port.roce_mode.as_deref().is_none_or(is_kind)
                 && port.netdev.as_deref().is_none_or(is_name)
         };
-        if is_name(&self.host) && self.ports.iter().all(is_sound) {
+        if is_name(&self.host) && self.ports.iter().all(is_valid) {
             return Ok(self);
         }
         Err(Error::protocol(
-            "the peer tells what no host tells: not shown",
+            "the facts of the peer contain an invalid name",
         ))
     }
 }
 
-/// What hosts and devices may be called.
+/// Returns `true` if the text is a valid name of a host, device or network interface.
 fn is_name(text: &str) -> bool {
     (1..=255).contains(&text.len())
         && text
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peers_names_cannot_be_commands() {
+    fn names_of_a_peer_cannot_contain_commands() {
         let port = |device: &str| PeerPort {
             device: device.into(),
             port: 1,

@@ -1,5 +1,5 @@
-//! What is no file: asked of the library, the kernel and the packet filter's commands; kept in a
-//! tree's `probe.json`.
+//! Facts that are not in files. They are queried from libibverbs, the kernel and the commands of
+//! the packet filter, and are saved in the `probe.json` of a captured tree.
 
 use std::fmt;
 use std::fs::{self, DirEntry};
@@ -15,52 +15,51 @@ use super::link_caps::{self, PortCaps};
 use super::sm::PortSm;
 use super::verbs::Verbs;
 
-/// What is registered to see whether it can be: more than the 8 MiB that many systems allow by
-/// default.
+/// Size of the test registration in bytes. It exceeds the 8 MiB that many systems allow by default.
 const REGISTRATION: usize = 16 << 20;
 
-/// What is no file.
+/// The facts of a host that are not in files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Probe {
-    /// The nodes in `/dev/infiniband`.
+    /// The device nodes in `/dev/infiniband`.
     pub nodes: Vec<Node>,
-    /// A registration on each device that can be opened.
+    /// A test registration on each device that can be opened.
     pub registrations: Vec<Registration>,
-    /// The addresses of the network interfaces.
+    /// The IP addresses of the network interfaces.
     pub addresses: Vec<Address>,
-    /// What the packet filter's commands print.
+    /// The rules of the packet filter.
     pub firewall: Firewall,
-    /// What the verbs say.
+    /// The devices and their verbs attributes.
     pub verbs: Verbs,
-    /// What the links of the InfiniBand ports can do.
+    /// The widths and speeds of the links of the InfiniBand ports.
     pub link_caps: Vec<PortCaps>,
-    /// The subnet managers of the InfiniBand ports; asked where they are shown or kept, not for
-    /// `check`.
+    /// The subnet managers of the InfiniBand ports. They are queried by `ribinfo sm` and `ribinfo
+    /// capture`, not by `check`.
     pub sms: Vec<PortSm>,
 }
 
 /// A device node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// Its name in `/dev/infiniband`.
+    /// The name in `/dev/infiniband`.
     pub name: String,
     /// The permission bits.
     pub mode: u32,
-    /// Whether it is a character device.
+    /// The node is a character device.
     pub device: bool,
-    /// Whether this user may open it for reading and writing; else why not.
+    /// The result of opening the node for reading and writing.
     pub open: Result<(), String>,
 }
 
-/// A registration of memory that was tried.
+/// The result of a test registration of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
-    /// The device.
+    /// The name of the device.
     pub device: String,
-    /// How much.
+    /// The size of the registration.
     pub bytes: u64,
-    /// What came of it.
+    /// Success, or an error message.
     pub result: Result<(), String>,
 }
 
@@ -71,13 +70,13 @@ pub struct Address {
     pub netdev: String,
     /// The address.
     pub ip: IpAddr,
-    /// How many of its bits are the network's.
+    /// The length of the network prefix, in bits.
     #[serde(default)]
     pub bits: Option<u32>,
 }
 
 impl fmt::Display for Address {
-    /// As `ip addr` takes it.
+    /// Writes the address as `ip addr` accepts it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.bits {
             Some(bits) => write!(f, "{}/{bits}", self.ip),
@@ -86,22 +85,22 @@ impl fmt::Display for Address {
     }
 }
 
-/// The rules of the packet filter as text; none where the command is missing or not allowed.
+/// The rules of the packet filter as text. A field is `None` if its command is missing or failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Firewall {
-    /// `nft list ruleset`.
+    /// The output of `nft list ruleset`.
     pub nft: Option<String>,
-    /// `iptables-save`.
+    /// The output of `iptables-save`.
     pub iptables: Option<String>,
-    /// `ip6tables-save`.
+    /// The output of `ip6tables-save`.
     pub ip6tables: Option<String>,
 }
 
 impl Probe {
-    /// Asks this host, whose device nodes are in this directory; devices are opened, memory is
-    /// registered and commands are run only for the subjects that want them.
-    pub fn ask(nodes_in: &Path, wanted: impl Fn(&str) -> bool) -> Self {
+    /// Queries this host. `node_directory` contains its device nodes. Devices are opened, memory is
+    /// registered and commands are run only for the subjects that need them.
+    pub fn query(node_directory: &Path, wanted: impl Fn(&str) -> bool) -> Self {
         let output = |command, args| {
             if wanted("firewall") {
                 output(command, args)
@@ -110,7 +109,7 @@ impl Probe {
             }
         };
         Self {
-            nodes: nodes(nodes_in),
+            nodes: nodes(node_directory),
             registrations: if wanted("memlock") {
                 registrations()
             } else {
@@ -122,14 +121,14 @@ impl Probe {
                 iptables: output("iptables-save", &[]),
                 ip6tables: output("ip6tables-save", &[]),
             },
-            // Opening devices takes time.
+            // Opening the devices takes time.
             verbs: if ["nodes", "mtu", "ipoib", "peer"].into_iter().any(&wanted) {
-                Verbs::ask()
+                Verbs::query()
             } else {
                 Verbs::default()
             },
             link_caps: if wanted("link") {
-                link_caps::ask()
+                link_caps::query()
             } else {
                 Vec::new()
             },
@@ -166,7 +165,7 @@ fn nodes(directory: &Path) -> Vec<Node> {
 
 fn registrations() -> Vec<Registration> {
     let devices = ibverbs::Device::list().unwrap_or_default();
-    // What cannot be opened is another finding.
+    // The subject `nodes` reports devices that cannot be opened.
     let open = devices.iter().filter_map(|device| device.open().ok());
     let register = |context: ibverbs::Context| {
         let registered = context.alloc_pd().and_then(|pd| pd.buf(REGISTRATION));
@@ -183,15 +182,15 @@ fn addresses() -> Vec<Address> {
     let Ok(all) = nix::ifaddrs::getifaddrs() else {
         return Vec::new();
     };
-    all.filter_map(|one| {
-        let bits = match one.netmask.as_ref().and_then(ip) {
+    all.filter_map(|interface| {
+        let bits = match interface.netmask.as_ref().and_then(ip) {
             Some(IpAddr::V4(mask)) => Some(mask.to_bits().count_ones()),
             Some(IpAddr::V6(mask)) => Some(mask.to_bits().count_ones()),
             None => None,
         };
         Some(Address {
-            netdev: one.interface_name,
-            ip: one.address.as_ref().and_then(ip)?,
+            netdev: interface.interface_name,
+            ip: interface.address.as_ref().and_then(ip)?,
             bits,
         })
     })
@@ -203,8 +202,8 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
 }
 
-/// What a command prints, if it is there and ends well. `sbin` is searched too: it is not in every
-/// user's path.
+/// Returns the output of a command if it succeeds. `sbin` directories are searched too, because
+/// they are not in the path of every user.
 fn output(command: &str, args: &[&str]) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
     let mut run = Command::new(command);

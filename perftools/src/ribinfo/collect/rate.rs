@@ -1,10 +1,10 @@
-//! The rate of a link, as sysfs writes it: `100 Gb/sec (4X EDR)`.
+//! The rate of a link in the notation of sysfs, for example `100 Gb/sec (4X EDR)`.
 
 use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// The speed of one lane.
+/// The speed of one lane of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LaneSpeed(u32);
 
@@ -22,7 +22,7 @@ const SPEEDS: &[(&str, u32)] = &[
 ];
 
 impl LaneSpeed {
-    /// The speed of this name: `EDR`.
+    /// Returns the speed with this name, for example `EDR`.
     pub fn named(name: &str) -> Option<Self> {
         SPEEDS
             .iter()
@@ -30,7 +30,7 @@ impl LaneSpeed {
             .map(|(_, mbps)| Self(*mbps))
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         SPEEDS
             .iter()
@@ -48,16 +48,16 @@ impl Serialize for LaneSpeed {
 /// The rate of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Rate {
-    /// Mbit/s, as the text says (100 Gb/sec for 4X EDR).
+    /// The rate in Mbit/s, as in the text (100 Gb/sec for 4X EDR).
     pub mbps: u32,
-    /// How many lanes, where the text says so.
+    /// The number of lanes, if the text contains it.
     pub lanes: Option<u32>,
-    /// The speed of a lane, where the text names one that is known.
+    /// The speed of a lane, if the text contains a known name.
     pub speed: Option<LaneSpeed>,
 }
 
 impl Rate {
-    /// Reads sysfs' text; `None` where it is not of this form.
+    /// Parses the text from sysfs. Returns `None` if it has another form.
     pub fn parse(text: &str) -> Option<Self> {
         let (number, rest) = text.trim().split_once(' ')?;
         let mbps = mbps(number)?;
@@ -78,20 +78,20 @@ impl Rate {
         })
     }
 
-    /// The speed of a lane: where it has no name, what the rate makes of it up to QDR (older
-    /// kernels name none of these).
+    /// Returns the speed of a lane. If the text has no name, which is the case for SDR to QDR in
+    /// older kernels, the speed is computed from the rate.
     pub fn lane_speed(&self) -> Option<LaneSpeed> {
-        let of_rate = || {
-            let each = self.mbps.checked_div(self.lanes?)?;
+        let from_rate = || {
+            let per_lane = self.mbps.checked_div(self.lanes?)?;
             SPEEDS
                 .iter()
-                .find(|(_, mbps)| *mbps == each)
+                .find(|(_, mbps)| *mbps == per_lane)
                 .map(|(_, mbps)| LaneSpeed(*mbps))
         };
-        self.speed.or_else(of_rate)
+        self.speed.or_else(from_rate)
     }
 
-    /// What ibstat prints after `Rate:`: whole Gbit/s, but 2.5.
+    /// Returns the rate in Gbit/s as ibstat prints it: a whole number, except for 2.5.
     pub fn ibstat(&self) -> String {
         let fdr10 = if self.speed == LaneSpeed::named("FDR10") {
             " (FDR10)"
@@ -105,7 +105,7 @@ impl Rate {
     }
 }
 
-/// `2.5` Gbit/s in Mbit/s.
+/// Converts a text such as `2.5` from Gbit/s to Mbit/s.
 fn mbps(text: &str) -> Option<u32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     if fraction.len() > 3 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_read_back() {
+    fn rate_round_trips_through_text() {
         for text in [
             "2.5 Gb/sec (1X SDR)",
             "10 Gb/sec (1X FDR10)",
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_rates_are_none() {
+    fn invalid_rate_is_none() {
         for odd in [
             "",
             "10",
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_without_a_name_has_the_speed_of_its_rate() {
+    fn lane_speed_without_name_is_computed_from_rate() {
         let speed = |text: &str| Rate::parse(text).unwrap().lane_speed().map(LaneSpeed::name);
         assert_eq!(
             (speed("10 Gb/sec (4X)"), speed("40 Gb/sec (4X)")),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn speeds_have_an_order() {
+    fn lane_speeds_are_ordered() {
         assert!(LaneSpeed::named("edr") > LaneSpeed::named("FDR"));
     }
 }

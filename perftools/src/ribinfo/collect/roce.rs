@@ -1,18 +1,19 @@
-//! RoCE v1 or v2: what rdma_cm prefers at a port, and what its GID table has.
+//! The RoCE versions of a port: the default of rdma_cm, and the types in its GID table.
 
 use super::device::{Device, Port};
 
-/// configfs' name of version 1.
+/// The name of version 1 in configfs.
 pub const V1: &str = "IB/RoCE v1";
-/// configfs' name of version 2.
+/// The name of version 2 in configfs.
 pub const V2: &str = "RoCE v2";
 
-/// Whether a port speaks RoCE.
+/// Returns `true` if the port is a RoCE port.
 pub fn is_roce(device: &Device, port: &Port) -> bool {
     port.is_ethernet() && !device.is_iwarp()
 }
 
-/// What rdma_cm takes, set or by the kernel's own choice: v2 where the table has it.
+/// Returns the version that rdma_cm uses: the configured one, or else the kernel's default, which
+/// is v2 if the GID table has v2 entries.
 pub fn mode(port: &Port) -> &str {
     match &port.roce_mode {
         Some(mode) => mode,
@@ -21,7 +22,7 @@ pub fn mode(port: &Port) -> &str {
     }
 }
 
-/// Whether the GID table has this kind.
+/// Returns `true` if the GID table has an entry of this type.
 pub fn has(port: &Port, kind: &str) -> bool {
     port.gids
         .iter()

@@ -1,4 +1,5 @@
-//! The one way to a host's files: a root that tests can move, and that can keep what was read.
+//! Access to the files of a host through a root directory. Tests can use another root directory,
+//! and a root can record the files that are read.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -12,12 +13,12 @@ use nix::sys::stat::Mode;
 
 use super::probe::Probe;
 
-/// No file that is looked at is longer; what is beyond is not read.
-const LONGEST: u64 = 1 << 20;
-/// The file of a captured tree that holds what is no file.
+/// Maximum number of bytes that are read from a file.
+const MAX_LEN: u64 = 1 << 20;
+/// File of a captured tree with the facts that are not in files.
 const PROBE: &str = "probe.json";
 
-/// Where `/sys`, `/proc`, `/etc` and `/dev` are.
+/// The root directory that contains `/sys`, `/proc`, `/etc` and `/dev`.
 #[derive(Debug)]
 pub struct Root {
     path: PathBuf,
@@ -25,7 +26,7 @@ pub struct Root {
     recorded: Option<RefCell<BTreeMap<String, Recorded>>>,
 }
 
-/// One thing that was looked at, for [`Root::save`].
+/// A file, directory or link that was read, for [`Root::save`].
 #[derive(Clone, Debug)]
 enum Recorded {
     File(String),
@@ -34,7 +35,7 @@ enum Recorded {
 }
 
 impl Root {
-    /// This host.
+    /// Creates the root of this host.
     pub fn host() -> Self {
         Self {
             path: PathBuf::from("/"),
@@ -43,11 +44,11 @@ impl Root {
         }
     }
 
-    /// A directory that stands for `/`. If it holds a `probe.json`, it is a captured tree: nothing
-    /// is asked of this host.
+    /// Creates a root that uses a directory instead of `/`. If the directory contains a
+    /// `probe.json`, it is a captured tree, and this host is not queried.
     ///
     /// # Errors
-    /// The directory cannot be read, or its `probe.json` is not one.
+    /// Returns an error if the directory cannot be read or its `probe.json` is invalid.
     pub fn at(path: &Path) -> io::Result<Self> {
         fs::read_dir(path)?;
         let captured = match fs::read_to_string(path.join(PROBE)) {
@@ -62,47 +63,48 @@ impl Root {
         })
     }
 
-    /// The same root, keeping what is read for [`save`](Root::save).
+    /// Records what is read from now on, for [`save`](Root::save).
     #[must_use]
-    pub fn keeping(mut self) -> Self {
+    pub fn recording(mut self) -> Self {
         self.recorded = Some(RefCell::default());
         self
     }
 
-    /// What is no file: the captured, or asked of this host now for the subjects that are wanted.
+    /// Returns the facts that are not in files. They come from `probe.json`, or from queries to
+    /// this host for the wanted subjects.
     pub fn probe(&self, wanted: impl Fn(&str) -> bool) -> Probe {
         self.captured
             .as_deref()
             .cloned()
-            .unwrap_or_else(|| Probe::ask(&self.path("/dev/infiniband"), wanted))
+            .unwrap_or_else(|| Probe::query(&self.path("/dev/infiniband"), wanted))
     }
 
-    /// What the verbs say: as [`probe`](Root::probe), without the rest.
+    /// Returns the verbs attributes only, as [`probe`](Root::probe).
     pub fn verbs(&self) -> super::verbs::Verbs {
         self.captured
             .as_ref()
-            .map_or_else(super::verbs::Verbs::ask, |probe| probe.verbs.clone())
+            .map_or_else(super::verbs::Verbs::query, |probe| probe.verbs.clone())
     }
 
-    /// The subnet managers, asked at each InfiniBand port.
+    /// Returns the subnet manager of each InfiniBand port.
     ///
     /// # Errors
-    /// There is no list of adapters.
+    /// Returns an error if the adapters cannot be listed.
     pub fn sms(&self) -> Result<Vec<super::sm::PortSm>, String> {
         self.captured
             .as_ref()
-            .map_or_else(super::sm::ask, |probe| Ok(probe.sms.clone()))
+            .map_or_else(super::sm::query, |probe| Ok(probe.sms.clone()))
     }
 
-    /// Where an absolute path of the host is under this root.
+    /// Converts an absolute path of the host to a path below this root.
     pub fn path(&self, path: &str) -> PathBuf {
         self.path.join(path.trim_start_matches('/'))
     }
 
-    /// The text of a file; `None` if there is none, or it cannot be read.
+    /// Returns the text of a file, or `None` if it does not exist or cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
         let mut bytes = Vec::new();
-        // By open(2) itself and not open64: what simulates a fabric's sysfs stands in its place.
+        // std calls open64. This calls open, which the simulator of a fabric (ibsim) intercepts.
         let file = open(
             &self.path(path),
             OFlag::O_RDONLY | OFlag::O_CLOEXEC,
@@ -110,40 +112,41 @@ impl Root {
         )
         .ok()?;
         fs::File::from(file)
-            .take(LONGEST)
+            .take(MAX_LEN)
             .read_to_end(&mut bytes)
             .ok()?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        self.keep(path, || Recorded::File(text.clone()));
+        self.record(path, || Recorded::File(text.clone()));
         Some(text)
     }
 
-    /// The text of a file without surrounding white space; `None` also where nothing is left.
+    /// Returns the text of a file without surrounding white space, or `None` if it is empty.
     pub fn value(&self, path: &str) -> Option<String> {
         self.text(path)
             .map(|text| text.trim().to_owned())
             .filter(|text| !text.is_empty())
     }
 
-    /// A number in a file, decimal or `0x` hexadecimal.
+    /// Returns the number in a file, decimal or hexadecimal with `0x`.
     pub fn number<N: TryFrom<i64>>(&self, path: &str) -> Option<N> {
         N::try_from(number(&self.value(path)?)?).ok()
     }
 
-    /// Whether there is such a file or directory.
+    /// Returns `true` if the file or directory exists.
     pub fn exists(&self, path: &str) -> bool {
         let Ok(metadata) = fs::metadata(self.path(path)) else {
             return false;
         };
         if metadata.is_dir() {
-            self.keep(path, || Recorded::Directory);
+            self.record(path, || Recorded::Directory);
         } else {
-            self.keep(path, || Recorded::File(String::new()));
+            self.record(path, || Recorded::File(String::new()));
         }
         true
     }
 
-    /// The names in a directory, numbers in their order; empty where there is no such directory.
+    /// Returns the names in a directory, with numbers in numeric order. The list is empty if the
+    /// directory does not exist.
     pub fn list(&self, directory: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.path(directory)) else {
             return Vec::new();
@@ -157,29 +160,29 @@ impl Root {
         names
     }
 
-    /// The last name of what a symbolic link points at.
+    /// Returns the last component of the target of a symbolic link.
     pub fn link(&self, path: &str) -> Option<String> {
         let target = fs::read_link(self.path(path)).ok()?;
-        self.keep(path, || Recorded::Link(target.clone()));
+        self.record(path, || Recorded::Link(target.clone()));
         target
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
     }
 
-    fn keep(&self, path: &str, what: impl FnOnce() -> Recorded) {
+    fn record(&self, path: &str, entry: impl FnOnce() -> Recorded) {
         if let Some(recorded) = &self.recorded {
             let mut recorded = recorded.borrow_mut();
-            // A file's text is worth more than the knowledge that it is there.
+            // Do not replace the text of a file with an empty entry from `exists`.
             if !matches!(recorded.get(path), Some(Recorded::File(text)) if !text.is_empty()) {
-                recorded.insert(path.to_owned(), what());
+                recorded.insert(path.to_owned(), entry());
             }
         }
     }
 
-    /// Writes what was read to a directory, with `probe`: a captured tree.
+    /// Writes what was recorded, and `probe`, to a directory as a captured tree.
     ///
     /// # Errors
-    /// A file cannot be written.
+    /// Returns an error if a file cannot be written.
     pub fn save(&self, to: &Path, probe: &Probe) -> io::Result<()> {
         let Some(recorded) = &self.recorded else {
             return Ok(());
@@ -207,7 +210,7 @@ impl Root {
     }
 }
 
-/// A number as sysfs and configuration files write it.
+/// Parses a signed number, decimal or hexadecimal with `0x`.
 pub fn number(text: &str) -> Option<i64> {
     let text = text.trim();
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -216,7 +219,7 @@ pub fn number(text: &str) -> Option<i64> {
     }
 }
 
-/// An unsigned number of 64 bits: a GUID or a mask.
+/// Parses an unsigned 64-bit number, decimal or hexadecimal with `0x`.
 pub fn unsigned(text: &str) -> Option<u64> {
     let text = text.trim();
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -225,7 +228,7 @@ pub fn unsigned(text: &str) -> Option<u64> {
     }
 }
 
-/// `mlx5_2` before `mlx5_10`.
+/// Compares names with trailing numbers in numeric order: `mlx5_2` is less than `mlx5_10`.
 fn natural(a: &str, b: &str) -> Ordering {
     let split = |text: &str| {
         let digits = text.bytes().rev().take_while(u8::is_ascii_digit).count();
@@ -240,14 +243,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_in_their_order() {
+    fn names_are_sorted_by_trailing_number() {
         let mut names = ["mlx5_10", "rxe0", "mlx5_2", "mlx5_02", "10", "9"];
         names.sort_by(|a, b| natural(a, b));
         assert_eq!(names, ["9", "10", "mlx5_02", "mlx5_2", "mlx5_10", "rxe0"]);
     }
 
     #[test]
-    fn what_is_not_there_is_none_and_not_an_error() {
+    fn missing_file_is_none() {
         let root = Root::at(Path::new("/proc/self/fdinfo")).unwrap();
         assert_eq!(root.text("/sys/class/infiniband/x"), None);
         assert!(
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_numbers_are_none() {
+    fn invalid_number_is_none() {
         assert_eq!(number("0x7fff\n"), Some(0x7fff));
         assert_eq!(number("-1"), Some(-1));
         assert_eq!(unsigned("0xffffffffffffffff"), Some(u64::MAX));

@@ -1,4 +1,4 @@
-//! The subnet manager that each InfiniBand port has, by SMInfo.
+//! The subnet manager of each InfiniBand port, queried with SMInfo.
 
 use std::time::Duration;
 
@@ -7,39 +7,39 @@ use serde::{Deserialize, Serialize};
 
 use super::link_caps::infiniband_ports;
 
-/// How long a subnet manager may take to say what it is.
-const WAIT: Duration = Duration::from_millis(500);
-/// How often it is asked.
+/// Time limit for each reply of a subnet manager.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// Number of tries.
 const TRIES: u32 = 3;
 
-/// What came of asking for the subnet manager of a port.
+/// The result of the query for the subnet manager of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortSm {
-    /// The device.
+    /// The name of the device.
     pub device: String,
-    /// From 1.
+    /// The port number, from 1.
     pub port: u8,
-    /// What the subnet manager says; or why it says nothing.
+    /// The subnet manager, or an error message.
     pub sm: Result<Sm, String>,
 }
 
-/// A subnet manager (SMInfo).
+/// The attributes of a subnet manager (SMInfo).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sm {
-    /// Where it is.
+    /// The LID.
     pub lid: u16,
-    /// The GUID of the port that it runs on.
+    /// The GUID of its port.
     pub guid: u64,
-    /// Rises while it lives.
+    /// A counter that increases while the subnet manager runs.
     pub activity_count: u32,
-    /// 0 to 15; the highest becomes the master.
+    /// The priority, 0 to 15. The subnet manager with the highest priority becomes the master.
     pub priority: u8,
-    /// 3 is the master.
+    /// The state code. 3 is the master.
     pub state: u8,
 }
 
 impl Sm {
-    /// The name that sminfo prints.
+    /// Returns the name of the state that sminfo prints.
     pub fn state_name(&self) -> &'static str {
         match self.state {
             0 => "SMINFO_NOTACT",
@@ -51,23 +51,23 @@ impl Sm {
     }
 }
 
-/// Asks at every InfiniBand port of this host.
+/// Queries the subnet manager of every InfiniBand port of this host.
 ///
 /// # Errors
-/// There is no list of adapters.
-pub fn ask() -> Result<Vec<PortSm>, String> {
+/// Returns an error if the adapters cannot be listed.
+pub fn query() -> Result<Vec<PortSm>, String> {
     let ports = infiniband_ports().map_err(|error| error.to_string())?;
     Ok(ports
         .into_iter()
         .map(|port| PortSm {
-            sm: ask_at(&port),
+            sm: query_port(&port),
             device: port.ca_name,
             port: port.port_num,
         })
         .collect())
 }
 
-fn ask_at(port: &PortAttr) -> Result<Sm, String> {
+fn query_port(port: &PortAttr) -> Result<Sm, String> {
     let lid = port.sm_lid;
     if !lid.is_unicast() {
         return Err(
@@ -78,7 +78,7 @@ fn ask_at(port: &PortAttr) -> Result<Sm, String> {
     let info = || {
         let smi = Port::open(&port.ca_name, port.port_num)?.subnet_management()?;
         smi.with_retry(RetryPolicy {
-            timeout: WAIT,
+            timeout: TIMEOUT,
             tries: TRIES,
         })
         .sm_info(&Target::Lid(lid))

@@ -1,42 +1,42 @@
-//! What the verbs say of devices and ports: as values that can be kept in a captured tree.
+//! Verbs attributes of devices and ports, as values that can be saved in a captured tree.
 
 use ibverbs::{Context, PortAttr, caps::DeviceAttrEx, gid::GidType};
 use serde::{Deserialize, Serialize};
 
-/// All devices that libibverbs knows.
+/// The devices that libibverbs lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verbs {
-    /// In the library's order.
+    /// The devices, in the order of libibverbs.
     pub devices: Vec<VerbsDevice>,
-    /// Why there is no list.
+    /// The error message if the devices cannot be listed.
     pub error: Option<String>,
 }
 
-/// One device.
+/// A device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerbsDevice {
-    /// Its name.
+    /// The name.
     pub hca_id: String,
-    /// `InfiniBand`, `iWARP` …
+    /// The transport: `InfiniBand`, `iWARP` …
     pub transport: String,
-    /// Its number.
+    /// The code of the transport.
     pub transport_code: i32,
-    /// The GUID of the node, known without opening the device.
+    /// The node GUID, which is known without opening the device.
     pub node_guid: String,
-    /// What it says when it is open; or why it cannot be opened.
+    /// The attributes of the opened device, or the error message of opening it.
     pub opened: Result<Opened, String>,
 }
 
-/// An opened device.
+/// The attributes of an opened device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// The attributes, under the names of `struct ibv_device_attr_ex`.
+    /// The device attributes, with the field names of `struct ibv_device_attr_ex`.
     pub attr: Attr,
-    /// The ports in their order.
+    /// The ports in order.
     pub ports: Vec<VerbsPort>,
 }
 
-/// Copies fields of the same names, and is a struct of them.
+/// Defines a struct and its conversion from [`DeviceAttrEx`], field by field.
 macro_rules! mirror {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $ty:ty = $from:ident $(. $path:ident)*),* $(,)? }) => {
         $(#[$doc])*
@@ -49,7 +49,7 @@ macro_rules! mirror {
             fn from_raw(raw: &DeviceAttrEx) -> Self {
                 let ex = raw;
                 let classic = &raw.attr;
-                // Each field comes from one of the two.
+                // Not every expansion uses both.
                 let _ = (ex, classic);
                 Self { $($field: mirror!(@ $from ex classic $(. $path)*)),* }
             }
@@ -63,7 +63,7 @@ macro_rules! mirror {
 }
 
 mirror! {
-    /// What a device says of itself.
+    /// The attributes of a device.
     Attr {
         fw_ver: String = text.fw_ver,
         node_guid: String = text.node_guid,
@@ -137,7 +137,7 @@ mirror! {
     }
 }
 
-/// A port, under the names that ibv_devinfo prints.
+/// The attributes of a port, with the names that ibv_devinfo prints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the names are those of ibv_query_port(3)")]
@@ -164,18 +164,18 @@ pub struct VerbsPort {
     pub active_width: u8,
     pub active_speed: u32,
     pub phys_state: u8,
-    /// The places of the GID table that are taken.
+    /// The entries of the GID table that are in use.
     pub gids: Vec<VerbsGid>,
 }
 
-/// A place of a GID table.
+/// An entry of a GID table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerbsGid {
-    /// Its number.
+    /// The index.
     pub index: u32,
-    /// The GID, written as an IPv6 address.
+    /// The GID in the notation of an IPv6 address.
     pub gid: std::net::Ipv6Addr,
-    /// 0 InfiniBand, 1 RoCE v1, 2 RoCE v2.
+    /// The type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2.
     pub kind: u32,
 }
 
@@ -216,26 +216,26 @@ impl VerbsPort {
         }
     }
 
-    /// The MTU in force, in bytes.
+    /// Returns the active MTU, in bytes.
     pub fn active_mtu_bytes(&self) -> Option<u32> {
         ibverbs::Mtu(self.active_mtu).bytes()
     }
 
-    /// The largest MTU, in bytes.
+    /// Returns the maximum MTU, in bytes.
     pub fn max_mtu_bytes(&self) -> Option<u32> {
         ibverbs::Mtu(self.max_mtu).bytes()
     }
 }
 
 impl VerbsGid {
-    /// Whether it is RoCE v2's.
+    /// Returns `true` if the entry is of type RoCE v2.
     pub fn is_v2(&self) -> bool {
         self.kind == GidType::ROCE_V2.0
     }
 }
 
 impl VerbsDevice {
-    /// One of its ports.
+    /// Returns a port of the device.
     pub fn port(&self, port: u32) -> Option<&VerbsPort> {
         self.opened
             .as_ref()
@@ -247,11 +247,11 @@ impl VerbsDevice {
 }
 
 impl Verbs {
-    /// Asks libibverbs of this host.
-    pub fn ask() -> Self {
+    /// Queries libibverbs on this host.
+    pub fn query() -> Self {
         match ibverbs::Device::list() {
             Ok(devices) => Self {
-                devices: devices.iter().map(ask_device).collect(),
+                devices: devices.iter().map(query_device_attributes).collect(),
                 error: None,
             },
             Err(error) => Self {
@@ -261,13 +261,13 @@ impl Verbs {
         }
     }
 
-    /// The device of this name.
+    /// Returns the device with this name.
     pub fn device(&self, name: &str) -> Option<&VerbsDevice> {
         self.devices.iter().find(|device| device.hca_id == name)
     }
 }
 
-fn ask_device(device: &ibverbs::Device) -> VerbsDevice {
+fn query_device_attributes(device: &ibverbs::Device) -> VerbsDevice {
     let open = || {
         let context = device.open()?;
         let attr = context.query_device_ex()?;

@@ -53,7 +53,7 @@ const RAW_PACKET: Flags = &[
     (1 << 3, "Delay drop"),
 ];
 const TM: Flags = &[(1, "IBV_TM_CAP_RC")];
-/// Bits of the queue pair types: `IBV_QPT_RC`, `IBV_QPT_UD`, `IBV_QPT_RAW_PACKET`.
+/// Bit masks of the QP types `IBV_QPT_RC`, `IBV_QPT_UD` and `IBV_QPT_RAW_PACKET`.
 const QPTS: Flags = &[(1 << 8, "SUPPORT_RAW_PACKET"), (1 << 4, "SUPPORT_UD")];
 const QPTS_PACING: Flags = &[
     (1 << 8, "SUPPORT_RAW_PACKET"),
@@ -61,16 +61,16 @@ const QPTS_PACING: Flags = &[
     (1 << 2, "SUPPORT_RC"),
 ];
 
-/// One line each for the flags that are set; what has no name is one line more.
+/// Returns a line for each flag that is set, and one line for all unknown flags.
 fn flags(names: Flags, value: u64) -> String {
     let mut text = String::new();
-    let mut left = value;
+    let mut unknown = value;
     for (flag, name) in names.iter().filter(|(flag, _)| value & flag != 0) {
         let _ = writeln!(text, "\t\t\t\t\t{name}");
-        left &= !flag;
+        unknown &= !flag;
     }
-    if left != 0 {
-        let _ = writeln!(text, "\t\t\t\t\tUnknown flags: 0x{left:X}");
+    if unknown != 0 {
+        let _ = writeln!(text, "\t\t\t\t\tUnknown flags: 0x{unknown:X}");
     }
     text
 }
@@ -83,7 +83,7 @@ fn qpts(names: Flags, value: u32) -> String {
     }
 }
 
-/// All of them.
+/// Returns the lines for all capabilities.
 pub(super) fn text(a: &Attr) -> String {
     limits(a) + &more_limits(a) + &odp(a) + &offloads(a)
 }

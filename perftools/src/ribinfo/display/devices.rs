@@ -1,4 +1,4 @@
-//! `ribinfo devices`, as ibv_devices.
+//! `ribinfo devices`, in the layout of ibv_devices.
 
 use serde::Serialize;
 
@@ -12,10 +12,10 @@ struct Row<'a> {
     transport: &'a str,
 }
 
-/// The devices that libibverbs knows.
+/// Lists the devices of libibverbs.
 ///
 /// # Errors
-/// There is no list of devices.
+/// Returns an error if the devices cannot be listed.
 pub fn show(root: &Root, json: bool) -> Result<String> {
     let verbs = root.verbs();
     if let Some(error) = verbs.error {

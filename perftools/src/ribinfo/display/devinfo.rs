@@ -1,4 +1,4 @@
-//! `ribinfo devinfo`, as ibv_devinfo, from which its names and texts come.
+//! `ribinfo devinfo`, with the layout and the names of ibv_devinfo.
 
 use serde::Serialize;
 
@@ -20,18 +20,20 @@ struct Json<'a> {
     ports: Vec<&'a VerbsPort>,
 }
 
-/// A device in JSON: what it says, or why it cannot be opened.
+/// A device in JSON, with its attributes or the error of opening it.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Row<'a> {
     Opened(Json<'a>),
-    Closed { hca_id: &'a str, error: &'a str },
+    Failed { hca_id: &'a str, error: &'a str },
 }
 
-/// All devices, one device, or one port of each; the status is not 0 where one cannot be opened.
+/// Shows all devices, one device, or one port of each. The status is not 0 if a device cannot be
+/// opened.
 ///
 /// # Errors
-/// There is no list, no such device or port, or none can be opened.
+/// Returns an error if the devices cannot be listed, if the device or port does not exist, or if no
+/// device can be opened.
 pub fn show(
     root: &Root,
     verbose: bool,
@@ -57,21 +59,21 @@ pub fn show(
                     .map(|device| device.hca_id.as_str())
                     .collect();
                 format!(
-                    "no RDMA device is called {name}; this host has: {}",
+                    "no RDMA device named `{name}`; available: {}",
                     names.join(", ")
                 )
             }
-            None => "this host has no RDMA device: ribinfo check says why".to_owned(),
+            None => "no RDMA device on this host; help: ribinfo check modules".to_owned(),
         }));
     }
-    let closed = |device: &&VerbsDevice| {
+    let open_error = |device: &&VerbsDevice| {
         device
             .opened
             .as_ref()
             .err()
             .map(|error| format!("{}: {error}", device.hca_id))
     };
-    let errors: Vec<String> = chosen.iter().filter_map(closed).collect();
+    let errors: Vec<String> = chosen.iter().filter_map(open_error).collect();
     if errors.len() == chosen.len() {
         return Err(Error::device(errors.join("; ")));
     }
@@ -82,7 +84,7 @@ pub fn show(
         let opened = match &device.opened {
             Ok(opened) => opened,
             Err(error) => {
-                all.push(Row::Closed {
+                all.push(Row::Failed {
                     hca_id: &device.hca_id,
                     error,
                 });
@@ -97,7 +99,7 @@ pub fn show(
             .collect();
         if let (Some(port), true) = (port, ports.is_empty()) {
             return Err(Error::device(format!(
-                "{} has no port {port}; it has {}, from 1",
+                "{} has no port {port}; available: 1 to {}",
                 device.hca_id, opened.attr.phys_port_cnt
             )));
         }
@@ -246,7 +248,7 @@ fn verbose_port(port: &VerbsPort, infiniband: bool, line: &mut impl FnMut(&str, 
     }
 }
 
-/// As ibv_devinfo, which takes a GID whose lower half is zero for none.
+/// Returns the line of a GID. Like ibv_devinfo, it omits a GID whose lower half is zero.
 fn gid_text(index: u32, gid: std::net::Ipv6Addr, v2: bool, link_layer: u8) -> String {
     if gid.to_bits() & u128::from(u64::MAX) == 0 {
         return String::new();

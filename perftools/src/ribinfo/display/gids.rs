@@ -18,10 +18,10 @@ struct Row<'a> {
     netdev: Option<&'a str>,
 }
 
-/// All taken places of all tables.
+/// Lists the entries of all GID tables.
 ///
 /// # Errors
-/// The JSON cannot be written.
+/// Returns an error if the JSON cannot be written.
 pub fn show(root: &Root, json: bool) -> Result<String> {
     let devices = device::all(root);
     let rows: Vec<Row<'_>> = devices
@@ -48,8 +48,8 @@ pub fn show(root: &Root, json: bool) -> Result<String> {
 
 fn row<'a>(device: &'a Device, port: &'a Port, row: &'a GidRow) -> Row<'a> {
     let ethernet = port.is_ethernet() && !device.is_iwarp();
-    // "IB/RoCE v1" is InfiniBand's where the link is; iWARP has the hardware address in the place
-    // of a GID.
+    // The kernel reports "IB/RoCE v1" on InfiniBand links too. On iWARP, the GID is the hardware
+    // address.
     let kind = match (ethernet, row.kind.as_deref()) {
         (true, Some("IB/RoCE v1")) => "RoCE v1",
         (true, Some(kind)) => kind,

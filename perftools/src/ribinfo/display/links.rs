@@ -1,4 +1,4 @@
-//! `ribinfo links`, as `rdma link`.
+//! `ribinfo links`, in the layout of `rdma link`.
 
 use serde::Serialize;
 
@@ -26,10 +26,10 @@ struct Row<'a> {
     rate: Option<String>,
 }
 
-/// All ports.
+/// Lists the links of all ports.
 ///
 /// # Errors
-/// The JSON cannot be written.
+/// Returns an error if the JSON cannot be written.
 pub fn show(root: &Root, json: bool) -> Result<String> {
     let devices = device::all(root);
     let rows: Vec<Row<'_>> = devices

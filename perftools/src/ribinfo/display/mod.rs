@@ -1,9 +1,7 @@
-//! What `ribinfo` shows: the facts and layouts of ibv_devices, ibv_devinfo, ibstat and `rdma link`.
+//! The output of the subcommands, in the layouts of ibv_devices, ibv_devinfo, ibstat, `rdma link`
+//! and sminfo.
 
-#![allow(
-    clippy::format_push_string,
-    reason = "a page of text is put together here, not a stream"
-)]
+#![allow(clippy::format_push_string, reason = "the output is built as a string")]
 
 pub mod devices;
 pub mod devinfo;
@@ -19,20 +17,21 @@ use serde::Serialize;
 
 use crate::common::error::{Error, Result};
 
-/// The exit status where the question is wrong, or something that was asked for cannot be answered;
-/// as monitoring plug-ins say "unknown".
+/// Exit status for invalid arguments and for facts that cannot be read. Monitoring plug-ins use the
+/// same status for "unknown".
 pub const UNKNOWN: u8 = 3;
 
-/// Each on a line of its own.
-pub fn lines<T: ToString>(all: impl IntoIterator<Item = T>) -> String {
-    all.into_iter()
-        .fold(String::new(), |text, one| text + &one.to_string() + "\n")
+/// Writes each item on a line of its own.
+pub fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
+    items
+        .into_iter()
+        .fold(String::new(), |text, item| text + &item.to_string() + "\n")
 }
 
-/// A value as JSON, with a newline.
+/// Writes a value as JSON with a final newline.
 ///
 /// # Errors
-/// The value cannot be written as JSON.
+/// Returns an error if the value cannot be written as JSON.
 pub fn json<T: Serialize>(value: &T) -> Result<String> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Error::protocol(format!("cannot write JSON: {e}")))?;

@@ -1,4 +1,4 @@
-//! `ribinfo sm`, as sminfo, for every InfiniBand port.
+//! `ribinfo sm`, in the layout of sminfo, for every InfiniBand port.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::root::Root;
 use crate::ribinfo::collect::sm::{PortSm, Sm};
 
-/// A port in JSON: either what the subnet manager says, or why it says nothing.
+/// A port in JSON, with the attributes of its subnet manager or the error of the query.
 #[derive(Serialize)]
 struct Row<'a> {
     device: &'a str,
@@ -47,11 +47,11 @@ impl<'a> From<&'a PortSm> for Row<'a> {
     }
 }
 
-/// The subnet manager of every InfiniBand port; the status is not 0 where none answers.
+/// Shows the subnet manager of every InfiniBand port. The status is not 0 if none replies.
 ///
 /// # Errors
-/// There is no InfiniBand port, or none of them has a subnet manager that answers; in JSON that is
-/// an answer.
+/// Returns an error if there is no InfiniBand port, or if no subnet manager replies. With `json`,
+/// these cases are part of the output instead.
 pub fn show(root: &Root, json: bool) -> Result<(String, u8)> {
     let all = root.sms().map_err(Error::device)?;
     if json {
@@ -67,7 +67,7 @@ pub fn show(root: &Root, json: bool) -> Result<(String, u8)> {
     }
     if all.is_empty() {
         return Err(Error::device(
-            "no InfiniBand port here; RoCE and iWARP have no subnet manager",
+            "this host has no InfiniBand port; RoCE and iWARP have no subnet manager",
         ));
     }
     if all.iter().all(|port| port.sm.is_err()) {
@@ -79,10 +79,10 @@ pub fn show(root: &Root, json: bool) -> Result<(String, u8)> {
 }
 
 fn line(found: &PortSm) -> String {
-    let by = format!("{}/{}", found.device, found.port);
+    let port = format!("{}/{}", found.device, found.port);
     match &found.sm {
         Ok(sm) => format!(
-            "sminfo: sm lid {} sm guid 0x{:x}, activity count {} priority {} state {} {} (of {by})",
+            "sminfo: sm lid {} sm guid 0x{:x}, activity count {} priority {} state {} {} (of {port})",
             sm.lid,
             sm.guid,
             sm.activity_count,
@@ -90,6 +90,6 @@ fn line(found: &PortSm) -> String {
             sm.state,
             sm.state_name()
         ),
-        Err(error) => format!("{by}: {error}"),
+        Err(error) => format!("{port}: {error}"),
     }
 }

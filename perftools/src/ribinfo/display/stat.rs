@@ -1,4 +1,4 @@
-//! `ribinfo stat`, as ibstat. iWARP devices, which ibstat leaves out, are shown too.
+//! `ribinfo stat`, in the layout of ibstat. iWARP devices, which ibstat omits, are shown too.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::ribinfo::collect::device::{self, Device, Port};
 use crate::ribinfo::collect::root::Root;
 
 #[derive(Serialize)]
-#[allow(clippy::struct_field_names, reason = "ibstat's names")]
+#[allow(clippy::struct_field_names, reason = "the names of ibstat")]
 struct Ca<'a> {
     ca: &'a str,
     node_type: &'static str,
@@ -34,10 +34,10 @@ struct CaPort<'a> {
     link_layer: &'a str,
 }
 
-/// All devices, one device, or one port of it.
+/// Shows all devices, one device, or one port of a device.
 ///
 /// # Errors
-/// There is no such device or port.
+/// Returns an error if the device or port does not exist.
 pub fn show(root: &Root, device: Option<&str>, port: Option<u32>, json: bool) -> Result<String> {
     let devices = device::all(root);
     let chosen: Vec<&Device> = devices
@@ -47,7 +47,7 @@ pub fn show(root: &Root, device: Option<&str>, port: Option<u32>, json: bool) ->
     if let (Some(name), true) = (device, chosen.is_empty()) {
         let names: Vec<_> = devices.iter().map(|device| device.name.as_str()).collect();
         return Err(Error::device(format!(
-            "no RDMA device is called {name}; this host has: {}",
+            "no RDMA device named `{name}`; available: {}",
             names.join(", ")
         )));
     }
@@ -57,7 +57,7 @@ pub fn show(root: &Root, device: Option<&str>, port: Option<u32>, json: bool) ->
         ca.ports.retain(|p| p.port == port);
         if ca.ports.is_empty() {
             return Err(Error::device(format!(
-                "{} has no port {port}; it has {count}, from 1",
+                "{} has no port {port}; available: 1 to {count}",
                 ca.ca
             )));
         }

@@ -73,7 +73,7 @@ pub fn serve<B: Backend>(
     let (spec, ask) = match frame::read::<Message>(&mut DeadlineReader::new(&stream, REQUEST)) {
         Ok(Message::Request { spec, ask }) => (*spec, ask),
         Ok(Message::AskFacts) => {
-            let facts = PeerFacts::of_this_host(&Root::host());
+            let facts = PeerFacts::collect(&Root::host());
             return frame::write(&mut stream, &Message::Facts(Box::new(facts)))
                 .map(|()| Served::Nothing);
         }

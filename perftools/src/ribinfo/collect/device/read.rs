@@ -1,4 +1,4 @@
-//! The reader: from files below `/sys/class` to devices.
+//! Reads devices from the files in `/sys/class`.
 
 use std::net::Ipv6Addr;
 
@@ -10,7 +10,7 @@ use crate::ribinfo::collect::root::{Root, unsigned};
 
 const MAD: &str = "/sys/class/infiniband_mad";
 
-/// The devices, in the order of their names.
+/// Returns the devices, sorted by name.
 pub fn all(root: &Root) -> Vec<Device> {
     root.list("/sys/class/infiniband")
         .into_iter()
@@ -18,7 +18,7 @@ pub fn all(root: &Root) -> Vec<Device> {
         .collect()
 }
 
-/// `f034:d4ff:fea2:9021`.
+/// Parses a GUID such as `f034:d4ff:fea2:9021`.
 pub fn parse_guid(text: &str) -> Option<Guid> {
     let mut words = text.trim().split(':');
     let mut guid = 0;
@@ -89,7 +89,7 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
             .and_then(|text| u32::try_from(unsigned(&text)?).ok())
             .unwrap_or(0)
     };
-    // Drivers older than the file are InfiniBand's; libibumad calls it so then.
+    // Old drivers, all for InfiniBand, do not have this file. libibumad uses the same fallback.
     let link_layer = value("link_layer").unwrap_or_else(|| "IB".to_owned());
     let mut gids = Vec::new();
     for index in root
@@ -117,7 +117,7 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
         .filter_map(|text| u16::try_from(unsigned(&text)?).ok())
         .filter(|pkey| *pkey != 0)
         .collect();
-    // Beside each there is an `issm`, for subnet managers.
+    // The directory also contains an `issm` node for each port, for subnet managers.
     let umad = root
         .list(MAD)
         .into_iter()
@@ -152,7 +152,7 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
     }
 }
 
-/// The Ethernet interface of a card's port.
+/// Returns the Ethernet interface of a port, from the PCI device of the adapter.
 fn netdev_of_port(root: &Root, device: &str, port: u32) -> Option<String> {
     let directory = format!("/sys/class/infiniband/{device}/device/net");
     root.list(&directory).into_iter().find(|name| {
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guids_read_back() {
+    fn guid_round_trips_through_text() {
         assert_eq!(
             parse_guid("f034:d4ff:fea2:9021\n").unwrap().to_string(),
             "f034:d4ff:fea2:9021"

@@ -1,4 +1,4 @@
-//! What a device, its ports and their GID tables are.
+//! Types for devices, their ports and their GID tables.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer};
 use crate::ribinfo::collect::rate::Rate;
 use crate::ribinfo::collect::root::number;
 
-/// A GUID as the tools write it in JSON: `0002:c903:0031:78f2`.
-#[allow(clippy::ref_option, reason = "what serde calls")]
+/// Writes a GUID as a string such as `0002:c903:0031:78f2`.
+#[allow(clippy::ref_option, reason = "serde passes this type")]
 fn guid_text<S: Serializer>(guid: &Option<Guid>, serializer: S) -> Result<S::Ok, S::Error> {
     match guid {
         Some(guid) => serializer.collect_str(guid),
@@ -21,17 +21,17 @@ fn gid_text<S: Serializer>(gid: &Gid, serializer: S) -> Result<S::Ok, S::Error> 
     serializer.collect_str(gid)
 }
 
-/// A number with a name, as sysfs writes them: `4: ACTIVE`.
+/// A code with a name in the notation of sysfs, for example `4: ACTIVE`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NamedCode {
-    /// The number.
+    /// The code.
     pub code: u32,
-    /// The name behind it.
+    /// The name after the code.
     pub name: String,
 }
 
 impl NamedCode {
-    /// Reads `4: ACTIVE`.
+    /// Parses a text such as `4: ACTIVE`.
     pub fn parse(text: &str) -> Option<Self> {
         let (code, name) = text.split_once(':').unwrap_or((text, ""));
         Some(Self {
@@ -51,141 +51,142 @@ impl fmt::Display for NamedCode {
 pub mod state {
     /// The link is not up.
     pub const DOWN: u32 = 1;
-    /// The link is up and waits for a subnet manager.
+    /// The link is up, but no subnet manager has configured the port.
     pub const INIT: u32 = 2;
-    /// The subnet manager is at it.
+    /// The subnet manager is configuring the port.
     pub const ARMED: u32 = 3;
-    /// Ready.
+    /// The port is ready.
     pub const ACTIVE: u32 = 4;
 }
 
-/// Node types of sysfs.
+/// Node types in sysfs.
 pub mod node_type {
-    /// Channel adapter.
+    /// A channel adapter.
     pub const CA: u32 = 1;
-    /// iWARP.
+    /// An iWARP adapter.
     pub const RNIC: u32 = 4;
 }
 
-/// A device.
+/// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Device {
-    /// Its name: `mlx5_0`.
+    /// The name, for example `mlx5_0`.
     pub name: String,
-    /// `1: CA`, `4: RNIC`.
+    /// The node type: `1: CA` or `4: RNIC`.
     pub node_type: NamedCode,
-    /// What it calls itself.
+    /// The node description.
     pub node_desc: Option<String>,
-    /// The GUID of the node.
+    /// The node GUID.
     #[serde(serialize_with = "guid_text")]
     pub node_guid: Option<Guid>,
-    /// The GUID of the system that it is part of.
+    /// The system image GUID.
     #[serde(serialize_with = "guid_text")]
     pub sys_image_guid: Option<Guid>,
-    /// The model: `MT4099`.
+    /// The model, for example `MT4099`.
     pub hca_type: Option<String>,
-    /// The firmware.
+    /// The firmware version.
     pub fw_ver: Option<String>,
-    /// The revision of the hardware.
+    /// The hardware revision.
     pub hw_rev: Option<String>,
-    /// The board.
+    /// The board ID.
     pub board_id: Option<String>,
-    /// The driver's module; none for software devices.
+    /// The name of the driver. `None` for a software device.
     pub driver: Option<String>,
-    /// The NUMA node of its slot.
+    /// The NUMA node of the PCIe slot.
     pub numa_node: Option<i32>,
-    /// The slot's link.
+    /// The PCIe link.
     pub pci: Option<PciLink>,
-    /// The node in `/dev/infiniband` for verbs.
+    /// The name of the verbs node in `/dev/infiniband`.
     pub uverbs: Option<String>,
-    /// Its ports.
+    /// The ports.
     pub ports: Vec<Port>,
 }
 
-/// The PCI Express link of a card.
+/// The PCIe link of an adapter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PciLink {
-    /// `8.0 GT/s PCIe`.
+    /// The current speed, for example `8.0 GT/s PCIe`.
     pub current_speed: String,
-    /// Lanes in use.
+    /// The number of lanes in use.
     pub current_width: u32,
-    /// What the card can do.
+    /// The highest speed that the adapter supports.
     pub max_speed: String,
-    /// The lanes that it has.
+    /// The number of lanes of the adapter.
     pub max_width: u32,
 }
 
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Port {
-    /// From 1.
+    /// The port number, from 1.
     pub port: u32,
-    /// `4: ACTIVE`.
+    /// The state, for example `4: ACTIVE`.
     pub state: NamedCode,
-    /// `5: LinkUp`.
+    /// The physical state, for example `5: LinkUp`.
     pub phys_state: NamedCode,
-    /// `100 Gb/sec (4X EDR)`.
+    /// The rate, for example `100 Gb/sec (4X EDR)`.
     pub rate: Option<Rate>,
-    /// Local identifier; 0 on Ethernet.
+    /// The LID, 0 on Ethernet.
     pub lid: u32,
-    /// Mask control.
+    /// The LID mask control.
     pub lmc: u32,
-    /// Where the subnet manager is.
+    /// The LID of the subnet manager.
     pub sm_lid: u32,
-    /// Capabilities.
+    /// The capability mask.
     pub cap_mask: u32,
-    /// `InfiniBand` or `Ethernet`; `IB` where the driver does not say.
+    /// The link layer: `InfiniBand` or `Ethernet`, or `IB` if the driver does not report it.
     pub link_layer: String,
-    /// The places of the GID table that are taken.
+    /// The entries of the GID table that are in use.
     pub gids: Vec<GidRow>,
-    /// The partition keys that are set.
+    /// The partition keys.
     pub pkeys: Vec<u16>,
-    /// The node in `/dev/infiniband` for management datagrams.
+    /// The name of the node for management datagrams in `/dev/infiniband`.
     pub umad: Option<String>,
-    /// The interface behind an Ethernet port.
+    /// The network interface of an Ethernet port.
     pub netdev: Option<String>,
-    /// What rdma_cm prefers, where it was looked at or set: `RoCE v2`.
+    /// The RoCE version configured for rdma_cm, for example `RoCE v2`. `None` if configfs has no
+    /// entry for the port.
     pub roce_mode: Option<String>,
 }
 
-/// A place of the GID table.
+/// An entry of the GID table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GidRow {
-    /// Its number.
+    /// The index.
     pub index: u32,
     /// The GID.
     #[serde(serialize_with = "gid_text")]
     pub gid: Gid,
-    /// `RoCE v2`, `IB/RoCE v1`.
+    /// The type: `RoCE v2` or `IB/RoCE v1`.
     pub kind: Option<String>,
-    /// The interface whose address it stands for.
+    /// The network interface whose address the GID represents.
     pub netdev: Option<String>,
 }
 
 impl Device {
-    /// Whether no card is behind it.
+    /// Returns `true` if the device is implemented in software.
     pub fn is_software(&self) -> bool {
         self.driver.is_none() && self.pci.is_none()
     }
 
-    /// Whether it speaks iWARP.
+    /// Returns `true` if the device is an iWARP device.
     pub fn is_iwarp(&self) -> bool {
         self.node_type.code == node_type::RNIC
     }
 }
 
 impl Port {
-    /// Whether it is a RoCE or iWARP port.
+    /// Returns `true` if the port is a RoCE or iWARP port.
     pub fn is_ethernet(&self) -> bool {
         self.link_layer == "Ethernet"
     }
 
-    /// Whether it is ready.
+    /// Returns `true` if the port is ACTIVE.
     pub fn is_active(&self) -> bool {
         self.state.code == state::ACTIVE
     }
 
-    /// The port GUID: the lower half of the first GID, as libibumad takes it.
+    /// Returns the port GUID. Like libibumad, it takes the lower half of the first GID.
     pub fn guid(&self) -> Option<Guid> {
         let gid = self.gids.iter().find(|row| row.index == 0)?.gid;
         Some(Guid(
@@ -193,7 +194,7 @@ impl Port {
         ))
     }
 
-    /// The subnet prefix: the upper half of the first GID.
+    /// Returns the subnet prefix, the upper half of the first GID.
     pub fn subnet_prefix(&self) -> Option<u64> {
         let gid = self.gids.iter().find(|row| row.index == 0)?.gid;
         u64::try_from(gid.as_ipv6().to_bits() >> 64).ok()
@@ -205,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn named_numbers_are_split() {
+    fn code_and_name_are_parsed() {
         assert_eq!(
             NamedCode::parse("4: ACTIVE"),
             Some(NamedCode {

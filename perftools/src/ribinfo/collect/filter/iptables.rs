@@ -1,8 +1,8 @@
-//! `iptables-save` and `ip6tables-save`.
+//! Rules printed by `iptables-save` and `ip6tables-save`.
 
 use super::{Action, Chain, Condition, Packet, Rule, Table, Verdict, port_in, verdict_of};
 
-/// What the rules do with a packet.
+/// Returns the result of the rules for a packet.
 pub fn iptables(saved: &str, packet: Packet) -> Verdict {
     let mut tables: Vec<Table> = Vec::new();
     for line in saved.lines().map(str::trim) {
@@ -16,7 +16,7 @@ pub fn iptables(saved: &str, packet: Packet) -> Verdict {
         let Some(table) = tables.last_mut() else {
             continue;
         };
-        // What the other tables do is not to keep out.
+        // Only the table `filter` blocks packets.
         let filter = table.name == "filter";
         if let Some((name, policy)) = line.strip_prefix(':').and_then(|rest| rest.split_once(' ')) {
             let input = name == "INPUT" && filter;
@@ -49,7 +49,7 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
             ["-j", "ACCEPT", ..] => set(&mut action, Action::Accept, rest.len()),
             ["-j", "DROP" | "REJECT", ..] => set(&mut action, Action::Drop, rest.len()),
             ["-j", "RETURN", ..] => set(&mut action, Action::Return, rest.len()),
-            // Targets that go on; a user's chain of such a name is found.
+            // A user-defined chain, or a target after which the evaluation continues.
             ["-j", to, ..] => set(&mut action, Action::Jump((*to).to_owned()), rest.len()),
             ["-g", to, ..] => set(&mut action, Action::Goto((*to).to_owned()), rest.len()),
             ["-m" | "--comment", _, ..] => 2,
@@ -72,7 +72,7 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
                     .collect();
                 condition(
                     &mut holds,
-                    found.map_or(Condition::Perhaps, |found| {
+                    found.map_or(Condition::Unknown, |found| {
                         Condition::from_bool(found.contains(&true))
                     }),
                     2,
@@ -87,8 +87,8 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
                 ),
                 2,
             ),
-            ["!", _, _, ..] => condition(&mut holds, Condition::Perhaps, 3),
-            _ => condition(&mut holds, Condition::Perhaps, 1),
+            ["!", _, _, ..] => condition(&mut holds, Condition::Unknown, 3),
+            _ => condition(&mut holds, Condition::Unknown, 1),
         };
         rest = rest.get(used..).unwrap_or_default();
     }
@@ -109,7 +109,7 @@ fn condition(holds: &mut Condition, other: Condition, used: usize) -> usize {
     used
 }
 
-/// Words; what is quoted is one.
+/// Splits a rule into words. A quoted text is one word.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -136,13 +136,13 @@ mod tests {
         protocol: "tcp",
         port: 19765,
     };
-    const SAVED: &str = "*nat\n:INPUT DROP [0:0]\nCOMMIT\n*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:rdma - [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A INPUT -m comment --comment \"our own\" -j rdma\n-A rdma -p tcp -m tcp --dport 19765 -j ACCEPT\n-A rdma -s 10.0.0.0/8 -p udp -m udp --dport 4791 -j ACCEPT\nCOMMIT\n";
+    const SAVED: &str = "*nat\n:INPUT DROP [0:0]\nCOMMIT\n*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:rdma - [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A INPUT -m comment --comment \"local rules\" -j rdma\n-A rdma -p tcp -m tcp --dport 19765 -j ACCEPT\n-A rdma -s 10.0.0.0/8 -p udp -m udp --dport 4791 -j ACCEPT\nCOMMIT\n";
 
     #[test]
-    fn rules_and_policies_are_followed() {
+    fn rules_and_policies_are_applied() {
         assert_eq!(iptables(SAVED, CONTROL), Verdict::Accept);
         assert!(
-            matches!(iptables(SAVED, ROCE), Verdict::Some(rule) if rule.contains("10.0.0.0/8"))
+            matches!(iptables(SAVED, ROCE), Verdict::Conditional(rule) if rule.contains("10.0.0.0/8"))
         );
         let open = SAVED.replace("-s 10.0.0.0/8 ", "");
         assert_eq!(iptables(&open, ROCE), Verdict::Accept);

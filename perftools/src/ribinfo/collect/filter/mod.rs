@@ -1,9 +1,9 @@
-//! What a packet filter does with a packet: the rules as `nft list ruleset` or `iptables-save`
-//! print them, walked through.
+//! Evaluates the rules of a packet filter, as printed by `nft list ruleset` or `iptables-save`, for
+//! one packet.
 //!
-//! Only what matters here is understood: protocol, destination port, the loopback interface and
-//! connection state. A rule with another condition may apply or not: if it accepts, the answer is
-//! [`Verdict::Some`].
+//! Only conditions on the protocol, the destination port, the loopback interface and the connection
+//! state are evaluated. A rule with any other condition may or may not match. If such a rule
+//! accepts the packet, the result is [`Verdict::Conditional`].
 
 mod iptables;
 mod nft;
@@ -11,37 +11,37 @@ mod nft;
 pub use iptables::iptables;
 pub use nft::nft;
 
-/// The first packet of a conversation, coming from another host.
+/// The first packet of a connection from another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// `udp` or `tcp`.
     pub protocol: &'static str,
-    /// The port that it goes to.
+    /// The destination port.
     pub port: u16,
 }
 
-/// What becomes of it.
+/// The result for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It comes in.
+    /// The packet is accepted.
     Accept,
-    /// It comes in under a condition that is not judged here: this rule.
-    Some(String),
-    /// It is kept out.
+    /// This rule accepts the packet under a condition that is not evaluated here.
+    Conditional(String),
+    /// The packet is dropped or rejected.
     Drop {
-        /// By this rule.
+        /// The rule that drops the packet.
         rule: String,
-        /// Of the chain that what comes in enters by: `inet filter input`.
+        /// The input chain in which the evaluation began, for example `inet filter input`.
         chain: String,
     },
 }
 
-/// Whether a rule's condition holds.
+/// The result of evaluating the condition of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Yes,
     No,
-    Perhaps,
+    Unknown,
 }
 
 impl Condition {
@@ -49,7 +49,7 @@ impl Condition {
         match (self, other) {
             (Self::No, _) | (_, Self::No) => Self::No,
             (Self::Yes, Self::Yes) => Self::Yes,
-            _ => Self::Perhaps,
+            _ => Self::Unknown,
         }
     }
 
@@ -58,7 +58,7 @@ impl Condition {
     }
 }
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
     Accept,
@@ -69,7 +69,7 @@ enum Action {
     Nothing,
 }
 
-/// A rule, as it concerns one packet.
+/// A rule, evaluated for one packet.
 #[derive(Clone, Debug)]
 struct Rule {
     holds: Condition,
@@ -81,9 +81,9 @@ struct Rule {
 #[derive(Clone, Debug, Default)]
 struct Chain {
     name: String,
-    /// It sees what comes in.
+    /// The chain filters incoming packets.
     input: bool,
-    /// What is left over is dropped.
+    /// The policy of the chain is to drop.
     drops: bool,
     rules: Vec<Rule>,
 }
@@ -95,58 +95,58 @@ struct Table {
     chains: Vec<Chain>,
 }
 
-/// How a walk through a chain ended.
+/// The result of evaluating a chain.
 enum ChainResult {
     Accept,
-    /// By this rule.
+    /// Dropped by this rule.
     Drop(String),
-    Through,
+    /// No rule decided.
+    Undecided,
 }
 
-/// Chains nest no deeper in the kernel.
-const DEPTH: usize = 16;
-/// So that rules that jump around cannot keep the walk busy for ever.
-const STEPS: usize = 100_000;
+/// Maximum nesting of chains in the kernel.
+const MAX_DEPTH: usize = 16;
+/// Maximum number of rules that are evaluated, so that loops of jumps end.
+const MAX_STEPS: usize = 100_000;
 
 impl Table {
     fn chain(&self, name: &str) -> Option<&Chain> {
         self.chains.iter().find(|chain| chain.name == name)
     }
 
-    /// What all input chains together do.
+    /// Returns the combined result of all input chains.
     fn verdict(&self) -> Verdict {
-        let mut worst = Verdict::Accept;
+        let mut strictest = Verdict::Accept;
         for chain in self.chains.iter().filter(|chain| chain.input) {
-            let mut walk = Traversal {
+            let mut traversal = Traversal {
                 table: self,
-                maybe: None,
+                conditional: None,
                 steps: 0,
             };
-            let entered = format!("{} {}", self.name, chain.name);
-            let verdict = match (walk.chain(chain, 0), walk.maybe) {
+            let name = format!("{} {}", self.name, chain.name);
+            let verdict = match (traversal.chain(chain, 0), traversal.conditional) {
                 (ChainResult::Accept, _) => Verdict::Accept,
-                (ChainResult::Through, _) if !chain.drops => Verdict::Accept,
-                (ChainResult::Drop(_) | ChainResult::Through, Some(rule)) => Verdict::Some(rule),
-                (ChainResult::Drop(rule), None) => Verdict::Drop {
-                    rule,
-                    chain: entered,
-                },
-                (ChainResult::Through, None) => Verdict::Drop {
-                    rule: format!("the policy of chain {entered}"),
-                    chain: entered,
+                (ChainResult::Undecided, _) if !chain.drops => Verdict::Accept,
+                (ChainResult::Drop(_) | ChainResult::Undecided, Some(rule)) => {
+                    Verdict::Conditional(rule)
+                }
+                (ChainResult::Drop(rule), None) => Verdict::Drop { rule, chain: name },
+                (ChainResult::Undecided, None) => Verdict::Drop {
+                    rule: format!("the policy of chain {name}"),
+                    chain: name,
                 },
             };
-            worst = worse(worst, verdict);
+            strictest = stricter(strictest, verdict);
         }
-        worst
+        strictest
     }
 }
 
-/// The worse of two: a packet has to come through both.
-pub(super) fn worse(a: Verdict, b: Verdict) -> Verdict {
+/// Returns the stricter of two results, because the packet must pass both.
+pub(super) fn stricter(a: Verdict, b: Verdict) -> Verdict {
     let rank = |verdict: &Verdict| match verdict {
         Verdict::Accept => 0,
-        Verdict::Some(_) => 1,
+        Verdict::Conditional(_) => 1,
         Verdict::Drop { .. } => 2,
     };
     if rank(&b) > rank(&a) { b } else { a }
@@ -156,13 +156,13 @@ fn verdict_of(tables: &[Table]) -> Verdict {
     tables
         .iter()
         .map(Table::verdict)
-        .fold(Verdict::Accept, worse)
+        .fold(Verdict::Accept, stricter)
 }
 
 struct Traversal<'a> {
     table: &'a Table,
-    /// The first rule that accepts under a condition.
-    maybe: Option<String>,
+    /// The first rule that accepts under a condition that is not evaluated.
+    conditional: Option<String>,
     steps: usize,
 }
 
@@ -170,45 +170,49 @@ impl Traversal<'_> {
     fn chain(&mut self, chain: &Chain, depth: usize) -> ChainResult {
         for rule in &chain.rules {
             self.steps += 1;
-            if self.steps > STEPS {
+            if self.steps > MAX_STEPS {
                 break;
             }
             if rule.holds == Condition::No {
                 continue;
             }
-            let sure = rule.holds == Condition::Yes;
+            let certain = rule.holds == Condition::Yes;
             match &rule.action {
-                Action::Accept if sure => return ChainResult::Accept,
+                Action::Accept if certain => return ChainResult::Accept,
                 Action::Accept => {
-                    self.maybe.get_or_insert_with(|| rule.text.clone());
+                    self.conditional.get_or_insert_with(|| rule.text.clone());
                 }
-                Action::Drop if sure => return ChainResult::Drop(rule.text.clone()),
-                Action::Return if sure => return ChainResult::Through,
-                // What drops perhaps keeps some out: a list of the unwanted.
+                Action::Drop if certain => return ChainResult::Drop(rule.text.clone()),
+                Action::Return if certain => return ChainResult::Undecided,
+                // A conditional drop is a block list for some sources, not for all.
                 Action::Nothing | Action::Drop | Action::Return => {}
                 Action::Jump(to) | Action::Goto(to) => {
-                    let Some(next) = self.table.chain(to).filter(|_| depth < DEPTH) else {
+                    let Some(next) = self.table.chain(to).filter(|_| depth < MAX_DEPTH) else {
                         continue;
                     };
                     match self.chain(next, depth + 1) {
-                        end @ (ChainResult::Accept | ChainResult::Drop(_)) if sure => return end,
+                        result @ (ChainResult::Accept | ChainResult::Drop(_)) if certain => {
+                            return result;
+                        }
                         ChainResult::Accept => {
-                            self.maybe.get_or_insert_with(|| rule.text.clone());
+                            self.conditional.get_or_insert_with(|| rule.text.clone());
                         }
-                        ChainResult::Through if sure && matches!(rule.action, Action::Goto(_)) => {
-                            return ChainResult::Through;
+                        ChainResult::Undecided
+                            if certain && matches!(rule.action, Action::Goto(_)) =>
+                        {
+                            return ChainResult::Undecided;
                         }
-                        ChainResult::Drop(_) | ChainResult::Through => {}
+                        ChainResult::Drop(_) | ChainResult::Undecided => {}
                     }
                 }
             }
         }
-        ChainResult::Through
+        ChainResult::Undecided
     }
 }
 
-/// Whether a port is in `4791`, `4790-4792`, `4790:4792`, or is that service's name; none: not
-/// understood.
+/// Returns whether `text` contains the port. `text` is a port (`4791`), a range (`4790-4792` or
+/// `4790:4792`) or the name of a service. Returns `None` for any other text.
 fn port_in(port: u16, text: &str) -> Option<bool> {
     let text = text.trim_matches(',');
     if let Some((first, last)) = text.split_once(['-', ':']) {
@@ -216,7 +220,7 @@ fn port_in(port: u16, text: &str) -> Option<bool> {
     }
     match text.parse::<u16>() {
         Ok(number) => Some(number == port),
-        // A service's name: none is used for the ports that are asked about.
+        // A service name. The ports that are checked have none.
         Err(_)
             if text
                 .bytes()

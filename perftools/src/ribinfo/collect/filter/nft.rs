@@ -1,11 +1,11 @@
-//! `nft list ruleset`.
+//! Rules printed by `nft list ruleset`.
 
 use super::{Action, Chain, Condition, Packet, Rule, Table, Verdict, port_in, verdict_of};
 
-/// What the ruleset does with a packet.
+/// Returns the result of the ruleset for a packet.
 pub fn nft(ruleset: &str, packet: Packet) -> Verdict {
     let mut tables: Vec<Table> = Vec::new();
-    // What the braces that are open belong to.
+    // The blocks whose closing brace has not been read yet.
     let mut open: Vec<Block> = Vec::new();
     for line in ruleset.lines() {
         let line = line.trim();
@@ -17,8 +17,8 @@ pub fn nft(ruleset: &str, packet: Packet) -> Verdict {
                     name: format!("{family} {name}"),
                     chains: Vec::new(),
                 });
-                let here = matches!(*family, "ip" | "ip6" | "inet");
-                open.push(if here { Block::Table } else { Block::Other });
+                let is_ip = matches!(*family, "ip" | "ip6" | "inet");
+                open.push(if is_ip { Block::Table } else { Block::Other });
             }
             (["chain", name, "{"], Some(Block::Table)) => {
                 if let Some(table) = tables.last_mut() {
@@ -60,7 +60,7 @@ fn chain_line(chain: &mut Chain, line: &str, packet: Packet) {
     chain.rules.push(rule(&tokens, line, packet));
 }
 
-/// Words; what is quoted and what is between braces is one, without them.
+/// Splits a rule into tokens. A text in quotes or braces is one token, without the delimiters.
 fn tokens(line: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = line.trim_start();
@@ -96,15 +96,15 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
             ["iif" | "iifname", "!=", "lo", ..] => (Ok(Condition::Yes), 3),
             ["iif" | "iifname", "lo", ..] => (Ok(Condition::No), 2),
             ["iif" | "iifname", "!=", _, ..] | ["limit", "rate", _, ..] => {
-                (Ok(Condition::Perhaps), 3)
+                (Ok(Condition::Unknown), 3)
             }
-            ["iif" | "iifname", _, ..] => (Ok(Condition::Perhaps), 2),
-            // Established ones go one way, invalid ones another; a new packet goes on.
+            ["iif" | "iifname", _, ..] => (Ok(Condition::Unknown), 2),
+            // The map has verdicts for other states. It does not decide about a new packet.
             ["ct", "state", "vmap", map, ..] => (Ok(Condition::No), {
                 let _ = map;
                 rest.len()
             }),
-            ["ct", "state", "!=", _, ..] => (Ok(Condition::Perhaps), 4),
+            ["ct", "state", "!=", _, ..] => (Ok(Condition::Unknown), 4),
             ["ct", "state", states, ..] => (
                 Ok(Condition::from_bool(
                     states
@@ -117,7 +117,7 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
             | ["ip", "protocol", set, ..]
             | ["ip6", "nexthdr", set, ..] => {
                 if *set == "!=" {
-                    (Ok(Condition::Perhaps), 4)
+                    (Ok(Condition::Unknown), 4)
                 } else {
                     (Ok(protocol_in(packet, set)), 3)
                 }
@@ -130,7 +130,7 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
                 (Ok(Condition::No), 1)
             }
             ["icmp" | "icmpv6" | "igmp" | "esp" | "ah", ..] => (Ok(Condition::No), 1),
-            _ => (Ok(Condition::Perhaps), 1),
+            _ => (Ok(Condition::Unknown), 1),
         };
         match condition {
             Ok(condition) => holds = holds.and(condition),
@@ -145,7 +145,7 @@ fn rule(tokens: &[String], line: &str, packet: Packet) -> Rule {
     }
 }
 
-/// How many words a `log` statement has.
+/// Returns the number of words of a `log` statement.
 fn log_words(rest: &[&str]) -> usize {
     let mut used = 1;
     while let Some([option, _]) = rest.get(used..used + 2) {
@@ -164,7 +164,7 @@ fn not(holds: Condition) -> Condition {
     match holds {
         Condition::Yes => Condition::No,
         Condition::No => Condition::Yes,
-        Condition::Perhaps => Condition::Perhaps,
+        Condition::Unknown => Condition::Unknown,
     }
 }
 
@@ -186,7 +186,7 @@ fn ports(packet: Packet, protocol: &str, set: &str) -> Condition {
             Some(true) => return Condition::Yes,
             Some(false) => {}
             // A named set: `@services`.
-            None => holds = Condition::Perhaps,
+            None => holds = Condition::Unknown,
         }
     }
     holds
@@ -243,7 +243,7 @@ table inet filter {
     }
 
     #[test]
-    fn a_policy_keeps_out_what_no_rule_lets_in() {
+    fn policy_drops_packets_that_no_rule_accepts() {
         assert_eq!(
             nft(SERVER, ROCE),
             dropped("the policy of chain inet filter input", "inet filter input")
@@ -259,23 +259,23 @@ table inet filter {
     }
 
     #[test]
-    fn a_rule_keeps_out_by_name() {
+    fn dropping_rule_is_reported() {
         let rule = "table ip t {\nchain c {\ntype filter hook input priority 0; policy accept;\nudp dport 4791 drop\n}\n}\n";
         assert_eq!(nft(rule, ROCE), dropped("udp dport 4791 drop", "ip t c"));
         assert_eq!(nft(rule, CONTROL), Verdict::Accept);
     }
 
     #[test]
-    fn what_holds_for_some_is_said_so() {
+    fn rule_with_unknown_condition_is_conditional() {
         let some = SERVER.replace("jump more", "ip saddr 10.0.0.0/8 udp dport 4791 accept");
         assert_eq!(
             nft(&some, ROCE),
-            Verdict::Some("ip saddr 10.0.0.0/8 udp dport 4791 accept".into())
+            Verdict::Conditional("ip saddr 10.0.0.0/8 udp dport 4791 accept".into())
         );
     }
 
     #[test]
-    fn firewalld_jumps_and_rejects() {
+    fn firewalld_chains_are_followed() {
         let text = "table inet firewalld {\nchain filter_INPUT {\ntype filter hook input priority filter + 10; policy accept;\nct state { established, related } accept\niifname \"lo\" accept\njump filter_INPUT_ZONES\nct state invalid drop\nreject with icmpx admin-prohibited\n}\nchain filter_INPUT_ZONES {\ngoto filter_IN_public\n}\nchain filter_IN_public {\njump filter_IN_public_allow\n}\nchain filter_IN_public_allow {\ntcp dport 22 accept\n}\n}\n";
         assert_eq!(
             nft(text, ROCE),
@@ -292,7 +292,7 @@ table inet filter {
     }
 
     #[test]
-    fn loops_end() {
+    fn loop_of_jumps_ends() {
         let text = "table ip t {\nchain a {\ntype filter hook input priority 0;\njump a\njump a\njump a\n}\n}\n";
         assert_eq!(nft(text, ROCE), Verdict::Accept);
     }

@@ -1,4 +1,4 @@
-//! OpenSM's `partitions.conf`, read as OpenSM reads it.
+//! The parser for `partitions.conf`. It accepts what OpenSM accepts.
 //!
 //! ```text
 //! Default=0x7fff, ipoib, mtu=5 : ALL=full, SELF=full;
@@ -6,9 +6,10 @@
 //!     mgid=ff12:401b::707, sl=1
 //!     0x0002c90300317851, 0x0002c90300317852=limited;
 //! ```
-//! A definition's head, up to the `:`, is on one line; members may go on over lines until the `;`;
-//! an `mgid` takes its line. Keywords may be shortened, as OpenSM compares only as many letters as
-//! it is given.
+//!
+//! The head of a definition, up to the `:`, is on one line. Its members can continue on further
+//! lines until the `;`. Everything after an `mgid` on the same line belongs to that group. Keywords
+//! can be abbreviated, because OpenSM compares only the letters that are present.
 
 mod read;
 
@@ -16,86 +17,86 @@ use std::fmt;
 
 pub use read::parse;
 
-/// The key of the partition that all fabrics have, without the membership bit.
+/// Key of the default partition, without the membership bit.
 pub const DEFAULT_PKEY: u16 = 0x7fff;
-/// The rate of a group where none is given: 10 Gbit/s.
+/// Default rate code of a group, 10 Gbit/s.
 pub const DEFAULT_RATE: u32 = 3;
-/// The MTU of a group where none is given: 2048.
+/// Default MTU code of a group, 2048 bytes.
 pub const DEFAULT_MTU: u32 = 4;
 
-/// The whole file.
+/// The contents of `partitions.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partitions {
-    /// The definitions in their order; one key may have several.
+    /// The definitions in order. Several definitions can have the same key.
     pub definitions: Vec<Definition>,
-    /// What OpenSM would complain about.
+    /// The problems that OpenSM would report.
     pub problems: Vec<Problem>,
 }
 
-/// A definition, up to its `;`.
+/// A partition definition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Definition {
-    /// The line of its head.
+    /// The line number of the head.
     pub line: usize,
-    /// May be empty, and need not be unique.
+    /// The name. It can be empty and is not necessarily unique.
     pub name: String,
-    /// The key without the membership bit; none: OpenSM makes one up.
+    /// The key without the membership bit. If it is `None`, OpenSM generates one.
     pub pkey: Option<u16>,
-    /// An IPoIB broadcast group is made.
+    /// OpenSM creates an IPoIB broadcast group.
     pub ipoib: bool,
-    /// The key goes to index 0.
+    /// The key is stored at index 0 of the P_Key table.
     pub indx0: bool,
-    /// What members are that do not say it.
+    /// The membership of members that do not specify one.
     pub default_membership: Membership,
-    /// The broadcast group's.
+    /// The parameters of the broadcast group.
     pub flags: GroupFlags,
-    /// Who is in.
+    /// The members.
     pub members: Vec<Member>,
-    /// Multicast groups that are made.
+    /// The multicast groups that OpenSM creates.
     pub groups: Vec<Group>,
 }
 
-/// What a multicast group is made with; none: OpenSM's default.
+/// The parameters of a multicast group. OpenSM has a default for each one that is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupFlags {
-    /// Code 1 to 5 for 256 to 4096.
+    /// The MTU code, 1 to 5 for 256 to 4096 bytes.
     pub mtu: Option<u32>,
-    /// Code of the static rate.
+    /// The code of the static rate.
     pub rate: Option<u32>,
-    /// Service level.
+    /// The service level.
     pub sl: Option<u32>,
-    /// One group for each scope.
+    /// The scopes. OpenSM creates a group for each.
     pub scopes: Vec<u32>,
-    /// Queue key.
+    /// The queue key.
     pub q_key: Option<u32>,
-    /// Traffic class.
+    /// The traffic class.
     pub tclass: Option<u32>,
-    /// Flow label.
+    /// The flow label.
     pub flow_label: Option<u32>,
 }
 
-/// How a port is in.
+/// The membership of a port in a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Membership {
-    /// Limited members cannot talk to each other.
+    /// Limited members can communicate only with full members.
     #[default]
     Limited,
-    /// Full members talk to all.
+    /// Full members can communicate with all members.
     Full,
-    /// Both keys are given.
+    /// The port has both the limited and the full key.
     Both,
 }
 
-/// A member.
+/// A member of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Which ports.
-    pub who: MemberPorts,
-    /// How.
+    /// The ports.
+    pub ports: MemberPorts,
+    /// Their membership.
     pub membership: Membership,
 }
 
-/// Which ports a member stands for.
+/// The ports that a member entry refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberPorts {
     /// All end ports.
@@ -106,31 +107,31 @@ pub enum MemberPorts {
     AllSwitches,
     /// All routers.
     AllRouters,
-    /// The subnet manager's.
+    /// The port of the subnet manager.
     SelfPort,
-    /// The port of this GUID.
+    /// The port with this GUID.
     Guid(u64),
 }
 
 /// A multicast group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its line.
+    /// The line number.
     pub line: usize,
-    /// Its GID.
+    /// The multicast GID.
     pub mgid: std::net::Ipv6Addr,
-    /// What differs from the partition.
+    /// The parameters that differ from those of the partition.
     pub flags: GroupFlags,
 }
 
-/// A complaint.
+/// A problem in `partitions.conf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// The line number.
     pub line: usize,
-    /// OpenSM stops reading there.
+    /// OpenSM stops parsing at this line.
     pub fatal: bool,
-    /// What.
+    /// The description.
     pub text: String,
 }
 
@@ -140,12 +141,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The bytes of an MTU code.
+/// Returns the MTU of a code, in bytes.
 pub fn mtu_bytes(code: u32) -> Option<u32> {
     ibverbs::Mtu(code).bytes()
 }
 
-/// The Gbit/s of a rate code (IBA PathRecord:Rate), in text.
+/// Returns the rate of a code (IBA PathRecord:Rate) in Gbit/s, as text.
 pub fn rate_gbps(code: u32) -> Option<&'static str> {
     const RATES: [&str; 21] = [
         "2.5", "10", "30", "5", "20", "40", "60", "80", "120", "14", "56", "112", "168", "25",
@@ -156,7 +157,7 @@ pub fn rate_gbps(code: u32) -> Option<&'static str> {
         .copied()
 }
 
-/// The Mbit/s of a rate code.
+/// Returns the rate of a code in Mbit/s.
 pub fn rate_mbps(code: u32) -> Option<u32> {
     let text = rate_gbps(code)?;
     if text == "2.5" {
@@ -170,7 +171,7 @@ pub fn rate_mbps(code: u32) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// The examples of OpenSM's own documentation.
+    /// The examples in the documentation of OpenSM.
     const DOCUMENTED: &str = "
  Default=0x7fff : ALL, SELF=full ;
  Default=0x7fff : ALL, ALL_SWITCHES=full, SELF=full ;
@@ -195,7 +196,7 @@ mod tests {
 ";
 
     #[test]
-    fn the_documented_examples_are_read_without_complaint() {
+    fn examples_of_opensm_have_no_problems() {
         let read = parse(DOCUMENTED);
         assert_eq!(read.problems, []);
         let names: Vec<_> = read
@@ -209,7 +210,7 @@ mod tests {
         assert_eq!(
             read.definitions[2].members[1],
             Member {
-                who: MemberPorts::Guid(0x34_5678_9034),
+                ports: MemberPorts::Guid(0x34_5678_9034),
                 membership: Membership::Limited
             }
         );
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guides_examples_are_read() {
+    fn examples_of_the_rhel_guide_have_no_problems() {
         let read = parse(
             "Default=0xffff, ipoib, mtu=5 : ALL=full;\nkey2=0x8002, rate=12, scope=2, scope=5, defmember=full: 0x1;",
         );
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_opensm_is_fatal_and_what_it_skips_is_not() {
+    fn only_problems_that_stop_opensm_are_fatal() {
         let fatal = |text: &str| {
             let read = parse(text);
             assert!(read.problems.last().unwrap().fatal, "{text}: {read:?}");
@@ -245,16 +246,16 @@ mod tests {
         };
         assert_eq!(
             fatal("Default=0x7fff, ipoib"),
-            "line 1: no partition definition: there is no `:`"
+            "line 1: not a partition definition, because it has no `:`"
         );
         assert_eq!(
             fatal("\nDefault=0x7ffg : ALL;"),
-            "line 2: `0x7ffg` is no key"
+            "line 2: `0x7ffg` is not a valid partition key"
         );
         assert!(
             fatal("Default=0x7fff : ALL=full\nb=0x8002 : ALL;").contains("`;` of line 1 missing")
         );
-        assert!(fatal("a=2 : host1=full;").contains("`host1` is no port GUID"));
+        assert!(fatal("a=2 : host1=full;").contains("`host1` is not a port GUID"));
         for mild in [
             "a=2, speed=3 : ALL;",
             "a=2, mtu=x : ALL;",

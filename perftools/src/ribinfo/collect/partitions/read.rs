@@ -1,54 +1,56 @@
-//! The reader: line by line, as OpenSM's `osm_prtn_config.c`.
+//! The parser. It reads line by line, like `osm_prtn_config.c` in OpenSM.
 
 use std::net::Ipv6Addr;
 
 use super::{Definition, Group, GroupFlags, Member, MemberPorts, Membership, Partitions, Problem};
 
-/// Reads a file's text. What OpenSM would stop at ends the reading; everything else is read, with a
-/// complaint.
+/// Parses the text of `partitions.conf`.
+///
+/// Parsing stops at a problem at which OpenSM stops. All other problems are recorded and parsing
+/// continues.
 pub fn parse(text: &str) -> Partitions {
-    let mut reader = Reader {
-        read: Partitions::default(),
+    let mut parser = Parser {
+        partitions: Partitions::default(),
         open: None,
         line: 0,
     };
     'lines: for (at, line) in text.lines().enumerate() {
-        reader.line = at + 1;
+        parser.line = at + 1;
         let mut rest = line.split('#').next().unwrap_or("");
         while !rest.trim().is_empty() {
             let (part, after) = rest
                 .split_once(';')
                 .map_or((rest, None), |(part, after)| (part, Some(after)));
-            if reader.part(part).is_err() {
-                reader.close();
+            if parser.part(part).is_err() {
+                parser.close();
                 break 'lines;
             }
             let Some(after) = after else { break };
-            reader.close();
+            parser.close();
             rest = after;
         }
     }
-    if let Some(line) = reader.open.as_ref().map(|definition| definition.line) {
-        reader.complain(format!(
-            "the definition of line {line} has no `;` at its end"
+    if let Some(line) = parser.open.as_ref().map(|definition| definition.line) {
+        parser.warn(format!(
+            "the definition that begins on line {line} does not end with `;`"
         ));
-        reader.close();
+        parser.close();
     }
-    reader.read
+    parser.partitions
 }
 
-struct Reader {
-    read: Partitions,
+struct Parser {
+    partitions: Partitions,
     open: Option<Definition>,
     line: usize,
 }
 
-/// OpenSM stops here.
+/// A problem at which OpenSM stops parsing.
 struct Stop;
 
-impl Reader {
-    fn complain(&mut self, text: String) {
-        self.read.problems.push(Problem {
+impl Parser {
+    fn warn(&mut self, text: String) {
+        self.partitions.problems.push(Problem {
             line: self.line,
             fatal: false,
             text,
@@ -56,7 +58,7 @@ impl Reader {
     }
 
     fn stop(&mut self, text: String) -> Stop {
-        self.read.problems.push(Problem {
+        self.partitions.problems.push(Problem {
             line: self.line,
             fatal: true,
             text,
@@ -65,23 +67,23 @@ impl Reader {
     }
 
     fn close(&mut self) {
-        self.read.definitions.extend(self.open.take());
+        self.partitions.definitions.extend(self.open.take());
     }
 
-    /// What is on a line up to a `;`.
+    /// Parses a part of a line that ends at a `;` or at the end of the line.
     fn part(&mut self, part: &str) -> Result<(), Stop> {
         if self.open.is_some() {
             return self.members(part);
         }
         let Some((head, members)) = part.split_once(':') else {
-            return Err(self.stop("no partition definition: there is no `:`".into()));
+            return Err(self.stop("not a partition definition, because it has no `:`".into()));
         };
         let definition = self.head(head)?;
         self.open = Some(definition);
         self.members(members)
     }
 
-    /// `NAME=KEY, flag, flag=value`.
+    /// Parses the head of a definition, `NAME=KEY, flag, flag=value`.
     fn head(&mut self, head: &str) -> Result<Definition, Stop> {
         let mut definition = Definition {
             line: self.line,
@@ -97,11 +99,11 @@ impl Reader {
         name.unwrap_or_default().clone_into(&mut definition.name);
         if let Some(key) = key {
             let Some(number) = c_number(key) else {
-                return Err(self.stop(format!("`{key}` is no key")));
+                return Err(self.stop(format!("`{key}` is not a valid partition key")));
             };
             if number > 0xffff {
-                self.complain(format!(
-                    "the key {key} has more than 16 bits: OpenSM cuts it"
+                self.warn(format!(
+                    "key {key} has more than 16 bits; OpenSM truncates it"
                 ));
             }
             definition.pkey =
@@ -115,7 +117,7 @@ impl Reader {
 
     fn flag(&mut self, definition: &mut Definition, flag: &str, value: Option<&str>) {
         if flag.is_empty() {
-            return self.complain("an empty flag between two commas".into());
+            return self.warn("empty flag between two commas".into());
         }
         if self.group_flag(&mut definition.flags, flag, value) {
             return;
@@ -125,19 +127,19 @@ impl Reader {
         } else if "defmember".starts_with(flag) {
             match value.filter(|v| !v.is_empty()).and_then(membership) {
                 Some(membership) => definition.default_membership = membership,
-                None => self.complain(format!(
-                    "defmember={}: wants full, limited or both",
+                None => self.warn(format!(
+                    "defmember={}: expected full, limited or both",
                     value.unwrap_or_default()
                 )),
             }
         } else if flag == "indx0" {
             definition.indx0 = true;
         } else {
-            self.complain(format!("OpenSM knows no flag `{flag}` and ignores it"));
+            self.warn(format!("unknown flag `{flag}`, ignored by OpenSM"));
         }
     }
 
-    /// Whether it was a flag of a multicast group.
+    /// Parses a parameter of a multicast group. Returns `false` if the flag is not one.
     fn group_flag(&mut self, flags: &mut GroupFlags, flag: &str, value: Option<&str>) -> bool {
         const NAMES: [&str; 7] = ["mtu", "rate", "scope", "Q_Key", "TClass", "sl", "FlowLabel"];
         const LARGEST: [u64; 7] = [5, 22, 15, u32::MAX as u64, 255, 15, 0xf_ffff];
@@ -147,19 +149,21 @@ impl Reader {
         let (name, largest) = (NAMES[at], LARGEST[at]);
         let number = value.and_then(c_number).filter(|number| *number <= largest);
         let Some(number) = number.and_then(|number| u32::try_from(number).ok()) else {
-            self.complain(format!(
-                "{name}={}: wants a number up to {largest}",
+            self.warn(format!(
+                "{name}={}: expected a number from 0 to {largest}",
                 value.unwrap_or_default()
             ));
             return true;
         };
         match name {
-            // 1 to 5 and from 2 on: codes, not bytes or Gbit/s.
-            "mtu" if number == 0 => self.complain("mtu=0: the codes are 1 to 5".into()),
+            // These are codes, not bytes or Gbit/s.
+            "mtu" if number == 0 => self.warn("mtu=0: expected a code from 1 to 5".into()),
             "mtu" => flags.mtu = Some(number),
-            "rate" if number < 2 => self.complain(format!("rate={number}: the codes are 2 to 22")),
+            "rate" if number < 2 => {
+                self.warn(format!("rate={number}: expected a code from 2 to 22"))
+            }
             "rate" => flags.rate = Some(number),
-            "scope" if number == 0 => self.complain("scope=0: wants 1 to 15".into()),
+            "scope" if number == 0 => self.warn("scope=0: expected 1 to 15".into()),
             "scope" => flags.scopes.push(number),
             "Q_Key" => flags.q_key = Some(number),
             "TClass" => flags.tclass = Some(number),
@@ -169,7 +173,7 @@ impl Reader {
         true
     }
 
-    /// `MEMBER[=how], …`, or a multicast group.
+    /// Parses `MEMBER[=membership], …` or a multicast group.
     fn members(&mut self, part: &str) -> Result<(), Stop> {
         let mut tokens = part.split(',').map(token);
         while let Some((name, value)) = tokens.next() {
@@ -191,7 +195,7 @@ impl Reader {
             ("ALL_ROUTERS", MemberPorts::AllRouters),
             ("SELF", MemberPorts::SelfPort),
         ];
-        let (head, default) = self
+        let (head_line, default) = self
             .open
             .as_ref()
             .map_or((0, Membership::Limited), |d| (d.line, d.default_membership));
@@ -201,37 +205,37 @@ impl Reader {
         let keyword = KEYWORDS
             .iter()
             .find(|(keyword, _)| keyword.starts_with(name))
-            .map(|(_, who)| *who);
-        let Some(who) = keyword.or_else(|| {
+            .map(|(_, ports)| *ports);
+        let Some(ports) = keyword.or_else(|| {
             c_number(name)
                 .filter(|guid| *guid != 0)
                 .map(MemberPorts::Guid)
         }) else {
-            let hint = if head != 0 && head < self.line {
-                format!("; is the `;` of line {head} missing?")
+            let hint = if head_line != 0 && head_line < self.line {
+                format!("; is the `;` of line {head_line} missing?")
             } else {
                 String::new()
             };
-            return Err(self.stop(format!("`{name}` is no port GUID{hint}")));
+            return Err(self.stop(format!("`{name}` is not a port GUID{hint}")));
         };
         let membership = match value {
             None => default,
             Some(value) => membership(value).unwrap_or_else(|| {
-                self.complain(format!(
-                    "`{name}={value}`: wants full, limited or both; OpenSM takes limited"
+                self.warn(format!(
+                    "`{name}={value}`: expected full, limited or both; OpenSM uses limited"
                 ));
                 Membership::Limited
             }),
         };
         if let Some(definition) = &mut self.open {
-            definition.members.push(Member { who, membership });
+            definition.members.push(Member { ports, membership });
         }
         Ok(())
     }
 
     fn group(&mut self, mgid: &str, flags: &[(&str, Option<&str>)]) {
         let Some(mgid) = mgid.parse::<Ipv6Addr>().ok().filter(Ipv6Addr::is_multicast) else {
-            return self.complain(format!("mgid={mgid}: is no multicast GID"));
+            return self.warn(format!("mgid={mgid}: not a multicast GID"));
         };
         let mut group = Group {
             line: self.line,
@@ -240,8 +244,8 @@ impl Reader {
         };
         for (flag, value) in flags {
             if flag.is_empty() || !self.group_flag(&mut group.flags, flag, *value) {
-                self.complain(format!(
-                    "OpenSM knows no flag `{flag}` of a multicast group and ignores it"
+                self.warn(format!(
+                    "unknown flag `{flag}` of a multicast group, ignored by OpenSM"
                 ));
             }
         }
@@ -251,7 +255,7 @@ impl Reader {
     }
 }
 
-/// `NAME=VALUE` or `NAME`.
+/// Splits `NAME=VALUE` or `NAME`.
 fn token(text: &str) -> (&str, Option<&str>) {
     text.split_once('=')
         .map_or((text.trim(), None), |(name, value)| {
@@ -259,7 +263,7 @@ fn token(text: &str) -> (&str, Option<&str>) {
         })
 }
 
-/// As OpenSM compares: as many letters as are given, full first. Nothing is full.
+/// Parses a membership. Like OpenSM, it accepts any prefix of a name, and an empty text means full.
 fn membership(text: &str) -> Option<Membership> {
     [
         ("full", Membership::Full),
@@ -271,7 +275,7 @@ fn membership(text: &str) -> Option<Membership> {
     .map(|(_, membership)| membership)
 }
 
-/// A number as `strtoull(…, 0)` reads it.
+/// Parses a number as `strtoull(…, 0)` does.
 fn c_number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => (hex, 16),
