@@ -100,7 +100,8 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if let Some(before) = &self.0 {
-            let _ = sched_setaffinity(Pid::from_raw(0), before); // fails only if the processors are gone
+            // This fails only if the processors are no longer available.
+            let _ = sched_setaffinity(Pid::from_raw(0), before);
         }
     }
 }

@@ -333,7 +333,7 @@ impl RdmaEndpoint {
             .map(|ThreadQueues { cq, channel, srq }| {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
                 let wire = VerbsWire::new(qps, &self.pd, cq, channel, srq, group.take(), &shape)?;
-                Ok(wire.with_solicited(solicited))
+                Ok(wire.with_solicited_events(solicited))
             });
         Ok(ConnectedEndpoint {
             wires: wires.collect::<Result<_>>()?,

@@ -1,6 +1,9 @@
-//! Extended reliable connections. Each line has two: this end sends by one half of the first, and
-//! receives by the other half of the second into the shared receive queue of its thread, which the
-//! peer names in each message.
+//! Extended reliable connections (XRC).
+//!
+//! An XRC connection transfers data in one direction, from an initiator queue pair to a target
+//! queue pair. Each [`XrcConnection`] has two: this end sends on the first and receives on the
+//! second. Messages name the shared receive queue that they go to, which all connections of a
+//! thread use.
 
 use ibverbs::{
     Completion, CompletionQueue, Context, Endpoint, Held, Hold, ProtectionDomain, Qpn, QueueId,
@@ -11,29 +14,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::error::{Error, Result};
 
-/// What a peer has to know of the end of a line, besides its sending half.
+/// The receiving half of an end, as sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XrcReceiver {
-    /// The number of the receiving half.
+    /// Queue pair number of the receiving half.
     pub qpn: u32,
-    /// The number of the shared receive queue.
+    /// Number of the shared receive queue.
     pub srq: u32,
 }
 
-/// This end of a line: both halves, and whom it sends to.
+/// This end of a pair of XRC connections, one in each direction.
 #[derive(Debug)]
 pub struct XrcConnection {
-    /// The half that sends.
+    /// The sending half.
     pub sender: QueuePair<XrcSend>,
     receiver: XrcRecvQueuePair,
-    /// The shared receive queue of this end.
+    /// Shared receive queue of this end.
     srq: SrqNum,
-    /// That of the peer.
-    pub to: SrqNum,
+    /// Shared receive queue of the peer.
+    pub peer_srq: SrqNum,
 }
 
 impl XrcConnection {
-    /// Joins a sending half with a receiving one, both ready for receives.
+    /// Creates the receiving half for a sending half, and moves both to the INIT state.
     pub(super) fn new(
         mut sender: QueuePair<XrcSend>,
         queue: Option<&SharedRecvQueue>,
@@ -50,11 +53,11 @@ impl XrcConnection {
             sender,
             receiver,
             srq,
-            to: SrqNum(0),
+            peer_srq: SrqNum(0),
         })
     }
 
-    /// What the peer has to know.
+    /// Returns the receiving half, as sent to the peer.
     pub(super) fn receiver(&self) -> XrcReceiver {
         XrcReceiver {
             qpn: self.receiver.qp_num().0,
@@ -62,12 +65,12 @@ impl XrcConnection {
         }
     }
 
-    /// The number by which what arrives says that it is of this line.
-    pub(super) fn arrives_at(&self) -> Qpn {
+    /// Returns the queue pair number in the completions of receives.
+    pub(super) fn recv_qpn(&self) -> Qpn {
         self.receiver.qp_num()
     }
 
-    /// Connects each half to the other one of the peer, whose sending half is `sender`.
+    /// Connects each half to the opposite half of the peer, whose sending half is `sender`.
     pub(super) fn connect(
         &mut self,
         path: &RcPath,
@@ -75,7 +78,7 @@ impl XrcConnection {
         peer: Option<XrcReceiver>,
     ) -> Result<()> {
         let peer = peer.ok_or_else(|| {
-            Error::protocol("the peer's end of an XRC line lacks its receiving half")
+            Error::protocol("the peer sent no receiving half of an XRC connection")
         })?;
         let receiver = Endpoint {
             qpn: Qpn(peer.qpn),
@@ -83,21 +86,21 @@ impl XrcConnection {
         };
         self.receiver.connect(path, sender)?;
         self.sender.connect(path, &receiver)?;
-        self.to = SrqNum(peer.srq);
+        self.peer_srq = SrqNum(peer.srq);
         Ok(())
     }
 }
 
-/// A receive queue that all lines of a thread share.
+/// A receive queue that all queue pairs of a thread share.
 #[derive(Debug)]
 pub enum SharedRecvQueue {
-    /// Of queue pairs that were made with it.
+    /// A basic shared receive queue, of queue pairs created with it.
     Basic(SharedReceiveQueue),
-    /// Of an XRC domain.
+    /// The shared receive queue of an XRC domain.
     Xrc(SharedReceiveQueue<Xrc>, XrcDomain),
 }
 
-/// Does the same with the queue, whatever its kind.
+/// Evaluates an expression with a shared receive queue of either kind.
 macro_rules! with_queue {
     ($queue:expr, $srq:ident => $body:expr) => {
         match $queue {
@@ -108,7 +111,7 @@ macro_rules! with_queue {
 }
 
 impl SharedRecvQueue {
-    /// One of an XRC domain of its own, whose receives complete on `cq`.
+    /// Creates an XRC domain with a shared receive queue whose receives complete on `cq`.
     pub(super) fn xrc(
         context: &Context,
         pd: &ProtectionDomain,
@@ -120,24 +123,24 @@ impl SharedRecvQueue {
         Ok(Self::Xrc(queue, domain))
     }
 
-    /// Which queue of this process it is.
+    /// Returns the ID of the queue within this process.
     #[inline]
     pub(super) fn id(&self) -> QueueId {
         with_queue!(self, srq => srq.id())
     }
 
-    /// Lets it hold memory.
+    /// Adds memory to the objects that the queue keeps alive.
     pub(super) fn hold<M: Hold>(&mut self, memory: &M) -> ibverbs::Result<Held<M>> {
         with_queue!(self, srq => srq.hold(memory))
     }
 
-    /// Takes a receive back; none where it is not in flight.
+    /// Retires a receive; returns `None` if it is not in flight.
     #[inline]
     pub(super) fn retire(&mut self, completion: Completion<'_>) -> Option<Retired> {
         with_queue!(self, srq => srq.retire(completion).ok())
     }
 
-    /// Posts receives together.
+    /// Posts a batch of receives.
     pub(super) fn recv_batch(
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> ibverbs::Result<()>,
@@ -148,5 +151,5 @@ impl SharedRecvQueue {
 
 #[cold]
 fn no_queue() -> Error {
-    Error::protocol("an XRC line without its shared receive queue")
+    Error::protocol("an XRC connection without its shared receive queue")
 }

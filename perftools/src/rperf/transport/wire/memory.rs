@@ -1,49 +1,50 @@
-//! What the messages of a test are made of, and where they end up.
+//! The memory of a test: sources and targets of its messages.
 
 use std::time::{Duration, Instant};
 
 use ibverbs::{AccessFlags, Buf, Frozen, GRH_LEN, Pool, ProtectionDomain, SharedRegion, Sink};
 
-use super::qp::{QpState, with_qp};
+use super::qp::QpState;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::payload;
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Service, Verb};
 
-/// How long what a write left may take to show where nothing acknowledges it.
-const TO_SHOW: Duration = Duration::from_secs(1);
+/// Time that the data of a write may take to become visible without an acknowledgment.
+const VISIBLE_AFTER: Duration = Duration::from_secs(1);
 
-/// What is sent, and received into.
+/// Sources and targets of messages.
 pub(super) enum Content {
-    /// One source for all sends, one sink for all receives: nothing is copied or looked at.
+    /// One source for all sends and one sink for all receives. The payload is not accessed.
     Same { bytes: Frozen },
-    /// A buffer of its own for each, filled before and checked after.
+    /// A buffer for each message, filled before the send and checked after the receive.
     Distinct { sends: Pool, idle: Vec<Buf> },
-    /// One message that differs from the one before in its last byte, which the peer looks at.
+    /// One source whose last byte changes with each message. The peer polls for that byte.
     Marked {
         bytes: Vec<u8>,
         region: SharedRegion,
     },
-    /// Nothing is sent: fetches bring the peer's memory into this.
+    /// Target of RDMA reads and atomics. Nothing is sent.
     Fetched { region: SharedRegion },
 }
 
 /// The memory of an end.
 pub(super) struct Memory {
     pub(super) content: Content,
-    /// What is open to the peer.
+    /// Memory that the peer may access.
     pub(super) exposed: Option<SharedRegion>,
     pub(super) shape: Shape,
-    /// Bytes before the payload of a receive.
+    /// Bytes before the payload of a received message.
     pub(super) header: usize,
-    /// Room to look at a message.
+    /// Copy of a message in shared memory.
     scratch: Vec<u8>,
+    /// Bytes checked so far.
     pub(super) verified: u64,
 }
 
 impl Memory {
-    /// Makes the memory of `shape` and lets the lanes hold what they share; with what all receive
-    /// into, where nothing is looked at.
+    /// Allocates the memory for `shape` and adds it to the objects that the queue pairs keep alive.
+    /// Also returns the target of all receives, if the payload is not accessed.
     pub(super) fn new(
         pd: &ProtectionDomain,
         shape: Shape,
@@ -99,7 +100,8 @@ impl Memory {
             }
         };
         let sink = match &content {
-            // Credits and immediate data need no room, but a datagram's header does.
+            // Credits and writes with immediate data receive no payload, but datagrams have a
+            // header.
             Content::Same { .. } if plan.verb == Verb::Send => {
                 Some(pd.sink_with(size + header, shape.tuning.memory())?)
             }
@@ -107,9 +109,9 @@ impl Memory {
         };
         for state in qps {
             match &content {
-                Content::Same { bytes } => state.source.frozen = hold(state, Some(bytes))?,
+                Content::Same { bytes } => state.source.frozen = Some(state.qp.hold(bytes)?),
                 Content::Marked { region, .. } | Content::Fetched { region } => {
-                    state.source.shared = hold(state, Some(region))?;
+                    state.source.shared = Some(state.qp.hold(region)?);
                 }
                 Content::Distinct { .. } => {}
             }
@@ -127,13 +129,14 @@ impl Memory {
         ))
     }
 
-    /// Where in open memory message number `n` has its place.
+    /// Returns the offset of message `n` in exposed memory.
     pub(super) fn slot(&self, n: u64) -> usize {
         usize::try_from(n % u64::from(self.shape.exposed_slots())).unwrap_or(0)
             * self.shape.stride()
     }
 
-    /// The message `n` of the peer that looks for it, with its mark at the end.
+    /// Writes message `n` with its mark in the last byte to the source, for a peer that polls for
+    /// it.
     pub(super) fn mark(&mut self, n: u64) -> Result<()> {
         let Content::Marked { bytes, region } = &mut self.content else {
             return Ok(());
@@ -149,9 +152,9 @@ impl Memory {
             .map_err(Error::from)
     }
 
-    /// Whether message number `n` of the peer shows in open memory.
+    /// Returns `true` if message `n` of the peer is in exposed memory.
     #[inline]
-    pub(super) fn shows(&mut self, n: u64) -> Result<bool> {
+    pub(super) fn has_message(&mut self, n: u64) -> Result<bool> {
         let Some(exposed) = &self.exposed else {
             return Ok(false);
         };
@@ -161,10 +164,10 @@ impl Memory {
             return Ok(false);
         }
         if self.shape.touches_payload() {
-            // The last byte may show before those that were written with it.
+            // The last byte may become visible before the others of the same write.
             let begin = Instant::now();
-            while let Err(error) = self.look(0, n, 1) {
-                if begin.elapsed() > TO_SHOW {
+            while let Err(error) = self.check_slot(0, n, 1) {
+                if begin.elapsed() > VISIBLE_AFTER {
                     return Err(error);
                 }
             }
@@ -172,8 +175,9 @@ impl Memory {
         Ok(true)
     }
 
-    /// Checks message `n` at an offset of open memory, but for `but` bytes at its end.
-    pub(super) fn look(&mut self, offset: usize, n: u64, but: usize) -> Result<()> {
+    /// Checks message `n` at an offset of exposed or fetched memory, except for its last `skipped`
+    /// bytes. Without `--verify` its bytes are only read.
+    pub(super) fn check_slot(&mut self, offset: usize, n: u64, skipped: usize) -> Result<()> {
         let ((_, Content::Fetched { region }) | (Some(region), _)) = (&self.exposed, &self.content)
         else {
             return Ok(());
@@ -183,34 +187,34 @@ impl Memory {
             payload::access(&self.scratch);
             return Ok(());
         }
-        payload::check(&self.scratch[..self.scratch.len() - but], n)?;
+        payload::check(&self.scratch[..self.scratch.len() - skipped], n)?;
         self.verified += self.scratch.len() as u64;
         Ok(())
     }
 
-    /// Checks what a fetch brought.
+    /// Checks the result of an RDMA read or an atomic.
     pub(super) fn check_fetched(&mut self, offset: usize, n: u64) -> Result<()> {
         if self.shape.plan.verb == Verb::Read {
-            return self.look(offset, n % u64::from(self.shape.exposed_slots()), 0);
+            return self.check_slot(offset, n % u64::from(self.shape.exposed_slots()), 0);
         }
         let Content::Fetched { region } = &self.content else {
             return Ok(());
         };
         if !self.shape.verify {
-            return self.look(offset, n, 0);
+            return self.check_slot(offset, n, 0);
         }
         let value = region.load(offset, std::sync::atomic::Ordering::Acquire)?;
         let before = n / u64::from(self.shape.qps);
         if value != before {
             return Err(Error::test(format!(
-                "atomic number {n} found {value} where {before} belongs"
+                "atomic {n} returned {value}, but {before} was expected"
             )));
         }
         self.verified += 8;
         Ok(())
     }
 
-    /// Checks what the peer's writes left.
+    /// Checks the data of the peer's last RDMA writes.
     pub(super) fn verify_final(&mut self, made: u64) -> Result<()> {
         let plan = self.shape.plan;
         if !self.shape.verify || plan.verb != Verb::Write || plan.pattern == Pattern::Polled {
@@ -220,14 +224,14 @@ impl Memory {
         for n in made.saturating_sub(slots)..made {
             let begin = Instant::now();
             let mut older = n;
-            while let Err(error) = self.look(self.slot(n), older, 0) {
-                // Where writes can be lost, one of an earlier round may be what shows.
+            while let Err(error) = self.check_slot(self.slot(n), older, 0) {
+                // If writes can be lost, the slot may still have the data of an earlier one.
                 match older
                     .checked_sub(slots)
                     .filter(|_| !self.shape.is_reliable())
                 {
                     Some(earlier) => older = earlier,
-                    None if self.shape.is_reliable() || begin.elapsed() > TO_SHOW => {
+                    None if self.shape.is_reliable() || begin.elapsed() > VISIBLE_AFTER => {
                         return Err(error);
                     }
                     None => older = n,
@@ -238,21 +242,13 @@ impl Memory {
     }
 }
 
-/// The last byte of message `n` where that is looked at: never that of the message before.
+/// Returns the last byte of message `n` in polled memory. It differs from that of the message
+/// before.
 fn mark_of(n: u64) -> u8 {
     n.wrapping_add(1).to_le_bytes()[0]
 }
 
-fn hold<K: ibverbs::Hold>(
-    state: &mut QpState,
-    memory: Option<&K>,
-) -> Result<Option<ibverbs::Held<K>>> {
-    memory
-        .map(|memory| with_qp!(&mut state.qp, qp => qp.hold(memory)).map_err(Error::from))
-        .transpose()
-}
-
-/// Memory that the peer writes, reads or counts in; for reads it is filled.
+/// Registers the memory that the peer accesses, and fills it if the peer reads it.
 fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     let slots = shape.exposed_slots() as usize;
     let region = pd.shared_with(
@@ -270,8 +266,9 @@ fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     Ok(region)
 }
 
-/// What fetches bring here: a place for each that is under way, as each is looked at. On iWARP the
-/// answer to a read is a write of the peer's.
+/// Registers the target of RDMA reads and atomics, with a slot for each that is in flight if the
+/// payload is accessed. On iWARP a read response is a write of the peer, so the memory allows
+/// those.
 fn fetched(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     pd.shared_with(
         shape.fetch_slots() as usize * shape.stride(),

@@ -1,17 +1,17 @@
-//! Messages that are looked for in memory, as nothing else tells of them.
+//! Detection of messages that only change memory and cause no completion.
 
 use super::QpGroup;
 use crate::common::error::Result;
 use crate::rperf::engine::PollCounts;
 
-/// Looks into memory between polls of the completion queue.
-const LOOKS_PER_POLL: u32 = 8;
+/// Reads of memory between two polls of the completion queue.
+const READS_PER_POLL: u32 = 8;
 
 impl QpGroup {
-    /// Looks for the peer's next message in memory, where that is all that tells of it.
+    /// Checks if the peer's next message is in memory.
     #[inline]
-    pub(super) fn shows(&mut self, progress: &mut PollCounts) -> Result<bool> {
-        if !self.memory.shows(self.reached)? {
+    pub(super) fn poll_memory(&mut self, progress: &mut PollCounts) -> Result<bool> {
+        if !self.memory.has_message(self.reached)? {
             return Ok(false);
         }
         self.reached += 1;
@@ -22,16 +22,16 @@ impl QpGroup {
         Ok(true)
     }
 
-    /// The same some times over, before the completion queue is polled, which takes much longer;
-    /// but not for so many messages in a row that the queue runs out of the room that
-    /// completions give back.
+    /// Checks memory several times before the completion queue is polled, which takes much longer.
+    /// After several messages in a row it does not check, because the send queue would fill up if
+    /// its completions were never polled.
     #[inline]
-    pub(super) fn shows_soon(&mut self, progress: &mut PollCounts) -> Result<bool> {
+    pub(super) fn poll_memory_repeatedly(&mut self, progress: &mut PollCounts) -> Result<bool> {
         if self.unpolled >= self.memory.shape.depth / 8 {
             return Ok(false);
         }
-        for _ in 0..LOOKS_PER_POLL {
-            if self.shows(progress)? {
+        for _ in 0..READS_PER_POLL {
+            if self.poll_memory(progress)? {
                 self.unpolled += 1;
                 return Ok(true);
             }

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     Completion, CompletionChannel, CompletionQueue, Direction, ProtectionDomain, RemoteMemory,
-    Retired, WcOpcode, wr,
+    Retired, WcOpcode,
 };
 
 use rdmacm::datagram::multicast::Membership;
 
 use memory::{Content, Memory};
-use posting::{PostJob, low, widened};
+use posting::{PostJob, from_low_bits};
 pub use qp::AnyQp;
-use qp::{QpState, with_qp};
+use qp::QpState;
 use receive_queues::RecvQueues;
 
 use crate::common::error::{Error, Result};
@@ -31,51 +31,53 @@ use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Verb};
 use crate::rperf::transport::xrc::SharedRecvQueue;
 
-/// How often the connection manager is asked whether the connection stands.
-const CHECK_EVERY: Duration = Duration::from_millis(20);
+/// Interval between checks for a disconnection reported by the connection manager.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Connected queue pairs with one completion queue.
 pub struct VerbsWire {
     cq: CompletionQueue,
     channel: CompletionChannel,
     traffic: QpGroup,
-    checked: Instant,
-    /// The device tells of messages that solicit it.
-    solicited: bool,
-    /// What its queue pairs belong to; they are destroyed before.
+    last_check: Instant,
+    /// The device supports solicited events.
+    has_solicited_events: bool,
+    /// The multicast group of the queue pairs, which are destroyed before it.
     _group: Option<Membership>,
 }
 
-/// What goes over them.
+/// The queue pairs of a wire with their memory and counts.
 struct QpGroup {
     qps: Vec<QpState>,
     memory: Memory,
-    receiving: RecvQueues,
+    recv_queues: RecvQueues,
+    /// Memory of the peer.
     remote: Option<RemoteMemory>,
-    /// Whether numbers travel with messages and credits, as some may be lost.
+    /// Messages and credits carry numbers, because some may be lost.
     numbered: bool,
-    /// Every so many messages wake their receiver, where it sleeps through the others.
+    /// Messages of which one wakes a receiver that sleeps until it must return credit.
     solicits: Option<u64>,
-    /// The number after that of the peer's latest message.
+    /// Number after that of the peer's latest message.
     reached: u64,
+    /// Messages of this end that the peer returned credit for.
     acked: u64,
-    /// Messages seen in memory since the completion queue was polled.
+    /// Messages detected in memory since the completion queue was polled.
     unpolled: u32,
 }
 
 impl std::fmt::Debug for VerbsWire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("VerbsWire")
-            .field("lanes", &self.traffic.qps)
+            .field("qps", &self.traffic.qps)
             .finish_non_exhaustive()
     }
 }
 
 impl VerbsWire {
-    /// Makes the memory of `shape` and joins it with connected queue pairs.
+    /// Creates a wire from connected queue pairs, and registers the memory for `shape`.
     ///
     /// # Errors
-    /// The memory cannot be registered (the text says why, often the memlock limit).
+    /// Returns an error if the memory cannot be registered, often because of the memlock limit.
     pub fn new(
         connected: Vec<AnyQp>,
         pd: &ProtectionDomain,
@@ -87,13 +89,13 @@ impl VerbsWire {
     ) -> Result<Self> {
         let mut qps: Vec<QpState> = connected.into_iter().map(QpState::new).collect();
         let (memory, sink) = Memory::new(pd, *shape, &mut qps)?;
-        let receiving = RecvQueues::new(&mut qps, srq, sink.as_ref(), shape)?;
+        let recv_queues = RecvQueues::new(&mut qps, srq, sink.as_ref(), shape)?;
         let numbered = !shape.is_reliable();
         let solicits = shape.solicits().then_some(u64::from(shape.batch));
         let traffic = QpGroup {
             qps,
             memory,
-            receiving,
+            recv_queues,
             remote: None,
             numbered,
             solicits,
@@ -105,16 +107,20 @@ impl VerbsWire {
             cq,
             channel,
             traffic,
-            checked: Instant::now(),
-            solicited: true,
+            last_check: Instant::now(),
+            has_solicited_events: true,
             _group: group,
         })
     }
 
-    /// Whether the device wakes a receiver for messages that solicit it.
+    /// Sets if the device supports solicited events. Without them every completion wakes a sleeping
+    /// receiver.
     #[must_use]
-    pub fn with_solicited(self, solicited: bool) -> Self {
-        Self { solicited, ..self }
+    pub fn with_solicited_events(self, has_solicited_events: bool) -> Self {
+        Self {
+            has_solicited_events,
+            ..self
+        }
     }
 }
 
@@ -122,25 +128,21 @@ impl QpGroup {
     fn shape(&self) -> &Shape {
         &self.memory.shape
     }
-}
 
-impl QpGroup {
+    /// Takes account of a completion.
     #[inline]
     fn take(&mut self, completion: Completion<'_>, progress: &mut PollCounts) -> Result<()> {
         let queue = completion.queue();
-        // One that matches no request in flight is stale: it says nothing.
-        let (index, retired) = if self.receiving.shared_id() == Some(queue) {
+        // Stale completions, which match no request in flight, are ignored.
+        let (index, retired) = if self.recv_queues.shared_id() == Some(queue) {
             let qpn = completion.qp_num();
-            let index = self.qps.iter().position(|state| state.qpn == qpn);
-            (index, self.receiving.retire(completion))
+            let index = self.qps.iter().position(|state| state.recv_qpn == qpn);
+            (index, self.recv_queues.retire(completion))
         } else {
             let Some(index) = self.qps.iter().position(|state| state.id == queue) else {
                 return Ok(());
             };
-            (
-                Some(index),
-                with_qp!(&mut self.qps[index].qp, qp => qp.retire(completion)).ok(),
-            )
+            (Some(index), self.qps[index].qp.retire(completion))
         };
         let (Some(index), Some(retired)) = (index, retired) else {
             return Ok(());
@@ -153,11 +155,11 @@ impl QpGroup {
         }
     }
 
-    /// Takes a message or a credit of the peer's.
+    /// Takes account of a data message or a credit from the peer.
     #[inline]
     fn arrived(&mut self, index: usize, retired: Retired, progress: &mut PollCounts) -> Result<()> {
         let (qps, msg_size) = (self.qps.len() as u64, self.memory.shape.msg_size as usize);
-        self.receiving.took(index);
+        self.recv_queues.record_use(index);
         let state = &mut self.qps[index];
         let len = retired.byte_len().saturating_sub(self.memory.header);
         let with_imm = self.memory.shape.plan.verb == Verb::WriteImm;
@@ -170,41 +172,40 @@ impl QpGroup {
             progress.credits += 1;
             let imm = retired.imm_data();
             self.acked = match imm {
-                Some(imm) if self.numbered => self.acked.max(widened(imm, self.acked)),
+                Some(imm) if self.numbered => self.acked.max(from_low_bits(imm, self.acked)),
                 _ => self.acked + u64::from(self.memory.shape.batch),
             };
             progress.acked = self.acked;
-            self.give_back(retired);
+            self.recycle(retired);
             return Ok(());
         }
         if len != msg_size {
             return Err(Error::test(format!(
-                "a message of {len} bytes arrived where all have {msg_size}"
+                "a message of {len} bytes arrived, but all messages have {msg_size} bytes"
             )));
         }
         let number = match retired.imm_data() {
-            Some(imm) if self.numbered || with_imm => widened(imm, self.reached),
+            Some(imm) if self.numbered || with_imm => from_low_bits(imm, self.reached),
             _ => state.arrived * qps + index as u64,
         };
         state.arrived += 1;
         state.reached = state.reached.max(number + 1);
-        self.reached = match () {
-            // Each index gets every message: the slowest says how many more there may be.
-            () if self.memory.shape.receivers > 1 => self
-                .qps
-                .iter()
-                .map(|state| state.reached)
-                .min()
-                .unwrap_or(0),
-            () if self.numbered => self.reached.max(number + 1),
-            () => self.reached + 1,
+        self.reached = if self.memory.shape.receivers > 1 {
+            // Every queue pair receives every message, so the slowest one limits the sender.
+            let all = self.qps.iter().map(|state| state.reached);
+            all.min().unwrap_or(0)
+        } else if self.numbered {
+            self.reached.max(number + 1)
+        } else {
+            self.reached + 1
         };
         progress.reached = self.reached;
         progress.data += 1;
         progress.bytes += len as u64;
         if self.memory.shape.touches_payload() {
             if with_imm {
-                self.memory.look(self.memory.slot(number), number, 0)?;
+                self.memory
+                    .check_slot(self.memory.slot(number), number, 0)?;
             } else if let (Content::Distinct { idle, .. }, Some(buf)) =
                 (&mut self.memory.content, retired.into_buf())
             {
@@ -221,7 +222,7 @@ impl QpGroup {
         Ok(())
     }
 
-    fn give_back(&mut self, retired: Retired) {
+    fn recycle(&mut self, retired: Retired) {
         if let (Content::Distinct { idle, .. }, Some(buf)) =
             (&mut self.memory.content, retired.into_buf())
         {
@@ -229,7 +230,7 @@ impl QpGroup {
         }
     }
 
-    /// Takes the end of a message of this end's. Those before it on its queue pair have ended too.
+    /// Takes account of a completed send. All earlier sends on its queue pair have completed too.
     #[inline]
     fn sent(&mut self, index: usize, tag: u64, progress: &mut PollCounts) -> Result<()> {
         let qps = self.qps.len() as u64;
@@ -284,7 +285,7 @@ impl Wire for VerbsWire {
         }
         let (step, signal_every) = (qps.len() as u64, u64::from(signal_every));
         let end = first + u64::from(count);
-        // Which share of a number goes to which queue pair, both ends know by the number.
+        // Both ends assign messages to queue pairs by number.
         for n in first..end.min(first + step) {
             let index = usize::try_from(n % step).unwrap_or(0);
             let job = PostJob {
@@ -305,33 +306,21 @@ impl Wire for VerbsWire {
         let batch = u64::from(self.traffic.memory.shape.batch);
         let index = usize::try_from(reached / batch % self.traffic.qps.len() as u64).unwrap_or(0);
         let state = &mut self.traffic.qps[index];
+        if self.traffic.numbered && state.qp.send_slots_free() == 0 {
+            return Ok(()); // the next credit acknowledges these messages too
+        }
         let tag = state.posted;
-        if self.traffic.numbered && with_qp!(&mut state.qp, qp => qp.send_slots_free()) == 0 {
-            return Ok(()); // the next one says it too
-        }
-        let request = wr::send_with_imm(wr::Empty, low(reached)).tag(tag);
-        match &mut state.qp {
-            AnyQp::Rc(qp) => qp.post_send(wr::send(wr::Empty).tag(tag)),
-            AnyQp::Cm(connection) => connection.qp_mut().post_send(wr::send(wr::Empty).tag(tag)),
-            AnyQp::Xrc(connection) => connection
-                .sender
-                .post_send(wr::send(wr::Empty).for_srq(connection.to).tag(tag)),
-            AnyQp::Uc(qp) => qp.post_send(request),
-            AnyQp::Ud(qp, to) => {
-                qp.post_send(wr::send_to_with_imm(wr::Empty, *to, low(reached)).tag(tag))
-            }
-        }
-        .map_err(Error::from)
+        state.qp.post_credit(reached, tag).map_err(Error::from)
     }
 
     fn post_receives(&mut self) -> Result<()> {
         let QpGroup {
             qps,
             memory,
-            receiving,
+            recv_queues,
             ..
         } = &mut self.traffic;
-        receiving.fill(qps, &mut memory.content, memory.shape.receives())
+        recv_queues.fill(qps, &mut memory.content, memory.shape.receives())
     }
 
     #[inline]
@@ -339,32 +328,32 @@ impl Wire for VerbsWire {
         let QpGroup {
             qps,
             memory,
-            receiving,
+            recv_queues,
             ..
         } = &mut self.traffic;
-        receiving.refill(qps, &mut memory.content)
+        recv_queues.refill(qps, &mut memory.content)
     }
 
     #[inline]
     fn poll(&mut self) -> Result<PollCounts> {
         let mut progress = PollCounts::default();
-        let in_memory = self.traffic.memory.shape.plan.pattern == Pattern::Polled;
-        if in_memory && self.traffic.shows_soon(&mut progress)? {
+        let polls_memory = self.traffic.memory.shape.plan.pattern == Pattern::Polled;
+        if polls_memory && self.traffic.poll_memory_repeatedly(&mut progress)? {
             return Ok(progress);
         }
         for completion in self.cq.poll()? {
             self.traffic.take(completion, &mut progress)?;
         }
-        if in_memory {
+        if polls_memory {
             self.traffic.unpolled = 0;
-            self.traffic.shows(&mut progress)?;
+            self.traffic.poll_memory(&mut progress)?;
         }
         Ok(progress)
     }
 
     fn arm(&mut self, solicited: bool) -> Result<()> {
         self.cq
-            .arm(solicited && self.solicited)
+            .arm(solicited && self.has_solicited_events)
             .map_err(Error::from)
     }
 
@@ -376,10 +365,10 @@ impl Wire for VerbsWire {
     }
 
     fn check(&mut self, now: Instant) -> Result<()> {
-        if now.duration_since(self.checked) < CHECK_EVERY {
+        if now.duration_since(self.last_check) < CHECK_INTERVAL {
             return Ok(());
         }
-        self.checked = now;
+        self.last_check = now;
         for state in &mut self.traffic.qps {
             if let AnyQp::Cm(connection) = &mut state.qp {
                 connection.check()?;

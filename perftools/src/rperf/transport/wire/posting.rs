@@ -1,8 +1,12 @@
-//! Posting the messages of a test, verb by verb.
+//! Posting the messages of a test.
+//!
+//! [`SendVerb`] makes the request of a message from its payload, and `post_message` chooses the
+//! payload.
 
 use ibverbs::{
-    ConnectedDuplexTransport, QueuePair, Rc, RemoteMemory, Ud,
-    wr::{self, Destination},
+    Batch, ConnectedDuplexTransport, QueuePair, Rc, RemoteMemory, SendTransport, Ud,
+    wr::{self, Destination, Operation, SendPayload, SendRequest},
+    xrc::{SrqNum, XrcSend},
 };
 
 use super::memory::{Content, Memory};
@@ -10,149 +14,304 @@ use super::qp::{AnyQp, QpState, SendSource};
 use crate::common::error::Result;
 use crate::rperf::engine::payload;
 use crate::rperf::spec::plan::Verb;
-use crate::rperf::transport::xrc::XrcConnection;
 
-/// Which of the messages to post: those on one queue pair.
+/// The messages to post on one queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PostJob {
-    /// The first, and the one after the last.
+    /// Number of the first message.
     pub(super) first: u64,
+    /// Number before which the messages end.
     pub(super) end: u64,
-    /// From one to the next.
+    /// Difference between the numbers of two messages on one queue pair.
     pub(super) step: u64,
+    /// Messages on a queue pair of which one requests a completion.
     pub(super) signal_every: u64,
-    /// The last of the test.
+    /// Number before which the messages of the whole test end.
     pub(super) last: u64,
-    /// Whether numbers travel with the messages.
+    /// Messages carry their numbers as immediate data.
     pub(super) numbered: bool,
-    /// Every so many wake a receiver that sleeps until it has to return credit.
+    /// Messages of which one wakes a receiver that sleeps until it must return credit.
     pub(super) solicits: Option<u64>,
 }
 
-/// What a message's request says beside where its content is.
+/// The tag and flags of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RequestFlags {
-    /// How many were posted on its queue pair up to it.
+    /// Messages posted on the queue pair up to and including this one.
     tag: u64,
-    signalled: bool,
+    signaled: bool,
     solicited: bool,
 }
 
 impl PostJob {
-    /// Whether it is a single message.
+    /// Returns `true` if the job is a single message.
     #[inline]
-    fn is_one(&self) -> bool {
+    fn is_single(&self) -> bool {
         self.first + self.step >= self.end
     }
 
     #[inline]
-    fn mark(&self, n: u64, tag: u64) -> RequestFlags {
-        let last = n + self.step >= self.last;
+    fn flags(&self, n: u64, tag: u64) -> RequestFlags {
+        let is_last = n + self.step >= self.last;
         RequestFlags {
             tag,
-            signalled: last || tag % self.signal_every == 0,
-            solicited: self.solicits.is_some_and(|batch| last || tag % batch == 0),
+            signaled: is_last || tag % self.signal_every == 0,
+            solicited: self
+                .solicits
+                .is_some_and(|batch| is_last || tag % batch == 0),
         }
     }
 
-    /// The only message.
+    /// Returns the number and flags of the single message, after `posted` messages.
     #[inline]
-    fn one(&self, posted: u64) -> (u64, RequestFlags) {
-        (self.first, self.mark(self.first, posted + 1))
+    fn single(&self, posted: u64) -> (u64, RequestFlags) {
+        (self.first, self.flags(self.first, posted + 1))
     }
 
-    /// The messages by number.
+    /// Returns the numbers and flags of all messages, after `posted` messages.
     #[inline]
     fn each(&self, posted: u64) -> impl Iterator<Item = (u64, RequestFlags)> {
         let numbers = (self.first..self.end).step_by(usize::try_from(self.step).unwrap_or(1));
         numbers
             .zip(posted + 1..)
-            .map(|(n, tag)| (n, self.mark(n, tag)))
+            .map(|(n, tag)| (n, self.flags(n, tag)))
     }
 }
 
 impl RequestFlags {
     #[inline]
-    fn on<O, P>(self, request: wr::SendRequest<O, P>) -> wr::SendRequest<O, P> {
-        let request = request.tag(self.tag);
-        let request = if self.signalled {
-            request
-        } else {
-            request.unsignaled()
-        };
-        if self.solicited {
-            request.solicited()
-        } else {
-            request
+    fn set_on<O, P>(self, mut request: SendRequest<O, P>) -> SendRequest<O, P> {
+        request = request.tag(self.tag);
+        if !self.signaled {
+            request = request.unsignaled();
         }
+        if self.solicited {
+            request = request.solicited();
+        }
+        request
     }
 }
 
-/// Gives one request to `$put`, with what the content gives message `$n` as payload.
-macro_rules! put {
-    ($put:expr, $mark:expr, $source:expr, $memory:expr, |$n:ident, $payload:ident| $request:expr) => {
-        match &$memory.content {
-            Content::Same { bytes } if bytes.len() <= $source.max_inline as usize => {
-                let $payload = wr::Inline(bytes);
-                $put($mark.on($request))?;
-            }
-            Content::Same { .. } => {
-                let $payload = $source.frozen.ok_or_else(|| missing("source"))?;
-                $put($mark.on($request))?;
-            }
-            Content::Distinct { sends, .. } => {
-                let mut $payload = sends.take().ok_or_else(|| missing("free buffer"))?;
-                if $memory.shape.verify {
-                    payload::fill(&mut $payload, $n);
-                }
-                $put($mark.on($request))?;
-            }
-            Content::Marked { bytes, .. } if bytes.len() <= $source.max_inline as usize => {
-                let $payload = wr::Inline(bytes);
-                $put($mark.on($request))?;
-            }
-            Content::Marked { bytes, .. } => {
-                let $payload = $source.shared.and_then(|held| held.slice(0..bytes.len()));
-                let $payload = $payload.ok_or_else(|| missing("source"))?;
-                $put($mark.on($request))?;
-            }
-            Content::Fetched { .. } => return Err(missing("message to send")),
-        }
-    };
+/// A verb that sends or writes a payload over transport `T`.
+trait SendVerb<T: SendTransport>: Copy {
+    /// Makes the request of message `n`.
+    fn request<P: SendPayload>(
+        self,
+        n: u64,
+        payload: P,
+    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>>;
 }
 
-/// Posts a request for each message of a job: one alone where there is but one, which takes less
-/// than a list of one.
-macro_rules! post_each {
-    ($qp:expr, $job:expr, $posted:expr, $source:expr, $memory:expr, |$n:ident, $payload:ident| $request:expr) => {
-        if $job.is_one() {
-            let ($n, mark) = $job.one($posted);
-            put!(
-                |request| $qp.post_send(request),
-                mark,
-                $source,
-                $memory,
-                |$n, $payload| $request
-            );
-            Ok(())
-        } else {
-            $qp.batch(|batch| {
-                for ($n, mark) in $job.each($posted) {
-                    put!(
-                        |request| batch.send(request),
-                        mark,
-                        $source,
-                        $memory,
-                        |$n, $payload| $request
-                    );
-                }
-                Ok(())
-            })
-        }
-    };
+/// Send.
+#[derive(Clone, Copy)]
+struct Send;
+
+impl<T: ConnectedDuplexTransport> SendVerb<T> for Send {
+    #[inline]
+    fn request<P: SendPayload>(
+        self,
+        _: u64,
+        payload: P,
+    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>> {
+        Ok(wr::send(payload))
+    }
 }
 
-/// Posts the messages of a job on a lane.
+/// Send with the number of the message.
+#[derive(Clone, Copy)]
+struct SendNumbered;
+
+impl<T: ConnectedDuplexTransport> SendVerb<T> for SendNumbered {
+    #[inline]
+    fn request<P: SendPayload>(
+        self,
+        n: u64,
+        payload: P,
+    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>> {
+        Ok(wr::send_with_imm(payload, low_bits(n)))
+    }
+}
+
+/// Send to a shared receive queue of the peer.
+#[derive(Clone, Copy)]
+struct SendToSrq(SrqNum);
+
+impl SendVerb<XrcSend> for SendToSrq {
+    #[inline]
+    fn request<P: SendPayload>(
+        self,
+        _: u64,
+        payload: P,
+    ) -> ibverbs::Result<SendRequest<impl Operation<XrcSend, P>, P>> {
+        Ok(wr::send(payload).for_srq(self.0))
+    }
+}
+
+/// Send of a datagram.
+#[derive(Clone, Copy)]
+struct SendTo(Destination);
+
+impl SendVerb<Ud> for SendTo {
+    #[inline]
+    fn request<P: SendPayload>(
+        self,
+        _: u64,
+        payload: P,
+    ) -> ibverbs::Result<SendRequest<impl Operation<Ud, P>, P>> {
+        Ok(wr::send_to(payload, self.0))
+    }
+}
+
+/// Send of a datagram with the number of the message.
+#[derive(Clone, Copy)]
+struct SendToNumbered(Destination);
+
+impl SendVerb<Ud> for SendToNumbered {
+    #[inline]
+    fn request<P: SendPayload>(
+        self,
+        n: u64,
+        payload: P,
+    ) -> ibverbs::Result<SendRequest<impl Operation<Ud, P>, P>> {
+        Ok(wr::send_to_with_imm(payload, self.0, low_bits(n)))
+    }
+}
+
+/// The slots of the peer's memory that messages are written to or fetched from.
+#[derive(Clone, Copy)]
+struct RemoteSlots<'a> {
+    memory: &'a Memory,
+    remote: Option<&'a RemoteMemory>,
+}
+
+impl RemoteSlots<'_> {
+    #[inline]
+    fn slot(self, n: u64) -> ibverbs::Result<RemoteMemory> {
+        let size = u64::from(self.memory.shape.msg_size);
+        self.remote
+            .and_then(|remote| remote.slice(self.memory.slot(n) as u64, size))
+            .ok_or_else(|| missing("memory of the peer"))
+    }
+}
+
+/// RDMA write.
+#[derive(Clone, Copy)]
+struct Write<'a>(RemoteSlots<'a>);
+
+impl<T: ConnectedDuplexTransport> SendVerb<T> for Write<'_> {
+    #[inline]
+    fn request<P: SendPayload>(
+        self,
+        n: u64,
+        payload: P,
+    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>> {
+        Ok(wr::write(payload, self.0.slot(n)?))
+    }
+}
+
+/// RDMA write with the number of the message as immediate data.
+#[derive(Clone, Copy)]
+struct WriteNumbered<'a>(RemoteSlots<'a>);
+
+impl<T: ConnectedDuplexTransport> SendVerb<T> for WriteNumbered<'_> {
+    #[inline]
+    fn request<P: SendPayload>(
+        self,
+        n: u64,
+        payload: P,
+    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>> {
+        Ok(wr::write_with_imm(payload, self.0.slot(n)?, low_bits(n)))
+    }
+}
+
+/// A send queue, or a batch of requests for it.
+trait SendQueue<T: SendTransport> {
+    fn post<O: Operation<T, P>, P: SendPayload>(
+        &mut self,
+        request: SendRequest<O, P>,
+    ) -> ibverbs::Result<()>;
+}
+
+impl<T: SendTransport> SendQueue<T> for QueuePair<T> {
+    #[inline]
+    fn post<O: Operation<T, P>, P: SendPayload>(
+        &mut self,
+        request: SendRequest<O, P>,
+    ) -> ibverbs::Result<()> {
+        Ok(self.post_send(request)?)
+    }
+}
+
+impl<T: SendTransport> SendQueue<T> for Batch<'_, T> {
+    #[inline]
+    fn post<O: Operation<T, P>, P: SendPayload>(
+        &mut self,
+        request: SendRequest<O, P>,
+    ) -> ibverbs::Result<()> {
+        Ok(self.send(request)?)
+    }
+}
+
+/// Posts the request of message `n` with the payload from `memory`.
+#[inline]
+fn post_message<T: SendTransport>(
+    queue: &mut impl SendQueue<T>,
+    verb: impl SendVerb<T>,
+    source: &SendSource,
+    memory: &Memory,
+    (n, flags): (u64, RequestFlags),
+) -> ibverbs::Result<()> {
+    let is_inline = |bytes: &[u8]| bytes.len() <= source.max_inline as usize;
+    match &memory.content {
+        Content::Same { bytes } if is_inline(bytes) => {
+            queue.post(flags.set_on(verb.request(n, wr::Inline(bytes))?))
+        }
+        Content::Same { .. } => {
+            let payload = source.frozen.ok_or_else(|| missing("source"))?;
+            queue.post(flags.set_on(verb.request(n, payload)?))
+        }
+        Content::Distinct { sends, .. } => {
+            let mut payload = sends.take().ok_or_else(|| missing("free buffer"))?;
+            if memory.shape.verify {
+                payload::fill(&mut payload, n);
+            }
+            queue.post(flags.set_on(verb.request(n, payload)?))
+        }
+        Content::Marked { bytes, .. } if is_inline(bytes) => {
+            queue.post(flags.set_on(verb.request(n, wr::Inline(bytes))?))
+        }
+        Content::Marked { bytes, .. } => {
+            let payload = source.shared.and_then(|held| held.slice(0..bytes.len()));
+            let payload = payload.ok_or_else(|| missing("source"))?;
+            queue.post(flags.set_on(verb.request(n, payload)?))
+        }
+        Content::Fetched { .. } => Err(missing("message to send")),
+    }
+}
+
+/// Posts the messages of a job with one verb. A single message is posted without a batch, which
+/// costs less.
+#[inline]
+fn post_all<T: SendTransport>(
+    qp: &mut QueuePair<T>,
+    verb: impl SendVerb<T>,
+    source: &SendSource,
+    memory: &Memory,
+    job: &PostJob,
+    posted: u64,
+) -> ibverbs::Result<()> {
+    if job.is_single() {
+        return post_message(qp, verb, source, memory, job.single(posted));
+    }
+    qp.batch(|batch| {
+        for message in job.each(posted) {
+            post_message(batch, verb, source, memory, message)?;
+        }
+        Ok(())
+    })
+}
+
+/// Posts the messages of a job on a queue pair.
 #[inline]
 pub(super) fn post(
     state: &mut QpState,
@@ -163,17 +322,22 @@ pub(super) fn post(
     let QpState {
         qp, source, posted, ..
     } = state;
-    let outcome = match qp {
-        AnyQp::Rc(qp) => reliable(qp, source, memory, remote, job, *posted),
+    match qp {
+        AnyQp::Rc(qp) => post_reliable(qp, source, memory, remote, job, *posted),
         AnyQp::Cm(connection) => {
-            reliable(connection.qp_mut(), source, memory, remote, job, *posted)
+            post_reliable(connection.qp_mut(), source, memory, remote, job, *posted)
         }
-        AnyQp::Uc(qp) => connected(qp, source, memory, remote, job, *posted),
-        AnyQp::Ud(qp, to) => datagrams(qp, *to, source, memory, job, *posted),
-        AnyQp::Xrc(connection) => extended(connection, source, memory, job, *posted),
-    };
-    outcome?;
-    *posted += if job.is_one() {
+        AnyQp::Uc(qp) => post_connected(qp, source, memory, remote, job, *posted),
+        AnyQp::Ud(qp, to) if job.numbered => {
+            post_all(qp, SendToNumbered(*to), source, memory, job, *posted)
+        }
+        AnyQp::Ud(qp, to) => post_all(qp, SendTo(*to), source, memory, job, *posted),
+        AnyQp::Xrc(connection) => {
+            let verb = SendToSrq(connection.peer_srq);
+            post_all(&mut connection.sender, verb, source, memory, job, *posted)
+        }
+    }?;
+    *posted += if job.is_single() {
         1
     } else {
         (job.end - job.first).div_ceil(job.step)
@@ -181,8 +345,8 @@ pub(super) fn post(
     Ok(())
 }
 
-/// What every connection has.
-fn connected<T: ConnectedDuplexTransport>(
+/// Posts with the verbs that all connections have.
+fn post_connected<T: ConnectedDuplexTransport>(
     qp: &mut QueuePair<T>,
     source: &SendSource,
     memory: &Memory,
@@ -190,36 +354,17 @@ fn connected<T: ConnectedDuplexTransport>(
     job: &PostJob,
     posted: u64,
 ) -> ibverbs::Result<()> {
-    let size = u64::from(memory.shape.msg_size);
-    let place = |n: u64| {
-        let offset = memory.slot(n) as u64;
-        remote
-            .and_then(|r| r.slice(offset, size))
-            .ok_or_else(|| missing("memory of the peer's"))
-    };
+    let slots = RemoteSlots { memory, remote };
     match memory.shape.plan.verb {
-        Verb::Write => post_each!(qp, job, posted, source, memory, |n, payload| wr::write(
-            payload,
-            place(n)?
-        )),
-        Verb::WriteImm => {
-            post_each!(qp, job, posted, source, memory, |n, payload| {
-                wr::write_with_imm(payload, place(n)?, low(n))
-            })
-        }
-        _ if job.numbered => {
-            post_each!(qp, job, posted, source, memory, |n, payload| {
-                wr::send_with_imm(payload, low(n))
-            })
-        }
-        _ => post_each!(qp, job, posted, source, memory, |_n, payload| wr::send(
-            payload
-        )),
+        Verb::Write => post_all(qp, Write(slots), source, memory, job, posted),
+        Verb::WriteImm => post_all(qp, WriteNumbered(slots), source, memory, job, posted),
+        _ if job.numbered => post_all(qp, SendNumbered, source, memory, job, posted),
+        _ => post_all(qp, Send, source, memory, job, posted),
     }
 }
 
-/// What only reliable connections have, and what every connection has.
-fn reliable(
+/// Posts with the verbs of reliable connections: RDMA reads, atomics, and those of all connections.
+fn post_reliable(
     qp: &mut QueuePair<Rc>,
     source: &SendSource,
     memory: &Memory,
@@ -228,92 +373,47 @@ fn reliable(
     posted: u64,
 ) -> ibverbs::Result<()> {
     let Content::Fetched { .. } = &memory.content else {
-        return connected(qp, source, memory, remote, job, posted);
+        return post_connected(qp, source, memory, remote, job, posted);
     };
     let (stride, size) = (memory.shape.stride(), memory.shape.msg_size as usize);
     let held = source
         .shared
         .ok_or_else(|| missing("memory to fetch into"))?;
-    let remote = remote.ok_or_else(|| missing("memory of the peer's"))?;
     let fetch_slots = (held.len() / stride) as u64;
-    let place = |n: u64| {
+    let target = |n: u64| {
         let start = usize::try_from(n % fetch_slots).unwrap_or(0) * stride;
         held.slice(start..start + size)
             .ok_or_else(|| missing("memory to fetch into"))
     };
-    let slot = |n: u64| {
-        remote
-            .slice(memory.slot(n) as u64, size as u64)
-            .ok_or_else(|| missing("memory of the peer's"))
-    };
+    let slots = RemoteSlots { memory, remote };
     let verb = memory.shape.plan.verb;
-    let turn = |n: u64| n / u64::from(memory.shape.qps);
+    // Each queue pair has a counter of its own in the peer's memory.
+    let count = |n: u64| n / u64::from(memory.shape.qps);
     qp.batch(|batch| {
-        for (n, mark) in job.each(posted) {
+        for (n, flags) in job.each(posted) {
+            let (target, slot) = (target(n)?, slots.slot(n)?);
             match verb {
                 Verb::CompareSwap => {
-                    batch.send(mark.on(wr::compare_swap(
-                        place(n)?,
-                        slot(n)?,
-                        turn(n),
-                        turn(n) + 1,
-                    )))?;
+                    let request = wr::compare_swap(target, slot, count(n), count(n) + 1);
+                    batch.send(flags.set_on(request))?;
                 }
-                Verb::FetchAdd => batch.send(mark.on(wr::fetch_add(place(n)?, slot(n)?, 1)))?,
-                _ => batch.send(mark.on(wr::read(place(n)?, slot(n)?)))?,
+                Verb::FetchAdd => batch.send(flags.set_on(wr::fetch_add(target, slot, 1)))?,
+                _ => batch.send(flags.set_on(wr::read(target, slot)))?,
             }
         }
         Ok(())
     })
 }
 
-/// What goes to the shared receive queue of the peer.
-fn extended(
-    connection: &mut XrcConnection,
-    source: &SendSource,
-    memory: &Memory,
-    job: &PostJob,
-    posted: u64,
-) -> ibverbs::Result<()> {
-    let to = connection.to;
-    post_each!(
-        connection.sender,
-        job,
-        posted,
-        source,
-        memory,
-        |_n, payload| { wr::send(payload).for_srq(to) }
-    )
-}
-
-fn datagrams(
-    qp: &mut QueuePair<Ud>,
-    to: Destination,
-    source: &SendSource,
-    memory: &Memory,
-    job: &PostJob,
-    posted: u64,
-) -> ibverbs::Result<()> {
-    if job.numbered {
-        post_each!(qp, job, posted, source, memory, |n, payload| {
-            wr::send_to_with_imm(payload, to, low(n))
-        })
-    } else {
-        post_each!(qp, job, posted, source, memory, |_n, payload| wr::send_to(
-            payload, to
-        ))
-    }
-}
-
-/// What travels of a number.
-#[allow(clippy::cast_possible_truncation)] // 32 bits of it, see `widened`.
-pub(super) fn low(n: u64) -> u32 {
+/// Returns the low 32 bits of a message number, which are sent as immediate data.
+#[allow(clippy::cast_possible_truncation)] // `from_low_bits` restores the other bits.
+pub(super) fn low_bits(n: u64) -> u32 {
     n as u32
 }
 
-/// The number near `expected` of which these bits travelled.
+/// Returns the message number near `expected` that has these low bits.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The difference of the low bits, as a signed number.
-pub(super) fn widened(low: u32, expected: u64) -> u64 {
+pub(super) fn from_low_bits(low: u32, expected: u64) -> u64 {
     expected.wrapping_add_signed(i64::from(low.wrapping_sub(expected as u32) as i32))
 }
 
@@ -331,19 +431,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_comes_back_from_its_low_bits_near_what_is_expected() {
+    fn a_number_is_restored_from_its_low_bits() {
         for n in [0_u64, 1, 1000, u64::from(u32::MAX), 1 << 32, (1 << 40) + 7] {
-            for off in [-1000_i64, -1, 0, 1, 1000] {
-                let Some(expected) = n.checked_add_signed(off) else {
+            for offset in [-1000_i64, -1, 0, 1, 1000] {
+                let Some(expected) = n.checked_add_signed(offset) else {
                     continue;
                 };
-                assert_eq!(widened(low(n), expected), n);
+                assert_eq!(from_low_bits(low_bits(n), expected), n);
             }
         }
     }
 
     #[test]
-    fn each_queue_pair_asks_for_its_last_completion() {
+    fn the_last_message_of_a_queue_pair_is_signaled() {
         let job = PostJob {
             first: 1,
             end: 10,
@@ -353,31 +453,34 @@ mod tests {
             numbered: false,
             solicits: None,
         };
-        let (nearly, alone) = (
-            PostJob {
-                first: 4,
-                end: 8,
-                ..job
-            },
-            PostJob { first: 7, ..job },
-        );
-        assert!(!job.is_one() && !nearly.is_one() && alone.is_one());
-        let mark = |tag, signalled| RequestFlags {
+        let two = PostJob {
+            first: 4,
+            end: 8,
+            ..job
+        };
+        let single = PostJob { first: 7, ..job };
+        assert!(!job.is_single() && !two.is_single() && single.is_single());
+        let flags = |tag, signaled| RequestFlags {
             tag,
-            signalled,
+            signaled,
             solicited: false,
         };
-        assert_eq!(alone.one(7), (7, mark(8, true)));
-        assert_eq!(PostJob { last: 11, ..alone }.one(7), (7, mark(8, false)));
+        assert_eq!(single.single(7), (7, flags(8, true)));
+        let not_last = PostJob { last: 11, ..single };
+        assert_eq!(not_last.single(7), (7, flags(8, false)));
         let all: Vec<_> = job.each(5).collect();
         assert_eq!(
             all,
-            [(1, mark(6, false)), (4, mark(7, false)), (7, mark(8, true))]
+            [
+                (1, flags(6, false)),
+                (4, flags(7, false)),
+                (7, flags(8, true))
+            ]
         );
     }
 
     #[test]
-    fn who_returns_credit_is_woken_for_it_and_for_the_last_message() {
+    fn each_batch_and_the_last_message_are_solicited() {
         let job = PostJob {
             first: 0,
             end: 10,
@@ -387,19 +490,16 @@ mod tests {
             numbered: false,
             solicits: Some(4),
         };
-        let woken: Vec<_> = job
+        let solicited: Vec<_> = job
             .each(0)
-            .filter(|(_, mark)| mark.solicited)
+            .filter(|(_, flags)| flags.solicited)
             .map(|(n, _)| n)
             .collect();
-        assert_eq!(woken, [3, 7, 9]);
-        assert!(
-            PostJob {
-                solicits: None,
-                ..job
-            }
-            .each(0)
-            .all(|(_, mark)| !mark.solicited)
-        );
+        assert_eq!(solicited, [3, 7, 9]);
+        let quiet = PostJob {
+            solicits: None,
+            ..job
+        };
+        assert!(quiet.each(0).all(|(_, flags)| !flags.solicited));
     }
 }

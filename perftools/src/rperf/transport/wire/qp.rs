@@ -1,44 +1,102 @@
-//! A queue pair of any service, with what owns it, and what is counted on it.
+//! A queue pair of any service with its owner, and the counts of its messages.
 
 use ibverbs::{
-    Frozen, Held, QueuePair, Rc, RecvBatch, SharedRegion, Sink, Uc, Ud,
+    Completion, Frozen, Held, Hold, Qpn, QueueId, QueuePair, Rc, RecvBatch, Retired, SharedRegion,
+    Sink, Uc, Ud,
     wr::{self, Destination},
 };
 
+use super::posting::low_bits;
 use crate::rperf::transport::cm::Connection;
 use crate::rperf::transport::xrc::XrcConnection;
 
-/// What owns a connected queue pair.
+/// The owner of a connected queue pair.
 #[derive(Debug)]
 pub enum AnyQp {
-    /// Reliable, connected through the control connection.
+    /// RC, connected over the control connection.
     Rc(QueuePair<Rc>),
-    /// Reliable, an rdma_cm connection.
+    /// RC, connected by rdma_cm.
     Cm(Connection),
-    /// Unreliable, connected.
+    /// UC.
     Uc(QueuePair<Uc>),
-    /// Datagrams, and where they go.
+    /// UD, with the peer's address.
     Ud(QueuePair<Ud>, Destination),
-    /// Extended reliable connections, one for each direction.
+    /// XRC, with one connection for each direction.
     Xrc(XrcConnection),
 }
 
+/// Evaluates an expression with the queue pair of an [`AnyQp`] that sends.
+macro_rules! with_qp {
+    ($any:expr, $qp:ident => $body:expr) => {
+        match $any {
+            AnyQp::Rc($qp) => $body,
+            AnyQp::Cm(connection) => {
+                let $qp = connection.qp_mut();
+                $body
+            }
+            AnyQp::Uc($qp) => $body,
+            AnyQp::Ud($qp, _) => $body,
+            AnyQp::Xrc(connection) => {
+                let $qp = &mut connection.sender;
+                $body
+            }
+        }
+    };
+}
+
 impl AnyQp {
-    /// Posts one receive to its own queue, of memory that many share: that takes less than a list
-    /// of one.
+    /// Adds memory to the objects that the queue pair keeps alive.
+    pub(super) fn hold<M: Hold>(&mut self, memory: &M) -> ibverbs::Result<Held<M>> {
+        with_qp!(self, qp => qp.hold(memory))
+    }
+
+    /// Returns the number of send requests that can be posted now.
+    pub(super) fn send_slots_free(&mut self) -> usize {
+        with_qp!(self, qp => qp.send_slots_free())
+    }
+
+    /// Retires a request; returns `None` if it is not in flight.
     #[inline]
-    pub(super) fn recv(&mut self, sink: Held<Sink>) -> ibverbs::Result<()> {
+    pub(super) fn retire(&mut self, completion: Completion<'_>) -> Option<Retired> {
+        with_qp!(self, qp => qp.retire(completion)).ok()
+    }
+
+    /// Posts a credit message with the number that it acknowledges, on services that may lose
+    /// messages.
+    pub(super) fn post_credit(&mut self, reached: u64, tag: u64) -> ibverbs::Result<()> {
+        let (plain, numbered) = (
+            wr::send(wr::Empty).tag(tag),
+            wr::send_with_imm(wr::Empty, low_bits(reached)).tag(tag),
+        );
+        match self {
+            AnyQp::Rc(qp) => qp.post_send(plain),
+            AnyQp::Cm(connection) => connection.qp_mut().post_send(plain),
+            AnyQp::Xrc(connection) => {
+                let request = plain.for_srq(connection.peer_srq);
+                connection.sender.post_send(request)
+            }
+            AnyQp::Uc(qp) => qp.post_send(numbered),
+            AnyQp::Ud(qp, to) => {
+                qp.post_send(wr::send_to_with_imm(wr::Empty, *to, low_bits(reached)).tag(tag))
+            }
+        }
+        .map_err(Into::into)
+    }
+
+    /// Posts one receive to the queue of the queue pair. This costs less than a batch of one.
+    #[inline]
+    pub(super) fn post_recv(&mut self, sink: Held<Sink>) -> ibverbs::Result<()> {
         match self {
             AnyQp::Rc(qp) => qp.post_recv(wr::recv(sink)),
             AnyQp::Cm(connection) => connection.qp_mut().post_recv(wr::recv(sink)),
             AnyQp::Uc(qp) => qp.post_recv(wr::recv(sink)),
             AnyQp::Ud(qp, _) => qp.post_recv(wr::recv(sink)),
-            AnyQp::Xrc(_) => return Ok(()), // It has none.
+            AnyQp::Xrc(_) => return Ok(()), // XRC receives from the shared queue only
         }
         .map_err(Into::into)
     }
 
-    /// Posts receives to its own queue.
+    /// Posts a batch of receives to the queue of the queue pair.
     pub(super) fn recv_batch(
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> ibverbs::Result<()>,
@@ -48,76 +106,57 @@ impl AnyQp {
             AnyQp::Cm(connection) => connection.qp_mut().recv_batch(fill),
             AnyQp::Uc(qp) => qp.recv_batch(fill),
             AnyQp::Ud(qp, _) => qp.recv_batch(fill),
-            AnyQp::Xrc(_) => Ok(()), // It has none.
+            AnyQp::Xrc(_) => Ok(()), // XRC receives from the shared queue only
         }
     }
 }
 
-/// Does the same with the queue pair of a line, whatever its service.
-macro_rules! with_qp {
-    ($any:expr, $qp:ident => $body:expr) => {
-        match $any {
-            $crate::rperf::transport::wire::qp::AnyQp::Rc($qp) => $body,
-            $crate::rperf::transport::wire::qp::AnyQp::Cm(connection) => {
-                let $qp = connection.qp_mut();
-                $body
-            }
-            $crate::rperf::transport::wire::qp::AnyQp::Uc($qp) => $body,
-            $crate::rperf::transport::wire::qp::AnyQp::Ud($qp, _) => $body,
-            $crate::rperf::transport::wire::qp::AnyQp::Xrc(connection) => {
-                let $qp = &mut connection.sender;
-                $body
-            }
-        }
-    };
-}
-
-pub(super) use with_qp;
-
-/// What a lane's messages are made from, as far as its queue pair holds it.
+/// The memory of a queue pair's messages, as held by the queue pair.
 #[derive(Debug)]
 pub(super) struct SendSource {
-    /// What all messages are sent from, where they are not told apart.
+    /// Source of all messages, if they are all the same.
     pub(super) frozen: Option<Held<Frozen>>,
-    /// What fetches bring here, and what writes that are looked for are made from.
+    /// Target of fetches, or source of writes that the peer polls for.
     pub(super) shared: Option<Held<SharedRegion>>,
-    /// Bytes that may go with the request itself.
+    /// Largest payload in bytes that can be posted inline.
     pub(super) max_inline: u32,
 }
 
-/// A line with its share of the memory and its counts.
+/// A queue pair with its share of the memory and its counts.
 #[derive(Debug)]
 pub(super) struct QpState {
     pub(super) qp: AnyQp,
-    pub(super) id: ibverbs::QueueId,
-    /// What arrives says that it came by this.
-    pub(super) qpn: ibverbs::Qpn,
+    pub(super) id: QueueId,
+    /// Queue pair number in the completions of receives.
+    pub(super) recv_qpn: Qpn,
     pub(super) source: SendSource,
-    /// Data messages posted, and known to be complete.
+    /// Data messages posted.
     pub(super) posted: u64,
+    /// Data messages whose sends completed.
     pub(super) completed: u64,
-    /// Data messages that arrived, and the number after that of the latest.
+    /// Data messages that arrived.
     pub(super) arrived: u64,
+    /// Number after that of the latest message that arrived.
     pub(super) reached: u64,
 }
 
 impl QpState {
     pub(super) fn new(mut qp: AnyQp) -> Self {
-        let (id, mut qpn, max_inline) =
+        let (id, qpn, max_inline) =
             with_qp!(&mut qp, inner => (inner.id(), inner.qp_num(), inner.caps().max_inline_data));
-        if let AnyQp::Xrc(connection) = &qp {
-            qpn = connection.arrives_at();
-        }
-        let source = SendSource {
-            frozen: None,
-            shared: None,
-            max_inline,
+        let recv_qpn = match &qp {
+            AnyQp::Xrc(connection) => connection.recv_qpn(),
+            _ => qpn,
         };
         Self {
             qp,
             id,
-            qpn,
-            source,
+            recv_qpn,
+            source: SendSource {
+                frozen: None,
+                shared: None,
+                max_inline,
+            },
             posted: 0,
             completed: 0,
             arrived: 0,

@@ -1,9 +1,9 @@
-//! Where messages are received: the queue of each queue pair, or one that all share.
+//! The receive queues of a thread: one for each queue pair, or a shared one.
 
 use ibverbs::{Completion, Held, QueueId, RecvBatch, Retired, Sink, wr};
 
 use super::memory::Content;
-use super::qp::{QpState, with_qp};
+use super::qp::QpState;
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::tuning::MAX_POST_LIST;
@@ -12,99 +12,95 @@ use crate::rperf::transport::xrc::SharedRecvQueue;
 /// A receive queue.
 #[derive(Debug)]
 struct RecvQueue {
-    /// What all are received into, where nothing is looked at.
+    /// Target of all messages, if their payload is not accessed.
     sink: Option<Held<Sink>>,
-    /// Receives used and not yet posted again.
+    /// Receives that completed and are not posted again yet.
     used: u32,
 }
 
 /// The receive queues of a thread.
 #[derive(Debug)]
 pub(super) struct RecvQueues {
-    /// The one that all share.
+    /// The receive queue that all queue pairs share.
     shared: Option<SharedRecvQueue>,
-    /// That one, or that of each lane.
+    /// The shared queue, or the queue of each queue pair.
     queues: Vec<RecvQueue>,
-    /// How many are posted again together, and by one doorbell at most.
-    together: u32,
-    list: u32,
+    /// Number of completed receives from which they are posted again.
+    min_repost: u32,
+    /// Largest number of receives in one batch.
+    max_batch: u32,
 }
 
 impl RecvQueues {
-    /// Lets each queue hold what all is received into.
+    /// Creates the queues. Each holds `sink`, the target of all messages.
     pub(super) fn new(
         qps: &mut [QpState],
         mut shared: Option<SharedRecvQueue>,
         sink: Option<&Sink>,
         shape: &Shape,
     ) -> Result<Self> {
-        let new_queue = |held: ibverbs::Result<Option<Held<Sink>>>| {
-            held.map(|sink| RecvQueue { sink, used: 0 })
-                .map_err(Error::from)
-        };
+        let new_queue = |sink| RecvQueue { sink, used: 0 };
         let queues = match &mut shared {
-            Some(queue) => vec![new_queue(sink.map(|sink| queue.hold(sink)).transpose())?],
+            Some(queue) => vec![new_queue(sink.map(|sink| queue.hold(sink)).transpose()?)],
             None => qps
                 .iter_mut()
                 .map(|state| {
-                    new_queue(
-                        sink.map(|sink| with_qp!(&mut state.qp, qp => qp.hold(sink)))
-                            .transpose(),
-                    )
+                    let held = sink.map(|sink| state.qp.hold(sink)).transpose()?;
+                    Ok(new_queue(held))
                 })
                 .collect::<Result<_>>()?,
         };
-        let asked = shape.tuning.recv_list;
+        let recv_list = shape.tuning.recv_list;
         Ok(Self {
             shared,
             queues,
-            together: asked.unwrap_or(1),
-            list: asked.unwrap_or(MAX_POST_LIST),
+            min_repost: recv_list.unwrap_or(1),
+            max_batch: recv_list.unwrap_or(MAX_POST_LIST),
         })
     }
 
-    /// The queue that all share.
+    /// Returns the ID of the shared queue.
     #[inline]
     pub(super) fn shared_id(&self) -> Option<QueueId> {
         self.shared.as_ref().map(SharedRecvQueue::id)
     }
 
-    /// Retires a receive of the shared queue; none where it is not in flight.
+    /// Retires a receive of the shared queue; returns `None` if it is not in flight.
     #[inline]
     pub(super) fn retire(&mut self, completion: Completion<'_>) -> Option<Retired> {
         self.shared.as_mut()?.retire(completion)
     }
 
-    /// Notes that a lane's message took a receive.
+    /// Records that a message arrived on queue pair `index` and used a receive.
     #[inline]
-    pub(super) fn took(&mut self, state: usize) {
-        let queue = if self.shared.is_some() { 0 } else { state };
+    pub(super) fn record_use(&mut self, index: usize) {
+        let queue = if self.shared.is_some() { 0 } else { index };
         self.queues[queue].used += 1;
     }
 
-    /// Posts as many receives on every queue.
+    /// Posts `count` receives on every queue.
     pub(super) fn fill(
         &mut self,
         qps: &mut [QpState],
         content: &mut Content,
-        each: u32,
+        count: u32,
     ) -> Result<()> {
-        (0..self.queues.len()).try_for_each(|queue| self.post(qps, content, queue, each))
+        (0..self.queues.len()).try_for_each(|queue| self.post(qps, content, queue, count))
     }
 
-    /// Posts those again that were used, where they are enough.
+    /// Posts receives again for those that completed, if there are enough of them.
     #[inline]
     pub(super) fn refill(&mut self, qps: &mut [QpState], content: &mut Content) -> Result<()> {
         for queue in 0..self.queues.len() {
             let used = self.queues[queue].used;
-            if used >= self.together {
-                let now = if self.together == 1 {
+            if used >= self.min_repost {
+                let count = if self.min_repost == 1 {
                     used
                 } else {
-                    used - used % self.together
+                    used - used % self.min_repost
                 };
-                self.queues[queue].used -= now;
-                self.post(qps, content, queue, now)?;
+                self.queues[queue].used -= count;
+                self.post(qps, content, queue, count)?;
             }
         }
         Ok(())
@@ -118,17 +114,17 @@ impl RecvQueues {
         count: u32,
     ) -> Result<()> {
         let sink = self.queues[queue].sink;
-        let mut left = count;
-        while left > 0 {
-            let now = left.min(self.list);
-            left -= now;
-            match (&mut self.shared, qps.get_mut(queue)) {
-                (None, Some(QpState { qp, .. })) if now == 1 && sink.is_some() => {
-                    sink.map_or(Ok(()), |sink| qp.recv(sink))
+        let mut remaining = count;
+        while remaining > 0 {
+            let now = remaining.min(self.max_batch);
+            remaining -= now;
+            match (&mut self.shared, qps.get_mut(queue), sink) {
+                (None, Some(state), Some(sink)) if now == 1 => state.qp.post_recv(sink),
+                (Some(queue), _, _) => queue.recv_batch(|batch| add(batch, now, sink, content)),
+                (None, Some(state), _) => {
+                    state.qp.recv_batch(|batch| add(batch, now, sink, content))
                 }
-                (Some(queue), _) => queue.recv_batch(|batch| add(batch, now, sink, content)),
-                (None, Some(state)) => state.qp.recv_batch(|batch| add(batch, now, sink, content)),
-                (None, None) => {
+                (None, None, _) => {
                     return Err(Error::protocol("a receive queue without its queue pair"));
                 }
             }?;
@@ -145,14 +141,10 @@ fn add(
 ) -> ibverbs::Result<()> {
     for _ in 0..count {
         match (&mut *content, sink) {
-            (Content::Distinct { idle, .. }, _) if idle.is_empty() => {
-                batch.recv(wr::recv(wr::Empty))?;
-            }
-            (Content::Distinct { idle, .. }, _) => {
-                if let Some(buf) = idle.pop() {
-                    batch.recv(wr::recv(buf))?;
-                }
-            }
+            (Content::Distinct { idle, .. }, _) => match idle.pop() {
+                Some(buf) => batch.recv(wr::recv(buf))?,
+                None => batch.recv(wr::recv(wr::Empty))?,
+            },
             (_, Some(sink)) => batch.recv(wr::recv(sink))?,
             (_, None) => batch.recv(wr::recv(wr::Empty))?,
         }
