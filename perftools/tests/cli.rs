@@ -107,18 +107,18 @@ fn help_and_version_are_printed() {
 fn unknown_host_and_closed_port_are_distinct_errors() {
     let text = fails("nowhere.invalid conf", 1);
     assert!(
-        text.contains("cannot find the host nowhere.invalid")
-            && text.contains("is it spelt right?"),
+        text.contains("cannot resolve the host name nowhere.invalid")
+            && text.contains("check the spelling"),
         "{text}"
     );
-    // These errors end the program at once. Waiting for the server (`-ws`) would not help.
+    // These errors end the program immediately. Waiting for the server (`-ws`) would not help.
     let text = fails("-ws 1h fe80::1 conf", 1);
     assert!(
-        text.contains("wants the interface with it: fe80::1%INTERFACE"),
+        text.contains("add the interface to the link-local address: fe80::1%INTERFACE"),
         "{text}"
     );
     let text = fails("-ws 1h fe80::1%nope7 conf", 1);
-    assert!(text.contains("is there an interface nope7 here?"), "{text}");
+    assert!(text.contains("this host has an interface nope7"), "{text}");
     let text = fails("-lp 1 -ws 300ms localhost conf", 1);
     assert!(
         text.contains("cannot reach the server") && text.contains("start `rperf` there"),
@@ -133,7 +133,9 @@ fn arguments_that_are_not_utf8_are_printed_with_escapes() {
     let output = process::output(rperf().arg(host).arg("conf"));
     assert_eq!(output.code(), Some(1), "{output}");
     assert!(
-        output.stderr.contains("cannot find the host a\u{fffd}b"),
+        output
+            .stderr
+            .contains("cannot resolve the host name a\u{fffd}b"),
         "{output}"
     );
     assert!(fails("node:7 conf", 1).contains("--listen-port (-lp)"));
@@ -193,7 +195,10 @@ fn stray_bytes_are_logged_and_the_server_continues() {
 fn second_server_on_a_port_is_an_error() {
     let server = Server::start();
     let text = fails(&format!("-lp {}", server.port), 1);
-    assert!(text.contains("another server runs there"), "{text}");
+    assert!(
+        text.contains("stop the server that uses the port"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -83,11 +83,11 @@ fn qperf_client_gets_errors_as_urgent_data() {
     for (words, expected) in [
         (
             "-m 2M tcp_bw",
-            "server: message of 2 MiB: the server allows 1 MiB",
+            "server: message size 2 MiB: the server allows at most 1 MiB",
         ),
         (
             "-t 60 tcp_bw",
-            "server: a test of 60 s: the server allows 10 s",
+            "server: duration 60 s: the server allows at most 10 s",
         ),
         ("-m 70000 udp_bw", "the maximum of UDP is 65507 bytes"),
     ] {

@@ -40,18 +40,21 @@ fn only_clients_with_the_token_are_accepted() {
     let line = format!("{} {} -n 10 conf tcp_lat", server.target(), token.option());
     assert_eq!(json(&line).len(), 2);
     let text = fails(&format!("{} conf", server.target()), 1);
-    assert!(text.contains("wants a token: give --token-file"), "{text}");
-    let text = fails(&format!("{} {} conf", server.target(), other.option()), 1);
     assert!(
-        text.contains("the client's token is not the server's"),
+        text.contains("requires a token; help: set --token-file"),
         "{text}"
     );
-    server.wait_for_log("token is not the server's");
+    let text = fails(&format!("{} {} conf", server.target(), other.option()), 1);
+    assert!(
+        text.contains("the client's token differs from the server's"),
+        "{text}"
+    );
+    server.wait_for_log("token differs from the server's");
     // Without the token, the server also rejects `quit` and requests of `qperf`.
     let text = fails(&format!("{} quit", server.target()), 1);
-    assert!(text.contains("wants a token"), "{text}");
+    assert!(text.contains("requires a token"), "{text}");
     let text = fails(&format!("{} --qperf conf", server.target()), 1);
-    assert!(text.contains("this server wants a token"), "{text}");
+    assert!(text.contains("the server requires a token"), "{text}");
     assert_eq!(json(&line).len(), 2);
 }
 
@@ -81,10 +84,10 @@ fn clients_outside_allowed_networks_are_rejected() {
     if let Some(own) = own_address() {
         let text = fails(&format!("-lp {} {own} conf", server.port), 1);
         assert!(
-            text.contains(&format!("{own} is not served here")),
+            text.contains(&format!("clients at {own} are not allowed")),
             "{text}"
         );
-        server.wait_for_log("turned away");
+        server.wait_for_log("rejected");
         let allowing = Server::with_options(&["--allow", &format!("{own}/32")]);
         assert!(run(&format!("-lp {} {own} conf", allowing.port)).success());
     }
@@ -103,8 +106,14 @@ fn errors_for_server_limits_name_the_option() {
         "600K",
     ]);
     for (words, expected) in [
-        ("-m 2M tcp_bw", "the server allows 1 MiB (--max-size"),
-        ("-t 11 tcp_bw", "the server allows 10 s (--max-time"),
+        (
+            "-m 2M tcp_bw",
+            "the server allows at most 1 MiB; help: set --max-size",
+        ),
+        (
+            "-t 11 tcp_bw",
+            "the server allows at most 10 s; help: set --max-time",
+        ),
         ("-m 1M tcp_bw", "--max-memory"),
     ] {
         let text = fails(&format!("{} {words}", server.target()), 1);
@@ -126,7 +135,7 @@ fn memory_limit_applies_to_all_clients_together() {
     let first = spawn(&line);
     server.wait_for_log("begins");
     let text = fails(&format!("{} -n 1 -m 800K tcp_bw", server.target()), 1);
-    assert!(text.contains("in use (--max-memory"), "{text}");
+    assert!(text.contains("in use; help: set --max-memory"), "{text}");
     first.kill();
     server.wait_for_log("the client closed the connection");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The client's side: one connection for each test.
+//! The client: runs each test over a control connection of its own.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -28,25 +28,26 @@ use crate::rperf::stats::port_counters::PortCounters;
 use crate::rperf::stats::summary::{Interpretation, Summary};
 use crate::rperf::transport::{Backend, ClientSetup, ControlAddrs};
 
-/// Where the server is, and how long to try.
+/// Address of a server, and how to connect to it.
 #[derive(Clone, Debug)]
 pub struct ServerAddr {
-    /// Its name or address.
+    /// Host name or IP address.
     pub host: String,
-    /// Its TCP port.
+    /// TCP port.
     pub port: u16,
-    /// How long to keep trying.
+    /// Time to retry while the server does not accept connections.
     pub wait: Duration,
-    /// What a server that wants a token is shown.
+    /// Token for a server that requires one.
     pub token: Option<Token>,
-    /// The server is known to be a qperf.
+    /// If `true`, the server is a qperf.
     pub qperf: bool,
 }
 
-/// Runs one test against a server.
+/// Runs one test with a server.
 ///
 /// # Errors
-/// The server cannot be reached, refuses, or the test failed.
+/// Returns an error if the server cannot be reached, the server rejected the request, or the test
+/// failed.
 pub fn run<B: Backend>(
     server_addr: &ServerAddr,
     spec: &Spec,
@@ -54,53 +55,61 @@ pub fn run<B: Backend>(
     monitor_options: MonitorOptions<'_>,
 ) -> Result<Outcome> {
     let mut stream = connect(server_addr)?;
-    let system = |e| Error::system("cannot set the control connection up", &e);
+    let system = |e| Error::system("cannot set the options of the control connection", &e);
     let timeout = spec.client.timeout;
     stream.set_nodelay(true).map_err(system)?;
     stream.set_write_timeout(Some(timeout)).map_err(system)?;
     if server_addr.qperf {
         return qperf::client::run(stream, spec, monitor_options);
     }
-    if !greet(&mut stream, server_addr, timeout)? {
+    if !exchange_hello(&mut stream, server_addr, timeout)? {
         drop(stream);
         return qperf::client::run(connect(server_addr)?, spec, monitor_options);
     }
     match spec.test {
-        Test::Conf => match ask(&mut stream, spec)? {
+        Test::Conf => match request(&mut stream, spec)? {
             Message::Conf(remote) => Ok(Outcome::Conf {
                 local: HostConf::of_this_host(),
                 remote,
             }),
             other => Err(other.unexpected("the server")),
         },
-        Test::Quit => match ask(&mut stream, spec)? {
+        Test::Quit => match request(&mut stream, spec)? {
             Message::Quitting => Ok(Outcome::Quit),
             other => Err(other.unexpected("the server")),
         },
-        _ => measured(stream, spec, backend, monitor_options),
+        _ => run_test(stream, spec, backend, monitor_options),
     }
 }
 
-fn ask(stream: &mut TcpStream, spec: &Spec) -> Result<Message> {
+/// Sends the request of a test that moves no data and receives the reply.
+fn request(stream: &mut TcpStream, spec: &Spec) -> Result<Message> {
     frame::write(
         stream,
         &Message::Request {
             spec: Box::new(spec.clone()),
-            ask: None,
+            client_info: None,
         },
     )?;
     frame::read::<Message>(&mut DeadlineReader::new(stream, spec.client.timeout))?
         .or_error("the server")
 }
 
-/// Greets; false where the server is a qperf.
-fn greet(stream: &mut TcpStream, server_addr: &ServerAddr, timeout: Duration) -> Result<bool> {
+/// Exchanges hello messages and authenticates. Returns `false` if the server is a qperf.
+fn exchange_hello(
+    stream: &mut TcpStream,
+    server_addr: &ServerAddr,
+    timeout: Duration,
+) -> Result<bool> {
     hello::write(stream)?;
     let not_rperf = || {
         Error::protocol(format!(
-            "what listens on port {} of {} is no rperf server (perhaps qperf, or another service): start `rperf` there, or give --listen-port (-lp) its port",
+            "port {} of {} belongs to a program other than an rperf server",
             server_addr.port, server_addr.host
         ))
+        .with_help(
+            "start `rperf` there, set --listen-port (-lp) to its port, or use --qperf for a qperf server",
+        )
     };
     match hello::read(&mut DeadlineReader::new(stream, timeout)) {
         Ok(Peer::Rperf(server)) => {
@@ -119,7 +128,7 @@ fn greet(stream: &mut TcpStream, server_addr: &ServerAddr, timeout: Duration) ->
     }
 }
 
-fn measured<B: Backend>(
+fn run_test<B: Backend>(
     stream: TcpStream,
     spec: &Spec,
     backend: &B,
@@ -133,19 +142,19 @@ fn measured<B: Backend>(
     let link = ControlLink::new(stream, "the server", spec.client.timeout, Arc::default())?;
     let monitor = Monitor::new(monitor_options, test_info(spec));
     let link = link.with_counters(monitor.counters());
-    let begins = |_| monitor.begin();
+    let on_begin = |_| monitor.begin();
     let run = || {
         if let Some(kind) = spec.test.socket() {
             link.send(&Message::Request {
                 spec: Box::new(spec.clone()),
-                ask: None,
+                client_info: None,
             })?;
-            return socket_session::client(&link, spec, kind, addresses, &begins);
+            return socket_session::client(&link, spec, kind, addresses, &on_begin);
         }
-        let (mut setup, ask) = backend.client(spec, hosts)?;
+        let (mut setup, client_info) = backend.client(spec, hosts)?;
         link.send(&Message::Request {
             spec: Box::new(spec.clone()),
-            ask: Some(ask),
+            client_info: Some(client_info),
         })?;
         let offer = match link.receive()? {
             Message::Offer(offer) => offer,
@@ -158,15 +167,16 @@ fn measured<B: Backend>(
             .map_err(|e| link.explain(e))?;
         if monitor_options.interval.is_some() && spec.flip && !connected.shape.plan.has_receiver() {
             return Err(Error::limit(
-                "--interval: with --flip (-f) the server works on memory here, and nobody here sees what moves; leave one of the two away",
-            ));
+                "--interval with --flip (-f): the client cannot count one-sided operations of the server",
+            )
+            .with_help("omit --interval or --flip"));
         }
-        session::exchange(&link, spec, Role::Client, connected, &begins)
+        session::run_connected(&link, spec, Role::Client, connected, &on_begin)
     };
-    let before = PortCounters::now();
+    let counters_before = PortCounters::now();
     let done = monitor
         .during(run)
-        .inspect_err(|error| link.report(error))?;
+        .inspect_err(|error| link.send_error(error))?;
     let seen = monitor.seen(done.measurement.stats.nanos);
     let one_host = hosts.local == hosts.peer;
     let one_port = one_host
@@ -177,7 +187,7 @@ fn measured<B: Backend>(
         ends: [&done.measurement.stats, &done.peer_stats],
         one_host,
         one_port,
-        port: PortCounters::now().since(&before, &done.via.device, done.via.port),
+        port: PortCounters::now().since(&counters_before, &done.via.device, done.via.port),
         stalls: seen.dips.iter().any(|dip| dip.kind == DipKind::Stall),
         server: &done.peer_warnings,
     });
@@ -201,7 +211,7 @@ fn measured<B: Backend>(
     })))
 }
 
-/// What there is to see of a test.
+/// Returns the properties of a test that the monitor needs.
 fn test_info(spec: &Spec) -> TestInfo {
     let both = spec
         .test
@@ -222,20 +232,20 @@ fn test_info(spec: &Spec) -> TestInfo {
     }
 }
 
-/// Connects, and keeps trying while nobody listens.
+/// Connects to the server. Retries for the configured time if that fails.
 fn connect(server_addr: &ServerAddr) -> Result<TcpStream> {
     let ServerAddr {
         host, port, wait, ..
     } = server_addr;
     let deadline = Instant::now() + *wait;
-    // `[::1]` is how an IPv6 address is written before a port.
+    // Users may write an IPv6 address in brackets, as before a port.
     let name = host
         .strip_prefix('[')
         .and_then(|h| h.strip_suffix(']'))
         .unwrap_or(host);
     let addresses: Vec<SocketAddr> = (name, *port)
         .to_socket_addrs()
-        .map_err(|e| not_found(host, &e))?
+        .map_err(|e| resolve_error(host, &e))?
         .collect();
     loop {
         let mut last = None;
@@ -245,54 +255,57 @@ fn connect(server_addr: &ServerAddr) -> Result<TcpStream> {
                 .max(Duration::from_millis(100));
             match TcpStream::connect_timeout(address, left) {
                 Ok(stream) => return Ok(stream),
-                Err(error) if is_without_scope(address) => return Err(without_scope(host, &error)),
+                Err(error) if lacks_scope(address) => {
+                    return Err(missing_scope_error(host, &error));
+                }
                 Err(error) => last = Some(error),
             }
         }
         if Instant::now() + Duration::from_millis(100) >= deadline {
-            let why = last.map_or_else(|| "it has no address".to_owned(), |e| e.to_string());
+            let cause = last.map_or_else(|| "it has no address".to_owned(), |e| e.to_string());
             return Err(Error::new(
                 Kind::System,
                 format!(
-                    "cannot reach the server at {host} port {port} for {}: {why}; start `rperf` there, and see that no firewall closes the port (--wait-server (-ws) sets how long to try)",
+                    "cannot reach the server at {host} port {port} within {}: {cause}",
                     show_time(*wait)
                 ),
+            )
+            .with_help(
+                "start `rperf` there, check that no firewall blocks the port, or set --wait-server (-ws) higher",
             ));
         }
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-fn not_found(host: &str, error: &std::io::Error) -> Error {
-    let hint = match host.rsplit_once('%') {
+fn resolve_error(host: &str, error: &std::io::Error) -> Error {
+    let help = match host.rsplit_once('%') {
         Some((_, interface)) => {
-            format!("is there an interface {interface} here? `ip link` lists them")
+            format!("check that this host has an interface {interface} with `ip link`")
         }
-        None if host.is_empty() => "a host has a name or an address".to_owned(),
+        None if host.is_empty() => "specify a host name or an IP address".to_owned(),
         None if host
             .rsplit_once(':')
             .is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
         {
-            "its port is given by --listen-port (-lp)".to_owned()
+            "specify the port with --listen-port (-lp)".to_owned()
         }
-        None => "is it spelt right? An IP address needs no name service".to_owned(),
+        None => "check the spelling, or specify an IP address".to_owned(),
     };
     Error::new(
         Kind::System,
-        format!("cannot find the host {host}: {error}; {hint}"),
+        format!("cannot resolve the host name {host}: {error}"),
     )
+    .with_help(help)
 }
 
-/// Whether an address is of every link, and does not say which.
-fn is_without_scope(address: &SocketAddr) -> bool {
+/// Returns `true` if the address is link-local and does not name an interface.
+fn lacks_scope(address: &SocketAddr) -> bool {
     matches!(address, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
 }
 
-fn without_scope(host: &str, error: &std::io::Error) -> Error {
-    Error::new(
-        Kind::System,
-        format!(
-            "cannot reach {host}: {error}; a link-local address wants the interface with it: {host}%INTERFACE"
-        ),
-    )
+fn missing_scope_error(host: &str, error: &std::io::Error) -> Error {
+    Error::new(Kind::System, format!("cannot reach {host}: {error}")).with_help(format!(
+        "add the interface to the link-local address: {host}%INTERFACE"
+    ))
 }

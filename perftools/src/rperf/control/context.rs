@@ -1,4 +1,4 @@
-//! What a conversation is held on, and what it came to.
+//! The settings of a session on the server, and its results.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,36 +11,36 @@ use crate::rperf::spec::plan::Plan;
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::SideStats;
 
-/// What a connection came to.
+/// Result of a connection on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// This test ran.
+    /// The test ran.
     Test(Test),
-    /// The server shall end.
+    /// The client requested that the server stop.
     Quit,
-    /// Somebody looked whether the port is open, or asked what this host is.
+    /// The client only opened the port, or requested the facts of this host.
     Nothing,
 }
 
-/// What holds for every connection of a server.
+/// Settings that are common to all connections of a server.
 pub struct SessionContext<'a> {
-    /// Ends the conversation from this end.
+    /// Ends the session when it is set.
     pub stop: &'a Arc<AtomicBool>,
-    /// What is allowed.
+    /// Limits and permissions.
     pub rules: &'a Rules,
-    /// Is told which test begins, once both ends are ready.
-    pub begins: &'a dyn Fn(Test),
+    /// Called with the test when both ends are ready.
+    pub on_begin: &'a dyn Fn(Test),
 }
 
 impl std::fmt::Debug for SessionContext<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Terms")
+        f.debug_struct("SessionContext")
             .field("rules", self.rules)
             .finish_non_exhaustive()
     }
 }
 
-/// What an end knows after a test.
+/// Results of a test at one end.
 #[derive(Debug)]
 pub(super) struct SessionResult {
     pub(super) measurement: Measurement,

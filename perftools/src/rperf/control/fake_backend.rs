@@ -1,4 +1,4 @@
-//! A backend for tests: it connects both endpoints within one process.
+//! A backend for tests that connects both endpoints within one process.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -15,11 +15,12 @@ use crate::rperf::transport::{
     ControlAddrs, LinkType, Offer, QpEndpoint, ServerSetup,
 };
 
-/// Joins the ends within this process, by a number in the offer.
+/// A [`Backend`] without devices. A number in the offer identifies the endpoints that are
+/// connected.
 #[derive(Default)]
 pub(super) struct FakeBackend {
-    made: AtomicU32,
-    waiting: Mutex<HashMap<u32, Vec<FakeWire>>>,
+    next_qpn: AtomicU32,
+    clients: Mutex<HashMap<u32, Vec<FakeWire>>>,
 }
 
 pub(super) struct FakeClient<'a> {
@@ -48,13 +49,13 @@ fn bounds() -> Bounds {
     }
 }
 
-pub(super) fn via() -> ConnectionInfo {
+pub(super) fn connection_info() -> ConnectionInfo {
     ConnectionInfo {
         device: "fake0".into(),
         port: 1,
         link: "fake".into(),
         gid_index: None,
-        address: "here".into(),
+        address: "localhost".into(),
         cm: false,
         mtu: None,
         port_mtu: None,
@@ -68,7 +69,7 @@ impl<'a> Backend for &'a FakeBackend {
     type Server = FakeServer;
 
     fn client(&self, spec: &Spec, _: ControlAddrs) -> Result<(FakeClient<'a>, ClientInfo)> {
-        let ask = ClientInfo {
+        let client_info = ClientInfo {
             link: LinkType::Roce,
             addresses: vec![],
             mtu: 1024,
@@ -80,26 +81,26 @@ impl<'a> Backend for &'a FakeBackend {
                 backend: self,
                 spec: spec.clone(),
             },
-            ask,
+            client_info,
         ))
     }
 
     fn server(
         &self,
         spec: &Spec,
-        ask: &ClientInfo,
+        client_info: &ClientInfo,
         _: ControlAddrs,
     ) -> Result<(FakeServer, Offer)> {
-        let depth = spec.fit(&bounds())?.depth.min(ask.depth);
-        let shape = spec.shape_for_depth(depth, ask.plan, &bounds())?;
+        let depth = spec.fit(&bounds())?.depth.min(client_info.depth);
+        let shape = spec.shape_for_depth(depth, client_info.plan, &bounds())?;
         let (clients, wires) = (0..spec.threads)
             .map(|_| {
                 let [(client, _), (wire, _)] = fake::pair(&shape);
                 (client, wire)
             })
             .unzip();
-        let qpn = self.made.fetch_add(1, Ordering::Relaxed);
-        self.waiting.lock().unwrap().insert(qpn, clients);
+        let qpn = self.next_qpn.fetch_add(1, Ordering::Relaxed);
+        self.clients.lock().unwrap().insert(qpn, clients);
         let method = ConnectMethod::Direct(vec![QpEndpoint {
             qpn,
             psn: 0,
@@ -114,7 +115,7 @@ impl<'a> Backend for &'a FakeBackend {
             client_address: 0,
             method,
             group: None,
-            via: via(),
+            via: connection_info(),
         };
         Ok((
             FakeServer {
@@ -135,19 +136,19 @@ impl ClientSetup for FakeClient<'_> {
     }
 
     fn connect(self, offer: &Offer, _: Duration) -> Result<ConnectedEndpoint<FakeWire>> {
-        let ConnectMethod::Direct(end) = &offer.method else {
-            return Err(Error::protocol("which?"));
+        let ConnectMethod::Direct(endpoints) = &offer.method else {
+            return Err(Error::protocol("unexpected connection method"));
         };
         let wires = self
             .backend
-            .waiting
+            .clients
             .lock()
             .unwrap()
-            .remove(&end[0].qpn)
+            .remove(&endpoints[0].qpn)
             .unwrap();
         Ok(ConnectedEndpoint {
             wires,
-            via: via(),
+            via: connection_info(),
             shape: self.spec.shape_for_depth(
                 offer.depth,
                 self.spec.test.plan().unwrap(),
@@ -168,7 +169,7 @@ impl ServerSetup for FakeServer {
     ) -> Result<ConnectedEndpoint<FakeWire>> {
         Ok(ConnectedEndpoint {
             wires: self.wires,
-            via: via(),
+            via: connection_info(),
             shape: self.spec.shape_for_depth(
                 self.depth,
                 self.spec.test.plan().unwrap(),

@@ -1,157 +1,110 @@
-//! The control connection while a test runs: one thread reads it, so that the engine need not.
+//! The control connection during a test. A thread reads it, so that the timed loops do not have to.
 
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::message::Message;
+use super::peer_state::{PeerState, Reader};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame;
 use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
-use crate::rperf::spec::MAX_THREADS;
 use crate::rperf::stats::thread_counters::ThreadCounters;
 
-/// How long a broken data connection waits for the peer's words.
-const EXPLANATION: Duration = Duration::from_secs(3);
-/// Bytes that a busy host registers, fills or checks in a second at least.
-const SEEN_TO_A_SECOND: u64 = 16 << 20;
-/// How often a wait for a message looks whether this end shall stop.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// No `Finished` yet.
-const NOT_YET: u64 = u64::MAX;
+/// Time to wait for the error of the peer after the data connection broke.
+const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bytes of memory that even a busy host registers, fills or checks per second.
+const MEMORY_BYTES_PER_SECOND: u64 = 16 << 20;
+/// Interval at which a wait for a message checks the stop flag.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The part of the control connection that the threads of a test share.
 #[derive(Debug)]
-struct Heard {
-    /// What each thread of the peer's said that it sent.
-    finished: Vec<AtomicU64>,
-    /// When the peer was heard to be at work, in milliseconds from the beginning.
-    beat: AtomicU64,
-    begin: Instant,
-    failed: AtomicBool,
-    failure: Mutex<Option<Error>>,
-}
-
-/// What the threads of a test share of the control connection.
-#[derive(Debug)]
-struct Shared {
+struct SharedConnection {
     stream: TcpStream,
-    /// Keeps what several threads say apart.
-    writing: Mutex<()>,
-    heard: Arc<Heard>,
+    /// Held while a message is written, so that messages of several threads do not mix.
+    write_lock: Mutex<()>,
+    peer_state: Arc<PeerState>,
     stop: Arc<AtomicBool>,
 }
 
-/// The control connection, with a reader.
+/// The control connection, with the thread that reads it.
 #[derive(Debug)]
 pub struct ControlLink {
-    shared: Shared,
+    shared: SharedConnection,
     messages: Receiver<Message>,
-    who: &'static str,
+    peer_name: &'static str,
     timeout: Duration,
     counters: Vec<Arc<ThreadCounters>>,
 }
 
-/// What one thread of a test says to its like at the other end, and hears of it.
+/// The control connection as used by one thread of a test, for messages to and from its counterpart
+/// at the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadLink<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedConnection,
     thread: u32,
     counters: Option<&'a Arc<ThreadCounters>>,
 }
 
 impl ControlLink {
-    /// Starts a reader on a connection whose greetings are over. `who` is the peer, in errors;
-    /// `stop` ends the conversation from this end.
+    /// Starts to read a connection after the exchange of hello messages. Error messages call the
+    /// peer `peer_name`. Setting `stop` ends all waits.
     ///
     /// # Errors
-    /// The operating system refuses a thread or a descriptor.
+    /// Returns an error if the kernel provides no thread or no file descriptor.
     pub fn new(
         stream: TcpStream,
-        who: &'static str,
+        peer_name: &'static str,
         timeout: Duration,
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
-        let heard = Arc::new(Heard {
-            finished: (0..MAX_THREADS).map(|_| AtomicU64::new(NOT_YET)).collect(),
-            beat: AtomicU64::new(0),
-            begin: Instant::now(),
-            failed: AtomicBool::new(false),
-            failure: Mutex::new(None),
-        });
-        let system = |e| Error::system("cannot set the control connection up", &e);
-        let mut reading = stream.try_clone().map_err(system)?;
-        // The reader waits as long as the connection lives: timeouts are the waiting thread's.
-        reading.set_read_timeout(None).map_err(system)?;
+        let system = |e| Error::system("cannot set up the control connection", &e);
+        let read_stream = stream.try_clone().map_err(system)?;
+        // The reader waits as long as the connection exists. `receive` applies the timeout.
+        read_stream.set_read_timeout(None).map_err(system)?;
         stream
             .set_write_timeout(Some(timeout.max(Duration::from_secs(1))))
             .map_err(system)?;
+        let peer_state = Arc::new(PeerState::new());
         let (sender, messages) = channel();
-        let inner = Arc::clone(&heard);
-        let read = move || loop {
-            let failure = match frame::read::<Message>(&mut reading).and_then(|m| m.or_error(who)) {
-                Ok(Message::Finished { sent, thread }) if sent != NOT_YET => {
-                    match inner.finished.get(thread as usize) {
-                        Some(finished) => {
-                            finished.store(sent, Ordering::Release);
-                            continue;
-                        }
-                        None => Error::protocol(format!("{who} has a thread {thread}")),
-                    }
-                }
-                Ok(Message::AtWork) => {
-                    let millis = inner.begin.elapsed().as_millis();
-                    inner
-                        .beat
-                        .store(u64::try_from(millis).unwrap_or(u64::MAX), Ordering::Relaxed);
-                    continue;
-                }
-                Ok(message) => match sender.send(message) {
-                    Ok(()) => continue,
-                    Err(_) => return,
-                },
-                Err(error) if error.kind() == Kind::Gone => Error::new(
-                    Kind::Gone,
-                    format!(
-                        "{who} closed the connection: it ended, or was ended, in the middle of the test"
-                    ),
-                ),
-                Err(error) => error,
-            };
-            *inner.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
-            inner.failed.store(true, Ordering::Release);
-            return;
+        let reader = Reader {
+            stream: read_stream,
+            peer_name,
+            state: Arc::clone(&peer_state),
+            messages: sender,
         };
         std::thread::Builder::new()
             .name("control".into())
             .stack_size(256 << 10)
-            .spawn(read)
+            .spawn(move || reader.run())
             .map_err(system)?;
-        let shared = Shared {
+        let shared = SharedConnection {
             stream,
-            writing: Mutex::new(()),
-            heard,
+            write_lock: Mutex::new(()),
+            peer_state,
             stop,
         };
         Ok(Self {
             shared,
             messages,
-            who,
+            peer_name,
             timeout,
             counters: Vec::new(),
         })
     }
 
-    /// Each thread of the test counts on its lane; none: nobody watches.
+    /// Sets the counters of the threads for live monitoring. Without them, threads do not count.
     #[must_use]
     pub fn with_counters(mut self, counters: Vec<Arc<ThreadCounters>>) -> Self {
         self.counters = counters;
         self
     }
 
-    /// The link of a thread.
+    /// Returns the link of a thread.
     pub fn thread(&self, thread: u32) -> ThreadLink<'_> {
         ThreadLink {
             shared: &self.shared,
@@ -163,28 +116,33 @@ impl ControlLink {
     /// Sends a message.
     ///
     /// # Errors
-    /// The connection broke; if the peer said why, that.
+    /// Returns an error if the connection broke, or the error of the peer if it sent one.
     pub fn send(&self, message: &Message) -> Result<()> {
         self.shared.send(message)
     }
 
-    /// The next message, or why none came.
+    /// Waits for the next message.
     ///
     /// # Errors
-    /// The peer's error, its end, or silence for the timeout.
+    /// Returns an error if the peer sent an error, closed the connection or sent nothing within the
+    /// timeout.
     pub fn receive(&self) -> Result<Message> {
-        self.receive_after(0)
+        self.receive_within(self.timeout)
     }
 
-    /// The same of a peer that has to see to so many bytes of its memory before it speaks.
+    /// Waits for the next message of a peer that registers, fills or checks `bytes` of its memory
+    /// before it sends the message.
     ///
     /// # Errors
-    /// As [`ControlLink::receive`].
-    pub fn receive_after(&self, bytes: u64) -> Result<Message> {
-        let patience = self.timeout + Duration::from_secs(bytes / SEEN_TO_A_SECOND);
-        let deadline = Instant::now() + patience;
+    /// Returns the errors of [`ControlLink::receive`].
+    pub fn receive_after_memory_work(&self, bytes: u64) -> Result<Message> {
+        self.receive_within(self.timeout + Duration::from_secs(bytes / MEMORY_BYTES_PER_SECOND))
+    }
+
+    fn receive_within(&self, timeout: Duration) -> Result<Message> {
+        let deadline = Instant::now() + timeout;
         loop {
-            match self.messages.recv_timeout(LOOK_EVERY) {
+            match self.messages.recv_timeout(STOP_CHECK_INTERVAL) {
                 Ok(message) => return Ok(message),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -195,37 +153,44 @@ impl ControlLink {
                 }
             }
             if self.shared.stop.load(Ordering::Relaxed) {
-                return Err(stopped());
+                return Err(stopped_error());
             }
             if Instant::now() >= deadline {
-                // The peer is told: it may only be slow.
-                let silence = format!("{} said nothing for {}", self.who, show_time(patience));
-                return Err(Error::test(
-                    silence + ": is its host busy? --timeout (-to) sets how long to wait",
-                ));
+                // `Kind::Test` makes the caller send this error to the peer, which may only be
+                // slow.
+                return Err(Error::test(format!(
+                    "{} sent nothing for {}",
+                    self.peer_name,
+                    show_time(timeout)
+                ))
+                .with_help("check the load of its host, or set --timeout (-to) higher"));
             }
         }
     }
 
-    /// Whether it is over: the peer is gone or has failed, or this end shall stop.
+    /// Returns `true` if the peer is gone or failed, or this end was stopped.
     pub fn is_gone(&self) -> bool {
         self.shared.is_gone()
     }
 
-    /// Waits briefly for the peer's words, which explain more than this error does.
+    /// Waits briefly for an error of the peer and returns it instead of `error`, because it names
+    /// the cause.
     pub fn explain(&self, error: Error) -> Error {
         self.shared.explain(error)
     }
 
-    /// Tells the peer why this end gives up, unless the peer is what failed.
-    pub fn report(&self, error: &Error) {
-        self.shared.report(error);
+    /// Sends an error to the peer. Errors of the peer itself are not sent.
+    pub fn send_error(&self, error: &Error) {
+        self.shared.send_error(error);
     }
 }
 
-impl Shared {
+impl SharedConnection {
     fn write(&self, message: &Message) -> Result<()> {
-        let _whole = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self
+            .write_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         frame::write(&mut &self.stream, message)
     }
 
@@ -233,7 +198,7 @@ impl Shared {
         self.write(message).map_err(|error| self.explain(error))
     }
 
-    fn report(&self, error: &Error) {
+    fn send_error(&self, error: &Error) {
         if !matches!(error.kind(), Kind::Peer | Kind::Gone) {
             let _ = self.write(&Message::Error {
                 text: error.to_string(),
@@ -242,25 +207,21 @@ impl Shared {
     }
 
     fn is_gone(&self) -> bool {
-        self.heard.failed.load(Ordering::Acquire) || self.stop.load(Ordering::Relaxed)
+        self.peer_state.has_failed() || self.stop.load(Ordering::Relaxed)
     }
 
     fn failure(&self) -> Option<Error> {
         if !self.is_gone() {
             return None;
         }
-        let failure = self
-            .heard
-            .failure
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        failure.or_else(|| self.stop.load(Ordering::Relaxed).then(stopped))
+        self.peer_state
+            .failure()
+            .or_else(|| self.stop.load(Ordering::Relaxed).then(stopped_error))
     }
 
     fn explain(&self, error: Error) -> Error {
-        let end = Instant::now() + EXPLANATION;
-        while Instant::now() < end {
+        let deadline = Instant::now() + EXPLAIN_TIMEOUT;
+        while Instant::now() < deadline {
             if let Some(failure) = self.failure() {
                 return failure;
             }
@@ -270,7 +231,7 @@ impl Shared {
     }
 }
 
-fn stopped() -> Error {
+fn stopped_error() -> Error {
     Error::new(
         Kind::System,
         "the server was stopped in the middle of the test",
@@ -279,7 +240,7 @@ fn stopped() -> Error {
 
 impl Drop for ControlLink {
     fn drop(&mut self) {
-        // Ends the reader too.
+        // This also ends the reader thread.
         let _ = self.shared.stream.shutdown(Shutdown::Both);
     }
 }
@@ -294,16 +255,7 @@ impl Peer for ThreadLink<'_> {
 
     #[inline]
     fn finished(&self) -> Option<u64> {
-        match self
-            .shared
-            .heard
-            .finished
-            .get(self.thread as usize)?
-            .load(Ordering::Acquire)
-        {
-            NOT_YET => None,
-            sent => Some(sent),
-        }
+        self.shared.peer_state.finished(self.thread)
     }
 
     #[inline]
@@ -320,20 +272,14 @@ impl Peer for ThreadLink<'_> {
     }
 
     fn send_heartbeat(&self) -> Result<()> {
-        self.shared.send(&Message::AtWork)
+        self.shared.send(&Message::Heartbeat)
     }
 
     fn silence(&self) -> Option<Duration> {
-        let heard = &self.shared.heard;
-        Some(
-            heard
-                .begin
-                .elapsed()
-                .saturating_sub(Duration::from_millis(heard.beat.load(Ordering::Relaxed))),
-        )
+        Some(self.shared.peer_state.silence())
     }
 
     fn give_up(&self, error: &Error) {
-        self.shared.report(error);
+        self.shared.send_error(error);
     }
 }

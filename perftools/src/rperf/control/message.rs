@@ -1,4 +1,4 @@
-//! What the two ends say to each other.
+//! The messages on the control connection.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,101 +14,114 @@ use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::stats::SideStats;
 use crate::rperf::transport::{ClientEndpoints, ClientInfo, Offer};
 
-/// A message, from either end.
+/// A message from either end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// Server: prove that you have the token.
+    /// From the server: requests a proof that the client has the token.
     Challenge {
-        /// A number that is used once.
+        /// Random number of the sender, used once.
         nonce: String,
     },
-    /// This end has the token.
+    /// From either end: proves that the sender has the token.
     Proof {
-        /// A number that is used once.
+        /// Random number of the sender, used once.
         nonce: String,
-        /// The proof over both numbers.
+        /// HMAC over both numbers.
         mac: String,
     },
-    /// Client: run this.
+    /// From the client: requests a test.
     Request {
         /// The whole specification.
         spec: Box<Spec>,
-        /// The client's end, for tests that move data.
-        ask: Option<ClientInfo>,
+        /// Device of the client, for tests over RDMA.
+        #[serde(rename = "ask")]
+        client_info: Option<ClientInfo>,
     },
-    /// Server: this is how.
+    /// From the server: agreed parameters and the server's endpoint.
     Offer(Offer),
-    /// Client: this is my end.
+    /// From the client: its endpoints.
     Answer(ClientEndpoints),
-    /// Server, for tests over sockets: this is where it waits.
+    /// From the server in tests over sockets: the port of its data socket.
     Listening(ListenInfo),
-    /// Client, for tests over sockets: this is its port there.
+    /// From the client in tests over sockets: the port of its data socket.
     Bound {
-        /// The port.
+        /// Local port of the client.
         port: u16,
     },
-    /// Connected, receives posted.
+    /// From either end: the sender is connected and has posted its receives.
     Ready {
-        /// The path of the end that speaks.
+        /// Connection of the sender.
         via: ConnectionInfo,
-        /// The memory of each of its threads that the peer will read or write.
+        /// Memory of each thread of the sender that the peer will read or write.
         memory: Vec<Option<ExposedMemory>>,
-        /// What of its host spoils figures.
+        /// Conditions on the sender's host that affect the results.
         #[serde(default)]
         warnings: Vec<Warning>,
     },
-    /// No more than `sent` data messages will come.
+    /// From either end: a thread will send no more data messages.
     Finished {
-        /// How many were sent in all.
+        /// Number of data messages sent by the thread.
         sent: u64,
-        /// By which thread.
+        /// Number of the thread.
         thread: u32,
     },
-    /// The data does not show it, but this end is at work.
-    AtWork,
-    /// What this end counted.
+    /// From either end: the sender is working, although no data shows it.
+    #[serde(rename = "at_work")]
+    Heartbeat,
+    /// From either end: its statistics.
     Stats(Box<SideStats>),
-    /// Server: what this host is.
+    /// From the server: description of its host.
     Conf(HostConf),
-    /// Client: what is this host, for `ribinfo check --peer`?
+    /// From `ribinfo check --peer`: requests the facts of the server's host.
     AskFacts,
-    /// Server: that.
+    /// From the server: facts of its host.
     Facts(Box<PeerFacts>),
-    /// Server: it ends.
+    /// From the server: it stops.
     Quitting,
-    /// It failed; the conversation ends.
+    /// From either end: it failed, and the session ends.
     Error {
-        /// Why, in a sentence.
+        /// Error text.
         text: String,
     },
 }
 
 impl Message {
-    /// The message as it is, or the peer's error.
+    /// Returns the message, unless it is [`Message::Error`].
     ///
     /// # Errors
-    /// The peer's text, with `who` in front.
-    pub fn or_error(self, who: &str) -> Result<Self> {
+    /// Returns the error of the peer, prefixed with `peer_name`.
+    pub fn or_error(self, peer_name: &str) -> Result<Self> {
         match self {
             Message::Error { text } => Err(Error::new(
                 Kind::Peer,
-                format!("{who}: {}", printable(&text)),
+                format!("{peer_name}: {}", printable(&text)),
             )),
             other => Ok(other),
         }
     }
 
-    /// The error of a message that does not belong here.
-    pub fn unexpected(&self, who: &str) -> Error {
+    /// Returns the error for a message that is not valid at this point of the protocol.
+    pub fn unexpected(&self, peer_name: &str) -> Error {
         let name = serde_json::to_value(self).ok().and_then(|v| match v {
             serde_json::Value::Object(map) => map.keys().next().cloned(),
             serde_json::Value::String(name) => Some(name),
             _ => None,
         });
         Error::protocol(format!(
-            "{who} sent a message out of turn: {}",
+            "{peer_name} sent an unexpected message: {}",
             name.unwrap_or_default()
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renamed_variants_keep_their_names_on_the_wire() {
+        let heartbeat = serde_json::to_string(&Message::Heartbeat).unwrap();
+        assert_eq!(heartbeat, r#""at_work""#);
     }
 }

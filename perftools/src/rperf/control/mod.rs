@@ -1,28 +1,32 @@
-//! The conversation with the peer, over TCP: rperf's own protocol.
+//! The control connection between client and server: rperf's own protocol over TCP.
 //!
 //! ```text
 //! client                                    server
 //!   hello: magic, protocol, version ──────▶
 //!          ◀────────────────────────────── hello
-//!          ◀────────────────────────────── Challenge            where the server wants a token
+//!          ◀────────────────────────────── Challenge                  if the server has a token
 //!   Proof ────────────────────────────────▶
 //!          ◀────────────────────────────── Proof
-//!   Request (the whole specification) ────▶           checked again, against the server's device
+//!   Request (the whole specification) ────▶           checked again, with the server's limits
 //!          ◀────────────────────────────── Offer
 //!   Answer ───────────────────────────────▶
-//!                 both connect, and post their receives
+//!                 both connect and post receives
 //!   Ready ◀───────────────────────────────▶ Ready
-//!                 the test runs; Finished (sent n) each way
+//!                 the test runs; both send Finished (number of sent messages)
 //!   Stats ◀───────────────────────────────▶ Stats
 //! ```
-//! Instead of `Request`, `AskFacts` may come, which `Facts` answers. Instead of any message an
-//! `Error` with a text may come, which ends the conversation. One connection is one test.
+//! A client may send `AskFacts` instead of `Request`; the server replies with `Facts`. Either end
+//! may send an `Error` at any time, which ends the session. Each connection is used for one test.
+//!
+//! [`client`] and [`server`] use [`link`] and [`message`]; [`session`] is the server's end of one
+//! connection. `run` uses this module, which starts tests in `transport`, `sockets` and `engine`.
 
 pub mod admission;
 pub mod client;
 pub mod context;
 pub mod link;
 pub mod message;
+mod peer_state;
 pub mod rules;
 pub mod server;
 pub mod session;

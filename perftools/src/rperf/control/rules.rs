@@ -1,4 +1,4 @@
-//! What a server allows: whom, how much, how long.
+//! Limits and permissions of a server.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,41 +13,43 @@ use crate::common::units::{Size, show_time};
 use crate::rperf::args::server::ServerOptions;
 use crate::rperf::spec::{Limit, MAX_MESSAGE, MAX_TIME, Spec};
 
-/// Clients that are served at once where nothing else is said.
-const CLIENTS: u32 = 64;
-/// The memory of all tests at once where nothing else is said.
-const MEMORY: u64 = 4 << 30;
-/// The longest test where nothing else is said.
-const TIME: Duration = Duration::from_secs(3600);
+/// Default for the number of clients at a time.
+const DEFAULT_MAX_CLIENTS: u32 = 64;
+/// Default for the memory of all running tests, in bytes.
+const DEFAULT_MAX_MEMORY: u64 = 4 << 30;
+/// Default for the duration of a test.
+const DEFAULT_MAX_TIME: Duration = Duration::from_secs(3600);
 
-/// What a server allows.
+/// Limits and permissions of a server.
 #[derive(Clone, Debug)]
 pub struct Rules {
-    /// Networks whose clients are served; none: all.
+    /// Networks whose clients are served. If there are none, all clients are served.
     pub allow: Vec<IpNet>,
-    /// The secret that a client has to have.
+    /// Secret that clients must have.
     pub token: Option<Token>,
-    /// Every client that is served may end the server, not only those of this host.
-    pub quit_by_all: bool,
-    /// Clients at once.
+    /// If `true`, all clients may stop the server, not only those on this host.
+    pub remote_quit: bool,
+    /// Maximum number of clients at a time.
     pub max_clients: u32,
-    /// Bytes of the buffers of all tests at once.
+    /// Maximum size in bytes of the buffers of all running tests together.
     pub max_memory: u64,
-    /// The longest test.
+    /// Maximum duration of a test.
     pub max_time: Duration,
-    /// The largest message.
+    /// Maximum message size in bytes.
     pub max_size: u64,
+    /// Bytes reserved by running tests.
     in_use: Arc<AtomicU64>,
 }
 
 impl Default for Rules {
-    /// What holds for both ends in one command: this program's own limits.
+    /// Returns the rules of a server that runs in the same process as its client: only the limits
+    /// of this program apply.
     fn default() -> Self {
         Self {
             allow: Vec::new(),
             token: None,
-            quit_by_all: false,
-            max_clients: CLIENTS,
+            remote_quit: false,
+            max_clients: DEFAULT_MAX_CLIENTS,
             max_memory: u64::MAX,
             max_time: MAX_TIME,
             max_size: MAX_MESSAGE,
@@ -56,7 +58,7 @@ impl Default for Rules {
     }
 }
 
-/// Memory that a test holds; it is given back when this is dropped.
+/// Memory reserved by a test. It is released on drop.
 #[derive(Debug)]
 pub struct MemoryReservation {
     in_use: Arc<AtomicU64>,
@@ -70,47 +72,46 @@ impl Drop for MemoryReservation {
 }
 
 impl Rules {
-    /// The rules that these options make.
+    /// Creates the rules from command-line options.
     ///
     /// # Errors
-    /// The token file cannot be used, or a limit is none.
+    /// Returns an error if the token file cannot be used or a limit is 0.
     pub fn new(o: &ServerOptions) -> Result<Self> {
         let rules = Self {
             allow: o.allow.clone(),
             token: o.token_file.as_deref().map(Token::read).transpose()?,
-            quit_by_all: o.allow_quit,
-            max_clients: o.max_clients.unwrap_or(CLIENTS),
-            max_memory: o.max_memory.map_or(MEMORY, |s| s.0),
-            max_time: o.max_time.unwrap_or(TIME),
+            remote_quit: o.allow_quit,
+            max_clients: o.max_clients.unwrap_or(DEFAULT_MAX_CLIENTS),
+            max_memory: o.max_memory.map_or(DEFAULT_MAX_MEMORY, |s| s.0),
+            max_time: o.max_time.unwrap_or(DEFAULT_MAX_TIME),
             max_size: o.max_size.map_or(MAX_MESSAGE, |s| s.0),
             in_use: Arc::default(),
         };
-        for (none, option) in [
+        for (is_zero, option) in [
             (rules.max_clients == 0, "--max-clients"),
             (rules.max_memory == 0, "--max-memory"),
             (rules.max_time.is_zero(), "--max-time"),
             (rules.max_size == 0, "--max-size"),
         ] {
-            if none {
-                return Err(Error::limit(format!(
-                    "{option} 0: a server that serves nobody; leave it away or give more"
-                )));
+            if is_zero {
+                return Err(Error::limit(format!("{option} must not be 0"))
+                    .with_help(format!("omit {option} or set it higher")));
             }
         }
         Ok(rules)
     }
 
-    /// The same for so many clients at once.
+    /// Sets the maximum number of clients at a time.
     #[must_use]
-    pub fn clients(mut self, max_clients: u32) -> Self {
+    pub fn with_max_clients(mut self, max_clients: u32) -> Self {
         self.max_clients = max_clients;
         self
     }
 
-    /// Whether a client of this address is served.
+    /// Checks that a client with this address may be served.
     ///
     /// # Errors
-    /// It is of none of the networks.
+    /// Returns an error if the address belongs to none of the networks.
     pub fn admit_host(&self, peer: IpAddr) -> Result<()> {
         let peer = peer.to_canonical();
         if self.allow.is_empty()
@@ -119,70 +120,76 @@ impl Rules {
         {
             return Ok(());
         }
-        Err(Error::limit(format!(
-            "{peer} is not served here (the server's --allow names the networks that are)"
-        )))
+        Err(Error::limit(format!("clients at {peer} are not allowed"))
+            .with_help("add the network to --allow on the server"))
     }
 
-    /// Whether a test is within the limits; keeps its memory.
+    /// Checks that a test is within the limits and reserves its memory.
     ///
     /// # Errors
-    /// Says which limit, and the server's option that sets it.
+    /// Returns an error that names the exceeded limit and its option.
     pub fn admit(&self, spec: &Spec) -> Result<MemoryReservation> {
         if spec.msg_size > self.max_size {
             return Err(Error::limit(format!(
-                "message of {}: the server allows {} (--max-size there sets it)",
+                "message size {}: the server allows at most {}",
                 Size(spec.msg_size),
                 Size(self.max_size)
-            )));
+            ))
+            .with_help("set --max-size higher on the server"));
         }
         if let Limit::Time(time) = spec.limit {
             if time > self.max_time {
                 return Err(Error::limit(format!(
-                    "a test of {}: the server allows {} (--max-time there sets it)",
+                    "duration {}: the server allows at most {}",
                     show_time(time),
                     show_time(self.max_time)
-                )));
+                ))
+                .with_help("set --max-time higher on the server"));
             }
         }
         let bytes = spec.memory();
-        let take = |used: u64| {
+        let reserve = |used: u64| {
             used.checked_add(bytes)
                 .filter(|sum| *sum <= self.max_memory)
         };
         match self
             .in_use
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve)
         {
             Ok(_) => Ok(MemoryReservation {
                 in_use: Arc::clone(&self.in_use),
                 bytes,
             }),
             Err(used) => Err(Error::limit(format!(
-                "{} of buffers: the server allows {} for all tests at once, {} are in use (--max-memory there sets it)",
+                "buffers of {}: the server allows {} for all tests together, of these {} are in use",
                 Size(bytes),
                 Size(self.max_memory),
                 Size(used)
-            ))),
+            ))
+            .with_help("set --max-memory higher on the server")),
         }
     }
 
-    /// Whether the client at `peer`, which reached this host at `local`, may end the server.
+    /// Checks that the client at `peer`, which is connected to this host's address `local`, may
+    /// stop the server.
     ///
     /// # Errors
-    /// Says who may.
-    pub fn may_quit(&self, local: IpAddr, peer: IpAddr) -> Result<()> {
-        // A host's connection to one of its own addresses has that address at both ends.
-        if self.quit_by_all || peer.is_loopback() || peer == local {
+    /// Returns an error if the client is on another host and remote quitting is not allowed.
+    pub fn admit_quit(&self, local: IpAddr, peer: IpAddr) -> Result<()> {
+        // A connection within one host has the same address at both ends.
+        if self.remote_quit || peer.is_loopback() || peer == local {
             return Ok(());
         }
         Err(Error::limit(format!(
-            "quit is for the server's own host only, and you are {peer}: run `rperf localhost quit` there (or let the server have --allow-quit)"
-        )))
+            "quit is not allowed from other hosts, and the client is {peer}"
+        ))
+        .with_help(
+            "run `rperf localhost quit` on the server, or start the server with --allow-quit",
+        ))
     }
 
-    /// How long a connection may be open.
-    pub fn longest(&self) -> Duration {
+    /// Returns the time after which a connection is closed.
+    pub fn max_connection_time(&self) -> Duration {
         self.max_time.saturating_add(Duration::from_secs(60))
     }
 }
@@ -203,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_that_are_not_named_are_not_served_but_this_host_always_is() {
+    fn only_listed_networks_and_this_host_are_admitted() {
         let rules = rules("--allow 10.1.0.0/16,fd00::/8 --allow 192.0.2.7/32");
         for (peer, served) in [
             ("10.1.2.3", true),
@@ -225,32 +232,32 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_counted_over_all_tests_and_given_back() {
+    fn memory_is_reserved_and_released() {
         let rules = rules("--max-memory 3M");
         let spec = options("--msg-size 1M").to_spec(Test::TcpBw).unwrap();
         let first = rules.admit(&spec).unwrap();
-        let mut held = vec![first];
-        let refused = loop {
+        let mut reservations = vec![first];
+        let text = loop {
             match rules.admit(&spec) {
-                Ok(more) => held.push(more),
+                Ok(reservation) => reservations.push(reservation),
                 Err(error) => break error.to_string(),
             }
         };
         assert!(
-            refused.contains("--max-memory") && held.len() <= 3,
-            "{refused}"
+            text.contains("--max-memory") && reservations.len() <= 3,
+            "{text}"
         );
-        drop(held);
+        drop(reservations);
         assert!(rules.admit(&spec).is_ok());
     }
 
     #[test]
-    fn longer_tests_and_larger_messages_name_the_option() {
+    fn errors_for_exceeded_limits_name_the_option() {
         let rules = rules("--max-time 10 --max-size 1M");
-        for (line, says) in [("--time 11", "--max-time"), ("--msg-size 2M", "--max-size")] {
+        for (line, option) in [("--time 11", "--max-time"), ("--msg-size 2M", "--max-size")] {
             let spec = options(line).to_spec(Test::TcpBw).unwrap();
             assert!(
-                rules.admit(&spec).unwrap_err().to_string().contains(says),
+                rules.admit(&spec).unwrap_err().to_string().contains(option),
                 "{line}"
             );
         }
@@ -263,11 +270,11 @@ mod tests {
     }
 
     #[test]
-    fn quit_is_for_this_host_unless_all_may() {
-        let [here, there] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
-        assert!(rules("").may_quit(here, there).is_err());
-        assert!(rules("").may_quit(here, here).is_ok());
-        assert!(rules("").may_quit(here, "::1".parse().unwrap()).is_ok());
-        assert!(rules("--allow-quit").may_quit(here, there).is_ok());
+    fn only_this_host_may_quit_by_default() {
+        let [local, remote] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
+        assert!(rules("").admit_quit(local, remote).is_err());
+        assert!(rules("").admit_quit(local, local).is_ok());
+        assert!(rules("").admit_quit(local, "::1".parse().unwrap()).is_ok());
+        assert!(rules("--allow-quit").admit_quit(local, remote).is_ok());
     }
 }

@@ -19,19 +19,19 @@ use crate::common::error::{self, Error, Kind, Result};
 use crate::rperf::spec::test::Test;
 use crate::rperf::transport::Backend;
 
-/// How long running tests may take to end when the server stops.
+/// Time that running tests have to end when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How often, in milliseconds, it is looked whether a connection is open for too long.
-const SWEEP: u16 = 1000;
+/// Interval in milliseconds at which connections that are open for too long are closed.
+const OVERDUE_CHECK_MILLIS: u16 = 1000;
 
-/// Connections beyond the limit that are told so at the same time; what comes still is closed
-/// without a word.
+/// Maximum number of clients beyond the limit that receive an error message at the same time.
+/// Further connections are closed without a message.
 const MAX_REJECTIONS: usize = 16;
 
-/// What a server says on standard error.
+/// Messages that a server writes to standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Log {
+enum LogLevel {
     Nothing,
     Errors,
     Tests,
@@ -44,16 +44,16 @@ pub struct Server {
     wake: UnixStream,
     stopper: Stopper,
     rules: Rules,
-    log: Log,
-    open: Mutex<HashMap<u64, Open>>,
+    log_level: LogLevel,
+    connections: Mutex<HashMap<u64, OpenConnection>>,
 }
 
-/// A connection that is served.
+/// A connection that is served or rejected.
 #[derive(Debug)]
-struct Open {
+struct OpenConnection {
     stream: TcpStream,
-    /// When it is cut.
-    until: Option<Instant>,
+    /// Time at which it is closed. `None` if it has been closed.
+    deadline: Option<Instant>,
 }
 
 /// Stops a server, from any thread or signal.
@@ -64,20 +64,21 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Stops the server: it takes no more clients, and tests that run are ended.
+    /// Stops the server: it accepts no more clients, and running tests are aborted.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = (&*self.wake).write(b"q");
     }
 
-    /// Stops the server at SIGTERM and SIGINT.
+    /// Stops the server when the process receives SIGTERM or SIGINT.
     ///
     /// # Errors
-    /// The operating system refuses.
-    pub fn at_signals(&self) -> Result<()> {
+    /// Returns an error if the signal handlers cannot be installed.
+    pub fn stop_on_signals(&self) -> Result<()> {
         for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
             let system = |e| Error::system("cannot catch signals", &e);
-            // The flag first: whoever the pipe wakes finds it set.
+            // Handlers run in the order of registration, so the flag is set before the pipe wakes
+            // the server.
             signal_hook::flag::register(signal, Arc::clone(&self.stop)).map_err(system)?;
             let wake = self.wake.try_clone().map_err(system)?;
             signal_hook::low_level::pipe::register(signal, wake).map_err(system)?;
@@ -87,29 +88,35 @@ impl Stopper {
 }
 
 impl Server {
-    /// Listens on a port of this address, or of all (IPv6 and IPv4) where none is given.
+    /// Listens on a port of `address`, or of all IPv6 and IPv4 addresses of this host.
     ///
     /// # Errors
-    /// The port is taken or not allowed.
+    /// Returns an error if the port is in use or requires privileges.
     pub fn bind(address: Option<IpAddr>, port: u16, rules: Rules) -> Result<Self> {
         let listener = match address {
             Some(ip) => listen(SocketAddr::new(ip, port), false),
             None => listen((Ipv6Addr::UNSPECIFIED, port).into(), true).or_else(|e| match e.kind() {
                 ErrorKind::AddrInUse | ErrorKind::PermissionDenied => Err(e),
-                // A host without IPv6.
+                // The host has no IPv6.
                 _ => listen((Ipv4Addr::UNSPECIFIED, port).into(), false),
             }),
         }
         .map_err(|e| {
-            let hint = match e.kind() {
-                ErrorKind::AddrInUse => "; another server runs there: end it with `rperf localhost quit`, or give --listen-port (-lp) another port",
-                ErrorKind::PermissionDenied => "; ports below 1024 need privileges: give --listen-port (-lp) another port",
-                ErrorKind::AddrNotAvailable => "; --bind wants an address of this host",
-                _ => "",
-            };
-            Error::new(Kind::System, format!("cannot listen on port {port}: {e}{hint}"))
+            let error = Error::system(format!("cannot listen on port {port}"), &e);
+            match e.kind() {
+                ErrorKind::AddrInUse => error.with_help(
+                    "stop the server that uses the port with `rperf localhost quit`, or set --listen-port (-lp) to another port",
+                ),
+                ErrorKind::PermissionDenied => error.with_help(
+                    "set --listen-port (-lp) to a port above 1023, which needs no privileges",
+                ),
+                ErrorKind::AddrNotAvailable => {
+                    error.with_help("set --bind to an address of this host")
+                }
+                _ => error,
+            }
         })?;
-        let system = |e| Error::system("cannot make a pipe", &e);
+        let system = |e| Error::system("cannot create a socket pair", &e);
         let (wake, waker) = UnixStream::pair().map_err(system)?;
         waker.set_nonblocking(true).map_err(system)?;
         let stopper = Stopper {
@@ -121,44 +128,44 @@ impl Server {
             wake,
             stopper,
             rules,
-            log: Log::Errors,
-            open: Mutex::default(),
+            log_level: LogLevel::Errors,
+            connections: Mutex::default(),
         })
     }
 
-    /// Logs nothing.
+    /// Disables all log messages.
     #[must_use]
     pub fn quiet(mut self) -> Self {
-        self.log = Log::Nothing;
+        self.log_level = LogLevel::Nothing;
         self
     }
 
-    /// Logs each test that begins.
+    /// Logs the beginning of each test, in addition to errors.
     #[must_use]
     pub fn verbose(mut self) -> Self {
-        self.log = Log::Tests;
+        self.log_level = LogLevel::Tests;
         self
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     ///
     /// # Errors
-    /// The operating system does not say.
+    /// Returns an error if the kernel does not report it.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         self.listener
             .local_addr()
-            .map_err(|e| Error::system("the server has no address", &e))
+            .map_err(|e| Error::system("cannot get the address of the server", &e))
     }
 
-    /// What stops it.
+    /// Returns a handle that stops the server.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
 
-    /// Serves until it is stopped.
+    /// Serves clients until the server is stopped.
     ///
     /// # Errors
-    /// The listening socket broke.
+    /// Returns an error if the listening socket broke.
     pub fn run<B: Backend>(&mut self, backend: &B) -> Result<()> {
         let this = &*self;
         std::thread::scope(|scope| {
@@ -172,27 +179,27 @@ impl Server {
                         return Err(error);
                     }
                 };
-                let entered = this.enter(number, &stream, peer);
-                if this.open().len() > this.rules.max_clients as usize + MAX_REJECTIONS {
-                    this.open().remove(&number);
+                let admitted = this.register(number, &stream, peer);
+                if this.connections().len() > this.rules.max_clients as usize + MAX_REJECTIONS {
+                    this.connections().remove(&number);
                     continue;
                 }
                 let serve = move || {
-                    match entered {
+                    match admitted {
                         Ok(()) => this.serve(stream, peer, backend),
                         Err(error) => {
-                            this.log(peer, &format!("turned away: {error}"));
+                            this.log(peer, &format!("rejected: {error}"));
                             session::reject(stream, &error);
                         }
                     }
-                    this.open().remove(&number);
+                    this.connections().remove(&number);
                 };
                 if let Err(error) = std::thread::Builder::new()
                     .name("client".into())
                     .spawn_scoped(scope, serve)
                 {
-                    this.open().remove(&number);
-                    this.log(peer, &format!("turned away: no thread: {error}"));
+                    this.connections().remove(&number);
+                    this.log(peer, &format!("rejected: cannot create a thread: {error}"));
                 }
             }
             this.drain_on_shutdown();
@@ -200,46 +207,47 @@ impl Server {
         })
     }
 
-    /// Notes a connection down, and says whether there is room for one more.
-    fn enter(&self, number: u64, stream: &TcpStream, peer: SocketAddr) -> Result<()> {
-        let system = |e| Error::system("cannot take a client", &e);
+    /// Registers a connection and checks that its client may be served.
+    fn register(&self, number: u64, stream: &TcpStream, peer: SocketAddr) -> Result<()> {
+        let system = |e| Error::system("cannot accept a client", &e);
         stream.set_nonblocking(false).map_err(system)?;
-        let mut open = self.open();
-        let served = open.len();
-        let until = Instant::now().checked_add(self.rules.longest());
-        open.insert(
+        let mut connections = self.connections();
+        let other_clients = connections.len();
+        let deadline = Instant::now().checked_add(self.rules.max_connection_time());
+        connections.insert(
             number,
-            Open {
+            OpenConnection {
                 stream: stream.try_clone().map_err(system)?,
-                until,
+                deadline,
             },
         );
         self.rules.admit_host(peer.ip())?;
-        if served < self.rules.max_clients as usize {
+        if other_clients < self.rules.max_clients as usize {
             return Ok(());
         }
         Err(Error::new(
             Kind::Limit,
-            format!(
-                "the server has as many clients as it takes, {served} (--max-clients sets how many)"
-            ),
-        ))
+            format!("the server has reached its maximum number of clients, {other_clients}"),
+        )
+        .with_help("try again later, or set --max-clients higher on the server"))
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<u64, Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, HashMap<u64, OpenConnection>> {
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn serve<B: Backend>(&self, stream: TcpStream, peer: SocketAddr, backend: &B) {
-        let begins = |test: Test| {
-            if self.log >= Log::Tests {
+        let on_begin = |test: Test| {
+            if self.log_level >= LogLevel::Tests {
                 self.log(peer, &format!("{} begins", test.name()));
             }
         };
         let context = SessionContext {
             stop: &self.stopper.stop,
             rules: &self.rules,
-            begins: &begins,
+            on_begin: &on_begin,
         };
         match session::serve(stream, backend, &context) {
             Ok(Served::Quit) => self.stopper.stop(),
@@ -248,14 +256,14 @@ impl Server {
         }
     }
 
-    /// The next connection; none when the server shall stop.
+    /// Waits for the next connection. Returns `None` when the server is stopped.
     fn accept(&self) -> Result<Option<(TcpStream, SocketAddr)>> {
         loop {
             let mut fds = [
                 PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
                 PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
             ];
-            match poll(&mut fds, PollTimeout::from(SWEEP)) {
+            match poll(&mut fds, PollTimeout::from(OVERDUE_CHECK_MILLIS)) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {}
                 Err(errno) => return Err(Error::system("cannot wait for clients", &errno.into())),
             }
@@ -263,7 +271,7 @@ impl Server {
                 let _ = (&self.wake).read(&mut [0; 16]);
                 return Ok(None);
             }
-            self.cut_overdue();
+            self.close_overdue();
             match self.listener.accept() {
                 Ok((stream, peer)) => return Ok(Some((stream, peer))),
                 Err(e)
@@ -273,7 +281,7 @@ impl Server {
                             | ErrorKind::Interrupted
                             | ErrorKind::ConnectionAborted
                     ) => {}
-                // Out of descriptors or memory: those that are served will give some back.
+                // There are no descriptors or no memory. Connections that end will release some.
                 Err(e) => {
                     error::log(format_args!("rperf: cannot accept a client: {e}"));
                     std::thread::sleep(Duration::from_millis(100));
@@ -282,43 +290,44 @@ impl Server {
         }
     }
 
-    /// Cuts connections that are open for longer than any test may take.
-    fn cut_overdue(&self) {
+    /// Closes connections that have been open for longer than any test may take.
+    fn close_overdue(&self) {
         let now = Instant::now();
-        for open in self.open().values_mut() {
-            if open.until.is_some_and(|until| now >= until) {
-                open.until = None;
-                let _ = open.stream.shutdown(std::net::Shutdown::Both);
+        for connection in self.connections().values_mut() {
+            if connection.deadline.is_some_and(|deadline| now >= deadline) {
+                connection.deadline = None;
+                let _ = connection.stream.shutdown(std::net::Shutdown::Both);
             }
         }
     }
 
-    /// Gives running tests a moment to tell their clients, then cuts what is left.
+    /// Waits for running tests to notify their clients, then closes the remaining connections.
     fn drain_on_shutdown(&self) {
-        let end = Instant::now() + DRAIN_TIMEOUT;
-        while !self.open().is_empty() && Instant::now() < end {
+        let deadline = Instant::now() + DRAIN_TIMEOUT;
+        while !self.connections().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
-        for open in self.open().values() {
-            let _ = open.stream.shutdown(std::net::Shutdown::Both);
+        for connection in self.connections().values() {
+            let _ = connection.stream.shutdown(std::net::Shutdown::Both);
         }
     }
 
     fn log(&self, peer: SocketAddr, text: &str) {
-        if self.log >= Log::Errors {
+        if self.log_level >= LogLevel::Errors {
             error::log(format_args!("rperf: {}: {text}", peer.ip().to_canonical()));
         }
     }
 }
 
-fn listen(address: SocketAddr, dual: bool) -> std::io::Result<TcpListener> {
+/// Creates a listening socket. With `dual_stack`, an IPv6 socket accepts IPv4 as well.
+fn listen(address: SocketAddr, dual_stack: bool) -> std::io::Result<TcpListener> {
     let socket = Socket::new(
         Domain::for_address(address),
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
     if address.is_ipv6() {
-        socket.set_only_v6(!dual)?;
+        socket.set_only_v6(!dual_stack)?;
     }
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;

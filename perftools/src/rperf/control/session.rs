@@ -1,4 +1,4 @@
-//! The server's side of one connection.
+//! One control connection on the server.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -23,25 +23,27 @@ use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 use crate::rperf::transport::{Backend, ClientInfo, ConnectedEndpoint, ControlAddrs, ServerSetup};
 
-/// How long a caller may take for its greeting.
-const GREETING: Duration = Duration::from_secs(5);
-/// How long, after that, for its request: it looks at its devices first.
-const REQUEST: Duration = Duration::from_secs(15);
+/// Time to wait for the hello message of the client.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time to wait for the request that follows. The client examines its devices first.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Serves one connection to its end.
+/// Serves one connection until it ends.
 ///
 /// # Errors
-/// What went wrong, for the log; the peer has been told, as far as it listens.
+/// Returns an error for the log. It has already been sent to the client if possible.
 pub fn serve<B: Backend>(
     mut stream: TcpStream,
     backend: &B,
     context: &SessionContext<'_>,
 ) -> Result<Served> {
-    let system = |e| Error::system("cannot set the control connection up", &e);
+    let system = |e| Error::system("cannot set the options of the control connection", &e);
     let hosts = hosts(&stream)?;
     stream.set_nodelay(true).map_err(system)?;
-    stream.set_write_timeout(Some(GREETING)).map_err(system)?;
-    // A client whose host went away without a word is noticed within half a minute.
+    stream
+        .set_write_timeout(Some(HELLO_TIMEOUT))
+        .map_err(system)?;
+    // The loss of a client's host is noticed within half a minute.
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(15))
         .with_interval(Duration::from_secs(5))
@@ -49,66 +51,76 @@ pub fn serve<B: Backend>(
     SockRef::from(&stream)
         .set_tcp_keepalive(&keepalive)
         .map_err(system)?;
-    match hello::read(&mut DeadlineReader::new(&stream, GREETING))? {
-        hello::Peer::Rperf(caller) => {
+    match hello::read(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT))? {
+        hello::Peer::Rperf(client) => {
             match &context.rules.token {
                 Some(_) => hello::write_requiring_token(&mut stream)?,
                 None => hello::write(&mut stream)?,
             }
-            // Told in words too: the other end compares as well, but may be a later program that
-            // does not.
-            if let Err(error) = hello::check(&caller, "the client") {
-                return Err(refuse(&mut stream, error));
+            // The client checks the version as well, but a later version of it might not.
+            if let Err(error) = hello::check(&client, "the client") {
+                return Err(notify_client(&mut stream, error));
             }
             if let Some(token) = &context.rules.token {
-                admission::challenge(&mut stream, token, GREETING)
-                    .map_err(|error| refuse(&mut stream, error))?;
+                admission::challenge(&mut stream, token, HELLO_TIMEOUT)
+                    .map_err(|error| notify_client(&mut stream, error))?;
             }
         }
-        hello::Peer::Qperf(begun) => return admission::qperf(stream, &begun, context, hosts),
+        hello::Peer::Qperf(prefix) => {
+            return admission::serve_qperf(stream, &prefix, context, hosts);
+        }
         hello::Peer::QperfServer | hello::Peer::Unknown => {
-            return Err(Error::protocol("neither rperf nor qperf: not answered"));
+            return Err(Error::protocol(
+                "the client is neither rperf nor qperf; no reply was sent",
+            ));
         }
     }
-    let (spec, ask) = match frame::read::<Message>(&mut DeadlineReader::new(&stream, REQUEST)) {
-        Ok(Message::Request { spec, ask }) => (*spec, ask),
-        Ok(Message::AskFacts) => {
-            let facts = PeerFacts::collect(&Root::host());
-            return frame::write(&mut stream, &Message::Facts(Box::new(facts)))
-                .map(|()| Served::Nothing);
-        }
-        // A client whose own device will not do says why, instead of asking.
-        Ok(other) => {
-            let other = other.or_error("the client")?;
-            return Err(refuse(&mut stream, other.unexpected("the client")));
-        }
-        // A client of another version leaves after the greeting; so does one that only looked.
-        Err(error) if error.kind() == Kind::Gone => return Ok(Served::Nothing),
-        Err(error) => return Err(refuse(&mut stream, error)),
-    };
+    let (spec, client_info) =
+        match frame::read::<Message>(&mut DeadlineReader::new(&stream, REQUEST_TIMEOUT)) {
+            Ok(Message::Request { spec, client_info }) => (*spec, client_info),
+            Ok(Message::AskFacts) => {
+                let facts = PeerFacts::collect(&Root::host());
+                return frame::write(&mut stream, &Message::Facts(Box::new(facts)))
+                    .map(|()| Served::Nothing);
+            }
+            // A client whose device does not support the test sends an error instead of a request.
+            Ok(other) => {
+                let other = other.or_error("the client")?;
+                return Err(notify_client(&mut stream, other.unexpected("the client")));
+            }
+            // A client of another version disconnects after the hello message, and so does a port
+            // scan.
+            Err(error) if error.kind() == Kind::Gone => return Ok(Served::Nothing),
+            Err(error) => return Err(notify_client(&mut stream, error)),
+        };
     let outcome = match spec.test {
         Test::Conf => frame::write(&mut stream, &Message::Conf(HostConf::of_this_host()))
             .map(|()| Served::Test(Test::Conf)),
-        Test::Quit => quit(&mut stream, context.rules.may_quit(hosts.local, hosts.peer)),
-        test => measured(&stream, backend, &spec, ask, hosts, context).map(|()| Served::Test(test)),
+        Test::Quit => quit(
+            &mut stream,
+            context.rules.admit_quit(hosts.local, hosts.peer),
+        ),
+        test => run_test(&stream, backend, &spec, client_info, hosts, context)
+            .map(|()| Served::Test(test)),
     };
     outcome.map_err(|error| {
         if spec.test.moves_data() {
             error
         } else {
-            refuse(&mut stream, error)
+            notify_client(&mut stream, error)
         }
     })
 }
 
-/// Tells a client why it is not served.
+/// Sends an error to a client that is not served.
 pub fn reject(mut stream: TcpStream, error: &Error) {
-    let _ = stream.set_write_timeout(Some(GREETING));
-    match hello::read(&mut DeadlineReader::new(&stream, GREETING)) {
+    let _ = stream.set_write_timeout(Some(HELLO_TIMEOUT));
+    match hello::read(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT)) {
         Ok(hello::Peer::Rperf(_)) => {
             let _ = hello::write(&mut stream);
-            // What it asks is read, so that the answer is not lost to a reset.
-            let _ = frame::read::<Message>(&mut DeadlineReader::new(&stream, GREETING));
+            // Closing a connection with unread data resets it, and the client would not get the
+            // error.
+            let _ = frame::read::<Message>(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT));
             let _ = frame::write(
                 &mut stream,
                 &Message::Error {
@@ -116,13 +128,13 @@ pub fn reject(mut stream: TcpStream, error: &Error) {
                 },
             );
         }
-        Ok(hello::Peer::Qperf(begun)) => admission::refuse_qperf(stream, &begun, error),
+        Ok(hello::Peer::Qperf(prefix)) => admission::reject_qperf(stream, &prefix, error),
         _ => {}
     }
 }
 
-/// Tells the peer, as far as it listens.
-fn refuse(stream: &mut TcpStream, error: Error) -> Error {
+/// Sends an error to the client, if it is still connected, and returns the error.
+fn notify_client(stream: &mut TcpStream, error: Error) -> Error {
     if error.kind() != Kind::Gone {
         let _ = frame::write(
             stream,
@@ -142,23 +154,23 @@ fn hosts(stream: &TcpStream) -> Result<ControlAddrs> {
     })
 }
 
-fn quit(stream: &mut TcpStream, may_quit: Result<()>) -> Result<Served> {
-    may_quit?;
+fn quit(stream: &mut TcpStream, admitted: Result<()>) -> Result<Served> {
+    admitted?;
     frame::write(stream, &Message::Quitting)?;
     Ok(Served::Quit)
 }
 
-fn measured<B: Backend>(
+fn run_test<B: Backend>(
     stream: &TcpStream,
     backend: &B,
     spec: &Spec,
-    ask: Option<ClientInfo>,
+    client_info: Option<ClientInfo>,
     hosts: ControlAddrs,
     context: &SessionContext<'_>,
 ) -> Result<()> {
-    let system = |e| Error::system("cannot set the control connection up", &e);
-    // From the specification on the client's word on timeouts holds, once it is checked.
-    let timeout = spec.check().map_or(GREETING, |()| spec.server.timeout);
+    let system = |e| Error::system("cannot set the options of the control connection", &e);
+    // Once the specification is checked, its timeout applies.
+    let timeout = spec.check().map_or(HELLO_TIMEOUT, |()| spec.server.timeout);
     let link = ControlLink::new(
         stream.try_clone().map_err(system)?,
         "the client",
@@ -174,19 +186,19 @@ fn measured<B: Backend>(
                 spec,
                 kind,
                 SocketAddrs::of_stream(stream)?,
-                context.begins,
+                context.on_begin,
             );
             return done.map(drop);
         }
-        let ask =
-            ask.ok_or_else(|| Error::protocol("the client did not say how it can be reached"))?;
-        if ask.addresses.len() > 256 {
+        let client_info = client_info
+            .ok_or_else(|| Error::protocol("the request does not describe the client's device"))?;
+        if client_info.addresses.len() > 256 {
             return Err(Error::protocol(format!(
-                "{} addresses: the limit is 256",
-                ask.addresses.len()
+                "the request contains {} addresses: the limit is 256",
+                client_info.addresses.len()
             )));
         }
-        let (setup, offer) = backend.server(spec, &ask, hosts)?;
+        let (setup, offer) = backend.server(spec, &client_info, hosts)?;
         link.send(&Message::Offer(offer))?;
         let answer = match link.receive()? {
             Message::Answer(answer) => answer,
@@ -196,26 +208,27 @@ fn measured<B: Backend>(
         let connected = setup
             .accept(&answer, timeout, &gone)
             .map_err(|e| link.explain(e))?;
-        exchange(&link, spec, Role::Server, connected, context.begins).map(drop)
+        run_connected(&link, spec, Role::Server, connected, context.on_begin).map(drop)
     };
-    run().inspect_err(|error| link.report(error))
+    run().inspect_err(|error| link.send_error(error))
 }
 
-/// What both ends do once connected: receives, `Ready`, the test, `Stats`.
-pub(super) fn exchange<W: engine::Wire + Send>(
+/// Runs a test over connected queue pairs, at either end: posts receives, exchanges `Ready`, moves
+/// the data and exchanges `Stats`.
+pub(super) fn run_connected<W: engine::Wire + Send>(
     link: &ControlLink,
     spec: &Spec,
     role: Role,
     connected: ConnectedEndpoint<W>,
-    begins: &dyn Fn(Test),
+    on_begin: &dyn Fn(Test),
 ) -> Result<SessionResult> {
     let ConnectedEndpoint {
         mut wires,
         via,
         shape,
     } = connected;
-    // Only the client tells of a host's faults, its own included.
-    let (side, who, warnings) = match role {
+    // Only the server sends warnings. The client reports those of both hosts.
+    let (side, peer_name, warnings) = match role {
         Role::Client => (&spec.client, "the server", Vec::new()),
         Role::Server => (&spec.server, "the client", warning::host()),
     };
@@ -226,7 +239,7 @@ pub(super) fn exchange<W: engine::Wire + Send>(
         memory,
         warnings,
     })?;
-    let (peer_via, peer_warnings) = match link.receive_after(shape.memory())? {
+    let (peer_via, peer_warnings) = match link.receive_after_memory_work(shape.memory())? {
         Message::Ready {
             via,
             memory,
@@ -239,18 +252,18 @@ pub(super) fn exchange<W: engine::Wire + Send>(
             }
             (via, warnings)
         }
-        other => return Err(other.unexpected(who)),
+        other => return Err(other.unexpected(peer_name)),
     };
-    begins(spec.test);
+    on_begin(spec.test);
     let mut ends: Vec<_> = (0..)
         .zip(wires)
         .map(|(number, wire)| (wire, link.thread(number)))
         .collect();
     let measurement = engine::threads::run(role, &shape, side, &mut ends)?;
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
-    let peer_stats = match link.receive_after(shape.memory())? {
+    let peer_stats = match link.receive_after_memory_work(shape.memory())? {
         Message::Stats(stats) => *stats,
-        other => return Err(other.unexpected(who)),
+        other => return Err(other.unexpected(peer_name)),
     };
     Ok(SessionResult {
         measurement,

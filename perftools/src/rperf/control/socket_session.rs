@@ -1,4 +1,4 @@
-//! The conversation of a test over sockets, and the test itself.
+//! The session of a test over sockets, at both ends.
 //!
 //! ```text
 //! client                                    server
@@ -7,7 +7,7 @@
 //!                 the client connects
 //!   Bound (its port) ─────────────────────▶
 //!   Ready ◀───────────────────────────────▶ Ready
-//!                 the test runs; Finished each way
+//!                 the test runs; both send Finished
 //!   Stats ◀───────────────────────────────▶ Stats
 //! ```
 
@@ -25,7 +25,7 @@ use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 
-/// The addresses of the control connection.
+/// Addresses of the control connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SocketAddrs {
     pub(super) local: SocketAddr,
@@ -34,7 +34,7 @@ pub(super) struct SocketAddrs {
 
 impl SocketAddrs {
     pub(super) fn of_stream(stream: &TcpStream) -> Result<Self> {
-        let error = |e| Error::system("the control connection has no address", &e);
+        let error = |e| Error::system("cannot get the addresses of the control connection", &e);
         Ok(Self {
             local: stream.local_addr().map_err(error)?,
             peer: stream.peer_addr().map_err(error)?,
@@ -42,25 +42,24 @@ impl SocketAddrs {
     }
 }
 
-/// The client's end, after its request.
+/// Runs the test at the client, after its request.
 pub(super) fn client(
     link: &ControlLink,
     spec: &Spec,
     kind: SocketKind,
     addresses: SocketAddrs,
-    begins: &dyn Fn(Test),
+    on_begin: &dyn Fn(Test),
 ) -> Result<SessionResult> {
-    let listening = match link.receive()? {
-        Message::Listening(listening) => listening,
+    let listen_info = match link.receive()? {
+        Message::Listening(listen_info) => listen_info,
         other => return Err(other.unexpected("the server")),
     };
     let timeout = spec.client.timeout;
-    let place = (listening.port, Some(listening.token));
     let socket = endpoint::connect(
         kind,
         addresses.local,
         addresses.peer,
-        place,
+        (listen_info.port, Some(listen_info.token)),
         spec.sockets,
         timeout,
     );
@@ -68,51 +67,51 @@ pub(super) fn client(
     link.send(&Message::Bound {
         port: endpoint::port(&socket)?,
     })?;
-    exchange(link, spec, Role::Client, kind, socket, begins)
+    run_connected(link, spec, Role::Client, kind, socket, on_begin)
 }
 
-/// The server's end, after the request.
+/// Runs the test at the server, after the request.
 pub(super) fn server(
     link: &ControlLink,
     spec: &Spec,
     kind: SocketKind,
     addresses: SocketAddrs,
-    begins: &dyn Fn(Test),
+    on_begin: &dyn Fn(Test),
 ) -> Result<SessionResult> {
-    let place = endpoint::SocketServer::open(
+    let server = endpoint::SocketServer::open(
         kind,
         addresses.local,
         spec.sockets,
         crate::common::system::random(),
     )?;
-    link.send(&Message::Listening(place.listen_info()))?;
+    link.send(&Message::Listening(server.listen_info()))?;
     let port = match link.receive()? {
         Message::Bound { port } => port,
         other => return Err(other.unexpected("the client")),
     };
-    let socket = place.accept(addresses.peer, port, spec.server.timeout, &|| {
+    let socket = server.accept(addresses.peer, port, spec.server.timeout, &|| {
         link.is_gone()
     });
-    exchange(
+    run_connected(
         link,
         spec,
         Role::Server,
         kind,
         socket.map_err(|e| link.explain(e))?,
-        begins,
+        on_begin,
     )
 }
 
-fn exchange(
+fn run_connected(
     link: &ControlLink,
     spec: &Spec,
     role: Role,
     kind: SocketKind,
     socket: Socket,
-    begins: &dyn Fn(Test),
+    on_begin: &dyn Fn(Test),
 ) -> Result<SessionResult> {
-    // Only the client tells of a host's faults, its own included.
-    let (side, who, warnings) = match role {
+    // Only the server sends warnings. The client reports those of both hosts.
+    let (side, peer_name, warnings) = match role {
         Role::Client => (&spec.client, "the server", Vec::new()),
         Role::Server => (&spec.server, "the client", warning::host()),
     };
@@ -124,9 +123,9 @@ fn exchange(
     })?;
     let (peer_via, peer_warnings) = match link.receive()? {
         Message::Ready { via, warnings, .. } => (via, warnings),
-        other => return Err(other.unexpected(who)),
+        other => return Err(other.unexpected(peer_name)),
     };
-    begins(spec.test);
+    on_begin(spec.test);
     let measurement = endpoint::run(
         kind,
         spec,
@@ -139,7 +138,7 @@ fn exchange(
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,
-        other => return Err(other.unexpected(who)),
+        other => return Err(other.unexpected(peer_name)),
     };
     Ok(SessionResult {
         measurement,

@@ -1,4 +1,4 @@
-//! Client and server over loopback TCP, with the fake wire for data.
+//! Tests of client and server over loopback TCP, with a fake wire for the data.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 
 use super::client::{self, ServerAddr};
-use super::fake_backend::{FakeBackend, via};
+use super::fake_backend::{FakeBackend, connection_info};
 use super::message::Message;
 use super::rules::Rules;
 use super::server::Server;
@@ -39,25 +39,26 @@ fn server_addr(address: SocketAddr) -> ServerAddr {
     }
 }
 
-/// Runs `body` beside a server; the server has to be alive at the end, and ends by `quit`.
+/// Runs `body` with a server. Checks that the server still responds afterwards, and stops it with
+/// `quit`.
 fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &FakeBackend)) {
     let backend = FakeBackend::default();
     let mut server = Server::bind(
         Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         0,
-        Rules::default().clients(max_clients),
+        Rules::default().with_max_clients(max_clients),
     )
     .unwrap()
     .quiet();
     let address = server.local_addr().unwrap();
     std::thread::scope(|scope| {
         let (stopper, backend) = (server.stopper(), &backend);
-        let serving = scope.spawn(move || server.run(&backend));
-        // A failed assertion stops the server too, else the scope would wait for it.
+        let server_result = scope.spawn(move || server.run(&backend));
+        // A failed assertion must stop the server, because the scope waits for its thread.
         let body = std::panic::AssertUnwindSafe(|| {
             body(address, backend);
-            assert_alive(address);
-            let quit = until_served(|| {
+            assert_responds(address);
+            let quit = retry_until_served(|| {
                 client::run(
                     &server_addr(address),
                     &spec(Test::Quit, ""),
@@ -71,13 +72,13 @@ fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &FakeBackend)) {
             stopper.stop();
             std::panic::resume_unwind(panic);
         }
-        assert_eq!(serving.join().unwrap(), Ok(()));
+        assert_eq!(server_result.join().unwrap(), Ok(()));
     });
 }
 
-/// The server answers, at the latest when it has noticed that its last client is gone.
-fn assert_alive(address: SocketAddr) {
-    until_served(|| {
+/// Asserts that the server responds, once it has noticed that its earlier clients are gone.
+fn assert_responds(address: SocketAddr) {
+    retry_until_served(|| {
         client::run(
             &server_addr(address),
             &spec(Test::Conf, ""),
@@ -87,14 +88,14 @@ fn assert_alive(address: SocketAddr) {
     });
 }
 
-/// Tries until the server has room.
-fn until_served(run: impl Fn() -> Result<Outcome>) -> Outcome {
+/// Repeats `run` while the server has its maximum number of clients.
+fn retry_until_served(run: impl Fn() -> Result<Outcome>) -> Outcome {
     let begin = Instant::now();
     loop {
         match run() {
             Ok(outcome) => return outcome,
             Err(error)
-                if error.to_string().contains("as many clients as it takes")
+                if error.to_string().contains("its maximum number of clients")
                     && begin.elapsed() < Duration::from_secs(3) =>
             {
                 std::thread::sleep(Duration::from_millis(20));
@@ -104,23 +105,23 @@ fn until_served(run: impl Fn() -> Result<Outcome>) -> Outcome {
     }
 }
 
-/// A raw connection that has greeted.
-fn greeted(address: SocketAddr, protocol: u16) -> TcpStream {
+/// Returns a connection that has exchanged hello messages.
+fn connect_with_hello(address: SocketAddr, protocol: u16) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(5)))
         .unwrap();
     stream.write_all(&hello::encode(protocol)).unwrap();
-    let mut theirs = [0; hello::LEN];
-    stream.read_exact(&mut theirs).unwrap();
-    assert!(matches!(hello::decode(&theirs), hello::Peer::Rperf(h) if h.protocol == PROTOCOL));
+    let mut reply = [0; hello::LEN];
+    stream.read_exact(&mut reply).unwrap();
+    assert!(matches!(hello::decode(&reply), hello::Peer::Rperf(h) if h.protocol == PROTOCOL));
     stream
 }
 
-/// A raw connection that has asked for a test and was offered it.
-fn offered(address: SocketAddr, backend: &FakeBackend, spec: Spec) -> TcpStream {
-    let mut stream = greeted(address, PROTOCOL);
-    let (_, ask) = backend
+/// Returns a connection that has requested a test and received the offer.
+fn connect_with_offer(address: SocketAddr, backend: &FakeBackend, spec: Spec) -> TcpStream {
+    let mut stream = connect_with_hello(address, PROTOCOL);
+    let (_, client_info) = backend
         .client(
             &spec,
             ControlAddrs {
@@ -133,7 +134,7 @@ fn offered(address: SocketAddr, backend: &FakeBackend, spec: Spec) -> TcpStream 
         &mut stream,
         &Message::Request {
             spec: Box::new(spec),
-            ask: Some(ask),
+            client_info: Some(client_info),
         },
     )
     .unwrap();
@@ -142,9 +143,9 @@ fn offered(address: SocketAddr, backend: &FakeBackend, spec: Spec) -> TcpStream 
 }
 
 #[test]
-fn every_test_runs_and_both_ends_agree_on_the_counts() {
+fn both_ends_agree_on_the_counts() {
     with_server(8, |address, backend| {
-        for (test, received_here) in [(Test::RcBw, 0), (Test::RcBiBw, 200), (Test::RcLat, 200)] {
+        for (test, client_received) in [(Test::RcBw, 0), (Test::RcBiBw, 200), (Test::RcLat, 200)] {
             let outcome = client::run(
                 &server_addr(address),
                 &spec(test, "--messages 200 --msg-size 1K"),
@@ -160,41 +161,46 @@ fn every_test_runs_and_both_ends_agree_on_the_counts() {
                 (200, 200),
                 "{test:?}"
             );
-            assert_eq!(m.local_stats.received.msgs, received_here, "{test:?}");
+            assert_eq!(m.local_stats.received.msgs, client_received, "{test:?}");
             assert_eq!(m.latency.is_some(), test == Test::RcLat);
         }
     });
 }
 
 #[test]
-fn the_counts_of_several_threads_are_summed_at_both_ends() {
+fn counts_of_threads_are_summed_at_both_ends() {
     with_server(8, |address, backend| {
-        for (test, received_here) in [(Test::RcBw, 0), (Test::RcBiBw, 200)] {
+        for (test, client_received) in [(Test::RcBw, 0), (Test::RcBiBw, 200)] {
             let spec = spec(test, "--threads 3 --messages 200 --msg-size 1K");
-            let watch = MonitorOptions {
+            let monitor_options = MonitorOptions {
                 interval: Some(Duration::from_millis(20)),
                 observer: None,
             };
             let Outcome::Measured(m) =
-                client::run(&server_addr(address), &spec, &backend, watch).unwrap()
+                client::run(&server_addr(address), &spec, &backend, monitor_options).unwrap()
             else {
                 panic!("{test:?}")
             };
-            let watched: u64 = m.intervals.iter().map(|interval| interval.msgs).sum();
-            assert_eq!(watched, 200 + received_here, "{test:?}: {:?}", m.intervals);
+            let monitored: u64 = m.intervals.iter().map(|interval| interval.msgs).sum();
+            assert_eq!(
+                monitored,
+                200 + client_received,
+                "{test:?}: {:?}",
+                m.intervals
+            );
             assert_eq!(
                 (m.local_stats.sent.msgs, m.remote_stats.received.msgs),
                 (200, 200),
                 "{test:?}"
             );
-            assert_eq!(m.local_stats.received.msgs, received_here, "{test:?}");
-            let each: Vec<u64> = m
+            assert_eq!(m.local_stats.received.msgs, client_received, "{test:?}");
+            let sent_by_thread: Vec<u64> = m
                 .local_stats
                 .threads
                 .iter()
                 .map(|thread| thread.sent.msgs)
                 .collect();
-            assert_eq!(each, [67, 67, 66], "{test:?}");
+            assert_eq!(sent_by_thread, [67, 67, 66], "{test:?}");
         }
         let lat = Options::try_parse_from(["rperf", "--threads=2"])
             .unwrap()
@@ -208,7 +214,7 @@ fn the_counts_of_several_threads_are_summed_at_both_ends() {
 }
 
 #[test]
-fn several_clients_are_served_at_once() {
+fn several_clients_are_served_concurrently() {
     with_server(8, |address, backend| {
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -227,13 +233,13 @@ fn several_clients_are_served_at_once() {
 }
 
 #[test]
-fn the_server_checks_what_it_is_sent_and_says_what_is_wrong() {
+fn server_checks_the_specification() {
     with_server(8, |address, backend| {
-        let mut wrong = spec(Test::RcBw, "");
-        wrong.msg_size = 8 << 30;
+        let mut oversized = spec(Test::RcBw, "");
+        oversized.msg_size = 8 << 30;
         let text = client::run(
             &server_addr(address),
-            &wrong,
+            &oversized,
             &backend,
             MonitorOptions::default(),
         )
@@ -257,9 +263,9 @@ fn the_server_checks_what_it_is_sent_and_says_what_is_wrong() {
 }
 
 #[test]
-fn another_version_is_told_both_versions() {
+fn version_mismatch_names_both_versions() {
     with_server(8, |address, _| {
-        let mut stream = greeted(address, 99);
+        let mut stream = connect_with_hello(address, 99);
         let Ok(Message::Error { text }) = frame::read(&mut stream) else {
             panic!("no error")
         };
@@ -271,7 +277,7 @@ fn another_version_is_told_both_versions() {
 }
 
 #[test]
-fn a_qperf_client_is_answered_in_its_own_way() {
+fn qperf_clients_get_errors_as_urgent_data() {
     with_server(8, |address, _| {
         let mut stream = TcpStream::connect(address).unwrap();
         stream
@@ -280,7 +286,7 @@ fn a_qperf_client_is_answered_in_its_own_way() {
         let mut request = vec![0; 200];
         request[..8].copy_from_slice(&[0, 0, 4, 0, 11, 0, 29, 0]);
         stream.write_all(&request).unwrap();
-        // The urgent byte first: reading beyond its place loses it.
+        // The urgent byte is received first. Reading past the urgent mark would discard it.
         let begin = Instant::now();
         let mut urgent = [std::mem::MaybeUninit::uninit()];
         while socket2::SockRef::from(&stream)
@@ -289,7 +295,7 @@ fn a_qperf_client_is_answered_in_its_own_way() {
         {
             assert!(
                 begin.elapsed() < Duration::from_secs(5),
-                "no urgent byte came"
+                "no urgent byte arrived"
             );
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -303,10 +309,10 @@ fn a_qperf_client_is_answered_in_its_own_way() {
 }
 
 #[test]
-fn silent_and_half_open_connections_hold_nobody_up() {
+fn idle_connections_do_not_delay_other_clients() {
     with_server(8, |address, backend| {
         let silent = TcpStream::connect(address).unwrap();
-        let half = greeted(address, PROTOCOL);
+        let half_open = connect_with_hello(address, PROTOCOL);
         let begin = Instant::now();
         client::run(
             &server_addr(address),
@@ -316,21 +322,21 @@ fn silent_and_half_open_connections_hold_nobody_up() {
         )
         .unwrap();
         assert!(begin.elapsed() < Duration::from_secs(2));
-        drop((silent, half));
+        drop((silent, half_open));
     });
 }
 
 #[test]
-fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
+fn server_survives_the_loss_of_a_client() {
     with_server(1, |address, backend| {
-        let mut stream = offered(address, backend, spec(Test::RcBw, "--time 60"));
+        let mut stream = connect_with_offer(address, backend, spec(Test::RcBw, "--time 60"));
         frame::write(
             &mut stream,
             &Message::Answer(ClientEndpoints { ends: vec![] }),
         )
         .unwrap();
         let ready = Message::Ready {
-            via: via(),
+            via: connection_info(),
             memory: Vec::new(),
             warnings: Vec::new(),
         };
@@ -340,26 +346,27 @@ fn a_client_that_vanishes_in_the_middle_leaves_the_server_serving() {
             Ok(Message::Ready { .. })
         ));
         drop(stream);
-        // Only one client is served at once: the test that lost its client has to make room, which
-        // the end of this looks at.
+        // The server allows one client only. `with_server` therefore checks that the test has
+        // ended.
     });
 }
 
 #[test]
-fn a_client_that_is_silent_for_too_long_is_told_so() {
+fn silent_clients_get_a_timeout_error() {
     with_server(1, |address, backend| {
-        let mut stream = offered(address, backend, spec(Test::RcBw, "--remote-timeout 50ms"));
+        let mut stream =
+            connect_with_offer(address, backend, spec(Test::RcBw, "--remote-timeout 50ms"));
         let Ok(Message::Error { text }) = frame::read(&mut stream) else {
             panic!("no error")
         };
-        assert!(text.contains("the client said nothing for 50 ms"), "{text}");
+        assert!(text.contains("the client sent nothing for 50 ms"), "{text}");
     });
 }
 
 #[test]
-fn a_client_too_many_is_told_so() {
+fn clients_beyond_the_maximum_are_rejected() {
     with_server(1, |address, backend| {
-        let first = greeted(address, PROTOCOL);
+        let first = connect_with_hello(address, PROTOCOL);
         let text = client::run(
             &server_addr(address),
             &spec(Test::Conf, ""),
@@ -369,7 +376,7 @@ fn a_client_too_many_is_told_so() {
         .unwrap_err()
         .to_string();
         assert!(
-            text.contains("as many clients as it takes, 1 (--max-clients"),
+            text.contains("maximum number of clients, 1;") && text.contains("--max-clients"),
             "{text}"
         );
         drop(first);
@@ -377,7 +384,7 @@ fn a_client_too_many_is_told_so() {
 }
 
 #[test]
-fn a_server_that_is_stopped_tells_its_clients() {
+fn stopped_server_notifies_its_clients() {
     let backend = FakeBackend::default();
     let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default())
         .unwrap()
@@ -385,8 +392,8 @@ fn a_server_that_is_stopped_tells_its_clients() {
     let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
     std::thread::scope(|scope| {
         let backend = &backend;
-        let serving = scope.spawn(move || server.run(&backend));
-        let running = scope.spawn(move || {
+        let server_result = scope.spawn(move || server.run(&backend));
+        let client_result = scope.spawn(move || {
             client::run(
                 &server_addr(address),
                 &spec(Test::RcBw, "--time 60"),
@@ -396,30 +403,37 @@ fn a_server_that_is_stopped_tells_its_clients() {
         });
         std::thread::sleep(Duration::from_millis(200));
         stopper.stop();
-        let text = running.join().unwrap().unwrap_err().to_string();
+        let text = client_result.join().unwrap().unwrap_err().to_string();
         assert!(text.contains("the server was stopped"), "{text}");
-        serving.join().unwrap().unwrap();
+        server_result.join().unwrap().unwrap();
     });
 }
 
 #[test]
-fn messages_out_of_turn_are_refused() {
+fn unexpected_messages_are_rejected() {
     with_server(8, |address, _| {
         for message in [
             Message::Finished { sent: 1, thread: 0 },
             Message::Quitting,
             Message::Answer(ClientEndpoints { ends: vec![] }),
         ] {
-            let mut stream = greeted(address, PROTOCOL);
+            let mut stream = connect_with_hello(address, PROTOCOL);
             frame::write(&mut stream, &message).unwrap();
             let Ok(Message::Error { text }) = frame::read(&mut stream) else {
                 panic!("no error")
             };
-            assert!(text.contains("out of turn"), "{text}");
+            assert!(text.contains("unexpected message"), "{text}");
         }
-        let mut stream = greeted(address, PROTOCOL);
+        let mut stream = connect_with_hello(address, PROTOCOL);
         let spec = Box::new(spec(Test::RcBw, ""));
-        frame::write(&mut stream, &Message::Request { spec, ask: None }).unwrap();
+        frame::write(
+            &mut stream,
+            &Message::Request {
+                spec,
+                client_info: None,
+            },
+        )
+        .unwrap();
         assert!(matches!(
             frame::read(&mut stream),
             Ok(Message::Error { .. })
@@ -428,10 +442,10 @@ fn messages_out_of_turn_are_refused() {
 }
 
 #[test]
-fn whoever_listens_instead_of_rperf_is_named_so() {
+fn other_services_are_not_taken_for_rperf() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let stranger = std::thread::spawn(move || {
+    let service = std::thread::spawn(move || {
         listener
             .accept()
             .unwrap()
@@ -446,12 +460,12 @@ fn whoever_listens_instead_of_rperf_is_named_so() {
     )
     .unwrap_err()
     .to_string();
-    assert!(text.contains("is no rperf server"), "{text}");
-    stranger.join().unwrap().unwrap();
+    assert!(text.contains("other than an rperf server"), "{text}");
+    service.join().unwrap().unwrap();
 }
 
 #[test]
-fn nobody_there_says_so_in_time() {
+fn unreachable_server_is_reported_in_time() {
     let server_addr = ServerAddr {
         host: "127.0.0.1".into(),
         port: 1,
@@ -478,10 +492,10 @@ fn nobody_there_says_so_in_time() {
 proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config::with_cases(12))]
     #[test]
-    fn the_server_survives_any_bytes(lots in proptest::collection::vec((proptest::arbitrary::any::<bool>(), proptest::collection::vec(0_u8.., 0..400)), 1..8)) {
+    fn server_survives_any_bytes(inputs in proptest::collection::vec((proptest::arbitrary::any::<bool>(), proptest::collection::vec(0_u8.., 0..400)), 1..8)) {
         with_server(8, |address, _| {
-            for (greets, bytes) in &lots {
-                let mut stream = if *greets { greeted(address, PROTOCOL) } else { TcpStream::connect(address).unwrap() };
+            for (sends_hello, bytes) in &inputs {
+                let mut stream = if *sends_hello { connect_with_hello(address, PROTOCOL) } else { TcpStream::connect(address).unwrap() };
                 let _ = stream.write_all(bytes);
                 let _ = stream.shutdown(std::net::Shutdown::Write);
                 let _ = stream.read(&mut [0; 1024]);

@@ -1,8 +1,8 @@
-//! A secret that both ends have, and the proof of it: nothing of the secret crosses the wire.
+//! Authentication with a shared secret, which is never sent.
 //!
-//! The server says a nonce, the client one of its own with the HMAC-SHA256 of both under the
-//! secret; the server answers with another of its own, so that each knows that the other has the
-//! secret. It keeps strangers out; it does not hide or sign what is said afterwards.
+//! The server sends a nonce. The client replies with a nonce of its own and the HMAC-SHA256 of both
+//! under the secret, and the server replies with another HMAC of both. This way, each end knows
+//! that the other has the secret. The messages that follow are neither encrypted nor signed.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,14 +14,14 @@ use sha2::Sha256;
 
 use crate::common::error::{Error, Kind, Result};
 
-/// Bytes of a nonce.
-const NONCE: usize = 32;
-/// The shortest secret.
-const LEAST: usize = 16;
-/// The longest secret.
-const MOST: u64 = 4096;
+/// Size of a nonce in bytes.
+const NONCE_LEN: usize = 32;
+/// Minimum length of a secret in bytes.
+const MIN_LEN: usize = 16;
+/// Maximum length of a secret in bytes.
+const MAX_LEN: u64 = 4096;
 
-/// A secret, as a file holds it.
+/// A shared secret.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
@@ -31,7 +31,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Who proves the secret: a proof of one end is none for the other.
+/// The end that proves that it has the secret. A proof is valid for one end only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prover {
     /// The client.
@@ -40,22 +40,23 @@ pub enum Prover {
     Server,
 }
 
-/// A number that is used once, in hexadecimal digits.
+/// Returns a random number in hexadecimal digits.
 ///
 /// # Errors
-/// The system has no random numbers.
+/// Returns an error if the kernel provides no random numbers.
 pub fn nonce() -> Result<String> {
-    let mut bytes = [0; NONCE];
+    let mut bytes = [0; NONCE_LEN];
     getrandom::fill(&mut bytes)
-        .map_err(|e| Error::new(Kind::System, format!("no random numbers: {e}")))?;
-    Ok(hex(&bytes))
+        .map_err(|e| Error::new(Kind::System, format!("cannot get random numbers: {e}")))?;
+    Ok(to_hex(&bytes))
 }
 
 impl Token {
-    /// Reads the secret of a file; line ends after it are not part of it.
+    /// Reads a secret from a file. Line breaks at its end are removed.
     ///
     /// # Errors
-    /// The file cannot be read, others may read it, or it is too short or too long.
+    /// Returns an error if the file cannot be read, if other users may read it, or if the secret is
+    /// too short or too long.
     pub fn read(path: &Path) -> Result<Self> {
         let system =
             |e| Error::system(format!("cannot read the token file {}", path.display()), &e);
@@ -63,14 +64,15 @@ impl Token {
         let mode = file.metadata().map_err(system)?.permissions().mode();
         if mode & 0o077 != 0 {
             return Err(Error::limit(format!(
-                "the token file {} may be read by others (mode {:o}): `chmod 600` it",
+                "the token file {} is accessible to other users (mode {:o})",
                 path.display(),
                 mode & 0o777
-            )));
+            ))
+            .with_help(format!("run `chmod 600 {}`", path.display())));
         }
         let mut secret = Vec::new();
         (&mut file)
-            .take(MOST + 1)
+            .take(MAX_LEN + 1)
             .read_to_end(&mut secret)
             .map_err(system)?;
         while secret.last().is_some_and(|b| matches!(b, b'\n' | b'\r')) {
@@ -81,19 +83,21 @@ impl Token {
     }
 
     fn new(secret: Vec<u8>) -> Result<Self> {
-        if secret.len() < LEAST || secret.len() as u64 > MOST {
+        if secret.len() < MIN_LEN || secret.len() as u64 > MAX_LEN {
             return Err(Error::limit(format!(
-                "a token of {} bytes: it has from {LEAST} to {MOST}; `openssl rand -hex 32` makes one",
+                "the token has {} bytes: expected {MIN_LEN} to {MAX_LEN} bytes",
                 secret.len()
-            )));
+            ))
+            .with_help("create a token with `openssl rand -hex 32`"));
         }
         Ok(Self(secret))
     }
 
     fn mac(&self, prover: Prover, server: &str, client: &str) -> Result<Hmac<Sha256>> {
         let mac = Hmac::<Sha256>::new_from_slice(&self.0);
-        let mut mac = mac.map_err(|_| Error::new(Kind::System, "the token is no key"))?;
-        // Parts with their lengths: no two lists of parts make the same bytes.
+        let mut mac =
+            mac.map_err(|_| Error::new(Kind::System, "the token is not a valid HMAC key"))?;
+        // Each part is preceded by its length, so that different parts never give the same bytes.
         let role = match prover {
             Prover::Client => "rperf client",
             Prover::Server => "rperf server",
@@ -105,27 +109,28 @@ impl Token {
         Ok(mac)
     }
 
-    /// The proof of `prover` over both nonces, in hexadecimal digits.
+    /// Returns the proof of `prover` over both nonces, in hexadecimal digits.
     ///
     /// # Errors
-    /// None that happens: any bytes are a key.
+    /// Returns an error if the token is not a valid HMAC key, which does not happen: all byte
+    /// strings are valid.
     pub fn proof(&self, prover: Prover, server: &str, client: &str) -> Result<String> {
-        Ok(hex(&self
-            .mac(prover, server, client)?
-            .finalize()
-            .into_bytes()))
+        Ok(to_hex(
+            &self.mac(prover, server, client)?.finalize().into_bytes(),
+        ))
     }
 
-    /// Whether `proof` is that of `prover`; takes the same time wherever it is wrong.
+    /// Returns `true` if `proof` is the proof of `prover`. The time that the check takes does not
+    /// depend on the position of the first wrong byte.
     pub fn is_proven(&self, prover: Prover, server: &str, client: &str, proof: &str) -> bool {
-        match (self.mac(prover, server, client), bytes(proof)) {
+        match (self.mac(prover, server, client), from_hex(proof)) {
             (Ok(mac), Some(bytes)) => mac.verify_slice(&bytes).is_ok(),
             _ => false,
         }
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn to_hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
     bytes
         .iter()
@@ -133,7 +138,7 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn bytes(hex: &str) -> Option<Vec<u8>> {
+fn from_hex(hex: &str) -> Option<Vec<u8>> {
     let digit = |b: u8| {
         char::from(b)
             .to_digit(16)
@@ -158,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_holds_for_its_secret_its_nonces_and_its_end_only() {
+    fn proof_depends_on_secret_nonces_and_end() {
         let (a, b) = (token("0123456789abcdef"), token("0123456789abcdeg"));
         let (server, client) = (nonce().unwrap(), nonce().unwrap());
         assert_ne!(server, client);
@@ -183,10 +188,10 @@ mod tests {
 
     #[test]
     fn the_mac_is_hmac_sha256() {
-        // RFC 4231, test case 2, through the same crates.
+        // Test case 2 of RFC 4231.
         let mut mac = Hmac::<Sha256>::new_from_slice(b"Jefe").unwrap();
         mac.update(b"what do ya want for nothing?");
-        let text = hex(&mac.finalize().into_bytes());
+        let text = to_hex(&mac.finalize().into_bytes());
         assert_eq!(
             text,
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
@@ -194,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_read_or_that_is_short_is_refused() {
+    fn readable_or_short_token_files_are_rejected() {
         let path = std::env::temp_dir().join(format!("rperf-token-{}", std::process::id()));
         let write = |text: &str, mode| {
             std::fs::write(&path, text).unwrap();
@@ -211,7 +216,7 @@ mod tests {
             write("short\n", 0o600)
                 .unwrap_err()
                 .to_string()
-                .contains("from 16")
+                .contains("expected 16 to")
         );
         assert_eq!(
             write("0123456789abcdef\r\n", 0o600).unwrap().0,
@@ -228,7 +233,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_proof_is_checked(proof: String) {
+        fn random_proofs_are_rejected(proof: String) {
             proptest::prop_assert!(!token("0123456789abcdef").is_proven(Prover::Client, "a", "b", &proof));
         }
     }

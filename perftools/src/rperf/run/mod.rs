@@ -69,7 +69,7 @@ fn serve(options: &Options) -> Result<()> {
     if options.verbose || options.verbose_more {
         server = server.verbose();
     }
-    server.stopper().at_signals()?;
+    server.stopper().stop_on_signals()?;
     error::log(format_args!("rperf: serving on {}", server.local_addr()?));
     server.run(&VerbsBackend)
 }

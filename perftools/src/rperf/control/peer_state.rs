@@ -1,0 +1,145 @@
+//! State of the peer during a test, and the thread that updates it from the control connection.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::message::Message;
+use crate::common::error::{Error, Kind, Result};
+use crate::common::protocol::frame;
+use crate::rperf::spec::MAX_THREADS;
+
+/// Value of a thread that has not finished.
+const NOT_FINISHED: u64 = u64::MAX;
+
+/// State of the peer, as far as it is known from received messages.
+#[derive(Debug)]
+pub(super) struct PeerState {
+    /// Number of messages sent by each thread of the peer, or [`NOT_FINISHED`].
+    finished: Vec<AtomicU64>,
+    /// Time of the latest heartbeat, in milliseconds since `start`.
+    heartbeat_millis: AtomicU64,
+    start: Instant,
+    failed: AtomicBool,
+    failure: Mutex<Option<Error>>,
+}
+
+impl PeerState {
+    pub(super) fn new() -> Self {
+        Self {
+            finished: (0..MAX_THREADS)
+                .map(|_| AtomicU64::new(NOT_FINISHED))
+                .collect(),
+            heartbeat_millis: AtomicU64::new(0),
+            start: Instant::now(),
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// Returns the number of messages that a thread of the peer has sent, once it has finished.
+    #[inline]
+    pub(super) fn finished(&self, thread: u32) -> Option<u64> {
+        let sent = self.finished.get(thread as usize)?.load(Ordering::Acquire);
+        (sent != NOT_FINISHED).then_some(sent)
+    }
+
+    /// Returns the time since the latest heartbeat.
+    pub(super) fn silence(&self) -> Duration {
+        let heartbeat = Duration::from_millis(self.heartbeat_millis.load(Ordering::Relaxed));
+        self.start.elapsed().saturating_sub(heartbeat)
+    }
+
+    /// Returns `true` if the peer failed or the connection ended.
+    #[inline]
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Returns the error of the peer or of the connection.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Stores the number of messages sent by a thread. Returns `false` if there is no such thread.
+    fn set_finished(&self, thread: u32, sent: u64) -> bool {
+        let finished = self.finished.get(thread as usize);
+        if let Some(finished) = finished {
+            finished.store(sent, Ordering::Release);
+        }
+        finished.is_some()
+    }
+
+    fn set_heartbeat(&self) {
+        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heartbeat_millis.store(millis, Ordering::Relaxed);
+    }
+
+    fn set_failure(&self, error: Error) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        self.failed.store(true, Ordering::Release);
+    }
+}
+
+/// Reads the control connection until it ends, in a thread of its own.
+#[derive(Debug)]
+pub(super) struct Reader {
+    pub(super) stream: TcpStream,
+    pub(super) peer_name: &'static str,
+    pub(super) state: Arc<PeerState>,
+    /// Destination of all messages that do not only update the state.
+    pub(super) messages: Sender<Message>,
+}
+
+impl Reader {
+    /// Reads messages until the peer fails, the connection ends or the receiver of the messages is
+    /// dropped.
+    pub(super) fn run(mut self) {
+        // The failure is stored before `messages` is dropped. A receiver that is woken by the drop
+        // therefore finds it.
+        if let Err(error) = self.read_messages() {
+            self.state.set_failure(error);
+        }
+    }
+
+    fn read_messages(&mut self) -> Result<()> {
+        loop {
+            match self.read_message()? {
+                Message::Finished { sent, thread } if sent != NOT_FINISHED => {
+                    if !self.state.set_finished(thread, sent) {
+                        return Err(Error::protocol(format!(
+                            "{} sent a message for thread {thread}, which does not exist",
+                            self.peer_name
+                        )));
+                    }
+                }
+                Message::Heartbeat => self.state.set_heartbeat(),
+                message => {
+                    if self.messages.send(message).is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_message(&mut self) -> Result<Message> {
+        let message = frame::read::<Message>(&mut self.stream)
+            .and_then(|message| message.or_error(self.peer_name));
+        message.map_err(|error| match error.kind() {
+            Kind::Gone => Error::new(
+                Kind::Gone,
+                format!(
+                    "{} closed the connection in the middle of the test",
+                    self.peer_name
+                ),
+            ),
+            _ => error,
+        })
+    }
+}
