@@ -156,7 +156,6 @@ pub mod dm;
 mod error;
 pub mod event;
 mod fd;
-mod fixed;
 pub mod flow;
 pub mod fork;
 pub mod gid;

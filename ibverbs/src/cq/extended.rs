@@ -11,8 +11,8 @@ use std::ptr::{self, NonNull};
 use rdma_sys::{
     IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM,
     IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP,
-    IBV_WC_GRH, IBV_WC_SUCCESS, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_end_poll,
-    ibv_next_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc, ibv_wc_read_byte_len,
+    IBV_WC_GRH, IBV_WC_SUCCESS, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq_ex,
+    ibv_end_poll, ibv_next_poll, ibv_poll_cq_attr, ibv_start_poll, ibv_wc, ibv_wc_read_byte_len,
     ibv_wc_read_dlid_path_bits, ibv_wc_read_imm_data, ibv_wc_read_opcode, ibv_wc_read_qp_num,
     ibv_wc_read_sl, ibv_wc_read_slid, ibv_wc_read_src_qp, ibv_wc_read_vendor_err,
     ibv_wc_read_wc_flags,
@@ -20,6 +20,7 @@ use rdma_sys::{
 
 use super::id::CqId;
 use super::options::CqOptions;
+use super::queue::PollVerbs;
 use super::wc::WcFields;
 use crate::device::Context;
 use crate::error::Result;
@@ -45,7 +46,12 @@ pub(crate) fn create(
     options: CqOptions<'_>,
     id: CqId,
     additional_fields: u32,
-) -> Option<NonNull<ibv_cq_ex>> {
+) -> Result<Option<(NonNull<ibv_cq>, PollVerbs)>> {
+    let verbs = if context.is_soft_roce()? {
+        PollVerbs::SingleExtended
+    } else {
+        PollVerbs::Extended
+    };
     let mut attr = ibv_cq_init_attr_ex {
         cqe: options.depth,
         cq_context: id.as_context(),
@@ -55,21 +61,18 @@ pub(crate) fn create(
         ..Default::default()
     };
     // SAFETY: context and channel are alive, the attributes are valid during the call.
-    NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) })
-}
-
-/// Returns `true` if a poll must end after each entry.
-///
-/// The Soft-RoCE provider of rdma-core 44 loses an entry when `ibv_next_poll` finds the queue
-/// empty, because `ibv_end_poll` then advances past the end.
-pub(crate) fn polls_single_entries(context: &Context) -> Result<bool> {
-    context.is_soft_roce()
+    let raw = NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) });
+    Ok(raw.map(|raw| (raw.cast(), verbs)))
 }
 
 /// Copies completions into `entries` until either is exhausted, with `read` for each.
 ///
 /// Returns the number of entries, and the value that the provider returned for an error, 0 for
-/// none. If `single_entries`, each entry has a poll [of its own](polls_single_entries).
+/// none.
+///
+/// If `single_entries`, each entry has a poll of its own. The Soft-RoCE provider of rdma-core 44
+/// loses an entry when `ibv_next_poll` finds the queue empty, because `ibv_end_poll` then advances
+/// past the end.
 ///
 /// # Safety
 /// The queue is alive and no other thread polls it.

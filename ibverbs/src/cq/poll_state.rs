@@ -1,7 +1,5 @@
 //! Entries that one poll copied out of the provider's queue.
 
-use std::slice::Iter;
-
 /// Maximum number of entries that one poll copies.
 pub(crate) const POLL_BATCH: usize = 32;
 
@@ -29,40 +27,60 @@ impl<E: Copy + Default> PollState<E> {
         }
     }
 
-    /// Returns the entries that are left of the last poll, or those that `copy` copies.
-    ///
-    /// `copy` returns the number of entries, and the value with which the provider reported an
-    /// error, or 0.
+    /// Returns `true` if all entries of the last poll were returned.
+    #[inline]
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.pending == 0
+    }
+
+    /// Returns the entries of the last poll that were not returned yet.
+    #[inline]
+    pub(crate) fn pending(&mut self) -> PendingEntries<'_, E> {
+        PendingEntries {
+            entries: &self.entries[self.filled - self.pending..self.filled],
+            pending: &mut self.pending,
+        }
+    }
+
+    /// Returns new entries. `copy` copies them and returns their number.
+    #[inline]
+    pub(crate) fn refill<X>(
+        &mut self,
+        copy: impl FnOnce(&mut [E; POLL_BATCH]) -> Result<usize, X>,
+    ) -> Result<PendingEntries<'_, E>, X> {
+        let filled = copy(&mut self.entries)?;
+        (self.filled, self.pending) = (filled, filled);
+        Ok(PendingEntries {
+            entries: &self.entries[..filled],
+            pending: &mut self.pending,
+        })
+    }
+
+    /// Returns new entries, or the error after the last ones. `copy` returns the number of entries,
+    /// and the value with which the provider reported an error after them, or 0.
     ///
     /// # Errors
     /// The value with which the provider reported an error.
-    #[inline]
-    pub(crate) fn poll(
+    pub(crate) fn refill_or_error(
         &mut self,
         copy: impl FnOnce(&mut [E; POLL_BATCH]) -> (usize, i32),
     ) -> Result<PendingEntries<'_, E>, i32> {
-        if self.pending == 0 {
-            match std::mem::take(&mut self.error) {
-                0 => {}
-                error => return Err(error),
-            }
-            let (filled, error) = copy(&mut self.entries);
-            if filled == 0 && error != 0 {
-                return Err(error);
-            }
-            (self.filled, self.pending, self.error) = (filled, filled, error);
+        let (filled, error) = match std::mem::take(&mut self.error) {
+            0 => copy(&mut self.entries),
+            error => (0, error),
+        };
+        if filled == 0 && error != 0 {
+            return Err(error);
         }
-        Ok(PendingEntries {
-            entries: self.entries[self.filled - self.pending..self.filled].iter(),
-            pending: &mut self.pending,
-        })
+        self.error = error;
+        self.refill(|_| Ok(filled))
     }
 }
 
 /// Iterator over the entries of a [`PollState`] that were not returned yet.
 pub(crate) struct PendingEntries<'cq, E> {
-    entries: Iter<'cq, E>,
-    /// [`PollState::pending`], up to date even if the iterator is forgotten.
+    entries: &'cq [E],
+    /// Number of entries left, up to date even if the iterator is forgotten.
     pending: &'cq mut usize,
 }
 
@@ -71,13 +89,15 @@ impl<'cq, E> Iterator for PendingEntries<'cq, E> {
 
     #[inline]
     fn next(&mut self) -> Option<&'cq E> {
-        let entry = self.entries.next()?;
-        *self.pending -= 1;
+        let (entry, entries) = self.entries.split_first()?;
+        self.entries = entries;
+        *self.pending = entries.len();
         Some(entry)
     }
 
+    #[inline]
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.entries.size_hint()
+        (self.entries.len(), Some(self.entries.len()))
     }
 }
 

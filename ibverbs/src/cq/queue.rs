@@ -39,7 +39,7 @@ use crate::raw::AsRaw;
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct CompletionQueue {
     inner: Arc<CqInner>,
-    verbs: PollVerbs,
+    pub(super) verbs: PollVerbs,
     state: PollState<ibv_wc>,
 }
 
@@ -49,10 +49,9 @@ pub(crate) enum PollVerbs {
     /// `ibv_poll_cq`.
     Classic,
     /// `ibv_start_poll`, `ibv_next_poll` and `ibv_end_poll`: the handle is an `ibv_cq_ex`.
-    Extended {
-        /// See [`extended::polls_single_entries`].
-        single_entries: bool,
-    },
+    Extended,
+    /// The extended verbs, with one poll for each entry. See [`extended::poll`].
+    SingleExtended,
 }
 
 // SAFETY: polling needs `&mut self`, so one thread at a time polls; providers do not bind a queue
@@ -84,16 +83,13 @@ impl Context {
     /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
     /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     pub fn create_cq(&self, options: CqOptions<'_>) -> Result<CompletionQueue> {
-        let single_entries = options.extended && extended::polls_single_entries(self)?;
         CompletionQueue::create_with(self, options, |id| {
-            let raw = options
-                .extended
-                .then(|| extended::create(self, options, id, 0))
-                .flatten();
-            match raw {
-                Some(raw) => Ok((raw.cast(), PollVerbs::Extended { single_entries })),
-                None => Ok((create_classic(self, options, id)?, PollVerbs::Classic)),
+            if options.extended {
+                if let Some((raw, verbs)) = extended::create(self, options, id, 0)? {
+                    return Ok((raw, verbs));
+                }
             }
+            Ok((create_classic(self, options, id)?, PollVerbs::Classic))
         })
     }
 }
@@ -169,34 +165,44 @@ impl CompletionQueue {
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html),
     /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll(&mut self) -> Result<Completions<'_>> {
-        let (raw, verbs) = (self.inner.raw, self.verbs);
-        let polled = self.state.poll(|entries| match verbs {
-            PollVerbs::Classic => {
-                // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
-                let returned =
-                    unsafe { ibv_poll_cq(raw.as_ptr(), POLL_BATCH as i32, entries.as_mut_ptr()) };
-                usize::try_from(returned).map_or((0, returned), |filled| (filled, 0))
-            }
-            PollVerbs::Extended { single_entries } => {
-                // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it.
-                // It was created by `ibv_create_cq_ex`.
-                unsafe {
-                    extended::poll(raw.cast(), single_entries, entries, |cq, entry| {
-                        extended::read(cq, entry);
-                    })
-                }
-            }
+        if !self.state.is_exhausted() {
+            return Ok(Completions(self.state.pending()));
+        }
+        let PollVerbs::Classic = self.verbs else {
+            return self.poll_extended();
+        };
+        let raw = self.inner.raw.as_ptr();
+        let copied = self.state.refill(|entries| {
+            // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
+            let returned = unsafe { ibv_poll_cq(raw, POLL_BATCH as i32, entries.as_mut_ptr()) };
+            usize::try_from(returned).map_err(|_| returned)
         });
-        match polled {
+        match copied {
             Ok(entries) => Ok(Completions(entries)),
-            Err(returned) => Err(poll_error(&self.inner, verbs, returned)),
+            Err(returned) => Err(poll_error(&self.inner, self.verbs, returned)),
         }
     }
 
-    pub(crate) fn poll_error(&self, returned: i32) -> Error {
-        poll_error(&self.inner, self.verbs, returned)
+    #[inline(never)]
+    fn poll_extended(&mut self) -> Result<Completions<'_>> {
+        let (raw, verbs) = (self.inner.raw.cast(), self.verbs);
+        let single_entries = verbs == PollVerbs::SingleExtended;
+        let copied = self.state.refill_or_error(|entries| {
+            // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
+            // was created by `ibv_create_cq_ex`; `read` is called with a current completion.
+            unsafe {
+                extended::poll(raw, single_entries, entries, |cq, wc| {
+                    extended::read(cq, wc);
+                })
+            }
+        });
+        match copied {
+            Ok(entries) => Ok(Completions(entries)),
+            Err(returned) => Err(poll_error(&self.inner, verbs, returned)),
+        }
     }
 
     /// Returns the identity of this queue, as reported by
@@ -251,15 +257,11 @@ impl CompletionQueue {
     pub(crate) fn inner(&self) -> &Arc<CqInner> {
         &self.inner
     }
-
-    pub(crate) fn raw(&self) -> NonNull<ibv_cq> {
-        self.inner.raw
-    }
 }
 
 /// Returns the error for the value with which the provider reported a failed poll.
 #[cold]
-fn poll_error(queue: &CqInner, verbs: PollVerbs, returned: i32) -> Error {
+pub(super) fn poll_error(queue: &CqInner, verbs: PollVerbs, returned: i32) -> Error {
     let device = queue.context.device_name();
     let error = match verbs {
         // Providers return -1 or -2, which are not error numbers.
@@ -268,7 +270,7 @@ fn poll_error(queue: &CqInner, verbs: PollVerbs, returned: i32) -> Error {
             "ibv_poll_cq",
             format!("{device}: the provider returned {returned}"),
         ),
-        PollVerbs::Extended { .. } => call_failed(
+        PollVerbs::Extended | PollVerbs::SingleExtended => call_failed(
             "ibv_start_poll",
             Errno::from_return(returned),
             device.to_owned(),

@@ -19,7 +19,7 @@ use super::extended;
 use super::fields::{CqFields, FieldSet};
 use super::options::CqOptions;
 use super::poll_state::PollState;
-use super::queue::{CompletionQueue, PollVerbs};
+use super::queue::{CompletionQueue, PollVerbs, poll_error};
 use crate::device::Context;
 use crate::error::{Errno, Error, Result, call_failed};
 
@@ -50,7 +50,6 @@ use crate::error::{Errno, Error, Result, call_failed};
 /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
 pub struct CompletionQueueEx<F: FieldSet = CqFields> {
     queue: CompletionQueue,
-    single_entries: bool,
     state: PollState<EntryEx>,
     fields: PhantomData<F>,
 }
@@ -69,15 +68,12 @@ impl Context {
         options: CqOptions<'_>,
         _fields: F,
     ) -> Result<CompletionQueueEx<F>> {
-        let single_entries = extended::polls_single_entries(self)?;
         let queue = CompletionQueue::create_with(self, options, |id| {
-            let raw = extended::create(self, options, id, F::FLAGS)
-                .ok_or_else(|| self.create_cq_ex_error::<F>(options))?;
-            Ok((raw.cast(), PollVerbs::Extended { single_entries }))
+            extended::create(self, options, id, F::FLAGS)?
+                .ok_or_else(|| self.create_cq_ex_error::<F>(options))
         })?;
         Ok(CompletionQueueEx {
             queue,
-            single_entries,
             state: PollState::new(),
             fields: PhantomData,
         })
@@ -110,19 +106,24 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     /// # References
     /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
     pub fn poll(&mut self) -> Result<CompletionsEx<'_, F>> {
-        let (cq, single_entries) = (self.queue.raw(), self.single_entries);
-        let polled = self.state.poll(|entries| {
+        if !self.state.is_exhausted() {
+            return Ok(CompletionsEx::new(self.state.pending()));
+        }
+        let (cq, verbs) = (self.queue.inner().raw.cast(), self.queue.verbs);
+        let single_entries = verbs == PollVerbs::SingleExtended;
+        let copied = self.state.refill_or_error(|entries| {
             // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
-            // was created by `ibv_create_cq_ex` with the fields `F`.
+            // was created by `ibv_create_cq_ex` with the fields `F`; `read` is called with a
+            // current completion.
             unsafe {
-                extended::poll(cq.cast(), single_entries, entries, |cq, entry| {
+                extended::poll(cq, single_entries, entries, |cq, entry| {
                     read::<F>(cq, entry);
                 })
             }
         });
-        match polled {
+        match copied {
             Ok(entries) => Ok(CompletionsEx::new(entries)),
-            Err(returned) => Err(self.queue.poll_error(returned)),
+            Err(returned) => Err(poll_error(self.queue.inner(), verbs, returned)),
         }
     }
 

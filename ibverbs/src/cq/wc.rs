@@ -3,7 +3,8 @@
 use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_wc};
 
 use super::status::WcStatus;
-use crate::identity::{Direction, WrId};
+use crate::identity::Direction;
+use crate::in_flight::WrId;
 
 /// Interpreted fields of an `ibv_wc`, for [`Completion`](crate::Completion), which borrows one, and
 /// [`Retired`](crate::Retired), which owns a copy.

@@ -1,9 +1,9 @@
-//! How many requests with borrowed memory are in flight.
+//! The number of requests in flight that use borrowed memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many requests with borrowed memory are in flight.
+/// The number of requests in flight that use memory lent to one scope.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Loans(Arc<AtomicUsize>);
 
@@ -12,19 +12,22 @@ impl Loans {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Counts one more request, until a [`Loan`] made of what is returned is dropped.
-    pub(crate) fn begin(self) -> Arc<AtomicUsize> {
+    /// Counts a request until the loan is dropped.
+    pub(crate) fn begin(self) -> Loan {
         self.0.fetch_add(1, Ordering::AcqRel);
-        self.0
+        Loan(self)
     }
 }
 
-/// A request in flight with borrowed memory. Dropped when its table lets go of it: at its
-/// completion, when it turns out not to be posted, or after the queue pair was destroyed.
-pub(crate) struct Loan(pub(crate) Arc<AtomicUsize>);
+/// A request in flight that uses borrowed memory.
+///
+/// The table drops it when the request completes, when it was not posted, or after the queue pair
+/// is destroyed.
+#[derive(Debug)]
+pub struct Loan(Loans);
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

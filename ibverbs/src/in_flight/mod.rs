@@ -1,23 +1,22 @@
 //! Tables of the requests in flight, which own the buffers that the device may access.
 //!
-//! Every queue has one; a completion is matched with its request here.
+//! Each queue has one table. A queue pair or a shared receive queue matches a completion with its
+//! request here, by `wr_id`.
 
-mod batched;
-mod kept;
-mod likely;
 mod loan;
+mod request;
 mod retired;
 mod ring;
 mod slab;
 mod slot;
 #[cfg(test)]
-mod slot_tests;
+mod table_tests;
+mod wr_id;
 
-pub(crate) use self::batched::Batched;
-pub(crate) use self::kept::InFlight;
-pub(crate) use self::likely::less_likely;
 pub(crate) use self::loan::Loans;
+pub(crate) use self::request::{InFlight, Owned, Request};
 pub use self::retired::{ForeignCompletion, Reclaimed, Retired};
 pub(crate) use self::ring::Ring;
 pub(crate) use self::slab::RecvSlab;
-pub(crate) use self::slot::{Entry, Next, Table};
+pub(crate) use self::slot::{RequestTable, Vacant};
+pub(crate) use self::wr_id::{RequestKind, WrId};

@@ -1,21 +1,19 @@
-//! What comes back when a completion is retired.
+//! The results of retiring a completion and of destroying a queue pair.
 
 use std::fmt;
 use std::sync::Arc;
 
 use rdma_sys::{IBV_WC_WITH_INV, ibv_wc};
 
-use super::kept::InFlight;
-use super::slot::Entry;
+use super::request::{InFlight, Owned, Request};
 use crate::cq::{WcFields, WcOpcode, WcStatus};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::{Direction, QueueId};
 use crate::mr::{Buf, BufList};
 use crate::mw::Bound;
 
-/// A finished request: how it ended, and the buffer it was posted with.
-///
-/// A failed request gives its buffer back too.
+/// A completed request: its status, and the buffer it was posted with. A failed request returns its
+/// buffer too.
 ///
 /// # Example
 /// ```no_run
@@ -28,7 +26,7 @@ use crate::mw::Bound;
 ///     if retired.direction() == Direction::Send {
 ///         return Ok(None);
 ///     }
-///     retired.ok()?; // how it failed, in words
+///     retired.ok()?;
 ///     println!("request {}: {} bytes", retired.tag(), retired.byte_len());
 ///     Ok(retired.into_buf())
 /// }
@@ -37,31 +35,33 @@ use crate::mw::Bound;
 /// # References
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct Retired {
-    payload: InFlight,
+    owned: Owned,
     tag: u64,
     wc: ibv_wc,
 }
 
 impl Retired {
-    #[inline]
-    pub(crate) fn new(wc: &ibv_wc, Entry { payload, tag }: Entry) -> Self {
+    /// Creates the result for a request that was removed from its table.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    pub(crate) fn new(request: Request, wc: &ibv_wc) -> Self {
+        let Request { owned, tag } = request.completed();
         Self {
-            payload,
+            owned,
             tag,
             wc: *wc,
         }
     }
 
-    /// The window that was being invalidated, if the request succeeded.
-    pub(crate) fn into_invalidated(self) -> Option<Arc<Bound>> {
-        if self.is_success() {
-            self.payload.into_invalidated()
-        } else {
-            None
+    /// Returns the window that the request invalidated, if it succeeded.
+    pub(crate) fn into_invalidated(mut self) -> Option<Arc<Bound>> {
+        match self.owned.take() {
+            Some(InFlight::Invalidate(bound)) if self.wc.status().is_success() => Some(bound),
+            _ => None,
         }
     }
 
-    /// The key of this side's that the message of the peer invalidated
+    /// Returns the local remote key that the peer's message invalidated
     /// ([`wr::send_with_inv`](crate::wr::send_with_inv)).
     pub fn invalidated_rkey(&self) -> Option<u32> {
         self.imm_or_invalidated(IBV_WC_WITH_INV)
@@ -71,93 +71,100 @@ impl Retired {
         self.wc.imm_or_invalidated(flags)
     }
 
-    /// The number that the request was posted with.
+    /// Returns the number that the request was posted with.
     pub fn tag(&self) -> u64 {
         self.tag
     }
 
-    /// How it ended.
+    /// Returns the status of the request.
     pub fn status(&self) -> WcStatus {
         self.wc.status()
     }
 
-    /// Whether it did what was asked.
+    /// Returns `true` if the request succeeded.
     pub fn is_success(&self) -> bool {
         self.status().is_success()
     }
 
-    /// What kind of request it was; valid for a success only.
+    /// Returns the opcode. It is valid for a success only.
     pub fn opcode(&self) -> WcOpcode {
         WcOpcode(self.wc.opcode)
     }
 
-    /// Whether it was posted to the send or to the receive queue.
+    /// Returns the queue to which the request was posted.
     pub fn direction(&self) -> Direction {
         self.wc.wr_id().direction()
     }
 
-    /// How many bytes were received; 0 for sends and failures.
+    /// Returns the number of bytes received, 0 for a send or a failure.
     pub fn byte_len(&self) -> usize {
         self.wc.received_len()
     }
 
-    /// The immediate data that came with the message.
+    /// Returns the immediate data that arrived with the message, in host byte order.
     pub fn imm_data(&self) -> Option<u32> {
         self.wc.imm_data()
     }
 
-    /// The vendor's error code, for a failure.
+    /// Returns the vendor's error code of a failure.
     pub fn vendor_err(&self) -> u32 {
         self.wc.vendor_err
     }
 
-    /// `Ok` for a success.
+    /// Returns `Ok` for a success.
     ///
     /// # Errors
-    /// [`ErrorKind::Completion`] with the status in words and its usual cause.
+    /// [`ErrorKind::Completion`] with the status and its usual cause.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn ok(&self) -> Result<()> {
         if self.is_success() {
             Ok(())
         } else {
-            Err(failed(self.direction(), self.status(), self.vendor_err()))
+            Err(completion_error(
+                self.direction(),
+                self.status(),
+                self.vendor_err(),
+            ))
         }
     }
 
-    /// The buffer; after a receive it shows what was received. `None` if the request was posted
-    /// without one, or with a list.
-    #[inline]
-    pub fn into_buf(self) -> Option<Buf> {
-        self.payload.into_buf().ok()
+    /// Returns the buffer. After a receive, its length is that of the received message.
+    ///
+    /// Returns `None` if the request was posted without a buffer or with a list of buffers.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    pub fn into_buf(mut self) -> Option<Buf> {
+        match self.owned.take() {
+            Some(InFlight::Buf(buf)) => Some(buf),
+            _ => None,
+        }
     }
 
-    /// The list of buffers, if it was posted with one; after a receive it shows what was received.
-    pub fn into_list(self) -> Option<BufList> {
-        let len = self.wc.is_received().then(|| self.byte_len());
-        let mut list = self.payload.into_list()?;
-        if let Some(len) = len {
-            list.set_total_len(len);
+    /// Returns the list of buffers. After a receive, its total length is that of the received
+    /// message.
+    ///
+    /// Returns `None` if the request was not posted with a list.
+    pub fn into_list(mut self) -> Option<BufList> {
+        match self.owned.take() {
+            Some(InFlight::List(list)) => Some(list),
+            _ => None,
         }
-        Some(list)
     }
 }
 
-/// A C function because those do not unwind: so the caller, who has the request, need not be ready
-/// to drop it here.
 #[cold]
 #[inline(never)]
-#[allow(improper_ctypes_definitions, reason = "only Rust calls it")]
-extern "C" fn failed(direction: Direction, status: WcStatus, vendor_err: u32) -> Error {
-    let what = match direction {
+fn completion_error(direction: Direction, status: WcStatus, vendor_err: u32) -> Error {
+    let request = match direction {
         Direction::Send => "send",
         Direction::Recv => "receive",
     };
-    let text = format!(
-        "{what} failed: {status} (status {}, vendor {vendor_err:#x})",
+    let what = format!(
+        "{request} failed: {status} (status {}, vendor {vendor_err:#x})",
         status.0
     );
-    let error = Error::new(ErrorKind::Completion, "completion", text);
+    let error = Error::new(ErrorKind::Completion, "completion", what);
     match status.help(direction) {
         Some(help) => error.with_help(help),
         None => error,
@@ -175,21 +182,21 @@ impl fmt::Debug for Retired {
     }
 }
 
-/// A completion that is none of this queue pair's: of another one, of one that was destroyed, or
-/// retired before. It changed nothing.
+/// A completion that matches no request in flight on this queue pair. It belongs to another queue
+/// pair or to a destroyed one, or its request was retired by a later completion.
 ///
-/// Where queue pairs share a completion queue, [`Completion::queue`](crate::Completion::queue) says
-/// beforehand whose it is.
+/// If queue pairs share a completion queue, find the right one with
+/// [`Completion::queue`](crate::Completion::queue).
 ///
 /// # Example
-/// A completion of one that was destroyed is of no interest:
+/// Completions of a destroyed queue pair are skipped:
 /// ```no_run
 /// use ibverbs::{CompletionQueue, ForeignCompletion, QueuePair, Rc};
 /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
 /// for completion in cq.poll()? {
 ///     match qp.retire(completion) {
 ///         Ok(retired) => retired.ok()?,
-///         Err(ForeignCompletion { queue }) => println!("left over of {queue:?}"),
+///         Err(ForeignCompletion { queue }) => println!("skipped a completion of {queue:?}"),
 ///     }
 /// }
 /// # Ok(()) }
@@ -197,19 +204,20 @@ impl fmt::Debug for Retired {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the completion is not of a request in flight on this queue pair")]
 pub struct ForeignCompletion {
-    /// Whose it is.
+    /// The queue that the completion belongs to.
     pub queue: QueueId,
 }
 
 impl From<ForeignCompletion> for Error {
-    fn from(not_mine: ForeignCompletion) -> Self {
-        Error::new(ErrorKind::Mismatch, "retire", not_mine.to_string())
-            .with_help("Completion::queue says whose it is; one of a queue pair that was destroyed can be dropped")
+    fn from(foreign: ForeignCompletion) -> Self {
+        Error::new(ErrorKind::Mismatch, "retire", foreign.to_string()).with_help(
+            "retire it on the queue pair named by `Completion::queue`; drop it if that one was destroyed",
+        )
     }
 }
 
-/// What a destroyed queue pair gives back: the buffers of requests that never completed, with their
-/// tags.
+/// The buffers of requests that were still in flight when their queue pair was destroyed, with the
+/// tags of the requests.
 ///
 /// # Example
 /// ```no_run
@@ -228,8 +236,24 @@ impl From<ForeignCompletion> for Error {
 /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
 #[derive(Debug, Default)]
 pub struct Reclaimed {
-    /// Of the send queue, oldest first.
+    /// Buffers of the send queue, oldest first.
     pub sends: Vec<(u64, Buf)>,
-    /// Of the receive queue.
+    /// Buffers of the receive queue, oldest first.
     pub recvs: Vec<(u64, Buf)>,
+}
+
+impl Reclaimed {
+    pub(crate) fn new(sends: Vec<Request>, recvs: Vec<Request>) -> Self {
+        let with_tags = |requests: Vec<Request>| {
+            let with_tag = |request: Request| {
+                let tag = request.tag;
+                request.into_bufs().into_iter().map(move |buf| (tag, buf))
+            };
+            requests.into_iter().flat_map(with_tag).collect()
+        };
+        Self {
+            sends: with_tags(sends),
+            recvs: with_tags(recvs),
+        }
+    }
 }

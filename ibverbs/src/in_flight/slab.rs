@@ -1,163 +1,80 @@
-//! What is in flight on a shared receive queue: a slab, as its receives complete in any order.
-
-#![allow(unsafe_code)]
+//! The table of a shared receive queue, whose receives complete in any order.
 
 use std::fmt;
-use std::ptr;
 
-use super::slot::{Entry, Place, Table};
-use crate::fixed::Fixed;
-use crate::identity::{QueueId, Requests, WrId};
+use super::request::Request;
+use super::slot::{RequestTable, Slot, Vacant};
+use super::wr_id::{RequestKind, WrId};
+use crate::identity::QueueId;
 
-/// The table of such a queue.
+/// A slab of receives in flight.
 pub(crate) struct RecvSlab {
-    /// A power of two of them, of which `capacity` are used.
-    places: Fixed<Place>,
-    mask: usize,
-    /// The first of the vacant ones, which lead from one to the next; null if none is.
-    vacant: *mut Place,
-    room: u32,
-    capacity: u32,
+    slots: Vec<Slot>,
+    /// Indices of all slots. The vacant ones are those from `in_flight` on.
+    order: Vec<usize>,
+    in_flight: usize,
 }
 
-// SAFETY: what the places keep is Send, and owned.
-unsafe impl Send for RecvSlab {}
-// SAFETY: through a shared slab numbers are read only.
-unsafe impl Sync for RecvSlab {}
-
-// SAFETY: the list of the vacant ones has none that is in flight.
-unsafe impl Table for RecvSlab {
+impl RequestTable for RecvSlab {
     #[inline]
-    fn next_place(&mut self) -> Option<*mut Place> {
-        (!self.vacant.is_null()).then_some(self.vacant)
+    fn vacant(&mut self) -> Option<Vacant<'_>> {
+        let &index = self.order.get(self.in_flight)?;
+        Some(Vacant::new(&mut self.slots[index], &mut self.in_flight))
     }
 
-    #[inline]
-    unsafe fn advance(&mut self, place: *mut Place) {
-        // SAFETY: a place of the slab.
-        self.vacant = unsafe { (*place).next };
-        self.room -= 1;
-    }
-
-    unsafe fn retreat(&mut self, place: *mut Place) {
-        // SAFETY: a place of the slab that is not in flight.
-        unsafe { self.vacate(place) }
-    }
-
-    fn take_back(&mut self, wr_id: WrId) -> Option<Entry> {
-        self.retire(wr_id)
+    fn take_back(&mut self, wr_id: WrId) -> Option<Request> {
+        let slot = &mut self.slots[wr_id.slot()];
+        debug_assert!(slot.holds(wr_id));
+        let request = slot.take_not_posted()?;
+        self.vacate(wr_id.slot());
+        Some(request)
     }
 
     fn capacity(&self) -> u32 {
-        self.capacity
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 }
 
 impl RecvSlab {
-    /// The most receives a slab can tell apart.
-    pub(crate) const MAX: u32 = 1 << WrId::PLACE_BITS;
+    /// Maximum number of receives in a slab.
+    pub(crate) const MAX: u32 = WrId::MAX_SLOTS;
 
-    pub(crate) fn new(queue: QueueId, requests: Requests, capacity: u32) -> Self {
+    pub(crate) fn new(queue: QueueId, kind: RequestKind, capacity: u32) -> Self {
         let capacity = capacity.min(Self::MAX);
-        let places = Place::table(
-            WrId::first(queue, requests),
-            capacity.next_power_of_two(),
-            None,
-        );
-        let mask = (places.len() - 1) * size_of::<Place>();
-        let mut vacant = ptr::null_mut();
-        if let Some(last) = capacity.checked_sub(1) {
-            vacant = places.as_ptr();
-            // SAFETY: there are as many at least.
-            unsafe { (*vacant.add(last as usize)).next = ptr::null_mut() };
-        }
         Self {
-            places,
-            mask,
-            vacant,
-            room: capacity,
-            capacity,
+            slots: (0..capacity)
+                .map(|slot| Slot::new(WrId::new(queue, kind, slot)))
+                .collect(),
+            order: (0..capacity as usize).collect(),
+            in_flight: 0,
         }
     }
 
+    /// Returns the number of receives that can be posted.
+    pub(crate) fn slots_free(&self) -> usize {
+        self.slots.len() - self.in_flight
+    }
+
+    /// Retires the receive with this `wr_id`, or returns `None` if it is not in flight.
     #[inline]
-    pub(crate) fn room(&self) -> u32 {
-        self.room
+    pub(crate) fn retire(&mut self, wr_id: WrId) -> Option<Request> {
+        let request = self.slots.get_mut(wr_id.slot())?.take(wr_id)?;
+        self.vacate(wr_id.slot());
+        Some(request)
     }
 
-    /// Takes out the receive with this `wr_id`. `None` for what is none of the slab's receives in
-    /// flight.
     #[inline]
-    pub(crate) fn retire(&mut self, wr_id: WrId) -> Option<Entry> {
-        // SAFETY: cut to the table, and in flight if it has that number.
-        unsafe {
-            let place = self
-                .places
-                .as_ptr()
-                .byte_add(wr_id.offset::<Place>(self.mask));
-            let entry = if Place::has_common(place, wr_id) {
-                Place::take_common(place)
-            } else if Place::number(place) == wr_id {
-                // Nobody was told the number of a vacant place: it is marked, and in flight.
-                Place::take(place).settled()
-            } else {
-                return None;
-            };
-            self.vacate(place);
-            Some(entry)
-        }
-    }
-
-    /// # Safety
-    /// A place of the slab, whose request was taken out.
-    #[inline]
-    unsafe fn vacate(&mut self, place: *mut Place) {
-        // SAFETY: the caller's promise.
-        unsafe { (*place).next = self.vacant };
-        self.vacant = place;
-        self.room += 1;
-    }
-
-    /// Empties the slab.
-    pub(crate) fn drain(&mut self) -> Vec<Entry> {
-        let mut in_flight = vec![true; self.capacity as usize];
-        let mut vacant = self.vacant;
-        while !vacant.is_null() {
-            // SAFETY: the list of the vacant ones leads from place to place.
-            unsafe {
-                in_flight[Place::number(vacant).place()] = false;
-                vacant = (*vacant).next;
-            }
-        }
-        let places = in_flight
-            .into_iter()
-            .enumerate()
-            .filter_map(|(index, in_flight)| in_flight.then_some(index));
-        places
-            .map(|index| {
-                // SAFETY: one of the places, and in flight.
-                unsafe {
-                    let place = self.places.as_ptr().add(index);
-                    let entry = Place::take(place);
-                    self.vacate(place);
-                    entry
-                }
-            })
-            .collect()
-    }
-}
-
-impl Drop for RecvSlab {
-    fn drop(&mut self) {
-        drop(self.drain());
+    fn vacate(&mut self, index: usize) {
+        self.in_flight -= 1;
+        self.order[self.in_flight] = index;
     }
 }
 
 impl fmt::Debug for RecvSlab {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecvSlab")
-            .field("room", &self.room)
-            .field("capacity", &self.capacity)
+            .field("slots_free", &self.slots_free())
+            .field("capacity", &self.capacity())
             .finish()
     }
 }

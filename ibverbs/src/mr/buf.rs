@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -45,9 +44,6 @@ unsafe impl Send for Buf {}
 unsafe impl Sync for Buf {}
 
 impl Buf {
-    /// Alignment of the address returned by [`into_raw`](Self::into_raw).
-    pub(crate) const ALIGN: usize = align_of::<PoolSlot>();
-
     /// Creates the buffer of a slot that is not on the free list and has no buffer.
     pub(crate) fn from_slot(pool: Arc<PoolInner>, index: u32) -> Self {
         let buf = Self(NonNull::from(&pool.slots[index as usize]));
@@ -55,19 +51,6 @@ impl Buf {
         // The slot owns this reference until `release` takes it back.
         buf.slot().pool.set(Arc::into_raw(pool));
         buf
-    }
-
-    /// Converts the buffer to a pointer that owns it.
-    #[inline]
-    pub(crate) fn into_raw(self) -> NonNull<()> {
-        ManuallyDrop::new(self).0.cast()
-    }
-
-    /// # Safety
-    /// The pointer must come from [`into_raw`](Self::into_raw) and be used once.
-    #[inline]
-    pub(crate) unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        Self(raw.cast())
     }
 
     #[inline]

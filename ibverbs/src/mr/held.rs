@@ -10,7 +10,6 @@ use super::device_region::DeviceRegion;
 use super::frozen::Frozen;
 use super::shared::SharedRegion;
 use super::sink::Sink;
-use crate::fixed::Fixed;
 use crate::identity::QueueId;
 use crate::pd::ProtectionDomain;
 
@@ -129,7 +128,7 @@ impl<K> Copy for HeldList<K> {}
 
 impl<K> HeldList<K> {
     /// Creates a token for entries that the queue pair `queue` keeps; `len` is their total length.
-    pub(crate) fn new(sges: &Fixed<ibv_sge>, len: u64, queue: QueueId) -> Self {
+    pub(crate) fn new(sges: &[ibv_sge], len: u64, queue: QueueId) -> Self {
         Self {
             sges: sges.as_ptr(),
             count: sges.len(),

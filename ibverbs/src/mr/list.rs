@@ -1,9 +1,6 @@
 //! Lists of buffers that form one message.
 
-#![allow(unsafe_code)]
-
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 
 use rdma_sys::ibv_sge;
 
@@ -69,22 +66,6 @@ impl BufList {
         let Inner { bufs, sges } = &mut *self.0;
         sges.clear();
         sges.extend(bufs.iter().map(Buf::capacity_sge));
-    }
-
-    /// Alignment of the address returned by [`into_raw`](Self::into_raw).
-    pub(crate) const ALIGN: usize = align_of::<Inner>();
-
-    /// Converts the list to a pointer that owns it.
-    pub(crate) fn into_raw(self) -> NonNull<()> {
-        // SAFETY: a box is never null.
-        unsafe { NonNull::new_unchecked(Box::into_raw(self.0).cast()) }
-    }
-
-    /// # Safety
-    /// The pointer must come from [`into_raw`](Self::into_raw) and be used once.
-    pub(crate) unsafe fn from_raw(raw: *mut ()) -> Self {
-        // SAFETY: guaranteed by the caller.
-        Self(unsafe { Box::from_raw(raw.cast()) })
     }
 
     /// Returns the prepared entries. They are on the heap and do not move with the list.

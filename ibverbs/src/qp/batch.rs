@@ -9,14 +9,15 @@ use rdma_sys::{ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
 
 use super::pair::QueuePair;
 use super::post::write_extended;
+use super::tables::Tables;
 use crate::error::Errno;
-use crate::in_flight::{Batched, Table, less_likely};
+use crate::in_flight::{Owned, Request, RequestTable};
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;
 use crate::wr::{BatchError, Posted};
 use crate::wr::{Operation, SendRequest};
 use crate::wr::{PostError, Rejected};
-use crate::wr::{Queue, RecvBatch};
+use crate::wr::{RecvBatch, RecvHandle};
 
 const VERB: &str = "ibv_post_send";
 
@@ -41,8 +42,8 @@ const VERB: &str = "ibv_post_send";
 /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
 pub struct Batch<'qp, T: SendTransport> {
     qp: &'qp mut QueuePair<T>,
-    batched: Batched,
-    finished: bool,
+    /// Number of requests that are in the table and not posted yet.
+    count: usize,
 }
 
 impl<T: SendTransport> QueuePair<T> {
@@ -108,7 +109,7 @@ impl<T: DuplexTransport> QueuePair<T> {
         let tables = &mut *self.tables;
         tables
             .recvs
-            .batch(Queue::Pair(&self.raw), &tables.owner, fill)
+            .batch(RecvHandle::Qp(self.raw), &tables.owner, fill)
     }
 }
 
@@ -120,13 +121,7 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             // begins here.
             unsafe { ibv_wr_start(extended.as_ptr()) };
         }
-        qp.scratch.start_batch();
-        let batched = qp.tables.sends.begin(qp.scratch.max());
-        Self {
-            qp,
-            batched,
-            finished: false,
-        }
+        Self { qp, count: 0 }
     }
 
     /// Adds a request.
@@ -142,112 +137,78 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
         &mut self,
         request: SendRequest<O, P>,
     ) -> Result<(), Rejected<P>> {
-        if let Err(error) = self
-            .qp
-            .check_send(&request, self.batched.next_number().queue())
-        {
+        if let Err(error) = self.qp.check_send(&request) {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
-        if self.qp.tables.sends.is_full(self.batched) {
-            return Err(Rejected::new(
-                VERB,
-                full(self.qp, self.batched),
-                Some(request.payload),
-            ));
-        }
-        let wr_id = self.batched.next_number();
-        if let Some(qp) = self.qp.extended {
-            // SAFETY: between `ibv_wr_start` and its end; what the payload names stays valid (see
-            // QueuePair::post_send).
-            unsafe { write_extended(qp, wr_id, &request) }
-        } else {
-            less_likely();
-            // SAFETY: without the extended verbs, the requests are for classic posts; the rest is
-            // checked above.
-            unsafe { self.qp.scratch.add(wr_id, &request) }
-        }
-        self.qp.tables.windows.extend(O::bound(&request.payload));
-        // SAFETY: it is not full.
-        unsafe {
-            self.batched.fill(
-                request.operation.into_in_flight(request.payload),
-                request.tag,
-            );
+        let Tables { sends, windows, .. } = &mut *self.qp.tables;
+        let capacity = sends.capacity();
+        let vacant = match sends.vacant() {
+            Some(vacant) if self.count < self.qp.max_batch => vacant,
+            vacant => {
+                let error = full(vacant.is_none(), capacity, self.qp.max_batch);
+                return Err(Rejected::new(VERB, error, Some(request.payload)));
+            }
         };
+        match self.qp.extended {
+            // SAFETY: between `ibv_wr_start` and its end. The memory of the payload stays valid:
+            // see `QueuePair::post_send`.
+            Some(qp) => unsafe { write_extended(qp, vacant.wr_id(), &request) },
+            None => self.qp.scratch.add(self.count, vacant.wr_id(), &request),
+        }
+        windows.extend(O::bound(&request.payload));
+        vacant.fill(Request {
+            owned: Owned::new(request.operation.into_in_flight(request.payload)),
+            tag: request.tag,
+        });
+        self.count += 1;
         Ok(())
     }
 
+    /// Posts the requests.
     #[inline]
-    fn finish(&mut self) -> Result<(), BatchError> {
-        self.finished = true;
-        if !self.qp.tables.sends.has_any(self.batched) {
-            abort(self.qp, self.batched);
-            return Ok(());
+    fn finish(self) -> Result<(), BatchError> {
+        if self.count == 0 {
+            return Ok(()); // dropping the batch aborts it
         }
-        let Some(extended) = self.qp.extended else {
-            return finish_classic(self.qp, self.batched);
+        let count = self.count;
+        let posted = match self.qp.extended {
+            // SAFETY: ends what `start` began.
+            Some(qp) => match unsafe { ibv_wr_complete(qp.as_ptr()) } {
+                0 => Posted::All,
+                returned => Posted::InDoubt(Errno::from_return(returned)),
+            },
+            // SAFETY: the queue pair is alive and used by one thread. `count` requests were added,
+            // and their memory is in the table or held.
+            None => unsafe { self.qp.scratch.post_batch(self.qp.raw, count) },
         };
-        // SAFETY: the batch borrows the queue pair since it was begun.
-        unsafe { self.qp.tables.sends.take_in(self.batched) };
-        // SAFETY: ends what `start` began.
-        match unsafe { ibv_wr_complete(extended.as_ptr()) } {
-            0 => Ok(()),
-            number => Posted::InDoubt(Errno::from_return(number)).into_result(VERB, 0, || None),
-        }
+        let sends = &mut self.qp.tables.sends;
+        let result = posted.into_result(VERB, count, || sends.pop());
+        std::mem::forget(self);
+        result
     }
 }
 
-#[inline(never)]
-fn finish_classic<T: SendTransport>(
-    qp: &mut QueuePair<T>,
-    batched: Batched,
-) -> Result<(), BatchError> {
-    let (sends, scratch) = (&mut qp.tables.sends, &mut qp.scratch);
-    let count = sends.count(batched);
-    // SAFETY: the batch borrows the queue pair since it was begun.
-    unsafe { sends.take_in(batched) };
-    // SAFETY: the queue pair is alive and used by one thread; so many requests were added, and what
-    // they name is in the table or held.
-    let posted = unsafe { scratch.post_batch(qp.raw, count) };
-    posted.into_result(VERB, count, || sends.pop())
-}
-
-/// Why a batch takes no more.
+/// Returns the error for a full queue or a full batch.
 #[cold]
-fn full<T: SendTransport>(qp: &QueuePair<T>, batched: Batched) -> PostError {
-    let (sends, max) = (&qp.tables.sends, qp.scratch.max());
-    if sends.count(batched) == sends.room() as usize {
-        return PostError::QueueFull {
-            capacity: sends.capacity(),
-        };
+fn full(queue_is_full: bool, capacity: u32, max_batch: usize) -> PostError {
+    if queue_is_full {
+        return PostError::QueueFull { capacity };
     }
     PostError::BatchFull {
-        max: u32::try_from(max).unwrap_or(u32::MAX),
-    }
-}
-
-/// Ends a batch of which nothing is posted.
-#[cold]
-#[inline(never)]
-fn abort<T: SendTransport>(qp: &mut QueuePair<T>, batched: Batched) {
-    if let Some(extended) = qp.extended {
-        // SAFETY: ends what `start` began.
-        unsafe { ibv_wr_abort(extended.as_ptr()) };
-    }
-    let sends = &mut qp.tables.sends;
-    let count = sends.count(batched);
-    // SAFETY: as in `finish`.
-    unsafe { sends.take_in(batched) };
-    for _ in 0..count {
-        drop(sends.pop());
+        max: u32::try_from(max_batch).unwrap_or(u32::MAX),
     }
 }
 
 impl<T: SendTransport> Drop for Batch<'_, T> {
-    #[inline]
+    /// Aborts the batch: none of its requests is posted.
+    #[cold]
     fn drop(&mut self) {
-        if !self.finished {
-            abort(self.qp, self.batched);
+        if let Some(qp) = self.qp.extended {
+            // SAFETY: ends what `start` began.
+            unsafe { ibv_wr_abort(qp.as_ptr()) };
+        }
+        for _ in 0..self.count {
+            drop(self.qp.tables.sends.pop());
         }
     }
 }
@@ -255,7 +216,7 @@ impl<T: SendTransport> Drop for Batch<'_, T> {
 impl<T: SendTransport> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
-            .field("count", &self.qp.tables.sends.count(self.batched))
+            .field("count", &self.count)
             .finish_non_exhaustive()
     }
 }

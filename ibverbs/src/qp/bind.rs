@@ -10,7 +10,7 @@ use rdma_sys::{IBV_SEND_SIGNALED, IBV_WC_IP_CSUM_OK, ibv_bind_mw, ibv_mw_bind};
 use super::pair::QueuePair;
 use crate::convert::zero_or_errno;
 use crate::error::{Error, ErrorKind, Result};
-use crate::in_flight::{InFlight, Retired};
+use crate::in_flight::{InFlight, Owned, Request, RequestTable, Retired, Vacant};
 use crate::mr::{AccessFlags, SharedRegion};
 use crate::mw::{Bound, BoundWindow, Type1, Type2, Window, WindowType};
 use crate::raw::AsRaw;
@@ -37,11 +37,12 @@ impl<T: ConnectedTransport> QueuePair<T> {
         tag: u64,
     ) -> Result<BoundWindow<Type1>> {
         let bound = window.into_bound(region, access)?;
-        let returned = self.post_bind(&bound, bound.remote().len)?;
+        let (returned, vacant) = self.post_bind(&bound, bound.remote().len)?;
         let bound = Arc::new(bound.with_rkey_of_handle());
-        self.tables
-            .sends
-            .push(InFlight::bind(Arc::clone(&bound)), tag);
+        vacant.fill(Request {
+            owned: Owned::new(Some(InFlight::Bind(Arc::clone(&bound)))),
+            tag,
+        });
         zero_or_errno("ibv_bind_mw", || self.describe(), returned)?;
         Ok(BoundWindow {
             bound,
@@ -58,20 +59,26 @@ impl<T: ConnectedTransport> QueuePair<T> {
     /// # References
     /// [`ibv_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html)
     pub fn unbind_mw(&mut self, window: BoundWindow<Type1>, tag: u64) -> Result<()> {
-        let returned = self.post_bind(&window.bound, 0)?;
-        self.tables
-            .sends
-            .push(InFlight::invalidate(window.bound), tag);
+        let (returned, vacant) = self.post_bind(&window.bound, 0)?;
+        vacant.fill(Request {
+            owned: Owned::new(Some(InFlight::Invalidate(window.bound))),
+            tag,
+        });
         zero_or_errno("ibv_bind_mw", || self.describe(), returned)
     }
 
-    /// Calls the verb and returns its result. An `Err` means that the request was not posted.
-    fn post_bind(&mut self, bound: &Bound, length: u64) -> Result<i32> {
+    /// Calls the verb. Returns its result, and the slot for the request, which may have been posted
+    /// even if the verb failed.
+    ///
+    /// # Errors
+    /// The request was not posted.
+    fn post_bind(&mut self, bound: &Bound, length: u64) -> Result<(i32, Vacant<'_>)> {
         if !bound.pd().is(self.pd()) {
             let what = "the window and the queue pair belong to different protection domains";
             return Err(Error::new(ErrorKind::Mismatch, "ibv_bind_mw", what).with_help(OWN_DOMAIN));
         }
-        let Some(wr_id) = self.tables.sends.next_number() else {
+        let qp = self.as_raw();
+        let Some(vacant) = self.tables.sends.vacant() else {
             return Err(Error::new(
                 ErrorKind::QueueFull,
                 "ibv_bind_mw",
@@ -80,13 +87,14 @@ impl<T: ConnectedTransport> QueuePair<T> {
             .with_help("retire completions first"));
         };
         let mut bind = ibv_mw_bind {
-            wr_id: wr_id.0,
+            wr_id: vacant.wr_id().0,
             send_flags: IBV_SEND_SIGNALED,
             bind_info: bound.info(length),
         };
         // SAFETY: queue pair, window and region are alive and belong to one protection domain.
         // `&mut self` keeps other threads from posting.
-        Ok(unsafe { ibv_bind_mw(self.as_raw(), bound.handle.as_ptr(), &raw mut bind) })
+        let returned = unsafe { ibv_bind_mw(qp, bound.handle.as_ptr(), &raw mut bind) };
+        Ok((returned, vacant))
     }
 }
 

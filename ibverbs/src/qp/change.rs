@@ -15,7 +15,6 @@ use super::state::QpState;
 use super::transitions;
 use crate::ah::AhAttr;
 use crate::error::{Error, ErrorKind, Result};
-use crate::in_flight::Table;
 use crate::mr::AccessFlags;
 use crate::numbers::{Psn, Qkey, Qpn};
 use crate::port::{LinkLayer, Mtu};
@@ -193,7 +192,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// Returns `true` if every posted request has been retired.
     pub fn is_idle(&self) -> bool {
         let (sends, recvs) = (&self.tables.sends, &self.tables.recvs.table);
-        sends.room() == sends.capacity() && recvs.room() == recvs.capacity()
+        sends.is_empty() && recvs.is_empty()
     }
 }
 

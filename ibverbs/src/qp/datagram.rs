@@ -15,7 +15,6 @@ use crate::ah::AddressHandle;
 use crate::convert::zero_or_errno;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gid::{self, Gid};
-use crate::in_flight::Table;
 use crate::numbers::{Psn, Qkey};
 use crate::port::Lid;
 use crate::raw::AsRaw;
@@ -109,7 +108,7 @@ impl QueuePair<Ud> {
     /// # Errors
     /// [`ErrorKind::QueueFull`] while sends are in flight.
     pub fn release_addresses(&mut self) -> Result<()> {
-        if self.tables.sends.room() != self.tables.sends.capacity() {
+        if !self.tables.sends.is_empty() {
             let what = "address handles are in use: sends are in flight";
             return Err(Error::new(ErrorKind::QueueFull, "release_addresses", what)
                 .with_help("retire all sends first"));

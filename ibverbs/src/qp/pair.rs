@@ -16,12 +16,12 @@ use crate::convert::zero_or_errno;
 use crate::device::TransportType;
 use crate::error::Result;
 use crate::identity::QueueId;
-use crate::in_flight::{Entry, Reclaimed};
+use crate::in_flight::Reclaimed;
 use crate::numbers::Qpn;
 use crate::pd::{ParentDomain, ProtectionDomain};
 use crate::raw::AsRaw;
 use crate::transport::SendTransport;
-use crate::wr::{Owner, Scratch};
+use crate::wr::{Owner, SendScratch};
 
 /// A queue pair of transport `T`. It owns the buffers of its requests in flight.
 ///
@@ -80,7 +80,9 @@ pub struct QueuePair<T: SendTransport> {
     /// What the device may touch, and what must outlive the queue pair: leaked whole if it cannot
     /// be destroyed.
     pub(crate) tables: ManuallyDrop<Tables>,
-    pub(crate) scratch: Scratch,
+    pub(crate) scratch: SendScratch,
+    /// Maximum number of requests in a batch.
+    pub(crate) max_batch: usize,
     transport: PhantomData<T>,
 }
 
@@ -96,7 +98,13 @@ impl<T: SendTransport> QueuePair<T> {
     pub(crate) fn of(made: &CreatedQp, owner: Owner, of: &Parts<'_>, max_batch: u32) -> Self {
         let max_batch = max_batch
             .max(1)
-            .min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1));
+            .min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1))
+            as usize;
+        // The extended verbs need no list of requests.
+        let scratch = match made.extended {
+            Some(_) => SendScratch::new(0, 0),
+            None => SendScratch::new(max_batch, made.caps.max_inline_data),
+        };
         Self {
             raw: made.raw,
             extended: made.extended,
@@ -104,11 +112,8 @@ impl<T: SendTransport> QueuePair<T> {
             has_extra_ops: made.has_extra_ops,
             fetches_as_writes: of.pd.context().device().transport() == TransportType::IWARP,
             tables: ManuallyDrop::new(Tables::new(made, owner, T::QP_TYPE, of, max_batch)),
-            scratch: Scratch::new(
-                max_batch,
-                made.caps.max_inline_data,
-                made.extended.is_none(),
-            ),
+            scratch,
+            max_batch,
             transport: PhantomData,
         }
     }
@@ -152,13 +157,13 @@ impl<T: SendTransport> QueuePair<T> {
     /// How many more sends it takes now.
     #[inline]
     pub fn send_slots_free(&self) -> usize {
-        self.tables.sends.room() as usize
+        self.tables.sends.slots_free()
     }
 
     /// How many more receives it takes now.
     #[inline]
     pub fn recv_slots_free(&self) -> usize {
-        self.tables.recvs.table.room() as usize
+        self.tables.recvs.table.slots_free()
     }
 
     /// Destroys the queue pair and gives back the buffers of requests that never completed.
@@ -184,30 +189,7 @@ impl<T: SendTransport> QueuePair<T> {
     pub fn destroy(self) -> Result<Reclaimed> {
         let mut this = ManuallyDrop::new(self);
         this.destroy_raw()?;
-        let with_tag = |entry: Entry| {
-            entry
-                .payload
-                .into_bufs()
-                .into_iter()
-                .map(move |buf| (entry.tag, buf))
-        };
-        let reclaimed = Reclaimed {
-            sends: this
-                .tables
-                .sends
-                .drain()
-                .into_iter()
-                .flat_map(with_tag)
-                .collect(),
-            recvs: this
-                .tables
-                .recvs
-                .table
-                .drain()
-                .into_iter()
-                .flat_map(with_tag)
-                .collect(),
-        };
+        let reclaimed = Reclaimed::new(this.tables.sends.drain(), this.tables.recvs.table.drain());
         // SAFETY: the queue pair is destroyed, and `this` is not used or dropped after.
         unsafe {
             ManuallyDrop::drop(&mut this.tables);

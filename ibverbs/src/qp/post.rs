@@ -11,14 +11,16 @@ use rdma_sys::{
 
 use super::pair::QueuePair;
 use super::tables::Tables;
-use crate::identity::{QueueId, WrId};
-use crate::in_flight::{Next, Ring, Table};
+use crate::in_flight::{Owned, Request, RequestTable, Vacant, WrId};
+use crate::mw::BoundWindows;
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;
 use crate::wr::{Gather, RecvPayload};
-use crate::wr::{Operation, Queue, failure, inline_flag};
+use crate::wr::{Operation, RecvHandle, inline_flag, post_error};
 use crate::wr::{PostError, Rejected};
 use crate::wr::{RecvRequest, SendRequest};
+
+const VERB: &str = "ibv_post_send";
 
 impl<T: SendTransport> QueuePair<T> {
     /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves in, and comes back with the
@@ -50,58 +52,47 @@ impl<T: SendTransport> QueuePair<T> {
         &mut self,
         request: SendRequest<O, P>,
     ) -> Result<(), Rejected<P>> {
-        const VERB: &str = "ibv_post_send";
-        if let Err(error) = self.check_send(&request, self.tables.sends.queue()) {
+        if let Err(error) = self.check_send(&request) {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
         let Tables { sends, windows, .. } = &mut *self.tables;
-        let Some(next) = Next::of(sends) else {
-            let capacity = sends.capacity();
+        let capacity = sends.capacity();
+        let Some(vacant) = sends.vacant() else {
             return Err(Rejected::new(
                 VERB,
                 PostError::QueueFull { capacity },
                 Some(request.payload),
             ));
         };
-        // SAFETY: the queue pair is alive and used by one thread; what the payload names is checked
-        // above, and stays valid: a Buf moves into the table below, held memory is kept,
-        // inline bytes are copied by the call. Without the extended verbs, the requests are for
-        // classic posts.
-        let failure = unsafe {
+        // SAFETY: the queue pair is alive and used by one thread. The memory of the payload was
+        // checked above and stays valid: the table takes a buffer below, the owner holds other
+        // memory, and the provider copies inline data.
+        let returned = unsafe {
             match self.extended {
-                Some(qp) => extended(qp, &next, &request),
-                None => self.scratch.post(self.raw, next.wr_id(), &request),
+                Some(qp) => post_extended(qp, &vacant, &request),
+                None => self.scratch.post(self.raw, vacant.wr_id(), &request),
             }
         };
-        if let Some(error) = failure {
-            if let PostError::Refused(_) = error {
-                drop(next);
-                return Err(Rejected::new(VERB, error, Some(request.payload)));
-            }
-            windows.extend(O::bound(&request.payload));
-            next.fill(
-                request.operation.into_in_flight(request.payload),
-                request.tag,
-            );
-            return Err(Rejected::new(VERB, error, None));
+        if returned != 0 {
+            let bad_is_null = self.extended.is_some() || self.scratch.bad_is_null();
+            let error = post_error(returned, bad_is_null);
+            return Err(reject::<T, _, _>(error, request, vacant, windows));
         }
         windows.extend(O::bound(&request.payload));
-        next.fill(
-            request.operation.into_in_flight(request.payload),
-            request.tag,
-        );
+        vacant.fill(Request {
+            owned: Owned::new(request.operation.into_in_flight(request.payload)),
+            tag: request.tag,
+        });
         Ok(())
     }
 
-    /// What can be said before the provider hears of a send. `id` is this queue's identity, which
-    /// those who ask have at hand.
+    /// Checks a request before it is posted.
     #[inline]
     pub(crate) fn check_send<O: Operation<T, P>, P: Payload>(
         &self,
         request: &SendRequest<O, P>,
-        id: QueueId,
     ) -> Result<(), PostError> {
-        self.tables.owner.check(request.payload.belongs(), id)?;
+        self.tables.owner.check(request.payload.belongs())?;
         request.operation.check(&request.payload)?;
         if let Some(address) = request.operation.address() {
             if !address.is_valid(self.id(), self.tables.addresses.epoch) {
@@ -166,8 +157,29 @@ impl<T: DuplexTransport> QueuePair<T> {
         let tables = &mut *self.tables;
         tables
             .recvs
-            .post(Queue::Pair(&self.raw), &tables.owner, request)
+            .post(RecvHandle::Qp(self.raw), &tables.owner, request)
     }
+}
+
+/// Handles a failed post. The queue keeps a request that may have been posted.
+#[cold]
+#[inline(never)]
+fn reject<T: SendTransport, O: Operation<T, P>, P: Payload>(
+    error: PostError,
+    request: SendRequest<O, P>,
+    vacant: Vacant<'_>,
+    windows: &mut BoundWindows,
+) -> Rejected<P> {
+    if let PostError::Refused(_) = error {
+        vacant.skip();
+        return Rejected::new(VERB, error, Some(request.payload));
+    }
+    windows.extend(O::bound(&request.payload));
+    vacant.fill(Request {
+        owned: Owned::new(request.operation.into_in_flight(request.payload)),
+        tag: request.tag,
+    });
+    Rejected::new(VERB, error, None)
 }
 
 /// Posts by `ibv_wr_start` … `ibv_wr_complete`.
@@ -176,28 +188,24 @@ impl<T: DuplexTransport> QueuePair<T> {
 /// `qp` is alive, not used by another thread, and was made with the operation; the memory that the
 /// request names stays valid until its completion.
 #[inline]
-unsafe fn extended<T: SendTransport, O: Operation<T, P>, P: Payload>(
+unsafe fn post_extended<T: SendTransport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
-    next: &Next<'_, Ring>,
+    vacant: &Vacant<'_>,
     request: &SendRequest<O, P>,
-) -> Option<PostError> {
-    // SAFETY: the caller's promise; nothing between start and complete can panic or return.
-    let returned = unsafe {
+) -> i32 {
+    // SAFETY: guaranteed by the caller. Nothing between the two calls can panic or return.
+    unsafe {
         ibv_wr_start(qp.as_ptr());
-        write_extended(qp, next.wr_id(), request);
+        // Read here, the `wr_id` need not be kept over the call.
+        write_extended(qp, vacant.wr_id(), request);
         ibv_wr_complete(qp.as_ptr())
-    };
-    if returned == 0 {
-        None
-    } else {
-        Some(failure(returned, true))
     }
 }
 
 /// Writes one request between `ibv_wr_start` and `ibv_wr_complete`.
 ///
 /// # Safety
-/// As [`extended`], and between the two calls.
+/// As [`post_extended`], and between the two calls.
 #[inline]
 pub(crate) unsafe fn write_extended<T: SendTransport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,

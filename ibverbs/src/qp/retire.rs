@@ -43,7 +43,7 @@ impl<T: SendTransport> QueuePair<T> {
     ) -> std::result::Result<Retired, ForeignCompletion> {
         let wc = completion.wc();
         match self.tables.retire(wc) {
-            Some(entry) => Ok(Retired::new(wc, entry)),
+            Some(request) => Ok(Retired::new(request, wc)),
             None => Err(ForeignCompletion {
                 queue: completion.queue(),
             }),

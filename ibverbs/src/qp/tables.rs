@@ -7,8 +7,8 @@ use rdma_sys::ibv_wc;
 use super::builder::{CreatedQp, Parts};
 use crate::cq::{CqInner, WcFields};
 use crate::flow::Flows;
-use crate::identity::Requests;
-use crate::in_flight::{Entry, Ring, less_likely};
+use crate::identity::Direction;
+use crate::in_flight::{Request, RequestKind, Ring};
 use crate::mw::BoundWindows;
 use crate::pd::{AttachedQueuePair, ParentDomain};
 use crate::srq::SrqInner;
@@ -38,17 +38,17 @@ impl Tables {
         owner: Owner,
         kind: QpType,
         of: &Parts<'_>,
-        max_batch: u32,
+        max_batch: usize,
     ) -> Self {
-        let requests = if kind == QpType::UD {
-            Requests::Datagrams
+        let recv_kind = if kind == QpType::UD {
+            RequestKind::RecvDatagram
         } else {
-            Requests::Receives
+            RequestKind::Recv
         };
         Self {
-            sends: Ring::new(owner.id, Requests::SendTransport, made.caps.max_send_wr),
+            sends: Ring::new(owner.id, RequestKind::Send, made.caps.max_send_wr),
             recvs: Receives::new(
-                Ring::new(owner.id, requests, made.caps.max_recv_wr),
+                Ring::new(owner.id, recv_kind, made.caps.max_recv_wr),
                 made.caps.max_recv_sge,
                 max_batch,
             ),
@@ -64,31 +64,14 @@ impl Tables {
         }
     }
 
-    /// Takes out the request of a completion, and says how it ended. That is read where it is known
-    /// which request it is, so that it is not kept over the call in the case that is rare.
+    /// Removes the request of a completion from its table.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(crate) fn retire(&mut self, wc: &ibv_wc) -> Option<Entry> {
+    pub(crate) fn retire(&mut self, wc: &ibv_wc) -> Option<Request> {
         let wr_id = wc.wr_id();
-        if let Some(entry) = self.sends.retire_oldest(wr_id) {
-            return Some(entry);
+        match wr_id.direction() {
+            Direction::Send => self.sends.retire_send(wr_id),
+            Direction::Recv => Some(self.recvs.table.retire_recv(wr_id)?.received(wc)),
         }
-        less_likely();
-        if let Some(entry) = self.recvs.table.retire_oldest(wr_id) {
-            return Some(entry.received(wc));
-        }
-        self.retire_other(wc)
-    }
-
-    /// As [`retire`](Self::retire), for what is not the oldest, or keeps what is rare. One call, so
-    /// that loops which retire prepare for no other.
-    #[cold]
-    #[inline(never)]
-    fn retire_other(&mut self, wc: &ibv_wc) -> Option<Entry> {
-        let wr_id = wc.wr_id();
-        if let Some(sent) = self.sends.retire_send(wr_id) {
-            return Some(sent);
-        }
-        Some(self.recvs.table.retire_receive(wr_id)?.received(wc))
     }
 }

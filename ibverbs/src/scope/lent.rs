@@ -82,8 +82,8 @@ macro_rules! token {
                 Belongs::HeldBy(self.piece.queue)
             }
 
-            fn into_in_flight(self) -> InFlight {
-                InFlight::lent(self.piece.loans)
+            fn into_in_flight(self) -> Option<InFlight> {
+                Some(InFlight::Lent(self.piece.loans.begin()))
             }
         }
 

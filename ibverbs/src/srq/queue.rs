@@ -15,15 +15,14 @@ use super::options::{Basic, SrqOptions, SrqType};
 use crate::convert::non_null;
 use crate::cq::{Completion, CqInner, WcFields};
 use crate::error::Result;
-use crate::identity::{QueueId, Requests};
-use crate::in_flight::RecvSlab;
-use crate::in_flight::{ForeignCompletion, Retired};
+use crate::identity::QueueId;
+use crate::in_flight::{ForeignCompletion, RecvSlab, RequestKind, Retired};
 use crate::mr::{Held, HeldList, Hold};
 use crate::pd::XrcDomain;
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
 use crate::wr::{BatchError, Owner, RecvPayload, RecvRequest, Rejected};
-use crate::wr::{Queue, Receives, RecvBatch};
+use crate::wr::{Receives, RecvBatch, RecvHandle};
 
 /// A shared receive queue: the receives of any number of queue pairs of its protection domain.
 ///
@@ -163,11 +162,11 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         options: SrqOptions,
         xrc: Option<XrcParts>,
     ) -> Self {
-        let slab = RecvSlab::new(owner.id, Requests::Datagrams, sizes.max_wr);
+        let slab = RecvSlab::new(owner.id, RequestKind::RecvDatagram, sizes.max_wr);
         let receives = Receives::new(
             slab,
             sizes.max_sge,
-            options.max_batch.clamp(1, sizes.max_wr.max(1)),
+            options.max_batch.clamp(1, sizes.max_wr.max(1)) as usize,
         );
         let pd = owner.pd.clone();
         let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
@@ -210,7 +209,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
 
     /// How many more receives it takes now.
     pub fn recv_slots_free(&self) -> usize {
-        self.received().receives.table.room() as usize
+        self.received().receives.table.slots_free()
     }
 
     /// Keeps memory alive until the queue is destroyed. See
@@ -246,7 +245,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ) -> std::result::Result<(), Rejected<P>> {
         let raw = self.0.raw;
         let Receiving { receives, owner } = self.receiving();
-        receives.post(Queue::Shared(&raw), owner, request)
+        receives.post(RecvHandle::Srq(raw), owner, request)
     }
 
     /// Posts the receives that the closure adds. See
@@ -263,7 +262,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ) -> std::result::Result<R, E> {
         let raw = self.0.raw;
         let Receiving { receives, owner } = self.receiving();
-        receives.batch(Queue::Shared(&raw), owner, fill)
+        receives.batch(RecvHandle::Srq(raw), owner, fill)
     }
 
     /// Retires the completion of a receive of this queue. See
@@ -286,7 +285,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ) -> std::result::Result<Retired, ForeignCompletion> {
         let wc = completion.wc();
         match self.receiving().receives.table.retire(wc.wr_id()) {
-            Some(entry) => Ok(Retired::new(wc, entry.received(wc))),
+            Some(request) => Ok(Retired::new(request.received(wc), wc)),
             None => Err(ForeignCompletion {
                 queue: completion.queue(),
             }),

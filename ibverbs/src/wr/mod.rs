@@ -25,14 +25,14 @@ pub(crate) use self::owner::{OWN_DOMAIN, Owner};
 pub(crate) use self::payload::{Belongs, Gather, private};
 pub use self::payload::{ReadPayload, RecvPayload, SendPayload};
 pub use self::posted::BatchError;
-pub(crate) use self::posted::{Posted, failure};
+pub(crate) use self::posted::{Posted, post_error};
 pub use self::receives::RecvBatch;
-pub(crate) use self::receives::{Queue, Receives};
+pub(crate) use self::receives::{Receives, RecvHandle};
 pub use self::rejected::{PostError, Rejected};
 pub use self::request::{RecvRequest, SendRequest};
 pub use self::request::{
     bind, compare_swap, fetch_add, invalidate, read, recv, send, send_to, send_to_with_imm,
     send_with_imm, send_with_inv, write, write_with_imm,
 };
-pub(crate) use self::scratch::{Scratch, inline_flag};
+pub(crate) use self::scratch::{SendScratch, inline_flag};
 pub use self::unregistered::{Empty, Inline};

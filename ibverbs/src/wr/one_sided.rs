@@ -206,8 +206,9 @@ impl<P: ReadPayload> Transfer<P> for RdmaRead {
         clippy::cast_possible_truncation,
         reason = "`check` accepts at most u32::MAX bytes"
     )]
-    fn into_in_flight(self, payload: P) -> InFlight {
-        payload.into_in_flight().showing(self.0.len as usize)
+    fn into_in_flight(self, payload: P) -> Option<InFlight> {
+        let len = self.0.len as usize;
+        payload.into_in_flight().map(|owned| owned.with_len(len))
     }
 }
 
@@ -231,8 +232,8 @@ macro_rules! atomics {
             }
 
             #[inline]
-            fn into_in_flight(self, payload: P) -> InFlight {
-                payload.into_in_flight().showing(8)
+            fn into_in_flight(self, payload: P) -> Option<InFlight> {
+                payload.into_in_flight().map(|owned| owned.with_len(8))
             }
         }
     )*};

@@ -63,7 +63,7 @@ pub(crate) mod private {
 
         /// Returns what the table keeps while the request is in flight.
         #[inline]
-        fn into_in_flight(self, payload: P) -> InFlight {
+        fn into_in_flight(self, payload: P) -> Option<InFlight> {
             payload.into_in_flight()
         }
     }

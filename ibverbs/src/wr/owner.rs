@@ -1,27 +1,26 @@
-//! Whom memory belongs to, and what a queue keeps alive for it.
+//! The owner of requests: a queue's identity and protection domain, and the memory it holds.
 
 use rdma_sys::ibv_sge;
 
 use super::payload::Belongs;
 use super::rejected::PostError;
 use crate::error::{Error, ErrorKind, Result};
-use crate::fixed::Fixed;
 use crate::identity::QueueId;
 use crate::mr::{Held, HeldList, HeldMemory, Hold};
 use crate::pd::{DomainKey, ProtectionDomain};
 
-/// What mends a mismatch of domains.
-pub(crate) const OWN_DOMAIN: &str =
-    "make it of the queue pair's own domain, which is QueuePair::pd";
+/// Remedy for a mismatch of protection domains.
+pub(crate) const OWN_DOMAIN: &str = "use the queue pair's own protection domain, `QueuePair::pd`";
 
-/// A queue's identity, its domain, and the memory that it holds until it is destroyed.
+/// A queue's identity and protection domain, and the memory that it holds until it is destroyed.
 #[derive(Debug)]
 pub(crate) struct Owner {
     pub(crate) id: QueueId,
     domain: DomainKey,
     pub(crate) pd: ProtectionDomain,
     held: Vec<HeldMemory>,
-    lists: Vec<Fixed<ibv_sge>>,
+    /// Entries to which the tokens of [`hold_list`](Self::hold_list) point.
+    lists: Vec<Vec<ibv_sge>>,
 }
 
 impl Owner {
@@ -35,7 +34,7 @@ impl Owner {
         })
     }
 
-    /// Keeps memory alive; holding the same memory again gives an equal token.
+    /// Keeps memory alive. Holding the same memory again returns an equal token.
     pub(crate) fn hold<K: Hold>(&mut self, memory: &K) -> Result<Held<K>> {
         let (mine, its) = (&self.pd, memory.domain());
         if !its.is(mine) {
@@ -50,7 +49,7 @@ impl Owner {
         Ok(Held::new(memory, self.id))
     }
 
-    /// Keeps a description of several pieces of held memory.
+    /// Keeps the entries of several pieces of held memory.
     pub(crate) fn hold_list<K: Hold>(&mut self, pieces: &[Held<K>]) -> Result<HeldList<K>> {
         if pieces.iter().any(|piece| piece.queue() != self.id) {
             let what = "a token of another queue pair";
@@ -58,25 +57,19 @@ impl Owner {
                 .with_help("call `hold` on this one"));
         }
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        // A box that moves would end pointers into it.
-        let sges = Fixed::from(pieces.iter().map(Held::sge).collect::<Box<[ibv_sge]>>());
+        let sges: Vec<ibv_sge> = pieces.iter().map(Held::sge).collect();
         let list = HeldList::new(&sges, len, self.id);
         self.lists.push(sges);
         Ok(list)
     }
 
-    /// Whether a payload may be posted here; `id` is this queue's identity, which those who ask
-    /// have at hand.
+    /// Checks that a payload can be posted to this queue.
     #[inline]
-    pub(crate) fn check(
-        &self,
-        belongs: Belongs<'_>,
-        id: QueueId,
-    ) -> std::result::Result<(), PostError> {
+    pub(crate) fn check(&self, belongs: Belongs<'_>) -> std::result::Result<(), PostError> {
         match belongs {
             Belongs::Of(domain) if domain != self.domain => Err(PostError::WrongDomain),
             Belongs::To(pd) if !pd.is(&self.pd) => Err(PostError::WrongDomain),
-            Belongs::HeldBy(queue) if queue != id => Err(PostError::WrongQueue),
+            Belongs::HeldBy(queue) if queue != self.id => Err(PostError::WrongQueue),
             Belongs::Nowhere => Err(PostError::WrongDomain),
             _ => Ok(()),
         }

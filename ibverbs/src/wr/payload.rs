@@ -98,7 +98,7 @@ pub(crate) mod private {
         fn prepare_target(&mut self) {}
 
         fn belongs(&self) -> Belongs<'_>;
-        fn into_in_flight(self) -> InFlight;
+        fn into_in_flight(self) -> Option<InFlight>;
     }
 
     /// Memory that a request reads.

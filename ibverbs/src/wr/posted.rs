@@ -1,18 +1,19 @@
-//! What became of requests that the provider was given.
+//! Errors of posting, of single requests and of batches.
 
 use std::fmt;
 
 use super::rejected::PostError;
 use crate::error::{Errno, Error};
-use crate::in_flight::Entry;
+use crate::in_flight::Request;
 use crate::mr::Buf;
 
-/// What a return value that is not 0 says of a single request. Only a `bad_wr` that was set says
-/// that it was not posted; the extended verbs have none. Soft-RoCE, for one, queues a request and
-/// then reports that the queue pair is in the wrong state.
+/// Returns the error for the value that the provider returned for a single request.
+///
+/// Only a `bad_wr` that is not null proves that the request was not posted; the extended verbs have
+/// none. Soft-RoCE queues a request and then reports that the queue pair is in the wrong state.
 #[cold]
 #[inline(never)]
-pub(crate) fn failure(returned: i32, bad_is_null: bool) -> PostError {
+pub(crate) fn post_error(returned: i32, bad_is_null: bool) -> PostError {
     let errno = Errno::from_return(returned);
     if bad_is_null {
         PostError::InDoubt(errno)
@@ -21,18 +22,19 @@ pub(crate) fn failure(returned: i32, bad_is_null: bool) -> PostError {
     }
 }
 
-/// How much of a batch the provider took.
+/// The requests of a batch that the provider posted.
 pub(crate) enum Posted {
     All,
-    /// The first so many.
+    /// This number of requests, from the first one.
     Only(usize, Errno),
-    /// It does not say.
+    /// Unknown: the provider did not report the first request that failed.
     InDoubt(Errno),
 }
 
 impl Posted {
-    /// From the return value and the address of the first request that was not posted.
-    pub(crate) fn of(returned: i32, first: usize, bad: usize, size: usize) -> Self {
+    /// Evaluates the return value of a post of requests of `size` bytes each. `first` is the
+    /// address of the first request, `bad` that of the first one that was not posted.
+    pub(crate) fn new(returned: i32, first: usize, bad: usize, size: usize) -> Self {
         let errno = Errno::from_return(returned);
         match bad.checked_sub(first) {
             _ if returned == 0 => Self::All,
@@ -41,19 +43,20 @@ impl Posted {
         }
     }
 
-    /// Takes back what was not posted, newest first, and says so.
+    /// Returns an error with the buffers of the requests that were not posted. `take_newest`
+    /// removes the newest request from its table.
     pub(crate) fn into_result(
         self,
         verb: &'static str,
         count: usize,
-        mut take_newest: impl FnMut() -> Option<Entry>,
+        mut take_newest: impl FnMut() -> Option<Request>,
     ) -> Result<(), BatchError> {
         match self {
             Self::All => Ok(()),
             Self::Only(posted, errno) if posted < count => {
                 let mut rejected: Vec<Buf> = (posted..count)
                     .filter_map(|_| take_newest())
-                    .flat_map(|entry| entry.payload.into_bufs().into_iter().rev())
+                    .flat_map(|request| request.into_bufs().into_iter().rev())
                     .collect();
                 rejected.reverse();
                 Err(BatchError {
@@ -62,7 +65,7 @@ impl Posted {
                     rejected,
                 })
             }
-            // An error that names no request of the batch says nothing about any of them.
+            // `bad_wr` is not in the batch, so any of the requests may have been posted.
             Self::InDoubt(errno) | Self::Only(_, errno) => Err(BatchError {
                 error: PostError::InDoubt(errno),
                 verb,
@@ -135,7 +138,7 @@ mod tests {
 
     /// What a batch of 3 requests of 100 bytes at 1000 says.
     fn of(returned: i32, bad: usize) -> Option<PostError> {
-        Posted::of(returned, 1000, bad, 100)
+        Posted::new(returned, 1000, bad, 100)
             .into_result("verb", 3, || None)
             .err()
             .map(|error| error.error())

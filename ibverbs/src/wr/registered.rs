@@ -12,8 +12,8 @@ impl Payload for Buf {
     }
 
     #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::buf(self)
+    fn into_in_flight(self) -> Option<InFlight> {
+        Some(InFlight::Buf(self))
     }
 }
 
@@ -44,8 +44,8 @@ impl<K: Hold> Payload for Held<K> {
     }
 
     #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::NOTHING
+    fn into_in_flight(self) -> Option<InFlight> {
+        None
     }
 }
 
@@ -66,8 +66,8 @@ impl Payload for BufList {
         }
     }
 
-    fn into_in_flight(self) -> InFlight {
-        InFlight::list(self)
+    fn into_in_flight(self) -> Option<InFlight> {
+        Some(InFlight::List(self))
     }
 }
 
@@ -102,8 +102,8 @@ impl<K: Hold> Payload for HeldList<K> {
     }
 
     #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::NOTHING
+    fn into_in_flight(self) -> Option<InFlight> {
+        None
     }
 }
 

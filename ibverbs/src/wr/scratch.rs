@@ -1,203 +1,241 @@
-//! What posting by the classic verbs needs beside the queue: room for requests.
+//! Work requests and scatter/gather entries for the verbs that take lists of them, allocated with
+//! the queue.
 
 #![allow(unsafe_code)]
 
 use std::ptr::{self, NonNull};
 
-use rdma_sys::{IBV_SEND_INLINE, ibv_post_send, ibv_qp, ibv_send_wr, ibv_sge};
+use rdma_sys::{IBV_SEND_INLINE, ibv_post_send, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge};
 
 use super::operation::Operation;
 use super::payload::Gather;
 use super::payload::private::Payload;
-use super::posted::{Posted, failure};
-use super::rejected::PostError;
+use super::posted::Posted;
 use super::request::SendRequest;
-use crate::fixed::Fixed;
-use crate::identity::WrId;
+use crate::in_flight::WrId;
 use crate::transport::SendTransport;
 
-/// Classic sends, allocated with the queue pair: one that is posted alone, and after it those of a
-/// batch, linked in order.
+/// The requests of a batch of classic sends. A single send uses the first one.
 ///
-/// What a request does not set keeps the value of an earlier one, which means nothing for another
-/// opcode.
-pub(crate) struct Scratch {
-    sends: Fixed<ibv_send_wr>,
-    sges: Fixed<ibv_sge>,
-    /// Inline bytes of sends, copied when they are added: `inline_each` for each request.
-    inline: Fixed<u8>,
+/// Fields that a request does not set keep the values of an earlier one. They have no meaning for
+/// its opcode.
+pub(crate) struct SendScratch {
+    wrs: Vec<ibv_send_wr>,
+    sges: Vec<ibv_sge>,
+    /// Copies of inline data, `inline_each` bytes for each request.
+    inline: Vec<u8>,
     inline_each: usize,
-    max_batch: usize,
-    /// How many requests a batch has so far.
-    batched: usize,
+    /// The request that the last post could not post.
+    bad: *mut ibv_send_wr,
 }
 
-// SAFETY: the pointers in the requests are set anew before each use, or point into this; nothing is
-// reached through a shared Scratch.
-unsafe impl Send for Scratch {}
-// SAFETY: as above.
-unsafe impl Sync for Scratch {}
+// SAFETY: the pointers in the requests are set before each post, and only `&mut self` reads them.
+unsafe impl Send for SendScratch {}
+// SAFETY: see `Send`.
+unsafe impl Sync for SendScratch {}
 
-impl Scratch {
-    pub(crate) fn new(max_batch: u32, max_inline: u32, classic: bool) -> Self {
-        let max_batch = max_batch as usize;
-        let (count, inline_each) = if classic {
-            (max_batch + 1, max_inline as usize)
-        } else {
-            (0, 0)
-        };
-        let sends = Fixed::<ibv_send_wr>::new(count);
-        for index in 2..count {
-            // SAFETY: both are among the `count`.
-            unsafe { (*sends.as_ptr().add(index - 1)).next = sends.as_ptr().add(index) };
-        }
+impl SendScratch {
+    pub(crate) fn new(max_batch: usize, max_inline: u32) -> Self {
+        let inline_each = max_inline as usize;
         Self {
-            sends,
-            sges: Fixed::new(count),
-            inline: Fixed::new(max_batch * inline_each),
+            wrs: vec![ibv_send_wr::default(); max_batch],
+            sges: vec![ibv_sge::default(); max_batch],
+            inline: vec![0; max_batch * inline_each],
             inline_each,
-            max_batch,
-            batched: 0,
+            bad: ptr::null_mut(),
         }
     }
 
-    /// How many requests a batch can have.
-    #[inline]
-    pub(crate) fn max(&self) -> usize {
-        self.max_batch
-    }
-
-    /// Writes a request and posts it.
+    /// Posts a single request and returns the value that the verb returned.
     ///
     /// # Safety
-    /// Made for classic posts. `qp` is alive and not used by another thread; the memory that the
-    /// request names stays valid until its completion.
-    #[inline]
+    /// `qp` is alive and no other thread uses it. The memory of the request stays valid until the
+    /// request has completed.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub(crate) unsafe fn post<T: SendTransport, O: Operation<T, P>, P: Payload>(
         &mut self,
         qp: NonNull<ibv_qp>,
         wr_id: WrId,
         request: &SendRequest<O, P>,
-    ) -> Option<PostError> {
-        let mut bad = ptr::null_mut();
-        // SAFETY: the first request, which is linked to none; the caller's promise.
-        let returned = unsafe {
-            let wr = self.write(0, wr_id, request);
-            ibv_post_send(qp.as_ptr(), wr, &raw mut bad)
-        };
-        if returned == 0 {
-            None
-        } else {
-            Some(failure(returned, bad.is_null()))
-        }
+    ) -> i32 {
+        let wr = self.write(0, wr_id, request);
+        self.bad = ptr::null_mut();
+        // SAFETY: guaranteed by the caller; the request is linked to no other one.
+        unsafe { ibv_post_send(qp.as_ptr(), wr, &raw mut self.bad) }
     }
 
-    /// Begins a batch: the requests of an earlier one are no more.
-    pub(crate) fn start_batch(&mut self) {
-        self.batched = 0;
+    /// Returns `true` if the last single post set no `bad_wr`.
+    pub(crate) fn bad_is_null(&self) -> bool {
+        self.bad.is_null()
     }
 
-    /// Adds a request to a batch.
-    ///
-    /// # Safety
-    /// Made for classic posts; the batch has fewer than `max`, and the inline bytes are not more
-    /// than the queue pair takes.
-    #[inline]
-    pub(crate) unsafe fn add<T: SendTransport, O: Operation<T, P>, P: Payload>(
+    /// Adds a request to a batch of `count` requests. Its inline data is copied, because it need
+    /// not live until the batch is posted.
+    pub(crate) fn add<T: SendTransport, O: Operation<T, P>, P: Payload>(
         &mut self,
+        count: usize,
         wr_id: WrId,
         request: &SendRequest<O, P>,
     ) {
-        let index = self.batched;
-        self.batched += 1;
-        // SAFETY: the caller's promise; there are `inline_each` bytes for each request of a batch.
-        unsafe {
-            self.write(index + 1, wr_id, request);
-            if let Gather::Inline(bytes) = request.operation.local(&request.payload) {
-                // The caller's bytes need not live until the doorbell: they are copied now.
-                let place = self.inline.as_ptr().add(index * self.inline_each);
-                ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
-                (*self.sges.as_ptr().add(index + 1)).addr = place.expose_provenance() as u64;
-            }
+        let wr = self.write(count, wr_id, request);
+        if let Gather::Inline(bytes) = request.operation.local(&request.payload) {
+            let start = count * self.inline_each;
+            self.inline[start..start + bytes.len()].copy_from_slice(bytes);
+        }
+        if let Some(previous) = count.checked_sub(1) {
+            // SAFETY: `write` checked that `count` is in bounds. No reference to the requests
+            // exists.
+            unsafe { (*self.wrs.as_mut_ptr().add(previous)).next = wr };
         }
     }
 
-    /// Writes the request at `index` and returns it.
-    ///
-    /// # Safety
-    /// Made for classic posts; `index` is at most `max`.
+    /// Sets all fields of the request at `index`, which is linked to no other one.
     #[inline]
-    unsafe fn write<T: SendTransport, O: Operation<T, P>, P: Payload>(
+    fn write<T: SendTransport, O: Operation<T, P>, P: Payload>(
         &mut self,
         index: usize,
         wr_id: WrId,
         request: &SendRequest<O, P>,
     ) -> *mut ibv_send_wr {
+        assert!(index < self.wrs.len() && index < self.sges.len());
         let gather = request.operation.local(&request.payload);
-        // SAFETY: both have `max_batch` + 1; no reference to either exists.
+        // SAFETY: the index is in bounds. No reference to the requests or the entries exists.
         unsafe {
-            let (wr, sge) = (
-                self.sends.as_ptr().add(index),
-                self.sges.as_ptr().add(index),
-            );
-            let (list, count) = describe(gather, sge);
+            let wr = self.wrs.as_mut_ptr().add(index);
+            let (sg_list, num_sge) = write_sge(gather, self.sges.as_mut_ptr().add(index));
             (*wr).wr_id = wr_id.0;
-            (*wr).sg_list = list;
-            (*wr).num_sge = count;
+            (*wr).next = ptr::null_mut();
+            (*wr).sg_list = sg_list;
+            (*wr).num_sge = num_sge;
             (*wr).send_flags = request.flags | inline_flag(gather);
             request.operation.classic(&mut *wr);
             wr
         }
     }
 
-    /// Posts the first `count` requests, of which there is one at least.
+    /// Posts the `count` requests of a batch.
     ///
     /// # Safety
-    /// They were added; as for [`post`](Self::post).
+    /// At least one request was [added](Self::add). `qp` is alive and no other thread uses it. The
+    /// memory of the requests stays valid until they have completed.
     pub(crate) unsafe fn post_batch(&mut self, qp: NonNull<ibv_qp>, count: usize) -> Posted {
-        let mut bad = ptr::null_mut();
-        // SAFETY: the caller's promise.
-        let (returned, first) = unsafe {
-            let (first, last) = (self.sends.as_ptr().add(1), self.sends.as_ptr().add(count));
-            (*last).next = ptr::null_mut();
-            let returned = ibv_post_send(qp.as_ptr(), first, &raw mut bad);
-            (*last).next = last.add(1); // which is beyond the end for the last of all, and followed by none
-            (returned, first.addr())
-        };
-        Posted::of(returned, first, bad.addr(), size_of::<ibv_send_wr>())
+        self.set_inline_addresses(count);
+        let (first, mut bad) = (self.wrs.as_mut_ptr(), ptr::null_mut());
+        // SAFETY: guaranteed by the caller; the last request is linked to no other one.
+        let returned = unsafe { ibv_post_send(qp.as_ptr(), first, &raw mut bad) };
+        Posted::new(returned, first.addr(), bad.addr(), size_of::<ibv_send_wr>())
+    }
+
+    /// Lets inline requests refer to the copies of their data.
+    fn set_inline_addresses(&mut self, count: usize) {
+        let (wrs, sges) = (self.wrs.as_mut_ptr(), self.sges.as_mut_ptr());
+        let inline = self.inline.as_mut_ptr().expose_provenance();
+        for index in 0..count {
+            // SAFETY: `count` requests were added, and no reference to one exists.
+            unsafe {
+                if (*wrs.add(index)).send_flags & IBV_SEND_INLINE != 0 {
+                    (*sges.add(index)).addr = (inline + index * self.inline_each) as u64;
+                }
+            }
+        }
     }
 }
 
-/// Tells the classic verbs a payload: where its entries are, which is `sge` if it is a single one,
-/// and how many.
+/// The requests of a batch of receives. A single receive uses the first one.
+pub(crate) struct RecvScratch {
+    wrs: Vec<ibv_recv_wr>,
+    sges: Vec<ibv_sge>,
+}
+
+// SAFETY: the pointers in the requests are set before each post, and only `&mut self` reads them.
+unsafe impl Send for RecvScratch {}
+// SAFETY: see `Send`.
+unsafe impl Sync for RecvScratch {}
+
+impl RecvScratch {
+    pub(crate) fn new(max_batch: usize) -> Self {
+        Self {
+            wrs: vec![ibv_recv_wr::default(); max_batch],
+            sges: vec![ibv_sge::default(); max_batch],
+        }
+    }
+
+    /// Returns the maximum number of requests in a batch.
+    pub(crate) fn max_batch(&self) -> usize {
+        self.wrs.len()
+    }
+
+    /// Returns the first request.
+    pub(crate) fn first(&mut self) -> *mut ibv_recv_wr {
+        self.wrs.as_mut_ptr()
+    }
+
+    /// Returns the `wr_id` of the request at `index`.
+    pub(crate) fn wr_id(&self, index: usize) -> WrId {
+        WrId(self.wrs[index].wr_id)
+    }
+
+    /// Adds a request to a batch of `count` requests.
+    pub(crate) fn add(&mut self, count: usize, wr_id: WrId, scatter: Gather<'_>) {
+        let wr = self.write(count, wr_id, scatter);
+        if let Some(previous) = count.checked_sub(1) {
+            // SAFETY: `write` checked that `count` is in bounds. No reference to the requests
+            // exists.
+            unsafe { (*self.wrs.as_mut_ptr().add(previous)).next = wr };
+        }
+    }
+
+    /// Sets all fields of the request at `index`, which is linked to no other one.
+    #[inline]
+    pub(crate) fn write(
+        &mut self,
+        index: usize,
+        wr_id: WrId,
+        scatter: Gather<'_>,
+    ) -> *mut ibv_recv_wr {
+        assert!(index < self.wrs.len() && index < self.sges.len());
+        // SAFETY: the index is in bounds. No reference to the requests or the entries exists.
+        unsafe {
+            let wr = self.wrs.as_mut_ptr().add(index);
+            let (sg_list, num_sge) = write_sge(scatter, self.sges.as_mut_ptr().add(index));
+            wr.write(ibv_recv_wr {
+                wr_id: wr_id.0,
+                next: ptr::null_mut(),
+                sg_list,
+                num_sge,
+            });
+            wr
+        }
+    }
+}
+
+/// Returns the address and number of the entries of a payload. A single entry is written to `sge`.
 ///
 /// # Safety
 /// `sge` can be written.
 #[inline]
-pub(crate) unsafe fn describe(gather: Gather<'_>, sge: *mut ibv_sge) -> (*mut ibv_sge, i32) {
-    let one = match gather {
+unsafe fn write_sge(gather: Gather<'_>, sge: *mut ibv_sge) -> (*mut ibv_sge, i32) {
+    let entry = match gather {
         Gather::Empty => return (sge, 0),
-        Gather::One(one) => one,
-        // `check_send` and `Receives::check` bounded the count.
+        Gather::One(entry) => entry,
+        // The checks before a post limit the count.
         Gather::List { sges, count, .. } => {
             return (sges.cast_mut(), i32::try_from(count).unwrap_or(i32::MAX));
         }
-        // The address is read during the call only; `check_send` bounded the length.
-        Gather::Inline(bytes) => {
-            let length = u32::try_from(bytes.len()).unwrap_or(0);
-            ibv_sge {
-                addr: bytes.as_ptr().expose_provenance() as u64,
-                length,
-                lkey: 0,
-            }
-        }
+        // The checks before a post limit the length.
+        Gather::Inline(bytes) => ibv_sge {
+            addr: bytes.as_ptr().expose_provenance() as u64,
+            length: u32::try_from(bytes.len()).unwrap_or(0),
+            lkey: 0,
+        },
     };
-    // SAFETY: the caller's promise.
-    unsafe { sge.write(one) };
+    // SAFETY: guaranteed by the caller.
+    unsafe { sge.write(entry) };
     (sge, 1)
 }
 
-/// The flag that goes with a payload whose bytes are copied.
+/// Returns `IBV_SEND_INLINE` for inline data.
 #[inline]
 pub(crate) fn inline_flag(gather: Gather<'_>) -> u32 {
     if matches!(gather, Gather::Inline(_)) {

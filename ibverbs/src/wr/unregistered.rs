@@ -45,8 +45,8 @@ impl Payload for Inline<'_> {
     }
 
     #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::NOTHING
+    fn into_in_flight(self) -> Option<InFlight> {
+        None
     }
 }
 
@@ -66,8 +66,8 @@ impl Payload for Empty {
     }
 
     #[inline]
-    fn into_in_flight(self) -> InFlight {
-        InFlight::NOTHING
+    fn into_in_flight(self) -> Option<InFlight> {
+        None
     }
 }
 

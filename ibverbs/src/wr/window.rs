@@ -41,8 +41,8 @@ impl Payload for Binding {
         Belongs::To(self.0.pd())
     }
 
-    fn into_in_flight(self) -> InFlight {
-        InFlight::bind(self.0)
+    fn into_in_flight(self) -> Option<InFlight> {
+        Some(InFlight::Bind(self.0))
     }
 }
 
@@ -78,8 +78,8 @@ impl Payload for BoundWindow<Type2> {
         Belongs::To(self.bound.pd())
     }
 
-    fn into_in_flight(self) -> InFlight {
-        InFlight::invalidate(self.bound)
+    fn into_in_flight(self) -> Option<InFlight> {
+        Some(InFlight::Invalidate(self.bound))
     }
 }
 

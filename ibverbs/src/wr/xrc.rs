@@ -79,7 +79,7 @@ impl<P: Payload, O: Transfer<P>> Transfer<P> for ForSrq<O> {
     }
 
     #[inline]
-    fn into_in_flight(self, payload: P) -> InFlight {
+    fn into_in_flight(self, payload: P) -> Option<InFlight> {
         self.operation.into_in_flight(payload)
     }
 }
