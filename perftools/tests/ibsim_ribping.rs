@@ -317,10 +317,10 @@ fn malformed_responses_are_counted_by_kind() {
         "{text}"
     );
     for error in [
-        "answered again",
+        "duplicate reply",
         "invalid value in a field",
-        "no answer in time",
-        "an answer to nothing that was asked",
+        "no reply before the timeout",
+        "reply to an unknown ping",
     ] {
         assert!(output.stderr.contains(error), "{error}: {}", output.stderr);
     }

@@ -1,4 +1,4 @@
-//! The command line of `ribping`: ibping's options, and what it lacks.
+//! The command line of `ribping`: the options of ibping and additional ones.
 
 use std::time::Duration;
 
@@ -8,30 +8,31 @@ use ibumad::mad::{OPENIB_OUI, Oui};
 use crate::common::error::{Error, Result};
 use crate::common::units::parse_time;
 
-/// rping's port (`PS_TCP`).
+/// Default port of connections (`PS_TCP`), the same as that of rping.
 pub const CM_PORT: u16 = 7174;
 
-/// Which way pings go.
+/// Transport of the pings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TransportArg {
-    /// As the link layer and the target allow.
+    /// Choose by link layer and target.
     #[default]
     Auto,
-    /// Management datagrams, as ibping.
+    /// Management datagrams, like ibping.
     Umad,
-    /// A connection by rdma_cm, as rping.
+    /// A connection made with rdma_cm, like rping.
     #[value(name = "rdma_cm", alias = "cm")]
     RdmaCm,
 }
 
-/// Is it reachable? Pings by management datagrams (InfiniBand, RoCE) or over a connection (RoCE,
+/// Tests reachability with management datagrams (InfiniBand, RoCE) or over a connection (RoCE,
 /// iWARP).
 ///
-/// The target is a LID (`4`), with -G a port GUID, a GID (an IPv6 address as in `ribinfo gids`), or
-/// a host's name or address. LIDs and GUIDs are pinged as ibping does it, and GIDs of RoCE in the
-/// same way; hosts, and GIDs that stand for an IPv4 address, as rping does it. The server answers
-/// ibping and rping too. Exit status: 0 when an answer came (with -c and -w: all of them), 1 when
-/// not, 2 for an error.
+/// The target is a LID (`4`), a port GUID (with -G), a GID (an IPv6 address as shown by `ribinfo
+/// gids`), or a host name or address. LIDs, GUIDs and RoCE GIDs are pinged with management
+/// datagrams, like with ibping. Hosts and GIDs that map an IPv4 address are pinged over a
+/// connection, like with rping. The server also answers ibping and rping.
+///
+/// Exit status: 0 if a reply was received (with -c and -w: all replies), 1 if not, 2 for an error.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ribping", version)]
 #[allow(clippy::struct_excessive_bools, reason = "a command line has switches")]
@@ -44,7 +45,7 @@ pub struct PingArgs {
     )]
     pub target: Option<String>,
 
-    /// Answer pings, on all ports unless -C and -P name one
+    /// Run a server that answers pings, on all ports unless -C and -P select one
     #[arg(short = 'S', long = "Server", visible_alias = "server")]
     pub server: bool,
 
@@ -52,7 +53,7 @@ pub struct PingArgs {
     #[arg(short = 'C', long = "Ca", visible_alias = "ca", value_name = "CA")]
     pub ca: Option<String>,
 
-    /// Its port to use
+    /// Port of the channel adapter to use
     #[arg(short = 'P', long = "Port", visible_alias = "port", value_name = "PORT", value_parser = number::<u8>)]
     pub port: Option<u8>,
 
@@ -73,69 +74,70 @@ pub struct PingArgs {
     #[arg(short = 'c', long, value_name = "N", value_parser = number::<u64>)]
     pub count: Option<u64>,
 
-    /// Send the next ping as soon as the answer is there, and print the summary only
+    /// Send the next ping as soon as the reply is received, and print only the summary
     #[arg(short = 'f', long)]
     pub flood: bool,
 
-    /// Time from one ping to the next, in seconds unless a unit follows
+    /// Time between two pings, in seconds unless a unit follows
     #[arg(short = 'i', long, value_name = "TIME", default_value = "1", value_parser = parse_time)]
     pub interval: Duration,
 
-    /// End after this time
+    /// Stop after this time
     #[arg(short = 'w', long, value_name = "TIME", value_parser = parse_time)]
     pub deadline: Option<Duration>,
 
-    /// Milliseconds to wait for an answer
+    /// Milliseconds to wait for a reply
     #[arg(short = 't', long, value_name = "MS", default_value = "1000", value_parser = number::<u32>)]
     pub timeout: u32,
 
-    /// Send a ping this often until an answer comes (ibping: 3); one that a resend saved is no
-    /// loss
+    /// Send each ping up to N times until a reply is received (ibping: 3); a ping answered after a
+    /// resend does not count as lost
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32>)]
     pub tries: u32,
 
-    /// Bytes of a ping over a connection, 16 to 65536; a management datagram always has 256
+    /// Size of a ping over a connection, 16 to 65536 bytes; a management datagram always has 256
     #[arg(long, value_name = "BYTES", value_parser = number::<u32>)]
     pub size: Option<u32>,
 
-    /// OUI of the vendor class instead of OpenIB's 0x001405
+    /// OUI of the vendor class [default: 0x001405, OpenIB]
     #[arg(short = 'o', long, value_name = "OUI", value_parser = number::<u32>)]
     pub oui: Option<u32>,
 
-    /// LID of the subnet manager to ask for paths
+    /// LID of the subnet manager to query for paths
     #[arg(short = 's', long = "sm_port", visible_alias = "sm-port", value_name = "LID", value_parser = number::<u16>)]
     pub sm_port: Option<u16>,
 
-    /// Which way to go
+    /// Transport to use
     #[arg(long, value_enum, default_value_t, hide_default_value = true)]
     pub via: TransportArg,
 
-    /// Port of connections
+    /// Port number for connections
     #[arg(long, value_name = "PORT", default_value_t = CM_PORT)]
     pub cm_port: u16,
 
-    /// Print one JSON document instead of lines
+    /// Print one JSON document instead of text
     #[arg(long, conflicts_with = "server")]
     pub json: bool,
 
-    /// Show what could not be sent or received
+    /// Show errors of sending and receiving
     #[arg(short = 'e', long)]
     pub errors: bool,
 
-    /// Say more; twice: even more
+    /// Print more details; may be repeated
     #[arg(short = 'v', long, action = clap::ArgAction::Count)]
     pub verbose: u8,
 
-    /// As -v, ibping's other spelling
+    /// Same as -v, for compatibility with ibping
     #[arg(short = 'd', long, action = clap::ArgAction::Count)]
     pub debug: u8,
 }
 
 impl PingArgs {
-    /// The OUI to use.
+    /// Returns the OUI of the vendor class.
     ///
     /// # Errors
-    /// It has more than 24 bits, or is 0.
+    /// Returns [`Kind::Usage`](crate::common::error::Kind::Usage) if the OUI is 0 or has more than
+    /// 24 bits.
     pub fn oui(&self) -> Result<Oui> {
         match self.oui {
             None => Ok(OPENIB_OUI),
@@ -143,31 +145,31 @@ impl PingArgs {
                 .filter(|oui| oui.number() != 0)
                 .ok_or_else(|| {
                     Error::usage(format!(
-                        "--oui {number:#x}: an OUI is a number of 24 bits, not 0"
+                        "--oui {number:#x}: expected a number from 1 to 0xffffff"
                     ))
                 }),
         }
     }
 
-    /// How long to wait for an answer.
-    pub fn patience(&self) -> Duration {
+    /// Returns the time to wait for a reply.
+    pub fn reply_timeout(&self) -> Duration {
         Duration::from_millis(self.timeout.max(1).into())
     }
 
-    /// How much to say.
-    pub fn level(&self) -> u8 {
+    /// Returns the verbosity: how often `-v` or `-d` was given.
+    pub fn verbosity(&self) -> u8 {
         self.verbose.max(self.debug)
     }
 }
 
-/// A number as C's strtoul with base 0 reads it: decimal, or hexadecimal behind `0x`.
+/// Parses a decimal number or, after `0x`, a hexadecimal one, like ibping.
 fn number<T: TryFrom<u64>>(text: &str) -> std::result::Result<T, String> {
     let value = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
     };
     let value = value.map_err(|_| format!("`{text}` is not a number"))?;
-    T::try_from(value).map_err(|_| format!("{text} is too large"))
+    T::try_from(value).map_err(|_| format!("`{text}` is too large"))
 }
 
 #[cfg(test)]
@@ -180,12 +182,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_sound() {
+    fn the_command_is_valid_for_clap() {
         PingArgs::command().debug_assert();
     }
 
     #[test]
-    fn ibpings_lines_are_understood() {
+    fn command_lines_of_ibping_are_accepted() {
         let args = parse("-c 5 -L 4").expect("ibping's");
         assert_eq!(
             (args.count, args.lid, args.target.as_deref()),
@@ -200,7 +202,7 @@ mod tests {
             (Some(16), Some(2), 500, Some(1))
         );
         assert_eq!(
-            (args.level(), args.oui().expect("24 bits")),
+            (args.verbosity(), args.oui().expect("24 bits")),
             (2, OPENIB_OUI)
         );
         let args = parse(
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_command_lines_are_rejected() {
         for line in [
             "",
             "-L -G 4",
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_help_names_every_option_of_ibping() {
+    fn the_help_lists_every_option_of_ibping() {
         let help = PingArgs::command().render_long_help().to_string();
         for option in [
             "-c", "-f", "-o", "-S", "-C", "-P", "-L", "-G", "-t", "-s", "-e", "-v", "-d", "-h",

@@ -1,10 +1,10 @@
-//! How this host calls itself in an answer: as ibping does.
+//! The host name that the server sends in its replies, in ibping's format.
 
 use std::fs;
 
 use crate::common::system;
 
-/// `host`, or `host.domain` where there is a NIS domain, and a NUL.
+/// Returns `host`, or `host.domain` if the host has a NIS domain, with a terminating NUL.
 pub fn nul_terminated() -> Vec<u8> {
     let host = system::host_name();
     let domain = fs::read_to_string("/proc/sys/kernel/domainname").unwrap_or_default();
@@ -12,7 +12,7 @@ pub fn nul_terminated() -> Vec<u8> {
 }
 
 fn nul_terminated_from(host: &str, domain: &str) -> Vec<u8> {
-    // The kernel says "(none)" where none was set; ibping passes that on.
+    // Without a NIS domain the kernel returns "(none)". ibping sends it; this omits it.
     let domain = if domain == "(none)" { "" } else { domain };
     let name = if domain.is_empty() {
         host.to_owned()
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_ends_with_nul_and_fits() {
+    fn names_end_with_nul_and_fit_the_datagram() {
         assert_eq!(nul_terminated_from("node1", "(none)"), b"node1\0");
         assert_eq!(nul_terminated_from("node1", ""), b"node1\0");
         assert_eq!(nul_terminated_from("node1", "lab"), b"node1.lab\0");

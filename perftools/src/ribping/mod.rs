@@ -1,9 +1,9 @@
-//! `ribping` tests reachability.
+//! `ribping` tests reachability. The program `ribping` calls [`main`].
 //!
-//! [`args`] → [`target`] (the parsed address) → [`transport_choice`] → a
-//! [`PingTransport`](transport::PingTransport) ([`umad`] or [`rping`]) → [`session`] (the loop) →
-//! [`tracker`] (sent, answered and lost pings) → [`report`]. [`server`] answers pings of both
-//! transports. The program `ribping` calls [`main`].
+//! Data flows from [`args`] to [`target`] (the parsed address), [`transport_choice`], a
+//! [`PingTransport`](transport::PingTransport) ([`umad`] or [`rping`]), [`session`] (the loop),
+//! [`tracker`] (sent, answered and lost pings) and [`report`]. [`server`] answers the pings of both
+//! transports.
 
 pub mod args;
 pub mod host_name;

@@ -1,4 +1,4 @@
-//! What `ribping` prints: ibping's lines, and a JSON document.
+//! The output of `ribping`: text in ibping's format, or a JSON document.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,37 +10,37 @@ use super::tracker::{PingCounts, PingTracker, ReplyKind};
 use crate::common::error::{Error, Result, log};
 use crate::common::histogram::{Latencies, Percentiles};
 
-/// Version of the JSON document; it rises when a field changes its meaning or goes.
+/// Version of the JSON document. It increases when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
 
-/// Whither and how.
+/// The target of a run and the transport to it.
 #[derive(Clone, Debug, Serialize)]
 pub struct PingInfo {
-    /// What is pinged: `Lid 4`.
+    /// Target, such as `Lid 4`.
     pub target: String,
-    /// `umad` or `rdma_cm`.
+    /// Name of the transport: `umad` or `rdma_cm`.
     #[serde(rename = "way")]
     pub transport: &'static str,
-    /// The own device.
+    /// Local device.
     pub device: String,
-    /// Its port.
+    /// Port of the local device.
     pub port: u8,
 }
 
-/// Collects what happened and prints it.
+/// Collects the results of a run and prints them.
 #[derive(Debug)]
 pub struct Report {
     info: PingInfo,
     is_quiet: bool,
     shows_errors: bool,
     start: Instant,
-    /// Who answered first.
+    /// Name of the first peer that replied.
     peer: String,
     tracker: PingTracker,
     times: Latencies,
-    /// The shortest, the longest and the sum, exactly.
-    exact: Option<(Duration, Duration, Duration)>,
-    is_unheard: bool,
+    /// Exact minimum, maximum and sum of the round-trip times.
+    min_max_sum: Option<(Duration, Duration, Duration)>,
+    is_output_closed: bool,
 }
 
 #[derive(Serialize)]
@@ -62,7 +62,8 @@ struct Document<'a> {
 }
 
 impl Report {
-    /// A report that prints no line for each answer when it is quiet.
+    /// Creates a report. With `is_quiet` it prints no line per reply; with `shows_errors` it logs
+    /// unexpected replies and failures.
     pub fn new(info: PingInfo, is_quiet: bool, shows_errors: bool) -> Self {
         Self {
             info,
@@ -72,81 +73,82 @@ impl Report {
             peer: String::new(),
             tracker: PingTracker::default(),
             times: Latencies::new(),
-            exact: None,
-            is_unheard: false,
+            min_max_sum: None,
+            is_output_closed: false,
         }
     }
 
-    /// Whether nobody takes the lines any more: a closed pipe.
-    pub fn is_unheard(&self) -> bool {
-        self.is_unheard
+    /// Returns `true` if standard output cannot be written any more, such as a closed pipe.
+    pub fn is_output_closed(&self) -> bool {
+        self.is_output_closed
     }
 
-    /// What was sent and answered.
+    /// Returns the tracker of sent and answered pings.
     pub fn tracker(&mut self) -> &mut PingTracker {
         &mut self.tracker
     }
 
-    /// What was sent and answered, in numbers.
+    /// Returns the counts of sent and answered pings.
     pub fn counts(&self) -> PingCounts {
         self.tracker.counts()
     }
 
-    /// An answer came now; the result says what it is.
-    pub fn answered(&mut self, seq: u32, from: &str, now: Instant) -> ReplyKind {
-        let answer = self.tracker.answered(seq, now);
-        if let ReplyKind::First(time) | ReplyKind::Late(time) = answer {
+    /// Records a reply received at `now`, and prints its line.
+    pub fn record_reply(&mut self, seq: u32, from: &str, now: Instant) -> ReplyKind {
+        let reply = self.tracker.record_reply(seq, now);
+        if let ReplyKind::First(time) | ReplyKind::Late(time) = reply {
             if self.peer.is_empty() {
                 from.clone_into(&mut self.peer);
             }
             self.times
                 .record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
             let (min, max, sum) =
-                self.exact
+                self.min_max_sum
                     .unwrap_or((Duration::MAX, Duration::ZERO, Duration::ZERO));
-            self.exact = Some((min.min(time), max.max(time), sum.saturating_add(time)));
+            self.min_max_sum = Some((min.min(time), max.max(time), sum.saturating_add(time)));
             if !self.is_quiet {
                 let line = format!(
                     "Pong from {from} ({}): time {} ms",
                     self.info.target,
                     Ms(time)
                 );
-                self.is_unheard |= writeln!(std::io::stdout(), "{line}").is_err();
+                self.is_output_closed |= writeln!(std::io::stdout(), "{line}").is_err();
             }
         }
-        if self.shows_errors && !matches!(answer, ReplyKind::First(_)) {
+        if self.shows_errors && !matches!(reply, ReplyKind::First(_)) {
             log(format_args!(
                 "ribping: ping {seq}: {}",
-                match answer {
-                    ReplyKind::Late(_) => "the answer came late",
-                    ReplyKind::Duplicate => "answered again",
-                    _ => "an answer to nothing that was asked",
+                match reply {
+                    ReplyKind::Late(_) => "late reply",
+                    ReplyKind::Duplicate => "duplicate reply",
+                    _ => "reply to an unknown ping",
                 }
             ));
         }
-        answer
+        reply
     }
 
-    /// Something went wrong with a ping.
-    pub fn failed(&self, seq: u32, why: &str) {
+    /// Logs the failure of a ping.
+    pub fn log_failure(&self, seq: u32, reason: &str) {
         if self.shows_errors {
-            log(format_args!("ribping: ping {seq}: {why}"));
+            log(format_args!("ribping: ping {seq}: {reason}"));
         }
     }
 
     /// Prints the summary.
     ///
     /// # Errors
-    /// The output cannot be written.
+    /// Returns [`Kind::System`](crate::common::error::Kind::System) if standard output cannot be
+    /// written.
     pub fn finish(&self, json: bool) -> Result<()> {
         let text = self.text(json);
         let mut out = std::io::stdout().lock();
         out.write_all(text.as_bytes())
             .and_then(|()| out.flush())
-            .map_err(|e| Error::system("cannot write the output", &e))
+            .map_err(|e| Error::system("write to standard output", &e))
     }
 
-    /// The summary, as lines or as JSON.
+    /// Returns the summary as text or as JSON.
     pub fn text(&self, json: bool) -> String {
         let time = self.start.elapsed();
         if json {
@@ -161,7 +163,7 @@ impl Report {
         let percent = (counts.lost() * 100)
             .checked_div(counts.transmitted)
             .unwrap_or(0);
-        let (min, max, sum) = self.exact.unwrap_or_default();
+        let (min, max, sum) = self.min_max_sum.unwrap_or_default();
         let mean = sum
             .checked_div(u32::try_from(counts.received).unwrap_or(u32::MAX))
             .unwrap_or_default();
@@ -225,7 +227,7 @@ impl Report {
     }
 }
 
-/// Milliseconds with three decimals, cut off, as ibping prints them.
+/// Milliseconds with three decimals, truncated like in ibping.
 struct Ms(Duration);
 
 impl std::fmt::Display for Ms {
@@ -249,17 +251,17 @@ mod tests {
         let mut report = Report::new(info, true, false);
         let start = Instant::now();
         for (seq, micros) in [(0, 1500), (1, 2500), (2, 0)] {
-            report.tracker().sent(seq, start);
+            report.tracker().record_sent(seq, start);
             if micros > 0 {
-                report.answered(seq, "node1", start + Duration::from_micros(micros));
+                report.record_reply(seq, "node1", start + Duration::from_micros(micros));
             }
         }
-        report.answered(0, "node1", start + Duration::from_millis(3));
+        report.record_reply(0, "node1", start + Duration::from_millis(3));
         report
     }
 
     #[test]
-    fn the_summary_is_ibpings() {
+    fn the_summary_has_ibpings_format() {
         let text = report().summary(Duration::from_millis(2001));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_sent_is_no_division_by_zero() {
+    fn a_run_without_pings_has_a_summary() {
         let info = PingInfo {
             target: "Lid 4".into(),
             transport: "umad",

@@ -1,4 +1,4 @@
-//! `ribping`: from the command line to the exit status.
+//! Runs `ribping` from its command line to its exit status.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use super::target::Target;
 use super::{server, session, transport_choice};
 use crate::common::error::{Result, log};
 
-/// `ribping` with these arguments, the program's name first.
+/// Runs `ribping` with these arguments; the first is the program's name.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let args = match PingArgs::try_parse_from(args) {
         Ok(args) => args,
@@ -21,35 +21,37 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
-    let outcome = match args.target {
+    let result = match args.target {
         Some(_) => ping(&args),
         None => serve(&args).map(|()| ExitCode::SUCCESS),
     };
-    outcome.unwrap_or_else(|error| {
+    result.unwrap_or_else(|error| {
         log(format_args!("ribping: {error}"));
         ExitCode::from(2)
     })
 }
 
 fn serve(args: &PingArgs) -> Result<()> {
-    let stop = StopFlag::at_signals()?;
+    let stop = StopFlag::on_signals()?;
     server::run(args, &stop)
 }
 
 fn ping(args: &PingArgs) -> Result<ExitCode> {
-    let stop = StopFlag::at_signals()?;
-    let (report, ended) = run(args, &stop)?;
+    let stop = StopFlag::on_signals()?;
+    let (report, result) = run(args, &stop)?;
     report.finish(args.json)?;
-    ended?;
+    result?;
     Ok(ExitCode::from(u8::from(
-        !PingConfig::new(args)?.is_met(report.counts()),
+        !PingConfig::new(args)?.is_success(report.counts()),
     )))
 }
 
-/// Pings as the command line says: what came of it, and whether it ended as it should.
+/// Pings the target of a command line. Returns the report, and the error that ended the run early
+/// if there was one.
 ///
 /// # Errors
-/// Nothing can be sent: the command line makes no sense, or there is no way to the target.
+/// - [`Kind::Usage`](crate::common::error::Kind::Usage) if the command line is invalid.
+/// - Other kinds if no transport reaches the target.
 pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<(Report, Result<()>)> {
     let config = PingConfig::new(args)?;
     let target = Target::parse(
@@ -65,14 +67,14 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<(Report, Result<()>)> {
         port: transport.port(),
     };
     log(format_args!(
-        "ribping: to {} by {}, {} port {}",
+        "ribping: pinging {} with {} on {} port {}",
         info.target, info.transport, info.device, info.port
     ));
     let mut report = Report::new(
         info,
         args.flood || args.json,
-        args.errors || args.level() > 0,
+        args.errors || args.verbosity() > 0,
     );
-    let ended = session::run(transport.as_mut(), &config, stop, &mut report);
-    Ok((report, ended))
+    let result = session::run(transport.as_mut(), &config, stop, &mut report);
+    Ok((report, result))
 }

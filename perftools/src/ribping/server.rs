@@ -1,4 +1,4 @@
-//! `ribping -S`: answers on all ports at once, both ways.
+//! The server `ribping -S`. It answers pings of both transports on all ports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
@@ -13,10 +13,11 @@ use super::stop::StopFlag;
 use super::umad::UmadServer;
 use crate::common::error::{Error, Result, log};
 
-/// Serves until it shall stop.
+/// Serves until `stop` is set.
 ///
 /// # Errors
-/// Nothing can be served; why is said for each port.
+/// Returns [`Kind::Device`](crate::common::error::Kind::Device) if there is nothing to serve on, or
+/// if serving failed on a port. The reason for each port is logged.
 pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
     let datagrams = if args.via == TransportArg::RdmaCm {
         Vec::new()
@@ -30,14 +31,15 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
     };
     if datagrams.is_empty() && connections.is_empty() {
         return Err(Error::device(
-            "nothing to answer on: no port takes management datagrams (`modprobe ib_umad`, as root) or connections (`modprobe rdma_ucm`)",
-        ));
+            "start the server: no port accepts management datagrams or connections",
+        )
+        .with_help("load the modules as root: `modprobe -a ib_umad rdma_ucm`"));
     }
-    let mut outcome = Ok(());
+    let mut result = Ok(());
     thread::scope(|scope| {
         let mut workers: Vec<_> = datagrams
             .iter()
-            .map(|server| scope.spawn(|| server.run(stop, args.level())))
+            .map(|server| scope.spawn(|| server.run(stop, args.verbosity())))
             .collect();
         workers.extend(
             connections
@@ -49,21 +51,21 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     log(format_args!("ribping: {error}"));
-                    outcome = Err(Error::device("a port is gone"));
+                    result = Err(Error::device("answer pings: a port failed"));
                 }
-                Err(_) => outcome = Err(Error::device("a server ended unexpectedly")),
+                Err(_) => result = Err(Error::device("answer pings: a server thread panicked")),
             }
         }
     });
-    outcome
+    result
 }
 
-/// A server of datagrams for each port that has them and that -C and -P allow.
+/// Creates a datagram server for each port that supports them and is selected by -C and -P.
 fn datagram_servers(args: &PingArgs) -> Result<Vec<UmadServer>> {
     let oui = args.oui()?;
     let mut servers = Vec::new();
     for name in Ca::names().unwrap_or_default() {
-        if args.ca.as_ref().is_some_and(|wanted| *wanted != name) {
+        if args.ca.as_ref().is_some_and(|selected| *selected != name) {
             continue;
         }
         let ca = match Ca::by_name(&name) {
@@ -81,7 +83,7 @@ fn datagram_servers(args: &PingArgs) -> Result<Vec<UmadServer>> {
             match UmadServer::new(&name, port.port_num, oui) {
                 Ok(server) => {
                     log(format_args!(
-                        "ribping: answering management datagrams at {}",
+                        "ribping: answering management datagrams on {}",
                         describe(port)
                     ));
                     servers.push(server);
@@ -94,25 +96,25 @@ fn datagram_servers(args: &PingArgs) -> Result<Vec<UmadServer>> {
 }
 
 fn describe(port: &PortAttr) -> String {
-    let place = format!("{} port {}", port.ca_name, port.port_num);
+    let name = format!("{} port {}", port.ca_name, port.port_num);
     if port.link_layer.is_infiniband() {
         format!(
-            "{place} ({}, Lid {}, Guid {:#018x})",
+            "{name} ({}, Lid {}, Guid {:#018x})",
             port.link_layer, port.base_lid, port.port_guid
         )
     } else {
-        format!("{place} ({})", port.link_layer)
+        format!("{name} ({})", port.link_layer)
     }
 }
 
-/// Listens for connections; a device that was named is asked for at each request.
+/// Listens for connections. The selection by -C and -P is checked for each request.
 ///
-/// A listener for all IPv6 addresses takes IPv4, too, but not on iWARP, and no other one can be
-/// beside it. So where there is iWARP, each address is listened on.
+/// A listener on the IPv6 wildcard address also accepts IPv4 except on iWARP, and no other listener
+/// can use the same port beside it. Hosts with iWARP therefore listen on each address.
 fn listeners(args: &PingArgs) -> Vec<Listener> {
     let bind = |ip: IpAddr| Listener::bind(SocketAddr::new(ip, args.cm_port), 64);
     let bound: Vec<_> = if has_iwarp() {
-        // Addresses of interfaces without RDMA are refused.
+        // Binding fails for addresses of interfaces without RDMA.
         own_addresses()
             .into_iter()
             .filter_map(|ip| bind(ip).ok())
@@ -126,7 +128,7 @@ fn listeners(args: &PingArgs) -> Vec<Listener> {
             .map(|listener| listener.local_addr().ip().to_string())
             .collect();
         log(format_args!(
-            "ribping: answering connections at port {} of {}",
+            "ribping: answering connections on port {} of {}",
             args.cm_port,
             addresses.join(", ")
         ));
@@ -135,13 +137,16 @@ fn listeners(args: &PingArgs) -> Vec<Listener> {
     match bind(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| bind(Ipv4Addr::UNSPECIFIED.into())) {
         Ok(listener) => {
             log(format_args!(
-                "ribping: answering connections at port {}",
+                "ribping: answering connections on port {}",
                 args.cm_port
             ));
             vec![listener]
         }
         Err(error) => {
-            log(format_args!("ribping: no connections: {error}"));
+            log(format_args!(
+                "ribping: listen for connections on port {}: {error}",
+                args.cm_port
+            ));
             Vec::new()
         }
     }
@@ -155,7 +160,7 @@ fn has_iwarp() -> bool {
     })
 }
 
-/// The addresses of this host, but for those of the loopback and of one link only.
+/// Returns the addresses of this host, except loopback and link-local ones.
 fn own_addresses() -> Vec<IpAddr> {
     let Ok(all) = nix::ifaddrs::getifaddrs() else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The loop: send, wait for the answer, wait for the time of the next.
+//! The ping loop: send a ping, wait for its reply, wait until the next ping is due.
 
 use std::time::{Duration, Instant};
 
@@ -9,26 +9,26 @@ use super::tracker::PingCounts;
 use super::transport::{PingEvent, PingTransport};
 use crate::common::error::{Error, Result};
 
-/// How to ping: what the command line asks for, checked.
+/// Validated settings of a ping run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingConfig {
-    /// Pings to send.
+    /// Number of pings to send.
     pub count: u64,
-    /// From one to the next; none when flooding.
+    /// Time between two pings; zero when flooding.
     pub interval: Duration,
-    /// For each answer.
+    /// Time to wait for each reply.
     pub timeout: Duration,
-    /// How often a ping is sent until its answer comes.
+    /// Maximum number of times that each ping is sent.
     pub tries: u32,
-    /// For all.
+    /// Duration of the whole run.
     pub deadline: Option<Duration>,
 }
 
 impl PingConfig {
-    /// The plan of this command line.
+    /// Creates the settings from a command line.
     ///
     /// # Errors
-    /// A number that makes no sense.
+    /// Returns [`Kind::Usage`](crate::common::error::Kind::Usage) if an option is out of range.
     pub fn new(args: &PingArgs) -> Result<Self> {
         for (name, value) in [
             ("--count", args.count.unwrap_or(1)),
@@ -36,7 +36,7 @@ impl PingConfig {
             ("--tries", args.tries.into()),
         ] {
             if value == 0 {
-                return Err(Error::usage(format!("{name} 0: at least 1")));
+                return Err(Error::usage(format!("{name} 0: expected at least 1")));
             }
         }
         args.oui()?;
@@ -47,28 +47,28 @@ impl PingConfig {
             } else {
                 args.interval
             },
-            timeout: args.patience(),
+            timeout: args.reply_timeout(),
             tries: args.tries,
             deadline: args.deadline,
         })
     }
 
-    /// Whether the exit status is 0, as ping's: an answer came; where a count and a deadline were
-    /// given, that many.
-    pub fn is_met(&self, counts: PingCounts) -> bool {
-        let wanted = if self.deadline.is_some() && self.count < u64::MAX {
+    /// Returns `true` if the exit status is 0, like that of ping: at least one reply was received,
+    /// or with a count and a deadline, a reply to every ping.
+    pub fn is_success(&self, counts: PingCounts) -> bool {
+        let required = if self.deadline.is_some() && self.count < u64::MAX {
             self.count
         } else {
             1
         };
-        counts.received >= wanted
+        counts.received >= required
     }
 }
 
-/// Pings until all are sent, the time is over or somebody wants it to end.
+/// Pings until the count or the deadline is reached, `stop` is set or standard output is closed.
 ///
 /// # Errors
-/// The way is broken. What happened before is in the report all the same.
+/// Returns the error of the transport. The report has the results up to the error.
 pub fn run(
     transport: &mut dyn PingTransport,
     config: &PingConfig,
@@ -81,23 +81,25 @@ pub fn run(
     let mut next = start;
     for number in 0..config.count {
         let now = Instant::now();
-        if is_over(now) || report.is_unheard() {
+        if is_over(now) || report.is_output_closed() {
             break;
         }
-        // What was missed is not made up for: pings keep their distance.
+        // A delayed ping delays the next ones too, so that the interval is never shorter.
         next = next.max(now) + config.interval;
-        // Numbers wrap: only recent ones are told apart.
-        #[allow(clippy::cast_possible_truncation, reason = "as said")]
-        one(transport, config, number as u32, &is_over, report)?;
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "sequence numbers wrap, and only recent ones are compared"
+        )]
+        ping(transport, config, number as u32, &is_over, report)?;
         if number + 1 < config.count {
-            rest(transport, next, &is_over, report)?;
+            wait_until_next(transport, next, &is_over, report)?;
         }
     }
     Ok(())
 }
 
-/// One ping, up to its answer or the end of its time.
-fn one(
+/// Sends one ping, up to `tries` times, and waits for its reply.
+fn ping(
     transport: &mut dyn PingTransport,
     config: &PingConfig,
     seq: u32,
@@ -107,71 +109,73 @@ fn one(
     for attempt in 0..config.tries {
         let now = Instant::now();
         if attempt == 0 {
-            report.tracker().sent(seq, now);
+            report.tracker().record_sent(seq, now);
         } else {
-            report.tracker().resent();
+            report.tracker().record_resend();
         }
         transport.send(seq)?;
-        let until = now + config.timeout;
-        match heard(transport, seq, until, is_over, report)? {
+        let deadline = now + config.timeout;
+        match wait_for_reply(transport, seq, deadline, is_over, report)? {
             PingResult::Answered => return Ok(()),
-            PingResult::Silence => report.failed(seq, "no answer in time"),
-            PingResult::Failed(why) => report.failed(seq, &why),
+            PingResult::TimedOut => report.log_failure(seq, "no reply before the timeout"),
+            PingResult::Failed(reason) => report.log_failure(seq, &reason),
         }
         if is_over(Instant::now()) {
             break;
         }
     }
-    report.tracker().given_up(seq);
+    report.tracker().record_timeout(seq);
     Ok(())
 }
 
 enum PingResult {
     Answered,
-    Silence,
+    TimedOut,
     Failed(String),
 }
 
-/// Listens until this ping's answer, this time or the end of all.
-fn heard(
+/// Waits for the reply to a ping until `deadline` or the end of the run.
+fn wait_for_reply(
     transport: &mut dyn PingTransport,
-    wanted: u32,
-    until: Instant,
+    expected: u32,
+    deadline: Instant,
     is_over: &dyn Fn(Instant) -> bool,
     report: &mut Report,
 ) -> Result<PingResult> {
     loop {
         let now = Instant::now();
-        if now >= until || is_over(now) {
-            return Ok(PingResult::Silence);
+        if now >= deadline || is_over(now) {
+            return Ok(PingResult::TimedOut);
         }
-        match transport.wait((until - now).min(POLL_INTERVAL))? {
+        match transport.wait((deadline - now).min(POLL_INTERVAL))? {
             PingEvent::Pong { seq, from } => {
-                report.answered(seq, &from, Instant::now());
-                if seq == wanted {
+                report.record_reply(seq, &from, Instant::now());
+                if seq == expected {
                     return Ok(PingResult::Answered);
                 }
             }
-            PingEvent::Failed { seq, why } if seq == wanted => return Ok(PingResult::Failed(why)),
+            PingEvent::Failed { seq, reason } if seq == expected => {
+                return Ok(PingResult::Failed(reason));
+            }
             PingEvent::Failed { .. } | PingEvent::Nothing => {}
         }
     }
 }
 
-/// Waits for the time of the next ping; late and second answers are heard.
-fn rest(
+/// Waits until the next ping is due. Records late and duplicate replies meanwhile.
+fn wait_until_next(
     transport: &mut dyn PingTransport,
-    until: Instant,
+    due: Instant,
     is_over: &dyn Fn(Instant) -> bool,
     report: &mut Report,
 ) -> Result<()> {
     loop {
         let now = Instant::now();
-        if now >= until || is_over(now) {
+        if now >= due || is_over(now) {
             return Ok(());
         }
-        if let PingEvent::Pong { seq, from } = transport.wait((until - now).min(POLL_INTERVAL))? {
-            report.answered(seq, &from, Instant::now());
+        if let PingEvent::Pong { seq, from } = transport.wait((due - now).min(POLL_INTERVAL))? {
+            report.record_reply(seq, &from, Instant::now());
         }
     }
 }
@@ -182,14 +186,14 @@ mod tests {
     use crate::ribping::report::PingInfo;
     use std::collections::VecDeque;
 
-    /// Answers each ping as its plan says: `None` never.
-    struct Fake {
-        answers: VecDeque<Vec<PingEvent>>,
+    /// A transport with the events that follow each send.
+    struct FakeTransport {
+        events: VecDeque<Vec<PingEvent>>,
         pending: VecDeque<PingEvent>,
         sends: Vec<u32>,
     }
 
-    impl PingTransport for Fake {
+    impl PingTransport for FakeTransport {
         fn target(&self) -> String {
             "Lid 4".into()
         }
@@ -205,12 +209,12 @@ mod tests {
         fn send(&mut self, seq: u32) -> Result<()> {
             self.sends.push(seq);
             self.pending
-                .extend(self.answers.pop_front().unwrap_or_default());
+                .extend(self.events.pop_front().unwrap_or_default());
             Ok(())
         }
-        fn wait(&mut self, time: Duration) -> Result<PingEvent> {
+        fn wait(&mut self, timeout: Duration) -> Result<PingEvent> {
             Ok(self.pending.pop_front().unwrap_or_else(|| {
-                std::thread::sleep(time.min(Duration::from_millis(1)));
+                std::thread::sleep(timeout.min(Duration::from_millis(1)));
                 PingEvent::Nothing
             }))
         }
@@ -234,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn with_a_count_and_a_deadline_all_must_be_answered() {
+    fn count_with_deadline_requires_every_reply() {
         let counts = |received| PingCounts {
             transmitted: 3,
             received,
             ..PingCounts::default()
         };
         let deadline = Some(Duration::from_secs(1));
-        for (config, received, is_met) in [
+        for (config, received, is_success) in [
             (config(3, None), 0, false),
             (config(3, None), 1, true),
             (config(u64::MAX, deadline), 1, true),
@@ -249,16 +253,16 @@ mod tests {
             (config(3, deadline), 3, true),
         ] {
             assert_eq!(
-                config.is_met(counts(received)),
-                is_met,
+                config.is_success(counts(received)),
+                is_success,
                 "{config:?} {received}"
             );
         }
     }
 
-    fn play(answers: Vec<Vec<PingEvent>>, tries: u32) -> (Report, Vec<u32>) {
-        let mut transport = Fake {
-            answers: answers.into(),
+    fn run_with(events: Vec<Vec<PingEvent>>, tries: u32) -> (Report, Vec<u32>) {
+        let mut transport = FakeTransport {
+            events: events.into(),
             pending: VecDeque::new(),
             sends: Vec::new(),
         };
@@ -278,8 +282,8 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_peer_is_a_loss_and_its_late_answer_is_none() {
-        let (mut report, sends) = play(
+    fn late_replies_count_as_received() {
+        let (mut report, sends) = run_with(
             vec![vec![], vec![pong(0), pong(1)], vec![pong(2), pong(2)]],
             1,
         );
@@ -292,8 +296,8 @@ mod tests {
     }
 
     #[test]
-    fn a_second_answer_is_a_duplicate() {
-        let (mut report, _) = play(
+    fn second_replies_are_duplicates() {
+        let (mut report, _) = run_with(
             vec![vec![pong(0), pong(0)], vec![pong(1)], vec![pong(2)]],
             1,
         );
@@ -301,12 +305,12 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_is_sent_as_often_as_asked_for() {
+    fn pings_are_resent_up_to_the_tries() {
         let failed = PingEvent::Failed {
             seq: 0,
-            why: "timed out".into(),
+            reason: "timed out".into(),
         };
-        let (mut report, sends) = play(
+        let (mut report, sends) = run_with(
             vec![
                 vec![failed.clone()],
                 vec![failed],
@@ -323,13 +327,13 @@ mod tests {
             (counts.transmitted, counts.received, counts.resent),
             (3, 1, 6)
         );
-        assert!(counts.received > 0 && config(3, None).is_met(counts));
+        assert!(counts.received > 0 && config(3, None).is_success(counts));
     }
 
     #[test]
-    fn the_deadline_ends_it() {
-        let mut transport = Fake {
-            answers: VecDeque::new(),
+    fn the_deadline_ends_the_run() {
+        let mut transport = FakeTransport {
+            events: VecDeque::new(),
             pending: VecDeque::new(),
             sends: Vec::new(),
         };

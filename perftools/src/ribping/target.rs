@@ -1,4 +1,4 @@
-//! What is pinged.
+//! The target of the pings.
 
 use std::net::Ipv6Addr;
 
@@ -6,7 +6,7 @@ use ibumad::{Guid, Lid};
 
 use crate::common::error::{Error, Result};
 
-/// What is pinged, as the command line says it.
+/// The target of the pings as written on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The port with this LID.
@@ -15,27 +15,30 @@ pub enum Target {
     Guid(Guid),
     /// The port with this GID.
     Gid(Ipv6Addr),
-    /// The host of this name or address.
+    /// The host with this name or address.
     Host(String),
 }
 
 impl Target {
-    /// Reads a target; `is_lid` and `is_guid` are the options -L and -G.
+    /// Parses a target. `is_lid` and `is_guid` are the options -L and -G.
     ///
     /// # Errors
-    /// It is not what the options say.
+    /// Returns [`Kind::Usage`](crate::common::error::Kind::Usage) if the text is not what the
+    /// options require, or is a number that is not a LID.
     pub fn parse(text: &str, is_lid: bool, is_guid: bool) -> Result<Self> {
         let lid = || text.parse::<Lid>().ok().filter(|lid| lid.is_unicast());
         if is_guid {
             let guid = text.parse().map_err(|_| {
-                Error::usage(format!("`{text}` is not a GUID: 16 hexadecimal digits"))
+                Error::usage(format!(
+                    "`{text}` is not a GUID; expected up to 16 hexadecimal digits"
+                ))
             })?;
             return Ok(Self::Guid(guid));
         }
         if is_lid {
-            return lid()
-                .map(Self::Lid)
-                .ok_or_else(|| Error::usage(format!("`{text}` is not a LID: 1 to 49151")));
+            return lid().map(Self::Lid).ok_or_else(|| {
+                Error::usage(format!("`{text}` is not a LID; expected 1 to 49151"))
+            });
         }
         if let Ok(gid) = text.parse() {
             return Ok(Self::Gid(gid));
@@ -50,8 +53,9 @@ impl Target {
                 Ok(Self::Guid(text.parse().unwrap_or_default()))
             }
             None if is_number => Err(Error::usage(format!(
-                "`{text}` is no LID (1 to 49151); for a GUID give -G"
-            ))),
+                "`{text}` is not a LID; expected 1 to 49151"
+            ))
+            .with_help("for a GUID, add -G")),
             None => Ok(Self::Host(text.to_owned())),
         }
     }
@@ -62,20 +66,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_told_apart() {
-        let guess = |text| Target::parse(text, false, false);
-        assert_eq!(guess("4"), Ok(Target::Lid(Lid(4))));
-        assert_eq!(guess("0x4"), Ok(Target::Lid(Lid(4))));
+    fn kinds_of_targets_are_distinguished() {
+        let parse = |text| Target::parse(text, false, false);
+        assert_eq!(parse("4"), Ok(Target::Lid(Lid(4))));
+        assert_eq!(parse("0x4"), Ok(Target::Lid(Lid(4))));
         assert_eq!(
-            guess("0x0002c90300a01b2d"),
+            parse("0x0002c90300a01b2d"),
             Ok(Target::Guid(Guid(0x0002_c903_00a0_1b2d)))
         );
         assert_eq!(
-            guess("fe80::1"),
+            parse("fe80::1"),
             Ok(Target::Gid("fe80::1".parse().expect("a GID")))
         );
-        assert_eq!(guess("10.99.0.1"), Ok(Target::Host("10.99.0.1".into())));
-        assert_eq!(guess("node1"), Ok(Target::Host("node1".into())));
+        assert_eq!(parse("10.99.0.1"), Ok(Target::Host("10.99.0.1".into())));
+        assert_eq!(parse("node1"), Ok(Target::Host("node1".into())));
         assert_eq!(
             Target::parse("100003", false, true),
             Ok(Target::Guid(Guid(0x10_0003)))
@@ -83,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_be_is_said() {
+    fn invalid_targets_are_rejected() {
         for (text, is_lid, is_guid) in [
             ("0", false, false),
             ("70000", false, false),

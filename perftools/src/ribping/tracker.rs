@@ -1,41 +1,41 @@
-//! What was sent, and what came of it.
+//! Tracking of sent pings and their replies.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Pings whose late or second answers are still known.
-const REMEMBERED: usize = 1024;
+/// Number of recent pings whose late and duplicate replies are recognized.
+const RECENT_PINGS: usize = 1024;
 
-/// What an answer is.
+/// The kind of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyKind {
-    /// The first one, after this time.
+    /// First reply, with the round-trip time.
     First(Duration),
-    /// The first one, after this time, to a ping given up already.
+    /// First reply, with the round-trip time, to a ping that had timed out.
     Late(Duration),
-    /// Another one to a ping that was answered.
+    /// Another reply to an answered ping.
     Duplicate,
-    /// To a ping that this program did not send, or long ago.
+    /// Reply to a ping that is not among the recent ones.
     Unknown,
 }
 
-/// Counts of a run.
+/// Counts of pings and replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PingCounts {
     /// Pings sent.
     pub transmitted: u64,
     /// Pings answered, late ones included.
     pub received: u64,
-    /// Answers to pings that had one.
+    /// Replies to pings that were already answered.
     pub duplicates: u64,
-    /// Answers to pings given up before.
+    /// First replies after the timeout.
     pub late: u64,
-    /// Pings sent again.
+    /// Number of resends.
     pub resent: u64,
 }
 
 impl PingCounts {
-    /// Pings not answered.
+    /// Returns the number of pings without a reply.
     pub fn lost(&self) -> u64 {
         self.transmitted - self.received
     }
@@ -44,12 +44,12 @@ impl PingCounts {
 #[derive(Debug)]
 struct Sent {
     seq: u32,
-    at: Instant,
+    sent_at: Instant,
     is_answered: bool,
-    is_given_up: bool,
+    has_timed_out: bool,
 }
 
-/// What was sent, and what came of it.
+/// Tracks sent pings and matches replies to them.
 #[derive(Debug, Default)]
 pub struct PingTracker {
     recent: VecDeque<Sent>,
@@ -57,48 +57,48 @@ pub struct PingTracker {
 }
 
 impl PingTracker {
-    /// A ping goes out now.
-    pub fn sent(&mut self, seq: u32, now: Instant) {
-        if self.recent.len() == REMEMBERED {
+    /// Records a ping sent at `now`.
+    pub fn record_sent(&mut self, seq: u32, now: Instant) {
+        if self.recent.len() == RECENT_PINGS {
             self.recent.pop_front();
         }
         self.recent.push_back(Sent {
             seq,
-            at: now,
+            sent_at: now,
             is_answered: false,
-            is_given_up: false,
+            has_timed_out: false,
         });
         self.counts.transmitted += 1;
     }
 
-    /// A ping goes out once more.
-    pub fn resent(&mut self) {
+    /// Records that a ping was sent again.
+    pub fn record_resend(&mut self) {
         self.counts.resent += 1;
     }
 
-    /// A ping is waited for no longer.
-    pub fn given_up(&mut self, seq: u32) {
+    /// Records that the timeout of a ping has passed. A later reply to it is late.
+    pub fn record_timeout(&mut self, seq: u32) {
         if let Some(sent) = self.find(seq) {
-            sent.is_given_up = true;
+            sent.has_timed_out = true;
         }
     }
 
-    /// An answer came.
-    pub fn answered(&mut self, seq: u32, now: Instant) -> ReplyKind {
-        let answer = match self.find(seq) {
+    /// Records a reply received at `now`.
+    pub fn record_reply(&mut self, seq: u32, now: Instant) -> ReplyKind {
+        let reply = match self.find(seq) {
             None => ReplyKind::Unknown,
             Some(sent) if sent.is_answered => ReplyKind::Duplicate,
             Some(sent) => {
                 sent.is_answered = true;
-                let time = now.saturating_duration_since(sent.at);
-                if sent.is_given_up {
+                let time = now.saturating_duration_since(sent.sent_at);
+                if sent.has_timed_out {
                     ReplyKind::Late(time)
                 } else {
                     ReplyKind::First(time)
                 }
             }
         };
-        match answer {
+        match reply {
             ReplyKind::First(_) => self.counts.received += 1,
             ReplyKind::Late(_) => {
                 self.counts.received += 1;
@@ -107,10 +107,10 @@ impl PingTracker {
             ReplyKind::Duplicate => self.counts.duplicates += 1,
             ReplyKind::Unknown => {}
         }
-        answer
+        reply
     }
 
-    /// The counts.
+    /// Returns the counts.
     pub fn counts(&self) -> PingCounts {
         self.counts
     }
@@ -125,17 +125,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_counts_once() {
+    fn replies_count_once() {
         let mut tracker = PingTracker::default();
         let start = Instant::now();
         let later = start + Duration::from_millis(3);
-        tracker.sent(7, start);
+        tracker.record_sent(7, start);
         assert_eq!(
-            tracker.answered(7, later),
+            tracker.record_reply(7, later),
             ReplyKind::First(Duration::from_millis(3))
         );
-        assert_eq!(tracker.answered(7, later), ReplyKind::Duplicate);
-        assert_eq!(tracker.answered(8, later), ReplyKind::Unknown);
+        assert_eq!(tracker.record_reply(7, later), ReplyKind::Duplicate);
+        assert_eq!(tracker.record_reply(8, later), ReplyKind::Unknown);
         let counts = tracker.counts();
         assert_eq!(
             (
@@ -149,14 +149,17 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_is_no_loss() {
+    fn late_replies_are_no_loss() {
         let mut tracker = PingTracker::default();
         let start = Instant::now();
-        tracker.sent(1, start);
-        tracker.given_up(1);
-        tracker.sent(2, start);
+        tracker.record_sent(1, start);
+        tracker.record_timeout(1);
+        tracker.record_sent(2, start);
         assert_eq!(tracker.counts().lost(), 2);
-        assert_eq!(tracker.answered(1, start), ReplyKind::Late(Duration::ZERO));
+        assert_eq!(
+            tracker.record_reply(1, start),
+            ReplyKind::Late(Duration::ZERO)
+        );
         let counts = tracker.counts();
         assert_eq!((counts.late, counts.lost()), (1, 1));
     }
@@ -166,12 +169,12 @@ mod tests {
         let mut tracker = PingTracker::default();
         let now = Instant::now();
         for seq in 0..100_000 {
-            tracker.sent(seq, now);
+            tracker.record_sent(seq, now);
         }
-        assert_eq!(tracker.recent.len(), REMEMBERED);
-        assert_eq!(tracker.answered(5, now), ReplyKind::Unknown);
+        assert_eq!(tracker.recent.len(), RECENT_PINGS);
+        assert_eq!(tracker.record_reply(5, now), ReplyKind::Unknown);
         assert_eq!(
-            tracker.answered(99_999, now),
+            tracker.record_reply(99_999, now),
             ReplyKind::First(Duration::ZERO)
         );
     }

@@ -1,53 +1,53 @@
-//! A way to ping: what management datagrams and connections have in common.
+//! The interface that both transports, management datagrams and connections, implement.
 
 use std::time::Duration;
 
 use crate::common::error::Result;
 
-/// What was heard.
+/// An event from the transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PingEvent {
-    /// Nothing in that time.
+    /// No event before the timeout.
     Nothing,
-    /// An answer to the ping of this number.
+    /// A reply to a ping.
     Pong {
-        /// The ping's number.
+        /// Sequence number of the ping.
         seq: u32,
-        /// Who answered, as it calls itself.
+        /// Name that the peer gave itself.
         from: String,
     },
-    /// That no answer to this ping will come any more.
+    /// A failure of a ping, to which no reply will be received.
     Failed {
-        /// The ping's number.
+        /// Sequence number of the ping.
         seq: u32,
-        /// Why.
-        why: String,
+        /// Reason of the failure.
+        reason: String,
     },
 }
 
-/// A way to ping one target.
+/// A transport for pings to one target.
 pub trait PingTransport {
-    /// What is pinged, as in ibping's lines: `Lid 4`.
+    /// Returns the target in ibping's notation, such as `Lid 4`.
     fn target(&self) -> String;
 
-    /// `umad` or `rdma_cm`.
+    /// Returns the name of the transport: `umad` or `rdma_cm`.
     fn name(&self) -> &'static str;
 
-    /// The own device.
+    /// Returns the name of the local device.
     fn device(&self) -> String;
 
-    /// Its port.
+    /// Returns the port number of the local device.
     fn port(&self) -> u8;
 
-    /// Sends the ping of this number; a second time after the first one failed.
+    /// Sends the ping with this sequence number. Called again for each resend.
     ///
     /// # Errors
-    /// It cannot be sent, and the next one cannot either.
+    /// Returns an error if the transport has failed and cannot send further pings.
     fn send(&mut self, seq: u32) -> Result<()>;
 
-    /// Waits for what comes, at most for `time`; it may return earlier with nothing.
+    /// Waits for the next event, at most for `timeout`. May return [`PingEvent::Nothing`] earlier.
     ///
     /// # Errors
-    /// Nothing will come any more.
-    fn wait(&mut self, time: Duration) -> Result<PingEvent>;
+    /// Returns an error if the transport has failed and cannot receive further replies.
+    fn wait(&mut self, timeout: Duration) -> Result<PingEvent>;
 }

@@ -1,4 +1,4 @@
-//! Which way to go: by link layer and target.
+//! Choice of the transport by link layer and target.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
@@ -13,14 +13,16 @@ use super::transport::PingTransport;
 use super::umad::UmadPinger;
 use crate::common::error::{Error, Result};
 
-/// The way to this target.
+/// Opens the transport to a target.
 ///
 /// # Errors
-/// There is none from here; the text says why.
+/// - [`Kind::Usage`](crate::common::error::Kind::Usage) if the options exclude each other.
+/// - [`Kind::Device`](crate::common::error::Kind::Device) if no port reaches the target.
+/// - Other kinds if resolving the target or connecting to it fails.
 pub fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
     match (target, args.via) {
         (Target::Lid(_) | Target::Guid(_), TransportArg::RdmaCm) => Err(Error::usage(
-            "rdma_cm goes to a host or GID, not to a LID or GUID",
+            "--via rdma_cm: cannot connect to a LID or GUID; expected a host or GID",
         )),
         (Target::Lid(lid), _) => by_lid(*lid, args),
         (Target::Guid(guid), _) => {
@@ -35,7 +37,7 @@ pub fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn PingTransport>
             )
         }
         (Target::Host(host), TransportArg::Umad) => Err(Error::usage(format!(
-            "`{host}` is a host: management datagrams go to a LID, GUID or GID"
+            "--via umad: cannot send management datagrams to the host `{host}`; expected a LID, GUID or GID"
         ))),
         (Target::Host(host), _) => connect(host_address(host, args.cm_port)?, host, args),
         (Target::Gid(gid), TransportArg::RdmaCm) => {
@@ -51,10 +53,11 @@ fn by_lid(lid: Lid, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
     datagrams(port, Address::lid(lid), format!("Lid {lid}"), args)
 }
 
-/// A GID: of an InfiniBand subnet, of RoCE, or of an iWARP host that has this address.
+/// Opens the transport to a GID: a port in the InfiniBand subnet, a RoCE port, or the address of an
+/// iWARP host.
 fn to_gid(gid: Ipv6Addr, only_datagrams: bool, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
-    // The answer to a datagram between IPv4-mapped GIDs does not reach who asked (Soft-RoCE): a
-    // connection does.
+    // With Soft-RoCE, the reply to a datagram between IPv4-mapped GIDs does not reach the sender. A
+    // connection works.
     if gid.to_ipv4_mapped().is_some() && !only_datagrams {
         return connect(gid_address(gid, args.cm_port), &gid.to_string(), args);
     }
@@ -63,12 +66,12 @@ fn to_gid(gid: Ipv6Addr, only_datagrams: bool, args: &PingArgs) -> Result<Box<dy
     if let Some(port) = infiniband(&ports).filter(|port| port.gid_prefix == prefix) {
         return by_gid(gid, port, args);
     }
-    // The system's routes know the device. A link-local address has none, nor has a device that was
-    // named.
+    // Find the device by the system's routes, unless -C selects one. A link-local address has no
+    // route.
     let is_local = gid.is_unicast_link_local();
     if args.ca.is_none() && !is_local {
         let route = Resolver::new(gid_address(gid, args.cm_port))
-            .timeout(args.patience())
+            .timeout(args.reply_timeout())
             .resolve();
         match route {
             Ok(route) if route.transport() == TransportType::IWARP && !only_datagrams => {
@@ -93,10 +96,11 @@ fn to_gid(gid: Ipv6Addr, only_datagrams: bool, args: &PingArgs) -> Result<Box<dy
     by_gid(gid, port, args)
 }
 
-/// By datagrams from this port: on InfiniBand along the subnet manager's path, on RoCE by the GID.
+/// Opens datagrams from `port` to a GID: on InfiniBand with the path from the subnet manager, on
+/// RoCE with the GID itself.
 fn by_gid(gid: Ipv6Addr, port: &PortAttr, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
     if port.link_layer.is_ethernet() {
-        let index = own_gid(gid, port)?;
+        let index = source_gid(gid, port)?;
         return datagrams(
             port,
             Address::gid(gid.into(), index),
@@ -108,7 +112,7 @@ fn by_gid(gid: Ipv6Addr, port: &PortAttr, args: &PingArgs) -> Result<Box<dyn Pin
     let sa = open.subnet_administration(args.sm_port.map(Lid))?;
     let path = sa
         .path(gid.into())
-        .map_err(|error| Error::from(error).context(format!("no path to {gid}")))?;
+        .map_err(|error| Error::from(error).context(format!("find a path to {gid}")))?;
     let to = Address {
         sl: path.sl(),
         ..Address::lid(path.dlid())
@@ -131,9 +135,10 @@ fn datagrams(
     args: &PingArgs,
 ) -> Result<Box<dyn PingTransport>> {
     if args.size.is_some() {
-        return Err(Error::usage(
-            "--size is for pings over a connection (--via rdma_cm): a management datagram has 256 bytes",
-        ));
+        return Err(
+            Error::usage("--size: management datagrams always have 256 bytes")
+                .with_help("add --via rdma_cm to ping over a connection"),
+        );
     }
     let open = Port::open(&port.ca_name, port.port_num)?;
     Ok(Box::new(UmadPinger::new(
@@ -141,17 +146,17 @@ fn datagrams(
         to,
         target,
         args.oui()?,
-        args.patience(),
+        args.reply_timeout(),
     )?))
 }
 
-fn connect(to: SocketAddr, called: &str, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
-    Ok(Box::new(RpingClient::connect(to, called, args)?))
+fn connect(to: SocketAddr, name: &str, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
+    Ok(Box::new(RpingClient::connect(to, name, args)?))
 }
 
-/// The index of the own GID from which `to` can be reached: of its kind, best with the longest
-/// common prefix.
-fn own_gid(to: Ipv6Addr, port: &PortAttr) -> Result<u8> {
+/// Returns the index of the local GID to send from: one of the same kind as `to`, preferably with
+/// the longest common prefix.
+fn source_gid(to: Ipv6Addr, port: &PortAttr) -> Result<u8> {
     let context = Device::by_name(&port.ca_name).and_then(|device| device.open())?;
     let gids = context.gids(port.port_num)?;
     let kind = |gid: Ipv6Addr| (gid.is_unicast_link_local(), gid.to_ipv4_mapped().is_some());
@@ -168,13 +173,14 @@ fn own_gid(to: Ipv6Addr, port: &PortAttr) -> Result<u8> {
         });
     best.map(|entry| entry.index.0).ok_or_else(|| {
         Error::device(format!(
-            "{} port {} has no GID from which {to} could be reached; `ribinfo gids` lists those it has, an address on its network interface adds one",
+            "send to {to}: {} port {} has no GID of the same kind",
             port.ca_name, port.port_num
         ))
+        .with_help("list the GIDs with `ribinfo gids`; an IP address on the port's network interface adds one")
     })
 }
 
-/// The ports that -C and -P allow.
+/// Returns the ports selected by -C and -P.
 fn ports(args: &PingArgs) -> Result<Vec<PortAttr>> {
     let names = match &args.ca {
         Some(name) => vec![name.clone()],
@@ -202,40 +208,35 @@ fn ethernet(ports: &[PortAttr]) -> Option<&PortAttr> {
     best(ports, |port| port.link_layer.is_ethernet())
 }
 
-/// The first active one of a kind, else the first one.
-fn best(ports: &[PortAttr], is_it: impl Fn(&PortAttr) -> bool) -> Option<&PortAttr> {
-    let mut of_kind = ports.iter().filter(|port| is_it(port));
-    let first = of_kind.clone().next();
-    of_kind
+/// Returns the first active port that matches, otherwise the first one that matches.
+fn best(ports: &[PortAttr], matches: impl Fn(&PortAttr) -> bool) -> Option<&PortAttr> {
+    let mut candidates = ports.iter().filter(|port| matches(port));
+    let first = candidates.clone().next();
+    candidates
         .find(|port| port.state == PortState::ACTIVE)
         .or(first)
 }
 
 fn no_port(args: &PingArgs, kind: &str) -> Error {
-    let which = match (&args.ca, args.port) {
-        (Some(ca), Some(port)) => format!(" at {ca} port {port}"),
-        (Some(ca), None) => format!(" at {ca}"),
+    let selection = match (&args.ca, args.port) {
+        (Some(ca), Some(port)) => format!(" on {ca} port {port}"),
+        (Some(ca), None) => format!(" on {ca}"),
         (None, Some(port)) => format!(" with the number {port}"),
-        (None, None) => " here".to_owned(),
+        (None, None) => " on this host".to_owned(),
     };
-    Error::device(format!(
-        "no {kind} port{which}; `ribinfo stat` lists the ports; a host is pinged by its name or IP address"
-    ))
+    Error::device(format!("choose a port: no {kind} port{selection}"))
+        .with_help("list the ports with `ribinfo stat`; to ping a host, use its name or IP address")
 }
 
 fn host_address(host: &str, port: u16) -> Result<SocketAddr> {
     let unknown = |e| {
-        Error::system(
-            format!(
-                "no host {host} is known here, nor is it a GID or, with -L or -G, a LID or GUID"
-            ),
-            &e,
-        )
+        Error::system(format!("resolve the host name {host}"), &e)
+            .with_help("check the spelling; for a port GUID, add -G")
     };
     let mut found = (host, port).to_socket_addrs().map_err(unknown)?;
     found
         .next()
-        .ok_or_else(|| Error::usage(format!("{host} has no address")))
+        .ok_or_else(|| Error::usage(format!("resolve the host name {host}: it has no address")))
 }
 
 fn gid_address(gid: Ipv6Addr, port: u16) -> SocketAddr {
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mapped_gid_is_an_ipv4_host() {
+    fn ipv4_mapped_gids_become_ipv4_addresses() {
         let address = |text: &str| gid_address(text.parse().expect("a GID"), 7174).to_string();
         assert_eq!(address("::ffff:10.99.0.1"), "10.99.0.1:7174");
         assert_eq!(address("fd99::1"), "[fd99::1]:7174");

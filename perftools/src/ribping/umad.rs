@@ -1,4 +1,4 @@
-//! Pings by management datagrams, as ibping's.
+//! Pings with management datagrams, compatible with ibping.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::stop::{POLL_INTERVAL, StopFlag};
 use super::transport::{PingEvent, PingTransport};
 use crate::common::error::{Error, Result, log};
 
-/// The class `ibping` of this OUI.
-fn class(oui: Oui, methods: Methods) -> AgentOptions {
+/// Returns the options of an agent for ibping's management class with this OUI.
+fn agent_options(oui: Oui, methods: Methods) -> AgentOptions {
     AgentOptions {
         oui,
         methods,
@@ -19,7 +19,7 @@ fn class(oui: Oui, methods: Methods) -> AgentOptions {
     }
 }
 
-/// Pings by management datagrams.
+/// Sends pings with management datagrams.
 #[derive(Debug)]
 pub struct UmadPinger {
     agent: Agent,
@@ -27,15 +27,16 @@ pub struct UmadPinger {
     to: Address,
     target: String,
     timeout: Duration,
-    /// The transaction of ping 0.
-    first: u32,
+    /// Transaction ID of the ping with sequence number 0.
+    first_transaction: u32,
 }
 
 impl UmadPinger {
-    /// From this port to this address, which is called `target`.
+    /// Creates a pinger from `port` to the address `to`. `target` is the address in ibping's
+    /// notation.
     ///
     /// # Errors
-    /// The port refuses the class.
+    /// Returns an error if an agent for the class cannot be registered.
     pub fn new(
         port: &Port,
         to: Address,
@@ -43,24 +44,27 @@ impl UmadPinger {
         oui: Oui,
         timeout: Duration,
     ) -> Result<Self> {
-        let agent = port.register(class(oui, Methods::NONE))?;
-        let first = agent.next_transaction_id();
+        let agent = port.register(agent_options(oui, Methods::NONE))?;
+        let first_transaction = agent.next_transaction_id();
         Ok(Self {
             agent,
             oui,
             to,
             target,
             timeout,
-            first,
+            first_transaction,
         })
     }
 
-    fn understand(&self, received: &Received) -> PingEvent {
-        let seq = received.mad.low_transaction_id().wrapping_sub(self.first);
+    fn event(&self, received: &Received) -> PingEvent {
+        let seq = received
+            .mad
+            .low_transaction_id()
+            .wrapping_sub(self.first_transaction);
         if let Some(errno) = received.failure {
             return PingEvent::Failed {
                 seq,
-                why: errno.to_string(),
+                reason: errno.to_string(),
             };
         }
         if received.mad.method() != Method::GET_RESP {
@@ -69,7 +73,7 @@ impl UmadPinger {
         match VendorMad::from_mad(&received.mad).filter(|vendor| vendor.oui() == self.oui) {
             Some(_) if !received.mad.status().is_ok() => PingEvent::Failed {
                 seq,
-                why: received.mad.status().to_string(),
+                reason: received.mad.status().to_string(),
             },
             Some(vendor) => PingEvent::Pong {
                 seq,
@@ -99,19 +103,19 @@ impl PingTransport for UmadPinger {
 
     fn send(&mut self, seq: u32) -> Result<()> {
         let mut ping = VendorMad::request(MgmtClass::OPENIB_PING, self.oui, b"");
-        ping.set_low_transaction_id(self.first.wrapping_add(seq));
+        ping.set_low_transaction_id(self.first_transaction.wrapping_add(seq));
         self.agent
             .send(&ping, &self.to, self.timeout)
             .map_err(Error::from)
     }
 
-    fn wait(&mut self, time: Duration) -> Result<PingEvent> {
-        let received = self.agent.recv(Some(time))?;
-        Ok(received.map_or(PingEvent::Nothing, |received| self.understand(&received)))
+    fn wait(&mut self, timeout: Duration) -> Result<PingEvent> {
+        let received = self.agent.recv(Some(timeout))?;
+        Ok(received.map_or(PingEvent::Nothing, |received| self.event(&received)))
     }
 }
 
-/// Answers pings at a port.
+/// Answers pings on a port.
 #[derive(Debug)]
 pub struct UmadServer {
     agent: Agent,
@@ -119,52 +123,48 @@ pub struct UmadServer {
 }
 
 impl UmadServer {
-    /// Serves the class at this port of this adapter.
+    /// Creates a server on a port of a channel adapter.
     ///
     /// # Errors
-    /// The port cannot be opened, or another program serves the class there.
+    /// Returns an error if the port cannot be opened or another program serves the class on it.
     pub fn new(ca: &str, port_num: u8, oui: Oui) -> Result<Self> {
         let port = Port::open(ca, port_num)?;
         Ok(Self {
-            agent: port.register(class(oui, Methods::ALL))?,
+            agent: port.register(agent_options(oui, Methods::ALL))?,
             name: host_name::nul_terminated(),
         })
     }
 
-    /// Answers until it shall stop.
+    /// Answers pings until `stop` is set.
     ///
     /// # Errors
-    /// The port is gone.
-    pub fn run(&self, stop: &StopFlag, level: u8) -> Result<()> {
+    /// Returns an error if receiving fails, for example because the device was removed.
+    pub fn run(&self, stop: &StopFlag, verbosity: u8) -> Result<()> {
         while !stop.is_set() {
             let Some(received) = self.agent.recv(Some(POLL_INTERVAL))? else {
                 continue;
             };
-            // An answer is sent without a time and so never comes back; whatever else has failed is
-            // none of a server's business.
+            // The server sends no requests, so it ignores failed sends and responses.
             if received.failure.is_some() || received.mad.method().is_response() {
                 continue;
             }
             let Some(ping) = VendorMad::from_mad(&received.mad) else {
                 continue;
             };
-            if level > 0 {
+            if verbosity > 0 {
                 log(format_args!(
-                    "ribping: ping from {} at {} port {}",
+                    "ribping: ping from {} on {} port {}",
                     received.from,
                     self.agent.port().ca_name(),
                     self.agent.port().port_num()
                 ));
             }
-            // A pinger that is gone must not end the server.
+            // One unreachable client must not end the server.
             if let Err(error) = self
                 .agent
                 .send_without_response(&ping.response(&self.name), &received.from.reply())
             {
-                log(format_args!(
-                    "ribping: cannot answer {}: {error}",
-                    received.from
-                ));
+                log(format_args!("ribping: answer {}: {error}", received.from));
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The pinger.
+//! The client, which sends pings.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,31 +7,31 @@ use ibverbs::{AccessFlags, SharedRegion};
 use rdmacm::{ConnectParams, Connection, Resolver};
 
 use super::MAX_SIZE;
-use super::endpoint::{Completed, RpingEndpoint};
+use super::endpoint::{CompletionKind, RpingEndpoint};
 use super::message::{encode, text};
 use crate::common::error::{Error, Kind, Result};
 use crate::ribping::args::PingArgs;
 use crate::ribping::transport::{PingEvent, PingTransport};
 
-/// rping's size of a ping.
+/// Default size of a ping in bytes, the same as that of rping.
 const DEFAULT_SIZE: u32 = 64;
 
-/// Where a ping is.
+/// Progress of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// No ping is on its way.
+    /// No ping is in flight.
     Idle,
-    /// The source was offered; the server reads it.
+    /// The server reads the source of the ping with this sequence number.
     Read(u32),
-    /// The sink was offered; the server writes it.
+    /// The server writes the sink of the ping with this sequence number.
     Written(u32),
 }
 
-/// Pings over a connection.
+/// Sends pings over a connection.
 pub struct RpingClient {
-    // The connection goes first: the regions are open to the peer until its queue pair is gone.
+    // Dropped first: the peer can access the regions until the queue pair is destroyed.
     connection: Connection,
-    end: RpingEndpoint,
+    endpoint: RpingEndpoint,
     source: SharedRegion,
     sink: SharedRegion,
     stage: Stage,
@@ -41,50 +41,52 @@ pub struct RpingClient {
 }
 
 impl RpingClient {
-    /// Connects to this address, which is called `called`.
+    /// Connects to an address. `name` is how the replies name the peer.
     ///
     /// # Errors
-    /// There is no way there, or nobody who answers.
-    pub fn connect(to: SocketAddr, called: &str, args: &PingArgs) -> Result<Self> {
+    /// - [`Kind::Usage`] if `--size` is out of range or -C and -P select another port than the
+    ///   route.
+    /// - [`Kind::System`] if the server cannot be connected.
+    /// - [`Kind::Device`] if a resource cannot be created.
+    pub fn connect(to: SocketAddr, name: &str, args: &PingArgs) -> Result<Self> {
         let size = args.size.unwrap_or(DEFAULT_SIZE);
         if !(16..=MAX_SIZE).contains(&size) {
             return Err(Error::usage(format!(
-                "--size {size}: 16 to {MAX_SIZE} bytes"
+                "--size {size}: expected 16 to {MAX_SIZE} bytes"
             )));
         }
         // A handshake takes longer than a ping.
-        let patience = args.patience().max(Duration::from_secs(3));
-        let route = Resolver::new(to).timeout(patience).resolve()?;
-        let is_wanted = args
+        let timeout = args.reply_timeout().max(Duration::from_secs(3));
+        let route = Resolver::new(to).timeout(timeout).resolve()?;
+        let is_selected = args
             .ca
             .as_deref()
             .is_none_or(|ca| ca == route.device_name())
             && args.port.is_none_or(|port| port == route.port_num());
-        if !is_wanted {
-            let place = format!("{} port {}", route.device_name(), route.port_num());
+        if !is_selected {
             return Err(Error::usage(format!(
-                "the way to {called} leads through {place}, not where -C and -P say"
+                "connect to {name}: the route uses {} port {}, which -C and -P exclude",
+                route.device_name(),
+                route.port_num()
             )));
         }
         let route = route.access(
             AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE,
         );
-        let end = RpingEndpoint::new(&route.context()?)?;
+        let endpoint = RpingEndpoint::new(&route.context()?)?;
         let len = usize::try_from(size).unwrap_or(usize::MAX);
-        let source = end.pd.shared(len, AccessFlags::REMOTE_READ)?;
-        let sink = end.pd.shared(len, AccessFlags::REMOTE_WRITE)?;
-        let mut ready = route.with_qp(end.queue_pair()?)?;
-        end.receive(ready.qp_mut())?;
+        let source = endpoint.pd.shared(len, AccessFlags::REMOTE_READ)?;
+        let sink = endpoint.pd.shared(len, AccessFlags::REMOTE_WRITE)?;
+        let mut ready = route.with_qp(endpoint.create_qp()?)?;
+        endpoint.post_recv(ready.qp_mut())?;
         let params = ConnectParams {
             responder_resources: 1,
             initiator_depth: 1,
             ..ConnectParams::default()
         };
-        let connection = ready.connect(&params, patience).map_err(|error| {
-            Error::new(
-                Kind::System,
-                format!("{called}: {error}; is `ribping -S` or `rping -s` running there?"),
-            )
+        let connection = ready.connect(&params, timeout).map_err(|error| {
+            Error::new(Kind::System, format!("connect to {name}: {error}"))
+                .with_help("start `ribping -S` or `rping -s` on that host")
         })?;
         let target = match to {
             SocketAddr::V4(v4) => format!("Host {}", v4.ip()),
@@ -92,31 +94,31 @@ impl RpingClient {
         };
         Ok(Self {
             connection,
-            end,
+            endpoint,
             source,
             sink,
             stage: Stage::Idle,
             sent: Vec::new(),
             target,
-            from: called.to_owned(),
+            from: name.to_owned(),
         })
     }
 
-    /// The server has done a step.
-    fn message(&mut self) -> Result<PingEvent> {
+    /// Handles a message of the server: it has read the source or written the sink.
+    fn handle_message(&mut self) -> Result<PingEvent> {
         match self.stage {
-            Stage::Idle => Err(Error::protocol("the peer sends out of turn")),
+            Stage::Idle => Err(Error::protocol("receive from the peer: unexpected message")),
             Stage::Read(seq) => {
                 self.stage = Stage::Written(seq);
-                self.end
+                self.endpoint
                     .send(self.connection.qp_mut(), encode(self.sink.remote()))?;
                 Ok(PingEvent::Nothing)
             }
             Stage::Written(seq) => {
                 self.stage = Stage::Idle;
-                let mut back = vec![0; self.sent.len()];
-                self.sink.read(0, &mut back)?;
-                if back == self.sent {
+                let mut received = vec![0; self.sent.len()];
+                self.sink.read(0, &mut received)?;
+                if received == self.sent {
                     return Ok(PingEvent::Pong {
                         seq,
                         from: self.from.clone(),
@@ -124,7 +126,7 @@ impl RpingClient {
                 }
                 Ok(PingEvent::Failed {
                     seq,
-                    why: "what came back is not what was sent".to_owned(),
+                    reason: "the returned data differs from the sent data".to_owned(),
                 })
             }
         }
@@ -133,7 +135,7 @@ impl RpingClient {
 
 impl std::fmt::Debug for RpingClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pinger")
+        f.debug_struct("RpingClient")
             .field("target", &self.target)
             .field("stage", &self.stage)
             .finish_non_exhaustive()
@@ -158,8 +160,8 @@ impl PingTransport for RpingClient {
     }
 
     fn send(&mut self, seq: u32) -> Result<()> {
-        // A connection loses nothing: who does not answer in time is stuck, and takes no other ping
-        // before it has answered this one.
+        // A connection loses no messages, so a peer that did not reply is still busy with the last
+        // ping. It cannot accept another one before it has replied.
         if self.stage != Stage::Idle {
             return Ok(());
         }
@@ -167,14 +169,17 @@ impl PingTransport for RpingClient {
         self.source.write(0, &self.sent)?;
         self.sink.write(0, &vec![0; self.sink.len()])?;
         self.stage = Stage::Read(seq);
-        self.end
+        self.endpoint
             .send(self.connection.qp_mut(), encode(self.source.remote()))
     }
 
-    fn wait(&mut self, time: Duration) -> Result<PingEvent> {
-        match self.end.next(&mut self.connection, time)? {
-            Some(Completed::Message(_)) => self.message(),
-            Some(Completed::Own) | None => Ok(PingEvent::Nothing),
+    fn wait(&mut self, timeout: Duration) -> Result<PingEvent> {
+        match self
+            .endpoint
+            .next_completion(&mut self.connection, timeout)?
+        {
+            Some(CompletionKind::Received(_)) => self.handle_message(),
+            Some(CompletionKind::Request) | None => Ok(PingEvent::Nothing),
         }
     }
 }

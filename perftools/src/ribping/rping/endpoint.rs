@@ -1,4 +1,4 @@
-//! One end of a connection: its queue pair, completions and messages.
+//! The verbs objects of one end of a connection.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use ibverbs::{
 use rdmacm::Connection;
 
 use super::message::MESSAGE_LEN;
-use crate::common::error::{Error, Result};
+use crate::common::error::{Error, Kind, Result};
 
-/// How long the word that the peer has left may come after what it flushed.
-const LEAVING: Duration = Duration::from_secs(1);
+/// Maximum time between a flushed request and the disconnect event that explains it.
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a connection's queue pair is made of, and the messages that go over it.
+/// The verbs objects of a connection and the buffers of its messages.
 pub(super) struct RpingEndpoint {
     pub(super) pd: ProtectionDomain,
     channel: CompletionChannel,
@@ -22,13 +22,13 @@ pub(super) struct RpingEndpoint {
     messages: Pool,
 }
 
-/// What completed.
+/// A successful completion.
 #[derive(Debug)]
-pub(super) enum Completed {
-    /// A message came.
-    Message(Vec<u8>),
-    /// A request of one's own is done.
-    Own,
+pub(super) enum CompletionKind {
+    /// A message was received.
+    Received(Vec<u8>),
+    /// A send, RDMA READ or RDMA WRITE request completed.
+    Request,
 }
 
 impl RpingEndpoint {
@@ -50,8 +50,8 @@ impl RpingEndpoint {
         })
     }
 
-    /// A queue pair for one ping at a time.
-    pub(super) fn queue_pair(&self) -> Result<QueuePair<Rc>> {
+    /// Creates a queue pair with capacity for one ping at a time.
+    pub(super) fn create_qp(&self) -> Result<QueuePair<Rc>> {
         let options = QpOptions {
             max_send_wr: 8,
             max_recv_wr: 8,
@@ -62,55 +62,57 @@ impl RpingEndpoint {
             .map_err(Error::from)
     }
 
-    /// A receive for the next message.
-    pub(super) fn receive(&self, qp: &mut QueuePair<Rc>) -> Result<()> {
+    /// Posts a receive request for the next message.
+    pub(super) fn post_recv(&self, qp: &mut QueuePair<Rc>) -> Result<()> {
         let buf = self
             .messages
             .take()
-            .ok_or_else(|| Error::protocol("the peer sends out of turn"))?;
+            .ok_or_else(|| Error::protocol("receive from the peer: unexpected message"))?;
         qp.post_recv(wr::recv(buf)).map_err(Error::from)
     }
 
     pub(super) fn send(&self, qp: &mut QueuePair<Rc>, message: [u8; MESSAGE_LEN]) -> Result<()> {
-        let mut buf = self
-            .messages
-            .take()
-            .ok_or_else(|| Error::protocol("the peer takes no messages"))?;
+        let mut buf = self.messages.take().ok_or_else(|| {
+            Error::protocol("send to the peer: earlier messages have not completed")
+        })?;
         buf.copy_from_slice(&message);
         qp.post_send(wr::send(buf)).map_err(Error::from)
     }
 
-    /// Waits for the next completion, at most for `time`. A message's receive is posted anew. An
-    /// end of the connection is an error that says `gone`.
-    pub(super) fn next(
+    /// Waits for the next completion, at most for `timeout`. Posts another receive request for each
+    /// received message.
+    ///
+    /// # Errors
+    /// Returns [`Kind::Gone`] if the peer closed the connection.
+    pub(super) fn next_completion(
         &mut self,
         connection: &mut Connection,
-        time: Duration,
-    ) -> Result<Option<Completed>> {
-        let until = Instant::now() + time;
+        timeout: Duration,
+    ) -> Result<Option<CompletionKind>> {
+        let deadline = Instant::now() + timeout;
         loop {
-            if let Some(retired) = self.take(connection)? {
-                return self.done(connection, retired).map(Some);
+            if let Some(retired) = self.poll(connection)? {
+                return self.handle(connection, retired).map(Some);
             }
             self.cq.arm(false)?;
-            // What came before it was armed gives no event.
-            if let Some(retired) = self.take(connection)? {
-                return self.done(connection, retired).map(Some);
+            // Completions from before the queue was armed cause no event.
+            if let Some(retired) = self.poll(connection)? {
+                return self.handle(connection, retired).map(Some);
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if self.channel.wait(Some(left))?.is_none() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if self.channel.wait(Some(remaining))?.is_none() {
                 let _ = connection.check_event()?;
                 if connection.is_disconnected() {
-                    return Err(gone());
+                    return Err(disconnected());
                 }
-                if Instant::now() >= until {
+                if Instant::now() >= deadline {
                     return Ok(None);
                 }
             }
         }
     }
 
-    fn take(&mut self, connection: &mut Connection) -> Result<Option<Retired>> {
+    fn poll(&mut self, connection: &mut Connection) -> Result<Option<Retired>> {
         let retired = self
             .cq
             .poll()?
@@ -119,35 +121,32 @@ impl RpingEndpoint {
         Ok(retired.transpose().map_err(ibverbs::Error::from)?)
     }
 
-    fn done(&self, connection: &mut Connection, retired: Retired) -> Result<Completed> {
+    fn handle(&self, connection: &mut Connection, retired: Retired) -> Result<CompletionKind> {
         if let Err(error) = retired.ok() {
-            // On iWARP the flush can be seen before the peer's leaving that caused it.
+            // On iWARP the flush error can be polled before the disconnect event that caused it.
             let _ = if retired.status() == WcStatus::WR_FLUSH_ERR && !connection.is_disconnected() {
-                connection.wait_event(Some(LEAVING))
+                connection.wait_event(Some(DISCONNECT_TIMEOUT))
             } else {
                 connection.check_event()
             };
             return Err(if connection.is_disconnected() {
-                gone()
+                disconnected()
             } else {
                 error.into()
             });
         }
         if retired.direction() != Direction::Recv {
-            return Ok(Completed::Own);
+            return Ok(CompletionKind::Request);
         }
         let message = retired
             .into_buf()
             .map(|buf| buf.to_vec())
             .unwrap_or_default();
-        self.receive(connection.qp_mut())?;
-        Ok(Completed::Message(message))
+        self.post_recv(connection.qp_mut())?;
+        Ok(CompletionKind::Received(message))
     }
 }
 
-fn gone() -> Error {
-    Error::new(
-        crate::common::error::Kind::Gone,
-        "the peer ended the connection",
-    )
+fn disconnected() -> Error {
+    Error::new(Kind::Gone, "the peer closed the connection")
 }

@@ -1,11 +1,11 @@
-//! rping's message of 16 bytes, and its text.
+//! rping's 16-byte message and the text of its pings.
 
 use ibverbs::RemoteMemory;
 
-/// Length of a message.
+/// Length of a message in bytes.
 pub const MESSAGE_LEN: usize = 16;
 
-/// The message that offers this memory: address, key, length, most significant byte first.
+/// Encodes the message that exposes `memory` to the peer: address, rkey and length, big-endian.
 pub fn encode(memory: RemoteMemory) -> [u8; MESSAGE_LEN] {
     let mut message = [0; MESSAGE_LEN];
     message[..8].copy_from_slice(&memory.addr.to_be_bytes());
@@ -14,7 +14,7 @@ pub fn encode(memory: RemoteMemory) -> [u8; MESSAGE_LEN] {
     message
 }
 
-/// The memory that a message offers; `None` when it is no message.
+/// Decodes the memory that a message exposes; `None` if the length is wrong.
 pub fn decode(bytes: &[u8]) -> Option<RemoteMemory> {
     let bytes: &[u8; MESSAGE_LEN] = bytes.try_into().ok()?;
     let (addr, rest) = bytes.split_first_chunk::<8>()?;
@@ -27,16 +27,16 @@ pub fn decode(bytes: &[u8]) -> Option<RemoteMemory> {
     })
 }
 
-/// The text of a ping: `rdma-ping-N: ` and letters that rotate with N, up to a NUL in the last
-/// byte.
+/// Returns the text of a ping: `rdma-ping-N: `, then letters that rotate with N, and a NUL as the
+/// last byte.
 pub fn text(seq: u32, size: usize) -> Vec<u8> {
     let mut text = format!("rdma-ping-{seq}: ").into_bytes();
     let letters = (65_u8..=122)
         .cycle()
         .skip(usize::try_from(seq % 58).unwrap_or(0));
     text.truncate(size.saturating_sub(1));
-    let missing = size.saturating_sub(text.len());
-    text.extend(letters.take(missing));
+    let remaining = size.saturating_sub(text.len());
+    text.extend(letters.take(remaining));
     if let Some(last) = text.last_mut() {
         *last = 0;
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_rpings() {
+    fn messages_have_rpings_format() {
         let memory = RemoteMemory {
             addr: 0x0102_0304_0506_0708,
             rkey: 0x090a_0b0c,
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_rpings() {
+    fn texts_have_rpings_format() {
         let first = text(0, 64);
         assert_eq!(&first[..16], b"rdma-ping-0: ABC");
         assert_eq!((first.len(), first[63]), (64, 0));

@@ -1,11 +1,11 @@
 //! Pings over a connection, compatible with `rping`: the client exposes memory, the server reads
 //! it, the client exposes other memory, and the server writes the same bytes there.
-//! `transport_choice` and `server` use it.
+//! Used by `transport_choice` and `server`.
 
 pub mod client;
 pub mod endpoint;
 pub mod message;
 pub mod server;
 
-/// The largest ping, rping's own limit.
+/// Maximum size of a ping in bytes, the same as that of rping.
 pub const MAX_SIZE: u32 = 64 * 1024;

@@ -1,4 +1,4 @@
-//! Who answers: reads what the pinger offers and writes it back.
+//! The server. It reads the memory that the client exposes and writes the bytes back.
 
 use std::thread;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use ibverbs::{
 use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener};
 
 use super::MAX_SIZE;
-use super::endpoint::{Completed, RpingEndpoint};
+use super::endpoint::{CompletionKind, RpingEndpoint};
 use super::message::{MESSAGE_LEN, decode};
 use crate::common::error::{Error, Kind, Result, log};
 use crate::ribping::args::PingArgs;
 use crate::ribping::stop::{POLL_INTERVAL, StopFlag};
 
-/// For a pinger's last handshake message.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout of the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Pingers at once.
-const MOST: usize = 256;
+/// Maximum number of concurrent clients.
+const MAX_CLIENTS: usize = 256;
 
-/// Takes pingers until it shall stop, each on a thread of its own.
+/// Serves clients until `stop` is set, each on its own thread.
 ///
 /// # Errors
-/// The listener is broken.
+/// Returns an error if the listener fails.
 pub fn run(listener: &Listener, args: &PingArgs, stop: &StopFlag) -> Result<()> {
     thread::scope(|scope| {
         let mut workers: Vec<thread::ScopedJoinHandle<'_, ()>> = Vec::new();
@@ -34,103 +34,109 @@ pub fn run(listener: &Listener, args: &PingArgs, stop: &StopFlag) -> Result<()> 
             let Some(request) = listener.accept(Some(POLL_INTERVAL))? else {
                 continue;
             };
-            let is_wanted = args
+            let is_selected = args
                 .ca
                 .as_deref()
                 .is_none_or(|ca| ca == request.device_name())
                 && args.port.is_none_or(|port| port == request.port_num());
-            if !is_wanted || workers.len() >= MOST {
-                // Dropped unclaimed, it is rejected.
+            if !is_selected || workers.len() >= MAX_CLIENTS {
+                // Dropping the request rejects it.
                 continue;
             }
-            workers.push(scope.spawn(move || attend(request, args.level(), stop)));
+            workers.push(scope.spawn(move || handle_client(request, args.verbosity(), stop)));
         }
         Ok(())
     })
 }
 
-fn attend(request: ConnectRequest, level: u8, stop: &StopFlag) {
+fn handle_client(request: ConnectRequest, verbosity: u8, stop: &StopFlag) {
     let peer = request.peer_addr();
-    let place = format!("{} port {}", request.device_name(), request.port_num());
-    if level > 0 {
-        log(format_args!("ribping: connection from {peer} at {place}"));
+    let port = format!("{} port {}", request.device_name(), request.port_num());
+    if verbosity > 0 {
+        log(format_args!("ribping: connection from {peer} on {port}"));
     }
     match serve(request, stop) {
-        Err(error) if error.kind() != Kind::Gone || level > 0 => {
+        Err(error) if error.kind() != Kind::Gone || verbosity > 0 => {
             log(format_args!("ribping: {peer}: {error}"));
         }
         _ => {}
     }
 }
 
-/// A pinger's connection, and the memory that what was read lies in until it is written.
-struct Pinged<'a> {
+/// The connection of a client and the buffer that a ping is read into and written from.
+struct Session<'a> {
     connection: Connection,
-    end: RpingEndpoint,
-    place: Held<SharedRegion>,
-    /// Requests that the queue pair takes when nothing is on its way.
-    room: usize,
+    endpoint: RpingEndpoint,
+    buffer: Held<SharedRegion>,
+    /// Number of free send slots when no request is in flight.
+    send_slots: usize,
     stop: &'a StopFlag,
 }
 
 fn serve(request: ConnectRequest, stop: &StopFlag) -> Result<()> {
-    let end = RpingEndpoint::new(&request.context()?)?;
-    // On iWARP the sink of a read must be open to writes of the peer.
-    let memory = end
+    let endpoint = RpingEndpoint::new(&request.context()?)?;
+    // On iWARP the sink of an RDMA READ needs remote write access.
+    let memory = endpoint
         .pd
         .shared(MAX_SIZE as usize, AccessFlags::REMOTE_WRITE)?;
-    let mut qp = end.queue_pair()?;
-    let place = qp.hold(&memory)?;
-    let room = qp.send_slots_free();
+    let mut qp = endpoint.create_qp()?;
+    let buffer = qp.hold(&memory)?;
+    let send_slots = qp.send_slots_free();
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     let mut pending = request.access(access).with_qp(qp)?;
-    end.receive(pending.qp_mut())?;
+    endpoint.post_recv(pending.qp_mut())?;
     let params = ConnectParams {
         responder_resources: 1,
         initiator_depth: 1,
         ..ConnectParams::default()
     };
-    let connection = pending.accept(&params, PATIENCE)?;
-    Pinged {
+    let connection = pending.accept(&params, HANDSHAKE_TIMEOUT)?;
+    Session {
         connection,
-        end,
-        place,
-        room,
+        endpoint,
+        buffer,
+        send_slots,
         stop,
     }
-    .answer()
+    .run()
 }
 
-impl Pinged<'_> {
-    /// Answers until the pinger goes or it shall stop.
-    fn answer(mut self) -> Result<()> {
-        while let Some((source, len)) = self.offer()? {
-            let piece = self.piece(len)?;
-            self.post(wr::read(piece, source))?;
-            self.tell()?;
-            let Some((sink, room)) = self.offer()? else {
+impl Session<'_> {
+    /// Answers pings until `stop` is set or the client disconnects.
+    fn run(mut self) -> Result<()> {
+        while let Some((source, len)) = self.next_exposed()? {
+            let slice = self.buffer_slice(len)?;
+            self.post(wr::read(slice, source))?;
+            self.acknowledge()?;
+            let Some((sink, sink_len)) = self.next_exposed()? else {
                 break;
             };
-            let piece = self.piece(len.min(room))?;
-            self.post(wr::write(piece, sink))?;
-            self.tell()?;
+            let slice = self.buffer_slice(len.min(sink_len))?;
+            self.post(wr::write(slice, sink))?;
+            self.acknowledge()?;
         }
         Ok(())
     }
 
-    /// Waits for the pinger's next offer; `None` when it shall stop.
-    fn offer(&mut self) -> Result<Option<(RemoteMemory, usize)>> {
+    /// Waits until the client exposes memory, and returns it with its length; `None` if `stop` is
+    /// set.
+    fn next_exposed(&mut self) -> Result<Option<(RemoteMemory, usize)>> {
         while !self.stop.is_set() {
-            let Some(Completed::Message(message)) =
-                self.end.next(&mut self.connection, POLL_INTERVAL)?
+            let Some(CompletionKind::Received(message)) = self
+                .endpoint
+                .next_completion(&mut self.connection, POLL_INTERVAL)?
             else {
                 continue;
             };
-            let memory = decode(&message)
-                .ok_or_else(|| Error::protocol(format!("a message of {} bytes", message.len())))?;
+            let memory = decode(&message).ok_or_else(|| {
+                Error::protocol(format!(
+                    "receive from the client: a message of {} bytes, expected {MESSAGE_LEN}",
+                    message.len()
+                ))
+            })?;
             if memory.len == 0 || memory.len > MAX_SIZE.into() {
                 return Err(Error::protocol(format!(
-                    "{} bytes offered: 1 to {MAX_SIZE}",
+                    "receive from the client: {} bytes of exposed memory, expected 1 to {MAX_SIZE}",
                     memory.len
                 )));
             }
@@ -139,30 +145,34 @@ impl Pinged<'_> {
         Ok(None)
     }
 
-    fn piece(&self, len: usize) -> Result<Held<SharedRegion>> {
-        self.place
+    fn buffer_slice(&self, len: usize) -> Result<Held<SharedRegion>> {
+        self.buffer
             .slice(0..len)
-            .ok_or_else(|| Error::protocol("more than there is room for"))
+            .ok_or_else(|| Error::protocol("answer the client: the ping is larger than the buffer"))
     }
 
-    /// Posts a request and waits until it is done.
+    /// Posts a request and waits for its completion.
     fn post<O: Operation<Rc, Held<SharedRegion>>>(
         &mut self,
         request: wr::SendRequest<O, Held<SharedRegion>>,
     ) -> Result<()> {
         self.connection.qp_mut().post_send(request)?;
-        while self.connection.qp().send_slots_free() < self.room && !self.stop.is_set() {
-            if let Some(Completed::Message(_)) =
-                self.end.next(&mut self.connection, POLL_INTERVAL)?
+        while self.connection.qp().send_slots_free() < self.send_slots && !self.stop.is_set() {
+            if let Some(CompletionKind::Received(_)) = self
+                .endpoint
+                .next_completion(&mut self.connection, POLL_INTERVAL)?
             {
-                return Err(Error::protocol("the peer sends out of turn"));
+                return Err(Error::protocol(
+                    "receive from the client: unexpected message",
+                ));
             }
         }
         Ok(())
     }
 
-    /// Tells the pinger to go on. What the message says has no meaning.
-    fn tell(&mut self) -> Result<()> {
-        self.end.send(self.connection.qp_mut(), [0; MESSAGE_LEN])
+    /// Sends the message that lets the client continue. The client ignores its content.
+    fn acknowledge(&mut self) -> Result<()> {
+        self.endpoint
+            .send(self.connection.qp_mut(), [0; MESSAGE_LEN])
     }
 }
