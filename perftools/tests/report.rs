@@ -51,8 +51,8 @@ fn report_contains_all_tests_of_its_inputs() {
 fn invalid_input_files_are_rejected_by_name() {
     let directory = TempDir::new();
     for (name, text, expected) in [
-        ("empty.json", &b""[..], "no record of rperf"),
-        ("other.json", b"{\"schema\": 1}", "no record of rperf"),
+        ("empty.json", &b""[..], "not a record of rperf"),
+        ("other.json", b"{\"schema\": 1}", "not a record of rperf"),
         (
             "later.json",
             b"{\"schema\": 9, \"program\": \"rperf 9\", \"tests\": []}",
@@ -67,9 +67,9 @@ fn invalid_input_files_are_rejected_by_name() {
         (
             "cut.json",
             b"{\"schema\": 1, \"program\": \"rperf\", \"tests\": [{\"test\": \"rc_bw\"",
-            "no record of rperf",
+            "not a record of rperf",
         ),
-        ("deep.json", &[b'['; 10_000], "no record of rperf"),
+        ("deep.json", &[b'['; 10_000], "not a record of rperf"),
     ] {
         let file = directory.write(name, text);
         let file = file.display();

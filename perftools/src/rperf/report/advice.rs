@@ -1,4 +1,4 @@
-//! What `--auto` found: the best settings of each goal, and what limits it.
+//! Results of `--auto`: the best settings for each goal and the bottleneck.
 
 use std::fmt::Write;
 
@@ -6,79 +6,80 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::units::{Figure, Size, Style};
 
-/// What limits a pair of hosts.
+/// The resource that limits a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "Bound"))]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
-    /// The thread of this end is busy.
+    /// The client's thread is fully used.
     LocalThread,
-    /// The server's thread is busy.
+    /// The server's thread is fully used.
     RemoteThread,
-    /// All processors of this host are busy.
+    /// All processors of the client's host are fully used.
     LocalHost,
-    /// All processors of the server's host are.
+    /// All processors of the server's host are fully used.
     RemoteHost,
-    /// The link is full.
+    /// The link is fully used.
     Link,
-    /// What is under way: more of it brings more.
+    /// The latency: more messages in flight increase the result.
     Latency,
-    /// None of these: the device, or the path.
+    /// None of the above: the device or the path.
     Unknown,
 }
 
-/// What a goal is about.
+/// A quantity that `--auto` optimizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
-    /// The time of one small message, in nanoseconds.
+    /// Latency of a small message, in nanoseconds.
     Latency,
-    /// Small messages a second.
+    /// Rate of small messages, per second.
     Rate,
-    /// Bytes a second.
+    /// Bandwidth, in bytes per second.
     Bandwidth,
 }
 
-/// What was found of a goal.
+/// Result of the search for one goal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
-    /// Of which.
+    /// Goal of the search.
     pub goal: Goal,
-    /// Bytes of a message.
+    /// Message size in bytes.
     pub size: u64,
-    /// The best figure: nanoseconds, messages a second or bytes a second.
+    /// Best result in nanoseconds, messages per second or bytes per second.
     pub best: f64,
-    /// The same with the settings that it started from.
+    /// Result with the initial settings, in the same unit.
     pub start: f64,
-    /// A command that measures it so.
+    /// Command with the best settings.
     pub command: String,
-    /// What limits it; none for latency.
+    /// Bottleneck; null for latency.
     pub bound: Option<Bottleneck>,
-    /// That in words.
+    /// Explanation of the bottleneck.
     pub why: String,
 }
 
-/// What was found.
+/// Results of the search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Advice {
-    /// Over which path.
+    /// Path between the hosts.
     pub path: String,
-    /// How many measurements were made.
+    /// Number of measurements.
     pub measurements: u32,
-    /// Goal by goal.
+    /// Result for each goal.
     pub findings: Vec<Finding>,
-    /// Messages below about this size are limited by their number, larger ones by their bytes.
+    /// Approximate message size in bytes below which the message rate limits the throughput, and
+    /// above which the bandwidth does.
     pub crossing: Option<u64>,
-    /// Settings that the device or the server refused.
+    /// Settings that the device or the server rejected.
     pub refused: Vec<String>,
 }
 
 impl Finding {
-    /// How many times better than at the start.
+    /// Returns the improvement factor over the initial settings.
     pub fn gain(&self) -> f64 {
         let (better, worse) = if self.goal == Goal::Latency {
             (self.start, self.best)
@@ -98,7 +99,7 @@ impl Finding {
 }
 
 impl Advice {
-    /// For people.
+    /// Formats the advice as text.
     pub fn render(&self, style: Style) -> String {
         let mut out = format!("{}, {} measurements\n\n", self.path, self.measurements);
         // Writing to a string never fails.
@@ -118,10 +119,10 @@ impl Advice {
                 },
                 finding.figure(style),
                 if finding.gain() < 1.01 {
-                    "with the settings at the start".to_owned()
+                    "with the initial settings".to_owned()
                 } else {
                     format!(
-                        "{:.2} times as good as with the settings at the start",
+                        "{:.2} times as good as with the initial settings",
                         finding.gain()
                     )
                 },
@@ -132,7 +133,7 @@ impl Advice {
         if let Some(crossing) = self.crossing {
             let _ = writeln!(
                 out,
-                "Messages smaller than about {} are limited by their number, larger ones by their bytes.",
+                "Messages smaller than about {} are limited by the message rate, larger ones by the bandwidth.",
                 Size(crossing)
             );
         }

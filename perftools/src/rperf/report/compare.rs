@@ -1,4 +1,4 @@
-//! Two runs held against each other: is the new one worse than the old, beyond chance?
+//! Comparison of two runs with a test of statistical significance.
 
 use std::fmt::Write;
 
@@ -6,59 +6,60 @@ use super::json::Document;
 use super::record::{Measured, Outcome, Record};
 use crate::rperf::spec::Spec;
 
-/// How sure an interval is: Student's t for 95 %, two-sided, by degrees of freedom from 1 on.
+/// Two-sided 95 % quantiles of Student's t distribution, from 1 degree of freedom on.
 const T95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// What is said of one figure.
+/// Verdict about one result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Worse than the threshold allows, and not by chance.
+    /// Significantly worse, by more than the threshold.
     Worse,
-    /// Better than the threshold, and not by chance.
+    /// Significantly better, by more than the threshold.
     Better,
-    /// No difference that counts.
+    /// The difference is within the threshold.
     Same,
-    /// A difference above the threshold that chance may explain: more runs would tell.
+    /// The difference is above the threshold but not significant; more runs are needed.
     Unclear,
 }
 
-/// One figure in both.
+/// Comparison of one result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Which test, with what.
-    pub what: String,
-    /// `bandwidth`, `msg_rate` or `latency_p50`.
+    /// Test and parameters.
+    pub test: String,
+    /// Name of the result: `bandwidth`, `msg_rate` or `latency_p50`.
     pub figure: &'static str,
-    /// Means of old and new.
+    /// Means of the old and the new runs.
     pub means: (f64, f64),
-    /// Runs of old and new.
+    /// Numbers of old and new runs.
     pub runs: (usize, usize),
-    /// Change in shares of the old mean; above 0 is more.
+    /// Change relative to the old mean; positive for an increase.
     pub change: f64,
-    /// Half the width of the change's 95 % confidence interval; none with one run on a side.
+    /// Half the width of the 95 % confidence interval of the change; `None` if either document has
+    /// only one run.
     pub interval: Option<f64>,
-    /// What it comes to.
+    /// Verdict.
     pub verdict: Verdict,
 }
 
-/// Compares what both documents have; figures that are in one only are left out.
+/// Compares the results that are in both documents and omits the others.
 pub fn compare(old: &Document, new: &Document, threshold: f64) -> Vec<Row> {
     let (old, new) = (samples(old), samples(new));
-    let rows = old.iter().filter_map(|(what, figure, before)| {
-        let (.., after) = new.iter().find(|s| s.0 == *what && s.1 == *figure)?;
-        Some(row(what, figure, before, after, threshold))
+    let rows = old.iter().filter_map(|(test, figure, before)| {
+        let (.., after) = new.iter().find(|s| s.0 == *test && s.1 == *figure)?;
+        Some(row(test, figure, before, after, threshold))
     });
     rows.collect()
 }
 
-/// The table, for people.
+/// Formats the comparison as a table.
 pub fn render(rows: &[Row]) -> String {
     let mut text = String::new();
-    let width = rows.iter().map(|r| r.what.len()).max().unwrap_or(0);
+    let width = rows.iter().map(|r| r.test.len()).max().unwrap_or(0);
     for r in rows {
         let interval = r
             .interval
@@ -67,13 +68,13 @@ pub fn render(rows: &[Row]) -> String {
             Verdict::Worse => "WORSE",
             Verdict::Better => "better",
             Verdict::Same => "same",
-            Verdict::Unclear => "unclear: run it more often (--repeat)",
+            Verdict::Unclear => "unclear: increase --repeat",
         };
         // Writing to a string never fails.
         let _ = writeln!(
             text,
             "{:<width$}  {:<12}  {:>14.0} → {:>14.0}  {:>+7.1} % {interval:<10}  {verdict}",
-            r.what,
+            r.test,
             r.figure,
             r.means.0,
             r.means.1,
@@ -85,35 +86,35 @@ pub fn render(rows: &[Row]) -> String {
 
 type Samples = (String, &'static str, Vec<f64>);
 
-/// All values of each figure, tests with the same parameters together, in the order of the
-/// document.
+/// Collects the values of each result. Tests with the same parameters are combined, in the order of
+/// the document.
 fn samples(document: &Document) -> Vec<Samples> {
     let mut all: Vec<Samples> = Vec::new();
     for Record { test, outcome, .. } in &document.tests {
         let Outcome::Measured(m) = outcome else {
             continue;
         };
-        let what = format!(
+        let description = format!(
             "{} {} B, {}, depth {}, {}{}",
             test.name(),
             m.spec.msg_size,
             queue_pairs(&m.spec),
             m.depth,
             m.local.link,
-            if m.local.cm { " by rdma_cm" } else { "" }
+            if m.local.cm { " with rdma_cm" } else { "" }
         );
         let Some((figure, value)) = figure(m) else {
             continue;
         };
-        match all.iter_mut().find(|s| s.0 == what && s.1 == figure) {
+        match all.iter_mut().find(|s| s.0 == description && s.1 == figure) {
             Some(found) => found.2.push(value),
-            None => all.push((what, figure, vec![value])),
+            None => all.push((description, figure, vec![value])),
         }
     }
     all
 }
 
-/// The queue pairs of a test, and what they do otherwise than usual.
+/// Describes the queue pairs of a test and their unusual options.
 fn queue_pairs(spec: &Spec) -> String {
     let threads = if spec.threads > 1 {
         format!("{} threads of ", spec.threads)
@@ -127,7 +128,7 @@ fn queue_pairs(spec: &Spec) -> String {
     format!("{threads}{} QP{flip}{receivers}", spec.qps)
 }
 
-/// The figure that a test is about.
+/// Returns the main result of a test.
 #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
 fn figure(m: &Measured) -> Option<(&'static str, f64)> {
     match (&m.latency, m.plan, m.summary.bandwidth) {
@@ -137,8 +138,9 @@ fn figure(m: &Measured) -> Option<(&'static str, f64)> {
     }
 }
 
+/// Returns the mean and its variance (the squared standard error).
 #[allow(clippy::cast_precision_loss)] // A few runs.
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
+fn mean_and_variance(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
@@ -152,27 +154,30 @@ fn mean_and_error(values: &[f64]) -> (f64, f64) {
     )
 }
 
-fn row(what: &str, figure: &'static str, before: &[f64], after: &[f64], threshold: f64) -> Row {
-    let ((old, old_error), (new, new_error)) = (mean_and_error(before), mean_and_error(after));
+fn row(test: &str, figure: &'static str, before: &[f64], after: &[f64], threshold: f64) -> Row {
+    let ((old, old_variance), (new, new_variance)) =
+        (mean_and_variance(before), mean_and_variance(after));
     let change = if old > 0.0 { (new - old) / old } else { 0.0 };
-    // Welch, with the lesser degrees of freedom: rather too wide than too narrow.
+    // Welch's t-test with the smaller number of degrees of freedom, which makes the interval too
+    // wide rather than too narrow.
     let freedom = before.len().min(after.len()).saturating_sub(1);
     let t = T95.get(freedom.saturating_sub(1)).copied().unwrap_or(1.96);
-    let interval = (freedom > 0 && old > 0.0).then(|| t * (old_error + new_error).sqrt() / old);
+    let interval =
+        (freedom > 0 && old > 0.0).then(|| t * (old_variance + new_variance).sqrt() / old);
     let gain = if figure == "latency_p50" {
         -change
     } else {
         change
     };
-    let certain = interval.is_none_or(|half| change.abs() > half);
-    let verdict = match (gain.abs() > threshold, certain) {
+    let is_significant = interval.is_none_or(|half| change.abs() > half);
+    let verdict = match (gain.abs() > threshold, is_significant) {
         (false, _) => Verdict::Same,
         (true, false) => Verdict::Unclear,
         (true, true) if gain < 0.0 => Verdict::Worse,
         (true, true) => Verdict::Better,
     };
     Row {
-        what: what.to_owned(),
+        test: test.to_owned(),
         figure,
         means: (old, new),
         runs: (before.len(), after.len()),
@@ -204,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_chance_explains_is_not_worse() {
+    fn insignificant_changes_are_unclear() {
         assert_eq!(
             verdict("bandwidth", &[100.0, 60.0, 140.0], &[90.0, 50.0, 120.0]),
             Verdict::Unclear
@@ -216,14 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn one_run_on_each_side_has_no_interval() {
+    fn single_runs_have_no_interval() {
         let row = row("x", "bandwidth", &[100.0], &[80.0], 0.05);
         assert_eq!((row.verdict, row.interval), (Verdict::Worse, None));
         assert!(render(&[row]).contains("one run"));
     }
 
     #[test]
-    fn figures_meet_by_test_and_parameters() {
+    fn results_are_matched_by_test_and_parameters() {
         let old = Document::new(vec![one_way(), latency(), one_way()]);
         let rows = compare(
             &old,

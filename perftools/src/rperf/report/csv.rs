@@ -1,12 +1,12 @@
-//! One line for each test, for spreadsheets.
+//! CSV output: one line per test.
 
 use super::record::{Outcome, Record};
 
-/// The first line: what the columns are. Times are in nanoseconds, rates per second, sizes in
-/// bytes, costs in processor seconds a gigabyte.
+/// Header line with the names of the columns. Times are in nanoseconds, rates per second, sizes in
+/// bytes, costs in CPU seconds per gigabyte.
 pub const HEADER: &str = "test,host,device,link,cm,msg_size,qps,threads,depth,bandwidth,send_bandwidth,msg_rate,latency_mean,latency_min,latency_p50,latency_p90,latency_p99,latency_p99_9,latency_p99_99,latency_max,sent_msgs,received_msgs,lost_msgs,local_cpu_seconds,remote_cpu_seconds,send_cost,recv_cost,error\n";
 
-/// The line of a record.
+/// Formats the line of a record.
 pub fn render(record: &Record) -> String {
     let mut cells = vec![
         record.test.name().to_owned(),
@@ -72,7 +72,7 @@ pub fn render(record: &Record) -> String {
         + "\n"
 }
 
-/// Quoted where it has to be.
+/// Quotes a cell if it contains a comma, a quotation mark or a line break.
 fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\n']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
@@ -88,7 +88,7 @@ mod tests {
     use crate::rperf::spec::test::Test;
 
     #[test]
-    fn every_line_has_a_cell_for_each_column() {
+    fn every_line_has_a_cell_per_column() {
         let failed = Record {
             test: Test::RcBw,
             host: None,

@@ -1,4 +1,4 @@
-//! The configuration of a host, as the test `conf` reports it.
+//! The configuration of a host, shown by the test `conf`.
 
 use std::fs;
 
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::system::host_name;
 
-/// What a host is, as the test `conf` shows it.
+/// Configuration of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HostConf {
-    /// Its name.
+    /// Name of the host.
     pub node: String,
-    /// Its processors.
+    /// Number and model of its processors.
     pub cpu: String,
-    /// Its operating system.
+    /// Name and release of its operating system.
     pub os: String,
-    /// The version of rperf that runs there.
+    /// Version of rperf on the host.
     pub rperf: String,
 }
 
@@ -35,7 +35,7 @@ impl HostConf {
     }
 }
 
-/// How many processors of which model, from the text of `/proc/cpuinfo`.
+/// Returns the number and model of the processors from the text of `/proc/cpuinfo`.
 fn cpu(info: &str) -> String {
     let values = |key: &'static str| {
         info.lines().filter_map(move |l| {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_has_a_name_and_a_system() {
+    fn this_host_has_a_name_and_a_kernel() {
         let conf = HostConf::of_this_host();
         assert!(
             !conf.node.is_empty() && conf.os.starts_with("Linux"),

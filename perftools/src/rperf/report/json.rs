@@ -1,4 +1,4 @@
-//! The records of a run as one JSON document.
+//! JSON output: the records of a run as one document or one record per line.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,23 +8,23 @@ use crate::common::error::{Error, Result};
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::interval::Interval;
 
-/// A run: what `--json` prints.
+/// Records of a run, printed by `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Document {
-    /// [`SCHEMA`].
+    /// Version of the schema.
     pub schema: u32,
-    /// `rperf` and its version.
+    /// Name and version of the program.
     pub program: String,
-    /// The tests in their order; the last may have failed.
+    /// Tests in the order of their execution.
     pub tests: Vec<Record>,
-    /// What `--auto` found by them.
+    /// Best settings, with `--auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto: Option<Advice>,
 }
 
 impl Document {
-    /// The document of these records.
+    /// Creates a document from records.
     pub fn new(tests: Vec<Record>) -> Self {
         Self {
             schema: SCHEMA,
@@ -34,75 +34,76 @@ impl Document {
         }
     }
 
-    /// Reads what `--json` or `--json-lines` wrote.
+    /// Parses the output of `--json` or `--json-lines`.
     ///
     /// # Errors
-    /// It is neither, or of another schema.
+    /// Returns [`Kind::Protocol`](crate::common::error::Kind::Protocol) if `text` is neither, or
+    /// has another version of the schema.
     pub fn read(text: &str) -> Result<Self> {
-        let wrong = |e: serde_json::Error| {
-            Error::protocol(format!(
-                "this is no record of rperf, as `rperf --json … > FILE` writes one: {e}"
-            ))
+        let invalid = |e: serde_json::Error| {
+            Error::protocol(format!("parse the records: not a record of rperf: {e}"))
+                .with_help("create a file of records with `rperf --json … > FILE`")
         };
         let document = match serde_json::from_str::<Self>(text) {
             Ok(document) => document,
-            Err(whole) => {
+            Err(error) => {
                 let records = lines(text).ok().filter(|records| !records.is_empty());
                 let Some(records) = records else {
-                    return Err(wrong(whole));
+                    return Err(invalid(error));
                 };
                 Self::new(records)
             }
         };
         if document.schema != SCHEMA {
             return Err(Error::protocol(format!(
-                "a record of schema {}, this rperf reads {SCHEMA}",
+                "parse the records: schema {}, expected schema {SCHEMA}",
                 document.schema
             )));
         }
         Ok(document)
     }
 
-    /// The text.
+    /// Formats the document.
     ///
     /// # Panics
-    /// Never: a document has string keys only.
+    /// Never: all keys of a document are strings.
     pub fn render(&self) -> String {
         serde_json::to_string_pretty(self).expect("string keys") + "\n"
     }
 }
 
-/// An interval of a test that goes on, as `--json-lines` writes it.
+/// Interval of a running test, printed by `--json-lines`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct IntervalLine {
-    /// The test.
+    /// Name of the test.
     pub test: Test,
-    /// The host as it was named; none: both ends on this machine.
+    /// Host name given on the command line; null if both ends are on this host.
     pub host: Option<String>,
-    /// What the interval brought.
+    /// Results of the interval.
     pub interval: Interval,
 }
 
 impl IntervalLine {
-    /// The line.
+    /// Formats the interval as one line.
     ///
     /// # Panics
-    /// Never: it has string keys only.
+    /// Never: all keys are strings.
     pub fn render(&self) -> String {
         serde_json::to_string(self).expect("string keys") + "\n"
     }
 }
 
-/// A line of `--json-lines`.
+/// One line of `--json-lines`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Interval(#[allow(dead_code, reason = "the record has it too")] IntervalLine),
+    Interval(#[allow(dead_code, reason = "the record contains the interval too")] IntervalLine),
     Record(Box<Record>),
 }
 
-/// The records among lines; what their intervals said while they went on is in them.
+/// Parses the records among the lines. Interval lines are skipped, because the records contain the
+/// intervals too.
 fn lines(text: &str) -> serde_json::Result<Vec<Record>> {
     let mut records = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -113,10 +114,10 @@ fn lines(text: &str) -> serde_json::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// A record in one line.
+/// Formats a record as one line.
 ///
 /// # Panics
-/// Never: a record has string keys only.
+/// Never: all keys of a record are strings.
 pub fn line(record: &Record) -> String {
     serde_json::to_string(record).expect("string keys") + "\n"
 }
@@ -127,7 +128,7 @@ mod tests {
     use crate::rperf::report::text::tests::{latency, one_way};
 
     #[test]
-    fn the_document_reads_back() {
+    fn documents_read_back_as_written() {
         let document = Document::new(vec![one_way(), latency()]);
         assert_eq!(
             serde_json::from_str::<Document>(&document.render()).unwrap(),
@@ -136,19 +137,19 @@ mod tests {
     }
 
     #[test]
-    fn lines_read_back_as_a_document() {
+    fn json_lines_read_back_as_a_document() {
         let interval = Interval {
             to: 5,
             bandwidth: Some(1.0),
             ..Interval::default()
         };
-        let between = IntervalLine {
+        let interval_line = IntervalLine {
             test: Test::RcBw,
             host: None,
             interval,
         }
         .render();
-        let lines = between + &line(&one_way()) + "\n" + &line(&latency());
+        let lines = interval_line + &line(&one_way()) + "\n" + &line(&latency());
         assert_eq!(
             Document::read(&lines).unwrap(),
             Document::new(vec![one_way(), latency()])
@@ -157,7 +158,7 @@ mod tests {
             Document::read("nonsense")
                 .unwrap_err()
                 .to_string()
-                .contains("no record of rperf")
+                .contains("not a record of rperf")
         );
         assert!(Document::read("").is_err() && Document::read("\n{}\n").is_err());
         let other = Document {
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_is_held() {
+    fn the_document_has_the_documented_fields() {
         insta::assert_snapshot!(
             Document::new(vec![one_way()])
                 .render()

@@ -1,6 +1,6 @@
 //! The results of tests: a [`record`] with a versioned schema, warnings, and one file per output
-//! format. [`control`](crate::rperf::control) and [`qperf`](crate::rperf::qperf) fill the record,
-//! [`run`](crate::rperf::run) prints it.
+//! format. [`control`](crate::rperf::control) and [`qperf`](crate::rperf::qperf) create records,
+//! and [`run`](crate::rperf::run) prints them.
 
 pub mod advice;
 pub mod compare;

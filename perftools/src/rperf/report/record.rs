@@ -1,7 +1,8 @@
-//! The record of a test: everything a format may print. Its fields are the schema of `--json`.
+//! The record of a test, with everything that the output formats print. Its fields are the schema
+//! of `--json`.
 //!
-//! Times are in nanoseconds (`nanos`, latencies) or seconds (processor time), sizes in bytes, rates
-//! per second.
+//! Times are in nanoseconds (`nanos`, latencies) or seconds (CPU time), sizes in bytes, rates per
+//! second.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,81 +17,82 @@ use crate::rperf::stats::SideStats;
 use crate::rperf::stats::interval::{Dip, Interval};
 use crate::rperf::stats::summary::Summary;
 
-/// Version of the schema. A field more does not change it; one less or another meaning does.
+/// Version of the schema. It increases when a field is removed or changes its meaning, and stays
+/// when a field is added.
 pub const SCHEMA: u32 = 1;
 
-/// The result of a test that moved data.
+/// Result of a test that transferred data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Measured {
-    /// What was asked for.
+    /// Requested parameters.
     pub spec: Spec,
-    /// What the test came to on these devices, if it uses any.
+    /// Service, verb and pattern of the test on these devices; null for socket tests.
     pub plan: Option<Plan>,
-    /// Messages in flight that both ends agreed on, on all queue pairs together.
+    /// Negotiated number of messages in flight on all queue pairs together.
     pub depth: u32,
-    /// This end's path.
+    /// Device and path of the client.
     pub local: ConnectionInfo,
-    /// The server's path.
+    /// Device and path of the server.
     pub remote: ConnectionInfo,
-    /// The figures.
+    /// Bandwidth, latency and message rate.
     pub summary: Summary,
-    /// Latencies, where the test measures them: one way (half of each round trip), or there and
-    /// back where the peer's device answers alone (reads and atomics).
+    /// Latencies, for latency tests: half of each round trip, or whole round trips for RDMA READ
+    /// and atomics.
     pub latency: Option<Percentiles>,
-    /// What this end counted.
+    /// Counters of the client.
     pub local_stats: SideStats,
-    /// What the server counted.
+    /// Counters of the server.
     pub remote_stats: SideStats,
-    /// What each interval brought, where intervals were asked for.
+    /// Results of each interval, with `--interval`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
-    /// What stands out among them.
+    /// Outliers among the intervals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dips: Vec<Dip>,
-    /// What spoils the figures, as far as this end sees it.
+    /// Conditions that distort the results, as far as the client detects them.
     #[serde(default)]
     pub warnings: Vec<Warning>,
 }
 
 impl Measured {
-    /// Whether bytes a second are the figure, not the time of a message or messages a second.
+    /// Returns `true` if the main result is a bandwidth, not a latency or a message rate.
     pub fn is_of_bandwidth(&self) -> bool {
         self.summary.bandwidth.is_some() && !self.plan.is_some_and(|plan| plan.verb.is_atomic())
     }
 }
 
-/// What a test came to.
+/// Outcome of a test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Data moved.
+    /// The test transferred data.
     Measured(Box<Measured>),
-    /// Both hosts' configuration.
+    /// Configuration of both hosts.
     Conf {
-        /// This host.
+        /// The client's host.
         local: HostConf,
         /// The server's host.
         remote: HostConf,
     },
-    /// The server has ended.
+    /// The server has shut down.
     Quit,
     /// The test failed.
     Failed {
-        /// Why, in a sentence.
+        /// Error message.
         error: String,
     },
 }
 
-/// The record of one test.
+/// Record of one test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Record {
-    /// The test.
+    /// Name of the test.
     pub test: Test,
-    /// The host as it was named; none: both ends on this machine.
+    /// Host name given on the command line; null if both ends are on this host.
     pub host: Option<String>,
-    /// What came of it.
+    /// Outcome of the test.
     pub outcome: Outcome,
 }

@@ -1,5 +1,4 @@
-//! The schema of what `--json` writes: made of the types, and held against the file that is checked
-//! in for others to use.
+//! Tests that the checked-in JSON schemas match the types of the program.
 
 use std::path::PathBuf;
 use std::{env, fs};
@@ -15,9 +14,9 @@ fn path(name: &str) -> PathBuf {
         .join(format!("{name}-{SCHEMA}.json"))
 }
 
-/// Where a type of the program is not what is checked in, this fails; with `UPDATE_SCHEMA` set it
-/// writes the file anew.
-fn held<T: schemars::JsonSchema>(name: &str, title: &str) {
+/// Asserts that the checked-in schema matches the type. Updates the file first if `UPDATE_SCHEMA`
+/// is set.
+fn assert_up_to_date<T: schemars::JsonSchema>(name: &str, title: &str) {
     let generator = SchemaSettings::draft2020_12()
         .for_serialize()
         .into_generator();
@@ -31,20 +30,20 @@ fn held<T: schemars::JsonSchema>(name: &str, title: &str) {
     let known = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         known == text,
-        "{} is not what the program writes: UPDATE_SCHEMA=1 cargo test -p perftools schema, and read the difference (one field less, or of another meaning, is another SCHEMA)",
+        "{} is out of date: run `UPDATE_SCHEMA=1 cargo test -p perftools schema` and review the difference; increase SCHEMA if a field was removed or changed its meaning",
         path.display()
     );
 }
 
 #[test]
-fn the_schema_that_is_checked_in_is_that_of_the_program() {
-    held::<Document>("rperf", "What rperf --json writes");
-    held::<Record>(
+fn checked_in_schemas_are_up_to_date() {
+    assert_up_to_date::<Document>("rperf", "Output of rperf --json");
+    assert_up_to_date::<Record>(
         "rperf-record",
-        "A line of rperf --json-lines: a test that has ended",
+        "Line of rperf --json-lines: a completed test",
     );
-    held::<IntervalLine>(
+    assert_up_to_date::<IntervalLine>(
         "rperf-interval",
-        "A line of rperf --json-lines --interval: an interval of a test that goes on",
+        "Line of rperf --json-lines --interval: an interval of a running test",
     );
 }

@@ -1,10 +1,10 @@
-//! A sweep as a table: a row for each run, a heading where the test changes.
+//! Table output for sweeps: a row per run and a heading per test.
 
 use super::record::{Measured, Outcome, Record};
 use super::text::Format;
 use crate::rperf::spec::test::Test;
 
-/// Rows, as they come.
+/// A table that is printed row by row.
 #[derive(Clone, Debug)]
 pub struct Table {
     format: Format,
@@ -12,12 +12,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table of this format: with what a gigabyte cost both hosts, where times are wanted.
+    /// Creates an empty table. With [`Verbosity::time`](super::text::Verbosity::time) it has
+    /// columns for the CPU cost of a gigabyte.
     pub fn new(format: Format) -> Self {
         Self { format, test: None }
     }
 
-    /// The row of a record, after its heading where one is due.
+    /// Formats the row of a record, preceded by a heading if the test differs from the last one.
     pub fn render(&mut self, record: &Record) -> String {
         let Outcome::Measured(m) = &record.outcome else {
             return String::new();
@@ -81,15 +82,15 @@ impl Table {
                 ("send_cost", m.summary.send_cost),
                 ("recv_cost", m.summary.recv_cost),
             ] {
-                // Ticks of 10 ms: a short run shows none.
-                let shown = |cost: f64| {
+                // CPU time is counted in ticks of 10 ms, so a short run may have none.
+                let text = |cost: f64| {
                     if cost > 0.0 {
                         style.cost(cost).to_string()
                     } else {
                         "-".to_owned()
                     }
                 };
-                cells.extend(cost.map(|cost| (name, shown(cost))));
+                cells.extend(cost.map(|cost| (name, text(cost))));
             }
         }
         if m.spec.test.may_lose() {
@@ -109,7 +110,7 @@ mod tests {
     use crate::rperf::report::text::tests::{latency, one_way};
 
     #[test]
-    fn a_heading_for_each_test_and_a_row_for_each_run() {
+    fn tables_have_headings_per_test_and_rows_per_run() {
         let text = |format: Format| -> String {
             let mut table = Table::new(format);
             [one_way(), one_way(), latency()]

@@ -1,12 +1,12 @@
-//! One plot as inline SVG, with its legend. Colours come from the page's style, so that it reads in
-//! light and in dark.
+//! A plot as inline SVG with its legend. The page's style sheet sets the colours, so that plots are
+//! readable in light and dark mode.
 
 use std::fmt::Write;
 
 use super::escape::Escaped;
 use super::scale::Scale;
 
-/// Colours that differ for the colour-blind too; the page's style names as many.
+/// Number of colours in the page's style sheet. Colour-blind readers can distinguish them.
 pub(super) const COLOURS: usize = 8;
 pub(super) const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
@@ -14,52 +14,52 @@ const LEFT: f64 = 118.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 58.0;
-/// Space between the names of values on an axis.
-const APART: f64 = 62.0;
+/// Minimum distance between two labels of the x axis.
+const LABEL_DISTANCE: f64 = 62.0;
 
-/// An axis.
+/// An axis of a plot.
 pub(super) struct Axis {
-    /// What it shows, with the unit.
+    /// Quantity and unit.
     pub(super) title: &'static str,
     pub(super) scale: Scale,
-    /// How a value is written.
-    pub(super) show: fn(f64) -> String,
+    /// Formats a value.
+    pub(super) format: fn(f64) -> String,
 }
 
-/// A point, with the spread of repeated runs.
+/// A point of a line.
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
-    /// Least and most of the runs that it stands for.
+    /// Minimum and maximum of repeated runs.
     pub(super) spread: Option<(f64, f64)>,
-    /// What a pointer held over it shows.
-    pub(super) about: String,
+    /// Text shown when the mouse pointer is over the point.
+    pub(super) tooltip: String,
 }
 
-/// A series.
+/// A line of a plot.
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) points: Vec<Point>,
-    /// Which colour and mark.
+    /// Index of the colour and the marker shape.
     pub(super) colour: usize,
-    /// The second figure of a pair of lines of one colour.
+    /// `true` for the second line of a pair with the same colour.
     pub(super) dashed: bool,
 }
 
-/// A plot.
+/// A plot with its title and legend.
 pub(super) struct Chart {
     pub(super) title: String,
-    /// What a reader has to know.
+    /// Explanation shown below the title.
     pub(super) note: &'static str,
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
-    /// Stretches of the x axis that stand out, and why.
+    /// Highlighted ranges of the x axis: start, end and description.
     pub(super) bands: Vec<(f64, f64, String)>,
 }
 
-/// How a figure begins, up to what is drawn.
-pub(super) fn opening(title: &str, note: &str, height: f64) -> String {
+/// Returns the start of a figure, up to its drawing.
+pub(super) fn figure_start(title: &str, note: &str, height: f64) -> String {
     let (title, note) = (Escaped(title), Escaped(note));
     format!(
         "<figure>\n<figcaption><h2>{title}</h2><p>{note}</p></figcaption>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\n"
@@ -67,18 +67,18 @@ pub(super) fn opening(title: &str, note: &str, height: f64) -> String {
 }
 
 impl Chart {
-    /// The figure.
+    /// Draws the plot.
     pub(super) fn render(&self) -> String {
-        let mut out = opening(&self.title, self.note, HEIGHT);
-        self.frame(&mut out);
-        for (from, to, why) in &self.bands {
-            let (from, to) = (self.left(*from), self.left(*to));
+        let mut out = figure_start(&self.title, self.note, HEIGHT);
+        self.axes(&mut out);
+        for (from, to, description) in &self.bands {
+            let (from, to) = (self.x_position(*from), self.x_position(*to));
             let _ = writeln!(
                 out,
                 "<rect class=\"band\" x=\"{from:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
                 (to - from).max(2.0),
                 HEIGHT - TOP - BOTTOM,
-                Escaped(why)
+                Escaped(description)
             );
         }
         for line in &self.lines {
@@ -89,35 +89,35 @@ impl Chart {
         out + "</figure>\n"
     }
 
-    fn left(&self, x: f64) -> f64 {
-        LEFT + self.x.scale.place(x) * (WIDTH - LEFT - RIGHT)
+    fn x_position(&self, x: f64) -> f64 {
+        LEFT + self.x.scale.position(x) * (WIDTH - LEFT - RIGHT)
     }
 
-    fn top(&self, y: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.scale.place(y) * (HEIGHT - TOP - BOTTOM)
+    fn y_position(&self, y: f64) -> f64 {
+        HEIGHT - BOTTOM - self.y.scale.position(y) * (HEIGHT - TOP - BOTTOM)
     }
 
-    fn frame(&self, out: &mut String) {
+    fn axes(&self, out: &mut String) {
         let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
         for tick in self.y.scale.ticks() {
-            let y = self.top(*tick);
+            let y = self.y_position(*tick);
             let _ = writeln!(
                 out,
                 "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/><text x=\"{}\" y=\"{:.1}\" class=\"end\">{}</text>",
                 LEFT - 8.0,
                 y + 4.0,
-                Escaped(&(self.y.show)(*tick))
+                Escaped(&(self.y.format)(*tick))
             );
         }
         let mut last = f64::MIN;
         for tick in self.x.scale.ticks() {
-            let x = self.left(*tick);
+            let x = self.x_position(*tick);
             let _ = writeln!(out, "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom}\"/>");
-            if x - last < APART {
+            if x - last < LABEL_DISTANCE {
                 continue;
             }
             last = x;
-            let name = (self.x.show)(*tick);
+            let name = (self.x.format)(*tick);
             let _ = writeln!(
                 out,
                 "<text x=\"{x:.1}\" y=\"{}\" class=\"middle\">{}</text>",
@@ -150,7 +150,7 @@ impl Chart {
         let path: Vec<String> = line
             .points
             .iter()
-            .map(|p| format!("{:.1} {:.1}", self.left(p.x), self.top(p.y)))
+            .map(|p| format!("{:.1} {:.1}", self.x_position(p.x), self.y_position(p.y)))
             .collect();
         if path.len() > 1 {
             let _ = writeln!(
@@ -160,13 +160,13 @@ impl Chart {
             );
         }
         for point in &line.points {
-            let (x, y) = (self.left(point.x), self.top(point.y));
-            if let Some((least, most)) = point.spread {
+            let (x, y) = (self.x_position(point.x), self.y_position(point.y));
+            if let Some((min, max)) = point.spread {
                 let _ = writeln!(
                     out,
                     "<path class=\"line {class}\" d=\"M{x:.1} {:.1}V{:.1}\"/>",
-                    self.top(least),
-                    self.top(most)
+                    self.y_position(min),
+                    self.y_position(max)
                 );
             }
             let shape = mark(
@@ -178,7 +178,7 @@ impl Chart {
             let _ = writeln!(
                 out,
                 "<g class=\"mark {class}\">{shape}<title>{}</title></g>",
-                Escaped(&point.about)
+                Escaped(&point.tooltip)
             );
         }
     }
@@ -198,19 +198,19 @@ impl Chart {
     }
 }
 
-/// Colour and dash of a line. When the colours are used up, they begin again, dotted.
+/// Returns the style class of a line. Colours repeat with a dotted line style.
 fn class(line: &Line) -> String {
-    let again = if line.dashed {
+    let style = if line.dashed {
         " dashed"
     } else if line.colour >= COLOURS {
         " dotted"
     } else {
         ""
     };
-    format!("c{}{again}", line.colour % COLOURS)
+    format!("c{}{style}", line.colour % COLOURS)
 }
 
-/// Marks differ as the colours do.
+/// Returns a marker. Its shape depends on the colour.
 fn mark(colour: usize, x: f64, y: f64, r: f64) -> String {
     match colour % 4 {
         0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\"/>"),

@@ -1,8 +1,8 @@
-//! Text in a page: nothing that comes from a record is markup.
+//! Escaping of text for HTML, so that no text of a record becomes markup.
 
 use std::fmt::{self, Write};
 
-/// Text as it may stand between tags and in quoted attributes.
+/// Displays text escaped for element content and quoted attributes.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markup_becomes_text() {
+    fn markup_is_escaped() {
         let text = Escaped("<script>\"x\" & 'y'</script>\n\0").to_string();
         assert_eq!(
             text,

@@ -1,67 +1,68 @@
-//! Records of one or more runs as one HTML page with plots, for people who look at it in a browser.
+//! HTML output: the records of one or more runs as a page with plots.
 //!
-//! The page is whole in itself: plots are inline SVG, no script, nothing is fetched (its own policy
-//! forbids both). `series` says which records make a line, `scale` where a value stands, `chart`
-//! and `bars` draw, `tables` lists. Whatever comes from a record goes through `escape`.
+//! The page is self-contained. Its plots are inline SVG, and its content security policy forbids
+//! scripts and external resources. `series` groups records into lines, `scale` computes positions,
+//! `chart` and `bars` draw, and `tables` creates tables and lists. `escape` escapes all text from
+//! records.
 
 mod bars;
 mod chart;
 mod escape;
 mod scale;
 mod series;
-mod shown;
 mod tables;
+mod units;
 
 use std::fmt::Write;
 
 use chart::{Axis, Chart, Line, Point};
 use escape::Escaped;
 use scale::Scale;
-use series::{Sample, by_size, each, samples, wide};
+use series::{Sample, by_size, per_run, samples, to_f64};
 
 use crate::rperf::report::json::Document;
 use crate::rperf::report::record::Measured;
 use crate::rperf::stats::interval::Interval;
 
-/// The records of one file.
+/// Records of one file.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// What its lines are called.
+    /// Name of the run, used in the names of lines.
     pub name: String,
-    /// What is in it.
+    /// Records of the run.
     pub document: Document,
 }
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page.
+/// Formats the page.
 pub fn page(runs: &[Run]) -> String {
     let samples = samples(runs);
-    let only = |pick: fn(&Measured) -> bool| -> Vec<Sample<'_>> {
+    let select = |predicate: fn(&Measured) -> bool| -> Vec<Sample<'_>> {
         samples
             .iter()
-            .filter(|s| pick(s.measured))
+            .filter(|s| predicate(s.measured))
             .cloned()
             .collect()
     };
-    let volume = only(Measured::is_of_bandwidth);
-    let rates = only(|m| m.latency.is_none());
-    let latencies = only(|m| m.latency.is_some());
+    let bandwidths = select(Measured::is_of_bandwidth);
+    let rates = select(|m| m.latency.is_none());
+    let latencies = select(|m| m.latency.is_some());
 
     let mut out = head(runs);
-    out += &bandwidth(&volume);
+    out += &bandwidth(&bandwidths);
     out += &message_rate(&rates);
     out += &latency(&latencies);
     out += &percentiles(&latencies);
     out += &intervals(
-        &only(|m| m.latency.is_none() && !m.intervals.is_empty()),
+        &select(|m| m.latency.is_none() && !m.intervals.is_empty()),
         true,
     );
     out += &intervals(
-        &only(|m| m.latency.is_some() && !m.intervals.is_empty()),
+        &select(|m| m.latency.is_some() && !m.intervals.is_empty()),
         false,
     );
-    out += &tables::remarks(runs);
+    out += &tables::warnings(runs);
     out += &tables::figures(runs);
     out += &tables::hosts(runs);
     out + "</body>\n</html>\n"
@@ -79,7 +80,7 @@ fn head(runs: &[Run]) -> String {
             if tests == 1 { "record" } else { "records" },
             run.document.program
         );
-        // Writing to a string never fails.
+        // Writing to a String cannot fail.
         let _ = writeln!(out, "<p>{}</p>", Escaped(&text));
     }
     out
@@ -87,13 +88,13 @@ fn head(runs: &[Run]) -> String {
 
 const SIZE: &str = "message size, bytes";
 
-/// Lines against the size; bars where each would be a point.
+/// Draws lines against the message size, or bars if each line has only one point.
 fn against_size(
     title: &str,
     note: &'static str,
     y: &'static str,
     mut lines: Vec<Line>,
-    show: fn(f64) -> String,
+    format: fn(f64) -> String,
 ) -> String {
     let Some(first) = lines
         .iter()
@@ -109,13 +110,13 @@ fn against_size(
             .flat_map(|line| &line.points)
             .all(|p| p.x.total_cmp(&first).is_eq())
         {
-            let title = format!("{title}, {} messages", shown::size(first));
-            return bars::render(&title, note, &lines, show);
+            let title = format!("{title}, {} messages", units::size(first));
+            return bars::render(&title, note, &lines, format);
         }
         for line in &mut lines {
-            line.name = format!("{}, {}", line.name, shown::size(line.points[0].x));
+            line.name = format!("{}, {}", line.name, units::size(line.points[0].x));
         }
-        return bars::render(title, note, &lines, show);
+        return bars::render(title, note, &lines, format);
     }
     let points = || lines.iter().flat_map(|line| &line.points);
     let sizes: Vec<f64> = points().map(|p| p.x).collect();
@@ -128,12 +129,12 @@ fn against_size(
         x: Axis {
             title: SIZE,
             scale: Scale::powers_of_two(&sizes),
-            show: shown::size,
+            format: units::size,
         },
         y: Axis {
             title: y,
             scale: Scale::fitting(&values),
-            show,
+            format,
         },
         lines,
         bands: Vec::new(),
@@ -142,54 +143,54 @@ fn against_size(
 }
 
 fn bandwidth(samples: &[Sample<'_>]) -> String {
-    let lines = by_size(samples, |m| m.summary.bandwidth, shown::bandwidth, "");
-    let note = "Payload that arrived, by the receiver's clock (that was written or read, where nobody sees it arrive). More is better.";
+    let lines = by_size(samples, |m| m.summary.bandwidth, units::bandwidth, "");
+    let note = "Received payload by the receiver's clock; for RDMA WRITE and READ, the written or read payload. Higher is better.";
     against_size(
         "Bandwidth",
         note,
-        "bandwidth, bytes a second",
+        "bandwidth, bytes per second",
         lines,
-        shown::bandwidth,
+        units::bandwidth,
     )
 }
 
 fn message_rate(samples: &[Sample<'_>]) -> String {
-    let lines = by_size(samples, |m| Some(m.summary.msg_rate), shown::rate, "");
+    let lines = by_size(samples, |m| Some(m.summary.msg_rate), units::rate, "");
     against_size(
         "Message rate",
-        "Messages that arrived in a second. More is better.",
-        "messages a second",
+        "Received messages per second. Higher is better.",
+        "messages per second",
         lines,
-        shown::rate,
+        units::rate,
     )
 }
 
 fn latency(samples: &[Sample<'_>]) -> String {
-    let figure = |m: &Measured, pick: fn(&crate::common::histogram::Percentiles) -> u64| {
-        m.latency.as_ref().map(|p| wide(pick(p)))
+    let percentile = |m: &Measured, field: fn(&crate::common::histogram::Percentiles) -> u64| {
+        m.latency.as_ref().map(|p| to_f64(field(p)))
     };
-    let mut lines = by_size(samples, |m| figure(m, |p| p.p50), shown::time, "");
+    let mut lines = by_size(samples, |m| percentile(m, |p| p.p50), units::time, "");
     if lines.iter().any(|line| line.points.len() > 1) {
         lines.extend(by_size(
             samples,
-            |m| figure(m, |p| p.p99),
-            shown::time,
+            |m| percentile(m, |p| p.p99),
+            units::time,
             ", p99",
         ));
     }
-    let note = "The median; where there are several sizes, p99 dashed. One way, but there and back for reads and atomics. Less is better.";
-    against_size("Latency", note, "latency", lines, shown::time)
+    let note = "The median and, if there are several sizes, the dashed 99th percentile. Half of a round trip, or a whole round trip for RDMA READ and atomics. Lower is better.";
+    against_size("Latency", note, "latency", lines, units::time)
 }
 
-/// Latency against how rare it is.
+/// Draws latency against percentile.
 fn percentiles(samples: &[Sample<'_>]) -> String {
     let mut lines = Vec::new();
-    for (colour, (name, sample)) in each(samples).into_iter().enumerate() {
+    for (colour, (name, sample)) in per_run(samples).into_iter().enumerate() {
         let Some(p) = &sample.measured.latency else {
             continue;
         };
-        let most = wide(p.samples).max(1.0);
-        // Beyond one in all, there is the longest only.
+        let max = to_f64(p.samples).max(1.0);
+        // Percentiles beyond one in all samples equal the maximum.
         let known = [
             (1.0, p.min),
             (2.0, p.p50),
@@ -200,19 +201,19 @@ fn percentiles(samples: &[Sample<'_>]) -> String {
         ];
         let known = known
             .into_iter()
-            .filter(|(rareness, _)| *rareness < most)
-            .chain([(most, p.max)]);
+            .filter(|(rareness, _)| *rareness < max)
+            .chain([(max, p.max)]);
         let points = known.map(|(rareness, nanos)| {
-            let at = if rareness < most {
-                shown::percentile(rareness)
+            let label = if rareness < max {
+                units::percentile(rareness)
             } else {
                 "max".to_owned()
             };
             Point {
                 x: rareness,
-                y: wide(nanos),
+                y: to_f64(nanos),
                 spread: None,
-                about: format!("{at}: {}", shown::time(wide(nanos))),
+                tooltip: format!("{label}: {}", units::time(to_f64(nanos))),
             }
         });
         lines.push(Line {
@@ -229,61 +230,59 @@ fn percentiles(samples: &[Sample<'_>]) -> String {
     }
     Chart {
         title: "Latency by percentile".to_owned(),
-        note: "How long the slowest of so many messages take; each line ends at its longest. Flat and low is better.",
+        note: "Latency that this share of the messages does not exceed; each line ends at its maximum. Flat and low is better.",
         x: Axis {
             title: "share of messages that were at least as fast",
             scale: Scale::rareness(x.into_iter().fold(0.0, f64::max)),
-            show: shown::percentile,
+            format: units::percentile,
         },
-        y: Axis { title: "latency", scale: Scale::fitting(&y), show: shown::time },
+        y: Axis { title: "latency", scale: Scale::fitting(&y), format: units::time },
         lines,
         bands: Vec::new(),
     }
     .render()
 }
 
-/// Bandwidth, or latency, as the test went on.
-fn intervals(samples: &[Sample<'_>], of_bandwidth: bool) -> String {
-    let show = if of_bandwidth {
-        shown::bandwidth
+/// Draws bandwidth or latency over time.
+fn intervals(samples: &[Sample<'_>], is_bandwidth: bool) -> String {
+    let format = if is_bandwidth {
+        units::bandwidth
     } else {
-        shown::time
+        units::time
     };
-    let seconds = |nanos: u64| wide(nanos) / 1e9;
+    let seconds = |nanos: u64| to_f64(nanos) / 1e9;
     let mut lines = Vec::new();
     let mut bands = Vec::new();
-    for (colour, (name, sample)) in each(samples).into_iter().enumerate() {
-        let mut add = |name: String, dashed: bool, figure: &dyn Fn(&Interval) -> Option<f64>| {
-            let each = sample.measured.intervals.iter().filter_map(|interval| {
-                let y = figure(interval)?;
+    for (colour, (name, sample)) in per_run(samples).into_iter().enumerate() {
+        let mut add = |name: String, dashed: bool, result: &dyn Fn(&Interval) -> Option<f64>| {
+            let points = sample.measured.intervals.iter().filter_map(|interval| {
+                let y = result(interval)?;
                 let (from, to) = (seconds(interval.from), seconds(interval.to));
-                let about = format!(
+                let tooltip = format!(
                     "{} to {}: {}",
-                    shown::seconds(from),
-                    shown::seconds(to),
-                    show(y)
+                    units::seconds(from),
+                    units::seconds(to),
+                    format(y)
                 );
                 Some(Point {
                     x: f64::midpoint(from, to),
                     y,
                     spread: None,
-                    about,
+                    tooltip,
                 })
             });
             lines.push(Line {
                 name,
-                points: each.collect(),
+                points: points.collect(),
                 colour,
                 dashed,
             });
         };
-        if of_bandwidth {
+        if is_bandwidth {
             add(name.clone(), false, &|i| i.bandwidth);
         } else {
             add(name.clone(), false, &|i| i.latency_mean);
-            add(format!("{name}, longest"), true, &|i| {
-                i.latency_max.map(wide)
-            });
+            add(format!("{name}, max"), true, &|i| i.latency_max.map(to_f64));
         }
         bands.extend(
             sample
@@ -299,22 +298,22 @@ fn intervals(samples: &[Sample<'_>], of_bandwidth: bool) -> String {
     if x.is_empty() {
         return String::new();
     }
-    let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-    let scale = if of_bandwidth {
-        Scale::linear(most(&y))
+    let max = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+    let scale = if is_bandwidth {
+        Scale::linear(max(&y))
     } else {
         Scale::fitting(&y)
     };
-    let (title, y_title) = if of_bandwidth {
-        ("Bandwidth over time", "bandwidth, bytes a second")
+    let (title, y_title) = if is_bandwidth {
+        ("Bandwidth over time", "bandwidth, bytes per second")
     } else {
         ("Latency over time", "latency")
     };
     Chart {
         title: title.to_owned(),
-        note: "An interval a point, at its middle, as the client saw it. What is shaded was a dip or a stall.",
-        x: Axis { title: "since the clock started, seconds", scale: Scale::linear(most(&x)), show: shown::seconds },
-        y: Axis { title: y_title, scale, show },
+        note: "One point per interval, at its middle, measured by the client. Shaded areas are dips and stalls.",
+        x: Axis { title: "time since the start of the measurement, seconds", scale: Scale::linear(max(&x)), format: units::seconds },
+        y: Axis { title: y_title, scale, format },
         lines,
         bands,
     }

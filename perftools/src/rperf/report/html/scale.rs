@@ -1,39 +1,35 @@
-//! Where a value stands on an axis, and which values an axis names.
+//! Scales of axes: positions of values, and labelled values.
 
-/// An axis from its low to its high end.
+/// The scale of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
-    /// Ends, in powers of the base where there is one.
+    /// Ends of the axis; for a logarithmic axis, the logarithms of its ends.
     low: f64,
     high: f64,
-    /// The base of a logarithmic axis.
+    /// Base of a logarithmic axis.
     base: Option<f64>,
-    /// The values that are named.
+    /// Values with a label.
     ticks: Vec<f64>,
 }
 
-/// About so many values are named.
+/// Approximate number of labelled values.
 const TICKS: f64 = 7.0;
-/// No figure is less or more; what is, stands at the end of its axis.
-const LEAST: f64 = 1e-99;
-const MOST: f64 = 1e99;
+/// Values outside these limits are drawn at the end of the axis.
+const MIN: f64 = 1e-99;
+const MAX: f64 = 1e99;
 
 impl Scale {
-    /// From nothing to `most`.
-    pub(super) fn linear(most: f64) -> Self {
-        let most = if most > 0.0 {
-            most.clamp(LEAST, MOST)
-        } else {
-            1.0
-        };
-        let rough = most / (TICKS - 2.0);
+    /// Creates a linear scale from 0 to at least `max`.
+    pub(super) fn linear(max: f64) -> Self {
+        let max = if max > 0.0 { max.clamp(MIN, MAX) } else { 1.0 };
+        let rough = max / (TICKS - 2.0);
         let power = 10_f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0]
             .into_iter()
             .map(|n| n * power)
             .find(|step| *step >= rough)
             .unwrap_or(rough);
-        let count = (most / step).ceil().clamp(1.0, 20.0);
+        let count = (max / step).ceil().clamp(1.0, 20.0);
         let ticks = (0..=20)
             .map(f64::from)
             .take_while(|n| *n <= count)
@@ -47,20 +43,21 @@ impl Scale {
         }
     }
 
-    /// In powers of two, all of `values` within.
+    /// Creates a scale in powers of two that contains all `values`.
     pub(super) fn powers_of_two(values: &[f64]) -> Self {
-        let (least, most) = ends(values);
-        Self::log(2.0, least.log2().floor(), most.log2().ceil())
+        let (min, max) = ends(values);
+        Self::log(2.0, min.log2().floor(), max.log2().ceil())
     }
 
-    /// From zero or, where the values differ by more than ten times, logarithmic.
+    /// Creates a linear scale from 0, or a logarithmic scale if the values differ by more than a
+    /// factor of 10.
     pub(super) fn fitting(values: &[f64]) -> Self {
-        let (least, most) = ends(values);
-        if most / least <= 10.0 {
-            return Self::linear(most);
+        let (min, max) = ends(values);
+        if max / min <= 10.0 {
+            return Self::linear(max);
         }
-        let scale = Self::log(10.0, least.log10().floor(), most.log10().ceil());
-        // Few powers: their doubles and fivefolds are named too, and the ends stand at such.
+        let scale = Self::log(10.0, min.log10().floor(), max.log10().ceil());
+        // With few powers of 10, label their multiples by 2 and 5 too, and end the axis at them.
         if scale.high - scale.low > 3.0 {
             return scale;
         }
@@ -70,10 +67,10 @@ impl Scale {
             .flat_map(|tick| [1.0, 2.0, 5.0].map(|n| n * tick))
             .filter(|t| t.is_finite())
             .collect();
-        let first = fine.iter().rposition(|tick| *tick <= least).unwrap_or(0);
+        let first = fine.iter().rposition(|tick| *tick <= min).unwrap_or(0);
         let last = fine
             .iter()
-            .position(|tick| *tick >= most)
+            .position(|tick| *tick >= max)
             .unwrap_or(fine.len() - 1);
         let ticks = fine[first..=last].to_vec();
         Self {
@@ -84,14 +81,14 @@ impl Scale {
         }
     }
 
-    /// How rare a latency is: shares of one in 1, 2, 10, 100 … messages.
-    pub(super) fn rareness(most: f64) -> Self {
-        let most = if most.is_finite() {
-            most.clamp(2.0, 1e9)
+    /// Creates a logarithmic scale for percentiles: one in 1, 2, 10, 100 … messages up to `max`.
+    pub(super) fn rareness(max: f64) -> Self {
+        let max = if max.is_finite() {
+            max.clamp(2.0, 1e9)
         } else {
             1e9
         };
-        let high = most.log10().max(1.0);
+        let high = max.log10().max(1.0);
         let powers = (1..=9)
             .map(f64::from)
             .take_while(|n| *n <= high + 0.01)
@@ -126,47 +123,43 @@ impl Scale {
         }
     }
 
-    /// Where on the axis `value` is, from 0 to 1.
-    pub(super) fn place(&self, value: f64) -> f64 {
+    /// Returns the position of `value` on the axis, from 0 to 1.
+    pub(super) fn position(&self, value: f64) -> f64 {
         let value = match self.base {
             Some(base) if value > 0.0 => value.log(base),
             Some(_) => self.low,
             None => value,
         };
-        let place = (value - self.low) / (self.high - self.low);
-        if place.is_finite() {
-            place.clamp(0.0, 1.0)
+        let position = (value - self.low) / (self.high - self.low);
+        if position.is_finite() {
+            position.clamp(0.0, 1.0)
         } else {
             0.0
         }
     }
 
-    /// The values that are named.
+    /// Returns the values with a label.
     pub(super) fn ticks(&self) -> &[f64] {
         &self.ticks
     }
 
-    /// Whether it is logarithmic.
+    /// Returns `true` if the scale is logarithmic.
     pub(super) fn is_log(&self) -> bool {
         self.base.is_some()
     }
 }
 
-/// The least and the most of the values above 0.
+/// Returns the minimum and maximum of the positive values, or (1, 1) if there are none.
 fn ends(values: &[f64]) -> (f64, f64) {
     let values = values
         .iter()
         .copied()
         .filter(|v| *v > 0.0)
-        .map(|v| v.clamp(LEAST, MOST));
-    let (least, most) = values.fold((f64::MAX, 0.0_f64), |(least, most), v| {
-        (least.min(v), most.max(v))
+        .map(|v| v.clamp(MIN, MAX));
+    let (min, max) = values.fold((f64::MAX, 0.0_f64), |(min, max), v| {
+        (min.min(v), max.max(v))
     });
-    if least <= most {
-        (least, most)
-    } else {
-        (1.0, 1.0)
-    }
+    if min <= max { (min, max) } else { (1.0, 1.0) }
 }
 
 #[cfg(test)]
@@ -175,25 +168,25 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_linear_axis_begins_at_zero_and_names_round_values() {
+    fn linear_axes_start_at_zero_with_round_labels() {
         let scale = Scale::linear(339e6);
         assert_eq!(scale.ticks(), [0.0, 1e8, 2e8, 3e8, 4e8]);
-        assert!((scale.place(2e8) - 0.5).abs() < 1e-9);
+        assert!((scale.position(2e8) - 0.5).abs() < 1e-9);
     }
 
     #[test]
-    fn sizes_are_named_in_powers_of_two() {
+    fn sizes_are_labelled_in_powers_of_two() {
         let sizes: Vec<f64> = (1..=23).map(|n| f64::from(1 << n)).collect();
         let scale = Scale::powers_of_two(&sizes);
         assert!(
             scale.ticks().len() <= 9 && scale.ticks().iter().all(|t| t.log2().fract() == 0.0),
             "{scale:?}"
         );
-        assert!(scale.place(2.0) < 1e-9 && (scale.place(8_388_608.0) - 1.0).abs() < 1e-9);
+        assert!(scale.position(2.0) < 1e-9 && (scale.position(8_388_608.0) - 1.0).abs() < 1e-9);
     }
 
     #[test]
-    fn an_axis_is_logarithmic_where_values_differ_much() {
+    fn axes_of_widely_spread_values_are_logarithmic() {
         assert!(!Scale::fitting(&[10.0, 90.0]).is_log());
         assert!(Scale::fitting(&[10.0, 900.0]).is_log());
         assert_eq!(
@@ -204,10 +197,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_value_has_a_place_and_ticks_are_few(values in proptest::collection::vec(proptest::num::f64::ANY, 0..9), value in proptest::num::f64::ANY) {
-            let most = values.iter().copied().fold(0.0, f64::max);
-            for scale in [Scale::linear(most), Scale::powers_of_two(&values), Scale::fitting(&values), Scale::rareness(most)] {
-                prop_assert!((0.0..=1.0).contains(&scale.place(value)), "{scale:?}");
+        fn any_value_has_a_position_and_ticks_are_few(values in proptest::collection::vec(proptest::num::f64::ANY, 0..9), value in proptest::num::f64::ANY) {
+            let max = values.iter().copied().fold(0.0, f64::max);
+            for scale in [Scale::linear(max), Scale::powers_of_two(&values), Scale::fitting(&values), Scale::rareness(max)] {
+                prop_assert!((0.0..=1.0).contains(&scale.position(value)), "{scale:?}");
                 prop_assert!((1..=24).contains(&scale.ticks().len()), "{scale:?}");
                 prop_assert!(scale.ticks().iter().all(|t| t.is_finite()), "{scale:?}");
             }

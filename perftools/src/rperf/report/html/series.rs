@@ -1,25 +1,25 @@
-//! Which records belong to one line of a plot, and what the line is called.
+//! Grouping of records into the lines of a plot, and the names of the lines.
 //!
-//! Records that differ in nothing but the size make one line; a line's name holds what differs
-//! among the lines, and nothing else.
+//! Records that differ only in the message size form one line. The name of a line contains the test
+//! and the parameters that differ between the lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
 use super::chart::{Line, Point};
-use super::{Run, shown};
+use super::{Run, units};
 use crate::rperf::report::record::{Measured, Outcome};
 
-/// A record that measured something, and whose it is.
+/// A record with results, and the parameters that distinguish it.
 #[derive(Clone)]
 pub(super) struct Sample<'a> {
     pub(super) measured: &'a Measured,
-    /// What it was measured with, each by its name.
-    with: BTreeMap<String, String>,
+    /// Values of the parameters by name.
+    parameters: BTreeMap<String, String>,
 }
 
-/// The records of all runs that measured something.
+/// Returns the records with results of all runs.
 pub(super) fn samples(runs: &[Run]) -> Vec<Sample<'_>> {
     let mut all = Vec::new();
     for run in runs {
@@ -27,35 +27,38 @@ pub(super) fn samples(runs: &[Run]) -> Vec<Sample<'_>> {
             let Outcome::Measured(measured) = &record.outcome else {
                 continue;
             };
-            let mut with = BTreeMap::new();
-            // Digits in front: these stand first in a name, in this order.
-            with.insert("0".to_owned(), run.name.clone());
-            with.insert("1".to_owned(), record.test.name().to_owned());
-            with.insert("2".to_owned(), measured.local.link.clone());
-            with.insert("3".to_owned(), measured.local.device.clone());
+            let mut parameters = BTreeMap::new();
+            // Digits as keys sort these parameters first, in this order.
+            parameters.insert("0".to_owned(), run.name.clone());
+            parameters.insert("1".to_owned(), record.test.name().to_owned());
+            parameters.insert("2".to_owned(), measured.local.link.clone());
+            parameters.insert("3".to_owned(), measured.local.device.clone());
             if let Ok(Value::Object(mut spec)) = serde_json::to_value(&measured.spec) {
-                for known in ["test", "msg_size", "limit", "sockets"] {
-                    spec.remove(known);
+                for ignored in ["test", "msg_size", "limit", "sockets"] {
+                    spec.remove(ignored);
                 }
-                // The size says how deep the queue is.
+                // The default depth depends only on the message size.
                 if measured.spec.has_default_depth() {
                     spec.remove("depth");
                 }
-                // The device that was used is told already.
+                // The name already contains the device in use.
                 for side in ["client", "server"] {
                     spec.get_mut(side)
                         .and_then(Value::as_object_mut)
                         .map(|side| side.remove("id"));
                 }
-                flatten("", &Value::Object(spec), &mut with);
+                flatten("", &Value::Object(spec), &mut parameters);
             }
-            all.push(Sample { measured, with });
+            all.push(Sample {
+                measured,
+                parameters,
+            });
         }
     }
     all
 }
 
-fn flatten(name: &str, value: &Value, with: &mut BTreeMap<String, String>) {
+fn flatten(name: &str, value: &Value, parameters: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(fields) => {
             for (field, value) in fields {
@@ -64,51 +67,50 @@ fn flatten(name: &str, value: &Value, with: &mut BTreeMap<String, String>) {
                     "" | "tuning" => field,
                     outer => format!("{outer} {field}"),
                 };
-                flatten(&name, value, with);
+                flatten(&name, value, parameters);
             }
         }
         Value::Null => {}
-        Value::String(text) => drop(with.insert(name.to_owned(), text.clone())),
-        other => drop(with.insert(name.to_owned(), other.to_string())),
+        Value::String(text) => drop(parameters.insert(name.to_owned(), text.clone())),
+        other => drop(parameters.insert(name.to_owned(), other.to_string())),
     }
 }
 
-/// Samples by line: the name of each line, and its samples.
+/// Groups samples into lines. Returns the name and the samples of each line.
 pub(super) fn lines<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, Vec<&'s Sample<'a>>)> {
     let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let names: BTreeSet<&str> = samples
         .iter()
-        .flat_map(|s| s.with.keys().map(String::as_str))
+        .flat_map(|s| s.parameters.keys().map(String::as_str))
         .collect();
     for sample in samples {
         for name in &names {
             values
                 .entry(name)
                 .or_default()
-                .insert(sample.with.get(*name).map_or("", String::as_str));
+                .insert(sample.parameters.get(*name).map_or("", String::as_str));
         }
     }
-    // The test is named always, the rest where it differs.
-    let differ: Vec<&str> = names
+    // A name always contains the test, and other parameters only if they differ.
+    let named: Vec<&str> = names
         .into_iter()
         .filter(|name| *name == "1" || values[name].len() > 1)
         .collect();
     let mut all: Vec<(String, Vec<&Sample>)> = Vec::new();
     for sample in samples {
         let part = |name: &&str| {
-            let value = sample.with.get(*name).filter(|value| !value.is_empty())?;
-            let first = name.starts_with(|c: char| c.is_ascii_digit());
-            Some(if first {
+            let value = sample
+                .parameters
+                .get(*name)
+                .filter(|value| !value.is_empty())?;
+            let is_value_only = name.starts_with(|c: char| c.is_ascii_digit());
+            Some(if is_value_only {
                 value.clone()
             } else {
                 format!("{name} {value}")
             })
         };
-        let name = differ
-            .iter()
-            .filter_map(part)
-            .collect::<Vec<_>>()
-            .join(", ");
+        let name = named.iter().filter_map(part).collect::<Vec<_>>().join(", ");
         match all.iter_mut().find(|line| line.0 == name) {
             Some(line) => line.1.push(sample),
             None => all.push((name, vec![sample])),
@@ -117,19 +119,20 @@ pub(super) fn lines<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, Vec<&'s S
     all
 }
 
-/// A figure against the size of a message; runs of the same size are one point, with their spread.
+/// Returns lines of a result against the message size. Runs with the same size form one point with
+/// their spread.
 #[allow(clippy::cast_precision_loss)] // Sizes below 2^53.
 pub(super) fn by_size(
     samples: &[Sample<'_>],
-    figure: impl Fn(&Measured) -> Option<f64>,
-    show: fn(f64) -> String,
+    result: impl Fn(&Measured) -> Option<f64>,
+    format: fn(f64) -> String,
     suffix: &str,
 ) -> Vec<Line> {
     let mut all = Vec::new();
     for (colour, (name, samples)) in lines(samples).into_iter().enumerate() {
         let mut sizes: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for sample in samples {
-            if let Some(value) = figure(sample.measured).filter(|v| v.is_finite() && *v > 0.0) {
+            if let Some(value) = result(sample.measured).filter(|v| v.is_finite() && *v > 0.0) {
                 sizes
                     .entry(sample.measured.spec.msg_size)
                     .or_default()
@@ -138,14 +141,14 @@ pub(super) fn by_size(
         }
         let points = sizes.into_iter().map(|(size, mut values)| {
             values.sort_by(f64::total_cmp);
-            let (least, most) = (values[0], values[values.len() - 1]);
+            let (min, max) = (values[0], values[values.len() - 1]);
             let y = values[values.len() / 2];
             let runs = if values.len() > 1 {
                 format!(
                     " (median of {}, {} to {})",
                     values.len(),
-                    show(least),
-                    show(most)
+                    format(min),
+                    format(max)
                 )
             } else {
                 String::new()
@@ -153,8 +156,8 @@ pub(super) fn by_size(
             Point {
                 x: size as f64,
                 y,
-                spread: (values.len() > 1).then_some((least, most)),
-                about: format!("{}: {}{runs}", shown::size(size as f64), show(y)),
+                spread: (values.len() > 1).then_some((min, max)),
+                tooltip: format!("{}: {}{runs}", units::size(size as f64), format(y)),
             }
         });
         let points: Vec<Point> = points.collect();
@@ -170,28 +173,28 @@ pub(super) fn by_size(
     all
 }
 
-/// Lines that are named apart where several samples make one: a curve of percentiles, or intervals,
-/// is of one run.
-pub(super) fn each<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, &'s Sample<'a>)> {
+/// Returns each sample as a line of its own with a unique name, for plots of a single run such as
+/// percentiles or intervals.
+pub(super) fn per_run<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, &'s Sample<'a>)> {
     let sizes: BTreeSet<u64> = samples.iter().map(|s| s.measured.spec.msg_size).collect();
     let mut all = Vec::new();
     for (name, samples) in lines(samples) {
         let mut seen: BTreeMap<u64, u32> = BTreeMap::new();
         for sample in samples {
             let size = sample.measured.spec.msg_size;
-            let times = seen.entry(size).or_default();
-            *times += 1;
-            let with_size = if sizes.len() > 1 {
-                format!(", {}", shown::size(wide(size)))
+            let count = seen.entry(size).or_default();
+            *count += 1;
+            let size_suffix = if sizes.len() > 1 {
+                format!(", {}", units::size(to_f64(size)))
             } else {
                 String::new()
             };
-            let again = if *times > 1 {
-                format!(" ({times})")
+            let repetition = if *count > 1 {
+                format!(" ({count})")
             } else {
                 String::new()
             };
-            let name = format!("{name}{with_size}{again}");
+            let name = format!("{name}{size_suffix}{repetition}");
             all.push((name, sample));
         }
     }
@@ -199,6 +202,6 @@ pub(super) fn each<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, &'s Sample
 }
 
 #[allow(clippy::cast_precision_loss)] // Sizes and times below 2^53.
-pub(super) fn wide(value: u64) -> f64 {
+pub(super) fn to_f64(value: u64) -> f64 {
     value as f64
 }

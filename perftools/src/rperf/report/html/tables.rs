@@ -1,9 +1,9 @@
-//! All figures as a table, and what spoils them.
+//! The tables and lists of the page: results, warnings and hosts.
 
 use std::fmt::Write;
 
 use super::escape::Escaped;
-use super::{Run, shown};
+use super::{Run, units};
 use crate::rperf::report::record::{Measured, Outcome, Record};
 
 const COLUMNS: &[&str] = &[
@@ -20,17 +20,17 @@ const COLUMNS: &[&str] = &[
     "p99.9",
     "max",
     "lost",
-    "CPU here",
-    "CPU there",
+    "client CPU",
+    "server CPU",
 ];
 
-/// The table of all that was measured.
+/// Returns the table of all results.
 pub(super) fn figures(runs: &[Run]) -> String {
     let mut out = String::from(
-        "<section>\n<h2>All figures</h2>\n<p>Latencies are one way, but there and back for reads and atomics. CPU is of the process that ran the test, in processors.</p>\n<div class=\"wide\"><table>\n<thead><tr>",
+        "<section>\n<h2>All results</h2>\n<p>Latencies are half of a round trip, or a whole round trip for RDMA READ and atomics. CPU is the average number of processors that the process used.</p>\n<div class=\"wide\"><table>\n<thead><tr>",
     );
     for (n, column) in COLUMNS.iter().enumerate() {
-        out += if n < TEXTS {
+        out += if n < TEXT_COLUMNS {
             "<th class=\"text\">"
         } else {
             "<th>"
@@ -49,19 +49,20 @@ pub(super) fn figures(runs: &[Run]) -> String {
     out + "</tbody></table></div>\n</section>\n"
 }
 
-/// So many columns are text, the others figures.
-const TEXTS: usize = 2;
+/// Number of text columns at the start.
+const TEXT_COLUMNS: usize = 2;
+/// Index of another text column.
 const PATH: usize = 3;
 
 fn row(cells: &[String], out: &mut String) {
     *out += "<tr>";
     for (n, cell) in cells.iter().enumerate() {
-        let class = if n < TEXTS || n == PATH {
+        let class = if n < TEXT_COLUMNS || n == PATH {
             " class=\"text\""
         } else {
             ""
         };
-        // Writing to a string never fails.
+        // Writing to a String cannot fail.
         let _ = write!(out, "<td{class}>{}</td>", Escaped(cell));
     }
     *out += "</tr>\n";
@@ -70,9 +71,9 @@ fn row(cells: &[String], out: &mut String) {
 fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
     let p = m.latency.as_ref();
     let time = |nanos: Option<u64>| {
-        nanos.map_or_else(String::new, |n| shown::time(super::series::wide(n)))
+        nanos.map_or_else(String::new, |n| units::time(super::series::to_f64(n)))
     };
-    let used = |side: &crate::rperf::stats::SideStats| {
+    let cpus_used = |side: &crate::rperf::stats::SideStats| {
         let seconds = side.seconds();
         if seconds > 0.0 {
             format!("{:.2}", side.cpu.process / seconds)
@@ -83,7 +84,7 @@ fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
     vec![
         run.name.clone(),
         record.test.name().to_owned(),
-        shown::size(super::series::wide(m.spec.msg_size)),
+        units::size(super::series::to_f64(m.spec.msg_size)),
         m.local.to_string(),
         if m.spec.threads > 1 {
             format!("{} × {}", m.spec.threads, m.spec.qps)
@@ -93,32 +94,32 @@ fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
         m.depth.to_string(),
         m.summary
             .bandwidth
-            .map_or_else(String::new, shown::bandwidth),
-        shown::rate(m.summary.msg_rate),
+            .map_or_else(String::new, units::bandwidth),
+        units::rate(m.summary.msg_rate),
         time(p.map(|p| p.p50)),
         time(p.map(|p| p.p99)),
         time(p.map(|p| p.p99_9)),
         time(p.map(|p| p.max)),
         (m.local_stats.lost.saturating_add(m.remote_stats.lost)).to_string(),
-        used(&m.local_stats),
-        used(&m.remote_stats),
+        cpus_used(&m.local_stats),
+        cpus_used(&m.remote_stats),
     ]
 }
 
-/// Failed tests, dips and warnings; nothing where there are none.
-pub(super) fn remarks(runs: &[Run]) -> String {
+/// Returns the list of failed tests, dips and warnings; empty if there are none.
+pub(super) fn warnings(runs: &[Run]) -> String {
     let mut lines: Vec<(String, usize)> = Vec::new();
-    let mut add = |line: String| match lines.iter_mut().find(|known| known.0 == line) {
-        Some(known) => known.1 += 1,
+    let mut add = |line: String| match lines.iter_mut().find(|other| other.0 == line) {
+        Some(other) => other.1 += 1,
         None => lines.push((line, 1)),
     };
     for run in runs {
         for record in &run.document.tests {
-            let of = format!("{}, {}", run.name, record.test.name());
+            let test = format!("{}, {}", run.name, record.test.name());
             match &record.outcome {
-                Outcome::Failed { error } => add(format!("{of} failed: {error}")),
+                Outcome::Failed { error } => add(format!("{test} failed: {error}")),
                 Outcome::Measured(m) => {
-                    m.dips.iter().for_each(|dip| add(format!("{of}: {dip}")));
+                    m.dips.iter().for_each(|dip| add(format!("{test}: {dip}")));
                     m.warnings
                         .iter()
                         .for_each(|warning| add(format!("{}: {}", run.name, warning.text)));
@@ -130,8 +131,7 @@ pub(super) fn remarks(runs: &[Run]) -> String {
     if lines.is_empty() {
         return String::new();
     }
-    let mut out =
-        String::from("<section>\n<h2>What to bear in mind</h2>\n<ul class=\"remarks\">\n");
+    let mut out = String::from("<section>\n<h2>Warnings</h2>\n<ul class=\"remarks\">\n");
     for (line, times) in lines {
         let times = if times > 1 {
             format!(" ({times} times)")
@@ -143,7 +143,7 @@ pub(super) fn remarks(runs: &[Run]) -> String {
     out + "</ul>\n</section>\n"
 }
 
-/// What both ends are, where the run says so.
+/// Returns the list of hosts; empty if no run has the test `conf`.
 pub(super) fn hosts(runs: &[Run]) -> String {
     let mut out = String::new();
     for run in runs {
@@ -151,7 +151,7 @@ pub(super) fn hosts(runs: &[Run]) -> String {
             let Outcome::Conf { local, remote } = &record.outcome else {
                 continue;
             };
-            for (who, host) in [("this end", local), ("server", remote)] {
+            for (who, host) in [("client", local), ("server", remote)] {
                 let text = format!(
                     "{}, {who}: {}, {}, {}, rperf {}",
                     run.name, host.node, host.cpu, host.os, host.rperf

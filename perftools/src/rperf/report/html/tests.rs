@@ -31,16 +31,16 @@ fn of_size(size: u64, bandwidth: f64) -> Record {
 
 fn with_intervals(record: Record) -> Record {
     changed(record, |m| {
-        let volume = m.latency.is_none();
+        let is_bandwidth = m.latency.is_none();
         m.intervals = (0..5)
             .map(|n| Interval {
                 from: n * SECOND,
                 to: (n + 1) * SECOND,
                 msgs: 7,
                 bytes: 7000,
-                bandwidth: volume.then_some(7000.0),
-                latency_mean: (!volume).then_some(1000.0),
-                latency_max: (!volume).then_some(90_000),
+                bandwidth: is_bandwidth.then_some(7000.0),
+                latency_mean: (!is_bandwidth).then_some(1000.0),
+                latency_max: (!is_bandwidth).then_some(90_000),
             })
             .collect();
         m.dips = vec![Dip {
@@ -52,7 +52,7 @@ fn with_intervals(record: Record) -> Record {
     })
 }
 
-/// The names of all elements of a page, in their order.
+/// Returns the names of all elements of a page, in order.
 fn elements(page: &str) -> Vec<&str> {
     page.split('<')
         .skip(1)
@@ -61,7 +61,7 @@ fn elements(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_page_is_whole_in_itself() {
+fn pages_are_self_contained() {
     let page = page(&[run(
         "a",
         vec![
@@ -70,10 +70,10 @@ fn a_page_is_whole_in_itself() {
             of_size(64, 5e6),
         ],
     )]);
-    for outside in [
+    for reference in [
         "http:", "https:", "url(", "src=", "href=", "@import", "<script",
     ] {
-        assert!(!page.contains(outside), "{outside}");
+        assert!(!page.contains(reference), "{reference}");
     }
     for plot in [
         "Bandwidth against message size",
@@ -87,9 +87,9 @@ fn a_page_is_whole_in_itself() {
 }
 
 #[test]
-fn nothing_in_a_record_is_markup() {
-    let page_of = |evil: &str| {
-        let spoil = |text: &mut String| evil.clone_into(text);
+fn text_of_records_is_never_markup() {
+    let page_with = |evil: &str| {
+        let replace = |text: &mut String| evil.clone_into(text);
         let host = HostConf {
             node: evil.into(),
             cpu: evil.into(),
@@ -100,7 +100,7 @@ fn nothing_in_a_record_is_markup() {
             for via in [&mut m.local, &mut m.remote] {
                 [&mut via.device, &mut via.link, &mut via.address]
                     .into_iter()
-                    .for_each(spoil);
+                    .for_each(replace);
             }
             m.spec.client.id = Some(crate::common::device_id::DeviceId {
                 name: evil.into(),
@@ -128,7 +128,7 @@ fn nothing_in_a_record_is_markup() {
         hostile.document.program = evil.into();
         page(&[hostile, run("good", vec![one_way(), latency()])])
     };
-    let good = page_of("harmless");
+    let good = page_with("harmless");
     for evil in [
         "<script>alert(1)</script>",
         "\"><img src=x onerror=alert(1)>",
@@ -137,14 +137,14 @@ fn nothing_in_a_record_is_markup() {
         "&lt;<!--",
         "]]><x>",
     ] {
-        let page = page_of(evil);
+        let page = page_with(evil);
         assert_eq!(elements(&page), elements(&good), "{evil}");
         assert!(!page.contains(evil), "{evil}");
     }
 }
 
 #[test]
-fn what_differs_makes_lines_and_names_them() {
+fn lines_are_named_by_differing_parameters() {
     let deep = |size| changed(of_size(size, 2e8), |m| m.spec.depth = 512);
     let page = page(&[
         run(
@@ -159,7 +159,7 @@ fn what_differs_makes_lines_and_names_them() {
 }
 
 #[test]
-fn sizes_that_are_usually_of_another_depth_are_on_one_line() {
+fn default_depths_do_not_split_lines() {
     let page = page(&[run(
         "old",
         [64, 65536, 1 << 20].map(|size| of_size(size, 1e8)).into(),
@@ -168,7 +168,7 @@ fn sizes_that_are_usually_of_another_depth_are_on_one_line() {
 }
 
 #[test]
-fn runs_of_one_size_are_one_point_with_their_spread() {
+fn repeated_runs_are_one_point_with_a_spread() {
     let page = page(&[run(
         "a",
         vec![
@@ -185,10 +185,10 @@ fn runs_of_one_size_are_one_point_with_their_spread() {
 }
 
 #[test]
-fn one_size_makes_bars() {
+fn single_sizes_are_drawn_as_bars() {
     let page = page(&[run("a", vec![one_way()]), run("b", vec![one_way()])]);
     assert!(page.contains("Bandwidth, 64 KiB messages") && page.contains("class=\"bar c1\""));
-    // Of two tests too, each of a size of its own.
+    // Two tests with one size each are bars too.
     let other = Record {
         test: crate::rperf::spec::test::Test::UcBw,
         ..of_size(64, 1e6)
@@ -201,7 +201,7 @@ fn one_size_makes_bars() {
 }
 
 #[test]
-fn tests_that_measured_nothing_make_a_page_too() {
+fn failed_tests_alone_make_a_page() {
     let failed = Record {
         outcome: Outcome::Failed {
             error: "no device".into(),
@@ -215,7 +215,7 @@ fn tests_that_measured_nothing_make_a_page_too() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn any_figures_make_a_page(figures in proptest::collection::vec((any::<u64>(), proptest::num::f64::ANY), 1..5), times: [u64; 3]) {
+    fn any_values_make_a_page(figures in proptest::collection::vec((any::<u64>(), proptest::num::f64::ANY), 1..5), times: [u64; 3]) {
         let mut records: Vec<_> = figures.iter().map(|(size, value)| with_intervals(of_size(*size, *value))).collect();
         records.extend(figures.iter().map(|(size, value)| changed(with_intervals(latency()), |m| {
             m.spec.msg_size = *size;

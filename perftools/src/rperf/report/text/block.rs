@@ -1,10 +1,10 @@
-//! Lines that are aligned with each other.
+//! A block of lines with aligned columns.
 
 use std::fmt::Write;
 
 use crate::common::units::Figure;
 
-/// Lines that are aligned with each other.
+/// A block of lines with aligned columns.
 #[derive(Default)]
 pub(super) struct Block {
     lines: Vec<(String, Value)>,
@@ -32,7 +32,7 @@ impl Block {
         };
         let width = self.lines.iter().map(|l| digits(&l.1)).max().unwrap_or(0);
         for (name, value) in &self.lines {
-            let done = match value {
+            let result = match value {
                 Value::Text(text) => writeln!(out, "    {name:<names$}  =  {text}"),
                 Value::Figure(Figure {
                     digits,
@@ -52,7 +52,7 @@ impl Block {
                     )
                 }
             };
-            debug_assert!(done.is_ok(), "a String takes all");
+            debug_assert!(result.is_ok(), "writing to a String cannot fail");
         }
     }
 }

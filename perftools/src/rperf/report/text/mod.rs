@@ -1,11 +1,11 @@
-//! qperf's text: `test:`, then lines of four spaces, padded name, `  =  `, right-aligned figure,
-//! unit.
+//! Text output in qperf's format: a line with the name of the test, then lines of the form
+//! `NAME  =  VALUE UNIT`, indented by four spaces and aligned.
 //!
-//! What qperf has not (percentiles, the path taken, this process's own processor time) follows in a
-//! block of its own, so that qperf's lines stay as they are.
+//! Results that qperf does not print (percentiles, the path, the CPU time of the processes) follow
+//! in a block of their own, so that they do not change the alignment of qperf's lines.
 
 mod block;
-mod own;
+mod extra;
 mod qperf;
 
 #[cfg(test)]
@@ -17,32 +17,33 @@ use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::record::{Outcome, Record};
 use block::Block;
 
-/// How much is printed: 0, 1 or 2 of each kind, as `-vs` and `-vvs` say.
+/// Verbosity of each category of lines, from 0 to 2. For example, `-vs` sets `stat` to 1 and `-vvs`
+/// sets it to 2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verbosity {
-    /// Configuration.
+    /// Configuration, set by `-vc`.
     pub conf: u8,
-    /// Statistics.
+    /// Statistics, set by `-vs`.
     pub stat: u8,
-    /// Times.
+    /// Times, set by `-vt`.
     pub time: u8,
-    /// Parameters.
+    /// Parameters, set by `-vu`.
     pub used: u8,
 }
 
-/// What the options for the whole run say about text.
+/// Format of the text output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Format {
-    /// Figures.
+    /// Format of values.
     pub style: Style,
-    /// Lines.
+    /// Selection of lines.
     pub verbosity: Verbosity,
-    /// Say local and remote instead of send and receive.
+    /// Use the prefixes `loc` and `rem` instead of `send` and `recv`.
     pub unify_nodes: bool,
 }
 
 impl Format {
-    /// The format that these options ask for.
+    /// Creates the format from the options.
     pub fn new(o: &Options) -> Self {
         let level = |one: bool, two: bool| {
             if two || o.verbose_more {
@@ -67,12 +68,12 @@ impl Format {
         }
     }
 
-    /// The text of one record, its name first.
+    /// Formats a record, starting with the name of its test.
     pub fn render(self, record: &Record) -> String {
         format!("{}:\n{}", record.test.name(), self.figures(record))
     }
 
-    /// The same without its name.
+    /// Formats the results of a record without the name of its test.
     pub fn figures(self, record: &Record) -> String {
         let mut out = String::new();
         match &record.outcome {
@@ -80,7 +81,7 @@ impl Format {
             Outcome::Conf { local, remote } => conf(local, remote).print(&mut out),
             Outcome::Measured(m) => {
                 self.qperf_lines(m).print(&mut out);
-                self.own_lines(m).print(&mut out);
+                self.extra_lines(m).print(&mut out);
                 let mut warnings = Block::default();
                 for dip in &m.dips {
                     warnings.text("noticed", dip.to_string());

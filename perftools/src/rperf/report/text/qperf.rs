@@ -1,4 +1,4 @@
-//! qperf's lines.
+//! The lines that qperf prints too, in qperf's format.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl Format {
         block
     }
 
-    /// The parameters in use: at `-vu` those that differ from the default, at `-vvu` all.
+    /// Adds the parameters: with `-vu` those that differ from the default, with `-vvu` all.
     fn parameters(self, m: &Measured, b: &mut Block) {
         let (s, level, spec) = (&self.style, self.verbosity.used, &m.spec);
         if level == 0 {
@@ -132,11 +132,11 @@ impl Format {
                 _ => ("_send", "_recv"),
             };
             let directions = [(sent, side.sent), (received, side.received)];
-            for (way, count) in directions.into_iter().filter(|d| d.1.bytes > 0) {
-                b.figure(format!("{who}{way}_bytes"), s.size(count.bytes));
+            for (direction, count) in directions.into_iter().filter(|d| d.1.bytes > 0) {
+                b.figure(format!("{who}{direction}_bytes"), s.size(count.bytes));
             }
-            for (way, count) in directions.into_iter().filter(|d| d.1.msgs > 0) {
-                b.figure(format!("{who}{way}_msgs"), s.count(count.msgs));
+            for (direction, count) in directions.into_iter().filter(|d| d.1.msgs > 0) {
+                b.figure(format!("{who}{direction}_msgs"), s.count(count.msgs));
             }
             b.figure(format!("{who}_max_cqe"), s.count(u64::from(side.max_cqe)));
         }

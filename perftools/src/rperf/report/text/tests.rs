@@ -113,14 +113,16 @@ fn text(record: &Record, options: &[&str]) -> String {
 
 #[test]
 fn plain() {
-    let both = record(
+    let bidirectional = record(
         Test::RcBiBw,
         &[],
         stats(9000, 9000, 65_536),
         stats(9000, 9000, 65_536),
         None,
     );
-    insta::assert_snapshot!(text(&one_way(), &[]) + &text(&latency(), &[]) + &text(&both, &[]));
+    insta::assert_snapshot!(
+        text(&one_way(), &[]) + &text(&latency(), &[]) + &text(&bidirectional, &[])
+    );
 }
 
 #[test]

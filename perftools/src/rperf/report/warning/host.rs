@@ -1,25 +1,25 @@
-//! What of a host spoils figures, whatever test runs on it.
+//! Warnings about the configuration of a host.
 
 use std::fs;
 
 use super::Warning;
 
-/// What this host has of it.
+/// Returns the warnings about this host.
 pub fn host() -> Vec<Warning> {
     let mut all = Vec::new();
     if cfg!(debug_assertions) {
         all.push(Warning::new(
             "debug_build",
-            "this rperf was built without optimisation: build it with --release",
+            "this rperf was built without optimization; help: build it with --release",
         ));
     }
-    all.extend(scaling(&governors()));
+    all.extend(cpu_scaling(&governors()));
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    all.extend(swapped(&swaps));
+    all.extend(swap_use(&swaps));
     all
 }
 
-/// The governors of all processors, each once.
+/// Returns the distinct frequency governors of all processors.
 fn governors() -> Vec<String> {
     let mut all = Vec::new();
     for cpu in fs::read_dir("/sys/devices/system/cpu")
@@ -38,28 +38,28 @@ fn governors() -> Vec<String> {
     all
 }
 
-fn scaling(governors: &[String]) -> Option<Warning> {
+fn cpu_scaling(governors: &[String]) -> Option<Warning> {
     let others: Vec<&str> = governors
         .iter()
         .map(String::as_str)
         .filter(|g| *g != "performance")
         .collect();
     let text = format!(
-        "the processors' frequency follows the governor {}: `cpupower frequency-set -g performance`",
+        "the processors use the frequency governor {}; help: run `cpupower frequency-set -g performance`",
         others.join(", ")
     );
     (!others.is_empty()).then(|| Warning::new("cpu_scaling", text))
 }
 
-/// Lines of `/proc/swaps`: the third number is how much is in use.
-fn swapped(swaps: &str) -> Option<Warning> {
+/// Checks the text of `/proc/swaps`. The fourth column is the used size in KiB.
+fn swap_use(swaps: &str) -> Option<Warning> {
     let used: u64 = swaps
         .lines()
         .skip(1)
         .filter_map(|l| l.split_whitespace().nth(3)?.parse::<u64>().ok())
         .sum();
     let text = format!(
-        "{} MiB of this host's memory are swapped out: what pages stall, shows as latency",
+        "{} MiB of this host's memory are swapped out, and page faults increase the latency",
         used / 1024
     );
     (used > 1024).then(|| Warning::new("swap", text))
@@ -70,24 +70,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_governor_but_performance_is_named() {
+    fn other_governors_than_performance_are_listed() {
         let governors = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
-            (scaling(&governors(&["performance"])), scaling(&[])),
+            (cpu_scaling(&governors(&["performance"])), cpu_scaling(&[])),
             (None, None)
         );
-        let text = scaling(&governors(&["performance", "powersave"]))
+        let text = cpu_scaling(&governors(&["performance", "powersave"]))
             .unwrap()
             .text;
-        assert!(text.contains("governor powersave:"), "{text}");
+        assert!(text.contains("governor powersave;"), "{text}");
     }
 
     #[test]
-    fn swap_in_use_is_said() {
+    fn swap_in_use_is_a_warning() {
         let head = "Filename Type Size Used Priority\n";
-        assert_eq!(swapped(&format!("{head}/swap file 1000000 100 -2\n")), None);
+        assert_eq!(
+            swap_use(&format!("{head}/swap file 1000000 100 -2\n")),
+            None
+        );
         assert!(
-            swapped(&format!("{head}/swap file 9000000 20480 -2\n"))
+            swap_use(&format!("{head}/swap file 9000000 20480 -2\n"))
                 .unwrap()
                 .text
                 .starts_with("20 MiB")

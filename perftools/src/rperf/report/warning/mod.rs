@@ -1,4 +1,4 @@
-//! What makes figures worth less than they seem, as values.
+//! Warnings about conditions that distort the results of a test.
 
 mod host;
 mod traffic;
@@ -16,14 +16,14 @@ use crate::rperf::spec::modes::Wait;
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::port_counters::PortTraffic;
 
-/// Something that spoils figures.
+/// A condition that distorts the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Warning {
-    /// Which, for programs: `debug_build`, `cpu_scaling`, `oversubscribed`, `mtu_below_port`,
+    /// Machine-readable kind: `debug_build`, `cpu_scaling`, `oversubscribed`, `mtu_below_port`,
     /// `small_mtu`, `swap`, `other_traffic`, `lost`, `stalled`.
     pub kind: String,
-    /// What, and what to do, for people.
+    /// Description and remedy.
     pub text: String,
 }
 
@@ -35,7 +35,7 @@ impl Warning {
         }
     }
 
-    /// The same, said of the server's host.
+    /// Marks the warning as one about the server's host.
     fn of_server(self) -> Self {
         Self {
             text: format!("the server: {}", self.text),
@@ -44,28 +44,28 @@ impl Warning {
     }
 }
 
-/// What is known of a test when it has ended.
+/// Results and properties of a completed test.
 #[derive(Clone, Copy, Debug)]
 pub struct WarningInput<'a> {
-    /// What was asked for.
+    /// Requested parameters.
     pub spec: &'a Spec,
-    /// This end's path.
+    /// Device and path of the client.
     pub via: &'a ConnectionInfo,
-    /// What both ends counted: this one, then the server.
+    /// Counters of the client and the server, in this order.
     pub ends: [&'a SideStats; 2],
-    /// Both ends are on one host.
+    /// `true` if both ends are on one host.
     pub one_host: bool,
-    /// Both ends are on one port.
+    /// `true` if both ends use the same port.
     pub one_port: bool,
-    /// What this end's port counted meanwhile.
+    /// Traffic that the client's port counted during the test.
     pub port: PortTraffic,
-    /// Stalls among the intervals, which are named with their times.
+    /// `true` if stalls are already reported with their intervals.
     pub stalls: bool,
-    /// What the server says of its host.
+    /// Warnings that the server sent about its host.
     pub server: &'a [Warning],
 }
 
-/// What spoils the figures of a test.
+/// Collects the warnings about a test.
 pub fn gather(input: &WarningInput<'_>) -> Vec<Warning> {
     let WarningInput {
         spec,
@@ -81,13 +81,13 @@ pub fn gather(input: &WarningInput<'_>) -> Vec<Warning> {
     if !one_host {
         all.extend(server.iter().cloned().map(Warning::of_server));
     }
-    all.extend(crowded(spec, local));
-    all.extend(waited(local));
-    all.extend(waited(remote).map(Warning::of_server));
+    all.extend(oversubscribed(spec, local));
+    all.extend(cpu_wait(local));
+    all.extend(cpu_wait(remote).map(Warning::of_server));
     all.extend(mtu(via));
     all.extend(traffic::traffic(spec, via.mtu, one_port, input.ends, port));
     let lost = lost(local.lost + remote.lost, local.sent.msgs + remote.sent.msgs);
-    // Who waits for a message that is lost is silent too.
+    // Waiting for a lost message is a stall too, so report only the loss.
     if lost.is_none() && !stalls {
         all.extend(stalled(local));
     }
@@ -95,27 +95,29 @@ pub fn gather(input: &WarningInput<'_>) -> Vec<Warning> {
     all
 }
 
-/// More threads than processors; an end that polls without pause, where another has to run on the
-/// same processor.
-fn crowded(spec: &Spec, local: &SideStats) -> Option<Warning> {
+/// Checks for more threads than processors, and for busy polling with a single processor.
+fn oversubscribed(spec: &Spec, local: &SideStats) -> Option<Warning> {
     let polls = spec.client.wait == Wait::Poll || spec.server.wait == Wait::Poll;
     if spec.threads > local.cpu.cpus.max(1) {
         let cpus = match local.cpu.cpus {
             1 => "one processor".to_owned(),
             cpus => format!("{cpus} processors"),
         };
-        let text = format!("{} threads share {cpus}: give --threads less", spec.threads);
+        let text = format!(
+            "{} threads share {cpus}; help: set --threads lower",
+            spec.threads
+        );
         return Some(Warning::new("oversubscribed", text));
     }
-    let text = "both ends may share one processor, and one polls without pause: leave --wait poll (-cp1) away";
+    let text = "both ends may share one processor while one of them polls without pause; help: omit --wait poll (-cp1)";
     (polls && local.cpu.cpus == 1).then(|| Warning::new("oversubscribed", text))
 }
 
-/// An end whose thread could run, but had no processor, for more than a twentieth of the time.
-fn waited(side: &SideStats) -> Option<Warning> {
+/// Checks if the threads of an end were runnable without a processor for more than 5 % of the time.
+fn cpu_wait(side: &SideStats) -> Option<Warning> {
     let share = side.cpu.waited / side.seconds().max(1e-6);
     let text = format!(
-        "the test's thread waited for a processor {:.0} % of the time: more wants to run than there are processors ({}); --cpu-affinity (-ca) gives it one of its own",
+        "the test's thread waited for a processor {:.0} % of the time, because more threads are runnable than there are processors ({}); help: pin the thread to a free processor with --cpu-affinity (-ca)",
         (share * 100.0).min(100.0),
         side.cpu.cpus
     );
@@ -126,18 +128,18 @@ fn mtu(via: &ConnectionInfo) -> Option<Warning> {
     let mtu = via.mtu?;
     if let Some(port) = via.port_mtu.filter(|port| mtu < *port) {
         let text = format!(
-            "the path MTU is {mtu}, the port's {port}: --mtu (-mt), or the other end's port, bounds it"
+            "the path MTU is {mtu} bytes but the port's MTU is {port} bytes; help: check --mtu (-mt) and the MTU of the other end's port"
         );
         return Some(Warning::new("mtu_below_port", text));
     }
     let text = format!(
-        "the path MTU is {mtu}: packets of 4096 bytes cost less (`ribinfo check mtu` says what bounds it)"
+        "the path MTU is {mtu} bytes, and packets of 4096 bytes cost less; help: find the limit with `ribinfo check mtu`"
     );
     (mtu < 4096).then(|| Warning::new("small_mtu", text))
 }
 
 fn lost(lost: u64, sent: u64) -> Option<Warning> {
-    (lost > 0).then(|| Warning::new("lost", format!("{lost} of {sent} messages never arrived")))
+    (lost > 0).then(|| Warning::new("lost", format!("{lost} of {sent} messages were lost")))
 }
 
 fn stalled(local: &SideStats) -> Option<Warning> {
@@ -148,7 +150,7 @@ fn stalled(local: &SideStats) -> Option<Warning> {
         " on one of the threads"
     };
     let text = format!(
-        "nothing completed{on} for {length}, which the figures include: --interval says when, another run whether it comes again"
+        "nothing completed{on} for {length}, which the results include; help: find the time with --interval, and repeat the test"
     );
     (local.stalled > 0).then(|| Warning::new("stalled", text))
 }
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn each_says_what_is_wrong() {
+    fn each_condition_has_its_warning() {
         let good = measured();
         assert_eq!(kinds(&good, &[], false), [""; 0]);
         let mut bad = measured();
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_says_of_its_host_is_told_apart_and_once() {
+    fn server_warnings_are_marked_and_not_repeated() {
         let server = [Warning::new("other", "x")];
         assert_eq!(kinds(&measured(), &server, false), ["other"]);
         assert_eq!(kinds(&measured(), &server, true), [""; 0]);

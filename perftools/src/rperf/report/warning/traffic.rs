@@ -1,4 +1,4 @@
-//! Whether something else used the port while a test ran, by the port's counters.
+//! Detection of other traffic on the port during a test, by the port's counters.
 
 use super::Warning;
 use crate::common::units::Style;
@@ -6,13 +6,14 @@ use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::port_counters::PortTraffic;
 
-/// Headers of a packet, and an acknowledgement to each: more than any link has.
-const OVERHEAD: u64 = 200;
-/// What nobody needs to hear of.
-const BYTES: u64 = 4 << 20;
-const PACKETS: u64 = 4000;
+/// Upper limit for the headers of a packet and its acknowledgement, in bytes.
+const PACKET_OVERHEAD: u64 = 200;
+/// Bytes of other traffic that are ignored.
+const IGNORED_BYTES: u64 = 4 << 20;
+/// Packets of other traffic that are ignored.
+const IGNORED_PACKETS: u64 = 4000;
 
-/// What both ends moved, and what the port counted meanwhile.
+/// Compares the traffic of a test with the counters of the port.
 pub(super) fn traffic(
     spec: &Spec,
     mtu: Option<u32>,
@@ -20,51 +21,54 @@ pub(super) fn traffic(
     ends: [&SideStats; 2],
     port: PortTraffic,
 ) -> Option<Warning> {
-    let own = Own::most(spec, mtu, one_port, ends);
-    // Retried packets, the test's own words, what the estimate forgot: a quarter more is no news.
-    let above = |counted: u64, own: u64, small: u64| {
+    let own = TrafficEstimate::max(spec, mtu, one_port, ends);
+    // Allow 25 % for retransmissions, control messages and the inaccuracy of the estimate.
+    let above = |counted: u64, own: u64, ignored: u64| {
         counted
             .checked_sub(own + own / 4)
-            .filter(|other| *other > small)
+            .filter(|other| *other > ignored)
     };
-    if let Some(other) = port.bytes.and_then(|bytes| above(bytes, own.bytes, BYTES)) {
+    if let Some(other) = port
+        .bytes
+        .and_then(|bytes| above(bytes, own.bytes, IGNORED_BYTES))
+    {
         let size = Style::default().size(other / 1000 * 1000);
         return Some(warning(&format!("about {size}")));
     }
     let other = port
         .packets
-        .and_then(|packets| above(packets, own.packets, PACKETS))?;
+        .and_then(|packets| above(packets, own.packets, IGNORED_PACKETS))?;
     Some(warning(&format!("about {other} packets")))
 }
 
-fn warning(what: &str) -> Warning {
+fn warning(amount: &str) -> Warning {
     let text = format!(
-        "{what} more than this test's went through the port meanwhile: something else uses it, or much was sent again"
+        "the port carried {amount} more than this test's traffic; help: stop other programs that use the port, and check for retransmissions"
     );
     Warning::new("other_traffic", text)
 }
 
-/// The most that a test can have moved through its port.
-struct Own {
+/// Upper estimate of the traffic of a test through its port.
+struct TrafficEstimate {
     bytes: u64,
     packets: u64,
 }
 
-impl Own {
-    fn most(
+impl TrafficEstimate {
+    fn max(
         spec: &Spec,
         mtu: Option<u32>,
         one_port: bool,
         [local, remote]: [&SideStats; 2],
     ) -> Self {
-        // One end counts where the other's software takes no part.
-        let there = local.sent.msgs.max(remote.received.msgs);
-        let back = local.received.msgs.max(remote.sent.msgs);
-        // What went before the clock started and after it stopped counts there too.
+        // For one-sided operations only one end counts messages.
+        let to_server = local.sent.msgs.max(remote.received.msgs);
+        let to_client = local.received.msgs.max(remote.sent.msgs);
+        // The port also counts the messages before the clock started and after it stopped.
         let uncounted = u64::from(spec.depth)
             .saturating_mul(u64::from(spec.qps) * u64::from(spec.threads))
             .saturating_mul(2);
-        let warm = match spec.limit {
+        let warm_up = match spec.limit {
             Limit::Time(time) => {
                 1.0 + spec.tuning.warm_up.as_secs_f64() / time.as_secs_f64().max(1e-3)
             }
@@ -75,17 +79,17 @@ impl Own {
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss
         )] // An estimate.
-        let msgs = ((there + back) as f64 * warm) as u64 + uncounted;
+        let msgs = ((to_server + to_client) as f64 * warm_up) as u64 + uncounted;
         let per_message = spec
             .msg_size
             .div_ceil(u64::from(mtu.unwrap_or(1024)).max(256))
             .max(1);
-        // Data and an acknowledgement for each packet, and credits.
+        // Each packet has an acknowledgement, and each message may have a credit.
         let packets = msgs.saturating_mul(per_message * 2 + 1);
         let bytes = msgs
             .saturating_mul(spec.msg_size)
-            .saturating_add(packets.saturating_mul(OVERHEAD));
-        // Within one port each packet leaves and comes.
+            .saturating_add(packets.saturating_mul(PACKET_OVERHEAD));
+        // With both ends on one port, the port sends and receives each packet.
         let times = if one_port { 2 } else { 1 };
         Self {
             bytes: bytes.saturating_mul(times),
@@ -101,7 +105,7 @@ mod tests {
     use crate::rperf::report::text::tests::one_way;
 
     #[test]
-    fn only_more_than_the_tests_own_is_said() {
+    fn only_traffic_beyond_the_tests_own_is_reported() {
         let Outcome::Measured(m) = one_way().outcome else {
             panic!()
         };
@@ -117,10 +121,15 @@ mod tests {
         let own = m.local_stats.sent.bytes;
         assert_eq!(of(Some(own + own / 20), Some(11_344 * 17)), None);
         assert_eq!(of(None, None), None);
-        assert!(of(Some(own * 2), None).unwrap().text.starts_with("about "));
+        assert!(
+            of(Some(own * 2), None)
+                .unwrap()
+                .text
+                .contains("carried about ")
+        );
         let text = of(None, Some(2_000_000)).unwrap().text;
         assert!(text.contains("packets more than this test's"), "{text}");
-        // Through one port everything goes twice.
+        // With both ends on one port, all traffic is counted twice.
         let twice = traffic(
             &m.spec,
             Some(4096),

@@ -1,4 +1,4 @@
-//! Lines that qperf has not.
+//! The lines that qperf does not print.
 
 use super::Format;
 use super::block::Block;
@@ -6,16 +6,15 @@ use crate::rperf::report::record::Measured;
 use crate::rperf::stats::{SideStats, ThreadStats};
 
 impl Format {
-    /// What a message cost this process and the server's, and what a gigabyte where bandwidth is
-    /// the figure.
+    /// Adds the CPU time of both processes per message and, for bandwidth tests, per gigabyte.
     #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
     fn costs(self, m: &Measured, block: &mut Block) {
         let sides = [&m.local_stats, &m.remote_stats];
-        let most = |count: fn(&SideStats) -> u64| {
+        let max = |count: fn(&SideStats) -> u64| {
             sides.into_iter().map(count).max().unwrap_or(0).max(1) as f64
         };
-        let bytes = most(|s| s.sent.bytes + s.received.bytes);
-        let msgs = most(|s| s.sent.msgs + s.received.msgs);
+        let bytes = max(|s| s.sent.bytes + s.received.bytes);
+        let msgs = max(|s| s.sent.msgs + s.received.msgs);
         for (who, side) in ["loc", "rem"].into_iter().zip(sides) {
             if m.is_of_bandwidth() {
                 block.figure(
@@ -30,7 +29,7 @@ impl Format {
         }
     }
 
-    /// The processor time of each thread, and where it ran.
+    /// Formats the CPU time of each thread and the CPUs that it ran on.
     fn threads(self, side: &SideStats) -> String {
         let one = |thread: &ThreadStats| {
             let used = self.style.time(thread.cpu * 1e9);
@@ -43,8 +42,8 @@ impl Format {
         side.threads.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
-    /// What qperf has not.
-    pub(super) fn own_lines(self, m: &Measured) -> Block {
+    /// Returns the block of lines that qperf does not print.
+    pub(super) fn extra_lines(self, m: &Measured) -> Block {
         let (s, v) = (&self.style, &self.verbosity);
         let mut b = Block::default();
         #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.

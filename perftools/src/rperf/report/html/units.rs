@@ -1,4 +1,4 @@
-//! Figures as the text output writes them.
+//! Formatting of values, the same as in the text output.
 
 use crate::common::units::{Size, Style};
 
@@ -14,7 +14,7 @@ pub(super) fn time(nanos: f64) -> String {
     Style::default().time(nanos).to_string()
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A float out of range becomes the nearest.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The cast saturates.
 pub(super) fn size(bytes: f64) -> String {
     Size(bytes as u64).to_string().replace(" bytes", " B")
 }
@@ -24,7 +24,7 @@ pub(super) fn seconds(seconds: f64) -> String {
     format!("{} s", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// A rareness of one in `n` as a percentile.
+/// Formats the percentile that one in `n` samples exceeds.
 pub(super) fn percentile(n: f64) -> String {
     if n <= 1.0 {
         return "min".to_owned();
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_written_short() {
+    fn values_have_short_formats() {
         assert_eq!(
             (size(64.0), size(65536.0)),
             ("64 B".into(), "64 KiB".into())
