@@ -13,7 +13,7 @@ use socket2::Socket;
 use super::message_socket::MessageSocket;
 use super::nodelay::disable_send_delay;
 use super::open::{self, BoundSocket, ClientIdentity};
-use super::run::{self, LoopKind};
+use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::pin::Pinned;
@@ -215,7 +215,7 @@ pub fn run<P: Peer>(
         end_mode,
     };
     run::run(
-        LoopKind::new(role, latency, spec.flip),
+        SocketLoop::new(role, latency, spec.flip),
         &mut socket,
         &params,
         polled,

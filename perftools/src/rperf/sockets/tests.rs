@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::message_socket::MessageSocket;
 use super::open::{self, BoundSocket, ClientIdentity};
-use super::run::{self, LoopKind};
+use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::{Measurement, Peer};
@@ -82,9 +82,9 @@ fn run_both(
     let [mut client, mut server] = connected_pair(kind, host, poll);
     let finished = Finished::default();
     let parts = if latency {
-        (LoopKind::Ping, LoopKind::Pong)
+        (SocketLoop::Ping, SocketLoop::Pong)
     } else {
-        (LoopKind::Source, LoopKind::Sink)
+        (SocketLoop::Source, SocketLoop::Sink)
     };
     std::thread::scope(|scope| {
         let server_result = scope
@@ -269,7 +269,7 @@ fn damaged_payload_is_detected() {
     let params = params(64, Limit::Messages(1), EndMode::Clock);
     let finished = Finished::default();
     let text = run::run(
-        LoopKind::Sink,
+        SocketLoop::Sink,
         &mut server,
         &params,
         false,

@@ -9,7 +9,7 @@ use ibverbs::{
 };
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
-use super::{BANDWIDTH_DEPTH, LoopKind, PING_PONG_DEPTH, ipv4};
+use super::{BANDWIDTH_DEPTH, PING_PONG_DEPTH, QperfLoop, ipv4};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
@@ -29,7 +29,7 @@ const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// A connected end with its memory. As in qperf, one region is used for all messages.
 #[derive(Debug)]
 pub(in crate::rperf::qperf) struct QperfEndpoint {
-    pub(super) loop_kind: LoopKind,
+    pub(super) loop_kind: QperfLoop,
     pub(super) connection: Connection,
     pub(super) cq: CompletionQueue,
     pub(super) channel: CompletionChannel,
@@ -52,17 +52,17 @@ struct EndpointParts {
 /// address of the control connection.
 #[cold]
 fn unreachable_error(server: SocketAddr, error: &ibverbs::Error) -> Error {
-    Error::device(error.to_string()).with_help(format!(
+    Error::device(error.message()).with_help(format!(
         "specify the host by the address of its RDMA interface; qperf uses {} for both connections",
         server.ip().to_canonical()
     ))
 }
 
 impl EndpointParts {
-    fn new(context: &Context, loop_kind: LoopKind) -> Result<(Self, QueuePair<Rc>)> {
+    fn new(context: &Context, loop_kind: QperfLoop) -> Result<(Self, QueuePair<Rc>)> {
         let one_in_flight = matches!(
             loop_kind,
-            LoopKind::Ping(_) | LoopKind::Pong(_) | LoopKind::Source { one: true, .. }
+            QperfLoop::Ping(_) | QperfLoop::Pong(_) | QperfLoop::Source { one: true, .. }
         );
         let device = context.query_device()?;
         let depth = if one_in_flight {
@@ -101,7 +101,7 @@ impl EndpointParts {
     fn into_endpoint(
         self,
         mut connection: Connection,
-        loop_kind: LoopKind,
+        loop_kind: QperfLoop,
         spec: &Spec,
         conn: &ControlConn,
     ) -> Result<QperfEndpoint> {
@@ -111,7 +111,7 @@ impl EndpointParts {
             channel,
             depth,
         } = self;
-        let size = if matches!(loop_kind, LoopKind::Verify(_)) {
+        let size = if matches!(loop_kind, QperfLoop::Verify(_)) {
             VERIFY_MEMORY
         } else {
             spec.msg_size

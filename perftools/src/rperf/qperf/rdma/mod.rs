@@ -20,7 +20,7 @@ const PING_PONG_DEPTH: u32 = 16;
 
 /// Loop that an end runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LoopKind {
+enum QperfLoop {
     /// Posts messages, one at a time if `one` is set.
     Source { verb: Verb, one: bool },
     /// Receives messages.
@@ -40,17 +40,19 @@ enum LoopKind {
 }
 
 /// Returns the loop of an end in a test.
-fn loop_kind(test: Test, plan: Plan, client: bool) -> LoopKind {
+fn loop_kind(test: Test, plan: Plan, client: bool) -> QperfLoop {
     let verb = plan.verb;
     match plan.pattern {
-        Pattern::Polled => LoopKind::PollMemory { first: client },
-        Pattern::BothWays => LoopKind::Both,
-        Pattern::PingPong if verb.takes_receives() && client => LoopKind::Ping(verb),
-        Pattern::PingPong if verb.takes_receives() => LoopKind::Pong(verb),
-        Pattern::OneWay if verb.takes_receives() && !client => LoopKind::Sink,
-        _ if !client => LoopKind::Idle,
-        _ if matches!(test, Test::VerRcCompareSwap | Test::VerRcFetchAdd) => LoopKind::Verify(verb),
-        pattern => LoopKind::Source {
+        Pattern::Polled => QperfLoop::PollMemory { first: client },
+        Pattern::BothWays => QperfLoop::Both,
+        Pattern::PingPong if verb.takes_receives() && client => QperfLoop::Ping(verb),
+        Pattern::PingPong if verb.takes_receives() => QperfLoop::Pong(verb),
+        Pattern::OneWay if verb.takes_receives() && !client => QperfLoop::Sink,
+        _ if !client => QperfLoop::Idle,
+        _ if matches!(test, Test::VerRcCompareSwap | Test::VerRcFetchAdd) => {
+            QperfLoop::Verify(verb)
+        }
+        pattern => QperfLoop::Source {
             verb,
             one: pattern == Pattern::PingPong,
         },

@@ -1,4 +1,4 @@
-//! The timed loops of a test over sockets. [`LoopKind`] selects the loop of an end.
+//! The timed loops of a test over sockets. [`SocketLoop`] selects the loop of an end.
 
 mod bandwidth;
 mod ping_pong;
@@ -23,7 +23,7 @@ use crate::rperf::stats::{Count, SideStats};
 
 /// The loop that an end runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoopKind {
+pub enum SocketLoop {
     /// Sends as fast as possible.
     Source,
     /// Receives.
@@ -34,7 +34,7 @@ pub enum LoopKind {
     Pong,
 }
 
-impl LoopKind {
+impl SocketLoop {
     /// Returns the loop of `role` in a latency test or in a bandwidth test. With `flip` it is the
     /// loop of the other role.
     pub fn new(role: Role, latency: bool, flip: bool) -> Self {
@@ -44,10 +44,10 @@ impl LoopKind {
             role => role,
         };
         match (role, latency) {
-            (Role::Client, false) => LoopKind::Source,
-            (Role::Server, false) => LoopKind::Sink,
-            (Role::Client, true) => LoopKind::Ping,
-            (Role::Server, true) => LoopKind::Pong,
+            (Role::Client, false) => SocketLoop::Source,
+            (Role::Server, false) => SocketLoop::Sink,
+            (Role::Client, true) => SocketLoop::Ping,
+            (Role::Server, true) => SocketLoop::Pong,
         }
     }
 }
@@ -76,14 +76,14 @@ struct Run<'a, P> {
 /// Returns an error if the connection broke, the peer closed its connection or reported an error,
 /// no data moved within the timeout, or a received byte was wrong.
 pub fn run<P: Peer>(
-    loop_kind: LoopKind,
+    loop_kind: SocketLoop,
     socket: &mut MessageSocket,
     params: &LoopParams,
     polled: bool,
     peer: &P,
 ) -> Result<Measurement> {
     let mut latencies =
-        (loop_kind == LoopKind::Ping).then(|| LatencyRecorder::new(peer.counters()));
+        (loop_kind == SocketLoop::Ping).then(|| LatencyRecorder::new(peer.counters()));
     let mut buffer = vec![0; params.size];
     payload::fill(&mut buffer, 0);
     let start = ClockReading::now();
@@ -107,10 +107,10 @@ pub fn run<P: Peer>(
         counted: None,
     };
     match (loop_kind, &mut latencies) {
-        (LoopKind::Source, _) => run.source(),
-        (LoopKind::Sink, _) => run.sink(),
-        (LoopKind::Ping, Some(latencies)) => run.ping(start.wall(), latencies),
-        (LoopKind::Ping | LoopKind::Pong, _) => run.pong(),
+        (SocketLoop::Source, _) => run.source(),
+        (SocketLoop::Sink, _) => run.sink(),
+        (SocketLoop::Ping, Some(latencies)) => run.ping(start.wall(), latencies),
+        (SocketLoop::Ping | SocketLoop::Pong, _) => run.pong(),
     }
     .map_err(|error| {
         if error.kind() == Failure::Device {

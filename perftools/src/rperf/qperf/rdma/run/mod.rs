@@ -14,7 +14,7 @@ use crate::rperf::engine::pin::Pinned;
 use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};
 use crate::rperf::engine::{Measurement, Peer};
 use crate::rperf::qperf::control_conn::ControlConn;
-use crate::rperf::qperf::rdma::{LoopKind, QperfEndpoint};
+use crate::rperf::qperf::rdma::{QperfEndpoint, QperfLoop};
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::plan::Verb;
 use crate::rperf::spec::{Limit, Side, Spec};
@@ -92,23 +92,25 @@ pub(in crate::rperf::qperf) fn run(
     begins();
     let latency = matches!(
         loop_kind,
-        LoopKind::Ping(_)
-            | LoopKind::PollMemory { first: true }
-            | LoopKind::Source { one: true, .. }
+        QperfLoop::Ping(_)
+            | QperfLoop::PollMemory { first: true }
+            | QperfLoop::Source { one: true, .. }
     );
     let mut latencies = latency.then(LatencyRecorder::default);
     let start = ClockReading::now();
     run.deadline = time.and_then(|time| start.wall().checked_add(time));
     let done = match loop_kind {
-        LoopKind::Source { verb, one } => run.source(verb, one, &mut latencies),
-        LoopKind::Sink => run.sink(),
-        LoopKind::Both => run.both(),
-        LoopKind::Ping(verb) | LoopKind::Pong(verb) => {
-            run.ping_pong(verb, matches!(loop_kind, LoopKind::Ping(_)), &mut latencies)
-        }
-        LoopKind::PollMemory { first } => run.poll_for_marks(first, &mut latencies),
-        LoopKind::Verify(verb) => run.verify(verb),
-        LoopKind::Idle => run.idle_until_over(),
+        QperfLoop::Source { verb, one } => run.source(verb, one, &mut latencies),
+        QperfLoop::Sink => run.sink(),
+        QperfLoop::Both => run.both(),
+        QperfLoop::Ping(verb) | QperfLoop::Pong(verb) => run.ping_pong(
+            verb,
+            matches!(loop_kind, QperfLoop::Ping(_)),
+            &mut latencies,
+        ),
+        QperfLoop::PollMemory { first } => run.poll_for_marks(first, &mut latencies),
+        QperfLoop::Verify(verb) => run.verify(verb),
+        QperfLoop::Idle => run.idle_until_over(),
     };
     let stop = ClockReading::of_counts();
     done.map_err(|error| {
@@ -124,7 +126,7 @@ pub(in crate::rperf::qperf) fn run(
     };
     let fetches = matches!(
         loop_kind,
-        LoopKind::Source {
+        QperfLoop::Source {
             verb: Verb::Read,
             ..
         }
@@ -155,12 +157,12 @@ pub(in crate::rperf::qperf) fn run(
 
 impl Run<'_> {
     /// Posts or writes what must be there before the peer begins.
-    fn prepare(&mut self, loop_kind: LoopKind) -> Result<()> {
+    fn prepare(&mut self, loop_kind: QperfLoop) -> Result<()> {
         match loop_kind {
-            LoopKind::Sink | LoopKind::Both => self.post_receives(self.io.end.depth),
-            LoopKind::Ping(_) | LoopKind::Pong(_) => self.post_receives(1),
-            LoopKind::PollMemory { first } => self.write_mark(first),
-            LoopKind::Source { .. } | LoopKind::Verify(_) | LoopKind::Idle => Ok(()),
+            QperfLoop::Sink | QperfLoop::Both => self.post_receives(self.io.end.depth),
+            QperfLoop::Ping(_) | QperfLoop::Pong(_) => self.post_receives(1),
+            QperfLoop::PollMemory { first } => self.write_mark(first),
+            QperfLoop::Source { .. } | QperfLoop::Verify(_) | QperfLoop::Idle => Ok(()),
         }
     }
 
