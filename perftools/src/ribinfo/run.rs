@@ -73,7 +73,7 @@ fn capture(root: Root, directory: &Path) -> Result<()> {
     let _ = check(&facts, &[]);
     let _ = PeerFacts::collect(&root);
     let probe = Probe {
-        sms: root.sms().unwrap_or_default(),
+        sms: root.subnet_managers().unwrap_or_default(),
         ..facts.probe
     };
     root.save(directory, &probe)

@@ -10,9 +10,9 @@ use serde::Serialize;
 pub enum Level {
     /// Correct, or information only.
     Ok,
-    /// It works, but slowly, not after a reboot, or not for all users.
+    /// Working, but slow, lost at a reboot, or not available to all users.
     Warning,
-    /// It does not work.
+    /// Not working.
     Fault,
 }
 
@@ -33,11 +33,12 @@ pub struct Finding {
     pub level: Level,
     /// The name of the subject, set by [`check`](super::check).
     pub subject: &'static str,
-    /// The object it concerns, for example a port or a file. `None` means the whole host.
+    /// The object that the finding concerns, for example a port or a file. `None` means the whole
+    /// host.
     pub object: Option<String>,
     /// The observation and its consequence.
     pub text: String,
-    /// The command or the change to a file that corrects it.
+    /// The command or the change to a file that corrects the problem.
     pub remedy: Option<String>,
 }
 

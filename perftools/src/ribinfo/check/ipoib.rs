@@ -20,9 +20,9 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         if let Some(ipoib) = &netdev.ipoib {
             let port = ipoib.hwaddr.and_then(|address| port_of(facts, address));
             let all = [
-                Some(mode(facts, netdev, ipoib, port)),
-                pkey(netdev, ipoib, port),
-                Some(address(facts, netdev, ipoib, port)),
+                Some(check_mode(facts, netdev, ipoib, port)),
+                check_pkey(netdev, ipoib, port),
+                Some(check_address(facts, netdev, ipoib, port)),
             ];
             findings.extend(
                 all.into_iter()
@@ -41,7 +41,7 @@ fn port_of<'a>(facts: &'a HostFacts<'_>, address: HwAddr) -> Option<(&'a Device,
         .find(|(_, port)| !port.is_ethernet() && port.guid() == Some(address.guid()))
 }
 
-fn mode(
+fn check_mode(
     facts: &HostFacts<'_>,
     netdev: &Netdev,
     ipoib: &Ipoib,
@@ -80,7 +80,7 @@ fn mode(
     }
 }
 
-fn pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) -> Option<Finding> {
+fn check_pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) -> Option<Finding> {
     let pkey = ipoib.pkey?;
     let child = match &ipoib.parent {
         Some(parent) => format!("partition 0x{pkey:04x}, child of {parent}"),
@@ -113,7 +113,7 @@ fn pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) -> Optio
     }
 }
 
-fn address(
+fn check_address(
     facts: &HostFacts<'_>,
     netdev: &Netdev,
     ipoib: &Ipoib,

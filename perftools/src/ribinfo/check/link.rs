@@ -102,7 +102,7 @@ fn check_infiniband(
         .and_then(|model| MODELS.iter().find(|(name, ..)| model.starts_with(name)));
     let (adapter, best) = match (caps.and_then(|caps| caps.supported.lane_speed()), model) {
         (Some(best), _) => ("the adapter", best),
-        (None, Some((_, name, best))) => (*name, LaneSpeed::named(best)?),
+        (None, Some((_, name, best))) => (*name, LaneSpeed::from_name(best)?),
         (None, None) => return None,
     };
     let speed = rate.lane_speed().filter(|speed| *speed < best)?;

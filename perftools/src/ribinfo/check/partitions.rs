@@ -102,7 +102,7 @@ fn check_file(facts: &HostFacts<'_>, read: &Partitions) -> Vec<Finding> {
     findings
 }
 
-/// Checks that the default partition 0x7fff exists with every host and switch as a member.
+/// Checks that the default partition 0x7fff exists and has all hosts as full members.
 fn check_default(read: &Partitions) -> Option<Finding> {
     let default: Vec<&Definition> = read
         .definitions
@@ -114,32 +114,18 @@ fn check_default(read: &Partitions) -> Option<Finding> {
         return Some(Finding::fault("no default partition 0x7fff, so all ports except opensm's own are limited members and cannot communicate with each other").with_remedy(remedy));
     }
     let members: Vec<_> = default.iter().flat_map(|d| &d.members).collect();
-    let all: Vec<_> = members
+    // ALL_CAS includes all hosts. Without it and ALL, only the listed ports are members.
+    let mut host_entries = members
         .iter()
-        .filter(|m| m.ports == MemberPorts::All)
-        .collect();
-    // Without ALL, only those listed are in; hosts and switches may be named each.
-    let hosts = all
-        .iter()
-        .chain(
-            members
-                .iter()
-                .filter(|m| m.ports == MemberPorts::AllCas)
-                .collect::<Vec<_>>()
-                .iter(),
-        )
-        .count()
-        > 0;
-    if !hosts {
+        .filter(|m| matches!(m.ports, MemberPorts::All | MemberPorts::AllCas))
+        .peekable();
+    if host_entries.peek().is_none() {
         return Some(
-            Finding::warning("the default partition 0x7fff has not every host and switch in it")
+            Finding::warning("the default partition 0x7fff does not include all hosts")
                 .with_remedy(remedy),
         );
     }
-    let full = members.iter().any(|m| {
-        matches!(m.ports, MemberPorts::All | MemberPorts::AllCas)
-            && m.membership != Membership::Limited
-    });
+    let full = host_entries.any(|m| m.membership != Membership::Limited);
     (!full).then(|| {
         Finding::warning(
             "hosts are limited members of the default partition 0x7fff: they can communicate with opensm's host, but not with each other",

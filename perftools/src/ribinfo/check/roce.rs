@@ -4,7 +4,7 @@ use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::device::{Device, Port};
 use crate::ribinfo::collect::peer::PeerPort;
-use crate::ribinfo::collect::roce::{V1, V2, has, is_roce, mode};
+use crate::ribinfo::collect::roce::{V1, V2, has_gid_type, is_roce, rdma_cm_mode};
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -28,13 +28,13 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
 }
 
 fn check_local(device: &Device, port: &Port) -> Finding {
-    let mode = mode(port);
+    let mode = rdma_cm_mode(port);
     let origin = if port.roce_mode.is_some() {
         "configured, lost at reboot"
     } else {
         "kernel default"
     };
-    if !has(port, mode) {
+    if !has_gid_type(port, mode) {
         let other = if mode == V1 { V2 } else { V1 };
         return Finding::fault(format!(
             "rdma_cm uses {mode} ({origin}), but the GID table has only {other}: connections fail"
@@ -58,7 +58,7 @@ fn set_mode_command(device: &str, port: u32, mode: &str) -> String {
 }
 
 fn compare(device: &Device, port: &Port, host: &str, theirs: &PeerPort) -> Option<Finding> {
-    let (ours, peers) = (mode(port), theirs.roce_mode.as_deref()?);
+    let (ours, peers) = (rdma_cm_mode(port), theirs.roce_mode.as_deref()?);
     let name = format!("{}/{} of {host}", theirs.device, theirs.port);
     if ours == peers {
         return Some(Finding::ok(format!("{name} also uses {peers}")));
@@ -66,7 +66,7 @@ fn compare(device: &Device, port: &Port, host: &str, theirs: &PeerPort) -> Optio
     let text = format!(
         "rdma_cm uses {ours} on this host and {peers} on {name}: they must match, because a v2 client cannot connect to a v1 server"
     );
-    let on_both = |kind: &str| has(port, kind) && theirs.kinds.iter().any(|k| k == kind);
+    let on_both = |kind: &str| has_gid_type(port, kind) && theirs.kinds.iter().any(|k| k == kind);
     Some(
         Finding::fault(text).with_remedy(if on_both(V2) || !on_both(V1) {
             if ours == V2 {

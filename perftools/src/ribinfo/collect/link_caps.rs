@@ -85,7 +85,7 @@ impl LinkSet {
                     .find(|(speed, _)| self.speed & speed.0 != 0)
                     .map(|(_, name)| name)
             });
-        name.and_then(LaneSpeed::named)
+        name.and_then(LaneSpeed::from_name)
     }
 }
 
@@ -154,7 +154,7 @@ mod tests {
         };
         assert_eq!(
             (set.lanes(), set.lane_speed()),
-            (Some(4), LaneSpeed::named("QDR"))
+            (Some(4), LaneSpeed::from_name("QDR"))
         );
         assert_eq!(
             LinkSet {
@@ -162,7 +162,7 @@ mod tests {
                 ..set
             }
             .lane_speed(),
-            LaneSpeed::named("EDR")
+            LaneSpeed::from_name("EDR")
         );
         assert_eq!(
             (LinkSet::default().lanes(), LinkSet::default().lane_speed()),

@@ -89,7 +89,7 @@ impl PeerFacts {
                     iwarp: device.is_iwarp(),
                     link_layer: port.link_layer.clone(),
                     active: port.is_active(),
-                    roce_mode: roce.then(|| roce::mode(port).to_owned()),
+                    roce_mode: roce.then(|| roce::rdma_cm_mode(port).to_owned()),
                     kinds,
                     addresses: if roce {
                         port.gids.iter().filter_map(|row| row.gid.to_ip()).collect()

@@ -23,7 +23,7 @@ const SPEEDS: &[(&str, u32)] = &[
 
 impl LaneSpeed {
     /// Returns the speed with this name, for example `EDR`.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         SPEEDS
             .iter()
             .find(|(n, _)| n.eq_ignore_ascii_case(name))
@@ -74,7 +74,7 @@ impl Rate {
         Some(Self {
             mbps,
             lanes,
-            speed: lanes.and_then(|_| LaneSpeed::named(speed.trim())),
+            speed: lanes.and_then(|_| LaneSpeed::from_name(speed.trim())),
         })
     }
 
@@ -93,7 +93,7 @@ impl Rate {
 
     /// Returns the rate in Gbit/s as ibstat prints it: a whole number, except for 2.5.
     pub fn ibstat(&self) -> String {
-        let fdr10 = if self.speed == LaneSpeed::named("FDR10") {
+        let fdr10 = if self.speed == LaneSpeed::from_name("FDR10") {
             " (FDR10)"
         } else {
             ""
@@ -198,6 +198,6 @@ mod tests {
 
     #[test]
     fn lane_speeds_are_ordered() {
-        assert!(LaneSpeed::named("edr") > LaneSpeed::named("FDR"));
+        assert!(LaneSpeed::from_name("edr") > LaneSpeed::from_name("FDR"));
     }
 }

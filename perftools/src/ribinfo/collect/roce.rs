@@ -14,16 +14,16 @@ pub fn is_roce(device: &Device, port: &Port) -> bool {
 
 /// Returns the version that rdma_cm uses: the configured one, or else the kernel's default, which
 /// is v2 if the GID table has v2 entries.
-pub fn mode(port: &Port) -> &str {
+pub fn rdma_cm_mode(port: &Port) -> &str {
     match &port.roce_mode {
         Some(mode) => mode,
-        None if has(port, V2) => V2,
+        None if has_gid_type(port, V2) => V2,
         None => V1,
     }
 }
 
 /// Returns `true` if the GID table has an entry of this type.
-pub fn has(port: &Port, kind: &str) -> bool {
+pub fn has_gid_type(port: &Port, kind: &str) -> bool {
     port.gids
         .iter()
         .any(|row| row.kind.as_deref() == Some(kind))

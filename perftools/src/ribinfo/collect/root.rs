@@ -90,7 +90,7 @@ impl Root {
     ///
     /// # Errors
     /// Returns an error if the adapters cannot be listed.
-    pub fn sms(&self) -> Result<Vec<super::sm::PortSm>, String> {
+    pub fn subnet_managers(&self) -> Result<Vec<super::sm::PortSm>, String> {
         self.captured
             .as_ref()
             .map_or_else(super::sm::query, |probe| Ok(probe.sms.clone()))
@@ -156,7 +156,7 @@ impl Root {
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
             .filter(|name| !name.starts_with('.'))
             .collect();
-        names.sort_by(|a, b| natural(a, b));
+        names.sort_by(|a, b| compare_natural(a, b));
         names
     }
 
@@ -229,7 +229,7 @@ pub fn unsigned(text: &str) -> Option<u64> {
 }
 
 /// Compares names with trailing numbers in numeric order: `mlx5_2` is less than `mlx5_10`.
-fn natural(a: &str, b: &str) -> Ordering {
+fn compare_natural(a: &str, b: &str) -> Ordering {
     let split = |text: &str| {
         let digits = text.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (stem, digits) = text.split_at(text.len() - digits);
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn names_are_sorted_by_trailing_number() {
         let mut names = ["mlx5_10", "rxe0", "mlx5_2", "mlx5_02", "10", "9"];
-        names.sort_by(|a, b| natural(a, b));
+        names.sort_by(|a, b| compare_natural(a, b));
         assert_eq!(names, ["9", "10", "mlx5_02", "mlx5_2", "mlx5_10", "rxe0"]);
     }
 

@@ -53,7 +53,7 @@ impl<'a> From<&'a PortSm> for Row<'a> {
 /// Returns an error if there is no InfiniBand port, or if no subnet manager replies. With `json`,
 /// these cases are part of the output instead.
 pub fn show(root: &Root, json: bool) -> Result<(String, u8)> {
-    let all = root.sms().map_err(Error::device)?;
+    let all = root.subnet_managers().map_err(Error::device)?;
     if json {
         let status = if all.iter().any(|port| port.sm.is_ok()) {
             0

@@ -1,6 +1,6 @@
 //! Rules printed by `iptables-save` and `ip6tables-save`.
 
-use super::{Action, Chain, Condition, Packet, Rule, Table, Verdict, port_in, verdict_of};
+use super::{Action, Chain, Condition, Packet, Rule, Table, Verdict, combined_verdict, port_in};
 
 /// Returns the result of the rules for a packet.
 pub fn iptables(saved: &str, packet: Packet) -> Verdict {
@@ -35,7 +35,7 @@ pub fn iptables(saved: &str, packet: Packet) -> Verdict {
             }
         }
     }
-    verdict_of(&tables)
+    combined_verdict(&tables)
 }
 
 fn rule(text: &str, line: &str, packet: Packet) -> Rule {
@@ -46,18 +46,18 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
     let mut rest = words.as_slice();
     while !rest.is_empty() {
         let used = match rest {
-            ["-j", "ACCEPT", ..] => set(&mut action, Action::Accept, rest.len()),
-            ["-j", "DROP" | "REJECT", ..] => set(&mut action, Action::Drop, rest.len()),
-            ["-j", "RETURN", ..] => set(&mut action, Action::Return, rest.len()),
+            ["-j", "ACCEPT", ..] => set_action(&mut action, Action::Accept, rest.len()),
+            ["-j", "DROP" | "REJECT", ..] => set_action(&mut action, Action::Drop, rest.len()),
+            ["-j", "RETURN", ..] => set_action(&mut action, Action::Return, rest.len()),
             // A user-defined chain, or a target after which the evaluation continues.
-            ["-j", to, ..] => set(&mut action, Action::Jump((*to).to_owned()), rest.len()),
-            ["-g", to, ..] => set(&mut action, Action::Goto((*to).to_owned()), rest.len()),
+            ["-j", to, ..] => set_action(&mut action, Action::Jump((*to).to_owned()), rest.len()),
+            ["-g", to, ..] => set_action(&mut action, Action::Goto((*to).to_owned()), rest.len()),
             ["-m" | "--comment", _, ..] => 2,
             ["!", "-i", "lo", ..] => 3,
-            ["-i", "lo", ..] => condition(&mut holds, Condition::No, 2),
+            ["-i", "lo", ..] => add_condition(&mut holds, Condition::No, 2),
             ["-p", protocol, ..] => {
                 let number = if packet.protocol == "udp" { "17" } else { "6" };
-                condition(
+                add_condition(
                     &mut holds,
                     Condition::from_bool(
                         *protocol == packet.protocol || *protocol == number || *protocol == "all",
@@ -70,7 +70,7 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
                     .split(',')
                     .map(|one| port_in(packet.port, one))
                     .collect();
-                condition(
+                add_condition(
                     &mut holds,
                     found.map_or(Condition::Unknown, |found| {
                         Condition::from_bool(found.contains(&true))
@@ -78,7 +78,7 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
                     2,
                 )
             }
-            ["--state" | "--ctstate", states, ..] => condition(
+            ["--state" | "--ctstate", states, ..] => add_condition(
                 &mut holds,
                 Condition::from_bool(
                     states
@@ -87,8 +87,8 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
                 ),
                 2,
             ),
-            ["!", _, _, ..] => condition(&mut holds, Condition::Unknown, 3),
-            _ => condition(&mut holds, Condition::Unknown, 1),
+            ["!", _, _, ..] => add_condition(&mut holds, Condition::Unknown, 3),
+            _ => add_condition(&mut holds, Condition::Unknown, 1),
         };
         rest = rest.get(used..).unwrap_or_default();
     }
@@ -99,12 +99,12 @@ fn rule(text: &str, line: &str, packet: Packet) -> Rule {
     }
 }
 
-fn set(action: &mut Action, to: Action, used: usize) -> usize {
+fn set_action(action: &mut Action, to: Action, used: usize) -> usize {
     *action = to;
     used
 }
 
-fn condition(holds: &mut Condition, other: Condition, used: usize) -> usize {
+fn add_condition(holds: &mut Condition, other: Condition, used: usize) -> usize {
     *holds = holds.and(other);
     used
 }

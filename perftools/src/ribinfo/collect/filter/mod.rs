@@ -152,7 +152,7 @@ pub(super) fn stricter(a: Verdict, b: Verdict) -> Verdict {
     if rank(&b) > rank(&a) { b } else { a }
 }
 
-fn verdict_of(tables: &[Table]) -> Verdict {
+fn combined_verdict(tables: &[Table]) -> Verdict {
     tables
         .iter()
         .map(Table::verdict)

@@ -1,6 +1,6 @@
 //! Rules printed by `nft list ruleset`.
 
-use super::{Action, Chain, Condition, Packet, Rule, Table, Verdict, port_in, verdict_of};
+use super::{Action, Chain, Condition, Packet, Rule, Table, Verdict, combined_verdict, port_in};
 
 /// Returns the result of the ruleset for a packet.
 pub fn nft(ruleset: &str, packet: Packet) -> Verdict {
@@ -41,7 +41,7 @@ pub fn nft(ruleset: &str, packet: Packet) -> Verdict {
             _ => {}
         }
     }
-    verdict_of(&tables)
+    combined_verdict(&tables)
 }
 
 enum Block {

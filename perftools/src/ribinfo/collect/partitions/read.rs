@@ -21,12 +21,12 @@ pub fn parse(text: &str) -> Partitions {
             let (part, after) = rest
                 .split_once(';')
                 .map_or((rest, None), |(part, after)| (part, Some(after)));
-            if parser.part(part).is_err() {
-                parser.close();
+            if parser.parse_part(part).is_err() {
+                parser.finish_definition();
                 break 'lines;
             }
             let Some(after) = after else { break };
-            parser.close();
+            parser.finish_definition();
             rest = after;
         }
     }
@@ -34,7 +34,7 @@ pub fn parse(text: &str) -> Partitions {
         parser.warn(format!(
             "the definition that begins on line {line} does not end with `;`"
         ));
-        parser.close();
+        parser.finish_definition();
     }
     parser.partitions
 }
@@ -46,7 +46,7 @@ struct Parser {
 }
 
 /// A problem at which OpenSM stops parsing.
-struct Stop;
+struct Fatal;
 
 impl Parser {
     fn warn(&mut self, text: String) {
@@ -57,34 +57,34 @@ impl Parser {
         });
     }
 
-    fn stop(&mut self, text: String) -> Stop {
+    fn fatal(&mut self, text: String) -> Fatal {
         self.partitions.problems.push(Problem {
             line: self.line,
             fatal: true,
             text,
         });
-        Stop
+        Fatal
     }
 
-    fn close(&mut self) {
+    fn finish_definition(&mut self) {
         self.partitions.definitions.extend(self.open.take());
     }
 
     /// Parses a part of a line that ends at a `;` or at the end of the line.
-    fn part(&mut self, part: &str) -> Result<(), Stop> {
+    fn parse_part(&mut self, part: &str) -> Result<(), Fatal> {
         if self.open.is_some() {
-            return self.members(part);
+            return self.parse_members(part);
         }
         let Some((head, members)) = part.split_once(':') else {
-            return Err(self.stop("not a partition definition, because it has no `:`".into()));
+            return Err(self.fatal("not a partition definition, because it has no `:`".into()));
         };
-        let definition = self.head(head)?;
+        let definition = self.parse_head(head)?;
         self.open = Some(definition);
-        self.members(members)
+        self.parse_members(members)
     }
 
     /// Parses the head of a definition, `NAME=KEY, flag, flag=value`.
-    fn head(&mut self, head: &str) -> Result<Definition, Stop> {
+    fn parse_head(&mut self, head: &str) -> Result<Definition, Fatal> {
         let mut definition = Definition {
             line: self.line,
             ..Definition::default()
@@ -99,7 +99,7 @@ impl Parser {
         name.unwrap_or_default().clone_into(&mut definition.name);
         if let Some(key) = key {
             let Some(number) = c_number(key) else {
-                return Err(self.stop(format!("`{key}` is not a valid partition key")));
+                return Err(self.fatal(format!("`{key}` is not a valid partition key")));
             };
             if number > 0xffff {
                 self.warn(format!(
@@ -110,16 +110,16 @@ impl Parser {
                 Some(u16::try_from(number & 0x7fff).unwrap_or_default()).filter(|key| *key != 0);
         }
         for (flag, value) in tokens {
-            self.flag(&mut definition, flag, value);
+            self.parse_flag(&mut definition, flag, value);
         }
         Ok(definition)
     }
 
-    fn flag(&mut self, definition: &mut Definition, flag: &str, value: Option<&str>) {
+    fn parse_flag(&mut self, definition: &mut Definition, flag: &str, value: Option<&str>) {
         if flag.is_empty() {
             return self.warn("empty flag between two commas".into());
         }
-        if self.group_flag(&mut definition.flags, flag, value) {
+        if self.parse_group_flag(&mut definition.flags, flag, value) {
             return;
         }
         if "ipoib".starts_with(flag) {
@@ -140,7 +140,12 @@ impl Parser {
     }
 
     /// Parses a parameter of a multicast group. Returns `false` if the flag is not one.
-    fn group_flag(&mut self, flags: &mut GroupFlags, flag: &str, value: Option<&str>) -> bool {
+    fn parse_group_flag(
+        &mut self,
+        flags: &mut GroupFlags,
+        flag: &str,
+        value: Option<&str>,
+    ) -> bool {
         const NAMES: [&str; 7] = ["mtu", "rate", "scope", "Q_Key", "TClass", "sl", "FlowLabel"];
         const LARGEST: [u64; 7] = [5, 22, 15, u32::MAX as u64, 255, 15, 0xf_ffff];
         let Some(at) = NAMES.iter().position(|name| name.starts_with(flag)) else {
@@ -174,20 +179,20 @@ impl Parser {
     }
 
     /// Parses `MEMBER[=membership], …` or a multicast group.
-    fn members(&mut self, part: &str) -> Result<(), Stop> {
+    fn parse_members(&mut self, part: &str) -> Result<(), Fatal> {
         let mut tokens = part.split(',').map(token);
         while let Some((name, value)) = tokens.next() {
             if name == "mgid" {
                 let rest: Vec<_> = tokens.collect();
-                self.group(value.unwrap_or_default(), &rest);
+                self.parse_group(value.unwrap_or_default(), &rest);
                 return Ok(());
             }
-            self.member(name, value)?;
+            self.parse_member(name, value)?;
         }
         Ok(())
     }
 
-    fn member(&mut self, name: &str, value: Option<&str>) -> Result<(), Stop> {
+    fn parse_member(&mut self, name: &str, value: Option<&str>) -> Result<(), Fatal> {
         const KEYWORDS: [(&str, MemberPorts); 5] = [
             ("ALL", MemberPorts::All),
             ("ALL_CAS", MemberPorts::AllCas),
@@ -216,7 +221,7 @@ impl Parser {
             } else {
                 String::new()
             };
-            return Err(self.stop(format!("`{name}` is not a port GUID{hint}")));
+            return Err(self.fatal(format!("`{name}` is not a port GUID{hint}")));
         };
         let membership = match value {
             None => default,
@@ -233,7 +238,7 @@ impl Parser {
         Ok(())
     }
 
-    fn group(&mut self, mgid: &str, flags: &[(&str, Option<&str>)]) {
+    fn parse_group(&mut self, mgid: &str, flags: &[(&str, Option<&str>)]) {
         let Some(mgid) = mgid.parse::<Ipv6Addr>().ok().filter(Ipv6Addr::is_multicast) else {
             return self.warn(format!("mgid={mgid}: not a multicast GID"));
         };
@@ -243,7 +248,7 @@ impl Parser {
             flags: GroupFlags::default(),
         };
         for (flag, value) in flags {
-            if flag.is_empty() || !self.group_flag(&mut group.flags, flag, *value) {
+            if flag.is_empty() || !self.parse_group_flag(&mut group.flags, flag, *value) {
                 self.warn(format!(
                     "unknown flag `{flag}` of a multicast group, ignored by OpenSM"
                 ));
