@@ -1,12 +1,12 @@
-//! The tools of RDMA for the command line: [`rperf`] measures bandwidth and latency, [`ribping`]
-//! tests reachability, [`ribinfo`] shows devices and checks the configuration of a host.
+//! Command-line tools for RDMA: [`rperf`] measures bandwidth and latency, [`ribping`] tests
+//! reachability, and [`ribinfo`] shows devices and checks the configuration of a host.
 //!
-//! Each tool has a module whose `main` is called by the program of the same name in `bin/`.
-//! [`common`] holds the code that several tools share. [`commands`] describes all three tools for
-//! manual pages and completions.
+//! Each tool has a module with a `main` function that the program of the same name in `bin/` calls.
+//! [`common`] holds code shared by several tools. [`commands`] describes the command lines of all
+//! tools for manual pages and completions.
 //!
-//! A directory never depends on one that depends on it: `common` is below everything, then
-//! `ribinfo` and `ribping`; `rperf` uses `ribinfo::collect`. `ci/tests/module-graph` checks this.
+//! Dependencies between directories have no cycles: `common` uses no other directory, and `rperf`
+//! uses `ribinfo::collect`. `ci/tests/module-graph` checks this.
 
 #![forbid(unsafe_code)]
 
