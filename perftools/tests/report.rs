@@ -61,7 +61,7 @@ fn invalid_input_files_are_rejected_by_name() {
         (
             "none.json",
             b"{\"schema\": 1, \"program\": \"rperf\", \"tests\": []}",
-            "no test is in it",
+            "it has no tests",
         ),
         ("bytes.json", b"\xff\xfe\x00\x01", "cannot read"),
         (

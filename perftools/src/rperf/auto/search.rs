@@ -1,5 +1,5 @@
-//! Looks for the best settings, one setting after the other; each step costs a measurement, and
-//! their number is bounded.
+//! Searches for the best settings, one setting after the other, with a limited number of
+//! measurements.
 
 use std::time::Duration;
 
@@ -9,71 +9,79 @@ use crate::common::error::{Kind, Result};
 use crate::rperf::args::options::MIN_TRIES;
 use crate::rperf::report::advice::Goal;
 use crate::rperf::report::record::Measured;
+use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Spec};
 
-/// The most measurements of one search, where no other number is asked for.
-pub const MOST: u32 = 60;
-/// A setting is better if it brings so many times as much, twice.
-const BETTER: f64 = 1.05;
+/// Default limit on the number of measurements.
+pub const MAX_MEASUREMENTS: u32 = 60;
+/// Smallest improvement of the score, as a factor, for which settings are accepted. Two
+/// measurements must confirm it.
+const MIN_GAIN: f64 = 1.05;
 
-/// A measurement.
+/// Measurement with certain settings.
 #[derive(Clone, Debug)]
 pub(super) struct Trial {
     pub(super) settings: Settings,
-    /// More is better.
+    /// Figure of merit. A higher score is better.
     pub(super) score: f64,
     pub(super) measured: Measured,
 }
 
-/// What a search for one goal found.
+/// Result of the search for one goal.
 #[derive(Clone, Debug)]
 pub(super) struct SearchResult {
     pub(super) goal: Goal,
     pub(super) spec: Spec,
     pub(super) start: Trial,
     pub(super) best: Trial,
-    /// All of them, in the order in which they were made.
-    pub(super) all: Vec<Trial>,
+    /// All trials in the order of measurement, including `start`.
+    pub(super) trials: Vec<Trial>,
 }
 
-/// Measures.
+/// Search that measures through a [`Runner`] and counts its measurements.
 pub(super) struct Search<'a, R> {
     runner: &'a mut R,
     time: Duration,
-    most: u32,
-    pub(super) made: u32,
-    /// The number at which the search for a goal leaves the rest to those that follow.
-    until: u32,
+    max_measurements: u32,
+    pub(super) measurements: u32,
+    /// Number of measurements at which the current goal must stop, to leave enough for the next
+    /// goals.
+    stop_at: u32,
+    /// Settings that the device or the server refused, each with its error.
     pub(super) refused: Vec<String>,
 }
 
 impl<'a, R: Runner> Search<'a, R> {
-    pub(super) fn new(runner: &'a mut R, time: Duration, most: u32) -> Self {
+    pub(super) fn new(runner: &'a mut R, time: Duration, max_measurements: u32) -> Self {
         Self {
             runner,
             time,
-            most: most.max(MIN_TRIES),
-            made: 0,
-            until: 0,
+            max_measurements: max_measurements.max(MIN_TRIES),
+            measurements: 0,
+            stop_at: 0,
             refused: Vec::new(),
         }
     }
 
-    /// What a goal may take of the measurements that are left: a share by how much there is to
-    /// vary, when what must be is set aside.
-    fn share(&self, goal: Goal) -> u32 {
-        let (must, of, all) = match goal {
+    /// Returns the number of measurements that a goal may use. The mandatory measurements of this
+    /// and the following goals are set aside. The goal gets its first measurement and a fraction of
+    /// the rest, according to the number of settings that it varies.
+    fn budget(&self, goal: Goal) -> u32 {
+        let (mandatory, numerator, denominator) = match goal {
             Goal::Latency => (MIN_TRIES, 1, 6),
             Goal::Rate => (4, 3, 5),
             Goal::Bandwidth => (2, 1, 1),
         };
-        1 + self.most.saturating_sub(self.made + must) * of / all
+        let spare = self
+            .max_measurements
+            .saturating_sub(self.measurements + mandatory);
+        1 + spare * numerator / denominator
     }
 
-    /// Finds the best settings for `goal`, from those of `spec` on.
+    /// Finds the best settings for `goal`, starting from those of `spec`.
     pub(super) fn find_best(&mut self, goal: Goal, spec: &Spec) -> Result<SearchResult> {
-        let (test, axes): (_, &[Setting]) = match goal {
+        let (test, varied): (_, &[Setting]) = match goal {
             Goal::Latency => (Test::RcLat, &[Setting::Wait, Setting::Inline]),
             Goal::Rate => (
                 Test::RcBw,
@@ -87,11 +95,11 @@ impl<'a, R: Runner> Search<'a, R> {
             ),
             Goal::Bandwidth => (Test::RcBw, &[Setting::Wait, Setting::Depth, Setting::Qps]),
         };
-        self.until = self.made + self.share(goal);
+        self.stop_at = self.measurements + self.budget(goal);
         let spec = Spec {
             test,
             limit: Limit::Time(self.time),
-            ..spec.with_msg_size(size(goal))
+            ..spec.with_msg_size(msg_size(goal))
         };
         let start = self.measure(goal, &spec, Settings::from_spec(&spec))?;
         let mut found = SearchResult {
@@ -99,73 +107,74 @@ impl<'a, R: Runner> Search<'a, R> {
             spec,
             start: start.clone(),
             best: start.clone(),
-            all: vec![start],
+            trials: vec![start],
         };
-        for axis in axes {
-            for settings in found.best.settings.others(*axis, found.spec.msg_size) {
-                self.attempt(&mut found, settings)?;
+        for setting in varied {
+            for settings in found.best.settings.variants(*setting, found.spec.msg_size) {
+                self.try_settings(&mut found, settings)?;
             }
         }
         Ok(found)
     }
 
-    /// Takes settings that are better, and not by chance.
-    fn attempt(&mut self, found: &mut SearchResult, settings: Settings) -> Result<()> {
+    /// Measures settings and accepts them if they are better. A second measurement confirms this,
+    /// because a single one may be better at random.
+    fn try_settings(&mut self, found: &mut SearchResult, settings: Settings) -> Result<()> {
         let Some(first) = self.measure_or_refuse(found, settings)? else {
             return Ok(());
         };
-        if first.score < found.best.score * BETTER {
+        if first.score < found.best.score * MIN_GAIN {
             return Ok(());
         }
         let Some(second) = self.measure_or_refuse(found, settings)? else {
             return Ok(());
         };
-        let lesser = if second.score < first.score {
+        let worse = if second.score < first.score {
             second
         } else {
             first
         };
-        if lesser.score >= found.best.score * BETTER {
-            found.best = lesser;
+        if worse.score >= found.best.score * MIN_GAIN {
+            found.best = worse;
         }
         Ok(())
     }
 
-    /// The best settings once more, but both ends sleep when they can: their processor time says
-    /// how busy they are.
-    pub(super) fn asleep(&mut self, found: &mut SearchResult) -> Result<Option<Trial>> {
+    /// Measures the best settings with both ends sleeping while they wait. Then their processor
+    /// time shows how busy they are, which it does not while they poll.
+    pub(super) fn measure_sleeping(&mut self, found: &mut SearchResult) -> Result<Option<Trial>> {
         let settings = Settings {
-            wait: crate::rperf::spec::modes::Wait::Events,
+            wait: Wait::Events,
             ..found.best.settings
         };
         if let Some(known) = found
-            .all
+            .trials
             .iter()
             .rev()
-            .find(|tried| tried.settings == settings)
+            .find(|trial| trial.settings == settings)
         {
             return Ok(Some(known.clone()));
         }
-        self.until = self.made + 1;
+        self.stop_at = self.measurements + 1;
         self.measure_or_refuse(found, settings)
     }
 
-    /// None where these settings are refused, or too many were tried.
+    /// Measures settings. Returns `None` if they are refused, or if no measurement is left.
     fn measure_or_refuse(
         &mut self,
         found: &mut SearchResult,
         settings: Settings,
     ) -> Result<Option<Trial>> {
-        if self.made >= self.until {
+        if self.measurements >= self.stop_at {
             return Ok(None);
         }
         match self.measure(found.goal, &found.spec, settings) {
-            Ok(tried) => {
-                found.all.push(tried.clone());
-                Ok(Some(tried))
+            Ok(trial) => {
+                found.trials.push(trial.clone());
+                Ok(Some(trial))
             }
-            // What the device or the server will not do is not tried; a peer that is gone stays
-            // gone.
+            // Settings that the device or the server refuses are skipped. Any other error, such as
+            // a peer that is gone, would hit all further measurements too.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -174,7 +183,7 @@ impl<'a, R: Runner> Search<'a, R> {
             {
                 self.refused.push(format!(
                     "{}: {error}",
-                    settings.words(found.start.settings).join(" ")
+                    settings.options(found.start.settings).join(" ")
                 ));
                 Ok(None)
             }
@@ -183,10 +192,10 @@ impl<'a, R: Runner> Search<'a, R> {
     }
 
     fn measure(&mut self, goal: Goal, spec: &Spec, settings: Settings) -> Result<Trial> {
-        self.made += 1;
-        let measured = self.runner.run(&settings.on(spec))?;
+        self.measurements += 1;
+        let measured = self.runner.run(&settings.apply_to(spec))?;
         let score = figure(goal, &measured);
-        // Of times the lesser is better.
+        // A lower latency is better.
         let score = if goal == Goal::Latency {
             1.0 / score.max(1.0)
         } else {
@@ -200,7 +209,7 @@ impl<'a, R: Runner> Search<'a, R> {
     }
 }
 
-/// What the goal is about.
+/// Returns the figure that a goal optimizes: nanoseconds, messages per second or bytes per second.
 #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
 pub(super) fn figure(goal: Goal, measured: &Measured) -> f64 {
     match goal {
@@ -210,7 +219,8 @@ pub(super) fn figure(goal: Goal, measured: &Measured) -> f64 {
     }
 }
 
-fn size(goal: Goal) -> u64 {
+/// Returns the message size in bytes that a goal is measured with.
+fn msg_size(goal: Goal) -> u64 {
     match goal {
         Goal::Latency => 1,
         Goal::Rate => 64,

@@ -1,24 +1,24 @@
-//! What `--auto` varies, and in which steps.
+//! Settings that `--auto` varies, and the values that it tries.
 
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::modes::Wait;
 
-/// The settings of a measurement.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// How both ends wait.
+    /// Method that both ends use to wait for completions.
     pub wait: Wait,
-    /// Messages under way on each queue pair.
+    /// Messages in flight on each queue pair.
     pub depth: u32,
-    /// Messages a doorbell.
+    /// Messages per doorbell.
     pub post_list: u32,
-    /// Bytes that go inline; none: a good choice.
+    /// Largest message in bytes that is sent inline. `None` lets rperf choose.
     pub inline: Option<u32>,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub qps: u32,
 }
 
-/// One of the settings.
+/// Setting that a search varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Wait,
@@ -29,7 +29,7 @@ pub(super) enum Setting {
 }
 
 impl Settings {
-    /// Those of a specification.
+    /// Returns the settings of a specification.
     pub(super) fn from_spec(spec: &Spec) -> Self {
         Self {
             wait: spec.client.wait,
@@ -40,8 +40,8 @@ impl Settings {
         }
     }
 
-    /// A specification with these.
-    pub(super) fn on(self, spec: &Spec) -> Spec {
+    /// Returns a copy of `spec` with these settings.
+    pub(super) fn apply_to(self, spec: &Spec) -> Spec {
         let mut spec = spec.clone();
         (spec.client.wait, spec.server.wait) = (self.wait, self.wait);
         (spec.depth, spec.qps) = (self.depth, self.qps);
@@ -49,9 +49,9 @@ impl Settings {
         spec
     }
 
-    /// These, with another value of `axis` each.
-    pub(super) fn others(self, axis: Setting, size: u64) -> Vec<Self> {
-        let all: Vec<Self> = match axis {
+    /// Returns copies with each other value of one setting, for messages of `size` bytes.
+    pub(super) fn variants(self, setting: Setting, size: u64) -> Vec<Self> {
+        let all: Vec<Self> = match setting {
             Setting::Wait => [Wait::Poll, Wait::Adaptive, Wait::Events]
                 .map(|wait| Self { wait, ..self })
                 .into(),
@@ -72,8 +72,8 @@ impl Settings {
         all.into_iter().filter(|other| *other != self).collect()
     }
 
-    /// As options of the command line, those that differ from `from`.
-    pub(super) fn words(self, from: Self) -> Vec<String> {
+    /// Returns the command-line options for the settings that differ from `base`.
+    pub(super) fn options(self, base: Self) -> Vec<String> {
         let wait = match self.wait {
             Wait::Adaptive => "adaptive",
             Wait::Poll => "poll",
@@ -83,18 +83,18 @@ impl Settings {
             .inline
             .map_or_else(|| "auto".to_owned(), |n| n.to_string());
         let all = [
-            (self.wait != from.wait, format!("--wait {wait}")),
-            (self.depth != from.depth, format!("--depth {}", self.depth)),
+            (self.wait != base.wait, format!("--wait {wait}")),
+            (self.depth != base.depth, format!("--depth {}", self.depth)),
             (
-                self.post_list != from.post_list,
+                self.post_list != base.post_list,
                 format!("--post-list {}", self.post_list),
             ),
-            (self.inline != from.inline, format!("--inline {inline}")),
-            (self.qps != from.qps, format!("--qps {}", self.qps)),
+            (self.inline != base.inline, format!("--inline {inline}")),
+            (self.qps != base.qps, format!("--qps {}", self.qps)),
         ];
         all.into_iter()
-            .filter(|word| word.0)
-            .map(|word| word.1)
+            .filter(|(differs, _)| *differs)
+            .map(|(_, option)| option)
             .collect()
     }
 }

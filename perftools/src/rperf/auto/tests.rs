@@ -11,24 +11,24 @@ use crate::rperf::spec::test::Test;
 use crate::rperf::stats::cpu::HostCpuTime;
 use clap::Parser;
 
-/// A pair of hosts, by how much it moves with which settings.
-struct Pair<F> {
+/// Simulated pair of hosts. `simulate` returns the result of a test with given settings.
+struct FakePair<F> {
     runs: u32,
-    moves: F,
+    simulate: F,
 }
 
-/// What a run comes to: bytes a second (or a latency), and how busy the ends' threads and hosts
-/// are.
-struct Run {
+/// Simulated result: bytes per second (or a latency in nanoseconds), and the load of the threads
+/// and hosts of both ends.
+struct FakeRun {
     figure: f64,
     threads: [f64; 2],
     hosts: [f64; 2],
 }
 
-impl<F: FnMut(Test, Settings) -> Result<Run>> Runner for Pair<F> {
+impl<F: FnMut(Test, Settings) -> Result<FakeRun>> Runner for FakePair<F> {
     fn run(&mut self, spec: &Spec) -> Result<Measured> {
         self.runs += 1;
-        let run = (self.moves)(spec.test, Settings::from_spec(spec))?;
+        let run = (self.simulate)(spec.test, Settings::from_spec(spec))?;
         let record = if spec.test.is_latency() {
             latency()
         } else {
@@ -54,7 +54,7 @@ impl<F: FnMut(Test, Settings) -> Result<Run>> Runner for Pair<F> {
             .into_iter()
             .zip(run.threads.into_iter().zip(run.hosts))
         {
-            // Two seconds, one processor.
+            // The measurement took two seconds, on hosts with one processor.
             side.cpu.thread = thread * 2.0;
             side.cpu.host = HostCpuTime {
                 kernel: host * 2.0,
@@ -65,20 +65,23 @@ impl<F: FnMut(Test, Settings) -> Result<Run>> Runner for Pair<F> {
     }
 }
 
-fn find(moves: impl FnMut(Test, Settings) -> Result<Run>, link: Option<f64>) -> (Advice, u32) {
-    find_in(MOST, moves, link)
+fn find(
+    simulate: impl FnMut(Test, Settings) -> Result<FakeRun>,
+    link: Option<f64>,
+) -> (Advice, u32) {
+    find_within(MAX_MEASUREMENTS, simulate, link)
 }
 
-fn find_in(
-    most: u32,
-    moves: impl FnMut(Test, Settings) -> Result<Run>,
+fn find_within(
+    max_measurements: u32,
+    simulate: impl FnMut(Test, Settings) -> Result<FakeRun>,
     link: Option<f64>,
 ) -> (Advice, u32) {
     let spec = Options::try_parse_from(["rperf"])
         .unwrap()
         .to_spec(Test::RcBw)
         .unwrap();
-    let mut pair = Pair { runs: 0, moves };
+    let mut pair = FakePair { runs: 0, simulate };
     let path_limits = |_: &Measured| PathLimits {
         link,
         one_host: false,
@@ -87,7 +90,7 @@ fn find_in(
         &mut pair,
         &spec,
         Duration::from_millis(100),
-        most,
+        max_measurements,
         path_limits,
         |test| format!("rperf node {test}"),
     )
@@ -95,8 +98,8 @@ fn find_in(
     (advice, pair.runs)
 }
 
-fn idle(figure: f64) -> Run {
-    Run {
+fn idle(figure: f64) -> FakeRun {
+    FakeRun {
         figure,
         threads: [0.2, 0.3],
         hosts: [0.3, 0.4],
@@ -108,7 +111,7 @@ fn bounds(advice: &Advice) -> Vec<Option<Bottleneck>> {
 }
 
 #[test]
-fn the_best_settings_are_found_and_said_as_a_command() {
+fn the_best_settings_become_a_command() {
     let (advice, runs) = find(
         |test, s| {
             if test.is_latency() {
@@ -137,7 +140,10 @@ fn the_best_settings_are_found_and_said_as_a_command() {
         (advice.findings[1].gain() - 11.7).abs() < 0.1
             && (advice.findings[0].gain() - 1.8).abs() < 0.1
     );
-    assert!(runs <= MOST && runs == advice.measurements, "{runs}");
+    assert!(
+        runs <= MAX_MEASUREMENTS && runs == advice.measurements,
+        "{runs}"
+    );
     assert_eq!(
         bounds(&advice),
         [None, Some(Bottleneck::Unknown), Some(Bottleneck::Unknown)]
@@ -152,11 +158,11 @@ fn the_best_settings_are_found_and_said_as_a_command() {
 }
 
 #[test]
-fn few_measurements_reach_every_goal_and_still_say_what_limits() {
-    for most in [5, 6, 9, 20] {
-        let (advice, runs) = find_in(most, |_, s| Ok(busy_and_better_asleep(s)), None);
+fn few_measurements_suffice_for_every_goal() {
+    for max in [5, 6, 9, 20] {
+        let (advice, runs) = find_within(max, |_, s| Ok(busy_thread(s)), None);
         assert_eq!((runs, advice.measurements), (advice.measurements, runs));
-        assert!(runs <= most, "{runs} of {most}");
+        assert!(runs <= max, "{runs} of {max}");
         assert_eq!(
             bounds(&advice),
             [
@@ -164,15 +170,15 @@ fn few_measurements_reach_every_goal_and_still_say_what_limits() {
                 Some(Bottleneck::LocalThread),
                 Some(Bottleneck::LocalThread)
             ],
-            "{most}"
+            "{max}"
         );
     }
 }
 
-/// Better than at the start with many queue pairs, and the thread busy.
+/// Simulates a busy local thread, and a bandwidth proportional to the number of queue pairs.
 #[allow(clippy::cast_lossless)]
-fn busy_and_better_asleep(s: Settings) -> Run {
-    Run {
+fn busy_thread(s: Settings) -> FakeRun {
+    FakeRun {
         figure: 1e8 * f64::from(s.qps),
         threads: [0.95, 0.3],
         hosts: [0.3, 0.3],
@@ -183,7 +189,7 @@ fn busy_and_better_asleep(s: Settings) -> Run {
 fn a_full_link_limits_bandwidth_and_a_busy_thread_the_rate() {
     let (advice, _) = find(
         |_, s| {
-            Ok(Run {
+            Ok(FakeRun {
                 figure: 12e9,
                 threads: [if s.wait == Wait::Events { 0.97 } else { 1.0 }, 0.4],
                 hosts: [0.5, 0.5],
@@ -197,20 +203,20 @@ fn a_full_link_limits_bandwidth_and_a_busy_thread_the_rate() {
     );
     let text = advice.render(Style::default());
     assert!(
-        text.contains("the link: 96 Gb/sec of 100 Gb/sec are payload"),
+        text.contains("the link: payload takes 96 Gb/sec of 100 Gb/sec"),
         "{text}"
     );
     assert!(
-        text.contains("the processor of this end: its thread is busy 97 % of the time"),
+        text.contains("the thread of the client, which is busy 97 % of the time"),
         "{text}"
     );
 }
 
 #[test]
-fn the_servers_processors_are_told_from_this_hosts() {
+fn a_busy_server_host_is_the_bottleneck() {
     let (advice, _) = find(
         |_, _| {
-            Ok(Run {
+            Ok(FakeRun {
                 figure: 1e8,
                 threads: [0.1, 0.2],
                 hosts: [0.3, 0.99],
@@ -221,14 +227,12 @@ fn the_servers_processors_are_told_from_this_hosts() {
     assert_eq!(bounds(&advice)[1], Some(Bottleneck::RemoteHost));
     assert!(
         advice.findings[1].why.contains("the server's host")
-            && advice.findings[1]
-                .why
-                .contains("100 % of that in the kernel")
+            && advice.findings[1].why.contains("100 % of it in the kernel")
     );
 }
 
 #[test]
-fn what_deeper_queues_still_improve_is_bound_by_latency() {
+fn latency_limits_if_deeper_queues_still_help() {
     let (advice, _) = find(
         |test, s| {
             Ok(idle(if test.is_latency() {
@@ -244,7 +248,7 @@ fn what_deeper_queues_still_improve_is_bound_by_latency() {
 }
 
 #[test]
-fn what_is_refused_is_said_and_passed_by() {
+fn refused_settings_are_listed_and_skipped() {
     let refuse = |_: Test, s: Settings| match s {
         Settings { qps, .. } if qps > 1 => Err(Error::limit("one queue pair only")),
         _ => Ok(idle(1e8)),
@@ -262,13 +266,13 @@ fn what_is_refused_is_said_and_passed_by() {
 }
 
 #[test]
-fn a_peer_that_is_gone_ends_it() {
+fn a_lost_peer_ends_the_search() {
     let spec = Options::try_parse_from(["rperf"])
         .unwrap()
         .to_spec(Test::RcBw)
         .unwrap();
     let mut runs = 0;
-    let moves = |_, _| {
+    let simulate = |_, _| {
         runs += 1;
         if runs > 3 {
             Err(Error::new(Kind::Gone, "gone"))
@@ -281,10 +285,10 @@ fn a_peer_that_is_gone_ends_it() {
         one_host: true,
     };
     let error = run(
-        &mut Pair { runs: 0, moves },
+        &mut FakePair { runs: 0, simulate },
         &spec,
         Duration::from_secs(1),
-        MOST,
+        MAX_MEASUREMENTS,
         path_limits,
         str::to_owned,
     )

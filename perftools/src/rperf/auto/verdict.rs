@@ -1,4 +1,4 @@
-//! What limits, from measurements, in words.
+//! Derives the bottleneck from measurements and explains it.
 
 use super::search::{SearchResult, Trial};
 use crate::common::units::Style;
@@ -6,160 +6,173 @@ use crate::rperf::report::advice::{Bottleneck, Goal};
 use crate::rperf::spec::modes::Wait::{Events, Poll};
 use crate::rperf::stats::SideStats;
 
-/// A thread, or a host, that is busy for this share of the time has no more to give.
+/// Share of the time above which a thread, or all processors of a host, are the bottleneck.
 const BUSY: f64 = 0.85;
-/// A link that carries this share of its rate is full: headers take the rest.
-const FULL: f64 = 0.88;
-/// The deepest queue that brings so many times as much as the next one would bring more still.
-const DEEPER: f64 = 1.1;
+/// Share of the link rate above which the link is the bottleneck. Headers use the rest.
+const LINK_FULL: f64 = 0.88;
+/// Gain of the deepest queue over the next shorter one above which latency is the bottleneck.
+const MIN_DEPTH_GAIN: f64 = 1.1;
 
-/// What is known beside the measurements.
+/// Known limits of the path between the two ends.
 #[derive(Clone, Copy, Debug)]
 pub struct PathLimits {
-    /// What the link carries in bits a second; none for software, whose rate is a name only.
+    /// Link rate in bits per second. `None` for a software device, whose reported rate means
+    /// nothing.
     pub link: Option<f64>,
     /// Both ends are on one host.
     pub one_host: bool,
 }
 
-/// The bound of what was found, and the same in words; `asleep` is the best again, both ends asleep
-/// when they can be.
-pub(super) fn bound(
+/// Returns the bottleneck of the best settings and an explanation. `sleeping` is a measurement of
+/// these settings with both ends sleeping while they wait.
+pub(super) fn find_bottleneck(
     found: &SearchResult,
-    asleep: Option<&Trial>,
+    sleeping: Option<&Trial>,
     path_limits: PathLimits,
 ) -> (Bottleneck, String) {
     let bits = found.best.measured.summary.bandwidth.unwrap_or(0.0) * 8.0;
     if let Some(link) = path_limits
         .link
-        .filter(|link| bits >= link * FULL && found.goal == Goal::Bandwidth)
+        .filter(|link| bits >= link * LINK_FULL && found.goal == Goal::Bandwidth)
     {
         let style = Style {
             bits: true,
             ..Style::default()
         };
-        let shown = |bits: f64| style.bandwidth(bits / 8.0);
-        let (now, all) = (shown(bits), shown(link));
+        let show = |bits: f64| style.bandwidth(bits / 8.0);
+        let (used, rate) = (show(bits), show(link));
         return (
             Bottleneck::Link,
-            format!("the link: {now} of {all} are payload"),
+            format!("the link: payload takes {used} of {rate}"),
         );
     }
-    if let Some(verdict) = asleep.and_then(|tried| processors(tried, path_limits)) {
+    if let Some(verdict) = sleeping.and_then(|trial| busy_processors(trial, path_limits)) {
         return verdict;
     }
-    if let Some((deep, gain)) = deeper(found) {
+    if let Some(DepthGain {
+        deepest,
+        previous,
+        gain,
+    }) = depth_gain(found)
+    {
         let text = format!(
-            "latency: with {deep} messages under way it is {gain:.1} times what a quarter of them bring, and more would bring more"
+            "latency: {deepest} messages in flight give {gain:.1} times as much as {previous}, so a deeper queue may give even more"
         );
         return (Bottleneck::Latency, text);
     }
-    let text = "neither the processors, nor the link, nor how much is under way: the device, or the path (`ribinfo check --peer HOST` looks at both)";
+    let text = "neither the processors, nor the link, nor the queue depth: probably the device or the path (`ribinfo check --peer HOST` checks both)";
     (Bottleneck::Unknown, text.to_owned())
 }
 
-fn processors(tried: &Trial, path_limits: PathLimits) -> Option<(Bottleneck, String)> {
-    let m = &tried.measured;
-    let (local, remote) = (thread(&m.local_stats), thread(&m.remote_stats));
-    let (here, there) = if path_limits.one_host {
-        ("the client's end", "the server's end")
-    } else {
-        ("this end", "the server")
-    };
-    let busy = |share: f64| {
-        format!(
-            "{:.0} % of the time, though it sleeps when it can",
-            share.min(1.0) * 100.0
-        )
-    };
+/// Returns the bottleneck if a thread, or all processors of a host, are busy.
+fn busy_processors(trial: &Trial, path_limits: PathLimits) -> Option<(Bottleneck, String)> {
+    let m = &trial.measured;
+    let (local, remote) = (thread_load(&m.local_stats), thread_load(&m.remote_stats));
     if local.max(remote) >= BUSY {
-        let (bound, who, share) = if local >= remote {
-            (Bottleneck::LocalThread, here, local)
+        let (bound, name, load) = if local >= remote {
+            (Bottleneck::LocalThread, "client", local)
         } else {
-            (Bottleneck::RemoteThread, there, remote)
+            (Bottleneck::RemoteThread, "server", remote)
         };
-        return Some((
-            bound,
-            format!("the processor of {who}: its thread is busy {}", busy(share)),
-        ));
+        let text = format!(
+            "the thread of the {name}, which is busy {:.0} % of the time although it sleeps while it waits",
+            load.min(1.0) * 100.0
+        );
+        return Some((bound, text));
     }
-    let (local, remote) = (host(&m.local_stats), host(&m.remote_stats));
+    let (local, remote) = (host_load(&m.local_stats), host_load(&m.remote_stats));
     if local.max(remote) < BUSY {
         return None;
     }
-    let (bound, who, side) = match (path_limits.one_host, local >= remote) {
+    let (bound, name, side) = match (path_limits.one_host, local >= remote) {
         (true, _) => (
             Bottleneck::LocalHost,
-            "this machine, which is both ends",
+            "this host, which runs both ends",
             &m.local_stats,
         ),
         (false, true) => (Bottleneck::LocalHost, "this host", &m.local_stats),
         (false, false) => (Bottleneck::RemoteHost, "the server's host", &m.remote_stats),
     };
     let cpu = &side.cpu.host;
-    let kernel = (cpu.kernel + cpu.intr) / cpu.busy().max(1e-9) * 100.0;
+    let kernel_percent = (cpu.kernel + cpu.intr) / cpu.busy().max(1e-9) * 100.0;
     let text = format!(
-        "the processors of {who}: together they are busy {:.0} % of the time, {kernel:.0} % of that in the kernel (where a software device works)",
-        host(side).min(1.0) * 100.0
+        "the processors of {name}, which are busy {:.0} % of the time ({kernel_percent:.0} % of it in the kernel, which also runs software devices)",
+        host_load(side).min(1.0) * 100.0
     );
     Some((bound, text))
 }
 
-/// The share of the time that the test's thread ran.
-fn thread(side: &SideStats) -> f64 {
+/// Returns the share of the time for which the thread of the test ran.
+fn thread_load(side: &SideStats) -> f64 {
     side.cpu.thread / seconds(side)
 }
 
-/// The share of the time that the host's processors did, all together.
-fn host(side: &SideStats) -> f64 {
+/// Returns the share of the time for which the processors of the host were busy, on average.
+fn host_load(side: &SideStats) -> f64 {
     side.cpu.host.busy() / seconds(side) / f64::from(side.cpu.cpus.max(1))
 }
 
+/// Returns the measured time, but never zero.
 fn seconds(side: &SideStats) -> f64 {
     side.seconds().max(1e-6)
 }
 
-/// Whether the deepest queue that was tried, with else the best settings, brings much more than the
-/// next.
-fn deeper(found: &SearchResult) -> Option<(u32, f64)> {
-    let alike = |tried: &&Trial| {
-        let (a, b) = (tried.settings, found.best.settings);
+/// Gain of the deepest queue over the next shorter one.
+struct DepthGain {
+    deepest: u32,
+    previous: u32,
+    gain: f64,
+}
+
+/// Returns the gain of the deepest queue that was tried if it is still large. All other settings
+/// are the best ones.
+fn depth_gain(found: &SearchResult) -> Option<DepthGain> {
+    let differs_in_depth_only = |trial: &&Trial| {
+        let (a, b) = (trial.settings, found.best.settings);
         (a.wait, a.post_list, a.inline, a.qps) == (b.wait, b.post_list, b.inline, b.qps)
     };
-    let deepest = found.all.iter().map(|tried| tried.settings.depth).max()?;
+    let deepest = found
+        .trials
+        .iter()
+        .map(|trial| trial.settings.depth)
+        .max()?;
     if found.best.settings.depth != deepest {
         return None;
     }
-    let before = found
-        .all
+    let previous = found
+        .trials
         .iter()
-        .filter(alike)
+        .filter(differs_in_depth_only)
         .filter(|t| t.settings.depth < deepest)
         .max_by_key(|t| t.settings.depth)?;
-    let gain = found.best.score / before.score.max(f64::MIN_POSITIVE);
-    (gain >= DEEPER).then_some((found.best.measured.depth, gain))
+    let gain = found.best.score / previous.score.max(f64::MIN_POSITIVE);
+    (gain >= MIN_DEPTH_GAIN).then_some(DepthGain {
+        deepest: found.best.measured.depth,
+        previous: previous.measured.depth,
+        gain,
+    })
 }
 
-/// What there is to say of the time of one message.
-pub(super) fn of_latency(found: &SearchResult) -> String {
-    let of = |wait| {
+/// Explains the latency: compares polling and sleeping.
+pub(super) fn explain_latency(found: &SearchResult) -> String {
+    let best_score = |wait| {
         found
-            .all
+            .trials
             .iter()
             .filter(|t| t.settings.wait == wait)
             .map(|t| t.score)
             .fold(0.0, f64::max)
     };
-    let (poll, events) = (of(Poll), of(Events));
+    let (poll, events) = (best_score(Poll), best_score(Events));
     if poll <= 0.0 || events <= 0.0 {
         return "one message at a time: each end waits for the other".to_owned();
     }
-    let (better, worse, times) = if poll >= events {
+    let (better, worse, ratio) = if poll >= events {
         ("polling", "sleeping", poll / events)
     } else {
         ("sleeping", "polling", events / poll)
     };
     format!(
-        "one message at a time: each end waits for the other, and {better} is {times:.1} times as fast as {worse}"
+        "one message at a time: each end waits for the other, and {better} is {ratio:.1} times as fast as {worse}"
     )
 }

@@ -142,7 +142,7 @@ fn run_test<B: Backend>(
     let link = ControlLink::new(stream, "the server", spec.client.timeout, Arc::default())?;
     let monitor = Monitor::new(monitor_options, test_info(spec));
     let link = link.with_counters(monitor.counters());
-    let on_begin = |_| monitor.begin();
+    let on_begin = |_| monitor.start();
     let run = || {
         if let Some(kind) = spec.test.socket() {
             link.send(&Message::Request {
@@ -175,9 +175,9 @@ fn run_test<B: Backend>(
     };
     let counters_before = PortCounters::now();
     let done = monitor
-        .during(run)
+        .run(run)
         .inspect_err(|error| link.send_error(error))?;
-    let seen = monitor.seen(done.measurement.stats.nanos);
+    let monitored = monitor.finish(done.measurement.stats.nanos);
     let one_host = hosts.local == hosts.peer;
     let one_port = one_host
         && (&done.via.device, done.via.port) == (&done.peer_via.device, done.peer_via.port);
@@ -188,12 +188,12 @@ fn run_test<B: Backend>(
         one_host,
         one_port,
         port: PortCounters::now().since(&counters_before, &done.via.device, done.via.port),
-        stalls: seen.dips.iter().any(|dip| dip.kind == DipKind::Stall),
+        stalls: monitored.dips.iter().any(|dip| dip.kind == DipKind::Stall),
         server: &done.peer_warnings,
     });
     Ok(Outcome::Measured(Box::new(Measured {
-        intervals: seen.intervals,
-        dips: seen.dips,
+        intervals: monitored.intervals,
+        dips: monitored.dips,
         warnings,
         spec: spec.clone(),
         plan: done.plan,
@@ -201,7 +201,7 @@ fn run_test<B: Backend>(
         local: done.via,
         remote: done.peer_via,
         summary: Summary::new(
-            Interpretation::new(spec.test, done.plan).flipped(spec.flip),
+            Interpretation::new(spec.test, done.plan).with_flip(spec.flip),
             &done.measurement.stats,
             &done.peer_stats,
         ),

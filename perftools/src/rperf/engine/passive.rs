@@ -60,7 +60,7 @@ pub(crate) fn wait_for_peer<W: Wire, P: Peer>(
         }
         std::thread::sleep(CHECK_INTERVAL);
     };
-    let end = ClockReading::of_counts();
+    let end = ClockReading::now_wall_first();
     wire.verify_final(made)?;
     peer.finish(0)?;
     Ok(LoopResult::new(&warm_up, 0, Count::default(), end))

@@ -99,7 +99,7 @@ pub(crate) fn ping<W: Wire, P: Peer>(
             before = Instant::now();
         }
     }
-    let end = ClockReading::of_counts();
+    let end = ClockReading::now_wall_first();
     peer.finish(sent)?;
     Ok(LoopResult {
         lost,
@@ -135,7 +135,7 @@ pub(crate) fn pong<W: Wire, P: Peer>(
             _ => {}
         }
     }
-    let end = ClockReading::of_counts();
+    let end = ClockReading::now_wall_first();
     peer.finish(sent)?;
     Ok(LoopResult::new(&warm_up, sent, arrived.count, end))
 }
@@ -172,7 +172,7 @@ pub(crate) fn one_sided<W: Wire, P: Peer>(
             before = Instant::now();
         }
     }
-    let end = ClockReading::of_counts();
+    let end = ClockReading::now_wall_first();
     peer.finish(posted)?;
     Ok(LoopResult::new(&warm_up, posted, Count::default(), end))
 }

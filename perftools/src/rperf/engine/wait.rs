@@ -114,10 +114,10 @@ impl PollStats {
             self.max_completions = self.max_completions.max(progress.completions);
             if let Some(counters) = &self.counters {
                 if progress.sent > 0 {
-                    counters.sent(progress.sent);
+                    counters.set_sent(progress.sent);
                 }
                 if progress.data > 0 {
-                    counters.received(progress.data.into(), progress.bytes);
+                    counters.add_received(progress.data.into(), progress.bytes);
                 }
             }
         }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::poll_window::PollWindow;
 use crate::common::error::Result;
 use crate::rperf::spec::modes::Wait;
-use crate::rperf::stats::cpu::online;
+use crate::rperf::stats::cpu::available_cpus;
 
 /// Polling time after which the adaptive mode yields the processor between polls. It is shorter
 /// than a time slice of the scheduler, which would interrupt the polling anyway.
@@ -73,7 +73,7 @@ pub struct WaitLoop {
 impl WaitLoop {
     /// Creates a wait loop for a latency test or for a bandwidth test.
     pub fn new(mode: Wait, latency: bool) -> Self {
-        let single_processor = online() < 2;
+        let single_processor = available_cpus() < 2;
         Self {
             mode,
             window: if latency {

@@ -52,7 +52,7 @@ impl WarmUp {
             self.base = Some(Base {
                 sent,
                 received,
-                begin: ClockReading::of_counts(),
+                begin: ClockReading::now_wall_first(),
             });
         }
         is_over

@@ -1,8 +1,8 @@
-//! `--auto`: the program's own tests as what is searched with.
+//! `--auto`: runs the search against a server and prints its advice.
 
 use std::time::Duration;
 
-use super::live::Live;
+use super::live::LiveOutput;
 use super::print;
 use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::rate::Rate;
@@ -18,19 +18,20 @@ use crate::rperf::spec::Spec;
 use crate::rperf::stats::monitor::MonitorOptions;
 use crate::rperf::transport::verbs::VerbsBackend;
 
-/// How long each measurement takes where no time is asked for.
+/// Default length of each measurement.
 const TIME: Duration = Duration::from_millis(300);
-/// Time before each counts.
+/// Default warm-up before each measurement.
 const WARM_UP: Duration = Duration::from_millis(50);
 
-struct Tests<'a> {
+/// Runs tests against a server and keeps their records.
+struct ClientRunner<'a> {
     server_addr: &'a ServerAddr,
-    live: Live,
+    live: LiveOutput,
     records: Vec<Record>,
     host: Option<&'a str>,
 }
 
-impl Runner for Tests<'_> {
+impl Runner for ClientRunner<'_> {
     fn run(&mut self, spec: &Spec) -> Result<Measured> {
         let monitor_options = MonitorOptions {
             interval: None,
@@ -48,13 +49,15 @@ impl Runner for Tests<'_> {
                 });
                 Ok(*measured)
             }
-            other => Err(Error::protocol(format!("no measurement: {other:?}"))),
+            other => Err(Error::protocol(format!(
+                "cannot search: expected a measurement, got {other:?}"
+            ))),
         }
     }
 }
 
-/// Searches and prints what was found; `words` are the user's own options, for the commands that
-/// are suggested.
+/// Searches for the best settings and prints the advice. `words` are the user's own options, which
+/// the suggested commands repeat.
 pub(super) fn run(
     host: Option<&str>,
     server_addr: &ServerAddr,
@@ -67,48 +70,48 @@ pub(super) fn run(
     if spec.tuning.warm_up.is_zero() {
         spec.tuning.warm_up = WARM_UP;
     }
-    let most = options.tries.unwrap_or(auto::MOST);
-    let live = Live::new(options, host, format.style, most as usize);
-    let mut tests = Tests {
+    let max_measurements = options.tries.unwrap_or(auto::MAX_MEASUREMENTS);
+    let live = LiveOutput::new(options, host, format.style, max_measurements as usize);
+    let mut runner = ClientRunner {
         server_addr,
         live,
         records: Vec::new(),
         host,
     };
     let path_limits = |m: &Measured| PathLimits {
-        link: link(&m.local.device, m.local.port),
+        link: link_rate(&m.local.device, m.local.port),
         one_host: host.is_none(),
     };
     let command = |test: &str| {
-        let words = words.iter().map(|word| quoted(word));
-        let all = ["rperf".to_owned()]
+        let words = words.iter().map(|word| shell_quote(word));
+        let command = ["rperf".to_owned()]
             .into_iter()
             .chain(words)
-            .chain(host.map(quoted))
+            .chain(host.map(shell_quote))
             .chain([test.to_owned()]);
-        all.collect::<Vec<_>>().join(" ")
+        command.collect::<Vec<_>>().join(" ")
     };
     let advice = auto::run(
-        &mut tests,
+        &mut runner,
         &spec,
         options.time.unwrap_or(TIME),
-        most,
+        max_measurements,
         path_limits,
         command,
     )?;
     if options.json {
         let document = Document {
             auto: Some(advice),
-            ..Document::new(tests.records)
+            ..Document::new(runner.records)
         };
         return print(&document.render());
     }
     print(&advice.render(format.style))
 }
 
-/// What the link of a port carries in bits a second; none where the device is software, and its
-/// rate a name.
-fn link(device: &str, port: u8) -> Option<f64> {
+/// Returns the link rate of a port in bits per second, or `None` for a software device, whose
+/// reported rate means nothing.
+fn link_rate(device: &str, port: u8) -> Option<f64> {
     let root = Root::host();
     let directory = format!("/sys/class/infiniband/{device}");
     let rate = root
@@ -117,8 +120,8 @@ fn link(device: &str, port: u8) -> Option<f64> {
     Rate::parse(&rate?).map(|rate| f64::from(rate.mbps) * 1e6)
 }
 
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
+/// Quotes a word for the shell if necessary.
+fn shell_quote(word: &str) -> String {
     if word
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || "-_./:=,+[]%".contains(c))
@@ -133,11 +136,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_where_a_shell_would_not_take_them() {
+    fn words_with_special_characters_are_quoted() {
         assert_eq!(
-            (quoted("--id=mlx5_0:1"), quoted("[fe80::1%eth0]")),
+            (shell_quote("--id=mlx5_0:1"), shell_quote("[fe80::1%eth0]")),
             ("--id=mlx5_0:1".into(), "[fe80::1%eth0]".into())
         );
-        assert_eq!(quoted("a b'c"), "'a b'\\''c'");
+        assert_eq!(shell_quote("a b'c"), "'a b'\\''c'");
     }
 }

@@ -1,7 +1,7 @@
-//! What is shown while tests run: lines of intervals on standard output, and a bar on a terminal.
+//! Output while tests run: interval lines on standard output, and a progress bar on a terminal.
 
 use std::io::{IsTerminal, stderr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -12,121 +12,128 @@ use crate::rperf::args::options::Options;
 use crate::rperf::report::json::IntervalLine;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
-use crate::rperf::stats::interval::{Interval, line};
+use crate::rperf::stats::interval::{Interval, format_interval};
 use crate::rperf::stats::monitor::{Observer, Progress};
 
-/// Steps of a bar: what it shows is a share.
+/// Steps of the progress bar from 0 to 100 %.
 const STEPS: u32 = 1000;
 
-/// How intervals are printed as they end.
+/// Format of the interval lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lines {
+enum IntervalFormat {
     None,
     Text,
     Json,
 }
 
-/// Shows how tests go.
+/// Shows the intervals and the progress of the running test.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveOutput {
     style: Style,
-    lines: Lines,
+    intervals: IntervalFormat,
     bar: Option<ProgressBar>,
     tests: usize,
-    now: Mutex<CurrentTest>,
+    current: Mutex<CurrentTest>,
     host: Option<String>,
 }
 
-/// The test that runs.
+/// State of the running test.
 #[derive(Debug, Default)]
 struct CurrentTest {
+    /// Position in the list of tests, from 1.
     number: usize,
     test: Option<Test>,
-    /// Its name was printed, and lines follow.
-    begun: bool,
-    /// Standard output is gone.
-    failed: Option<Error>,
+    /// `true` after the name of the test was printed above its first interval.
+    name_printed: bool,
+    /// First error from writing to standard output.
+    error: Option<Error>,
 }
 
-impl Live {
-    /// A bar where standard error is a terminal; lines where intervals were asked for.
+impl LiveOutput {
+    /// Creates the output: a progress bar if standard error is a terminal, and interval lines if
+    /// the options request them.
     pub(super) fn new(options: &Options, host: Option<&str>, style: Style, tests: usize) -> Self {
-        let lines = match options.interval {
-            Some(_) if options.json_lines => Lines::Json,
-            Some(_) if !options.json && !options.csv && !options.tuning.is_sweep() => Lines::Text,
-            _ => Lines::None,
+        let intervals = match options.interval {
+            Some(_) if options.json_lines => IntervalFormat::Json,
+            Some(_) if !options.json && !options.csv && !options.tuning.is_sweep() => {
+                IntervalFormat::Text
+            }
+            _ => IntervalFormat::None,
         };
-        let bar = stderr().is_terminal().then(bar);
+        let bar = stderr().is_terminal().then(new_bar);
         Self {
             style,
-            lines,
+            intervals,
             bar,
             tests,
-            now: Mutex::default(),
+            current: Mutex::default(),
             host: host.map(str::to_owned),
         }
     }
 
-    /// The next test begins; who is to be told how it goes, if anybody.
+    /// Starts the next test. Returns its observer, or `None` if there is nothing to show.
     pub(super) fn begin(&self, spec: &Spec) -> Option<&dyn Observer> {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        now.number += 1;
-        now.test = Some(spec.test);
-        now.begun = false;
+        let mut current = self.lock();
+        current.number += 1;
+        current.test = Some(spec.test);
+        current.name_printed = false;
         if let Some(bar) = &self.bar {
             bar.set_message("");
             bar.set_prefix(match self.tests {
                 1 => spec.test.name().to_owned(),
-                all => format!("{}/{all} {}", now.number, spec.test.name()),
+                total => format!("{}/{total} {}", current.number, spec.test.name()),
             });
             bar.reset();
         }
-        (self.bar.is_some() || self.lines != Lines::None).then_some(self)
+        (self.bar.is_some() || self.intervals != IntervalFormat::None).then_some(self)
     }
 
-    /// The test has ended: nothing of it stays on the terminal.
+    /// Ends the test and clears its progress bar.
+    ///
+    /// # Errors
+    /// Returns the first error from writing an interval.
     pub(super) fn end(&self) -> Result<(), Error> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        self.now
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .failed
-            .take()
-            .map_or(Ok(()), Err)
+        self.lock().error.take().map_or(Ok(()), Err)
     }
 
-    /// Whether the test's name was printed already.
-    pub(super) fn has_begun(&self) -> bool {
-        self.now
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .begun
+    /// Returns `true` if the name of the test was already printed.
+    pub(super) fn is_name_printed(&self) -> bool {
+        self.lock().name_printed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CurrentTest> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Observer for Live {
+impl Observer for LiveOutput {
     fn interval(&self, interval: &Interval) {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(test) = now.test else { return };
-        let text = match self.lines {
-            Lines::None => return,
-            Lines::Json => IntervalLine {
+        let mut current = self.lock();
+        let Some(test) = current.test else { return };
+        let text = match self.intervals {
+            IntervalFormat::None => return,
+            IntervalFormat::Json => IntervalLine {
                 test,
                 host: self.host.clone(),
                 interval: *interval,
             }
             .render(),
-            Lines::Text if now.begun => line(interval, self.style),
-            Lines::Text => format!("{}:\n{}", test.name(), line(interval, self.style)),
+            IntervalFormat::Text if current.name_printed => format_interval(interval, self.style),
+            IntervalFormat::Text => format!(
+                "{}:\n{}",
+                test.name(),
+                format_interval(interval, self.style)
+            ),
         };
-        now.begun = self.lines == Lines::Text;
+        current.name_printed = self.intervals == IntervalFormat::Text;
         let printed = match &self.bar {
             Some(bar) => bar.suspend(|| print(&text)),
             None => print(&text),
         };
-        now.failed = now.failed.take().or(printed.err());
+        current.error = current.error.take().or(printed.err());
     }
 
     fn progress(&self, progress: &Progress) {
@@ -143,12 +150,12 @@ impl Observer for Live {
     }
 }
 
-/// A bar in no colour: there is nothing for `NO_COLOR` to switch off.
-fn bar() -> ProgressBar {
-    let server_addr = ProgressDrawTarget::stderr_with_hz(5);
+/// Creates the progress bar. It has no colors, so `NO_COLOR` needs no support.
+fn new_bar() -> ProgressBar {
+    let target = ProgressDrawTarget::stderr_with_hz(5);
     let style = ProgressStyle::with_template("{prefix} [{bar:30}] {elapsed} {msg}");
     let style = style
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ");
-    ProgressBar::with_draw_target(Some(STEPS.into()), server_addr).with_style(style)
+    ProgressBar::with_draw_target(Some(STEPS.into()), target).with_style(style)
 }

@@ -1,5 +1,5 @@
-//! Runs `rperf`: from the command line to the exit status. It connects all other directories; only
-//! the program itself uses it.
+//! Runs `rperf`, from the command line to the exit status. It connects all other directories. Only
+//! the binary uses it.
 
 mod auto;
 mod live;
@@ -26,9 +26,9 @@ use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::monitor::MonitorOptions;
 use crate::rperf::transport::verbs::VerbsBackend;
-use live::Live;
+use live::LiveOutput;
 
-/// Runs `rperf` with these arguments; the first one is the name of the program.
+/// Runs `rperf` with the given arguments. The first one is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let outcome = match args::parse(args.into_iter().skip(1)) {
         Ok(Invocation::Print(text)) => print(&text),
@@ -48,7 +48,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             host,
             tests,
             global,
-        }) => run(host.as_deref(), &tests, &global),
+        }) => run_client(host.as_deref(), &tests, &global),
         Err(error) => Err(error),
     };
     match outcome {
@@ -74,13 +74,13 @@ fn serve(options: &Options) -> Result<()> {
     server.run(&VerbsBackend)
 }
 
-fn run(host: Option<&str>, tests: &[(Test, Options)], global: &Options) -> Result<()> {
-    // All specifications are checked before the first test runs.
+fn run_client(host: Option<&str>, tests: &[(Test, Options)], global: &Options) -> Result<()> {
+    // Check all specifications before the first test runs.
     let (mut specs, mut failed) = (Vec::new(), None);
     for (test, options) in tests {
         match options.to_spec(*test) {
             Ok(spec) => specs.push(spec),
-            Err(error) if global.keep_going => tell(&mut failed, error),
+            Err(error) if global.keep_going => keep_last_error(&mut failed, error),
             Err(error) => return Err(error),
         }
     }
@@ -96,12 +96,13 @@ fn search(host: Option<&str>, words: &[String], options: &Options) -> Result<()>
     })
 }
 
-/// Does something with a server: that on `host`, or one here.
+/// Calls `action` with the address of the server on `host`. Without a host, runs a server in this
+/// process for the duration of the call.
 fn with_server(
     host: Option<&str>,
     specs: &mut [Spec],
     global: &Options,
-    act: impl FnOnce(&ServerAddr, &[Spec]) -> Result<()>,
+    action: impl FnOnce(&ServerAddr, &[Spec]) -> Result<()>,
 ) -> Result<()> {
     let wait = global.wait_server.unwrap_or(Duration::from_secs(5));
     if let Some(host) = host {
@@ -118,12 +119,13 @@ fn with_server(
             token,
             qperf: global.server.qperf,
         };
-        return act(&server_addr, specs);
+        return action(&server_addr, specs);
     }
-    // Both ends here: the other one is a thread, on a port that nobody else knows.
+    // The server uses the same device as the client unless it has its own.
     for spec in &mut *specs {
         spec.server.id = spec.server.id.take().or_else(|| spec.client.id.clone());
     }
+    // Port 0: the system chooses a free port.
     let mut server =
         Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, Rules::default())?.quiet();
     let address = server.local_addr()?;
@@ -138,14 +140,14 @@ fn with_server(
             token: None,
             qperf: false,
         };
-        let outcome = act(&server_addr, specs);
+        let outcome = action(&server_addr, specs);
         stopper.stop();
         outcome
     })
 }
 
-/// Keeps a failure for the exit status, and tells the one before it.
-fn tell(failed: &mut Option<Error>, error: Error) {
+/// Keeps the last error, which determines the exit status, and prints the previous one.
+fn keep_last_error(failed: &mut Option<Error>, error: Error) {
     if let Some(earlier) = failed.replace(error) {
         error::log(format_args!("rperf: {earlier}"));
     }
@@ -164,7 +166,7 @@ fn run_tests(
     if global.csv {
         print(csv::HEADER)?;
     }
-    let live = Live::new(global, host, format.style, specs.len());
+    let live = LiveOutput::new(global, host, format.style, specs.len());
     for spec in specs {
         let monitor_options = MonitorOptions {
             interval: global.interval,
@@ -186,25 +188,25 @@ fn run_tests(
             host: host.map(str::to_owned),
             outcome,
         };
-        match () {
-            () if global.json => {}
-            () if global.json_lines => print(&json::line(&record))?,
-            () if global.csv => print(&csv::render(&record))?,
-            () if table.is_some() && error.is_none() => {
-                print(
-                    &table
-                        .as_mut()
-                        .map_or_else(String::new, |t| t.render(&record)),
-                )?;
-            }
-            () if live.has_begun() => print(&format.figures(&record))?,
-            () => print(&format.render(&record))?,
+        // With `--json`, one document with all records is printed at the end.
+        if !global.json {
+            let text = if global.json_lines {
+                json::line(&record)
+            } else if global.csv {
+                csv::render(&record)
+            } else if let (Some(table), None) = (&mut table, &error) {
+                table.render(&record)
+            } else if live.is_name_printed() {
+                format.figures(&record)
+            } else {
+                format.render(&record)
+            };
+            print(&text)?;
         }
         records.push(record);
         if let Some(error) = error.map(|error| error.context(spec.test.name())) {
-            tell(&mut failed, error);
-            // The first test that fails ends the run: what follows would most likely fail for the
-            // same reason.
+            keep_last_error(&mut failed, error);
+            // The following tests would most likely fail for the same reason.
             if !global.keep_going {
                 break;
             }
@@ -220,5 +222,5 @@ fn print(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(|e| Error::system("cannot write the output", &e))
+        .map_err(|e| Error::system("cannot write to standard output", &e))
 }

@@ -1,4 +1,4 @@
-//! What is done with records that were written before.
+//! Commands that read saved records: `rperf compare` and `rperf report`.
 
 use std::fs;
 use std::io::{IsTerminal, stdout};
@@ -10,18 +10,22 @@ use crate::rperf::report::compare;
 use crate::rperf::report::html::{self, Run};
 use crate::rperf::report::json::Document;
 
-fn read(path: &str) -> Result<Document> {
+fn read_document(path: &str) -> Result<Document> {
     let text =
         fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))?;
     Document::read(&text).map_err(|e| e.context(path))
 }
 
-/// Ends with status 1 where the new run is worse.
+/// Compares two runs and prints the differences.
+///
+/// # Errors
+/// Returns an error if the new run is worse by more than `threshold`, if the runs have no test in
+/// common, or if a file cannot be read.
 pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
-    let rows = compare::compare(&read(old)?, &read(new)?, threshold);
+    let rows = compare::compare(&read_document(old)?, &read_document(new)?, threshold);
     if rows.is_empty() {
         return Err(Error::usage(format!(
-            "{old} and {new} have no test in common with the same parameters"
+            "cannot compare {old} and {new}: they have no test with the same parameters in common"
         )));
     }
     print(&compare::render(&rows))?;
@@ -39,21 +43,26 @@ pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
     }
 }
 
-/// Writes a page of these files.
+/// Renders records as an HTML page, to the file `output` or to standard output. Each file has an
+/// optional name for its run.
+///
+/// # Errors
+/// Returns an error if a file cannot be read or has no tests, or if the page cannot be written.
 pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -> Result<()> {
     let mut runs: Vec<Run> = Vec::new();
     for (name, path) in files {
-        let document = read(path)?;
+        let document = read_document(path)?;
         if document.tests.is_empty() {
             return Err(Error::usage(format!(
-                "{path}: no test is in it, so there is nothing to show"
+                "cannot report {path}: it has no tests"
             )));
         }
         let stem = Path::new(path)
             .file_stem()
             .map_or_else(|| path.clone(), |stem| stem.to_string_lossy().into_owned());
         let name = name.clone().unwrap_or(stem);
-        // Two files of one name, in two directories, go by their paths.
+        // If files in different directories have the same name, their runs are named after the
+        // paths.
         let name = if runs.iter().any(|run| run.name == name) {
             path.clone()
         } else {
@@ -66,9 +75,10 @@ pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -
         Some(path) => {
             fs::write(path, page).map_err(|e| Error::system(format!("cannot write {path}"), &e))
         }
-        None if stdout().is_terminal() => Err(Error::usage(
-            "a page is for a browser, not for a terminal: give --output (-o) a file, such as -o report.html",
-        )),
+        None if stdout().is_terminal() => {
+            Err(Error::usage("cannot write an HTML page to a terminal")
+                .with_help("name a file with --output (-o), such as -o report.html"))
+        }
         None => print(&page),
     }
 }

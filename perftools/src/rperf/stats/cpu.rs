@@ -1,4 +1,4 @@
-//! Processor time: of this process and this thread by nanosecond clocks, of the whole host from
+//! Processor time of a thread and its process from `clock_gettime`, and of the whole host from
 //! `/proc/stat`.
 
 use std::fs;
@@ -7,50 +7,51 @@ use std::time::{Duration, Instant};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// `/proc/stat` counts in these: USER_HZ is 100 on every architecture that Linux runs RDMA on.
+/// Unit of `/proc/stat` in seconds. `USER_HZ` is 100 on every architecture on which Linux supports
+/// RDMA.
 const TICK: f64 = 0.01;
 
-/// Processor time used between two readings, in seconds.
+/// Processor time used between two clock readings, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CpuUse {
-    /// The thread that ran the test.
+    /// Time of the thread that ran the test.
     pub thread: f64,
-    /// Its process (both ends, where both run in one process).
+    /// Time of its process. This includes the other end if both ends run in one process.
     pub process: f64,
-    /// The whole host, by what it was used for; in steps of 10 ms.
+    /// Time of the whole host, with a resolution of 10 ms.
     pub host: HostCpuTime,
-    /// Processors of the host.
+    /// Number of processors that the process may use.
     pub cpus: u32,
-    /// How long the thread that ran the test could have run, but had no processor.
+    /// Time for which the thread that ran the test was runnable, but waited for a processor.
     #[serde(default)]
     pub waited: f64,
 }
 
 impl Eq for CpuUse {}
 
-/// Processor time of the whole host in seconds, summed over its processors.
+/// Processor time of the whole host in seconds, summed over all processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "Host"))]
 pub struct HostCpuTime {
-    /// Programs, nice or not.
+    /// User mode (`user` and `nice`).
     pub user: f64,
-    /// The kernel, and what a hypervisor took.
+    /// Kernel mode, and time taken by the hypervisor (`system` and `steal`).
     pub kernel: f64,
-    /// Interrupts, hard and soft.
+    /// Interrupts (`irq` and `softirq`).
     pub intr: f64,
-    /// Idle, waiting for storage.
+    /// Idle while waiting for storage (`iowait`).
     pub iowait: f64,
 }
 
 impl HostCpuTime {
-    /// All that is not idle (as qperf: waiting for storage counts).
+    /// Returns the time that was not idle. Waiting for storage counts as busy, like in qperf.
     pub fn busy(&self) -> f64 {
         self.user + self.kernel + self.intr + self.iowait
     }
 
-    /// Reads the first line of `/proc/stat`: user nice system idle iowait irq softirq steal.
+    /// Parses the first line of `/proc/stat`: user nice system idle iowait irq softirq steal.
     fn parse(stat: &str) -> Option<Self> {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
         let mut f = [0.0; 8];
@@ -73,7 +74,7 @@ impl HostCpuTime {
     }
 }
 
-/// A reading of all clocks.
+/// Values of all clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
     wall: Instant,
@@ -84,14 +85,14 @@ pub struct ClockReading {
 }
 
 impl ClockReading {
-    /// Reads the clocks of the calling thread, its process and the host, and the time last: what
-    /// follows begins then.
+    /// Reads the clocks of the calling thread, its process and the host. The wall clock is read
+    /// last, so that work which starts after this call is timed without the reading itself.
     pub fn now() -> Self {
         let clock = |id| clock_gettime(id).map(Duration::from).unwrap_or_default();
         let host = HostCpuTime::now();
         let thread = clock(ClockId::CLOCK_THREAD_CPUTIME_ID);
         let process = clock(ClockId::CLOCK_PROCESS_CPUTIME_ID);
-        let waited = waited();
+        let waited = read_wait_time();
         Self {
             wall: Instant::now(),
             thread,
@@ -101,9 +102,10 @@ impl ClockReading {
         }
     }
 
-    /// The same with the time first: that of what has been counted up to now. (On a busy processor
-    /// the device's work may take milliseconds while the other clocks are read.)
-    pub fn of_counts() -> Self {
+    /// Does the same as [`ClockReading::now`], but reads the wall clock first. Use this after
+    /// counting completions: on a busy processor, reading the other clocks may take milliseconds,
+    /// which must not be added to the time of the counted messages.
+    pub fn now_wall_first() -> Self {
         let wall = Instant::now();
         Self {
             wall,
@@ -111,12 +113,12 @@ impl ClockReading {
         }
     }
 
-    /// When it was read.
+    /// Returns the time of the reading.
     pub fn wall(&self) -> Instant {
         self.wall
     }
 
-    /// What was used since `earlier`, on the same thread.
+    /// Returns the processor time used since `earlier`, which must come from the same thread.
     pub fn since(&self, earlier: &ClockReading) -> CpuUse {
         let (a, b) = (&earlier.host, &self.host);
         CpuUse {
@@ -128,22 +130,22 @@ impl ClockReading {
                 intr: (b.intr - a.intr).max(0.0),
                 iowait: (b.iowait - a.iowait).max(0.0),
             },
-            cpus: online(),
+            cpus: available_cpus(),
             waited: self.waited.saturating_sub(earlier.waited).as_secs_f64(),
         }
     }
 }
 
-/// How long the calling thread has waited for a processor: the second number of its `schedstat`, in
-/// nanoseconds.
-fn waited() -> Duration {
+/// Reads the time for which the calling thread has waited for a processor: the second number of its
+/// `schedstat`, in nanoseconds.
+fn read_wait_time() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split_whitespace().nth(1).and_then(|n| n.parse().ok());
     nanos.map_or(Duration::ZERO, Duration::from_nanos)
 }
 
-/// Processors that this process may use.
-pub fn online() -> u32 {
+/// Returns the number of processors that this process may use.
+pub fn available_cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
 }
 
@@ -152,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_stat_is_read_by_its_fields() {
+    fn proc_stat_fields_are_parsed() {
         let host = HostCpuTime::parse("cpu  100 20 300 9999 50 6 7 8 0 0\ncpu0 1 2 3 4\n").unwrap();
         let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
         assert!(
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn work_shows_in_the_threads_clock() {
+    fn work_increases_thread_and_process_time() {
         let before = ClockReading::now();
         let mut x = 1_u64;
         while before.wall.elapsed() < Duration::from_millis(20) {

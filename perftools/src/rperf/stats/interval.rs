@@ -1,6 +1,6 @@
-//! A test cut into intervals, and what stands out among them: dips and stalls.
+//! Intervals of a test, and outliers among them: dips and stalls.
 //!
-//! Times are in nanoseconds from when the test's clock started.
+//! Times are in nanoseconds since the start of the measurement.
 
 use std::fmt;
 
@@ -8,70 +8,70 @@ use serde::{Deserialize, Serialize};
 
 use crate::common::units::{Style, show_time};
 
-/// What one interval brought, as the client saw it.
+/// Figures of one interval, measured by the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Interval {
-    /// When it began.
+    /// Start in nanoseconds.
     pub from: u64,
-    /// When it ended.
+    /// End in nanoseconds.
     pub to: u64,
-    /// Messages that completed, of both directions where both are data.
+    /// Number of completed messages. A bidirectional test counts both directions.
     pub msgs: u64,
-    /// Their bytes.
+    /// Number of bytes in these messages.
     pub bytes: u64,
-    /// Bytes a second, in a test of bandwidth.
+    /// Bandwidth in bytes per second (bandwidth tests only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<f64>,
-    /// Mean latency, in a test of latency in which any message completed.
+    /// Mean latency in nanoseconds (latency tests only; absent if no message completed).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_mean: Option<f64>,
-    /// The longest latency.
+    /// Longest latency in nanoseconds (latency tests only; absent if no message completed).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_max: Option<u64>,
 }
 
 impl Interval {
-    /// How long it was.
+    /// Returns the length in nanoseconds.
     pub fn nanos(&self) -> u64 {
         self.to.saturating_sub(self.from)
     }
 
-    /// Messages a second.
+    /// Returns the number of messages per second.
     #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
     pub fn msg_rate(&self) -> f64 {
         self.msgs as f64 * 1e9 / self.nanos().max(1) as f64
     }
 }
 
-/// What a dip is.
+/// Kind of an outlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DipKind {
-    /// Nothing completed.
+    /// Time without completions.
     Stall,
-    /// Intervals with much less bandwidth, or much more latency, than most have.
+    /// Intervals with a bandwidth much lower, or a latency much higher, than the median.
     Dip,
 }
 
-/// A part of a test that stands out.
+/// Outlier among the intervals of a test: a dip or a stall.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Dip {
-    /// What it is.
+    /// Kind of the outlier.
     pub kind: DipKind,
-    /// When it began.
+    /// Start in nanoseconds.
     pub from: u64,
-    /// When it ended.
+    /// End in nanoseconds.
     pub to: u64,
-    /// Bandwidth (or latency) as a share of what most intervals had; 0 for a stall.
+    /// Bandwidth (or latency) as a multiple of the median over all intervals; 0 for a stall.
     pub share: f64,
 }
 
 impl fmt::Display for Dip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (from, to) = (seconds(self.from), seconds(self.to));
+        let (from, to) = (format_seconds(self.from), format_seconds(self.to));
         match self.kind {
             DipKind::Stall => {
                 let length =
@@ -98,59 +98,61 @@ impl fmt::Display for Dip {
     }
 }
 
-/// Seconds with as many decimals as a reader needs.
+/// Formats nanoseconds as seconds with two decimals.
 #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-pub fn seconds(nanos: u64) -> String {
+fn format_seconds(nanos: u64) -> String {
     format!("{:.2}", nanos as f64 / 1e9)
 }
 
-/// Silence that is no stall, however fast messages went before.
-const SHORT: u64 = 100_000_000;
-/// So many times as long as completions are apart is a stall.
-const MANY: u64 = 5;
+/// Shortest stall in nanoseconds, at any message rate.
+const MIN_STALL: u64 = 100_000_000;
+/// Shortest stall as a multiple of the mean gap between completions.
+const MIN_STALL_GAPS: u64 = 5;
 
-/// Whether nothing completed for too long, where completions are `usual` apart.
-pub fn is_stall(silence: u64, usual: u64) -> bool {
-    silence > SHORT.max(usual.saturating_mul(MANY))
+/// Returns `true` if a gap between completions is long enough to be a stall, given the mean gap.
+/// Both are in nanoseconds.
+pub fn is_stall(gap: u64, mean_gap: u64) -> bool {
+    gap > MIN_STALL.max(mean_gap.saturating_mul(MIN_STALL_GAPS))
 }
 
-/// Bandwidth below this share of the median, or latency above its inverse, is a dip.
-const LITTLE: f64 = 0.75;
-/// Fewer intervals have no median worth the name.
-const FEWEST: usize = 4;
+/// A dip has less than this share of the median bandwidth, or its latency exceeds the median
+/// divided by this share.
+const DIP_SHARE: f64 = 0.75;
+/// Number of intervals below which the median is not meaningful.
+const MIN_INTERVALS: usize = 4;
 
-/// The dips among intervals; neighbours are one. Intervals shorter than half of most (the last may
-/// be) say too little.
+/// Returns the dips among intervals. Neighbouring intervals are merged into one dip. Intervals
+/// shorter than half the median length are ignored; the last interval may be so short.
 #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-pub fn dips(intervals: &[Interval]) -> Vec<Dip> {
-    let length = median(intervals.iter().map(|i| i.nanos() as f64));
-    let whole: Vec<_> = intervals
+pub fn find_dips(intervals: &[Interval]) -> Vec<Dip> {
+    let median_nanos = median(intervals.iter().map(|i| i.nanos() as f64));
+    let full: Vec<_> = intervals
         .iter()
-        .filter(|i| i.nanos() as f64 >= length / 2.0)
+        .filter(|i| i.nanos() as f64 >= median_nanos / 2.0)
         .collect();
-    if whole.len() < FEWEST {
+    if full.len() < MIN_INTERVALS {
         return Vec::new();
     }
     let figure = |i: &Interval| i.bandwidth.or(i.latency_mean);
-    let usual = median(whole.iter().filter_map(|i| figure(i)));
-    let mut all: Vec<Dip> = Vec::new();
-    for interval in whole {
+    let median_figure = median(full.iter().filter_map(|i| figure(i)));
+    let mut dips: Vec<Dip> = Vec::new();
+    for interval in full {
         let Some(share) = figure(interval)
-            .map(|f| f / usual)
+            .map(|f| f / median_figure)
             .filter(|share| share.is_finite())
         else {
             continue;
         };
-        let stands_out = if interval.bandwidth.is_some() {
-            share < LITTLE
+        let is_outlier = if interval.bandwidth.is_some() {
+            share < DIP_SHARE
         } else {
-            share > 1.0 / LITTLE
+            share > 1.0 / DIP_SHARE
         };
-        // Nothing at all is a stall, which is told apart.
-        if !stands_out || interval.msgs == 0 {
+        // An interval without messages is part of a stall, which is reported separately.
+        if !is_outlier || interval.msgs == 0 {
             continue;
         }
-        match all.last_mut().filter(|last| last.to == interval.from) {
+        match dips.last_mut().filter(|last| last.to == interval.from) {
             Some(last) => {
                 last.to = interval.to;
                 last.share = if share < 1.0 {
@@ -159,7 +161,7 @@ pub fn dips(intervals: &[Interval]) -> Vec<Dip> {
                     last.share.max(share)
                 };
             }
-            None => all.push(Dip {
+            None => dips.push(Dip {
                 kind: DipKind::Dip,
                 from: interval.from,
                 to: interval.to,
@@ -167,7 +169,7 @@ pub fn dips(intervals: &[Interval]) -> Vec<Dip> {
             }),
         }
     }
-    all
+    dips
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -176,8 +178,8 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The line of an interval, for people.
-pub fn line(interval: &Interval, style: Style) -> String {
+/// Formats an interval as one line of text.
+pub fn format_interval(interval: &Interval, style: Style) -> String {
     let figures = match (
         interval.bandwidth,
         interval.latency_mean,
@@ -197,7 +199,11 @@ pub fn line(interval: &Interval, style: Style) -> String {
         ],
         _ => vec!["nothing completed".to_owned()],
     };
-    let span = format!("{}-{} s", seconds(interval.from), seconds(interval.to));
+    let span = format!(
+        "{}-{} s",
+        format_seconds(interval.from),
+        format_seconds(interval.to)
+    );
     let figures: Vec<String> = figures
         .iter()
         .map(|figure| format!("{figure:>18}"))
@@ -225,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_intervals_with_little_are_one_dip() {
-        let found = dips(&bandwidths(&[100, 98, 50, 40, 101, 99, 100]));
+    fn neighbouring_low_intervals_are_one_dip() {
+        let found = find_dips(&bandwidths(&[100, 98, 50, 40, 101, 99, 100]));
         assert_eq!(
             (found.len(), found[0].kind, found[0].from, found[0].to),
             (1, DipKind::Dip, 2 * SECOND, 4 * SECOND)
@@ -235,21 +241,21 @@ mod tests {
             found[0].to_string(),
             "dip from 2.00 to 4.00 s: 40 % of the median bandwidth"
         );
-        assert_eq!(dips(&bandwidths(&[100, 98, 95, 105])), []);
+        assert_eq!(find_dips(&bandwidths(&[100, 98, 95, 105])), []);
     }
 
     #[test]
-    fn few_intervals_and_a_short_last_one_say_nothing() {
-        assert_eq!(dips(&bandwidths(&[100, 10, 100])), []);
+    fn few_or_short_intervals_have_no_dips() {
+        assert_eq!(find_dips(&bandwidths(&[100, 10, 100])), []);
         let mut all = bandwidths(&[100, 100, 100, 100, 10]);
         all[4].to = all[4].from + SECOND / 10;
-        assert_eq!(dips(&all), []);
-        assert_eq!(dips(&[]), []);
-        assert_eq!(dips(&bandwidths(&[0, 0, 0, 0, 0])), []);
+        assert_eq!(find_dips(&all), []);
+        assert_eq!(find_dips(&[]), []);
+        assert_eq!(find_dips(&bandwidths(&[0, 0, 0, 0, 0])), []);
     }
 
     #[test]
-    fn more_latency_is_a_dip_too() {
+    fn higher_latency_is_a_dip() {
         let each = |(n, mean): (u64, f64)| Interval {
             from: n * SECOND,
             to: (n + 1) * SECOND,
@@ -259,7 +265,7 @@ mod tests {
             ..Interval::default()
         };
         let all: Vec<_> = (0..).zip([10.0, 11.0, 30.0, 10.0, 9.0]).map(each).collect();
-        let text = dips(&all)[0].to_string();
+        let text = find_dips(&all)[0].to_string();
         assert_eq!(
             text,
             "dip from 2.00 to 3.00 s: 3.0 times the median latency"
@@ -267,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_says_how_long() {
+    fn a_stall_shows_its_length() {
         let stall = Dip {
             kind: DipKind::Stall,
             from: SECOND,

@@ -26,7 +26,7 @@ impl LatencyRecorder {
     pub fn record(&mut self, nanos: u64) {
         self.latencies.record(nanos);
         if let Some(counters) = &self.counters {
-            counters.latency(nanos);
+            counters.record_latency(nanos);
         }
     }
 

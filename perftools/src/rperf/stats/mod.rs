@@ -19,9 +19,9 @@ use cpu::CpuUse;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Count {
-    /// Messages.
+    /// Number of messages.
     pub msgs: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
@@ -36,56 +36,56 @@ impl std::ops::Add for Count {
     }
 }
 
-/// What one thread of an end counted, where there are several.
+/// Measurements of one thread of one end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ThreadStats {
-    /// The processor that it was bound to.
+    /// Processors that the thread was bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
-    /// What its sends' completions say.
+    /// Completed sends.
     pub sent: Count,
-    /// What its receives' completions say.
+    /// Completed receives.
     pub received: Count,
-    /// Nanoseconds that its clock ran.
+    /// Measured time of the thread in nanoseconds.
     pub nanos: u64,
-    /// Seconds of processor time that it used meanwhile.
+    /// Processor time that the thread used in the measured time, in seconds.
     pub cpu: f64,
 }
 
 impl Eq for ThreadStats {}
 
-/// What one end counted while its clock ran.
+/// Measurements of one end. The measured time excludes the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SideStats {
-    /// What its sends' completions say.
+    /// Completed sends.
     pub sent: Count,
-    /// What its receives' completions say.
+    /// Completed receives.
     pub received: Count,
     /// Messages that the peer sent and that never arrived.
     #[serde(default)]
     pub lost: u64,
-    /// Nanoseconds that its clock ran.
+    /// Measured time in nanoseconds.
     pub nanos: u64,
-    /// Most completions that one poll returned.
+    /// Largest number of completions that one poll returned.
     pub max_cqe: u32,
-    /// Nanoseconds of the longest stall, in which nothing completed; 0 where there was none, or
-    /// nobody looked (sockets, a peer that is a qperf).
+    /// Longest stall, a time without completions, in nanoseconds. 0 if there was no stall, or if
+    /// stalls were not looked for (sockets, a qperf peer).
     #[serde(default)]
     pub stalled: u64,
-    /// Processor time used meanwhile.
+    /// Processor time used in the measured time.
     pub cpu: CpuUse,
-    /// Bytes that were checked by `--verify`, all of them right.
+    /// Number of bytes that `--verify` checked. All of them were correct.
     pub verified: u64,
-    /// Each of its threads, where there are several; the figures above are their sums, the time
-    /// that of the longest.
+    /// Measurements of each thread, if the end has several. The counts above are the sums over all
+    /// threads; `nanos` is the longest time of any thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadStats>,
 }
 
 impl SideStats {
-    /// Seconds that its clock ran.
+    /// Returns the measured time in seconds.
     #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
     pub fn seconds(&self) -> f64 {
         self.nanos as f64 / 1e9

@@ -1,7 +1,7 @@
-//! Watches a test from a thread of its own: intervals, stalls, and how far it has come.
+//! Monitors a running test from a thread of its own: intervals, stalls and progress.
 //!
-//! The loops that are timed only count, each on a [`ThreadCounters`] of its own; they make no
-//! system call and read no clock for this.
+//! Monitoring adds neither system calls nor clock reads to the measured loops. They only update
+//! [`ThreadCounters`], one per thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,95 +10,95 @@ use super::interval::{Dip, Interval};
 use super::sampler::{Sampler, SamplerConfig};
 use super::thread_counters::{self, CounterSnapshot, ThreadCounters};
 
-/// How often the watcher looks for silence.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Every so many looks it tells how far the test is.
-const TELL_EVERY: u32 = 10;
+/// Time between two samples of the counters.
+const SAMPLE_PERIOD: Duration = Duration::from_millis(20);
+/// Number of samples between two progress reports.
+const SAMPLES_PER_REPORT: u32 = 10;
 
-/// How far a test has come.
+/// Progress of a test.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// The share that is done, from 0 to 1.
+    /// Completed share of the test, from 0 to 1.
     pub done: f64,
-    /// Bytes a second since the last word, in a test of bandwidth.
+    /// Bandwidth since the previous report in bytes per second. `None` in a latency test.
     pub bandwidth: Option<f64>,
-    /// Mean latency since the last word, in nanoseconds.
+    /// Mean latency since the previous report in nanoseconds. `None` in a bandwidth test.
     pub latency: Option<f64>,
 }
 
-/// Who is told how a test goes, from another thread than the one that is timed.
+/// Receives intervals and progress of a running test, on the thread of the monitor.
 pub trait Observer: Sync {
-    /// An interval has ended.
+    /// Called at the end of each interval.
     fn interval(&self, interval: &Interval);
 
-    /// The test goes on; several times a second.
+    /// Called several times per second.
     fn progress(&self, progress: &Progress);
 }
 
-/// How tests are watched.
+/// Options of a [`Monitor`]. The default monitors nothing.
 #[derive(Clone, Copy, Default)]
 pub struct MonitorOptions<'a> {
-    /// How long an interval is; none: there are none.
+    /// Length of an interval. `None` records no intervals.
     pub interval: Option<Duration>,
-    /// Who is told.
+    /// Observer of the test.
     pub observer: Option<&'a dyn Observer>,
 }
 
 impl std::fmt::Debug for MonitorOptions<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Watch")
+        f.debug_struct("MonitorOptions")
             .field("interval", &self.interval)
             .finish_non_exhaustive()
     }
 }
 
-/// What is watched.
+/// Properties of the test that is monitored.
 #[derive(Clone, Copy, Debug)]
 pub struct TestInfo {
-    /// Latencies count, else bytes.
+    /// `true` for a latency test, `false` for a bandwidth test.
     pub latency: bool,
-    /// Bytes of a message that is sent.
+    /// Size of a sent message in bytes.
     pub size: u64,
-    /// Time before anything counts.
+    /// Length of the warm-up, which is not measured.
     pub warm_up: Duration,
-    /// How long it goes on from there, where that is by time.
+    /// Length of the measurement, if the test is limited by time.
     pub time: Option<Duration>,
-    /// How many messages it goes on for, of both directions where both are data, where that is by
-    /// count.
+    /// Number of messages, if the test is limited by their number. A bidirectional test counts
+    /// both directions.
     pub messages: Option<u64>,
-    /// How many threads run it.
+    /// Number of threads that run the test.
     pub threads: u32,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    over: bool,
+    stopped: bool,
     sampler: Option<Sampler>,
 }
 
-/// One test that is watched.
+/// Monitor of one test.
 #[derive(Debug)]
 pub struct Monitor<'a> {
     options: MonitorOptions<'a>,
     info: TestInfo,
     counters: Vec<Arc<ThreadCounters>>,
-    /// When the clock starts: after the warm-up.
+    /// Start of the measurement: the end of the warm-up.
     start: OnceLock<Instant>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// What was seen of a test.
+/// Intervals of a test, with those that stand out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MonitorResult {
-    /// Its intervals.
+    /// All intervals.
     pub intervals: Vec<Interval>,
-    /// What stands out.
+    /// Dips and stalls.
     pub dips: Vec<Dip>,
 }
 
 impl<'a> Monitor<'a> {
-    /// Will watch a test.
+    /// Creates a monitor for one test.
     pub fn new(options: MonitorOptions<'a>, info: TestInfo) -> Self {
         Self {
             options,
@@ -110,39 +110,40 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Where each thread of the test counts; none where nobody wants to know.
+    /// Returns the counters for the threads of the test. The list is empty if nothing is monitored.
     pub fn counters(&self) -> Vec<Arc<ThreadCounters>> {
-        if self.is_on() {
+        if self.is_enabled() {
             self.counters.clone()
         } else {
             Vec::new()
         }
     }
 
-    fn is_on(&self) -> bool {
+    fn is_enabled(&self) -> bool {
         self.options.interval.is_some() || self.options.observer.is_some()
     }
 
-    /// The test begins now.
-    pub fn begin(&self) {
+    /// Marks the start of the test's warm-up.
+    pub fn start(&self) {
         let _ = self.start.set(Instant::now() + self.info.warm_up);
         self.changed.notify_all();
     }
 
-    /// Runs a test, which calls [`Monitor::begin`], and watches it.
-    pub fn during<T>(&self, test: impl FnOnce() -> T) -> T {
-        if !self.is_on() {
+    /// Runs a test and monitors it. The test must call [`Monitor::start`].
+    pub fn run<T>(&self, test: impl FnOnce() -> T) -> T {
+        if !self.is_enabled() {
             return test();
         }
         std::thread::scope(|scope| {
             scope.spawn(|| self.sample());
-            let _over = StopOnDrop(self);
+            let _stop = StopOnDrop(self);
             test()
         })
     }
 
-    /// What was seen, of a test whose clock ran for so long.
-    pub fn seen(&self, nanos: u64) -> MonitorResult {
+    /// Closes the last interval of a test that was measured for `nanos` nanoseconds, and returns
+    /// all intervals.
+    pub fn finish(&self, nanos: u64) -> MonitorResult {
         let Some(sampler) = self
             .state()
             .sampler
@@ -151,10 +152,10 @@ impl<'a> Monitor<'a> {
         else {
             return MonitorResult::default();
         };
-        let (last, intervals, dips) = sampler.end(
+        let (last, intervals, dips) = sampler.finish(
             nanos,
-            thread_counters::counts(&self.counters),
-            thread_counters::longest(&self.counters),
+            thread_counters::snapshot(&self.counters),
+            thread_counters::take_max_latency(&self.counters),
         );
         if let (Some(last), Some(observer)) = (last, self.options.observer) {
             observer.interval(&last);
@@ -172,96 +173,100 @@ impl<'a> Monitor<'a> {
             latency: self.info.latency,
             size: self.info.size,
             interval: self.options.interval.map_or(u64::MAX, nanos).max(1),
-            until: self.info.time.map_or(u64::MAX, nanos),
-            all: self.info.messages.unwrap_or(u64::MAX),
+            end: self.info.time.map_or(u64::MAX, nanos),
+            messages: self.info.messages.unwrap_or(u64::MAX),
         }
     }
 
-    /// The watcher's thread.
+    /// Samples the counters until the test has ended. This is the body of the monitor's thread.
     fn sample(&self) {
-        let mut looks = 0_u32;
-        let mut told = (0, CounterSnapshot::default());
+        let mut samples = 0_u32;
+        let mut reported = (0, CounterSnapshot::default());
         let mut state = self.state();
-        while !state.over {
-            let mut nap = LOOK_EVERY;
-            let begun = self.start.get().map(|start| (*start, Instant::now()));
-            if let Some((start, now)) = begun.filter(|(start, now)| now < start) {
-                // The clock starts exactly when the warm-up ends.
-                nap = start - now;
-            } else if let Some((start, now)) = begun {
+        while !state.stopped {
+            let mut pause = SAMPLE_PERIOD;
+            let started = self.start.get().map(|start| (*start, Instant::now()));
+            if let Some((start, now)) = started.filter(|(start, now)| now < start) {
+                // Take the first sample exactly at the end of the warm-up.
+                pause = start - now;
+            } else if let Some((start, now)) = started {
                 let now = u64::try_from((now - start).as_nanos()).unwrap_or(u64::MAX);
-                let counts = thread_counters::counts(&self.counters);
+                let counters = thread_counters::snapshot(&self.counters);
+                // Without a warm-up, everything before the first sample belongs to the measurement.
                 let base = if self.info.warm_up.is_zero() {
                     CounterSnapshot::default()
                 } else {
-                    counts
+                    counters
                 };
                 let sampler = state
                     .sampler
                     .get_or_insert_with(|| Sampler::new(self.config(), base));
-                let ended =
-                    sampler.sample(now, counts, || thread_counters::longest(&self.counters));
-                nap = nap.min(Duration::from_nanos(
-                    sampler.next().saturating_sub(now).max(1000),
-                ));
-                looks += 1;
+                let closed = sampler.sample(now, counters, || {
+                    thread_counters::take_max_latency(&self.counters)
+                });
+                let until_next = sampler.next_end().saturating_sub(now).max(1000);
+                pause = pause.min(Duration::from_nanos(until_next));
+                samples += 1;
                 if let Some(observer) = self.options.observer {
+                    // The observer may block on its output, so it runs without the lock.
                     drop(state);
-                    if let Some(interval) = ended {
+                    if let Some(interval) = closed {
                         observer.interval(&interval);
                     }
-                    if looks % TELL_EVERY == 0 {
-                        observer.progress(&self.progress(now, counts, told));
-                        told = (now, counts);
+                    if samples % SAMPLES_PER_REPORT == 0 {
+                        observer.progress(&self.progress(now, counters, reported));
+                        reported = (now, counters);
                     }
                     state = self.state();
                 }
             }
-            if !state.over {
+            if !state.stopped {
                 state = self
                     .changed
-                    .wait_timeout(state, nap)
+                    .wait_timeout(state, pause)
                     .unwrap_or_else(PoisonError::into_inner)
                     .0;
             }
         }
     }
 
+    /// Returns the progress at `now`, given the time and the counters of the previous report.
     #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds below 2^53.
     fn progress(
         &self,
         now: u64,
-        counts: CounterSnapshot,
-        (before, told): (u64, CounterSnapshot),
+        counters: CounterSnapshot,
+        (previous_time, previous): (u64, CounterSnapshot),
     ) -> Progress {
-        let share = |done: u64, all: u64| (done as f64 / all.max(1) as f64).clamp(0.0, 1.0);
+        let share = |done: u64, total: u64| (done as f64 / total.max(1) as f64).clamp(0.0, 1.0);
         let config = self.config();
-        let msgs = config.moved(counts);
+        let msgs = config.count_messages(counters);
         let done = match (self.info.time, self.info.messages) {
-            (Some(_), _) => share(now, config.until),
-            (None, Some(all)) => share(msgs, all),
+            (Some(_), _) => share(now, config.end),
+            (None, Some(total)) => share(msgs, total),
             (None, None) => 0.0,
         };
-        let samples = counts.samples.saturating_sub(told.samples);
-        let bytes = counts.sent.saturating_sub(told.sent) as f64 * config.size as f64
-            + counts.bytes.saturating_sub(told.bytes) as f64;
+        let samples = counters.samples.saturating_sub(previous.samples);
+        let bytes = counters.sent.saturating_sub(previous.sent) as f64 * config.size as f64
+            + counters.bytes.saturating_sub(previous.bytes) as f64;
         Progress {
             done,
-            // What moves may not be seen here: a peer that writes to memory, or reads it.
+            // Without any message the bandwidth is unknown rather than 0: a peer that writes to
+            // this end's memory, or reads it, leaves no completions here.
             bandwidth: (!config.latency && msgs > 0)
-                .then(|| bytes * 1e9 / now.saturating_sub(before).max(1) as f64),
+                .then(|| bytes * 1e9 / now.saturating_sub(previous_time).max(1) as f64),
             latency: (samples > 0)
-                .then(|| counts.nanos.saturating_sub(told.nanos) as f64 / samples as f64),
+                .then(|| counters.nanos.saturating_sub(previous.nanos) as f64 / samples as f64),
         }
     }
 }
 
-/// Ends the watcher, however the test ends.
+/// Stops the monitor's thread when the test returns or panics.
 struct StopOnDrop<'a, 'w>(&'a Monitor<'w>);
 
 impl Drop for StopOnDrop<'_, '_> {
     fn drop(&mut self) {
-        self.0.state().over = true;
+        self.0.state().stopped = true;
         self.0.changed.notify_all();
     }
 }
@@ -270,9 +275,10 @@ impl Drop for StopOnDrop<'_, '_> {
 mod tests {
     use super::*;
 
-    struct Lines(Mutex<(Vec<Interval>, u32)>);
+    /// Keeps the intervals and counts the progress reports.
+    struct RecordingObserver(Mutex<(Vec<Interval>, u32)>);
 
-    impl Observer for Lines {
+    impl Observer for RecordingObserver {
         fn interval(&self, interval: &Interval) {
             self.0.lock().unwrap().0.push(*interval);
         }
@@ -299,48 +305,49 @@ mod tests {
     }
 
     #[test]
-    fn all_that_was_counted_is_in_an_interval() {
-        let lines = Lines(Mutex::default());
+    fn every_message_belongs_to_an_interval() {
+        let observer = RecordingObserver(Mutex::default());
         let options = MonitorOptions {
             interval: Some(Duration::from_millis(100)),
-            observer: Some(&lines),
+            observer: Some(&observer),
         };
         let monitor = Monitor::new(options, info());
         let counters = monitor.counters();
         let start = Instant::now();
-        let sent = monitor.during(|| {
-            monitor.begin();
+        let sent = monitor.run(|| {
+            monitor.start();
             let mut sent = 0_u64;
             while start.elapsed() < Duration::from_millis(550) {
                 sent += 1;
-                // One by one on the two lanes, each of which says its own total.
-                counters[usize::from(sent % 2 == 0)].sent(sent.div_ceil(2));
+                // Each message is counted by one of the two threads, in turn.
+                counters[usize::from(sent % 2 == 0)].set_sent(sent.div_ceil(2));
                 std::thread::sleep(Duration::from_millis(1));
             }
             sent
         });
-        let seen = monitor.seen(u64::try_from(start.elapsed().as_nanos()).unwrap());
+        let result = monitor.finish(u64::try_from(start.elapsed().as_nanos()).unwrap());
         assert_eq!(
-            seen.intervals.iter().map(|i| i.msgs).sum::<u64>(),
+            result.intervals.iter().map(|i| i.msgs).sum::<u64>(),
             sent,
-            "{seen:?}"
+            "{result:?}"
         );
         assert!(
-            seen.intervals
+            result
+                .intervals
                 .windows(2)
                 .all(|pair| pair[0].to == pair[1].from),
-            "{seen:?}"
+            "{result:?}"
         );
-        let told = lines.0.lock().unwrap();
-        assert_eq!(told.0, seen.intervals);
-        assert!(told.1 >= 1);
+        let observed = observer.0.lock().unwrap();
+        assert_eq!(observed.0, result.intervals);
+        assert!(observed.1 >= 1);
     }
 
     #[test]
-    fn unwatched_tests_have_no_thread_and_no_lane() {
+    fn a_disabled_monitor_has_no_counters_and_no_result() {
         let monitor = Monitor::new(MonitorOptions::default(), info());
         assert!(monitor.counters().is_empty());
-        assert_eq!(monitor.during(|| 5), 5);
-        assert_eq!(monitor.seen(1), MonitorResult::default());
+        assert_eq!(monitor.run(|| 5), 5);
+        assert_eq!(monitor.finish(1), MonitorResult::default());
     }
 }

@@ -1,35 +1,35 @@
-//! What the ports of this host have moved in all, as the drivers count it in sysfs.
+//! Traffic counters of the host's ports, which drivers export in sysfs.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Where devices are.
+/// Directory with one entry per RDMA device.
 const DEVICES: &str = "/sys/class/infiniband";
-/// What counters of data count in.
-const WORD: u64 = 4;
+/// Unit of `port_xmit_data` and `port_rcv_data` in bytes (IBTA: 32-bit words).
+const DATA_UNIT: u64 = 4;
 
-/// What a port has moved, both directions together.
+/// Traffic of a port, summed over both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortTraffic {
-    /// Bytes, headers with them.
+    /// Number of bytes, including headers. `None` if the driver does not count them.
     pub bytes: Option<u64>,
-    /// Packets.
+    /// Number of packets. `None` if the driver does not count them.
     pub packets: Option<u64>,
 }
 
-/// A reading of all ports.
+/// Counters of all ports at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters(BTreeMap<(String, u8), PortTraffic>);
 
 impl PortCounters {
-    /// Reads the counters of this host's ports.
+    /// Reads the counters of all ports of this host.
     pub fn now() -> Self {
-        Self::under(Path::new(DEVICES))
+        Self::read_from(Path::new(DEVICES))
     }
 
-    fn under(devices: &Path) -> Self {
-        let mut all = BTreeMap::new();
+    fn read_from(devices: &Path) -> Self {
+        let mut ports = BTreeMap::new();
         for device in fs::read_dir(devices).into_iter().flatten().flatten() {
             let name = device.file_name().to_string_lossy().into_owned();
             for port in fs::read_dir(device.path().join("ports"))
@@ -44,31 +44,31 @@ impl PortCounters {
                     let text = fs::read_to_string(port.path().join(directory).join(file)).ok()?;
                     text.trim().parse::<u64>().ok()
                 };
-                let both =
+                let sum =
                     |directory, a, b| Some(read(directory, a)?.wrapping_add(read(directory, b)?));
-                let moved = PortTraffic {
-                    bytes: both("counters", "port_xmit_data", "port_rcv_data")
-                        .map(|words| words.wrapping_mul(WORD)),
-                    packets: both("counters", "port_xmit_packets", "port_rcv_packets")
-                        .or_else(|| both("hw_counters", "sent_pkts", "rcvd_pkts")),
+                let traffic = PortTraffic {
+                    bytes: sum("counters", "port_xmit_data", "port_rcv_data")
+                        .map(|words| words.wrapping_mul(DATA_UNIT)),
+                    packets: sum("counters", "port_xmit_packets", "port_rcv_packets")
+                        .or_else(|| sum("hw_counters", "sent_pkts", "rcvd_pkts")),
                 };
-                all.insert((name.clone(), number), moved);
+                ports.insert((name.clone(), number), traffic);
             }
         }
-        Self(all)
+        Self(ports)
     }
 
-    /// What a port moved since `earlier`.
+    /// Returns the traffic of a port between `earlier` and `self`. Fields are `None` if a counter
+    /// is missing or was reset in between.
     pub fn since(&self, earlier: &Self, device: &str, port: u8) -> PortTraffic {
         let key = (device.to_owned(), port);
         let (Some(now), Some(before)) = (self.0.get(&key), earlier.0.get(&key)) else {
             return PortTraffic::default();
         };
-        // A counter that was set back in between says nothing.
-        let more = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
+        let difference = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
         PortTraffic {
-            bytes: more(now.bytes, before.bytes),
-            packets: more(now.packets, before.packets),
+            bytes: difference(now.bytes, before.bytes),
+            packets: difference(now.packets, before.packets),
         }
     }
 }
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_read_as_the_drivers_write_them() {
+    fn both_sets_of_sysfs_counters_are_read() {
         let root = std::env::temp_dir().join(format!("rperf-counters-{}", std::process::id()));
         let write = |path: &str, text: &str| {
             let path = root.join(path);
@@ -97,10 +97,10 @@ mod tests {
         write("rxe0/ports/1/hw_counters/sent_pkts", "10\n");
         write("rxe0/ports/1/hw_counters/rcvd_pkts", "20\n");
         write("siw0/ports/1/state", "4: ACTIVE\n");
-        let before = PortCounters::under(&root);
+        let before = PortCounters::read_from(&root);
         write("rxe0/ports/1/hw_counters/sent_pkts", "15\n");
         write(&format!("{hardware}/port_xmit_data"), "300\n");
-        let after = PortCounters::under(&root);
+        let after = PortCounters::read_from(&root);
         fs::remove_dir_all(&root).unwrap();
         assert_eq!(
             after.since(&before, "mlx5_0", 1),

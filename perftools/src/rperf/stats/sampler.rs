@@ -1,128 +1,138 @@
-//! Makes intervals and stalls of what a lane says now and then. Times are in nanoseconds since the
-//! clock started.
+//! Derives intervals and stalls from periodic samples of the counters. Times are in nanoseconds
+//! since the start of the measurement.
 
-use super::interval::{Dip, DipKind, Interval, dips, is_stall};
+use super::interval::{Dip, DipKind, Interval, find_dips, is_stall};
 use super::thread_counters::CounterSnapshot;
 
-/// What is measured.
+/// Properties of the test that is sampled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SamplerConfig {
-    /// Latencies count, else bytes.
+    /// `true` for a latency test, `false` for a bandwidth test.
     pub(super) latency: bool,
-    /// Bytes of a message that was sent.
+    /// Size of a sent message in bytes.
     pub(super) size: u64,
-    /// How long an interval is.
+    /// Length of an interval.
     pub(super) interval: u64,
-    /// When the clock stops, where that is known.
-    pub(super) until: u64,
-    /// With how many messages it stops, of both directions where both are data.
-    pub(super) all: u64,
+    /// End of the measurement; `u64::MAX` if unknown.
+    pub(super) end: u64,
+    /// Number of messages that ends the test; `u64::MAX` if unlimited. A bidirectional test counts
+    /// both directions.
+    pub(super) messages: u64,
 }
 
 impl SamplerConfig {
-    /// The messages that count.
-    pub(super) fn moved(&self, counts: CounterSnapshot) -> u64 {
+    /// Returns the number of messages: latency samples, or messages of both directions.
+    pub(super) fn count_messages(&self, counters: CounterSnapshot) -> u64 {
         if self.latency {
-            counts.samples
+            counters.samples
         } else {
-            counts.sent.saturating_add(counts.received)
+            counters.sent.saturating_add(counters.received)
         }
     }
 }
 
-/// Intervals and stalls so far.
+/// Intervals and stalls found so far.
 #[derive(Debug)]
 pub(super) struct Sampler {
     config: SamplerConfig,
+    /// Start of the open interval.
     from: u64,
-    at: CounterSnapshot,
-    /// The same of the interval before.
-    before: (u64, CounterSnapshot),
-    next: u64,
-    /// Messages when they last changed, when that was seen, and how often they did.
-    seen: u64,
-    since: u64,
+    /// Counters at the start of the open interval.
+    base: CounterSnapshot,
+    /// Start of the previous interval, and the counters at that time.
+    previous: (u64, CounterSnapshot),
+    next_end: u64,
+    /// Number of messages at the last sample in which it changed.
+    last_messages: u64,
+    /// Time of that sample.
+    last_change: u64,
+    /// Number of samples in which the number of messages changed.
     changes: u64,
-    /// All so far.
     intervals: Vec<Interval>,
     stalls: Vec<Dip>,
 }
 
 impl Sampler {
-    /// Begins with what the lane says when the clock starts.
-    pub(super) fn new(config: SamplerConfig, at: CounterSnapshot) -> Self {
-        let seen = config.moved(at);
-        let (intervals, stalls) = (Vec::new(), Vec::new());
+    /// Creates a sampler from the counters at the start of the measurement.
+    pub(super) fn new(config: SamplerConfig, base: CounterSnapshot) -> Self {
         Self {
             config,
             from: 0,
-            at,
-            before: (0, at),
-            next: config.interval,
-            seen,
-            since: 0,
+            base,
+            previous: (0, base),
+            next_end: config.interval,
+            last_messages: config.count_messages(base),
+            last_change: 0,
             changes: 0,
-            intervals,
-            stalls,
+            intervals: Vec::new(),
+            stalls: Vec::new(),
         }
     }
 
-    /// When the running interval ends.
-    pub(super) fn next(&self) -> u64 {
-        self.next
+    /// Returns the time at which the open interval ends.
+    pub(super) fn next_end(&self) -> u64 {
+        self.next_end
     }
 
-    /// Takes a look; returns the interval that has ended by now, if one has. `longest` is asked
-    /// only then.
+    /// Adds a sample. Returns the interval that it closes, if any. Only then `take_max_latency` is
+    /// called.
     pub(super) fn sample(
         &mut self,
         now: u64,
-        counts: CounterSnapshot,
-        longest: impl FnOnce() -> u64,
+        counters: CounterSnapshot,
+        take_max_latency: impl FnOnce() -> u64,
     ) -> Option<Interval> {
-        let now = now.min(self.config.until);
-        self.listen(now, self.config.moved(counts));
-        let through = self.config.moved(counts) >= self.config.all;
-        if through {
-            self.config.until = now;
+        let now = now.min(self.config.end);
+        let messages = self.config.count_messages(counters);
+        self.note_messages(now, messages);
+        let finished = messages >= self.config.messages;
+        if finished {
+            self.config.end = now;
         }
-        if (now < self.next && !through) || now <= self.from {
+        if (now < self.next_end && !finished) || now <= self.from {
             return None;
         }
-        // Whoever was kept from looking for long goes on with the interval that runs now.
-        self.next = (now / self.config.interval + 1).saturating_mul(self.config.interval);
-        Some(self.close(now, counts, longest()))
+        // A sample that is late by several intervals closes one long interval.
+        self.next_end = (now / self.config.interval + 1).saturating_mul(self.config.interval);
+        Some(self.close(now, counters, take_max_latency()))
     }
 
-    /// The clock stopped at `now`: the last interval, if anything is in it, and all of them.
-    pub(super) fn end(
+    /// Ends the measurement at `now`. Returns the interval that this closes, if any; all intervals;
+    /// and the dips and stalls among them.
+    pub(super) fn finish(
         mut self,
         now: u64,
-        counts: CounterSnapshot,
-        longest: u64,
+        counters: CounterSnapshot,
+        max_latency: u64,
     ) -> (Option<Interval>, Vec<Interval>, Vec<Dip>) {
-        let now = now.min(self.config.until);
-        self.listen(now, self.config.moved(counts));
-        self.silence(now);
-        let more = self.config.moved(counts) > self.config.moved(self.at);
-        let short = now.saturating_sub(self.from) <= self.config.interval / 20;
-        let last = if more && !short {
-            Some(self.close(now, counts, longest))
+        let now = now.min(self.config.end);
+        let messages = self.config.count_messages(counters);
+        self.note_messages(now, messages);
+        self.end_gap(now);
+        let has_messages = messages > self.config.count_messages(self.base);
+        let is_short = now.saturating_sub(self.from) <= self.config.interval / 20;
+        let last = if has_messages && !is_short {
+            Some(self.close(now, counters, max_latency))
         } else {
             None
         };
-        if more && short {
-            // A moment is no interval: it belongs to the one before, which was told already.
-            let before = self.intervals.pop().unwrap_or_default();
-            if before.to > 0 {
-                (self.from, self.at) = self.before;
+        if has_messages && is_short {
+            // Figures of so short an interval would be meaningless. Its messages are added to the
+            // previous interval, although the observer has already received that one.
+            let extended = self.intervals.pop().unwrap_or_default();
+            if extended.to > 0 {
+                (self.from, self.base) = self.previous;
             }
-            let longest = longest.max(before.latency_max.unwrap_or(0));
-            self.close(now.max(before.to).max(self.from + 1), counts, longest);
+            let max_latency = max_latency.max(extended.latency_max.unwrap_or(0));
+            self.close(
+                now.max(extended.to).max(self.from + 1),
+                counters,
+                max_latency,
+            );
         }
         self.stalls.retain(|stall| stall.from < now);
-        // Where the end was seen late: nothing is beyond it. (What several threads moved may be, as
-        // each starts its own clock.)
+        // The monitor may notice the end late and close empty intervals after it. Intervals with
+        // messages stay: each thread has its own clock and may end a little later.
         while self
             .intervals
             .last()
@@ -130,24 +140,25 @@ impl Sampler {
         {
             self.intervals.pop();
         }
-        let mut all = dips(&self.intervals);
-        all.extend(self.stalls);
-        all.sort_by_key(|dip| dip.from);
-        (last, self.intervals, all)
+        let mut dips = find_dips(&self.intervals);
+        dips.extend(self.stalls);
+        dips.sort_by_key(|dip| dip.from);
+        (last, self.intervals, dips)
     }
 
-    fn close(&mut self, now: u64, counts: CounterSnapshot, longest: u64) -> Interval {
-        let before = std::mem::replace(&mut self.at, counts);
-        self.before = (self.from, before);
+    /// Closes the open interval and opens the next one.
+    fn close(&mut self, now: u64, counters: CounterSnapshot, max_latency: u64) -> Interval {
+        let base = std::mem::replace(&mut self.base, counters);
+        self.previous = (self.from, base);
         let msgs = self
             .config
-            .moved(counts)
-            .saturating_sub(self.config.moved(before));
-        let sent = counts
+            .count_messages(counters)
+            .saturating_sub(self.config.count_messages(base));
+        let sent_bytes = counters
             .sent
-            .saturating_sub(before.sent)
+            .saturating_sub(base.sent)
             .saturating_mul(self.config.size);
-        let bytes = sent.saturating_add(counts.bytes.saturating_sub(before.bytes));
+        let bytes = sent_bytes.saturating_add(counters.bytes.saturating_sub(base.bytes));
         let mut interval = Interval {
             from: self.from,
             to: now,
@@ -160,32 +171,35 @@ impl Sampler {
             interval.bandwidth = Some(bytes as f64 * 1e9 / interval.nanos().max(1) as f64);
         } else if msgs > 0 {
             interval.latency_mean =
-                Some(counts.nanos.saturating_sub(before.nanos) as f64 / msgs as f64);
-            interval.latency_max = Some(longest);
+                Some(counters.nanos.saturating_sub(base.nanos) as f64 / msgs as f64);
+            interval.latency_max = Some(max_latency);
         }
         self.from = now;
         self.intervals.push(interval);
         interval
     }
 
-    /// Whether anything moved since the last look.
-    fn listen(&mut self, now: u64, msgs: u64) {
-        if msgs == self.seen {
+    /// Notes the number of messages. A change ends the gap between completions.
+    fn note_messages(&mut self, now: u64, messages: u64) {
+        if messages == self.last_messages {
             return;
         }
-        self.silence(now);
-        (self.seen, self.since) = (msgs, now);
+        self.end_gap(now);
+        (self.last_messages, self.last_change) = (messages, now);
         self.changes += 1;
     }
 
-    /// A silence ended: it was a stall if it was long.
-    fn silence(&mut self, now: u64) {
-        // Before the first completion there is nothing to compare with.
-        let usual = self.since.checked_div(self.changes).unwrap_or(u64::MAX);
-        if is_stall(now.saturating_sub(self.since), usual) {
+    /// Ends a gap between completions. A gap much longer than the mean so far is a stall.
+    fn end_gap(&mut self, now: u64) {
+        // There is no mean before the first completion, so the first gap is never a stall.
+        let mean_gap = self
+            .last_change
+            .checked_div(self.changes)
+            .unwrap_or(u64::MAX);
+        if is_stall(now.saturating_sub(self.last_change), mean_gap) {
             self.stalls.push(Dip {
                 kind: DipKind::Stall,
-                from: self.since,
+                from: self.last_change,
                 to: now,
                 share: 0.0,
             });
@@ -205,8 +219,8 @@ mod tests {
                 latency,
                 size: 10,
                 interval: 1000 * MS,
-                until: 4000 * MS,
-                all: u64::MAX,
+                end: 4000 * MS,
+                messages: u64::MAX,
             },
             CounterSnapshot::default(),
         )
@@ -220,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_both_directions_are_the_bandwidth() {
+    fn bandwidth_counts_both_directions() {
         let mut s = sampler(false);
         assert_eq!(s.sample(20 * MS, sent(5), || 0), None);
         let first = s
@@ -243,23 +257,23 @@ mod tests {
     }
 
     #[test]
-    fn a_late_look_makes_a_long_interval_and_no_empty_ones() {
+    fn a_late_sample_closes_one_long_interval() {
         let mut s = sampler(false);
         let first = s.sample(2300 * MS, sent(23), || 0).unwrap();
         assert_eq!((first.to, first.bandwidth), (2300 * MS, Some(100.0)));
-        assert_eq!(s.next(), 3000 * MS);
-        // The clock stopped at 4 s, whenever that is seen.
+        assert_eq!(s.next_end(), 3000 * MS);
+        // The measurement ended at 4 s, although it is noticed only at 4.5 s.
         let (last, all, _) = {
             s.sample(3000 * MS, sent(30), || 0);
-            s.end(4500 * MS, sent(40), 0)
+            s.finish(4500 * MS, sent(40), 0)
         };
         assert_eq!((last.unwrap().to, all.len()), (4000 * MS, 3));
     }
 
     #[test]
-    fn nothing_is_after_the_last_message() {
+    fn no_interval_follows_the_last_message() {
         let mut s = sampler(false);
-        s.config.all = 30;
+        s.config.messages = 30;
         s.sample(20 * MS, sent(10), || 0);
         assert_eq!(
             s.sample(40 * MS, sent(30), || 0)
@@ -267,24 +281,24 @@ mod tests {
             Some((0, 40 * MS, 30))
         );
         assert_eq!(s.sample(3000 * MS, sent(30), || 0), None);
-        let (last, all, dips) = s.end(39 * MS, sent(30), 0);
+        let (last, all, dips) = s.finish(39 * MS, sent(30), 0);
         assert_eq!((last, all.len(), dips), (None, 1, vec![]));
     }
 
     #[test]
-    fn a_moment_at_the_end_belongs_to_the_interval_before() {
+    fn a_very_short_last_interval_extends_the_previous_one() {
         let mut s = sampler(false);
         s.sample(1000 * MS, sent(10), || 0);
         s.sample(2000 * MS, sent(20), || 0);
-        // The test's own clock may even have stopped a little earlier than the watcher's look.
+        // The clock of the test may stop slightly before the last sample.
         for end in [2000 * MS - 5, 2001 * MS] {
             let mut s = Sampler {
                 intervals: s.intervals.clone(),
                 stalls: Vec::new(),
                 ..s
             };
-            s.at = sent(20);
-            let (last, all, _) = s.end(end, sent(23), 0);
+            s.base = sent(20);
+            let (last, all, _) = s.finish(end, sent(23), 0);
             assert_eq!(
                 (last, all.len(), all[1].from, all[1].msgs),
                 (None, 2, 1000 * MS, 13)
@@ -294,13 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_a_stall() {
+    fn a_long_gap_between_completions_is_a_stall() {
         let mut s = sampler(false);
         for n in 1..=50 {
             s.sample(n * 20 * MS, sent(n), || 0);
         }
         s.sample(1500 * MS, sent(51), || 0);
-        let (_, _, dips) = s.end(1520 * MS, sent(52), 0);
+        let (_, _, dips) = s.finish(1520 * MS, sent(52), 0);
         assert_eq!(
             dips,
             [Dip {
@@ -313,23 +327,23 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_take_long_are_no_stalls() {
+    fn slow_messages_are_not_stalls() {
         let mut s = sampler(false);
         for n in 1..=9 {
             s.sample(n * 400 * MS, sent(n), || 0);
         }
-        assert_eq!(s.end(4000 * MS, sent(10), 0).2, []);
+        assert_eq!(s.finish(4000 * MS, sent(10), 0).2, []);
     }
 
     #[test]
-    fn latencies_have_a_mean_and_a_longest() {
+    fn latency_intervals_have_a_mean_and_a_maximum() {
         let mut s = sampler(true);
-        let counts = CounterSnapshot {
+        let counters = CounterSnapshot {
             samples: 4,
             nanos: 400,
             ..CounterSnapshot::default()
         };
-        let first = s.sample(1000 * MS, counts, || 170).unwrap();
+        let first = s.sample(1000 * MS, counters, || 170).unwrap();
         assert_eq!(
             (
                 first.msgs,
@@ -339,7 +353,7 @@ mod tests {
             ),
             (4, Some(100.0), Some(170), None)
         );
-        let second = s.sample(2000 * MS, counts, || 0).unwrap();
+        let second = s.sample(2000 * MS, counters, || 0).unwrap();
         assert_eq!(
             (second.msgs, second.latency_mean, second.latency_max),
             (0, None, None)

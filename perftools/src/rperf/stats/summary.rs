@@ -1,4 +1,5 @@
-//! The figures that are printed, from what both ends counted. Their meaning is qperf's.
+//! Derives the printed figures from the measurements of both ends. The definitions are those of
+//! qperf.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,128 +7,130 @@ use super::SideStats;
 use crate::rperf::spec::plan::{Pattern, Plan, Verb};
 use crate::rperf::spec::test::Test;
 
-/// The figures of one test. Rates are per second, times in nanoseconds, costs in processor seconds
-/// a gigabyte.
+/// Figures of one test. Bandwidths are in bytes per second, latencies in nanoseconds, and costs in
+/// processor seconds per gigabyte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Summary {
-    /// Bytes that arrived, over the receiver's time (that were written, over the writer's, where
-    /// nobody sees them arrive); both ways: the sum over the mean time.
+    /// Received bytes per second of the receiver's time. For one-sided writes and atomics:
+    /// completed bytes per second of the initiator's time. For bidirectional tests: the sum of
+    /// both directions divided by the mean of both times.
     pub bandwidth: Option<f64>,
-    /// What was sent, over the sender's time, where it need not arrive.
+    /// Sent bytes per second of the sender's time, for services that may lose messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_bandwidth: Option<f64>,
-    /// One way: half a round trip, the mean; or there and back, where nobody answers.
+    /// Mean latency: half a round trip, or one complete operation if it is one-sided.
     pub latency: Option<f64>,
-    /// Messages that arrived.
+    /// Messages per second, counted like `bandwidth`.
     pub msg_rate: f64,
-    /// The sender's host, one-way tests only.
+    /// Cost on the sender's host (unidirectional tests only).
     pub send_cost: Option<f64>,
-    /// The receiver's host, one-way tests only.
+    /// Cost on the receiver's host (unidirectional tests only).
     pub recv_cost: Option<f64>,
 }
 
-/// What the counts of a test mean.
+/// Properties of a test that determine how its counts become figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // Independent of each other.
 pub struct Interpretation {
-    /// The time of one message is the figure.
+    /// The test measures the latency of single messages.
     pub latency: bool,
-    /// What arrives is counted; else what is done, as nobody sees it arrive.
-    pub arrives: bool,
-    /// The server's software takes no part.
-    pub alone: bool,
+    /// Received messages are counted. Otherwise completed sends are counted, because no software
+    /// sees the data arrive.
+    pub counts_received: bool,
+    /// The operations are one-sided: the software of the passive end takes no part.
+    pub one_sided: bool,
     /// Both ends send.
-    pub both_ways: bool,
-    /// Data comes to the client.
-    pub fetches: bool,
-    /// What is sent need not arrive.
-    pub may_lose: bool,
-    /// The server sends, where data goes one way.
+    pub bidirectional: bool,
+    /// The operation is an RDMA READ: data flows to the end that posts it.
+    pub reads: bool,
+    /// Sent messages may be lost.
+    pub lossy: bool,
+    /// The server posts the requests instead of the client (`--flip`).
     pub flip: bool,
 }
 
 impl Interpretation {
-    /// Of a test and, on an RDMA device, what it came to there.
+    /// Derives the properties from a test and its plan. A test over sockets has no plan.
     pub fn new(test: Test, plan: Option<Plan>) -> Self {
         let Some(plan) = plan else {
-            let may_lose = test.may_lose();
-            let latency = test.is_latency();
             return Self {
-                latency,
-                arrives: true,
-                alone: false,
-                both_ways: false,
-                fetches: false,
-                may_lose,
+                latency: test.is_latency(),
+                counts_received: true,
+                one_sided: false,
+                bidirectional: false,
+                reads: false,
+                lossy: test.may_lose(),
                 flip: false,
             };
         };
-        let alone = !plan.has_receiver();
+        let one_sided = !plan.has_receiver();
         Self {
             latency: plan.is_latency(),
-            arrives: !alone || plan.verb == Verb::Read,
-            alone,
-            both_ways: plan.pattern == Pattern::BothWays,
-            fetches: plan.verb == Verb::Read,
-            may_lose: test.may_lose() && !alone,
+            counts_received: !one_sided || plan.verb == Verb::Read,
+            one_sided,
+            bidirectional: plan.pattern == Pattern::BothWays,
+            reads: plan.verb == Verb::Read,
+            lossy: test.may_lose() && !one_sided,
             flip: false,
         }
     }
-}
 
-impl Interpretation {
-    /// The same where the server sends instead of the client.
+    /// Sets [`flip`](Self::flip).
     #[must_use]
-    pub fn flipped(self, flip: bool) -> Self {
+    pub fn with_flip(self, flip: bool) -> Self {
         Self { flip, ..self }
     }
 }
 
 #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
 impl Summary {
-    /// Makes the figures of a plan from both ends' counts.
-    pub fn new(meaning: Interpretation, local: &SideStats, remote: &SideStats) -> Self {
+    /// Computes the figures of a test from the measurements of both ends.
+    pub fn new(interpretation: Interpretation, local: &SideStats, remote: &SideStats) -> Self {
         let (lt, rt) = (local.seconds(), remote.seconds());
-        let over = |l: u64, r: u64| match (l, r) {
+        let per_second = |l: u64, r: u64| match (l, r) {
             (0, r) => ratio(r as f64, rt),
             (l, 0) => ratio(l as f64, lt),
             (l, r) => ratio((l + r) as f64, f64::midpoint(lt, rt)),
         };
-        // Where the peer takes no part, what counts is what is done: nobody sees it arrive.
-        let done = |side: &SideStats| {
-            if meaning.arrives {
+        let counted = |side: &SideStats| {
+            if interpretation.counts_received {
                 side.received
             } else {
                 side.sent
             }
         };
-        let msg_rate = over(done(local).msgs, done(remote).msgs);
-        if meaning.latency {
-            let moved = done(local).msgs + done(remote).msgs;
-            let latency = (moved > 0).then(|| local.nanos as f64 / moved as f64);
+        let msg_rate = per_second(counted(local).msgs, counted(remote).msgs);
+        if interpretation.latency {
+            let msgs = counted(local).msgs + counted(remote).msgs;
+            let latency = (msgs > 0).then(|| local.nanos as f64 / msgs as f64);
             return Self {
                 latency,
                 msg_rate,
                 ..Self::default()
             };
         }
-        let moved = done(local).bytes + done(remote).bytes;
+        let total_bytes = counted(local).bytes + counted(remote).bytes;
         let cost = |side: &SideStats, bytes: u64| {
-            // The end that takes no part has moved as much as the other.
-            let bytes = if meaning.alone { moved } else { bytes };
-            (!meaning.both_ways && bytes > 0).then(|| side.cpu.host.busy() * 1e9 / bytes as f64)
+            // The passive end of one-sided operations counts nothing itself.
+            let bytes = if interpretation.one_sided {
+                total_bytes
+            } else {
+                bytes
+            };
+            (!interpretation.bidirectional && bytes > 0)
+                .then(|| side.cpu.host.busy() * 1e9 / bytes as f64)
         };
-        let (sender, receiver) = if meaning.fetches == meaning.flip {
+        let (sender, receiver) = if interpretation.reads == interpretation.flip {
             (local, remote)
         } else {
             (remote, local)
         };
         Self {
-            bandwidth: Some(over(done(local).bytes, done(remote).bytes)),
-            send_bandwidth: meaning
-                .may_lose
-                .then(|| over(local.sent.bytes, remote.sent.bytes)),
+            bandwidth: Some(per_second(counted(local).bytes, counted(remote).bytes)),
+            send_bandwidth: interpretation
+                .lossy
+                .then(|| per_second(local.sent.bytes, remote.sent.bytes)),
             latency: None,
             msg_rate,
             send_cost: cost(sender, sender.sent.bytes),
@@ -146,7 +149,7 @@ mod tests {
     use crate::rperf::stats::Count;
     use crate::rperf::stats::cpu::{CpuUse, HostCpuTime};
 
-    fn meaning(test: Test) -> Interpretation {
+    fn interpretation(test: Test) -> Interpretation {
         Interpretation::new(test, test.plan())
     }
 
@@ -173,9 +176,9 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_is_the_receivers_bytes_over_the_receivers_time() {
+    fn bandwidth_uses_bytes_and_time_of_the_receiver() {
         let s = Summary::new(
-            meaning(Test::RcBw),
+            interpretation(Test::RcBw),
             &side(5000, 0, 1, 1.0),
             &side(0, 4000, 2, 3.0),
         );
@@ -186,9 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_is_the_sum_over_the_mean_time_and_has_no_cost() {
+    fn bidirectional_bandwidth_is_a_sum_and_has_no_cost() {
         let s = Summary::new(
-            meaning(Test::RcBiBw),
+            interpretation(Test::RcBiBw),
             &side(9, 3000, 1, 1.0),
             &side(9, 6000, 2, 1.0),
         );
@@ -199,7 +202,7 @@ mod tests {
     #[test]
     fn latency_is_half_a_round_trip() {
         let s = Summary::new(
-            meaning(Test::RcLat),
+            interpretation(Test::RcLat),
             &side(500, 500, 1, 1.0),
             &side(500, 500, 1, 1.0),
         );
@@ -208,16 +211,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_arrived_is_zero_not_nan() {
+    fn no_messages_make_zero_instead_of_nan() {
         let s = Summary::new(
-            meaning(Test::RcBw),
+            interpretation(Test::RcBw),
             &side(0, 0, 0, 0.0),
             &side(0, 0, 0, 0.0),
         );
         assert_eq!((s.bandwidth, s.send_cost), (Some(0.0), None));
         assert_eq!(
             Summary::new(
-                meaning(Test::RcLat),
+                interpretation(Test::RcLat),
                 &side(0, 0, 0, 0.0),
                 &side(0, 0, 0, 0.0)
             )

@@ -1,11 +1,14 @@
-//! What a test has moved so far, for who watches it from another thread.
+//! Counters of a running test. The thread that runs the test updates them; the
+//! [monitor](super::monitor) reads them from another thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts that one thread writes, with plain stores: the loop that is timed pays about a nanosecond
-/// for each poll that brought something. Any thread may read them; each by itself is right,
-/// together they may be a message apart.
+/// Counters with a single writer, which updates them with plain stores. They cost the measured loop
+/// about one nanosecond per poll that returns completions.
+///
+/// Any thread may read them. Each counter is exact, but a snapshot of several counters may be
+/// inconsistent by one message.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ThreadCounters {
@@ -14,21 +17,21 @@ pub struct ThreadCounters {
     bytes: AtomicU64,
     samples: AtomicU64,
     nanos: AtomicU64,
-    longest: AtomicU64,
+    max_latency: AtomicU64,
 }
 
-/// What a lane says.
+/// Values of [`ThreadCounters`] at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterSnapshot {
-    /// Messages that are known to be sent.
+    /// Number of messages whose sends have completed.
     pub sent: u64,
-    /// Messages that arrived.
+    /// Number of messages received.
     pub received: u64,
-    /// Bytes that arrived.
+    /// Number of bytes received.
     pub bytes: u64,
-    /// Latencies that were recorded.
+    /// Number of latencies recorded.
     pub samples: u64,
-    /// Their sum.
+    /// Sum of the recorded latencies in nanoseconds.
     pub nanos: u64,
 }
 
@@ -46,40 +49,41 @@ impl std::ops::Add for CounterSnapshot {
     }
 }
 
-fn add(to: &AtomicU64, what: u64) {
-    to.store(
-        to.load(Ordering::Relaxed).wrapping_add(what),
+/// Adds to a counter without a read-modify-write instruction. This is sound for a single writer.
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(
+        counter.load(Ordering::Relaxed).wrapping_add(n),
         Ordering::Relaxed,
     );
 }
 
 impl ThreadCounters {
-    /// So many messages were sent, from the start.
+    /// Sets the number of messages sent since the start of the test.
     #[inline]
-    pub fn sent(&self, total: u64) {
+    pub fn set_sent(&self, total: u64) {
         self.sent.store(total, Ordering::Relaxed);
     }
 
-    /// So many messages more arrived.
+    /// Adds messages and bytes that were received.
     #[inline]
-    pub fn received(&self, msgs: u64, bytes: u64) {
+    pub fn add_received(&self, msgs: u64, bytes: u64) {
         add(&self.received, msgs);
         add(&self.bytes, bytes);
     }
 
-    /// A latency was recorded.
+    /// Records one latency in nanoseconds.
     #[inline]
-    pub fn latency(&self, nanos: u64) {
+    pub fn record_latency(&self, nanos: u64) {
         add(&self.samples, 1);
         add(&self.nanos, nanos);
-        if nanos > self.longest.load(Ordering::Relaxed) {
-            self.longest.store(nanos, Ordering::Relaxed);
+        if nanos > self.max_latency.load(Ordering::Relaxed) {
+            self.max_latency.store(nanos, Ordering::Relaxed);
         }
     }
 
-    /// What it says now.
-    pub fn counts(&self) -> CounterSnapshot {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    /// Returns the current values.
+    pub fn snapshot(&self) -> CounterSnapshot {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CounterSnapshot {
             sent: read(&self.sent),
             received: read(&self.received),
@@ -89,26 +93,26 @@ impl ThreadCounters {
         }
     }
 
-    /// The longest latency since this was asked last.
-    pub fn longest(&self) -> u64 {
-        self.longest.swap(0, Ordering::Relaxed)
+    /// Returns the longest latency since the previous call, in nanoseconds.
+    pub fn take_max_latency(&self) -> u64 {
+        self.max_latency.swap(0, Ordering::Relaxed)
     }
 }
 
-/// What several lanes say together.
-pub fn counts(counters: &[Arc<ThreadCounters>]) -> CounterSnapshot {
+/// Returns the sums of the counters of several threads.
+pub fn snapshot(counters: &[Arc<ThreadCounters>]) -> CounterSnapshot {
     counters
         .iter()
         .fold(CounterSnapshot::default(), |sum, counters| {
-            sum + counters.counts()
+            sum + counters.snapshot()
         })
 }
 
-/// The longest latency on any of them since this was asked last.
-pub fn longest(counters: &[Arc<ThreadCounters>]) -> u64 {
+/// Returns the longest latency of any thread since the previous call, in nanoseconds.
+pub fn take_max_latency(counters: &[Arc<ThreadCounters>]) -> u64 {
     counters
         .iter()
-        .map(|counters| counters.longest())
+        .map(|counters| counters.take_max_latency())
         .max()
         .unwrap_or(0)
 }
@@ -118,17 +122,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_what_was_noted() {
+    fn a_snapshot_has_all_recorded_values() {
         let counters = ThreadCounters::default();
-        counters.sent(5);
-        counters.sent(9);
-        counters.received(2, 20);
-        counters.received(1, 10);
+        counters.set_sent(5);
+        counters.set_sent(9);
+        counters.add_received(2, 20);
+        counters.add_received(1, 10);
         for nanos in [7, 30, 5] {
-            counters.latency(nanos);
+            counters.record_latency(nanos);
         }
         assert_eq!(
-            counters.counts(),
+            counters.snapshot(),
             CounterSnapshot {
                 sent: 9,
                 received: 3,
@@ -137,19 +141,22 @@ mod tests {
                 nanos: 42
             }
         );
-        assert_eq!((counters.longest(), counters.longest()), (30, 0));
+        assert_eq!(
+            (counters.take_max_latency(), counters.take_max_latency()),
+            (30, 0)
+        );
     }
 
     #[test]
-    fn several_lanes_say_their_sum_and_the_longest_of_all() {
+    fn threads_are_summed_and_the_longest_latency_is_kept() {
         let counters: [Arc<ThreadCounters>; 3] = Default::default();
         for (counters, n) in counters.iter().zip([3, 9, 5]) {
-            counters.sent(n);
-            counters.received(1, n);
-            counters.latency(n * 10);
+            counters.set_sent(n);
+            counters.add_received(1, n);
+            counters.record_latency(n * 10);
         }
         assert_eq!(
-            counts(&counters),
+            snapshot(&counters),
             CounterSnapshot {
                 sent: 17,
                 received: 3,
@@ -158,6 +165,9 @@ mod tests {
                 nanos: 170
             }
         );
-        assert_eq!((longest(&counters), longest(&counters)), (90, 0));
+        assert_eq!(
+            (take_max_latency(&counters), take_max_latency(&counters)),
+            (90, 0)
+        );
     }
 }

@@ -360,7 +360,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     }
 
     fn result(&self, until: Option<Instant>) -> LoopResult {
-        let end = ClockReading::of_counts();
+        let end = ClockReading::now_wall_first();
         LoopResult {
             until,
             ..LoopResult::new(&self.warm_up, self.completed, self.arrived, end)

@@ -121,7 +121,7 @@ pub fn run<P: Peer>(
     })?;
     let (sent, received, end) = run
         .counted
-        .unwrap_or_else(|| (run.sent, run.received, ClockReading::of_counts()));
+        .unwrap_or_else(|| (run.sent, run.received, ClockReading::now_wall_first()));
     let stats = SideStats {
         sent,
         received,
@@ -152,7 +152,7 @@ impl<P: Peer> Run<'_, P> {
 
     fn stop_clock(&mut self) {
         if self.counted.is_none() {
-            self.counted = Some((self.sent, self.received, ClockReading::of_counts()));
+            self.counted = Some((self.sent, self.received, ClockReading::now_wall_first()));
         }
     }
 
@@ -203,7 +203,7 @@ impl<P: Peer> Run<'_, P> {
         self.sent.msgs += 1;
         self.sent.bytes += self.params.size as u64;
         if let Some(counters) = &self.counters {
-            counters.sent(self.sent.msgs);
+            counters.set_sent(self.sent.msgs);
         }
         Ok(true)
     }
@@ -250,7 +250,7 @@ impl<P: Peer> Run<'_, P> {
         self.received.msgs += 1;
         self.received.bytes += len as u64;
         if let Some(counters) = &self.counters {
-            counters.received(1, len as u64);
+            counters.add_received(1, len as u64);
         }
         Ok(())
     }

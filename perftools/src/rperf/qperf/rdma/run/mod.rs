@@ -112,7 +112,7 @@ pub(in crate::rperf::qperf) fn run(
         QperfLoop::Verify(verb) => run.verify(verb),
         QperfLoop::Idle => run.idle_until_over(),
     };
-    let stop = ClockReading::of_counts();
+    let stop = ClockReading::now_wall_first();
     done.map_err(|error| {
         if error.kind() == Kind::Device {
             conn.explain(error)
