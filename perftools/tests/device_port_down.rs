@@ -18,7 +18,7 @@ fn port_that_is_down_is_reported_with_a_remedy() {
         // The address names the device, so `rperf` must not use another device.
         let text = fails(&format!("-lp {} {address} -to 3 rc_bw", server.port), 1);
         assert!(
-            text.contains("is not active") && text.contains("names another device"),
+            text.contains("is not active") && text.contains("choose another device"),
             "{text}"
         );
         let text = fails(&format!("-i {device} -to 3 rc_bw"), 1);

@@ -160,7 +160,7 @@ fn run_test<B: Backend>(
             Message::Offer(offer) => offer,
             other => return Err(other.unexpected("the server")),
         };
-        let answer = setup.answer(&offer)?;
+        let answer = setup.accept_offer(&offer)?;
         link.send(&Message::Answer(answer))?;
         let connected = setup
             .connect(&offer, spec.client.timeout)

@@ -131,7 +131,7 @@ impl<'a> Backend for &'a FakeBackend {
 impl ClientSetup for FakeClient<'_> {
     type Wire = FakeWire;
 
-    fn answer(&mut self, _: &Offer) -> Result<ClientEndpoints> {
+    fn accept_offer(&mut self, _: &Offer) -> Result<ClientEndpoints> {
         Ok(ClientEndpoints { ends: vec![] })
     }
 

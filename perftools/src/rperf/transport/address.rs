@@ -1,4 +1,4 @@
-//! Which address of this end reaches which of the peer's.
+//! The choice of a pair of addresses that can reach each other.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::ControlAddrs;
 
-/// An address that a port can be reached by.
+/// An address of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortAddress {
-    /// The IP address; none on InfiniBand, where the LID is the address.
+    /// IP address; `None` on InfiniBand, where the LID is the address.
     pub ip: Option<IpAddr>,
-    /// Bits of its network's prefix; 0 where unknown.
+    /// Length of the network prefix in bits; 0 if unknown.
     pub prefix: u8,
-    /// Index of its GID, where the port has GIDs.
+    /// Index of the GID, if the port has GIDs.
     pub gid_index: Option<u32>,
 }
 
-/// Bits that two addresses of one family share from the front; none of different families.
+/// Returns the length of the common prefix in bits; `None` if the families differ.
 fn common_bits(a: IpAddr, b: IpAddr) -> Option<u32> {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
@@ -34,9 +34,10 @@ fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// The pair (index of mine, index of theirs) that most likely reaches: one family; rather both ends
-/// of the control connection; rather global than link-local; rather one subnet, and there rather
-/// IPv4; else rather more bits in common.
+/// Returns the indices of the addresses of this end and of the peer that most likely reach each
+/// other. Both have the same family. Pairs are preferred in this order: addresses of the control
+/// connection, global before link-local addresses, the same subnet, IPv4 within a subnet, and the
+/// longest common prefix.
 pub fn choose(
     mine: &[PortAddress],
     theirs: &[PortAddress],
@@ -46,13 +47,13 @@ pub fn choose(
         (None, None) => Some((0, false, false, false, 0)),
         (Some(x), Some(y)) => {
             let bits = common_bits(x, y)?;
-            // Where only one end of the control connection is an RDMA address, that end still says
-            // which network it is.
+            // If only one end of the control connection has an RDMA address, that one still shows
+            // which network to use.
             let control = u8::from(x == hosts.local) + u8::from(y == hosts.peer);
             let prefix = u32::from(a.prefix.min(b.prefix));
             let subnet = prefix > 0 && bits >= prefix;
-            // Within one subnet more bits in common mean nothing.
-            let share = if subnet {
+            // Within a subnet the length of the common prefix means nothing.
+            let similarity = if subnet {
                 0
             } else {
                 bits * 1000 / if x.is_ipv4() { 32 } else { 128 }
@@ -62,7 +63,7 @@ pub fn choose(
                 !is_link_local(x) && !is_link_local(y),
                 subnet,
                 x.is_ipv4() && subnet,
-                share,
+                similarity,
             ))
         }
         _ => None,
@@ -109,7 +110,7 @@ mod tests {
     const B: &[&str] = &["fe80::2/64", "fd01::2/64", "192.168.7.2/24", "10.1.0.2/24"];
 
     #[test]
-    fn the_addresses_of_the_control_connection_come_first() {
+    fn addresses_of_the_control_connection_are_preferred() {
         assert_eq!(chosen(A, B, hosts("fd01::1", "fd01::2")), Some((2, 1)));
         assert_eq!(
             chosen(A, B, hosts("192.168.7.1", "192.168.7.2")),
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn over_another_control_network_a_shared_subnet_wins_and_ipv4_before_ipv6() {
+    fn a_shared_subnet_is_preferred_and_ipv4_in_it() {
         let h = hosts("172.16.0.1", "172.16.0.2");
         assert_eq!(chosen(A, B, h), Some((1, 3)));
         assert_eq!(
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn link_local_serves_only_where_nothing_else_does() {
+    fn link_local_addresses_are_the_last_resort() {
         let h = hosts("127.0.0.1", "127.0.0.1");
         assert_eq!(
             chosen(
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_device_reaches_itself_by_one_address() {
+    fn a_device_reaches_itself_by_one_address() {
         for h in [hosts("127.0.0.1", "127.0.0.1"), hosts("::1", "::1")] {
             let (i, j) = chosen(A, A, h).unwrap();
             assert_eq!(i, j);

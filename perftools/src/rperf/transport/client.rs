@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::address::PortAddress;
 use super::device;
 use super::endpoint::{PreparedQp, RdmaEndpoint};
-use super::host_memory::has_memory_for;
+use super::host_memory::check_available_memory;
 use super::path_checks::uses_cm;
 use super::wire::{AnyQp, VerbsWire};
 use super::{
@@ -17,7 +17,7 @@ use crate::common::error::{Error, Result};
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::plan::Service;
 
-/// The client's end.
+/// The client of an RDMA test, until it is connected.
 #[derive(Debug)]
 pub struct RdmaClient {
     end: RdmaEndpoint,
@@ -27,7 +27,8 @@ pub struct RdmaClient {
 
 impl RdmaClient {
     pub(super) fn new(spec: &Spec, hosts: ControlAddrs) -> Result<(Self, ClientInfo)> {
-        let opened = device::open(spec.client.id.as_ref(), hosts)?.at_gid(spec.client.gid_index)?;
+        let opened =
+            device::open(spec.client.id.as_ref(), hosts)?.with_gid_index(spec.client.gid_index)?;
         uses_cm(
             opened.link,
             spec.use_cm,
@@ -36,10 +37,10 @@ impl RdmaClient {
         )?;
         let fit = spec.fit(&opened.bounds)?;
         let shape = spec.shape_for_depth(fit.depth, fit.plan, &opened.bounds)?;
-        has_memory_for(&shape, if hosts.local == hosts.peer { 2 } else { 1 })?;
+        check_available_memory(&shape, if hosts.local == hosts.peer { 2 } else { 1 })?;
         let end = RdmaEndpoint::new(opened, shape, &spec.client)?;
         let addresses = end.opened.addresses.clone();
-        let ask = ClientInfo {
+        let info = ClientInfo {
             link: end.opened.link,
             addresses,
             mtu: end.mtu(),
@@ -52,7 +53,7 @@ impl RdmaClient {
                 spec: spec.clone(),
                 prepared: Vec::new(),
             },
-            ask,
+            info,
         ))
     }
 
@@ -67,10 +68,10 @@ impl RdmaClient {
 impl ClientSetup for RdmaClient {
     type Wire = VerbsWire;
 
-    fn answer(&mut self, offer: &Offer) -> Result<ClientEndpoints> {
+    fn accept_offer(&mut self, offer: &Offer) -> Result<ClientEndpoints> {
         if offer.depth > self.end.shape.depth {
             return Err(Error::protocol(
-                "the server offers a greater depth than it was asked for",
+                "the server offers a larger depth than the client requested",
             ));
         }
         self.end.shape =
@@ -84,7 +85,7 @@ impl ClientSetup for RdmaClient {
                 }
                 self.prepared = self.end.prepare(self.address(offer)?, offer.mtu)?;
                 Ok(ClientEndpoints {
-                    ends: self.prepared.iter().map(|one| one.plain.clone()).collect(),
+                    ends: self.prepared.iter().map(|qp| qp.local.clone()).collect(),
                 })
             }
         }
@@ -99,7 +100,7 @@ impl ClientSetup for RdmaClient {
                     Some(_) => self.end.connect_to_group(prepared, server, false)?,
                     None => self.end.connect_all(prepared, server)?,
                 };
-                let via = self.end.via(address, false, Some(offer.mtu));
+                let via = self.end.connection_info(address, false, Some(offer.mtu));
                 self.end.connected(qps, via)
             }
             ConnectMethod::Cm {
@@ -120,21 +121,21 @@ impl ClientSetup for RdmaClient {
                 let qps = (0..self.end.qp_count()).map(|index| {
                     let (verb, device) = (shape.plan.verb, self.end.device());
                     if shape.plan.service == Service::Ud {
-                        let qp = self.end.queue_pair(index)?;
-                        return cm_datagrams::find(
+                        let qp = self.end.create_qp(index)?;
+                        return cm_datagrams::connect(
                             qp,
                             device,
                             &target,
                             index,
-                            self.end.own(address),
+                            self.end.local_address(address),
                             timeout,
                         );
                     }
-                    let qp = self.end.queue_pair(index)?;
+                    let qp = self.end.create_qp(index)?;
                     cm::connect(qp, device, &target, index, verb, timeout).map(AnyQp::Cm)
                 });
                 let qps = qps.collect::<Result<Vec<_>>>()?;
-                let via = self.end.via(address, true, None);
+                let via = self.end.connection_info(address, true, None);
                 self.end.connected(qps, via)
             }
         }

@@ -1,4 +1,4 @@
-//! Connecting by rdma_cm.
+//! Reliable connections with rdma_cm.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -9,24 +9,24 @@ use rdmacm::{CmEventType, ConnectParams, Listener, Resolver};
 use crate::common::error::{Error, Kind, Result};
 use crate::rperf::spec::plan::Verb;
 
-/// How often a server that waits for its client looks whether the client is still there.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval in which a server that waits for its client checks the control connection.
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A connection of rdma_cm with its queue pair.
+/// An rdma_cm connection with its queue pair.
 #[derive(Debug)]
 pub struct Connection(rdmacm::Connection);
 
 impl Connection {
-    /// Its queue pair.
+    /// Returns the queue pair.
     #[inline]
     pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
         self.0.qp_mut()
     }
 
-    /// Whether it still stands.
+    /// Checks that the connection is established.
     ///
     /// # Errors
-    /// The peer has disconnected, or the device is gone.
+    /// Returns an error if the peer has disconnected or the device was removed.
     pub fn check(&mut self) -> Result<()> {
         match self.0.check_event()?.map(|event| event.event_type) {
             Some(CmEventType::DISCONNECTED) => Err(Error::device(
@@ -40,7 +40,7 @@ impl Connection {
     }
 }
 
-/// A place where one client is awaited.
+/// A listener for the connections of one client.
 #[derive(Debug)]
 pub struct CmListener {
     listener: Listener,
@@ -49,11 +49,11 @@ pub struct CmListener {
 }
 
 impl CmListener {
-    /// Listens on an address of a device; the client has to say `token`. So many RDMA reads and
-    /// atomics are in flight at most.
+    /// Listens on an address of a device for connections with `token`. At most `rd_atomic` RDMA
+    /// reads and atomics will be in flight.
     ///
     /// # Errors
-    /// The address belongs to no RDMA device, or rdma_cm is not there.
+    /// Returns an error if the address belongs to no RDMA device or rdma_cm is not available.
     pub fn new(address: IpAddr, token: u64, rd_atomic: u8) -> Result<Self> {
         let listener = Listener::bind(SocketAddr::new(address, 0), 8)?;
         Ok(Self {
@@ -63,23 +63,24 @@ impl CmListener {
         })
     }
 
-    /// The port that the system chose.
+    /// Returns the port, which the system chose.
     pub fn port(&self) -> u16 {
         self.listener.local_addr().port()
     }
 
-    /// Waits for the client's connections and takes them with `qps`, which are of `device`. Anyone
-    /// else is turned away.
+    /// Waits for the client's connections and accepts them with `qps`, which belong to `device`.
+    /// Other connections are rejected.
     ///
     /// # Errors
-    /// The client does not come in time, or is `gone`.
+    /// Returns an error if the client does not connect within `timeout`, or if `is_gone` returns
+    /// `true` before that.
     pub fn accept(
         self,
         qps: Vec<QueuePair<Rc>>,
         device: &str,
         verb: Verb,
         timeout: Duration,
-        gone: &dyn Fn() -> bool,
+        is_gone: &dyn Fn() -> bool,
     ) -> Result<Vec<Connection>> {
         let deadline = Instant::now() + timeout;
         let mut connections = Vec::new();
@@ -90,7 +91,7 @@ impl CmListener {
                 device,
                 verb,
                 deadline,
-                gone,
+                is_gone,
             )?);
         }
         Ok(connections)
@@ -103,36 +104,36 @@ impl CmListener {
         device: &str,
         verb: Verb,
         deadline: Instant,
-        gone: &dyn Fn() -> bool,
+        is_gone: &dyn Fn() -> bool,
     ) -> Result<Connection> {
         loop {
-            if gone() {
+            if is_gone() {
                 return Err(Error::new(
                     Kind::Gone,
-                    "the client went away before it connected",
+                    "the client disconnected before it connected by rdma_cm",
                 ));
             }
             if Instant::now() >= deadline {
-                return Err(not_in_time(self.listener.local_addr()));
+                return Err(connect_timeout(self.listener.local_addr()));
             }
-            let Some(request) = self.listener.accept(Some(LOOK_EVERY))? else {
+            let Some(request) = self.listener.accept(Some(CHECK_INTERVAL))? else {
                 continue;
             };
-            // RoCE pads what the client said with zeros. Dropping a request rejects it.
+            // RoCE pads the private data with zeros. Dropping a request rejects it.
             if !request.private_data().starts_with(hello) || request.device_name() != device {
                 continue;
             }
             let pending = request.access(verb.remote_access()).with_qp(qp)?;
-            let left = deadline
+            let remaining = deadline
                 .saturating_duration_since(Instant::now())
-                .max(LOOK_EVERY);
-            let accepted = pending.accept(&params(self.rd_atomic, &[]), left);
+                .max(CHECK_INTERVAL);
+            let accepted = pending.accept(&params(self.rd_atomic, &[]), remaining);
             return accepted.map(Connection).map_err(Error::from);
         }
     }
 }
 
-/// How both ends connect.
+/// Returns the connection parameters of both ends.
 fn params(rd_atomic: u8, private_data: &[u8]) -> ConnectParams<'_> {
     ConnectParams {
         private_data,
@@ -142,27 +143,29 @@ fn params(rd_atomic: u8, private_data: &[u8]) -> ConnectParams<'_> {
     }
 }
 
-/// The error of a server whose client does not come to this address.
-pub(super) fn not_in_time(address: SocketAddr) -> Error {
+/// Returns the error of a server to which the client did not connect.
+pub(super) fn connect_timeout(address: SocketAddr) -> Error {
     Error::device(format!(
-        "the client did not connect by rdma_cm in time: can it reach {address}? --timeout (-to) sets how long to wait"
+        "the client did not connect to {address} by rdma_cm in time"
     ))
+    .with_help("check that the client can reach this address; --timeout (-to) sets this time")
 }
 
-/// Where a client connects to.
+/// Parameters of a client's connections.
 #[derive(Clone, Copy, Debug)]
 pub struct CmTarget {
-    /// The client's own address.
+    /// Address of the client.
     pub source: IpAddr,
-    /// The server's.
+    /// Address of the server.
     pub server: SocketAddr,
-    /// What the server waits for.
+    /// Token that the server expects.
     pub token: u64,
-    /// RDMA reads and atomics in flight at most.
+    /// Maximum number of RDMA reads and atomics in flight.
     pub rd_atomic: u8,
 }
 
-/// What the client says with its connection number `index`: they are taken in this order.
+/// Returns the start of the private data of the client's connection number `index`. The server
+/// accepts the connections in this order.
 pub(super) fn hello(token: u64, index: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..8].copy_from_slice(&token.to_be_bytes());
@@ -170,10 +173,11 @@ pub(super) fn hello(token: u64, index: u32) -> [u8; 12] {
     bytes
 }
 
-/// Connects `qp`, which is of `device`, as number `index` of those that the server waits for.
+/// Connects `qp`, which belongs to `device`, as connection number `index` to the server.
 ///
 /// # Errors
-/// No route, nobody there, or the server turned it away.
+/// Returns an error if there is no route to the server, it does not listen, or it rejects the
+/// connection.
 pub fn connect(
     qp: QueuePair<Rc>,
     device: &str,
@@ -193,11 +197,7 @@ pub fn connect(
         .timeout(timeout)
         .resolve()?;
     if route.device_name() != device {
-        return Err(Error::device(format!(
-            "rdma_cm reaches {server} from {source} over {}, not over {device}: give --id (-i) {}",
-            route.device_name(),
-            route.device_name()
-        )));
+        return Err(wrong_device(target, route.device_name(), device));
     }
     let private_data = hello(token, index);
     let ready = route.access(verb.remote_access()).with_qp(qp)?;
@@ -205,4 +205,14 @@ pub fn connect(
         .connect(&params(rd_atomic, &private_data), timeout)
         .map(Connection)
         .map_err(Error::from)
+}
+
+/// Returns the error of a client whose route to the server uses the device `found` instead of
+/// `expected`.
+pub(super) fn wrong_device(target: &CmTarget, found: &str, expected: &str) -> Error {
+    Error::device(format!(
+        "rdma_cm reaches {} from {} over {found}, not over {expected}",
+        target.server, target.source
+    ))
+    .with_help(format!("give --id (-i) {found}"))
 }

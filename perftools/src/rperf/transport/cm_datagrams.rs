@@ -1,5 +1,5 @@
-//! Datagrams by rdma_cm: a server's queue pairs are found by who asks for them, and learn whom to
-//! answer.
+//! Datagrams with rdma_cm. The client resolves the server's queue pairs by service ID, and sends
+//! its own address in the private data of the request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -8,49 +8,50 @@ use ibverbs::{AhAttr, Gid, GidIndex, Lid, Qkey, Qpn, QueuePair, Ud, wr::Destinat
 use rdmacm::datagram::ServiceListener;
 use rdmacm::{ListenOptions, Resolver};
 
-use super::cm::{CmTarget, LOOK_EVERY, hello, not_in_time};
+use super::cm::{CHECK_INTERVAL, CmTarget, connect_timeout, hello, wrong_device};
 use super::wire::AnyQp;
 use crate::common::error::{Error, Kind, Result};
 
-/// The key of datagrams in rdma_cm's port space for them (`RDMA_UDP_QKEY`).
+/// Queue key of datagrams in the UDP port space of rdma_cm (`RDMA_UDP_QKEY`).
 const QKEY: Qkey = Qkey(0x0123_4567);
 
-/// An end that others answer.
+/// The address of a datagram endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LocalAddress {
-    /// Its port's GID.
+    /// GID of the port.
     pub(super) gid: Gid,
-    /// Where that stands; none where there is no GID.
+    /// Index of the GID; `None` if the port has no GID.
     pub(super) gid_index: Option<GidIndex>,
-    /// Its port's LID.
+    /// LID of the port.
     pub(super) lid: Lid,
-    /// Its port.
+    /// Port number.
     pub(super) port_num: u8,
 }
 
-/// What the client says with its queue pair number `index`: the connections' words, then where it
-/// can be answered.
-fn words(token: u64, index: u32, qpn: Qpn, own: LocalAddress) -> Vec<u8> {
-    let mut words = hello(token, index).to_vec();
-    words.extend(qpn.0.to_be_bytes());
-    words.extend(own.lid.0.to_be_bytes());
-    words.extend(own.gid.0);
-    words
+/// Returns the private data of the client's request number `index`: the hello, then the queue pair
+/// number, LID and GID of the client.
+fn private_data(token: u64, index: u32, qpn: Qpn, local: LocalAddress) -> Vec<u8> {
+    let mut bytes = hello(token, index).to_vec();
+    bytes.extend(qpn.0.to_be_bytes());
+    bytes.extend(local.lid.0.to_be_bytes());
+    bytes.extend(local.gid.0);
+    bytes
 }
 
-/// Where who said these words, which come after its hello, can be answered from `own`.
-fn answer_to(words: &[u8], own: LocalAddress) -> Option<(AhAttr, Qpn)> {
-    let (qpn, words) = words.split_first_chunk()?;
-    let (lid, words) = words.split_first_chunk()?;
-    let (gid, _) = words.split_first_chunk()?;
-    let to = match own.gid_index {
-        Some(index) => AhAttr::for_gid(own.port_num, index, Gid(*gid)),
-        None => AhAttr::for_lid(own.port_num, Lid(u16::from_be_bytes(*lid))),
+/// Reads the client's address from the private data after the hello. Returns the address vector
+/// from `local` to the client, and the client's queue pair number.
+fn client_address(bytes: &[u8], local: LocalAddress) -> Option<(AhAttr, Qpn)> {
+    let (qpn, bytes) = bytes.split_first_chunk()?;
+    let (lid, bytes) = bytes.split_first_chunk()?;
+    let (gid, _) = bytes.split_first_chunk()?;
+    let to = match local.gid_index {
+        Some(index) => AhAttr::for_gid(local.port_num, index, Gid(*gid)),
+        None => AhAttr::for_lid(local.port_num, Lid(u16::from_be_bytes(*lid))),
     };
     Some((to, Qpn(u32::from_be_bytes(*qpn))))
 }
 
-/// A place where one client asks for the queue pairs.
+/// A listener for the requests of one client.
 #[derive(Debug)]
 pub(super) struct UdListener {
     listener: ServiceListener,
@@ -58,32 +59,32 @@ pub(super) struct UdListener {
 }
 
 impl UdListener {
-    /// Listens on an address of a device; the client has to say `token`.
+    /// Listens on an address of a device for requests with `token`.
     pub(super) fn new(address: IpAddr, token: u64) -> Result<Self> {
         let address = SocketAddr::new(address, 0);
         let listener = ListenOptions::new().backlog(8).bind_datagram(address)?;
         Ok(Self { listener, token })
     }
 
-    /// The port that the system chose.
+    /// Returns the port, which the system chose.
     pub(super) fn port(&self) -> u16 {
         self.listener.local_addr().port()
     }
 
-    /// Waits until the client has asked for each of `qps`, which are of `device`. Anyone else is
-    /// refused.
+    /// Waits until the client has requested each of `qps`, which belong to `device`. Other requests
+    /// are rejected.
     pub(super) fn accept(
         self,
         qps: Vec<QueuePair<Ud>>,
-        own: LocalAddress,
+        local: LocalAddress,
         device: &str,
         timeout: Duration,
-        gone: &dyn Fn() -> bool,
+        is_gone: &dyn Fn() -> bool,
     ) -> Result<Vec<AnyQp>> {
         let deadline = Instant::now() + timeout;
         let accepted = (0..)
             .zip(qps)
-            .map(|(index, qp)| self.accept_one(qp, index, own, device, deadline, gone));
+            .map(|(index, qp)| self.accept_one(qp, index, local, device, deadline, is_gone));
         accepted.collect()
     }
 
@@ -91,31 +92,31 @@ impl UdListener {
         &self,
         mut qp: QueuePair<Ud>,
         index: u32,
-        own: LocalAddress,
+        local: LocalAddress,
         device: &str,
         deadline: Instant,
-        gone: &dyn Fn() -> bool,
+        is_gone: &dyn Fn() -> bool,
     ) -> Result<AnyQp> {
         let hello = hello(self.token, index);
         loop {
-            if gone() {
+            if is_gone() {
                 return Err(Error::new(
                     Kind::Gone,
-                    "the client went away before it asked for the queue pairs",
+                    "the client disconnected before it requested the queue pairs",
                 ));
             }
             if Instant::now() >= deadline {
-                return Err(not_in_time(self.listener.local_addr()));
+                return Err(connect_timeout(self.listener.local_addr()));
             }
-            let Some(request) = self.listener.accept(Some(LOOK_EVERY))? else {
+            let Some(request) = self.listener.accept(Some(CHECK_INTERVAL))? else {
                 continue;
             };
-            let said = request
+            let address = request
                 .private_data()
                 .strip_prefix(&hello)
-                .and_then(|words| answer_to(words, own));
-            // Dropping a request refuses it.
-            let Some((to, qpn)) = said.filter(|_| request.device_name() == device) else {
+                .and_then(|bytes| client_address(bytes, local));
+            // Dropping a request rejects it.
+            let Some((to, qpn)) = address.filter(|_| request.device_name() == device) else {
                 continue;
             };
             request.start_qp(&mut qp)?;
@@ -136,13 +137,14 @@ impl UdListener {
     }
 }
 
-/// Asks the server for its queue pair number `index`, to talk with `qp`, which is of `device`.
-pub(super) fn find(
+/// Requests the address of the server's queue pair number `index`, for messages from `qp`, which
+/// belongs to `device`.
+pub(super) fn connect(
     mut qp: QueuePair<Ud>,
     device: &str,
     target: &CmTarget,
     index: u32,
-    own: LocalAddress,
+    local: LocalAddress,
     timeout: Duration,
 ) -> Result<AnyQp> {
     let CmTarget {
@@ -156,13 +158,10 @@ pub(super) fn find(
         .timeout(timeout)
         .resolve_datagram()?;
     if route.device_name() != device {
-        let found = route.device_name();
-        return Err(Error::device(format!(
-            "rdma_cm reaches {server} from {source} over {found}, not over {device}: give --id (-i) {found}"
-        )));
+        return Err(wrong_device(target, route.device_name(), device));
     }
     route.start_qp(&mut qp)?;
-    let service = route.query(&words(token, index, qp.qp_num(), own), timeout)?;
+    let service = route.query(&private_data(token, index, qp.qp_num(), local), timeout)?;
     let to = service.address.destination(&mut qp)?;
     Ok(AnyQp::Ud(qp, to))
 }
@@ -172,22 +171,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_to_answer_reads_back() {
-        let own = LocalAddress {
+    fn the_client_address_is_restored_from_private_data() {
+        let local = LocalAddress {
             gid: Gid([7; 16]),
             gid_index: Some(GidIndex(3)),
             lid: Lid(9),
             port_num: 1,
         };
-        let said = words(5, 2, Qpn(0x1234), own);
-        let rest = said.strip_prefix(&hello(5, 2)).unwrap();
-        let (to, qpn) = answer_to(rest, own).unwrap();
-        assert_eq!((to.grh.unwrap().dgid, qpn), (own.gid, Qpn(0x1234)));
+        let data = private_data(5, 2, Qpn(0x1234), local);
+        let rest = data.strip_prefix(&hello(5, 2)).unwrap();
+        let (to, qpn) = client_address(rest, local).unwrap();
+        assert_eq!((to.grh.unwrap().dgid, qpn), (local.gid, Qpn(0x1234)));
         let lid_only = LocalAddress {
             gid_index: None,
-            ..own
+            ..local
         };
-        assert_eq!(answer_to(rest, lid_only).unwrap().0.dlid, Lid(9));
-        assert!(answer_to(&rest[..20], own).is_none());
+        assert_eq!(client_address(rest, lid_only).unwrap().0.dlid, Lid(9));
+        assert!(client_address(&rest[..20], local).is_none());
     }
 }

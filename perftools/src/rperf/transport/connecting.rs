@@ -1,4 +1,4 @@
-//! Connects the queue pairs that an end has prepared, to the peer's or to a group.
+//! Connection of prepared queue pairs to the peer's queue pairs or to a multicast group.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::wire::AnyQp;
 use crate::common::error::{Error, Result};
 
 impl RdmaEndpoint {
-    /// Connects prepared queue pairs to the peer's.
+    /// Connects prepared queue pairs to those of the peer.
     pub(super) fn connect_all(
         &self,
         prepared: Vec<PreparedQp>,
@@ -20,7 +20,7 @@ impl RdmaEndpoint {
     ) -> Result<Vec<AnyQp>> {
         if prepared.len() != peers.len() {
             return Err(Error::protocol(format!(
-                "the peer has {} queue pairs, not {}",
+                "the peer has {} queue pairs, but {} were expected",
                 peers.len(),
                 prepared.len()
             )));
@@ -28,7 +28,7 @@ impl RdmaEndpoint {
         prepared
             .into_iter()
             .zip(peers)
-            .map(|(one, peer)| self.connect_one(one, peer))
+            .map(|(qp, peer)| self.connect_one(qp, peer))
             .collect()
     }
 
@@ -40,7 +40,7 @@ impl RdmaEndpoint {
         let gid = peer
             .gid
             .parse()
-            .map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
+            .map_err(|_| Error::protocol(format!("the peer sent `{}` as a GID", peer.gid)))?;
         let remote = Endpoint {
             qpn: Qpn(peer.qpn),
             psn: Psn(peer.psn),
@@ -91,14 +91,14 @@ impl RdmaEndpoint {
         .map_err(Error::from)
     }
 
-    /// Joins the group of receivers: queue pairs that are prepared from now on belong to it.
+    /// Joins the multicast group. Queue pairs that are prepared after this belong to it.
     pub(super) fn join_group(&mut self, group: IpAddr, timeout: Duration) -> Result<()> {
         self.group = Some(multicast::join(group, self.device(), timeout)?);
         Ok(())
     }
 
-    /// Has prepared queue pairs receive what is sent to the group, and lets them answer the peer's;
-    /// or has the one send to it.
+    /// Connects prepared queue pairs to the multicast group. With `receives` they receive its
+    /// messages and send to the first queue pair of the peer. Otherwise they send to the group.
     pub(super) fn connect_to_group(
         &self,
         prepared: Vec<PreparedQp>,
@@ -108,17 +108,17 @@ impl RdmaEndpoint {
         let group = self
             .group
             .as_ref()
-            .ok_or_else(|| Error::protocol("there is no group"))?;
+            .ok_or_else(|| Error::protocol("the test has no multicast group"))?;
         let peer = peers
             .first()
             .ok_or_else(|| Error::protocol("the peer has no queue pair"))?;
         let gid = peer
             .gid
             .parse()
-            .map_err(|_| Error::protocol(format!("the peer's GID `{}` is none", peer.gid)))?;
+            .map_err(|_| Error::protocol(format!("the peer sent `{}` as a GID", peer.gid)))?;
         let qps = prepared.into_iter().map(|PreparedQp { qp, path, .. }| {
             let UnconnectedQp::Ud(mut qp) = qp else {
-                return Err(Error::protocol("a group is of datagrams"));
+                return Err(Error::protocol("a multicast group needs UD queue pairs"));
             };
             if !receives {
                 let to = group.destination(&mut qp)?;

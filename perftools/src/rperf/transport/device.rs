@@ -1,4 +1,4 @@
-//! Finds the device and the port for a test, and what they can do.
+//! Selection of the device and port for a test, and their capabilities.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -22,40 +22,42 @@ use crate::rperf::spec::Bounds;
 pub struct OpenedDevice {
     /// The device.
     pub context: Context,
-    /// The port's number.
+    /// Port number.
     pub port_num: u8,
-    /// How the port stands.
+    /// Attributes of the port.
     pub port: PortAttr,
-    /// What carries its packets.
+    /// Link of the port.
     pub link: LinkType,
-    /// The same in words, with the version of RoCE.
+    /// Name of the link, with the version of RoCE.
     pub link_name: String,
-    /// Its addresses.
+    /// Addresses of the port.
     pub addresses: Vec<PortAddress>,
-    /// What it allows.
+    /// Limits of the device.
     pub bounds: Bounds,
-    /// RDMA reads and atomics in flight: those that it starts, those that it serves.
+    /// Maximum number of RDMA reads and atomics in flight, as initiator and as responder.
     pub rd_atomic: (u8, u8),
 }
 
-/// Opens the device of this name, or without one the device that owns the control connection's
-/// address, or else the first one with an active port.
+/// Opens the device with this name. Without a name it opens the device that has the address of the
+/// control connection, or the first one with an active port.
 ///
 /// # Errors
-/// No device, none of this name (those there are, are listed), or no active port; the device that
-/// owns the address is down: another one would not be what was meant.
+/// Returns an error if there is no device, none with this name, or none with an active port. It
+/// also returns an error if the device with the address of the control connection is down, because
+/// any other device would be unexpected.
 pub fn open(id: Option<&DeviceId>, hosts: ControlAddrs) -> Result<OpenedDevice> {
     let devices = Device::list()?;
     if devices.is_empty() {
         return Err(Error::device(
-            "no RDMA device on this machine: is its driver loaded? `rdma link add rxe0 type rxe netdev NETDEV` makes a software one of a network interface",
-        ));
+            "this host has no RDMA device",
+        )
+        .with_help("load the driver of the device, or create a software device on a network interface with `rdma link add rxe0 type rxe netdev NETDEV`"));
     }
     if let Some(id) = id {
         let Some(device) = devices.iter().find(|d| d.name() == id.name) else {
             let names: Vec<&str> = devices.iter().map(Device::name).collect();
             return Err(Error::device(format!(
-                "no RDMA device {}: there is {}",
+                "no RDMA device named `{}`; available: {}",
                 id.name,
                 names.join(", ")
             )));
@@ -67,12 +69,18 @@ pub fn open(id: Option<&DeviceId>, hosts: ControlAddrs) -> Result<OpenedDevice> 
     for device in &devices {
         match open_port(device, None) {
             Ok(device) => opened.push(device),
-            Err(error) if owns(device, hosts.local) => {
-                let hint = "; --id (-i) names another device";
-                return Err(Error::new(
-                    error.kind(),
-                    format!("{error}{hint}, as {} is this one's address", hosts.local),
-                ));
+            Err(error) if has_address(device, hosts.local) => {
+                let mut help = "choose another device with --id (-i)".to_owned();
+                if let Some(remedy) = error.help() {
+                    help = format!("{remedy}, or {help}");
+                }
+                return Err(error
+                    .context(format!(
+                        "cannot use {}, the device with the address {}",
+                        device.name(),
+                        hosts.local
+                    ))
+                    .with_help(help));
             }
             Err(error) => first_error = first_error.or(Some(error)),
         }
@@ -88,8 +96,8 @@ pub fn open(id: Option<&DeviceId>, hosts: ControlAddrs) -> Result<OpenedDevice> 
     Ok(opened.swap_remove(owner.unwrap_or(0)))
 }
 
-/// Whether an address is of an interface of the device, be that up or down.
-fn owns(device: &Device, ip: IpAddr) -> bool {
+/// Returns `true` if an interface of the device has this address. The interface may be down.
+fn has_address(device: &Device, ip: IpAddr) -> bool {
     let Ok(context) = device.open() else {
         return false;
     };
@@ -102,20 +110,20 @@ fn owns(device: &Device, ip: IpAddr) -> bool {
     })
 }
 
-/// Messages that Soft-iWARP sends faster where each asks for a completion. It copies those; from a
-/// page on it sends the others out of the caller's pages, which takes several calls of TCP a
-/// message, and up to here longer than to copy.
+/// Sizes in bytes of messages that Soft-iWARP sends faster if each one is signaled. It copies
+/// signaled messages. It sends unsignaled messages of a page or more from the caller's pages, which
+/// takes several calls of TCP and, up to this size, longer than copying.
 const SOFT_IWARP_COPIES: Range<u64> = 4096..16384;
 
-/// Opens a device on its port `wanted`, or on its first active one.
-fn open_port(device: &Device, wanted: Option<u8>) -> Result<OpenedDevice> {
+/// Opens a device with the given port, or with its first active port.
+fn open_port(device: &Device, port: Option<u8>) -> Result<OpenedDevice> {
     let context = device.open()?;
     let attr = context.query_device()?;
     let name = context.device_name().to_owned();
-    let ports = match wanted {
+    let ports = match port {
         Some(port) if port > attr.phys_port_cnt => {
             return Err(Error::device(format!(
-                "{name} has no port {port}: its ports are 1 to {}",
+                "{name} has no port {port}; available: 1 to {}",
                 attr.phys_port_cnt
             )));
         }
@@ -147,8 +155,11 @@ fn open_port(device: &Device, wanted: Option<u8>) -> Result<OpenedDevice> {
             max_srq_wr: if attr.max_srq > 0 { attr.max_srq_wr } else { 0 },
             xrc: attr.device_cap_flags.contains(DeviceCapFlags::XRC) && link != LinkType::Iwarp,
         };
-        let least = |n: u32| u8::try_from(n.min(16)).unwrap_or(16);
-        let rd_atomic = (least(attr.max_qp_init_rd_atom), least(attr.max_qp_rd_atom));
+        let limited = |n: u32| u8::try_from(n.min(16)).unwrap_or(16);
+        let rd_atomic = (
+            limited(attr.max_qp_init_rd_atom),
+            limited(attr.max_qp_rd_atom),
+        );
         return Ok(OpenedDevice {
             context,
             port_num,
@@ -165,16 +176,17 @@ fn open_port(device: &Device, wanted: Option<u8>) -> Result<OpenedDevice> {
 
 fn port_down(context: &Context, port_num: u8, port: &PortAttr) -> Error {
     let name = context.device_name();
-    let remedy = match context.netdev(port_num) {
+    let help = match context.netdev(port_num) {
         Some(netdev) => {
-            format!("bring its interface up (`ip link set {netdev} up`) and look at the cable")
+            format!("bring its interface up with `ip link set {netdev} up` and check the cable")
         }
-        None => "look at the cable and whether a subnet manager runs".to_owned(),
+        None => "check the cable and that a subnet manager is running".to_owned(),
     };
     Error::device(format!(
-        "port {port_num} of {name} is not active, it is {}: {remedy}",
+        "port {port_num} of {name} is not active, but in state {}",
         port.state
     ))
+    .with_help(help)
 }
 
 fn link_of(device: &Device, port: &PortAttr) -> LinkType {
@@ -185,8 +197,8 @@ fn link_of(device: &Device, port: &PortAttr) -> LinkType {
     }
 }
 
-/// The addresses that a port is reached by, and what its link is called: GIDs on RoCE (v2 where
-/// there is v2), its interface's on iWARP.
+/// Returns the addresses of a port and the name of its link. On RoCE the addresses are GIDs, those
+/// of RoCE v2 if there are any; on iWARP they are those of the interface.
 fn addresses(
     context: &Context,
     port_num: u8,
@@ -228,7 +240,7 @@ fn addresses(
     }
 }
 
-/// The IP addresses of an interface, or of all.
+/// Returns the IP addresses of an interface, or of all interfaces.
 fn interface_addresses(name: Option<&str>) -> Vec<PortAddress> {
     let Ok(all) = getifaddrs() else {
         return Vec::new();
@@ -256,11 +268,11 @@ fn interface_addresses(name: Option<&str>) -> Vec<PortAddress> {
 }
 
 impl OpenedDevice {
-    /// Leaves only the address whose GID has this place in the port's table, if one is asked for.
+    /// Restricts the addresses to the one with this GID index, if an index is given.
     ///
     /// # Errors
-    /// There is none; those there are, are named.
-    pub fn at_gid(mut self, index: Option<u8>) -> Result<Self> {
+    /// Returns an error with the available indices if there is no such GID.
+    pub fn with_gid_index(mut self, index: Option<u8>) -> Result<Self> {
         let Some(index) = index else { return Ok(self) };
         let all: Vec<String> = self
             .addresses
@@ -271,7 +283,7 @@ impl OpenedDevice {
         self.addresses.retain(|a| a.gid_index == Some(index.into()));
         if self.addresses.is_empty() {
             return Err(Error::device(format!(
-                "no GID {index} to use on {} port {}: there are {}; give --gid-index one of them",
+                "no GID {index} on {} port {}; available: {}",
                 self.context.device_name(),
                 self.port_num,
                 if all.is_empty() {
@@ -279,7 +291,8 @@ impl OpenedDevice {
                 } else {
                     all.join(", ")
                 }
-            )));
+            ))
+            .with_help("give --gid-index an available index"));
         }
         Ok(self)
     }

@@ -1,4 +1,5 @@
-//! What both ends of an RDMA test have: an opened device with the queues of one test.
+//! The part of an RDMA test that client and server have in common: an opened device with the queues
+//! of one test.
 
 use ibverbs::{
     CompletionChannel, CompletionQueue, CqOptions, DuplexTransport, Gid, GidIndex, Mtu,
@@ -24,18 +25,19 @@ use crate::rperf::spec::plan::Service;
 use crate::rperf::spec::tuning::MAX_POST_LIST;
 use crate::rperf::spec::{Shape, Side};
 
-/// Bytes up to which a message goes inline, where the device agrees.
-const INLINE: u32 = 64;
+/// Largest message in bytes that is sent inline by default, if the device supports it.
+const DEFAULT_INLINE: u32 = 64;
 
-/// The key that datagrams carry, as qperf's.
+/// Queue key of datagrams; the same as that of qperf.
 pub(super) const QKEY: Qkey = Qkey(0x1111_1111);
 
-/// A queue pair that its peer may be told of.
+/// A queue pair with the data that the peer needs to connect to it.
 #[derive(Debug)]
 pub(super) struct PreparedQp {
     pub(super) qp: UnconnectedQp,
     pub(super) path: RcPath,
-    pub(super) plain: QpEndpoint,
+    /// This end, as sent to the peer.
+    pub(super) local: QpEndpoint,
 }
 
 #[derive(Debug)]
@@ -57,8 +59,8 @@ impl UnconnectedQp {
     }
 }
 
-/// The queue pair, ready for receives.
-fn started<T: ibverbs::ConnectedDuplexTransport>(
+/// Moves a queue pair to the INIT state, so that receives can be posted.
+fn init<T: ibverbs::ConnectedDuplexTransport>(
     mut qp: QueuePair<T>,
     path: &RcPath,
 ) -> Result<QueuePair<T>> {
@@ -72,21 +74,21 @@ pub(super) struct RdmaEndpoint {
     pub(super) opened: OpenedDevice,
     pub(super) shape: Shape,
     pub(super) pd: ProtectionDomain,
-    /// Those of each thread.
+    /// Queues of each thread.
     queues: Vec<ThreadQueues>,
     wait: Wait,
-    /// What this end says of its own about packets and requests.
-    own: PathSettings,
-    /// The group of receivers.
+    /// Path settings of this end, which take precedence over those of the test.
+    path_settings: PathSettings,
+    /// Multicast group.
     pub(super) group: Option<Membership>,
 }
 
-/// What the queue pairs of one thread complete on.
+/// The completion queue of one thread, and its shared receive queue.
 #[derive(Debug)]
 struct ThreadQueues {
     cq: CompletionQueue,
     channel: CompletionChannel,
-    /// What they receive from, where they share that.
+    /// Receive queue that the queue pairs share.
     srq: Option<SharedRecvQueue>,
 }
 
@@ -116,8 +118,8 @@ impl ThreadQueues {
     }
 }
 
-/// Whether the device can do without pinned memory, where it shall.
-fn check_pages(opened: &OpenedDevice, shape: &Shape) -> Result<()> {
+/// Checks that the device supports on-demand paging, if the test uses it.
+fn check_on_demand_paging(opened: &OpenedDevice, shape: &Shape) -> Result<()> {
     let context = &opened.context;
     if !shape.tuning.on_demand
         || context
@@ -129,9 +131,10 @@ fn check_pages(opened: &OpenedDevice, shape: &Shape) -> Result<()> {
         return Ok(());
     }
     Err(Error::limit(format!(
-        "needs on-demand paging, which {} lacks: leave --on-demand away",
+        "{} does not support on-demand paging",
         context.device_name()
-    )))
+    ))
+    .with_help("omit --on-demand"))
 }
 
 impl RdmaEndpoint {
@@ -140,16 +143,15 @@ impl RdmaEndpoint {
         let queues = (0..shape.threads)
             .map(|_| ThreadQueues::new(&opened, &pd, &shape))
             .collect::<Result<_>>()?;
-        let own = side.path;
-        check_path(&opened, own, shape.tuning.pkey_index)?;
-        check_pages(&opened, &shape)?;
+        check_path(&opened, side.path, shape.tuning.pkey_index)?;
+        check_on_demand_paging(&opened, &shape)?;
         Ok(Self {
             opened,
             shape,
             pd,
             queues,
             wait: side.wait,
-            own,
+            path_settings: side.path,
             group: None,
         })
     }
@@ -158,9 +160,9 @@ impl RdmaEndpoint {
         self.opened.context.device_name()
     }
 
-    /// RDMA reads and atomics in flight that this end was asked for at most.
+    /// Returns the requested limit of RDMA reads and atomics in flight.
     pub(super) fn rd_atomic(&self) -> u8 {
-        self.own
+        self.path_settings
             .rd_atomic
             .or(self.shape.tuning.rd_atomic)
             .unwrap_or(u8::MAX)
@@ -170,33 +172,34 @@ impl RdmaEndpoint {
         self.opened.port.active_mtu.bytes().unwrap_or(1024)
     }
 
-    /// How many queue pairs its threads have together; those of one follow those of the one before.
+    /// Returns the number of queue pairs of all threads. Those of one thread have consecutive
+    /// indices.
     pub(super) fn qp_count(&self) -> u32 {
         self.shape.threads * self.shape.qps
     }
 
-    /// The queue pair at this place, which rdma_cm will connect.
-    pub(super) fn queue_pair<T: DuplexTransport>(&self, index: u32) -> Result<QueuePair<T>> {
-        let ThreadQueues { cq, srq, .. } = self.queues_of(index)?;
-        self.created(|options| match srq {
+    /// Creates the queue pair with this index.
+    pub(super) fn create_qp<T: DuplexTransport>(&self, index: u32) -> Result<QueuePair<T>> {
+        let ThreadQueues { cq, srq, .. } = self.thread_queues(index)?;
+        self.create_with_options(|options| match srq {
             Some(SharedRecvQueue::Basic(srq)) => self.pd.create_qp_with_srq(cq, cq, srq, options),
             _ => self.pd.create_qp(cq, cq, options),
         })
     }
 
-    /// What the queue pair at this place completes on.
-    fn queues_of(&self, index: u32) -> Result<&ThreadQueues> {
+    /// Returns the queues of the queue pair with this index.
+    fn thread_queues(&self, index: u32) -> Result<&ThreadQueues> {
         self.queues
             .get((index / self.shape.qps) as usize)
-            .ok_or_else(too_many)
+            .ok_or_else(too_many_qps)
     }
 
-    /// A queue pair of the test's capacities.
-    fn created<T: SendTransport>(
+    /// Creates a queue pair with the capacities of the test.
+    fn create_with_options<T: SendTransport>(
         &self,
         create: impl Fn(QpOptions) -> ibverbs::Result<QueuePair<T>>,
     ) -> Result<QueuePair<T>> {
-        let inline = self.shape.tuning.inline.unwrap_or(INLINE);
+        let inline = self.shape.tuning.inline.unwrap_or(DEFAULT_INLINE);
         let options = QpOptions {
             max_send_wr: self.shape.sends(),
             max_recv_wr: self.shape.receives().max(1),
@@ -209,19 +212,19 @@ impl RdmaEndpoint {
             ..QpOptions::default()
         };
         match create(options) {
-            // A device with less room for inline data still sends the message, from memory.
+            // A device that supports less inline data can still send the message from memory.
             Err(_) if options.max_inline_data > 0 && self.shape.tuning.inline.is_none() => {
                 create(QpOptions {
                     max_inline_data: 0,
                     ..options
                 })
             }
-            made => made,
+            result => result,
         }
         .map_err(Error::from)
     }
 
-    /// Queue pairs that this end connects itself, from `address`.
+    /// Creates queue pairs that this end connects itself, from `address`.
     pub(super) fn prepare(&self, address: PortAddress, mtu: u32) -> Result<Vec<PreparedQp>> {
         (0..self.qp_count())
             .map(|index| self.prepare_one(index, address, mtu))
@@ -230,10 +233,11 @@ impl RdmaEndpoint {
 
     fn prepare_one(&self, index: u32, address: PortAddress, mtu: u32) -> Result<PreparedQp> {
         let mtu = Mtu::from_bytes(mtu)
-            .ok_or_else(|| Error::protocol(format!("the peer wants an MTU of {mtu}")))?;
+            .ok_or_else(|| Error::protocol(format!("the peer sent an MTU of {mtu} bytes")))?;
         let gid_index = address.gid_index.map(u8::try_from).transpose();
-        let gid_index = gid_index.map_err(|_| Error::device("the GID's index is above 255"))?;
-        #[allow(clippy::cast_possible_truncation)] // 24 bits of many.
+        let gid_index =
+            gid_index.map_err(|_| Error::device("the index of the GID is above 255"))?;
+        #[allow(clippy::cast_possible_truncation)] // The 24 bits of a PSN are used.
         let psn = Psn(random() as u32 & 0x00ff_ffff);
         let tuning = &self.shape.tuning;
         let path = RcPath {
@@ -241,18 +245,19 @@ impl RdmaEndpoint {
             access: self.shape.plan.verb.remote_access(),
             max_dest_rd_atomic: self.opened.rd_atomic.1.min(self.rd_atomic()),
             pkey_index: tuning.pkey_index,
-            sl: self.own.service_level.unwrap_or(tuning.service_level),
-            src_path_bits: self.own.src_path_bits.unwrap_or(0),
-            static_rate: self.own.static_rate.map_or(0, StaticRate::code),
+            sl: self
+                .path_settings
+                .service_level
+                .unwrap_or(tuning.service_level),
+            src_path_bits: self.path_settings.src_path_bits.unwrap_or(0),
+            static_rate: self.path_settings.static_rate.map_or(0, StaticRate::code),
             traffic_class: tuning.traffic_class,
             ..RcPath::new(self.opened.port_num, gid_index.map(GidIndex), mtu)
         };
         let qp = match self.shape.plan.service {
-            Service::Uc => {
-                UnconnectedQp::Uc(self.queue_pair(index).and_then(|qp| started(qp, &path))?)
-            }
+            Service::Uc => UnconnectedQp::Uc(self.create_qp(index).and_then(|qp| init(qp, &path))?),
             Service::Ud => {
-                let mut qp: QueuePair<Ud> = self.queue_pair(index)?;
+                let mut qp: QueuePair<Ud> = self.create_qp(index)?;
                 match &self.group {
                     Some(group) => group.start_qp(&mut qp),
                     None => qp.start(path.port_num, path.pkey_index, QKEY, psn),
@@ -260,16 +265,15 @@ impl RdmaEndpoint {
                 UnconnectedQp::Ud(qp)
             }
             Service::Xrc => {
-                let ThreadQueues { cq, srq, .. } = self.queues_of(index)?;
-                let sender = self.created(|options| self.pd.create_xrc_send_qp(cq, options))?;
+                let ThreadQueues { cq, srq, .. } = self.thread_queues(index)?;
+                let sender =
+                    self.create_with_options(|options| self.pd.create_xrc_send_qp(cq, options))?;
                 UnconnectedQp::Xrc(XrcConnection::new(sender, srq.as_ref(), &path)?)
             }
-            Service::Rc => {
-                UnconnectedQp::Rc(self.queue_pair(index).and_then(|qp| started(qp, &path))?)
-            }
+            Service::Rc => UnconnectedQp::Rc(self.create_qp(index).and_then(|qp| init(qp, &path))?),
         };
         let gid = address.ip.map_or(Gid([0; 16]), Gid::from);
-        let plain = QpEndpoint {
+        let local = QpEndpoint {
             qpn: qp.qp_num().0,
             psn: psn.0,
             lid: self.opened.port.lid.0 | u16::from(path.src_path_bits),
@@ -281,11 +285,11 @@ impl RdmaEndpoint {
                 None
             },
         };
-        Ok(PreparedQp { qp, path, plain })
+        Ok(PreparedQp { qp, path, local })
     }
 
-    /// How this end is answered, from `address`.
-    pub(super) fn own(&self, address: PortAddress) -> LocalAddress {
+    /// Returns the address that the peer sends datagrams to.
+    pub(super) fn local_address(&self, address: PortAddress) -> LocalAddress {
         LocalAddress {
             gid: address.ip.map_or(Gid([0; 16]), Gid::from),
             gid_index: address
@@ -297,8 +301,14 @@ impl RdmaEndpoint {
         }
     }
 
-    pub(super) fn via(&self, address: PortAddress, cm: bool, mtu: Option<u32>) -> ConnectionInfo {
-        let shown = match address.ip {
+    /// Returns the description of the connection for the report.
+    pub(super) fn connection_info(
+        &self,
+        address: PortAddress,
+        cm: bool,
+        mtu: Option<u32>,
+    ) -> ConnectionInfo {
+        let text = match address.ip {
             Some(ip) if address.gid_index.is_some() => Gid::from(ip).to_string(),
             Some(ip) => ip.to_string(),
             None => format!("lid {}", self.opened.port.lid),
@@ -308,7 +318,7 @@ impl RdmaEndpoint {
             port: self.opened.port_num,
             link: self.opened.link_name.clone(),
             gid_index: address.gid_index,
-            address: shown,
+            address: text,
             cm,
             mtu,
             port_mtu: Some(self.opened.bounds.mtu),
@@ -316,7 +326,7 @@ impl RdmaEndpoint {
         }
     }
 
-    /// Joins the queues of each thread with its connected queue pairs.
+    /// Combines the queues of each thread with its connected queue pairs.
     pub(super) fn connected(
         self,
         qps: Vec<AnyQp>,
@@ -325,15 +335,15 @@ impl RdmaEndpoint {
         let shape = self.shape;
         let mut qps = qps.into_iter();
         let mut group = self.group;
-        // Soft-iWARP tells of none.
-        let solicited = self.opened.link != LinkType::Iwarp;
+        // Soft-iWARP does not support solicited events.
+        let has_solicited_events = self.opened.link != LinkType::Iwarp;
         let wires = self
             .queues
             .into_iter()
             .map(|ThreadQueues { cq, channel, srq }| {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
                 let wire = VerbsWire::new(qps, &self.pd, cq, channel, srq, group.take(), &shape)?;
-                Ok(wire.with_solicited_events(solicited))
+                Ok(wire.with_solicited_events(has_solicited_events))
             });
         Ok(ConnectedEndpoint {
             wires: wires.collect::<Result<_>>()?,
@@ -344,6 +354,6 @@ impl RdmaEndpoint {
 }
 
 #[cold]
-fn too_many() -> Error {
-    Error::protocol("more queue pairs than the test has")
+fn too_many_qps() -> Error {
+    Error::protocol("the test has fewer queue pairs than requested")
 }

@@ -1,4 +1,4 @@
-//! Checks that the host has the memory for a test.
+//! Checks that the host has enough memory for a test.
 
 use std::fs;
 
@@ -7,37 +7,32 @@ use crate::common::units::Style;
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::tuning::Pages;
 
-/// Whether the memory of so many ends of a test is there. What is not, the kernel takes by ending
-/// programs.
+/// Checks that the host has the memory for this number of `ends` of a test. Without it the kernel
+/// would kill processes.
 ///
 /// # Errors
-/// It is not: says how much is.
-pub(super) fn has_memory_for(shape: &Shape, ends: u64) -> Result<()> {
-    let (wanted, meminfo) = (
-        shape.memory() * ends,
-        fs::read_to_string("/proc/meminfo").unwrap_or_default(),
-    );
-    // Huge pages were set aside, and what is not pinned need not be there.
-    let Some(there) = available(&meminfo)
-        .filter(|_| shape.tuning.pages == Pages::Normal && !shape.tuning.on_demand)
-    else {
-        return Ok(());
-    };
-    if wanted <= there {
+/// Returns an error with the size of the available memory if it is too small.
+pub(super) fn check_available_memory(shape: &Shape, ends: u64) -> Result<()> {
+    // Huge pages are reserved in advance, and on-demand paging needs no pinned memory.
+    if shape.tuning.pages != Pages::Normal || shape.tuning.on_demand {
         return Ok(());
     }
-    let (style, both) = (
-        Style::default(),
-        if ends > 1 { " for both ends" } else { "" },
-    );
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let needed = shape.memory() * ends;
+    let Some(available) = available(&meminfo).filter(|available| needed > *available) else {
+        return Ok(());
+    };
+    let style = Style::default();
+    let both = if ends > 1 { " for both ends" } else { "" };
     Err(Error::limit(format!(
-        "{} of buffers{both}: this host has {} of memory to spare; give --msg-size (-m), --qps, --threads or --depth less",
-        style.size(wanted),
-        style.size(there)
-    )))
+        "{} of buffers{both}: this host has {} of memory available",
+        style.size(needed),
+        style.size(available)
+    ))
+    .with_help("set --msg-size (-m), --qps, --threads or --depth lower"))
 }
 
-/// Bytes that programs can have without another losing its own, by the text of `/proc/meminfo`.
+/// Returns the memory available to processes in bytes, from the text of `/proc/meminfo`.
 fn available(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -59,7 +54,7 @@ mod tests {
     use clap::Parser;
 
     #[test]
-    fn memory_to_spare_is_read_and_held_against_what_a_test_takes() {
+    fn available_memory_limits_the_size_of_a_test() {
         assert_eq!(
             available("MemTotal: 9 kB\nMemAvailable:    1024 kB\n"),
             Some(1 << 20)
@@ -72,10 +67,12 @@ mod tests {
         let shape = spec
             .shape_for_depth(128, Test::RcBw.plan().unwrap(), &Bounds::default())
             .unwrap();
-        has_memory_for(&shape, 2).unwrap();
-        let text = has_memory_for(&shape, 1 << 40).unwrap_err().to_string();
+        check_available_memory(&shape, 2).unwrap();
+        let text = check_available_memory(&shape, 1 << 40)
+            .unwrap_err()
+            .to_string();
         assert!(
-            text.contains("of memory to spare; give --msg-size (-m)"),
+            text.contains("of memory available; help: set --msg-size (-m)"),
             "{text}"
         );
     }

@@ -1,9 +1,9 @@
 //! RDMA connections: from a checked specification to connected queue pairs.
 //!
-//! The setup has four steps, in step with [`control`](crate::rperf::control): the client sends its
+//! The setup has four steps, which [`control`](crate::rperf::control) drives: the client sends its
 //! addresses ([`ClientInfo`]), the server sends an [`Offer`], the client replies with its
-//! [`ClientEndpoints`], and both connect. [`Backend`] is the trait for that; [`verbs`] implements
-//! it with RDMA, the tests of `control` with a fake.
+//! [`ClientEndpoints`], and both connect. [`Backend`] is the trait for these steps; [`verbs`]
+//! implements it with RDMA, and the tests of `control` with a fake.
 
 pub mod address;
 pub mod client;
@@ -32,7 +32,7 @@ use crate::rperf::spec::plan::Plan;
 use crate::rperf::spec::{Shape, Spec};
 use address::PortAddress;
 
-/// What carries the packets of a port.
+/// Link layer and protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkType {
@@ -54,161 +54,162 @@ impl std::fmt::Display for LinkType {
     }
 }
 
-/// The addresses of the control connection, as an end sees them.
+/// IP addresses of the control connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlAddrs {
-    /// This end's.
+    /// Address of this end.
     pub local: IpAddr,
-    /// The peer's.
+    /// Address of the peer.
     pub peer: IpAddr,
 }
 
-/// What the client has to offer.
+/// The client's device and its view of the test, as sent to the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientInfo {
-    /// Its port's link.
+    /// Link of the port.
     pub link: LinkType,
-    /// Its port's addresses.
+    /// Addresses of the port.
     pub addresses: Vec<PortAddress>,
-    /// Its port's active MTU.
+    /// Active MTU of the port in bytes.
     pub mtu: u32,
-    /// The depth that fits its device.
+    /// Depth that the device supports.
     pub depth: u32,
-    /// What the test comes to on its device.
+    /// The test on this device.
     pub plan: Plan,
 }
 
-/// A queue pair's end, in the form that crosses the control connection.
+/// One end of a connection, as sent over the control connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QpEndpoint {
     /// Queue pair number.
     pub qpn: u32,
-    /// First packet sequence number.
+    /// Initial packet sequence number.
     pub psn: u32,
     /// LID of the port.
     pub lid: u16,
     /// GID of the port, as an IPv6 address.
     pub gid: String,
-    /// RDMA reads and atomics that it serves at once.
+    /// RDMA reads and atomics that it responds to at the same time.
     pub rd_atomic: u8,
-    /// Of an extended reliable connection, where the number above is that of its sending half: the
-    /// rest.
+    /// Receiving half of an XRC connection. `qpn` is then the sending half.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xrc: Option<xrc::XrcReceiver>,
 }
 
-/// How the server wants to be reached.
+/// The method of connecting, chosen by the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectMethod {
-    /// By modifying the queue pairs, with what the control connection carries.
+    /// Each end modifies its queue pairs with the data from the control connection.
     Direct(Vec<QpEndpoint>),
-    /// By rdma_cm.
+    /// rdma_cm connects the queue pairs.
     Cm {
-        /// Where the server listens.
+        /// Address on which the server listens.
         address: IpAddr,
-        /// The port there.
+        /// Port on which the server listens.
         port: u16,
-        /// What the connect request has to carry, before the number of the queue pair.
+        /// Token that a connect request must begin with; the index of the queue pair follows.
         token: u64,
     },
 }
 
-/// What the server makes of it.
+/// The server's reply to a [`ClientInfo`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The depth for both ends.
+    /// Depth of both ends.
     pub depth: u32,
-    /// The path MTU for both ends.
+    /// Path MTU of both ends in bytes.
     pub mtu: u32,
-    /// Which of the client's addresses reaches the server's.
+    /// Index of the client's address that can reach the server.
     pub client_address: usize,
-    /// How to connect.
+    /// Method of connecting.
     pub method: ConnectMethod,
-    /// The group that the client sends to, where it has several receivers.
+    /// Multicast group that the client sends to, if the test has several receivers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<IpAddr>,
-    /// The server's path, for the report.
+    /// Path of the server, for the report.
     pub via: ConnectionInfo,
 }
 
-/// The client's end.
+/// The client's reply to an [`Offer`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientEndpoints {
-    /// The client's queue pairs, unless rdma_cm carries that.
+    /// Queue pairs of the client; empty if rdma_cm connects them.
     pub ends: Vec<QpEndpoint>,
 }
 
 /// A connected end.
 #[derive(Debug)]
 pub struct ConnectedEndpoint<W> {
-    /// The wire of each thread; no receives are posted yet.
+    /// The wire of each thread. No receives are posted yet.
     pub wires: Vec<W>,
-    /// Its path.
+    /// Path of this end, for the report.
     pub via: ConnectionInfo,
-    /// What both ends agreed on.
+    /// Parameters of the test that both ends agreed on.
     pub shape: Shape,
 }
 
-/// A way to move data between two ends.
+/// Transport of data between two ends.
 pub trait Backend: Sync {
     /// A connected end.
     type Wire: Wire + Send;
-    /// A client that is setting up.
+    /// A client that is not connected yet.
     type Client: ClientSetup<Wire = Self::Wire>;
-    /// A server that has offered.
+    /// A server that is not connected yet.
     type Server: ServerSetup<Wire = Self::Wire>;
 
-    /// Prepares the client's end.
+    /// Opens the client's device and prepares its end.
     ///
     /// # Errors
-    /// No such device, its port is down, the test does not fit it.
+    /// Returns an error if there is no such device, its port is down, or it does not support the
+    /// test.
     fn client(&self, spec: &Spec, hosts: ControlAddrs) -> Result<(Self::Client, ClientInfo)>;
 
-    /// Prepares the server's end for what a client asks.
+    /// Opens the server's device and prepares its end for a client.
     ///
     /// # Errors
-    /// As for the client; or the two ends cannot reach each other.
+    /// Returns the same errors as [`Backend::client`], and an error if the two ends cannot reach
+    /// each other.
     fn server(
         &self,
         spec: &Spec,
-        ask: &ClientInfo,
+        client: &ClientInfo,
         hosts: ControlAddrs,
     ) -> Result<(Self::Server, Offer)>;
 }
 
-/// A client that is setting up.
+/// A client that is not connected yet.
 pub trait ClientSetup {
-    /// What comes out.
+    /// The connected end.
     type Wire: Wire + Send;
 
-    /// Takes the offer up.
+    /// Creates the queue pairs for the server's offer.
     ///
     /// # Errors
-    /// The offer does not fit, or the device refuses.
-    fn answer(&mut self, offer: &Offer) -> Result<ClientEndpoints>;
+    /// Returns an error if the offer does not match the request, or the device fails.
+    fn accept_offer(&mut self, offer: &Offer) -> Result<ClientEndpoints>;
 
-    /// Connects.
+    /// Connects to the server.
     ///
     /// # Errors
-    /// The server cannot be reached.
+    /// Returns an error if the server cannot be reached.
     fn connect(self, offer: &Offer, timeout: Duration) -> Result<ConnectedEndpoint<Self::Wire>>;
 }
 
-/// A server that has offered.
+/// A server that is not connected yet.
 pub trait ServerSetup {
-    /// What comes out.
+    /// The connected end.
     type Wire: Wire + Send;
 
-    /// Connects to the client that answered; gives up after `timeout`, or when `gone` says that the
-    /// client is.
+    /// Connects to the client.
     ///
     /// # Errors
-    /// The client does not come.
+    /// Returns an error if the client does not connect within `timeout`, or if `is_gone` returns
+    /// `true` before that.
     fn accept(
         self,
-        answer: &ClientEndpoints,
+        client: &ClientEndpoints,
         timeout: Duration,
-        gone: &dyn Fn() -> bool,
+        is_gone: &dyn Fn() -> bool,
     ) -> Result<ConnectedEndpoint<Self::Wire>>;
 }

@@ -1,5 +1,5 @@
-//! A group of receivers, joined by rdma_cm: what the client sends once, each of the server's queue
-//! pairs gets.
+//! Multicast groups, joined with rdma_cm. Each queue pair of the server receives what the client
+//! sends once.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -10,7 +10,8 @@ use rdmacm::datagram::multicast::{JoinAs, Membership};
 use crate::common::error::Result;
 use crate::common::system::random;
 
-/// Joins the group by the interface of `device`: the fabric brings its messages here from now on.
+/// Joins the group through the interface of `device`. From then on the fabric delivers its messages
+/// to this host.
 pub(super) fn join(group: IpAddr, device: &str, timeout: Duration) -> Result<Membership> {
     let resolver = Resolver::new(SocketAddr::new(group, 0))
         .device(device)
@@ -18,9 +19,8 @@ pub(super) fn join(group: IpAddr, device: &str, timeout: Duration) -> Result<Mem
     Ok(resolver.join(JoinAs::FULL_MEMBER)?)
 }
 
-/// A group that hardly anybody else uses, of those that stay within a site (239.255.0.0/16, RFC
-/// 2365).
-pub(super) fn any_group() -> IpAddr {
+/// Returns a group chosen at random from 239.255.0.0/16, the IPv4 Local Scope of RFC 2365.
+pub(super) fn random_group() -> IpAddr {
     let [a, b, ..] = random().to_le_bytes();
     Ipv4Addr::new(239, 255, a, b.max(1)).into()
 }
@@ -30,9 +30,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_by_chance_is_a_multicast_address() {
+    fn a_random_group_is_a_multicast_address() {
         for _ in 0..100 {
-            assert!(any_group().is_multicast());
+            assert!(random_group().is_multicast());
         }
     }
 }

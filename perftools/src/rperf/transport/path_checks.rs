@@ -1,4 +1,4 @@
-//! What packets carry besides data, and which links let it.
+//! Checks of path settings (partition key, path bits, static rate) and of rdma_cm against the link.
 
 use super::LinkType;
 use super::device::OpenedDevice;
@@ -6,50 +6,64 @@ use crate::common::error::{Error, Result};
 use crate::rperf::spec::modes::Cm;
 use crate::rperf::spec::path::PathSettings;
 
-/// Whether the port can do what its end was told of packets.
-pub(super) fn check_path(opened: &OpenedDevice, own: PathSettings, pkey_index: u16) -> Result<()> {
+/// Checks that the port supports the path settings of its end.
+pub(super) fn check_path(
+    opened: &OpenedDevice,
+    settings: PathSettings,
+    pkey_index: u16,
+) -> Result<()> {
     let device = opened.context.device_name();
     let pkeys = opened.port.pkey_tbl_len;
     if pkey_index > 0 && pkey_index >= pkeys {
         return Err(Error::limit(format!(
-            "partition key number {pkey_index}: port {} of {device} has {pkeys}, so give --pkey-index less than {pkeys}",
+            "partition key index {pkey_index}: port {} of {device} has {pkeys} partition keys",
             opened.port_num
-        )));
+        ))
+        .with_help(format!("give --pkey-index less than {pkeys}")));
     }
-    let lacks = |what: &str| {
-        Err(Error::limit(format!(
-            "{what} is InfiniBand's, and {device} is {}: leave it away",
-            opened.link
-        )))
+    let infiniband_only = |setting: &str, help: &str| {
+        let link = opened.link;
+        let error = format!("{setting}: only InfiniBand supports this, but {device} is {link}");
+        Err(Error::limit(error).with_help(help))
     };
-    let bits = own.src_path_bits.unwrap_or(0);
+    let bits = settings.src_path_bits.unwrap_or(0);
     match opened.link {
         LinkType::InfiniBand if u32::from(bits) >= 1 << opened.port.lmc.min(7) => {
             Err(Error::limit(format!(
-                "source path bits of {bits}: port {} of {device} has LMC {}, so give --src-path-bits (-sp) less than {}",
-                opened.port_num,
-                opened.port.lmc,
+                "source path bits of {bits}: port {} of {device} has LMC {}",
+                opened.port_num, opened.port.lmc
+            ))
+            .with_help(format!(
+                "give --src-path-bits (-sp) less than {}",
                 1 << opened.port.lmc.min(7)
             )))
         }
         LinkType::InfiniBand => Ok(()),
-        _ if own.static_rate.is_some() => {
-            lacks("a static rate (--static-rate, -sr; --rate-limit is rperf's own)")
-        }
-        _ if bits > 0 => lacks("a LID with source path bits (--src-path-bits, -sp)"),
+        _ if settings.static_rate.is_some() => infiniband_only(
+            "static rate",
+            "omit --static-rate (-sr); --rate-limit works on every link",
+        ),
+        _ if bits > 0 => infiniband_only("source path bits", "omit --src-path-bits (-sp)"),
         _ => Ok(()),
     }
 }
 
-/// Whether rdma_cm connects a port of this link; what `marks` packets it does not do.
-pub(super) fn uses_cm(link: LinkType, asked: Cm, marks: bool, device: &str) -> Result<bool> {
-    match (link, asked) {
-        (LinkType::Iwarp, _) if marks => Err(Error::limit(format!(
-            "service level, traffic class, partition key, static rate and path bits: iWARP packets, as those of {device}, have none of these"
+/// Returns `true` if rdma_cm connects the queue pairs on this link. `marks_packets` is `true` if
+/// the test sets fields of the packet headers, which rdma_cm does not support.
+pub(super) fn uses_cm(
+    link: LinkType,
+    requested: Cm,
+    marks_packets: bool,
+    device: &str,
+) -> Result<bool> {
+    match (link, requested) {
+        (LinkType::Iwarp, _) if marks_packets => Err(Error::limit(format!(
+            "{device} is iWARP, whose packets have no service level, traffic class, partition key, static rate or path bits"
         ))),
         (LinkType::Iwarp, Cm::Off) => Err(Error::limit(format!(
-            "{device} is iWARP, which only rdma_cm connects: leave --use-cm off (-cm0) away"
-        ))),
+            "{device} is iWARP, which can only be connected by rdma_cm"
+        ))
+        .with_help("omit --use-cm off (-cm0)")),
         (LinkType::Iwarp, _) | (_, Cm::On) => Ok(true),
         _ => Ok(false),
     }

@@ -7,8 +7,8 @@ use super::cm::CmListener;
 use super::cm_datagrams::{LocalAddress, UdListener};
 use super::device::{self, OpenedDevice};
 use super::endpoint::{PreparedQp, RdmaEndpoint};
-use super::host_memory::has_memory_for;
-use super::multicast::any_group;
+use super::host_memory::check_available_memory;
+use super::multicast::random_group;
 use super::path_checks::uses_cm;
 use super::wire::{AnyQp, VerbsWire};
 use super::{
@@ -20,7 +20,7 @@ use crate::rperf::spec::Spec;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::Service;
 
-/// The server's end.
+/// The server of an RDMA test, until it is connected.
 #[derive(Debug)]
 pub struct RdmaServer {
     end: RdmaEndpoint,
@@ -33,22 +33,30 @@ pub struct RdmaServer {
 enum PendingConnection {
     Direct(Vec<PreparedQp>),
     Cm(CmListener),
-    Found(UdListener, LocalAddress),
+    CmDatagrams(UdListener, LocalAddress),
 }
 
 impl RdmaServer {
-    pub(super) fn new(spec: &Spec, ask: &ClientInfo, hosts: ControlAddrs) -> Result<(Self, Offer)> {
-        let opened = device::open(spec.server.id.as_ref(), hosts)?.at_gid(spec.server.gid_index)?;
-        if opened.link != ask.link {
+    pub(super) fn new(
+        spec: &Spec,
+        client: &ClientInfo,
+        hosts: ControlAddrs,
+    ) -> Result<(Self, Offer)> {
+        let opened =
+            device::open(spec.server.id.as_ref(), hosts)?.with_gid_index(spec.server.gid_index)?;
+        if opened.link != client.link {
             return Err(Error::limit(format!(
-                "{} on the server is {}, the client's device is {}: they cannot talk to each other; choose with --id (-i), --local-id (-li), --remote-id (-ri)",
+                "the server's device {} is {}, but the client's device is {}",
                 opened.context.device_name(),
                 opened.link,
-                ask.link
-            )));
+                client.link
+            ))
+            .with_help(
+                "choose devices of the same type with --id (-i), --local-id (-li) and --remote-id (-ri)",
+            ));
         }
-        let chosen = choose(&opened.addresses, &ask.addresses, hosts);
-        let (mine, client_address) = chosen.ok_or_else(|| no_path(&opened, ask))?;
+        let chosen = choose(&opened.addresses, &client.addresses, hosts);
+        let (mine, client_address) = chosen.ok_or_else(|| no_path(&opened, client))?;
         let uses_cm = uses_cm(
             opened.link,
             spec.use_cm,
@@ -56,24 +64,26 @@ impl RdmaServer {
             opened.context.device_name(),
         )?;
         let fit = spec.fit(&opened.bounds)?;
-        if fit.plan != ask.plan {
+        if fit.plan != client.plan {
             return Err(Error::limit(format!(
-                "{} comes to one thing on the client's device and to another on {}: give --immediate off",
+                "{} runs without immediate data on only one of the client's device and {}",
                 spec.test.name(),
                 opened.context.device_name()
-            )));
+            ))
+            .with_help("give --immediate off"));
         }
-        let mut shape = spec.shape_for_depth(fit.depth.min(ask.depth), fit.plan, &opened.bounds)?;
+        let mut shape =
+            spec.shape_for_depth(fit.depth.min(client.depth), fit.plan, &opened.bounds)?;
         shape.qps = shape.qps.max(shape.receivers);
-        has_memory_for(&shape, 1)?;
+        check_available_memory(&shape, 1)?;
         let mut end = RdmaEndpoint::new(opened, shape, &spec.server)?;
         let group = spec
             .multicast
-            .map(|multicast| multicast.group.unwrap_or_else(any_group));
+            .map(|multicast| multicast.group.unwrap_or_else(random_group));
         if let Some(group) = group {
             end.join_group(group, spec.server.timeout)?;
         }
-        let mtu = path_mtu(spec, end.mtu(), ask.mtu)?;
+        let mtu = path_mtu(spec, end.mtu(), client.mtu)?;
         let address = end.opened.addresses[mine];
         let (pending, method) = if uses_cm {
             let ip = address
@@ -81,13 +91,14 @@ impl RdmaServer {
                 .ok_or_else(|| Error::device("rdma_cm needs an IP address on the server"))?;
             let token = random();
             let (pending, port) = if shape.plan.service == Service::Ud {
-                let place = UdListener::new(ip, token)?;
-                let port = place.port();
-                (PendingConnection::Found(place, end.own(address)), port)
+                let listener = UdListener::new(ip, token)?;
+                let port = listener.port();
+                let local = end.local_address(address);
+                (PendingConnection::CmDatagrams(listener, local), port)
             } else {
-                let waiting = CmListener::new(ip, token, end.rd_atomic())?;
-                let port = waiting.port();
-                (PendingConnection::Cm(waiting), port)
+                let listener = CmListener::new(ip, token, end.rd_atomic())?;
+                let port = listener.port();
+                (PendingConnection::Cm(listener), port)
             };
             (
                 pending,
@@ -99,13 +110,13 @@ impl RdmaServer {
             )
         } else {
             let prepared = end.prepare(address, mtu)?;
-            let plain = prepared.iter().map(|one| one.plain.clone()).collect();
+            let local = prepared.iter().map(|qp| qp.local.clone()).collect();
             (
                 PendingConnection::Direct(prepared),
-                ConnectMethod::Direct(plain),
+                ConnectMethod::Direct(local),
             )
         };
-        let via = end.via(address, uses_cm, (!uses_cm).then_some(mtu));
+        let via = end.connection_info(address, uses_cm, (!uses_cm).then_some(mtu));
         let offer = Offer {
             depth: shape.depth,
             mtu,
@@ -131,9 +142,9 @@ impl ServerSetup for RdmaServer {
 
     fn accept(
         self,
-        answer: &ClientEndpoints,
+        client: &ClientEndpoints,
         timeout: Duration,
-        gone: &dyn Fn() -> bool,
+        is_gone: &dyn Fn() -> bool,
     ) -> Result<ConnectedEndpoint<VerbsWire>> {
         let Self {
             end,
@@ -142,30 +153,30 @@ impl ServerSetup for RdmaServer {
             has_group,
         } = self;
         let qps = match pending {
-            PendingConnection::Cm(waiting) => {
+            PendingConnection::Cm(listener) => {
                 let qps = (0..end.qp_count())
-                    .map(|index| end.queue_pair(index))
+                    .map(|index| end.create_qp(index))
                     .collect::<Result<Vec<_>>>()?;
                 let connections =
-                    waiting.accept(qps, end.device(), end.shape.plan.verb, timeout, gone)?;
+                    listener.accept(qps, end.device(), end.shape.plan.verb, timeout, is_gone)?;
                 connections.into_iter().map(AnyQp::Cm).collect()
             }
-            PendingConnection::Found(place, own) => {
+            PendingConnection::CmDatagrams(listener, local) => {
                 let qps = (0..end.qp_count())
-                    .map(|index| end.queue_pair(index))
+                    .map(|index| end.create_qp(index))
                     .collect::<Result<Vec<_>>>()?;
-                place.accept(qps, own, end.device(), timeout, gone)?
+                listener.accept(qps, local, end.device(), timeout, is_gone)?
             }
             PendingConnection::Direct(prepared) if has_group => {
-                end.connect_to_group(prepared, &answer.ends, true)?
+                end.connect_to_group(prepared, &client.ends, true)?
             }
-            PendingConnection::Direct(prepared) => end.connect_all(prepared, &answer.ends)?,
+            PendingConnection::Direct(prepared) => end.connect_all(prepared, &client.ends)?,
         };
         end.connected(qps, via)
     }
 }
 
-fn no_path(opened: &OpenedDevice, ask: &ClientInfo) -> Error {
+fn no_path(opened: &OpenedDevice, client: &ClientInfo) -> Error {
     let list = |all: &[PortAddress]| {
         let ips: Vec<String> = all
             .iter()
@@ -179,20 +190,22 @@ fn no_path(opened: &OpenedDevice, ask: &ClientInfo) -> Error {
         }
     };
     Error::device(format!(
-        "no address of {} on the server ({}) reaches one of the client's ({}): give both interfaces an address of one family and subnet",
+        "no address of the server's device {} ({}) can reach an address of the client's device ({})",
         opened.context.device_name(),
         list(&opened.addresses),
-        list(&ask.addresses)
+        list(&client.addresses)
     ))
+    .with_help("give both interfaces an address of the same family in the same subnet")
 }
 
-/// The MTU asked for, if both ports have it; else the smaller active one.
+/// Returns the requested MTU if both ports support it, or the smaller of the active MTUs.
 fn path_mtu(spec: &Spec, mine: u32, theirs: u32) -> Result<u32> {
     let active = mine.min(theirs);
     match spec.mtu {
         Some(mtu) if mtu > active => Err(Error::limit(format!(
-            "MTU of {mtu}: the active MTU is {mine} at the server's port and {theirs} at the client's; give --mtu (-mt) at most {active}"
-        ))),
+            "MTU of {mtu} bytes: the active MTU is {mine} bytes at the server's port and {theirs} bytes at the client's"
+        ))
+        .with_help(format!("give --mtu (-mt) at most {active}"))),
         Some(mtu) => Ok(mtu),
         None => Ok(active),
     }

@@ -23,9 +23,9 @@ impl Backend for VerbsBackend {
     fn server(
         &self,
         spec: &Spec,
-        ask: &ClientInfo,
+        client: &ClientInfo,
         hosts: ControlAddrs,
     ) -> Result<(RdmaServer, Offer)> {
-        RdmaServer::new(spec, ask, hosts)
+        RdmaServer::new(spec, client, hosts)
     }
 }

@@ -55,7 +55,7 @@ struct QpGroup {
     remote: Option<RemoteMemory>,
     /// Messages and credits carry numbers, because some may be lost.
     numbered: bool,
-    /// Messages of which one wakes a receiver that sleeps until it must return credit.
+    /// Every message with this interval wakes a receiver that sleeps until it must return credit.
     solicits: Option<u64>,
     /// Number after that of the peer's latest message.
     reached: u64,

@@ -24,13 +24,13 @@ pub(super) struct PostJob {
     pub(super) end: u64,
     /// Difference between the numbers of two messages on one queue pair.
     pub(super) step: u64,
-    /// Messages on a queue pair of which one requests a completion.
+    /// Every message of a queue pair with this interval requests a completion.
     pub(super) signal_every: u64,
     /// Number before which the messages of the whole test end.
     pub(super) last: u64,
     /// Messages carry their numbers as immediate data.
     pub(super) numbered: bool,
-    /// Messages of which one wakes a receiver that sleeps until it must return credit.
+    /// Every message with this interval wakes a receiver that sleeps until it must return credit.
     pub(super) solicits: Option<u64>,
 }
 
@@ -412,7 +412,8 @@ pub(super) fn low_bits(n: u64) -> u32 {
 }
 
 /// Returns the message number near `expected` that has these low bits.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The difference of the low bits, as a signed number.
+// The difference of the low bits is a signed number.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 pub(super) fn from_low_bits(low: u32, expected: u64) -> u64 {
     expected.wrapping_add_signed(i64::from(low.wrapping_sub(expected as u32) as i32))
 }
