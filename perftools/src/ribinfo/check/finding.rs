@@ -127,11 +127,11 @@ mod tests {
             finding.to_string(),
             "fault    port rxe0/1: DOWN => ip link set v0 up"
         );
-        let odd = Finding {
+        let text_with_controls = Finding {
             subject: "port",
             ..Finding::ok("\x1b[2J\nfault")
         };
-        assert_eq!(odd.to_string(), "ok       port:  [2J fault");
+        assert_eq!(text_with_controls.to_string(), "ok       port:  [2J fault");
         assert_eq!(exit_status(&[]), 0);
         assert_eq!(exit_status(&[Finding::ok("x"), Finding::warning("y")]), 1);
         assert_eq!(exit_status(&[finding, Finding::warning("y")]), 2);

@@ -71,9 +71,9 @@ fn named(files: &Files) -> Vec<String> {
     paths
 }
 
-fn check_file(facts: &HostFacts<'_>, read: &Partitions) -> Vec<Finding> {
+fn check_file(facts: &HostFacts<'_>, partitions: &Partitions) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for problem in &read.problems {
+    for problem in &partitions.problems {
         let finding = if problem.fatal {
             Finding::fault(format!("{problem}; opensm stops reading here"))
         } else {
@@ -81,15 +81,15 @@ fn check_file(facts: &HostFacts<'_>, read: &Partitions) -> Vec<Finding> {
         };
         findings.push(finding.with_remedy(format!("correct this line; {RESTART}")));
     }
-    findings.extend(check_default(read));
-    for definition in &read.definitions {
+    findings.extend(check_default(partitions));
+    for definition in &partitions.definitions {
         findings.extend(check_rate(facts, definition));
         findings.extend(check_mtu(definition));
         findings.extend(check_groups(definition));
     }
-    findings.extend(check_keys(read));
+    findings.extend(check_keys(partitions));
     if findings.is_empty() {
-        let names: Vec<_> = read
+        let names: Vec<_> = partitions
             .definitions
             .iter()
             .map(|d| format!("{}=0x{:04x}", d.name, d.pkey.unwrap_or_default()))
@@ -103,8 +103,8 @@ fn check_file(facts: &HostFacts<'_>, read: &Partitions) -> Vec<Finding> {
 }
 
 /// Checks that the default partition 0x7fff exists and has all hosts as full members.
-fn check_default(read: &Partitions) -> Option<Finding> {
-    let default: Vec<&Definition> = read
+fn check_default(partitions: &Partitions) -> Option<Finding> {
+    let default: Vec<&Definition> = partitions
         .definitions
         .iter()
         .filter(|d| d.pkey == Some(DEFAULT_PKEY))
@@ -213,9 +213,10 @@ fn check_groups(definition: &Definition) -> Vec<Finding> {
 }
 
 /// Returns a partition key that no definition uses.
-fn unused_pkey(read: &Partitions) -> u16 {
+fn unused_pkey(partitions: &Partitions) -> u16 {
     let used = |key: &u16| {
-        read.definitions
+        partitions
+            .definitions
             .iter()
             .any(|definition| definition.pkey == Some(*key))
     };
@@ -224,10 +225,10 @@ fn unused_pkey(read: &Partitions) -> u16 {
 
 /// Checks that each definition has a key of its own. Definitions with the same key are one
 /// partition.
-fn check_keys(read: &Partitions) -> Vec<Finding> {
+fn check_keys(partitions: &Partitions) -> Vec<Finding> {
     let mut seen: BTreeMap<u16, &str> = BTreeMap::new();
     let mut findings = Vec::new();
-    for definition in &read.definitions {
+    for definition in &partitions.definitions {
         let Some(pkey) = definition.pkey else {
             findings.push(
                 Finding::warning(format!(
@@ -237,7 +238,7 @@ fn check_keys(read: &Partitions) -> Vec<Finding> {
                 .with_remedy(format!(
                     "set a key: {}=0x{:04x}; then {RESTART}",
                     definition.name,
-                    unused_pkey(read)
+                    unused_pkey(partitions)
                 )),
             );
             continue;
@@ -252,7 +253,7 @@ fn check_keys(read: &Partitions) -> Vec<Finding> {
                 .with_remedy(format!(
                     "use another key: {}=0x{:04x}; then {RESTART}",
                     definition.name,
-                    unused_pkey(read)
+                    unused_pkey(partitions)
                 )),
             );
         }

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn address_without_20_bytes_is_an_error() {
-        for odd in [
+        for invalid in [
             "",
             "80",
             "02:00:00:00:00:01",
@@ -128,7 +128,7 @@ mod tests {
             &format!("{ADDRESS}:00"),
             &ADDRESS.replace(":02:", ":+2:"),
         ] {
-            assert!(odd.parse::<HwAddr>().is_err(), "{odd}");
+            assert!(invalid.parse::<HwAddr>().is_err(), "{invalid}");
         }
     }
 }

@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn invalid_rate_is_none() {
-        for odd in [
+        for invalid in [
             "",
             "10",
             "x Gb/sec",
@@ -173,10 +173,10 @@ mod tests {
             "1.2345 Gb/sec",
             "-1 Gb/sec",
         ] {
-            assert_eq!(Rate::parse(odd), None, "{odd}");
+            assert_eq!(Rate::parse(invalid), None, "{invalid}");
         }
-        let odd = Rate::parse("10 Gb/sec (0X ZDR)").unwrap();
-        assert_eq!((odd.lanes, odd.speed), (None, None));
+        let unknown = Rate::parse("10 Gb/sec (0X ZDR)").unwrap();
+        assert_eq!((unknown.lanes, unknown.speed), (None, None));
     }
 
     #[test]

@@ -264,14 +264,18 @@ mod tests {
         assert_eq!(number("0x7fff\n"), Some(0x7fff));
         assert_eq!(number("-1"), Some(-1));
         assert_eq!(unsigned("0xffffffffffffffff"), Some(u64::MAX));
-        for odd in [
+        for invalid in [
             "",
             "0x",
             "seven",
             "0x1ffffffffffffffff",
             "99999999999999999999",
         ] {
-            assert_eq!((number(odd), unsigned(odd)), (None, None), "{odd}");
+            assert_eq!(
+                (number(invalid), unsigned(invalid)),
+                (None, None),
+                "{invalid}"
+            );
         }
     }
 }

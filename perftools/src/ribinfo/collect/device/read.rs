@@ -174,14 +174,14 @@ mod tests {
             parse_guid("f034:d4ff:fea2:9021\n").unwrap().to_string(),
             "f034:d4ff:fea2:9021"
         );
-        for odd in [
+        for invalid in [
             "",
             "f034",
             "f034:d4ff:fea2:902g",
             "f034:d4ff:fea2:+021",
             "f034:d4ff:fea2:9021:0000",
         ] {
-            assert_eq!(parse_guid(odd), None, "{odd}");
+            assert_eq!(parse_guid(invalid), None, "{invalid}");
         }
     }
 }
