@@ -40,7 +40,7 @@ impl std::ops::Add for Count {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ThreadStats {
-    /// Processors that the thread was bound to.
+    /// Processor that the thread was bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<String>,
     /// Completed sends.

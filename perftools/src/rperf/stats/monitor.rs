@@ -20,9 +20,10 @@ const SAMPLES_PER_REPORT: u32 = 10;
 pub struct Progress {
     /// Completed share of the test, from 0 to 1.
     pub done: f64,
-    /// Bandwidth since the previous report in bytes per second. `None` in a latency test.
+    /// Bandwidth since the previous report in bytes per second. `None` in a latency test, and
+    /// before the first completion.
     pub bandwidth: Option<f64>,
-    /// Mean latency since the previous report in nanoseconds. `None` in a bandwidth test.
+    /// Mean latency since the previous report in nanoseconds. `None` if no latency was recorded.
     pub latency: Option<f64>,
 }
 
@@ -88,7 +89,7 @@ pub struct Monitor<'a> {
     changed: Condvar,
 }
 
-/// Intervals of a test, with those that stand out.
+/// Intervals of a test, and the outliers among them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MonitorResult {
     /// All intervals.
