@@ -233,7 +233,7 @@ fn infiniband_only_options_are_rejected_in_one_line() {
         }
         let text = fails(&format!("-i {device} --pkey-index 7777 -n 1 rc_bw"), 1);
         let expected = if connects_directly(&device) {
-            "so give --pkey-index less than"
+            "help: give --pkey-index less than"
         } else {
             "partition key"
         };
