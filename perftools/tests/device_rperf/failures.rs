@@ -233,7 +233,7 @@ fn infiniband_only_options_are_rejected_in_one_line() {
         }
         let text = fails(&format!("-i {device} --pkey-index 7777 -n 1 rc_bw"), 1);
         let expected = if connects_directly(&device) {
-            "help: give --pkey-index less than"
+            "help: set --pkey-index below"
         } else {
             "partition key"
         };

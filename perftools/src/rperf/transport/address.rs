@@ -1,4 +1,4 @@
-//! The choice of a pair of addresses that can reach each other.
+//! Selects a pair of addresses that can reach each other.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -35,21 +35,25 @@ fn is_link_local(ip: IpAddr) -> bool {
 }
 
 /// Returns the indices of the addresses of this end and of the peer that most likely reach each
-/// other. Both have the same family. Pairs are preferred in this order: addresses of the control
-/// connection, global before link-local addresses, the same subnet, IPv4 within a subnet, and the
-/// longest common prefix.
+/// other. Both have the same family.
+///
+/// In this order, the function prefers:
+/// 1. the addresses of the control connection
+/// 2. global to link-local addresses
+/// 3. addresses in the same subnet
+/// 4. IPv4 to IPv6, if they are in the same subnet
+/// 5. the longest common prefix, if they are not
 pub fn choose(
-    mine: &[PortAddress],
-    theirs: &[PortAddress],
-    hosts: ControlAddrs,
+    local: &[PortAddress],
+    remote: &[PortAddress],
+    control: ControlAddrs,
 ) -> Option<(usize, usize)> {
     let score = |a: &PortAddress, b: &PortAddress| match (a.ip, b.ip) {
         (None, None) => Some((0, false, false, false, 0)),
         (Some(x), Some(y)) => {
             let bits = common_bits(x, y)?;
-            // If only one end of the control connection has an RDMA address, that one still shows
-            // which network to use.
-            let control = u8::from(x == hosts.local) + u8::from(y == hosts.peer);
+            // A single matching end of the control connection already identifies the network.
+            let on_control = u8::from(x == control.local) + u8::from(y == control.peer);
             let prefix = u32::from(a.prefix.min(b.prefix));
             let subnet = prefix > 0 && bits >= prefix;
             // Within a subnet the length of the common prefix means nothing.
@@ -59,7 +63,7 @@ pub fn choose(
                 bits * 1000 / if x.is_ipv4() { 32 } else { 128 }
             };
             Some((
-                control,
+                on_control,
                 !is_link_local(x) && !is_link_local(y),
                 subnet,
                 x.is_ipv4() && subnet,
@@ -69,8 +73,8 @@ pub fn choose(
         _ => None,
     };
     let mut best = None;
-    for (i, a) in mine.iter().enumerate() {
-        for (j, b) in theirs.iter().enumerate() {
+    for (i, a) in local.iter().enumerate() {
+        for (j, b) in remote.iter().enumerate() {
             if let Some(score) = score(a, b) {
                 best = best.max(Some((score, Reverse((i, j)))));
             }
@@ -95,15 +99,15 @@ mod tests {
         (0..).zip(list).map(one).collect()
     }
 
-    fn hosts(local: &str, peer: &str) -> ControlAddrs {
+    fn control(local: &str, peer: &str) -> ControlAddrs {
         ControlAddrs {
             local: local.parse().unwrap(),
             peer: peer.parse().unwrap(),
         }
     }
 
-    fn chosen(mine: &[&str], theirs: &[&str], hosts: ControlAddrs) -> Option<(usize, usize)> {
-        choose(&candidates(mine), &candidates(theirs), hosts)
+    fn chosen(local: &[&str], remote: &[&str], control: ControlAddrs) -> Option<(usize, usize)> {
+        choose(&candidates(local), &candidates(remote), control)
     }
 
     const A: &[&str] = &["fe80::1/64", "10.1.0.1/24", "fd01::1/64", "192.168.7.1/24"];
@@ -111,17 +115,17 @@ mod tests {
 
     #[test]
     fn addresses_of_the_control_connection_are_preferred() {
-        assert_eq!(chosen(A, B, hosts("fd01::1", "fd01::2")), Some((2, 1)));
+        assert_eq!(chosen(A, B, control("fd01::1", "fd01::2")), Some((2, 1)));
         assert_eq!(
-            chosen(A, B, hosts("192.168.7.1", "192.168.7.2")),
+            chosen(A, B, control("192.168.7.1", "192.168.7.2")),
             Some((3, 2))
         );
-        assert_eq!(chosen(A, B, hosts("172.16.0.1", "fd01::2")), Some((2, 1)));
+        assert_eq!(chosen(A, B, control("172.16.0.1", "fd01::2")), Some((2, 1)));
     }
 
     #[test]
     fn a_shared_subnet_is_preferred_and_ipv4_in_it() {
-        let h = hosts("172.16.0.1", "172.16.0.2");
+        let h = control("172.16.0.1", "172.16.0.2");
         assert_eq!(chosen(A, B, h), Some((1, 3)));
         assert_eq!(
             chosen(
@@ -135,7 +139,7 @@ mod tests {
 
     #[test]
     fn link_local_addresses_are_the_last_resort() {
-        let h = hosts("127.0.0.1", "127.0.0.1");
+        let h = control("127.0.0.1", "127.0.0.1");
         assert_eq!(
             chosen(
                 &["fe80::1/64", "10.0.0.1/8"],
@@ -148,15 +152,15 @@ mod tests {
     }
 
     #[test]
-    fn families_do_not_mix() {
-        let h = hosts("10.0.0.1", "10.0.0.2");
+    fn addresses_of_different_families_never_match() {
+        let h = control("10.0.0.1", "10.0.0.2");
         assert_eq!(chosen(&["10.0.0.1/24"], &["fd00::1/64"], h), None);
         assert_eq!(chosen(&[], B, h), None);
     }
 
     #[test]
     fn a_device_reaches_itself_by_one_address() {
-        for h in [hosts("127.0.0.1", "127.0.0.1"), hosts("::1", "::1")] {
+        for h in [control("127.0.0.1", "127.0.0.1"), control("::1", "::1")] {
             let (i, j) = chosen(A, A, h).unwrap();
             assert_eq!(i, j);
         }

@@ -1,4 +1,4 @@
-//! The client's end of an RDMA test.
+//! The client of an RDMA test during the setup.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,9 +26,9 @@ pub struct RdmaClient {
 }
 
 impl RdmaClient {
-    pub(super) fn new(spec: &Spec, hosts: ControlAddrs) -> Result<(Self, ClientInfo)> {
+    pub(super) fn new(spec: &Spec, addrs: ControlAddrs) -> Result<(Self, ClientInfo)> {
         let opened =
-            device::open(spec.client.id.as_ref(), hosts)?.with_gid_index(spec.client.gid_index)?;
+            device::open(spec.client.id.as_ref(), addrs)?.with_gid_index(spec.client.gid_index)?;
         uses_cm(
             opened.link,
             spec.use_cm,
@@ -37,7 +37,8 @@ impl RdmaClient {
         )?;
         let fit = spec.fit(&opened.bounds)?;
         let shape = spec.shape_for_depth(fit.depth, fit.plan, &opened.bounds)?;
-        check_available_memory(&shape, if hosts.local == hosts.peer { 2 } else { 1 })?;
+        // If both ends are on one host, it needs the memory of both.
+        check_available_memory(&shape, if addrs.local == addrs.peer { 2 } else { 1 })?;
         let end = RdmaEndpoint::new(opened, shape, &spec.client)?;
         let addresses = end.opened.addresses.clone();
         let info = ClientInfo {
@@ -57,6 +58,7 @@ impl RdmaClient {
         ))
     }
 
+    /// Returns the address of this end that the server selected.
     fn address(&self, offer: &Offer) -> Result<PortAddress> {
         let found = self.end.opened.addresses.get(offer.client_address);
         found.copied().ok_or_else(|| {
@@ -101,7 +103,7 @@ impl ClientSetup for RdmaClient {
                     None => self.end.connect_all(prepared, server)?,
                 };
                 let via = self.end.connection_info(address, false, Some(offer.mtu));
-                self.end.connected(qps, via)
+                self.end.into_connected(qps, via)
             }
             ConnectMethod::Cm {
                 address: server,
@@ -119,7 +121,7 @@ impl ClientSetup for RdmaClient {
                     rd_atomic: self.end.rd_atomic(),
                 };
                 let qps = (0..self.end.qp_count()).map(|index| {
-                    let (verb, device) = (shape.plan.verb, self.end.device());
+                    let (verb, device) = (shape.plan.verb, self.end.device_name());
                     if shape.plan.service == Service::Ud {
                         let qp = self.end.create_qp(index)?;
                         return cm_datagrams::connect(
@@ -136,7 +138,7 @@ impl ClientSetup for RdmaClient {
                 });
                 let qps = qps.collect::<Result<Vec<_>>>()?;
                 let via = self.end.connection_info(address, true, None);
-                self.end.connected(qps, via)
+                self.end.into_connected(qps, via)
             }
         }
     }

@@ -9,7 +9,7 @@ use rdmacm::{CmEventType, ConnectParams, Listener, Resolver};
 use crate::common::error::{Error, Kind, Result};
 use crate::rperf::spec::plan::Verb;
 
-/// Interval in which a server that waits for its client checks the control connection.
+/// Interval at which a waiting server checks that its client is still connected.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// An rdma_cm connection with its queue pair.
@@ -29,12 +29,12 @@ impl Connection {
     /// Returns an error if the peer has disconnected or the device was removed.
     pub fn check(&mut self) -> Result<()> {
         match self.0.check_event()?.map(|event| event.event_type) {
-            Some(CmEventType::DISCONNECTED) => Err(Error::device(
-                "the peer disconnected in the middle of the test",
-            )),
-            Some(CmEventType::DEVICE_REMOVAL) => Err(Error::device(
-                "the device was removed in the middle of the test",
-            )),
+            Some(CmEventType::DISCONNECTED) => {
+                Err(Error::device("the peer disconnected during the test"))
+            }
+            Some(CmEventType::DEVICE_REMOVAL) => {
+                Err(Error::device("the device was removed during the test"))
+            }
             _ => Ok(()),
         }
     }
@@ -87,7 +87,7 @@ impl CmListener {
         for (index, qp) in (0_u32..).zip(qps) {
             connections.push(self.accept_one(
                 qp,
-                &hello(self.token, index),
+                &request_id(self.token, index),
                 device,
                 verb,
                 deadline,
@@ -100,7 +100,7 @@ impl CmListener {
     fn accept_one(
         &self,
         qp: QueuePair<Rc>,
-        hello: &[u8],
+        request_id: &[u8],
         device: &str,
         verb: Verb,
         deadline: Instant,
@@ -120,7 +120,7 @@ impl CmListener {
                 continue;
             };
             // RoCE pads the private data with zeros. Dropping a request rejects it.
-            if !request.private_data().starts_with(hello) || request.device_name() != device {
+            if !request.private_data().starts_with(request_id) || request.device_name() != device {
                 continue;
             }
             let pending = request.access(verb.remote_access()).with_qp(qp)?;
@@ -148,7 +148,7 @@ pub(super) fn connect_timeout(address: SocketAddr) -> Error {
     Error::device(format!(
         "the client did not connect to {address} by rdma_cm in time"
     ))
-    .with_help("check that the client can reach this address; --timeout (-to) sets this time")
+    .with_help("check that the client can reach this address, or set --timeout (-to) higher")
 }
 
 /// Parameters of a client's connections.
@@ -164,9 +164,9 @@ pub struct CmTarget {
     pub rd_atomic: u8,
 }
 
-/// Returns the start of the private data of the client's connection number `index`. The server
-/// accepts the connections in this order.
-pub(super) fn hello(token: u64, index: u32) -> [u8; 12] {
+/// Returns the start of the private data of the client's request for queue pair `index`. The server
+/// accepts the requests in this order.
+pub(super) fn request_id(token: u64, index: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..8].copy_from_slice(&token.to_be_bytes());
     bytes[8..].copy_from_slice(&index.to_be_bytes());
@@ -199,7 +199,7 @@ pub fn connect(
     if route.device_name() != device {
         return Err(wrong_device(target, route.device_name(), device));
     }
-    let private_data = hello(token, index);
+    let private_data = request_id(token, index);
     let ready = route.access(verb.remote_access()).with_qp(qp)?;
     ready
         .connect(&params(rd_atomic, &private_data), timeout)
@@ -214,5 +214,5 @@ pub(super) fn wrong_device(target: &CmTarget, found: &str, expected: &str) -> Er
         "rdma_cm reaches {} from {} over {found}, not over {expected}",
         target.server, target.source
     ))
-    .with_help(format!("give --id (-i) {found}"))
+    .with_help(format!("select the device with --id (-i) {found}"))
 }

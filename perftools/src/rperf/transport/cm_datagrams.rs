@@ -8,7 +8,7 @@ use ibverbs::{AhAttr, Gid, GidIndex, Lid, Qkey, Qpn, QueuePair, Ud, wr::Destinat
 use rdmacm::datagram::ServiceListener;
 use rdmacm::{ListenOptions, Resolver};
 
-use super::cm::{CHECK_INTERVAL, CmTarget, connect_timeout, hello, wrong_device};
+use super::cm::{CHECK_INTERVAL, CmTarget, connect_timeout, request_id, wrong_device};
 use super::wire::AnyQp;
 use crate::common::error::{Error, Kind, Result};
 
@@ -28,18 +28,18 @@ pub(super) struct LocalAddress {
     pub(super) port_num: u8,
 }
 
-/// Returns the private data of the client's request number `index`: the hello, then the queue pair
-/// number, LID and GID of the client.
+/// Returns the private data of the client's request number `index`: the request_id, then the queue
+/// pair number, LID and GID of the client.
 fn private_data(token: u64, index: u32, qpn: Qpn, local: LocalAddress) -> Vec<u8> {
-    let mut bytes = hello(token, index).to_vec();
+    let mut bytes = request_id(token, index).to_vec();
     bytes.extend(qpn.0.to_be_bytes());
     bytes.extend(local.lid.0.to_be_bytes());
     bytes.extend(local.gid.0);
     bytes
 }
 
-/// Reads the client's address from the private data after the hello. Returns the address vector
-/// from `local` to the client, and the client's queue pair number.
+/// Reads the client's address from the private data after the request_id. Returns the address
+/// vector from `local` to the client, and the client's queue pair number.
 fn client_address(bytes: &[u8], local: LocalAddress) -> Option<(AhAttr, Qpn)> {
     let (qpn, bytes) = bytes.split_first_chunk()?;
     let (lid, bytes) = bytes.split_first_chunk()?;
@@ -97,7 +97,7 @@ impl UdListener {
         deadline: Instant,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<AnyQp> {
-        let hello = hello(self.token, index);
+        let request_id = request_id(self.token, index);
         loop {
             if is_gone() {
                 return Err(Error::new(
@@ -113,7 +113,7 @@ impl UdListener {
             };
             let address = request
                 .private_data()
-                .strip_prefix(&hello)
+                .strip_prefix(&request_id)
                 .and_then(|bytes| client_address(bytes, local));
             // Dropping a request rejects it.
             let Some((to, qpn)) = address.filter(|_| request.device_name() == device) else {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_client_address_is_restored_from_private_data() {
+    fn client_address_is_restored_from_private_data() {
         let local = LocalAddress {
             gid: Gid([7; 16]),
             gid_index: Some(GidIndex(3)),
@@ -179,7 +179,7 @@ mod tests {
             port_num: 1,
         };
         let data = private_data(5, 2, Qpn(0x1234), local);
-        let rest = data.strip_prefix(&hello(5, 2)).unwrap();
+        let rest = data.strip_prefix(&request_id(5, 2)).unwrap();
         let (to, qpn) = client_address(rest, local).unwrap();
         assert_eq!((to.grh.unwrap().dgid, qpn), (local.gid, Qpn(0x1234)));
         let lid_only = LocalAddress {

@@ -1,9 +1,9 @@
-//! Connection of prepared queue pairs to the peer's queue pairs or to a multicast group.
+//! Connects prepared queue pairs to those of the peer or to a multicast group.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ibverbs::{AhAttr, Endpoint, GlobalRoute, Lid, Psn, Qpn, wr::Destination};
+use ibverbs::{AhAttr, Endpoint, Gid, GlobalRoute, Lid, Psn, Qpn, wr::Destination};
 
 use super::QpEndpoint;
 use super::endpoint::{PreparedQp, QKEY, RdmaEndpoint, UnconnectedQp};
@@ -20,7 +20,7 @@ impl RdmaEndpoint {
     ) -> Result<Vec<AnyQp>> {
         if prepared.len() != peers.len() {
             return Err(Error::protocol(format!(
-                "the peer has {} queue pairs, but {} were expected",
+                "the peer has {} queue pairs: expected {}",
                 peers.len(),
                 prepared.len()
             )));
@@ -37,10 +37,7 @@ impl RdmaEndpoint {
         PreparedQp { qp, mut path, .. }: PreparedQp,
         peer: &QpEndpoint,
     ) -> Result<AnyQp> {
-        let gid = peer
-            .gid
-            .parse()
-            .map_err(|_| Error::protocol(format!("the peer sent `{}` as a GID", peer.gid)))?;
+        let gid = parse_gid(&peer.gid)?;
         let remote = Endpoint {
             qpn: Qpn(peer.qpn),
             psn: Psn(peer.psn),
@@ -91,9 +88,9 @@ impl RdmaEndpoint {
         .map_err(Error::from)
     }
 
-    /// Joins the multicast group. Queue pairs that are prepared after this belong to it.
+    /// Joins the multicast group. Queue pairs prepared after this call belong to it.
     pub(super) fn join_group(&mut self, group: IpAddr, timeout: Duration) -> Result<()> {
-        self.group = Some(multicast::join(group, self.device(), timeout)?);
+        self.group = Some(multicast::join(group, self.device_name(), timeout)?);
         Ok(())
     }
 
@@ -112,10 +109,7 @@ impl RdmaEndpoint {
         let peer = peers
             .first()
             .ok_or_else(|| Error::protocol("the peer has no queue pair"))?;
-        let gid = peer
-            .gid
-            .parse()
-            .map_err(|_| Error::protocol(format!("the peer sent `{}` as a GID", peer.gid)))?;
+        let gid = parse_gid(&peer.gid)?;
         let qps = prepared.into_iter().map(|PreparedQp { qp, path, .. }| {
             let UnconnectedQp::Ud(mut qp) = qp else {
                 return Err(Error::protocol("a multicast group needs UD queue pairs"));
@@ -144,4 +138,9 @@ impl RdmaEndpoint {
         });
         qps.collect()
     }
+}
+
+fn parse_gid(gid: &str) -> Result<Gid> {
+    gid.parse()
+        .map_err(|_| Error::protocol(format!("the peer sent an invalid GID `{gid}`")))
 }

@@ -1,4 +1,4 @@
-//! Selection of the device and port for a test, and their capabilities.
+//! Selects and opens the device and the port of a test, and reads their limits.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -45,7 +45,7 @@ pub struct OpenedDevice {
 /// Returns an error if there is no device, none with this name, or none with an active port. It
 /// also returns an error if the device with the address of the control connection is down, because
 /// any other device would be unexpected.
-pub fn open(id: Option<&DeviceId>, hosts: ControlAddrs) -> Result<OpenedDevice> {
+pub fn open(id: Option<&DeviceId>, addrs: ControlAddrs) -> Result<OpenedDevice> {
     let devices = Device::list()?;
     if devices.is_empty() {
         return Err(Error::device(
@@ -69,7 +69,7 @@ pub fn open(id: Option<&DeviceId>, hosts: ControlAddrs) -> Result<OpenedDevice> 
     for device in &devices {
         match open_port(device, None) {
             Ok(device) => opened.push(device),
-            Err(error) if has_address(device, hosts.local) => {
+            Err(error) if has_address(device, addrs.local) => {
                 let mut help = "choose another device with --id (-i)".to_owned();
                 if let Some(remedy) = error.help() {
                     help = format!("{remedy}, or {help}");
@@ -78,7 +78,7 @@ pub fn open(id: Option<&DeviceId>, hosts: ControlAddrs) -> Result<OpenedDevice> 
                     .context(format!(
                         "cannot use {}, the device with the address {}",
                         device.name(),
-                        hosts.local
+                        addrs.local
                     ))
                     .with_help(help));
             }
@@ -87,7 +87,7 @@ pub fn open(id: Option<&DeviceId>, hosts: ControlAddrs) -> Result<OpenedDevice> 
     }
     let owner = opened
         .iter()
-        .position(|d| d.addresses.iter().any(|a| a.ip == Some(hosts.local)));
+        .position(|d| d.addresses.iter().any(|a| a.ip == Some(addrs.local)));
     if opened.is_empty() {
         return Err(
             first_error.unwrap_or_else(|| Error::device("no RDMA device with an active port"))
@@ -110,10 +110,10 @@ fn has_address(device: &Device, ip: IpAddr) -> bool {
     })
 }
 
-/// Sizes in bytes of messages that Soft-iWARP sends faster if each one is signaled. It copies
-/// signaled messages. It sends unsignaled messages of a page or more from the caller's pages, which
-/// takes several calls of TCP and, up to this size, longer than copying.
-const SOFT_IWARP_COPIES: Range<u64> = 4096..16384;
+/// The message sizes, in bytes, that Soft-iWARP sends faster if every send is signaled. It copies
+/// signaled messages. It sends unsignaled messages of one page or more from the caller's pages,
+/// with several TCP calls per message, which costs more than the copy up to the end of this range.
+const SOFT_IWARP_SIGNALED_SIZES: Range<u64> = 4096..16384;
 
 /// Opens a device with the given port, or with its first active port.
 fn open_port(device: &Device, port: Option<u8>) -> Result<OpenedDevice> {
@@ -147,7 +147,7 @@ fn open_port(device: &Device, port: Option<u8>) -> Result<OpenedDevice> {
             mtu: port.active_mtu.bytes().unwrap_or(1024),
             infiniband: link != LinkType::Iwarp,
             signalled: if attr.is_soft_iwarp() {
-                SOFT_IWARP_COPIES
+                SOFT_IWARP_SIGNALED_SIZES
             } else {
                 0..0
             },
@@ -274,7 +274,7 @@ impl OpenedDevice {
     /// Returns an error with the available indices if there is no such GID.
     pub fn with_gid_index(mut self, index: Option<u8>) -> Result<Self> {
         let Some(index) = index else { return Ok(self) };
-        let all: Vec<String> = self
+        let available: Vec<String> = self
             .addresses
             .iter()
             .filter_map(|a| a.gid_index)
@@ -286,13 +286,13 @@ impl OpenedDevice {
                 "no GID {index} on {} port {}; available: {}",
                 self.context.device_name(),
                 self.port_num,
-                if all.is_empty() {
+                if available.is_empty() {
                     "none".to_owned()
                 } else {
-                    all.join(", ")
+                    available.join(", ")
                 }
             ))
-            .with_help("give --gid-index an available index"));
+            .with_help("set --gid-index to an available index, or omit it"));
         }
         Ok(self)
     }

@@ -1,5 +1,4 @@
-//! The part of an RDMA test that client and server have in common: an opened device with the queues
-//! of one test.
+//! The RDMA resources of one end of a test: the device, the completion queues and the queue pairs.
 
 use ibverbs::{
     CompletionChannel, CompletionQueue, CqOptions, DuplexTransport, Gid, GidIndex, Mtu,
@@ -60,7 +59,7 @@ impl UnconnectedQp {
 }
 
 /// Moves a queue pair to the INIT state, so that receives can be posted.
-fn init<T: ibverbs::ConnectedDuplexTransport>(
+fn init_qp<T: ibverbs::ConnectedDuplexTransport>(
     mut qp: QueuePair<T>,
     path: &RcPath,
 ) -> Result<QueuePair<T>> {
@@ -68,7 +67,7 @@ fn init<T: ibverbs::ConnectedDuplexTransport>(
     Ok(qp)
 }
 
-/// An opened device with the queues of one test.
+/// One end of a test before its queue pairs are connected.
 #[derive(Debug)]
 pub(super) struct RdmaEndpoint {
     pub(super) opened: OpenedDevice,
@@ -79,7 +78,7 @@ pub(super) struct RdmaEndpoint {
     wait: Wait,
     /// Path settings of this end, which take precedence over those of the test.
     path_settings: PathSettings,
-    /// Multicast group.
+    /// Multicast group of the test, if this end has joined one.
     pub(super) group: Option<Membership>,
 }
 
@@ -156,11 +155,11 @@ impl RdmaEndpoint {
         })
     }
 
-    pub(super) fn device(&self) -> &str {
+    pub(super) fn device_name(&self) -> &str {
         self.opened.context.device_name()
     }
 
-    /// Returns the requested limit of RDMA reads and atomics in flight.
+    /// Returns the requested limit of RDMA reads and atomics in flight, 255 by default.
     pub(super) fn rd_atomic(&self) -> u8 {
         self.path_settings
             .rd_atomic
@@ -168,6 +167,7 @@ impl RdmaEndpoint {
             .unwrap_or(u8::MAX)
     }
 
+    /// Returns the active MTU of the port in bytes.
     pub(super) fn mtu(&self) -> u32 {
         self.opened.port.active_mtu.bytes().unwrap_or(1024)
     }
@@ -194,7 +194,8 @@ impl RdmaEndpoint {
             .ok_or_else(too_many_qps)
     }
 
-    /// Creates a queue pair with the capacities of the test.
+    /// Creates a queue pair with the capacities of the test. If the device rejects the default size
+    /// of inline data, creates it without inline data.
     fn create_with_options<T: SendTransport>(
         &self,
         create: impl Fn(QpOptions) -> ibverbs::Result<QueuePair<T>>,
@@ -212,7 +213,6 @@ impl RdmaEndpoint {
             ..QpOptions::default()
         };
         match create(options) {
-            // A device that supports less inline data can still send the message from memory.
             Err(_) if options.max_inline_data > 0 && self.shape.tuning.inline.is_none() => {
                 create(QpOptions {
                     max_inline_data: 0,
@@ -232,12 +232,13 @@ impl RdmaEndpoint {
     }
 
     fn prepare_one(&self, index: u32, address: PortAddress, mtu: u32) -> Result<PreparedQp> {
-        let mtu = Mtu::from_bytes(mtu)
-            .ok_or_else(|| Error::protocol(format!("the peer sent an MTU of {mtu} bytes")))?;
+        let mtu = Mtu::from_bytes(mtu).ok_or_else(|| {
+            Error::protocol(format!("the peer sent an invalid MTU of {mtu} bytes"))
+        })?;
         let gid_index = address.gid_index.map(u8::try_from).transpose();
         let gid_index =
             gid_index.map_err(|_| Error::device("the index of the GID is above 255"))?;
-        #[allow(clippy::cast_possible_truncation)] // The 24 bits of a PSN are used.
+        #[allow(clippy::cast_possible_truncation)] // A PSN has 24 bits.
         let psn = Psn(random() as u32 & 0x00ff_ffff);
         let tuning = &self.shape.tuning;
         let path = RcPath {
@@ -255,7 +256,9 @@ impl RdmaEndpoint {
             ..RcPath::new(self.opened.port_num, gid_index.map(GidIndex), mtu)
         };
         let qp = match self.shape.plan.service {
-            Service::Uc => UnconnectedQp::Uc(self.create_qp(index).and_then(|qp| init(qp, &path))?),
+            Service::Uc => {
+                UnconnectedQp::Uc(self.create_qp(index).and_then(|qp| init_qp(qp, &path))?)
+            }
             Service::Ud => {
                 let mut qp: QueuePair<Ud> = self.create_qp(index)?;
                 match &self.group {
@@ -270,7 +273,9 @@ impl RdmaEndpoint {
                     self.create_with_options(|options| self.pd.create_xrc_send_qp(cq, options))?;
                 UnconnectedQp::Xrc(XrcConnection::new(sender, srq.as_ref(), &path)?)
             }
-            Service::Rc => UnconnectedQp::Rc(self.create_qp(index).and_then(|qp| init(qp, &path))?),
+            Service::Rc => {
+                UnconnectedQp::Rc(self.create_qp(index).and_then(|qp| init_qp(qp, &path))?)
+            }
         };
         let gid = address.ip.map_or(Gid([0; 16]), Gid::from);
         let local = QpEndpoint {
@@ -308,17 +313,17 @@ impl RdmaEndpoint {
         cm: bool,
         mtu: Option<u32>,
     ) -> ConnectionInfo {
-        let text = match address.ip {
+        let shown_address = match address.ip {
             Some(ip) if address.gid_index.is_some() => Gid::from(ip).to_string(),
             Some(ip) => ip.to_string(),
             None => format!("lid {}", self.opened.port.lid),
         };
         ConnectionInfo {
-            device: self.device().to_owned(),
+            device: self.device_name().to_owned(),
             port: self.opened.port_num,
             link: self.opened.link_name.clone(),
             gid_index: address.gid_index,
-            address: text,
+            address: shown_address,
             cm,
             mtu,
             port_mtu: Some(self.opened.bounds.mtu),
@@ -326,8 +331,8 @@ impl RdmaEndpoint {
         }
     }
 
-    /// Combines the queues of each thread with its connected queue pairs.
-    pub(super) fn connected(
+    /// Creates the wire of each thread from its queues and its connected queue pairs.
+    pub(super) fn into_connected(
         self,
         qps: Vec<AnyQp>,
         via: ConnectionInfo,

@@ -74,7 +74,7 @@ pub struct ClientInfo {
     pub mtu: u32,
     /// Depth that the device supports.
     pub depth: u32,
-    /// The test on this device.
+    /// The plan of the test on this device.
     pub plan: Plan,
 }
 
@@ -89,7 +89,7 @@ pub struct QpEndpoint {
     pub lid: u16,
     /// GID of the port, as an IPv6 address.
     pub gid: String,
-    /// RDMA reads and atomics that it responds to at the same time.
+    /// Maximum number of RDMA reads and atomics in flight that it responds to.
     pub rd_atomic: u8,
     /// Receiving half of an XRC connection. `qpn` is then the sending half.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,9 +149,9 @@ pub struct ConnectedEndpoint<W> {
     pub shape: Shape,
 }
 
-/// Transport of data between two ends.
+/// A way to connect the two ends of a test.
 pub trait Backend: Sync {
-    /// A connected end.
+    /// The connected queue pairs of one thread.
     type Wire: Wire + Send;
     /// A client that is not connected yet.
     type Client: ClientSetup<Wire = Self::Wire>;
@@ -163,7 +163,7 @@ pub trait Backend: Sync {
     /// # Errors
     /// Returns an error if there is no such device, its port is down, or it does not support the
     /// test.
-    fn client(&self, spec: &Spec, hosts: ControlAddrs) -> Result<(Self::Client, ClientInfo)>;
+    fn client(&self, spec: &Spec, addrs: ControlAddrs) -> Result<(Self::Client, ClientInfo)>;
 
     /// Opens the server's device and prepares its end for a client.
     ///
@@ -174,13 +174,13 @@ pub trait Backend: Sync {
         &self,
         spec: &Spec,
         client: &ClientInfo,
-        hosts: ControlAddrs,
+        addrs: ControlAddrs,
     ) -> Result<(Self::Server, Offer)>;
 }
 
 /// A client that is not connected yet.
 pub trait ClientSetup {
-    /// The connected end.
+    /// The connected queue pairs of one thread.
     type Wire: Wire + Send;
 
     /// Creates the queue pairs for the server's offer.
@@ -198,7 +198,7 @@ pub trait ClientSetup {
 
 /// A server that is not connected yet.
 pub trait ServerSetup {
-    /// The connected end.
+    /// The connected queue pairs of one thread.
     type Wire: Wire + Send;
 
     /// Connects to the client.

@@ -1,5 +1,5 @@
-//! Multicast groups, joined with rdma_cm. Each queue pair of the server receives what the client
-//! sends once.
+//! Multicast groups, joined with rdma_cm. Every queue pair of the server receives each message of
+//! the client.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_random_group_is_a_multicast_address() {
+    fn random_group_is_a_multicast_address() {
         for _ in 0..100 {
             assert!(random_group().is_multicast());
         }

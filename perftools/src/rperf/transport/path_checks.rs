@@ -19,7 +19,7 @@ pub(super) fn check_path(
             "partition key index {pkey_index}: port {} of {device} has {pkeys} partition keys",
             opened.port_num
         ))
-        .with_help(format!("give --pkey-index less than {pkeys}")));
+        .with_help(format!("set --pkey-index below {pkeys}")));
     }
     let infiniband_only = |setting: &str, help: &str| {
         let link = opened.link;
@@ -34,7 +34,7 @@ pub(super) fn check_path(
                 opened.port_num, opened.port.lmc
             ))
             .with_help(format!(
-                "give --src-path-bits (-sp) less than {}",
+                "set --src-path-bits (-sp) below {}",
                 1 << opened.port.lmc.min(7)
             )))
         }
@@ -59,7 +59,8 @@ pub(super) fn uses_cm(
     match (link, requested) {
         (LinkType::Iwarp, _) if marks_packets => Err(Error::limit(format!(
             "{device} is iWARP, whose packets have no service level, traffic class, partition key, static rate or path bits"
-        ))),
+        ))
+        .with_help("omit the options that set them")),
         (LinkType::Iwarp, Cm::Off) => Err(Error::limit(format!(
             "{device} is iWARP, which can only be connected by rdma_cm"
         ))

@@ -1,4 +1,4 @@
-//! The server's end of an RDMA test.
+//! The server of an RDMA test during the setup.
 
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ pub struct RdmaServer {
     has_group: bool,
 }
 
+/// The state of the connection method between offer and connection.
 #[derive(Debug)]
 enum PendingConnection {
     Direct(Vec<PreparedQp>),
@@ -40,10 +41,10 @@ impl RdmaServer {
     pub(super) fn new(
         spec: &Spec,
         client: &ClientInfo,
-        hosts: ControlAddrs,
+        addrs: ControlAddrs,
     ) -> Result<(Self, Offer)> {
         let opened =
-            device::open(spec.server.id.as_ref(), hosts)?.with_gid_index(spec.server.gid_index)?;
+            device::open(spec.server.id.as_ref(), addrs)?.with_gid_index(spec.server.gid_index)?;
         if opened.link != client.link {
             return Err(Error::limit(format!(
                 "the server's device {} is {}, but the client's device is {}",
@@ -55,8 +56,8 @@ impl RdmaServer {
                 "choose devices of the same type with --id (-i), --local-id (-li) and --remote-id (-ri)",
             ));
         }
-        let chosen = choose(&opened.addresses, &client.addresses, hosts);
-        let (mine, client_address) = chosen.ok_or_else(|| no_path(&opened, client))?;
+        let (server_address, client_address) = choose(&opened.addresses, &client.addresses, addrs)
+            .ok_or_else(|| no_path(&opened, client))?;
         let uses_cm = uses_cm(
             opened.link,
             spec.use_cm,
@@ -66,11 +67,11 @@ impl RdmaServer {
         let fit = spec.fit(&opened.bounds)?;
         if fit.plan != client.plan {
             return Err(Error::limit(format!(
-                "{} runs without immediate data on only one of the client's device and {}",
+                "{}: only one of the client's device and the server's device {} supports writes with immediate data",
                 spec.test.name(),
                 opened.context.device_name()
             ))
-            .with_help("give --immediate off"));
+            .with_help("set --immediate off"));
         }
         let mut shape =
             spec.shape_for_depth(fit.depth.min(client.depth), fit.plan, &opened.bounds)?;
@@ -84,7 +85,7 @@ impl RdmaServer {
             end.join_group(group, spec.server.timeout)?;
         }
         let mtu = path_mtu(spec, end.mtu(), client.mtu)?;
-        let address = end.opened.addresses[mine];
+        let address = end.opened.addresses[server_address];
         let (pending, method) = if uses_cm {
             let ip = address
                 .ip
@@ -157,22 +158,27 @@ impl ServerSetup for RdmaServer {
                 let qps = (0..end.qp_count())
                     .map(|index| end.create_qp(index))
                     .collect::<Result<Vec<_>>>()?;
-                let connections =
-                    listener.accept(qps, end.device(), end.shape.plan.verb, timeout, is_gone)?;
+                let connections = listener.accept(
+                    qps,
+                    end.device_name(),
+                    end.shape.plan.verb,
+                    timeout,
+                    is_gone,
+                )?;
                 connections.into_iter().map(AnyQp::Cm).collect()
             }
             PendingConnection::CmDatagrams(listener, local) => {
                 let qps = (0..end.qp_count())
                     .map(|index| end.create_qp(index))
                     .collect::<Result<Vec<_>>>()?;
-                listener.accept(qps, local, end.device(), timeout, is_gone)?
+                listener.accept(qps, local, end.device_name(), timeout, is_gone)?
             }
             PendingConnection::Direct(prepared) if has_group => {
                 end.connect_to_group(prepared, &client.ends, true)?
             }
             PendingConnection::Direct(prepared) => end.connect_all(prepared, &client.ends)?,
         };
-        end.connected(qps, via)
+        end.into_connected(qps, via)
     }
 }
 
@@ -195,17 +201,17 @@ fn no_path(opened: &OpenedDevice, client: &ClientInfo) -> Error {
         list(&opened.addresses),
         list(&client.addresses)
     ))
-    .with_help("give both interfaces an address of the same family in the same subnet")
+    .with_help("assign addresses of the same family and subnet to both interfaces")
 }
 
 /// Returns the requested MTU if both ports support it, or the smaller of the active MTUs.
-fn path_mtu(spec: &Spec, mine: u32, theirs: u32) -> Result<u32> {
-    let active = mine.min(theirs);
+fn path_mtu(spec: &Spec, server: u32, client: u32) -> Result<u32> {
+    let active = server.min(client);
     match spec.mtu {
         Some(mtu) if mtu > active => Err(Error::limit(format!(
-            "MTU of {mtu} bytes: the active MTU is {mine} bytes at the server's port and {theirs} bytes at the client's"
+            "MTU of {mtu} bytes: the active MTU is {server} bytes at the server's port and {client} bytes at the client's"
         ))
-        .with_help(format!("give --mtu (-mt) at most {active}"))),
+        .with_help(format!("set --mtu (-mt) to at most {active}"))),
         Some(mtu) => Ok(mtu),
         None => Ok(active),
     }

@@ -1,4 +1,4 @@
-//! RDMA as a [`Backend`].
+//! The RDMA implementation of [`Backend`].
 
 use super::client::RdmaClient;
 use super::server::RdmaServer;
@@ -7,7 +7,7 @@ use super::{Backend, ClientInfo, ControlAddrs, Offer};
 use crate::common::error::Result;
 use crate::rperf::spec::Spec;
 
-/// The RDMA devices of this machine.
+/// The backend that uses the RDMA devices of this host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct VerbsBackend;
 
@@ -16,16 +16,16 @@ impl Backend for VerbsBackend {
     type Client = RdmaClient;
     type Server = RdmaServer;
 
-    fn client(&self, spec: &Spec, hosts: ControlAddrs) -> Result<(RdmaClient, ClientInfo)> {
-        RdmaClient::new(spec, hosts)
+    fn client(&self, spec: &Spec, addrs: ControlAddrs) -> Result<(RdmaClient, ClientInfo)> {
+        RdmaClient::new(spec, addrs)
     }
 
     fn server(
         &self,
         spec: &Spec,
         client: &ClientInfo,
-        hosts: ControlAddrs,
+        addrs: ControlAddrs,
     ) -> Result<(RdmaServer, Offer)> {
-        RdmaServer::new(spec, client, hosts)
+        RdmaServer::new(spec, client, addrs)
     }
 }

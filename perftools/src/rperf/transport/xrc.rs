@@ -151,5 +151,5 @@ impl SharedRecvQueue {
 
 #[cold]
 fn no_queue() -> Error {
-    Error::protocol("an XRC connection without its shared receive queue")
+    Error::protocol("an XRC connection has no shared receive queue")
 }

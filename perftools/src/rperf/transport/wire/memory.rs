@@ -11,7 +11,7 @@ use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Service, Verb};
 
 /// Time that the data of a write may take to become visible without an acknowledgment.
-const VISIBLE_AFTER: Duration = Duration::from_secs(1);
+const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sources and targets of messages.
 pub(super) enum Content {
@@ -28,13 +28,13 @@ pub(super) enum Content {
     Fetched { region: SharedRegion },
 }
 
-/// The memory of an end.
+/// The memory of one thread.
 pub(super) struct Memory {
     pub(super) content: Content,
-    /// Memory that the peer may access.
+    /// Memory that the peer may access, if the test is one-sided.
     pub(super) exposed: Option<SharedRegion>,
     pub(super) shape: Shape,
-    /// Bytes before the payload of a received message.
+    /// Bytes before the payload of a received message: the global routing header of datagrams.
     pub(super) header: usize,
     /// Copy of a message in shared memory.
     scratch: Vec<u8>,
@@ -58,13 +58,13 @@ impl Memory {
             0
         };
         let exposed = if plan.verb.is_one_sided() {
-            Some(exposed(pd, &shape)?)
+            Some(register_exposed(pd, &shape)?)
         } else {
             None
         };
         let content = match (plan.verb, plan.pattern) {
             (Verb::Read | Verb::CompareSwap | Verb::FetchAdd, _) => Content::Fetched {
-                region: fetched(pd, &shape)?,
+                region: register_fetched(pd, &shape)?,
             },
             (Verb::Write, Pattern::Polled) => {
                 let region = pd.shared_with(
@@ -100,8 +100,8 @@ impl Memory {
             }
         };
         let sink = match &content {
-            // Credits and writes with immediate data receive no payload, but datagrams have a
-            // header.
+            // With one-sided verbs, receives take only credits and immediate data, which need no
+            // memory.
             Content::Same { .. } if plan.verb == Verb::Send => {
                 Some(pd.sink_with(size + header, shape.tuning.memory())?)
             }
@@ -130,14 +130,14 @@ impl Memory {
     }
 
     /// Returns the offset of message `n` in exposed memory.
-    pub(super) fn slot(&self, n: u64) -> usize {
+    pub(super) fn slot_offset(&self, n: u64) -> usize {
         usize::try_from(n % u64::from(self.shape.exposed_slots())).unwrap_or(0)
             * self.shape.stride()
     }
 
     /// Writes message `n` with its mark in the last byte to the source, for a peer that polls for
     /// it.
-    pub(super) fn mark(&mut self, n: u64) -> Result<()> {
+    pub(super) fn write_marked(&mut self, n: u64) -> Result<()> {
         let Content::Marked { bytes, region } = &mut self.content else {
             return Ok(());
         };
@@ -145,7 +145,7 @@ impl Memory {
         if self.shape.verify {
             payload::fill(&mut bytes[..last], n);
         }
-        bytes[last] = mark_of(n);
+        bytes[last] = mark_byte(n);
         let changed = if self.shape.verify { 0 } else { last };
         region
             .write(changed, &bytes[changed..])
@@ -160,14 +160,14 @@ impl Memory {
         };
         let mut last = [0];
         exposed.read(self.shape.msg_size as usize - 1, &mut last)?;
-        if last[0] != mark_of(n) {
+        if last[0] != mark_byte(n) {
             return Ok(false);
         }
         if self.shape.touches_payload() {
             // The last byte may become visible before the others of the same write.
             let begin = Instant::now();
             while let Err(error) = self.check_slot(0, n, 1) {
-                if begin.elapsed() > VISIBLE_AFTER {
+                if begin.elapsed() > VISIBILITY_TIMEOUT {
                     return Err(error);
                 }
             }
@@ -204,10 +204,11 @@ impl Memory {
             return self.check_slot(offset, n, 0);
         }
         let value = region.load(offset, std::sync::atomic::Ordering::Acquire)?;
-        let before = n / u64::from(self.shape.qps);
-        if value != before {
+        // Each queue pair increments a counter of its own.
+        let expected = n / u64::from(self.shape.qps);
+        if value != expected {
             return Err(Error::test(format!(
-                "atomic {n} returned {value}, but {before} was expected"
+                "atomic {n} returned {value}: expected {expected}"
             )));
         }
         self.verified += 8;
@@ -224,14 +225,14 @@ impl Memory {
         for n in made.saturating_sub(slots)..made {
             let begin = Instant::now();
             let mut older = n;
-            while let Err(error) = self.check_slot(self.slot(n), older, 0) {
+            while let Err(error) = self.check_slot(self.slot_offset(n), older, 0) {
                 // If writes can be lost, the slot may still have the data of an earlier one.
                 match older
                     .checked_sub(slots)
                     .filter(|_| !self.shape.is_reliable())
                 {
                     Some(earlier) => older = earlier,
-                    None if self.shape.is_reliable() || begin.elapsed() > VISIBLE_AFTER => {
+                    None if self.shape.is_reliable() || begin.elapsed() > VISIBILITY_TIMEOUT => {
                         return Err(error);
                     }
                     None => older = n,
@@ -242,14 +243,14 @@ impl Memory {
     }
 }
 
-/// Returns the last byte of message `n` in polled memory. It differs from that of the message
-/// before.
-fn mark_of(n: u64) -> u8 {
+/// Returns the last byte of message `n` in polled memory. Consecutive messages have different
+/// bytes.
+fn mark_byte(n: u64) -> u8 {
     n.wrapping_add(1).to_le_bytes()[0]
 }
 
 /// Registers the memory that the peer accesses, and fills it if the peer reads it.
-fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
+fn register_exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     let slots = shape.exposed_slots() as usize;
     let region = pd.shared_with(
         slots * shape.stride(),
@@ -269,7 +270,7 @@ fn exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
 /// Registers the target of RDMA reads and atomics, with a slot for each that is in flight if the
 /// payload is accessed. On iWARP a read response is a write of the peer, so the memory allows
 /// those.
-fn fetched(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
+fn register_fetched(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
     pd.shared_with(
         shape.fetch_slots() as usize * shape.stride(),
         AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE,

@@ -1,4 +1,4 @@
-//! Detection of messages that only change memory and cause no completion.
+//! Detects messages by polling memory, for RDMA writes that cause no completion here.
 
 use super::QpGroup;
 use crate::common::error::Result;
@@ -8,7 +8,7 @@ use crate::rperf::engine::PollCounts;
 const READS_PER_POLL: u32 = 8;
 
 impl QpGroup {
-    /// Checks if the peer's next message is in memory.
+    /// Counts the peer's next message and returns `true` if it is in memory.
     #[inline]
     pub(super) fn poll_memory(&mut self, progress: &mut PollCounts) -> Result<bool> {
         if !self.memory.has_message(self.reached)? {
@@ -22,9 +22,11 @@ impl QpGroup {
         Ok(true)
     }
 
-    /// Checks memory several times before the completion queue is polled, which takes much longer.
-    /// After several messages in a row it does not check, because the send queue would fill up if
-    /// its completions were never polled.
+    /// Polls memory several times before the caller polls the completion queue, which takes much
+    /// longer.
+    ///
+    /// Returns `false` without a look at memory after too many messages in a row. The caller must
+    /// then poll the completion queue, because completions free the slots of the send queue.
     #[inline]
     pub(super) fn poll_memory_repeatedly(&mut self, progress: &mut PollCounts) -> Result<bool> {
         if self.unpolled >= self.memory.shape.depth / 8 {

@@ -1,7 +1,8 @@
-//! Connected queue pairs as the [`Wire`] of the engines: the part of a test that one thread runs.
+//! [`VerbsWire`]: the connected queue pairs of one thread, as a [`Wire`] for the engines.
 //!
-//! Messages are distributed over the queue pairs by number. `posting` posts requests, `memory`
-//! holds the buffers, `qp` wraps the queue pairs of all services. `transport::endpoint` creates it.
+//! Message `n` travels on queue pair `n % qps`. `posting` posts requests, `receive_queues` posts
+//! receives, `memory` owns the buffers, and `qp` wraps queue pairs of all services.
+//! `transport::endpoint` creates the wires.
 
 mod memory;
 mod memory_polling;
@@ -55,8 +56,9 @@ struct QpGroup {
     remote: Option<RemoteMemory>,
     /// Messages and credits carry numbers, because some may be lost.
     numbered: bool,
-    /// Every message with this interval wakes a receiver that sleeps until it must return credit.
-    solicits: Option<u64>,
+    /// Number of messages after which one is solicited, if any. It wakes a receiver that sleeps
+    /// until it must return credit.
+    solicit_every: Option<u64>,
     /// Number after that of the peer's latest message.
     reached: u64,
     /// Messages of this end that the peer returned credit for.
@@ -91,14 +93,14 @@ impl VerbsWire {
         let (memory, sink) = Memory::new(pd, *shape, &mut qps)?;
         let recv_queues = RecvQueues::new(&mut qps, srq, sink.as_ref(), shape)?;
         let numbered = !shape.is_reliable();
-        let solicits = shape.solicits().then_some(u64::from(shape.batch));
+        let solicit_every = shape.solicits().then_some(u64::from(shape.batch));
         let traffic = QpGroup {
             qps,
             memory,
             recv_queues,
             remote: None,
             numbered,
-            solicits,
+            solicit_every,
             reached: 0,
             acked: 0,
             unpolled: 0,
@@ -113,8 +115,8 @@ impl VerbsWire {
         })
     }
 
-    /// Sets if the device supports solicited events. Without them every completion wakes a sleeping
-    /// receiver.
+    /// Sets whether the device supports solicited events, which is the default. Without them, every
+    /// completion wakes a sleeping receiver.
     #[must_use]
     pub fn with_solicited_events(self, has_solicited_events: bool) -> Self {
         Self {
@@ -129,11 +131,14 @@ impl QpGroup {
         &self.memory.shape
     }
 
-    /// Takes account of a completion.
+    /// Retires a completion and counts its message or credit.
     #[inline]
-    fn take(&mut self, completion: Completion<'_>, progress: &mut PollCounts) -> Result<()> {
+    fn handle_completion(
+        &mut self,
+        completion: Completion<'_>,
+        progress: &mut PollCounts,
+    ) -> Result<()> {
         let queue = completion.queue();
-        // Stale completions, which match no request in flight, are ignored.
         let (index, retired) = if self.recv_queues.shared_id() == Some(queue) {
             let qpn = completion.qp_num();
             let index = self.qps.iter().position(|state| state.recv_qpn == qpn);
@@ -144,20 +149,26 @@ impl QpGroup {
             };
             (Some(index), self.qps[index].qp.retire(completion))
         };
+        // A completion that matches no request in flight is stale.
         let (Some(index), Some(retired)) = (index, retired) else {
             return Ok(());
         };
         retired.ok()?;
         progress.completions += 1;
         match retired.direction() {
-            Direction::Send => self.sent(index, retired.tag(), progress),
-            Direction::Recv => self.arrived(index, retired, progress),
+            Direction::Send => self.handle_send(index, retired.tag(), progress),
+            Direction::Recv => self.handle_recv(index, retired, progress),
         }
     }
 
-    /// Takes account of a data message or a credit from the peer.
+    /// Counts a received message or credit, and checks the payload if the test requires it.
     #[inline]
-    fn arrived(&mut self, index: usize, retired: Retired, progress: &mut PollCounts) -> Result<()> {
+    fn handle_recv(
+        &mut self,
+        index: usize,
+        retired: Retired,
+        progress: &mut PollCounts,
+    ) -> Result<()> {
         let (qps, msg_size) = (self.qps.len() as u64, self.memory.shape.msg_size as usize);
         self.recv_queues.record_use(index);
         let state = &mut self.qps[index];
@@ -181,7 +192,7 @@ impl QpGroup {
         }
         if len != msg_size {
             return Err(Error::test(format!(
-                "a message of {len} bytes arrived, but all messages have {msg_size} bytes"
+                "received a message of {len} bytes: expected {msg_size} bytes"
             )));
         }
         let number = match retired.imm_data() {
@@ -205,7 +216,7 @@ impl QpGroup {
         if self.memory.shape.touches_payload() {
             if with_imm {
                 self.memory
-                    .check_slot(self.memory.slot(number), number, 0)?;
+                    .check_slot(self.memory.slot_offset(number), number, 0)?;
             } else if let (Content::Distinct { idle, .. }, Some(buf)) =
                 (&mut self.memory.content, retired.into_buf())
             {
@@ -222,6 +233,7 @@ impl QpGroup {
         Ok(())
     }
 
+    /// Keeps the buffer of a receive for a later receive.
     fn recycle(&mut self, retired: Retired) {
         if let (Content::Distinct { idle, .. }, Some(buf)) =
             (&mut self.memory.content, retired.into_buf())
@@ -230,9 +242,10 @@ impl QpGroup {
         }
     }
 
-    /// Takes account of a completed send. All earlier sends on its queue pair have completed too.
+    /// Counts completed sends and checks fetched data. A completion also completes all earlier
+    /// requests on its queue pair.
     #[inline]
-    fn sent(&mut self, index: usize, tag: u64, progress: &mut PollCounts) -> Result<()> {
+    fn handle_send(&mut self, index: usize, tag: u64, progress: &mut PollCounts) -> Result<()> {
         let qps = self.qps.len() as u64;
         let done = self.qps[index].completed;
         self.qps[index].completed = done.max(tag);
@@ -277,15 +290,15 @@ impl Wire for VerbsWire {
             memory,
             remote,
             numbered,
-            solicits,
+            solicit_every,
             ..
         } = &mut self.traffic;
         if let Content::Marked { .. } = memory.content {
-            memory.mark(first)?;
+            memory.write_marked(first)?;
         }
         let (step, signal_every) = (qps.len() as u64, u64::from(signal_every));
         let end = first + u64::from(count);
-        // Both ends assign messages to queue pairs by number.
+        // Both ends know the queue pair of each message: message `n` travels on `n % step`.
         for n in first..end.min(first + step) {
             let index = usize::try_from(n % step).unwrap_or(0);
             let job = PostJob {
@@ -295,7 +308,7 @@ impl Wire for VerbsWire {
                 signal_every,
                 last,
                 numbered: *numbered,
-                solicits: *solicits,
+                solicit_every: *solicit_every,
             };
             posting::post(&mut qps[index], memory, remote.as_ref(), &job)?;
         }
@@ -342,7 +355,7 @@ impl Wire for VerbsWire {
             return Ok(progress);
         }
         for completion in self.cq.poll()? {
-            self.traffic.take(completion, &mut progress)?;
+            self.traffic.handle_completion(completion, &mut progress)?;
         }
         if polls_memory {
             self.traffic.unpolled = 0;

@@ -1,4 +1,4 @@
-//! Posting the messages of a test.
+//! Posts the messages of a test.
 //!
 //! [`SendVerb`] makes the request of a message from its payload, and `post_message` chooses the
 //! payload.
@@ -20,18 +20,20 @@ use crate::rperf::spec::plan::Verb;
 pub(super) struct PostJob {
     /// Number of the first message.
     pub(super) first: u64,
-    /// Number before which the messages end.
+    /// End of the range of numbers, exclusive.
     pub(super) end: u64,
-    /// Difference between the numbers of two messages on one queue pair.
+    /// Difference between the numbers of two messages on one queue pair: the number of queue
+    /// pairs.
     pub(super) step: u64,
-    /// Every message of a queue pair with this interval requests a completion.
+    /// Every `signal_every`-th message of the queue pair requests a completion.
     pub(super) signal_every: u64,
-    /// Number before which the messages of the whole test end.
+    /// Number of messages in the test. The last one on each queue pair requests a completion.
     pub(super) last: u64,
     /// Messages carry their numbers as immediate data.
     pub(super) numbered: bool,
-    /// Every message with this interval wakes a receiver that sleeps until it must return credit.
-    pub(super) solicits: Option<u64>,
+    /// Number of messages after which one is solicited, if any. It wakes a receiver that sleeps
+    /// until it must return credit.
+    pub(super) solicit_every: Option<u64>,
 }
 
 /// The tag and flags of a request.
@@ -57,7 +59,7 @@ impl PostJob {
             tag,
             signaled: is_last || tag % self.signal_every == 0,
             solicited: self
-                .solicits
+                .solicit_every
                 .is_some_and(|batch| is_last || tag % batch == 0),
         }
     }
@@ -189,7 +191,7 @@ impl RemoteSlots<'_> {
     fn slot(self, n: u64) -> ibverbs::Result<RemoteMemory> {
         let size = u64::from(self.memory.shape.msg_size);
         self.remote
-            .and_then(|remote| remote.slice(self.memory.slot(n) as u64, size))
+            .and_then(|remote| remote.slice(self.memory.slot_offset(n) as u64, size))
             .ok_or_else(|| missing("memory of the peer"))
     }
 }
@@ -432,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_restored_from_its_low_bits() {
+    fn number_is_restored_from_its_low_bits() {
         for n in [0_u64, 1, 1000, u64::from(u32::MAX), 1 << 32, (1 << 40) + 7] {
             for offset in [-1000_i64, -1, 0, 1, 1000] {
                 let Some(expected) = n.checked_add_signed(offset) else {
@@ -444,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_message_of_a_queue_pair_is_signaled() {
+    fn last_message_of_each_queue_pair_is_signaled() {
         let job = PostJob {
             first: 1,
             end: 10,
@@ -452,7 +454,7 @@ mod tests {
             signal_every: 100,
             last: 10,
             numbered: false,
-            solicits: None,
+            solicit_every: None,
         };
         let two = PostJob {
             first: 4,
@@ -489,7 +491,7 @@ mod tests {
             signal_every: 100,
             last: 10,
             numbered: false,
-            solicits: Some(4),
+            solicit_every: Some(4),
         };
         let solicited: Vec<_> = job
             .each(0)
@@ -498,7 +500,7 @@ mod tests {
             .collect();
         assert_eq!(solicited, [3, 7, 9]);
         let quiet = PostJob {
-            solicits: None,
+            solicit_every: None,
             ..job
         };
         assert!(quiet.each(0).all(|(_, flags)| !flags.solicited));

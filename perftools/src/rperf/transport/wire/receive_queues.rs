@@ -120,12 +120,14 @@ impl RecvQueues {
             remaining -= now;
             match (&mut self.shared, qps.get_mut(queue), sink) {
                 (None, Some(state), Some(sink)) if now == 1 => state.qp.post_recv(sink),
-                (Some(queue), _, _) => queue.recv_batch(|batch| add(batch, now, sink, content)),
-                (None, Some(state), _) => {
-                    state.qp.recv_batch(|batch| add(batch, now, sink, content))
+                (Some(queue), _, _) => {
+                    queue.recv_batch(|batch| add_receives(batch, now, sink, content))
                 }
+                (None, Some(state), _) => state
+                    .qp
+                    .recv_batch(|batch| add_receives(batch, now, sink, content)),
                 (None, None, _) => {
-                    return Err(Error::protocol("a receive queue without its queue pair"));
+                    return Err(Error::protocol("a receive queue has no queue pair"));
                 }
             }?;
         }
@@ -133,7 +135,9 @@ impl RecvQueues {
     }
 }
 
-fn add(
+/// Adds `count` receives to a batch. Receives without a buffer are sufficient for credits and for
+/// immediate data.
+fn add_receives(
     batch: &mut RecvBatch<'_>,
     count: u32,
     sink: Option<Held<Sink>>,
