@@ -107,11 +107,11 @@ fn progress_is_shown_only_on_a_terminal() {
         "{text}"
     );
     // Escape sequences only move the cursor. There are no colors, with or without `NO_COLOR`.
-    let colours = text.split('\u{1b}').skip(1).filter(|rest| {
+    let colors = text.split('\u{1b}').skip(1).filter(|rest| {
         rest.trim_start_matches(|c: char| !c.is_alphabetic())
             .starts_with('m')
     });
-    assert_eq!(colours.count(), 0, "{text:?}");
+    assert_eq!(colors.count(), 0, "{text:?}");
 }
 
 #[test]

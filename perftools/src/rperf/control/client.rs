@@ -69,7 +69,7 @@ pub fn run<B: Backend>(
     match spec.test {
         Test::Conf => match request(&mut stream, spec)? {
             Message::Conf(remote) => Ok(Outcome::Conf {
-                local: HostConf::of_this_host(),
+                local: HostConf::read(),
                 remote,
             }),
             other => Err(other.unexpected("the server")),
@@ -181,15 +181,15 @@ fn run_test<B: Backend>(
     let one_host = hosts.local == hosts.peer;
     let one_port = one_host
         && (&done.via.device, done.via.port) == (&done.peer_via.device, done.peer_via.port);
-    let warnings = warning::gather(&WarningInput {
+    let warnings = warning::collect(&WarningInput {
         spec,
-        via: &done.via,
-        ends: [&done.measurement.stats, &done.peer_stats],
+        connection: &done.via,
+        stats: [&done.measurement.stats, &done.peer_stats],
         one_host,
         one_port,
-        port: PortCounters::now().since(&counters_before, &done.via.device, done.via.port),
-        stalls: monitored.dips.iter().any(|dip| dip.kind == DipKind::Stall),
-        server: &done.peer_warnings,
+        port_traffic: PortCounters::now().since(&counters_before, &done.via.device, done.via.port),
+        stalls_reported: monitored.dips.iter().any(|dip| dip.kind == DipKind::Stall),
+        server_warnings: &done.peer_warnings,
     });
     Ok(Outcome::Measured(Box::new(Measured {
         intervals: monitored.intervals,

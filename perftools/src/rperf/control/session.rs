@@ -94,7 +94,7 @@ pub fn serve<B: Backend>(
             Err(error) => return Err(notify_client(&mut stream, error)),
         };
     let outcome = match spec.test {
-        Test::Conf => frame::write(&mut stream, &Message::Conf(HostConf::of_this_host()))
+        Test::Conf => frame::write(&mut stream, &Message::Conf(HostConf::read()))
             .map(|()| Served::Test(Test::Conf)),
         Test::Quit => quit(
             &mut stream,

@@ -53,7 +53,7 @@ pub fn run(stream: TcpStream, spec: &Spec, monitor_options: MonitorOptions<'_>) 
             let mut bytes = [0; conf::LEN];
             conn.receive(&mut bytes, "the configuration")?;
             Ok(Outcome::Conf {
-                local: HostConf::of_this_host(),
+                local: HostConf::read(),
                 remote: conf::decode(&bytes),
             })
         }
@@ -251,15 +251,15 @@ fn collect_results(
     Ok(Outcome::Measured(Box::new(Measured {
         intervals: Vec::new(),
         dips: Vec::new(),
-        warnings: warning::gather(&WarningInput {
+        warnings: warning::collect(&WarningInput {
             spec,
-            via: &local,
-            ends: [&measurement.stats, &remote_stats],
+            connection: &local,
+            stats: [&measurement.stats, &remote_stats],
             one_host: false,
             one_port: false,
-            port: PortTraffic::default(),
-            stalls: false,
-            server: &[],
+            port_traffic: PortTraffic::default(),
+            stalls_reported: false,
+            server_warnings: &[],
         }),
         spec: spec.clone(),
         depth: 1,

@@ -92,7 +92,7 @@ fn handle_request(
     let spec = spec_from_request(test, &request)?;
     match (test, test.socket()) {
         (Test::Conf, _) => conn
-            .send(&conf::encode(&HostConf::of_this_host()))
+            .send(&conf::encode(&HostConf::read()))
             .map(|()| Handled::Test(test)),
         (Test::Quit, _) => {
             admission.admit_quit()?;

@@ -22,9 +22,9 @@ pub enum Bottleneck {
     RemoteHost,
     /// The link is fully used.
     Link,
-    /// The latency: more messages in flight increase the result.
+    /// The latency of the path. More messages in flight improve the result.
     Latency,
-    /// None of the above: the device or the path.
+    /// None of the above. The device or the path limits the result.
     Unknown,
 }
 
@@ -71,8 +71,8 @@ pub struct Advice {
     pub measurements: u32,
     /// Result for each goal.
     pub findings: Vec<Finding>,
-    /// Approximate message size in bytes below which the message rate limits the throughput, and
-    /// above which the bandwidth does.
+    /// Approximate message size in bytes at which the limiting factor changes from the message
+    /// rate to the bandwidth.
     pub crossing: Option<u64>,
     /// Settings that the device or the server rejected.
     pub refused: Vec<String>,
@@ -89,7 +89,8 @@ impl Finding {
         if worse > 0.0 { better / worse } else { 1.0 }
     }
 
-    fn figure(&self, style: Style) -> Figure {
+    /// Formats the best result with its unit.
+    fn best_with_unit(&self, style: Style) -> Figure {
         match self.goal {
             Goal::Latency => style.time(self.best),
             Goal::Rate => style.rate(self.best),
@@ -117,7 +118,7 @@ impl Advice {
                 } else {
                     Size(finding.size).to_string()
                 },
-                finding.figure(style),
+                finding.best_with_unit(style),
                 if finding.gain() < 1.01 {
                     "with the initial settings".to_owned()
                 } else {
@@ -133,7 +134,7 @@ impl Advice {
         if let Some(crossing) = self.crossing {
             let _ = writeln!(
                 out,
-                "Messages smaller than about {} are limited by the message rate, larger ones by the bandwidth.",
+                "The message rate limits messages smaller than about {}. The bandwidth limits larger messages.",
                 Size(crossing)
             );
         }

@@ -1,4 +1,4 @@
-//! Comparison of two runs with a test of statistical significance.
+//! Comparison of two documents with a test of statistical significance.
 
 use std::fmt::Write;
 
@@ -6,14 +6,14 @@ use super::json::Document;
 use super::record::{Measured, Outcome, Record};
 use crate::rperf::spec::Spec;
 
-/// Two-sided 95 % quantiles of Student's t distribution, from 1 degree of freedom on.
+/// Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.
 const T95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// Verdict about one result.
+/// Conclusion of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Significantly worse, by more than the threshold.
@@ -26,13 +26,13 @@ pub enum Verdict {
     Unclear,
 }
 
-/// Comparison of one result.
+/// Comparison of one metric of one test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Test and parameters.
+    /// Name and parameters of the test.
     pub test: String,
-    /// Name of the result: `bandwidth`, `msg_rate` or `latency_p50`.
-    pub figure: &'static str,
+    /// Name of the metric: `bandwidth`, `msg_rate` or `latency_p50`.
+    pub metric: &'static str,
     /// Means of the old and the new runs.
     pub means: (f64, f64),
     /// Numbers of old and new runs.
@@ -42,16 +42,20 @@ pub struct Row {
     /// Half the width of the 95 % confidence interval of the change; `None` if either document has
     /// only one run.
     pub interval: Option<f64>,
-    /// Verdict.
+    /// Conclusion from the change, the interval and the threshold.
     pub verdict: Verdict,
 }
 
-/// Compares the results that are in both documents and omits the others.
+/// Compares the results that are in both documents and omits all others. Changes up to `threshold`,
+/// a fraction of the old mean, count as equal.
 pub fn compare(old: &Document, new: &Document, threshold: f64) -> Vec<Row> {
     let (old, new) = (samples(old), samples(new));
-    let rows = old.iter().filter_map(|(test, figure, before)| {
-        let (.., after) = new.iter().find(|s| s.0 == *test && s.1 == *figure)?;
-        Some(row(test, figure, before, after, threshold))
+    let rows = old.iter().filter_map(|before| {
+        let after = new
+            .iter()
+            .find(|s| s.test == before.test && s.metric == before.metric)?;
+        let (old, new) = (&before.values, &after.values);
+        Some(row(&before.test, before.metric, old, new, threshold))
     });
     rows.collect()
 }
@@ -75,7 +79,7 @@ pub fn render(rows: &[Row]) -> String {
             text,
             "{:<width$}  {:<12}  {:>14.0} → {:>14.0}  {:>+7.1} % {interval:<10}  {verdict}",
             r.test,
-            r.figure,
+            r.metric,
             r.means.0,
             r.means.1,
             r.change * 100.0
@@ -84,17 +88,22 @@ pub fn render(rows: &[Row]) -> String {
     text
 }
 
-type Samples = (String, &'static str, Vec<f64>);
+/// Values of one metric in all runs of one test.
+struct Samples {
+    test: String,
+    metric: &'static str,
+    values: Vec<f64>,
+}
 
-/// Collects the values of each result. Tests with the same parameters are combined, in the order of
-/// the document.
+/// Collects the values of each test. Runs with the same parameters are combined. The order of the
+/// document is kept.
 fn samples(document: &Document) -> Vec<Samples> {
     let mut all: Vec<Samples> = Vec::new();
     for Record { test, outcome, .. } in &document.tests {
         let Outcome::Measured(m) = outcome else {
             continue;
         };
-        let description = format!(
+        let name = format!(
             "{} {} B, {}, depth {}, {}{}",
             test.name(),
             m.spec.msg_size,
@@ -103,18 +112,26 @@ fn samples(document: &Document) -> Vec<Samples> {
             m.local.link,
             if m.local.cm { " with rdma_cm" } else { "" }
         );
-        let Some((figure, value)) = figure(m) else {
+        let Some((metric, value)) = main_result(m) else {
             continue;
         };
-        match all.iter_mut().find(|s| s.0 == description && s.1 == figure) {
-            Some(found) => found.2.push(value),
-            None => all.push((description, figure, vec![value])),
+        match all
+            .iter_mut()
+            .find(|s| s.test == name && s.metric == metric)
+        {
+            Some(samples) => samples.values.push(value),
+            None => all.push(Samples {
+                test: name,
+                metric,
+                values: vec![value],
+            }),
         }
     }
     all
 }
 
-/// Describes the queue pairs of a test and their unusual options.
+/// Describes the queue pairs of a test: threads, queue pairs per thread, direction and multicast
+/// receivers.
 fn queue_pairs(spec: &Spec) -> String {
     let threads = if spec.threads > 1 {
         format!("{} threads of ", spec.threads)
@@ -128,9 +145,9 @@ fn queue_pairs(spec: &Spec) -> String {
     format!("{threads}{} QP{flip}{receivers}", spec.qps)
 }
 
-/// Returns the main result of a test.
+/// Returns the name and the value of a test's main result.
 #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-fn figure(m: &Measured) -> Option<(&'static str, f64)> {
+fn main_result(m: &Measured) -> Option<(&'static str, f64)> {
     match (&m.latency, m.plan, m.summary.bandwidth) {
         (Some(p), ..) => Some(("latency_p50", p.p50 as f64)),
         (None, Some(plan), _) if plan.verb.is_atomic() => Some(("msg_rate", m.summary.msg_rate)),
@@ -154,17 +171,21 @@ fn mean_and_variance(values: &[f64]) -> (f64, f64) {
     )
 }
 
-fn row(test: &str, figure: &'static str, before: &[f64], after: &[f64], threshold: f64) -> Row {
+/// Compares the values of one metric before and after a change.
+fn row(test: &str, metric: &'static str, before: &[f64], after: &[f64], threshold: f64) -> Row {
     let ((old, old_variance), (new, new_variance)) =
         (mean_and_variance(before), mean_and_variance(after));
     let change = if old > 0.0 { (new - old) / old } else { 0.0 };
-    // Welch's t-test with the smaller number of degrees of freedom, which makes the interval too
-    // wide rather than too narrow.
-    let freedom = before.len().min(after.len()).saturating_sub(1);
-    let t = T95.get(freedom.saturating_sub(1)).copied().unwrap_or(1.96);
-    let interval =
-        (freedom > 0 && old > 0.0).then(|| t * (old_variance + new_variance).sqrt() / old);
-    let gain = if figure == "latency_p50" {
+    // Welch's t-test. It uses the degrees of freedom of the smaller sample, which makes the
+    // interval too wide rather than too narrow.
+    let degrees_of_freedom = before.len().min(after.len()).saturating_sub(1);
+    let t = T95
+        .get(degrees_of_freedom.saturating_sub(1))
+        .copied()
+        .unwrap_or(1.96);
+    let interval = (degrees_of_freedom > 0 && old > 0.0)
+        .then(|| t * (old_variance + new_variance).sqrt() / old);
+    let gain = if metric == "latency_p50" {
         -change
     } else {
         change
@@ -178,7 +199,7 @@ fn row(test: &str, figure: &'static str, before: &[f64], after: &[f64], threshol
     };
     Row {
         test: test.to_owned(),
-        figure,
+        metric,
         means: (old, new),
         runs: (before.len(), after.len()),
         change,
@@ -192,8 +213,8 @@ mod tests {
     use super::*;
     use crate::rperf::report::text::tests::{latency, one_way};
 
-    fn verdict(figure: &'static str, before: &[f64], after: &[f64]) -> Verdict {
-        row("x", figure, before, after, 0.05).verdict
+    fn verdict(metric: &'static str, before: &[f64], after: &[f64]) -> Verdict {
+        row("x", metric, before, after, 0.05).verdict
     }
 
     #[test]
@@ -236,7 +257,7 @@ mod tests {
             0.05,
         );
         assert_eq!(
-            rows.iter().map(|r| (r.figure, r.runs)).collect::<Vec<_>>(),
+            rows.iter().map(|r| (r.metric, r.runs)).collect::<Vec<_>>(),
             [("bandwidth", (2, 2)), ("latency_p50", (1, 1))]
         );
         assert!(

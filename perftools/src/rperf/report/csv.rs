@@ -2,11 +2,11 @@
 
 use super::record::{Outcome, Record};
 
-/// Header line with the names of the columns. Times are in nanoseconds, rates per second, sizes in
-/// bytes, costs in CPU seconds per gigabyte.
+/// Header line with the names of the columns. Latencies are in nanoseconds, rates per second, sizes
+/// in bytes, and costs in CPU seconds per gigabyte.
 pub const HEADER: &str = "test,host,device,link,cm,msg_size,qps,threads,depth,bandwidth,send_bandwidth,msg_rate,latency_mean,latency_min,latency_p50,latency_p90,latency_p99,latency_p99_9,latency_p99_99,latency_max,sent_msgs,received_msgs,lost_msgs,local_cpu_seconds,remote_cpu_seconds,send_cost,recv_cost,error\n";
 
-/// Formats the line of a record.
+/// Formats a record as one line.
 pub fn render(record: &Record) -> String {
     let mut cells = vec![
         record.test.name().to_owned(),
@@ -15,7 +15,7 @@ pub fn render(record: &Record) -> String {
     match &record.outcome {
         Outcome::Measured(m) => {
             let number = |value: Option<f64>| value.map_or_else(String::new, |v| format!("{v:.3}"));
-            let whole = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
+            let integer = |value: Option<u64>| value.map_or_else(String::new, |v| v.to_string());
             let p = m.latency.as_ref();
             let (l, r) = (&m.local_stats, &m.remote_stats);
             cells.extend([
@@ -41,8 +41,8 @@ pub fn render(record: &Record) -> String {
                 p.map(|p| p.p99),
                 p.map(|p| p.p99_9),
             ];
-            cells.extend(percentiles.map(whole));
-            cells.extend([p.map(|p| p.p99_99), p.map(|p| p.max)].map(whole));
+            cells.extend(percentiles.map(integer));
+            cells.extend([p.map(|p| p.p99_99), p.map(|p| p.max)].map(integer));
             cells.extend(
                 [
                     l.sent.msgs + r.sent.msgs,

@@ -1,4 +1,4 @@
-//! The configuration of a host, shown by the test `conf`.
+//! The configuration of a host, which the test `conf` prints.
 
 use std::fs;
 
@@ -21,14 +21,14 @@ pub struct HostConf {
 }
 
 impl HostConf {
-    /// Returns the configuration of this host.
-    pub fn of_this_host() -> Self {
+    /// Reads the configuration of this host.
+    pub fn read() -> Self {
         let node = host_name();
         let os = ["/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease"]
             .map(|p| fs::read_to_string(p).unwrap_or_default());
         Self {
             node,
-            cpu: cpu(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+            cpu: cpu_description(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
             os: os.map(|s| s.trim().to_owned()).join(" "),
             rperf: env!("CARGO_PKG_VERSION").to_owned(),
         }
@@ -36,7 +36,7 @@ impl HostConf {
 }
 
 /// Returns the number and model of the processors from the text of `/proc/cpuinfo`.
-fn cpu(info: &str) -> String {
+fn cpu_description(info: &str) -> String {
     let values = |key: &'static str| {
         info.lines().filter_map(move |l| {
             l.split_once(':')
@@ -60,14 +60,14 @@ mod tests {
     #[test]
     fn processors_are_counted_and_named() {
         let one = "processor\t: 0\nmodel name\t: CPU 9000\n";
-        assert_eq!(cpu(one), "CPU 9000");
-        assert_eq!(cpu(&one.repeat(2)), "2 Cores: CPU 9000");
-        assert_eq!(cpu(""), std::env::consts::ARCH);
+        assert_eq!(cpu_description(one), "CPU 9000");
+        assert_eq!(cpu_description(&one.repeat(2)), "2 Cores: CPU 9000");
+        assert_eq!(cpu_description(""), std::env::consts::ARCH);
     }
 
     #[test]
     fn this_host_has_a_name_and_a_kernel() {
-        let conf = HostConf::of_this_host();
+        let conf = HostConf::read();
         assert!(
             !conf.node.is_empty() && conf.os.starts_with("Linux"),
             "{conf:?}"

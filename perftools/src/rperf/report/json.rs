@@ -1,4 +1,4 @@
-//! JSON output: the records of a run as one document or one record per line.
+//! JSON output: the records of a run as one document, or one line per record.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +16,9 @@ pub struct Document {
     pub schema: u32,
     /// Name and version of the program.
     pub program: String,
-    /// Tests in the order of their execution.
+    /// Records of the tests, in order of execution.
     pub tests: Vec<Record>,
-    /// Best settings, with `--auto`.
+    /// Best settings found by `--auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto: Option<Advice>,
 }
@@ -37,9 +37,9 @@ impl Document {
     /// Parses the output of `--json` or `--json-lines`.
     ///
     /// # Errors
-    /// Returns [`Kind::Protocol`](crate::common::error::Kind::Protocol) if `text` is neither, or
-    /// has another version of the schema.
-    pub fn read(text: &str) -> Result<Self> {
+    /// Returns [`Kind::Protocol`](crate::common::error::Kind::Protocol) if `text` is not the output
+    /// of either option, or if it has another version of the schema.
+    pub fn parse(text: &str) -> Result<Self> {
         let invalid = |e: serde_json::Error| {
             Error::protocol(format!("parse the records: not a record of rperf: {e}"))
                 .with_help("create a file of records with `rperf --json … > FILE`")
@@ -47,7 +47,7 @@ impl Document {
         let document = match serde_json::from_str::<Self>(text) {
             Ok(document) => document,
             Err(error) => {
-                let records = lines(text).ok().filter(|records| !records.is_empty());
+                let records = parse_lines(text).ok().filter(|records| !records.is_empty());
                 let Some(records) = records else {
                     return Err(invalid(error));
                 };
@@ -102,9 +102,9 @@ enum Line {
     Record(Box<Record>),
 }
 
-/// Parses the records among the lines. Interval lines are skipped, because the records contain the
+/// Parses the records of `--json-lines`. Skips interval lines, because the records contain the
 /// intervals too.
-fn lines(text: &str) -> serde_json::Result<Vec<Record>> {
+fn parse_lines(text: &str) -> serde_json::Result<Vec<Record>> {
     let mut records = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         if let Line::Record(record) = serde_json::from_str(line)? {
@@ -118,7 +118,7 @@ fn lines(text: &str) -> serde_json::Result<Vec<Record>> {
 ///
 /// # Panics
 /// Never: all keys of a record are strings.
-pub fn line(record: &Record) -> String {
+pub fn record_line(record: &Record) -> String {
     serde_json::to_string(record).expect("string keys") + "\n"
 }
 
@@ -149,24 +149,24 @@ mod tests {
             interval,
         }
         .render();
-        let lines = interval_line + &line(&one_way()) + "\n" + &line(&latency());
+        let lines = interval_line + &record_line(&one_way()) + "\n" + &record_line(&latency());
         assert_eq!(
-            Document::read(&lines).unwrap(),
+            Document::parse(&lines).unwrap(),
             Document::new(vec![one_way(), latency()])
         );
         assert!(
-            Document::read("nonsense")
+            Document::parse("nonsense")
                 .unwrap_err()
                 .to_string()
                 .contains("not a record of rperf")
         );
-        assert!(Document::read("").is_err() && Document::read("\n{}\n").is_err());
+        assert!(Document::parse("").is_err() && Document::parse("\n{}\n").is_err());
         let other = Document {
             schema: 99,
             ..Document::new(vec![])
         };
         assert!(
-            Document::read(&other.render())
+            Document::parse(&other.render())
                 .unwrap_err()
                 .to_string()
                 .contains("schema 99")

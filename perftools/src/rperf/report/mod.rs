@@ -1,4 +1,4 @@
-//! The results of tests: a [`record`] with a versioned schema, warnings, and one file per output
+//! Results of tests: the [`record`] of a test, [warnings](warning), and one module per output
 //! format. [`control`](crate::rperf::control) and [`qperf`](crate::rperf::qperf) create records,
 //! and [`run`](crate::rperf::run) prints them.
 

@@ -1,7 +1,7 @@
-//! The record of a test, with everything that the output formats print. Its fields are the schema
-//! of `--json`.
+//! The record of a test. It contains everything that the output formats print, and its fields
+//! define the schema of `--json`.
 //!
-//! Times are in nanoseconds (`nanos`, latencies) or seconds (CPU time), sizes in bytes, rates per
+//! Latencies and durations are in nanoseconds, CPU times in seconds, sizes in bytes, and rates per
 //! second.
 
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,8 @@ use crate::rperf::stats::SideStats;
 use crate::rperf::stats::interval::{Dip, Interval};
 use crate::rperf::stats::summary::Summary;
 
-/// Version of the schema. It increases when a field is removed or changes its meaning, and stays
-/// when a field is added.
+/// Version of the schema. It increases when a field is removed or changes its meaning. Adding a
+/// field does not change it.
 pub const SCHEMA: u32 = 1;
 
 /// Result of a test that transferred data.
@@ -29,7 +29,7 @@ pub struct Measured {
     pub spec: Spec,
     /// Service, verb and pattern of the test on these devices; null for socket tests.
     pub plan: Option<Plan>,
-    /// Negotiated number of messages in flight on all queue pairs together.
+    /// Negotiated total number of messages in flight on all queue pairs.
     pub depth: u32,
     /// Device and path of the client.
     pub local: ConnectionInfo,
@@ -47,17 +47,17 @@ pub struct Measured {
     /// Results of each interval, with `--interval`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
-    /// Outliers among the intervals.
+    /// Stalls and outliers among the intervals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dips: Vec<Dip>,
-    /// Conditions that distort the results, as far as the client detects them.
+    /// Detected conditions that can distort the results.
     #[serde(default)]
     pub warnings: Vec<Warning>,
 }
 
 impl Measured {
-    /// Returns `true` if the main result is a bandwidth, not a latency or a message rate.
-    pub fn is_of_bandwidth(&self) -> bool {
+    /// Returns `true` if the main result is a bandwidth rather than a latency or a message rate.
+    pub fn is_bandwidth_test(&self) -> bool {
         self.summary.bandwidth.is_some() && !self.plan.is_some_and(|plan| plan.verb.is_atomic())
     }
 }

@@ -18,7 +18,7 @@ impl Table {
         Self { format, test: None }
     }
 
-    /// Formats the row of a record, preceded by a heading if the test differs from the last one.
+    /// Formats the row of a record. A heading precedes the first row of each test.
     pub fn render(&mut self, record: &Record) -> String {
         let Outcome::Measured(m) = &record.outcome else {
             return String::new();
@@ -38,6 +38,7 @@ impl Table {
         heading + &line(cells.into_iter().map(|cell| cell.1).collect())
     }
 
+    /// Returns the column names and values of a row.
     fn cells(&self, m: &Measured) -> Vec<(&'static str, String)> {
         let style = self.format.style;
         let mut cells = vec![
@@ -82,7 +83,8 @@ impl Table {
                 ("send_cost", m.summary.send_cost),
                 ("recv_cost", m.summary.recv_cost),
             ] {
-                // CPU time is counted in ticks of 10 ms, so a short run may have none.
+                // The kernel counts CPU time in ticks of 10 ms, so a short run can have a cost of
+                // 0.
                 let text = |cost: f64| {
                     if cost > 0.0 {
                         style.cost(cost).to_string()

@@ -191,7 +191,7 @@ fn run_tests(
         // With `--json`, one document with all records is printed at the end.
         if !global.json {
             let text = if global.json_lines {
-                json::line(&record)
+                json::record_line(&record)
             } else if global.csv {
                 csv::render(&record)
             } else if let (Some(table), None) = (&mut table, &error) {

@@ -13,7 +13,7 @@ use crate::rperf::report::json::Document;
 fn read_document(path: &str) -> Result<Document> {
     let text =
         fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))?;
-    Document::read(&text).map_err(|e| e.context(path))
+    Document::parse(&text).map_err(|e| e.context(path))
 }
 
 /// Compares two runs and prints the differences.

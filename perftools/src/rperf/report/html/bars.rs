@@ -1,17 +1,17 @@
-//! Bar charts for results with one message size.
+//! Bar charts, for results with a single message size.
 
 use std::fmt::Write;
 
-use super::chart::{COLOURS, Line, WIDTH, figure_start};
+use super::chart::{COLORS, Line, WIDTH, figure_start};
 use super::escape::Escaped;
 
 const ROW_HEIGHT: f64 = 30.0;
 const NAME_WIDTH: f64 = 260.0;
 const VALUE_WIDTH: f64 = 110.0;
-/// Maximum number of characters in a name.
+/// Maximum number of characters in the name of a bar.
 const MAX_NAME_LEN: usize = 38;
 
-/// Draws a figure with a bar for each line, which has a single point.
+/// Draws a bar for the first point of each line.
 pub(super) fn render(title: &str, note: &str, lines: &[Line], format: fn(f64) -> String) -> String {
     let max = lines
         .iter()
@@ -38,12 +38,12 @@ pub(super) fn render(title: &str, note: &str, lines: &[Line], format: fn(f64) ->
             out,
             "<g><title>{tooltip}</title><text x=\"{}\" y=\"{middle}\" class=\"end\">{name}</text><rect class=\"bar c{}\" x=\"{NAME_WIDTH}\" y=\"{}\" width=\"{length:.1}\" height=\"{}\"/><text x=\"{:.1}\" y=\"{middle}\">{value}</text></g>",
             NAME_WIDTH - 10.0,
-            line.colour % COLOURS,
+            line.color % COLORS,
             y + 3.0,
             ROW_HEIGHT - 8.0,
             NAME_WIDTH + length + 8.0,
             tooltip = Escaped(&format!("{}: {}", line.name, point.tooltip)),
-            name = Escaped(&short(&line.name)),
+            name = Escaped(&shorten(&line.name)),
             value = Escaped(&format(point.y)),
         );
         y += ROW_HEIGHT;
@@ -51,7 +51,8 @@ pub(super) fn render(title: &str, note: &str, lines: &[Line], format: fn(f64) ->
     out + "</svg>\n</figure>\n"
 }
 
-fn short(name: &str) -> String {
+/// Shortens a name to [`MAX_NAME_LEN`] characters.
+fn shorten(name: &str) -> String {
     if name.chars().count() <= MAX_NAME_LEN {
         return name.to_owned();
     }

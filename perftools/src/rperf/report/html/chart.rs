@@ -1,4 +1,4 @@
-//! A plot as inline SVG with its legend. The page's style sheet sets the colours, so that plots are
+//! A plot with a legend, as inline SVG. The page's style sheet sets the colors, so that plots are
 //! readable in light and dark mode.
 
 use std::fmt::Write;
@@ -6,8 +6,8 @@ use std::fmt::Write;
 use super::escape::Escaped;
 use super::scale::Scale;
 
-/// Number of colours in the page's style sheet. Colour-blind readers can distinguish them.
-pub(super) const COLOURS: usize = 8;
+/// Number of colors in the page's style sheet. They are distinguishable by color-blind readers.
+pub(super) const COLORS: usize = 8;
 pub(super) const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 380.0;
 const LEFT: f64 = 118.0;
@@ -30,7 +30,7 @@ pub(super) struct Axis {
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
-    /// Minimum and maximum of repeated runs.
+    /// Minimum and maximum of repeated runs; `None` for a single run.
     pub(super) spread: Option<(f64, f64)>,
     /// Text shown when the mouse pointer is over the point.
     pub(super) tooltip: String,
@@ -40,9 +40,9 @@ pub(super) struct Point {
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) points: Vec<Point>,
-    /// Index of the colour and the marker shape.
-    pub(super) colour: usize,
-    /// `true` for the second line of a pair with the same colour.
+    /// Index of the color and the marker shape.
+    pub(super) color: usize,
+    /// `true` for the second line of two with the same color.
     pub(super) dashed: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Chart {
     pub(super) bands: Vec<(f64, f64, String)>,
 }
 
-/// Returns the start of a figure, up to its drawing.
+/// Returns the start of a figure: the caption and the opening tag of the drawing.
 pub(super) fn figure_start(title: &str, note: &str, height: f64) -> String {
     let (title, note) = (Escaped(title), Escaped(note));
     format!(
@@ -169,8 +169,8 @@ impl Chart {
                     self.y_position(max)
                 );
             }
-            let shape = mark(
-                line.colour,
+            let shape = marker(
+                line.color,
                 x,
                 y,
                 if line.points.len() > 60 { 1.5 } else { 3.5 },
@@ -190,7 +190,7 @@ impl Chart {
             let _ = writeln!(
                 out,
                 "<li><svg viewBox=\"0 0 30 12\" aria-hidden=\"true\"><path class=\"line {class}\" d=\"M0 6H30\"/><g class=\"mark {class}\">{}</g></svg>{}</li>",
-                mark(line.colour, 15.0, 6.0, 3.5),
+                marker(line.color, 15.0, 6.0, 3.5),
                 Escaped(&line.name)
             );
         }
@@ -198,21 +198,22 @@ impl Chart {
     }
 }
 
-/// Returns the style class of a line. Colours repeat with a dotted line style.
+/// Returns the style classes of a line. Lines after the first [`COLORS`] repeat the colors and are
+/// dotted.
 fn class(line: &Line) -> String {
     let style = if line.dashed {
         " dashed"
-    } else if line.colour >= COLOURS {
+    } else if line.color >= COLORS {
         " dotted"
     } else {
         ""
     };
-    format!("c{}{style}", line.colour % COLOURS)
+    format!("c{}{style}", line.color % COLORS)
 }
 
-/// Returns a marker. Its shape depends on the colour.
-fn mark(colour: usize, x: f64, y: f64, r: f64) -> String {
-    match colour % 4 {
+/// Returns a marker with the center (`x`, `y`) and the radius `r`. Its shape depends on the color.
+fn marker(color: usize, x: f64, y: f64, r: f64) -> String {
+    match color % 4 {
         0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\"/>"),
         1 => format!(
             "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{}\" height=\"{}\"/>",

@@ -1,8 +1,8 @@
-//! Escaping of text for HTML, so that no text of a record becomes markup.
+//! Escaping of text for HTML, so that text in a record is never interpreted as markup.
 
 use std::fmt::{self, Write};
 
-/// Displays text escaped for element content and quoted attributes.
+/// Text that is displayed with escapes for element content and quoted attributes.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {

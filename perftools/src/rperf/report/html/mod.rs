@@ -1,9 +1,10 @@
 //! HTML output: the records of one or more runs as a page with plots.
 //!
 //! The page is self-contained. Its plots are inline SVG, and its content security policy forbids
-//! scripts and external resources. `series` groups records into lines, `scale` computes positions,
-//! `chart` and `bars` draw, and `tables` creates tables and lists. `escape` escapes all text from
-//! records.
+//! scripts and external resources.
+//!
+//! `series` groups records into lines and `scale` computes positions. `chart` and `bars` draw
+//! plots, and `tables` creates tables and lists. All text from records goes through `escape`.
 
 mod bars;
 mod chart;
@@ -27,7 +28,7 @@ use crate::rperf::stats::interval::Interval;
 /// Records of one file.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Name of the run, used in the names of lines.
+    /// Name of the run, which the page shows in the names of lines.
     pub name: String,
     /// Records of the run.
     pub document: Document,
@@ -45,7 +46,7 @@ pub fn page(runs: &[Run]) -> String {
             .cloned()
             .collect()
     };
-    let bandwidths = select(Measured::is_of_bandwidth);
+    let bandwidths = select(Measured::is_bandwidth_test);
     let rates = select(|m| m.latency.is_none());
     let latencies = select(|m| m.latency.is_some());
 
@@ -63,7 +64,7 @@ pub fn page(runs: &[Run]) -> String {
         false,
     );
     out += &tables::warnings(runs);
-    out += &tables::figures(runs);
+    out += &tables::results(runs);
     out += &tables::hosts(runs);
     out + "</body>\n</html>\n"
 }
@@ -88,7 +89,7 @@ fn head(runs: &[Run]) -> String {
 
 const SIZE: &str = "message size, bytes";
 
-/// Draws lines against the message size, or bars if each line has only one point.
+/// Draws results against the message size. Draws bars if each line has only one point.
 fn against_size(
     title: &str,
     note: &'static str,
@@ -144,7 +145,7 @@ fn against_size(
 
 fn bandwidth(samples: &[Sample<'_>]) -> String {
     let lines = by_size(samples, |m| m.summary.bandwidth, units::bandwidth, "");
-    let note = "Received payload by the receiver's clock; for RDMA WRITE and READ, the written or read payload. Higher is better.";
+    let note = "Payload per second, timed by the receiver; for RDMA WRITE and READ, timed by the requester. Higher is better.";
     against_size(
         "Bandwidth",
         note,
@@ -178,19 +179,19 @@ fn latency(samples: &[Sample<'_>]) -> String {
             ", p99",
         ));
     }
-    let note = "The median and, if there are several sizes, the dashed 99th percentile. Half of a round trip, or a whole round trip for RDMA READ and atomics. Lower is better.";
+    let note = "Median and, if there are several sizes, 99th percentile (dashed). The values are half of a round trip, or a whole round trip for RDMA READ and atomics. Lower is better.";
     against_size("Latency", note, "latency", lines, units::time)
 }
 
 /// Draws latency against percentile.
 fn percentiles(samples: &[Sample<'_>]) -> String {
     let mut lines = Vec::new();
-    for (colour, (name, sample)) in per_run(samples).into_iter().enumerate() {
+    for (color, (name, sample)) in per_run(samples).into_iter().enumerate() {
         let Some(p) = &sample.measured.latency else {
             continue;
         };
         let max = to_f64(p.samples).max(1.0);
-        // Percentiles beyond one in all samples equal the maximum.
+        // With fewer than `one_in` samples, a percentile equals the maximum.
         let known = [
             (1.0, p.min),
             (2.0, p.p50),
@@ -201,16 +202,16 @@ fn percentiles(samples: &[Sample<'_>]) -> String {
         ];
         let known = known
             .into_iter()
-            .filter(|(rareness, _)| *rareness < max)
+            .filter(|(one_in, _)| *one_in < max)
             .chain([(max, p.max)]);
-        let points = known.map(|(rareness, nanos)| {
-            let label = if rareness < max {
-                units::percentile(rareness)
+        let points = known.map(|(one_in, nanos)| {
+            let label = if one_in < max {
+                units::percentile(one_in)
             } else {
                 "max".to_owned()
             };
             Point {
-                x: rareness,
+                x: one_in,
                 y: to_f64(nanos),
                 spread: None,
                 tooltip: format!("{label}: {}", units::time(to_f64(nanos))),
@@ -219,7 +220,7 @@ fn percentiles(samples: &[Sample<'_>]) -> String {
         lines.push(Line {
             name,
             points: points.collect(),
-            colour,
+            color,
             dashed: false,
         });
     }
@@ -230,10 +231,10 @@ fn percentiles(samples: &[Sample<'_>]) -> String {
     }
     Chart {
         title: "Latency by percentile".to_owned(),
-        note: "Latency that this share of the messages does not exceed; each line ends at its maximum. Flat and low is better.",
+        note: "Latency that a given share of the messages does not exceed. Each line ends at its maximum. Lower and flatter is better.",
         x: Axis {
-            title: "share of messages that were at least as fast",
-            scale: Scale::rareness(x.into_iter().fold(0.0, f64::max)),
+            title: "share of messages with at most this latency",
+            scale: Scale::percentiles(x.into_iter().fold(0.0, f64::max)),
             format: units::percentile,
         },
         y: Axis { title: "latency", scale: Scale::fitting(&y), format: units::time },
@@ -253,7 +254,7 @@ fn intervals(samples: &[Sample<'_>], is_bandwidth: bool) -> String {
     let seconds = |nanos: u64| to_f64(nanos) / 1e9;
     let mut lines = Vec::new();
     let mut bands = Vec::new();
-    for (colour, (name, sample)) in per_run(samples).into_iter().enumerate() {
+    for (color, (name, sample)) in per_run(samples).into_iter().enumerate() {
         let mut add = |name: String, dashed: bool, result: &dyn Fn(&Interval) -> Option<f64>| {
             let points = sample.measured.intervals.iter().filter_map(|interval| {
                 let y = result(interval)?;
@@ -274,7 +275,7 @@ fn intervals(samples: &[Sample<'_>], is_bandwidth: bool) -> String {
             lines.push(Line {
                 name,
                 points: points.collect(),
-                colour,
+                color,
                 dashed,
             });
         };
@@ -311,7 +312,7 @@ fn intervals(samples: &[Sample<'_>], is_bandwidth: bool) -> String {
     };
     Chart {
         title: title.to_owned(),
-        note: "One point per interval, at its middle, measured by the client. Shaded areas are dips and stalls.",
+        note: "One point at the middle of each interval, measured by the client. Shaded areas are dips and stalls.",
         x: Axis { title: "time since the start of the measurement, seconds", scale: Scale::linear(max(&x)), format: units::seconds },
         y: Axis { title: y_title, scale, format },
         lines,

@@ -1,20 +1,21 @@
-//! Scales of axes: positions of values, and labelled values.
+//! Scales of axes: the positions of values, and the values with a label.
 
 /// The scale of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scale {
-    /// Ends of the axis; for a logarithmic axis, the logarithms of its ends.
+    /// First value of the axis, or its logarithm for a logarithmic axis.
     low: f64,
+    /// Last value of the axis, or its logarithm for a logarithmic axis.
     high: f64,
-    /// Base of a logarithmic axis.
+    /// Base of a logarithmic axis; `None` for a linear axis.
     base: Option<f64>,
     /// Values with a label.
     ticks: Vec<f64>,
 }
 
-/// Approximate number of labelled values.
+/// Approximate number of values with a label.
 const TICKS: f64 = 7.0;
-/// Values outside these limits are drawn at the end of the axis.
+/// Smallest and largest value of an axis. Other values are drawn at its ends.
 const MIN: f64 = 1e-99;
 const MAX: f64 = 1e99;
 
@@ -45,19 +46,20 @@ impl Scale {
 
     /// Creates a scale in powers of two that contains all `values`.
     pub(super) fn powers_of_two(values: &[f64]) -> Self {
-        let (min, max) = ends(values);
+        let (min, max) = positive_range(values);
         Self::log(2.0, min.log2().floor(), max.log2().ceil())
     }
 
     /// Creates a linear scale from 0, or a logarithmic scale if the values differ by more than a
     /// factor of 10.
     pub(super) fn fitting(values: &[f64]) -> Self {
-        let (min, max) = ends(values);
+        let (min, max) = positive_range(values);
         if max / min <= 10.0 {
             return Self::linear(max);
         }
         let scale = Self::log(10.0, min.log10().floor(), max.log10().ceil());
-        // With few powers of 10, label their multiples by 2 and 5 too, and end the axis at them.
+        // With few powers of 10, also label 2 and 5 times each power, and use them as the ends of
+        // the axis.
         if scale.high - scale.low > 3.0 {
             return scale;
         }
@@ -81,8 +83,10 @@ impl Scale {
         }
     }
 
-    /// Creates a logarithmic scale for percentiles: one in 1, 2, 10, 100 … messages up to `max`.
-    pub(super) fn rareness(max: f64) -> Self {
+    /// Creates a logarithmic scale for percentiles. The value `n` is the percentile that one in `n`
+    /// messages exceeds, so 2 is the median and 100 is the 99th percentile. The scale ends at
+    /// `max`.
+    pub(super) fn percentiles(max: f64) -> Self {
         let max = if max.is_finite() {
             max.clamp(2.0, 1e9)
         } else {
@@ -101,6 +105,7 @@ impl Scale {
         }
     }
 
+    /// Creates a logarithmic scale. `low` and `high` are the logarithms of the ends of the axis.
     fn log(base: f64, low: f64, high: f64) -> Self {
         let (low, high) = if low < high {
             (low, high)
@@ -150,7 +155,7 @@ impl Scale {
 }
 
 /// Returns the minimum and maximum of the positive values, or (1, 1) if there are none.
-fn ends(values: &[f64]) -> (f64, f64) {
+fn positive_range(values: &[f64]) -> (f64, f64) {
     let values = values
         .iter()
         .copied()
@@ -175,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_labelled_in_powers_of_two() {
+    fn message_sizes_have_labels_at_powers_of_two() {
         let sizes: Vec<f64> = (1..=23).map(|n| f64::from(1 << n)).collect();
         let scale = Scale::powers_of_two(&sizes);
         assert!(
@@ -199,7 +204,7 @@ mod tests {
         #[test]
         fn any_value_has_a_position_and_ticks_are_few(values in proptest::collection::vec(proptest::num::f64::ANY, 0..9), value in proptest::num::f64::ANY) {
             let max = values.iter().copied().fold(0.0, f64::max);
-            for scale in [Scale::linear(max), Scale::powers_of_two(&values), Scale::fitting(&values), Scale::rareness(max)] {
+            for scale in [Scale::linear(max), Scale::powers_of_two(&values), Scale::fitting(&values), Scale::percentiles(max)] {
                 prop_assert!((0.0..=1.0).contains(&scale.position(value)), "{scale:?}");
                 prop_assert!((1..=24).contains(&scale.ticks().len()), "{scale:?}");
                 prop_assert!(scale.ticks().iter().all(|t| t.is_finite()), "{scale:?}");

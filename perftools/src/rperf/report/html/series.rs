@@ -1,7 +1,7 @@
 //! Grouping of records into the lines of a plot, and the names of the lines.
 //!
-//! Records that differ only in the message size form one line. The name of a line contains the test
-//! and the parameters that differ between the lines.
+//! Records that differ only in the message size form one line. The name of a line consists of the
+//! test and the parameters that differ between lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub(super) struct Sample<'a> {
     parameters: BTreeMap<String, String>,
 }
 
-/// Returns the records with results of all runs.
+/// Returns all records with results.
 pub(super) fn samples(runs: &[Run]) -> Vec<Sample<'_>> {
     let mut all = Vec::new();
     for run in runs {
@@ -28,7 +28,7 @@ pub(super) fn samples(runs: &[Run]) -> Vec<Sample<'_>> {
                 continue;
             };
             let mut parameters = BTreeMap::new();
-            // Digits as keys sort these parameters first, in this order.
+            // These parameters have digits as names, so that they sort before all others.
             parameters.insert("0".to_owned(), run.name.clone());
             parameters.insert("1".to_owned(), record.test.name().to_owned());
             parameters.insert("2".to_owned(), measured.local.link.clone());
@@ -58,6 +58,8 @@ pub(super) fn samples(runs: &[Run]) -> Vec<Sample<'_>> {
     all
 }
 
+/// Adds the fields of a JSON value to `parameters`. The name of a nested field includes the name of
+/// the outer field.
 fn flatten(name: &str, value: &Value, parameters: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(fields) => {
@@ -91,8 +93,8 @@ pub(super) fn lines<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, Vec<&'s S
                 .insert(sample.parameters.get(*name).map_or("", String::as_str));
         }
     }
-    // A name always contains the test, and other parameters only if they differ.
-    let named: Vec<&str> = names
+    // A name always contains the test (parameter 1). Other parameters are included if they differ.
+    let included: Vec<&str> = names
         .into_iter()
         .filter(|name| *name == "1" || values[name].len() > 1)
         .collect();
@@ -110,7 +112,11 @@ pub(super) fn lines<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, Vec<&'s S
                 format!("{name} {value}")
             })
         };
-        let name = named.iter().filter_map(part).collect::<Vec<_>>().join(", ");
+        let name = included
+            .iter()
+            .filter_map(part)
+            .collect::<Vec<_>>()
+            .join(", ");
         match all.iter_mut().find(|line| line.0 == name) {
             Some(line) => line.1.push(sample),
             None => all.push((name, vec![sample])),
@@ -119,8 +125,8 @@ pub(super) fn lines<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, Vec<&'s S
     all
 }
 
-/// Returns lines of a result against the message size. Runs with the same size form one point with
-/// their spread.
+/// Returns lines of a result against the message size. Repeated runs with the same size form one
+/// point: their median, with minimum and maximum.
 #[allow(clippy::cast_precision_loss)] // Sizes below 2^53.
 pub(super) fn by_size(
     samples: &[Sample<'_>],
@@ -129,7 +135,7 @@ pub(super) fn by_size(
     suffix: &str,
 ) -> Vec<Line> {
     let mut all = Vec::new();
-    for (colour, (name, samples)) in lines(samples).into_iter().enumerate() {
+    for (color, (name, samples)) in lines(samples).into_iter().enumerate() {
         let mut sizes: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for sample in samples {
             if let Some(value) = result(sample.measured).filter(|v| v.is_finite() && *v > 0.0) {
@@ -165,7 +171,7 @@ pub(super) fn by_size(
             all.push(Line {
                 name: format!("{name}{suffix}"),
                 points,
-                colour,
+                color,
                 dashed: !suffix.is_empty(),
             });
         }
@@ -173,8 +179,7 @@ pub(super) fn by_size(
     all
 }
 
-/// Returns each sample as a line of its own with a unique name, for plots of a single run such as
-/// percentiles or intervals.
+/// Returns each sample with a unique name, for plots with one line per test run.
 pub(super) fn per_run<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, &'s Sample<'a>)> {
     let sizes: BTreeSet<u64> = samples.iter().map(|s| s.measured.spec.msg_size).collect();
     let mut all = Vec::new();
@@ -201,6 +206,7 @@ pub(super) fn per_run<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, &'s Sam
     all
 }
 
+/// Converts a size or a time in nanoseconds.
 #[allow(clippy::cast_precision_loss)] // Sizes and times below 2^53.
 pub(super) fn to_f64(value: u64) -> f64 {
     value as f64

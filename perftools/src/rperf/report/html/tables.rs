@@ -25,7 +25,7 @@ const COLUMNS: &[&str] = &[
 ];
 
 /// Returns the table of all results.
-pub(super) fn figures(runs: &[Run]) -> String {
+pub(super) fn results(runs: &[Run]) -> String {
     let mut out = String::from(
         "<section>\n<h2>All results</h2>\n<p>Latencies are half of a round trip, or a whole round trip for RDMA READ and atomics. CPU is the average number of processors that the process used.</p>\n<div class=\"wide\"><table>\n<thead><tr>",
     );
@@ -49,9 +49,9 @@ pub(super) fn figures(runs: &[Run]) -> String {
     out + "</tbody></table></div>\n</section>\n"
 }
 
-/// Number of text columns at the start.
+/// Number of text columns at the start of a row.
 const TEXT_COLUMNS: usize = 2;
-/// Index of another text column.
+/// Index of the path, which is a text column too.
 const PATH: usize = 3;
 
 fn row(cells: &[String], out: &mut String) {
@@ -106,7 +106,7 @@ fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
     ]
 }
 
-/// Returns the list of failed tests, dips and warnings; empty if there are none.
+/// Returns the list of failed tests, dips and warnings, or an empty string if there are none.
 pub(super) fn warnings(runs: &[Run]) -> String {
     let mut lines: Vec<(String, usize)> = Vec::new();
     let mut add = |line: String| match lines.iter_mut().find(|other| other.0 == line) {
@@ -143,7 +143,7 @@ pub(super) fn warnings(runs: &[Run]) -> String {
     out + "</ul>\n</section>\n"
 }
 
-/// Returns the list of hosts; empty if no run has the test `conf`.
+/// Returns the list of hosts, or an empty string if no run contains the test `conf`.
 pub(super) fn hosts(runs: &[Run]) -> String {
     let mut out = String::new();
     for run in runs {
@@ -151,9 +151,9 @@ pub(super) fn hosts(runs: &[Run]) -> String {
             let Outcome::Conf { local, remote } = &record.outcome else {
                 continue;
             };
-            for (who, host) in [("client", local), ("server", remote)] {
+            for (end, host) in [("client", local), ("server", remote)] {
                 let text = format!(
-                    "{}, {who}: {}, {}, {}, rperf {}",
+                    "{}, {end}: {}, {}, {}, rperf {}",
                     run.name, host.node, host.cpu, host.os, host.rperf
                 );
                 let _ = writeln!(out, "<li>{}</li>", Escaped(&text));

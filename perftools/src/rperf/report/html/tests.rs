@@ -22,7 +22,7 @@ fn changed(mut record: Record, change: impl FnOnce(&mut Measured)) -> Record {
     record
 }
 
-fn of_size(size: u64, bandwidth: f64) -> Record {
+fn with_size(size: u64, bandwidth: f64) -> Record {
     changed(one_way(), |m| {
         m.spec = m.spec.with_msg_size(size);
         m.summary.bandwidth = Some(bandwidth);
@@ -67,7 +67,7 @@ fn pages_are_self_contained() {
         vec![
             with_intervals(one_way()),
             with_intervals(latency()),
-            of_size(64, 5e6),
+            with_size(64, 5e6),
         ],
     )]);
     for reference in [
@@ -88,13 +88,13 @@ fn pages_are_self_contained() {
 
 #[test]
 fn text_of_records_is_never_markup() {
-    let page_with = |evil: &str| {
-        let replace = |text: &mut String| evil.clone_into(text);
+    let page_with = |hostile_text: &str| {
+        let replace = |text: &mut String| hostile_text.clone_into(text);
         let host = HostConf {
-            node: evil.into(),
-            cpu: evil.into(),
-            os: evil.into(),
-            rperf: evil.into(),
+            node: hostile_text.into(),
+            cpu: hostile_text.into(),
+            os: hostile_text.into(),
+            rperf: hostile_text.into(),
         };
         let record = changed(with_intervals(one_way()), |m| {
             for via in [&mut m.local, &mut m.remote] {
@@ -103,17 +103,19 @@ fn text_of_records_is_never_markup() {
                     .for_each(replace);
             }
             m.spec.client.id = Some(crate::common::device_id::DeviceId {
-                name: evil.into(),
+                name: hostile_text.into(),
                 port: None,
             });
             m.warnings = vec![Warning {
-                kind: evil.into(),
-                text: evil.into(),
+                kind: hostile_text.into(),
+                text: hostile_text.into(),
             }];
         });
         let failed = Record {
-            outcome: Outcome::Failed { error: evil.into() },
-            host: Some(evil.into()),
+            outcome: Outcome::Failed {
+                error: hostile_text.into(),
+            },
+            host: Some(hostile_text.into()),
             ..latency()
         };
         let conf = Record {
@@ -124,12 +126,12 @@ fn text_of_records_is_never_markup() {
             ..latency()
         };
         let plain = changed(one_way(), |m| m.spec.msg_size = 64);
-        let mut hostile = run(evil, vec![record, failed, conf, plain, latency()]);
-        hostile.document.program = evil.into();
-        page(&[hostile, run("good", vec![one_way(), latency()])])
+        let mut first = run(hostile_text, vec![record, failed, conf, plain, latency()]);
+        first.document.program = hostile_text.into();
+        page(&[first, run("good", vec![one_way(), latency()])])
     };
-    let good = page_with("harmless");
-    for evil in [
+    let harmless = page_with("harmless");
+    for hostile_text in [
         "<script>alert(1)</script>",
         "\"><img src=x onerror=alert(1)>",
         "'onmouseover='alert(1)'",
@@ -137,21 +139,26 @@ fn text_of_records_is_never_markup() {
         "&lt;<!--",
         "]]><x>",
     ] {
-        let page = page_with(evil);
-        assert_eq!(elements(&page), elements(&good), "{evil}");
-        assert!(!page.contains(evil), "{evil}");
+        let page = page_with(hostile_text);
+        assert_eq!(elements(&page), elements(&harmless), "{hostile_text}");
+        assert!(!page.contains(hostile_text), "{hostile_text}");
     }
 }
 
 #[test]
 fn lines_are_named_by_differing_parameters() {
-    let deep = |size| changed(of_size(size, 2e8), |m| m.spec.depth = 512);
+    let deep = |size| changed(with_size(size, 2e8), |m| m.spec.depth = 512);
     let page = page(&[
         run(
             "old",
-            vec![of_size(64, 1e6), of_size(4096, 1e8), deep(64), deep(4096)],
+            vec![
+                with_size(64, 1e6),
+                with_size(4096, 1e8),
+                deep(64),
+                deep(4096),
+            ],
         ),
-        run("new", vec![of_size(64, 2e6), of_size(4096, 2e8)]),
+        run("new", vec![with_size(64, 2e6), with_size(4096, 2e8)]),
     ]);
     for name in ["old, rc_bw", "old, rc_bw, depth 512", "new, rc_bw"] {
         assert!(page.contains(&format!("</svg>{name}</li>")), "{name}");
@@ -162,7 +169,7 @@ fn lines_are_named_by_differing_parameters() {
 fn default_depths_do_not_split_lines() {
     let page = page(&[run(
         "old",
-        [64, 65536, 1 << 20].map(|size| of_size(size, 1e8)).into(),
+        [64, 65536, 1 << 20].map(|size| with_size(size, 1e8)).into(),
     )]);
     assert!(!page.contains("rc_bw, depth"));
 }
@@ -172,10 +179,10 @@ fn repeated_runs_are_one_point_with_a_spread() {
     let page = page(&[run(
         "a",
         vec![
-            of_size(64, 1e6),
-            of_size(64, 3e6),
-            of_size(64, 2e6),
-            of_size(128, 2e6),
+            with_size(64, 1e6),
+            with_size(64, 3e6),
+            with_size(64, 2e6),
+            with_size(128, 2e6),
         ],
     )]);
     assert!(
@@ -191,7 +198,7 @@ fn single_sizes_are_drawn_as_bars() {
     // Two tests with one size each are bars too.
     let other = Record {
         test: crate::rperf::spec::test::Test::UcBw,
-        ..of_size(64, 1e6)
+        ..with_size(64, 1e6)
     };
     let both = super::page(&[run("a", vec![one_way(), other])]);
     assert!(
@@ -216,7 +223,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
     fn any_values_make_a_page(figures in proptest::collection::vec((any::<u64>(), proptest::num::f64::ANY), 1..5), times: [u64; 3]) {
-        let mut records: Vec<_> = figures.iter().map(|(size, value)| with_intervals(of_size(*size, *value))).collect();
+        let mut records: Vec<_> = figures.iter().map(|(size, value)| with_intervals(with_size(*size, *value))).collect();
         records.extend(figures.iter().map(|(size, value)| changed(with_intervals(latency()), |m| {
             m.spec.msg_size = *size;
             (m.local_stats.lost, m.remote_stats.lost) = (*size, u64::MAX);

@@ -1,4 +1,4 @@
-//! Formatting of values, the same as in the text output.
+//! Formatting of values. Most formats are the same as in the text output.
 
 use crate::common::units::{Size, Style};
 

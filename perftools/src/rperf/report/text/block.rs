@@ -1,10 +1,10 @@
-//! A block of lines with aligned columns.
+//! Lines of names and values with aligned columns.
 
 use std::fmt::Write;
 
 use crate::common::units::Figure;
 
-/// A block of lines with aligned columns.
+/// Lines of names and values with aligned columns.
 #[derive(Default)]
 pub(super) struct Block {
     lines: Vec<(String, Value)>,
@@ -16,14 +16,17 @@ enum Value {
 }
 
 impl Block {
+    /// Adds a line with a number and its unit.
     pub(super) fn figure(&mut self, name: impl Into<String>, figure: Figure) {
         self.lines.push((name.into(), Value::Figure(figure)));
     }
 
+    /// Adds a line with a text.
     pub(super) fn text(&mut self, name: impl Into<String>, text: String) {
         self.lines.push((name.into(), Value::Text(text)));
     }
 
+    /// Appends the lines to `out`.
     pub(super) fn print(&self, out: &mut String) {
         let names = self.lines.iter().map(|l| l.0.len()).max().unwrap_or(0);
         let digits = |value: &Value| match value {

@@ -1,4 +1,4 @@
-//! The lines that qperf does not print.
+//! Lines that qperf does not print.
 
 use super::Format;
 use super::block::Block;
@@ -6,7 +6,7 @@ use crate::rperf::report::record::Measured;
 use crate::rperf::stats::{SideStats, ThreadStats};
 
 impl Format {
-    /// Adds the CPU time of both processes per message and, for bandwidth tests, per gigabyte.
+    /// Adds the CPU time of each process per message and, for bandwidth tests, per gigabyte.
     #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
     fn costs(self, m: &Measured, block: &mut Block) {
         let sides = [&m.local_stats, &m.remote_stats];
@@ -15,23 +15,23 @@ impl Format {
         };
         let bytes = max(|s| s.sent.bytes + s.received.bytes);
         let msgs = max(|s| s.sent.msgs + s.received.msgs);
-        for (who, side) in ["loc", "rem"].into_iter().zip(sides) {
-            if m.is_of_bandwidth() {
+        for (prefix, side) in ["loc", "rem"].into_iter().zip(sides) {
+            if m.is_bandwidth_test() {
                 block.figure(
-                    format!("{who}_cpu_cost"),
+                    format!("{prefix}_cpu_cost"),
                     self.style.cost(side.cpu.process * 1e9 / bytes),
                 );
             }
             block.figure(
-                format!("{who}_cpu_msg"),
+                format!("{prefix}_cpu_msg"),
                 self.style.time(side.cpu.process * 1e9 / msgs),
             );
         }
     }
 
-    /// Formats the CPU time of each thread and the CPUs that it ran on.
+    /// Formats the CPU time of each thread and the processors it ran on.
     fn threads(self, side: &SideStats) -> String {
-        let one = |thread: &ThreadStats| {
+        let describe = |thread: &ThreadStats| {
             let used = self.style.time(thread.cpu * 1e9);
             let on = thread
                 .on
@@ -39,7 +39,11 @@ impl Format {
                 .map_or_else(String::new, |on| format!(" on {on}"));
             format!("{used}{on}")
         };
-        side.threads.iter().map(one).collect::<Vec<_>>().join(", ")
+        side.threads
+            .iter()
+            .map(describe)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Returns the block of lines that qperf does not print.

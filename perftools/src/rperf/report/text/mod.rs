@@ -1,8 +1,8 @@
-//! Text output in qperf's format: a line with the name of the test, then lines of the form
-//! `NAME  =  VALUE UNIT`, indented by four spaces and aligned.
+//! Text output in qperf's format: a line with the name of the test, then aligned lines of the form
+//! `NAME  =  VALUE UNIT`, indented by four spaces.
 //!
 //! Results that qperf does not print (percentiles, the path, the CPU time of the processes) follow
-//! in a block of their own, so that they do not change the alignment of qperf's lines.
+//! in a separate block, so that they do not change the alignment of qperf's lines.
 
 mod block;
 mod extra;
@@ -36,35 +36,35 @@ pub struct Verbosity {
 pub struct Format {
     /// Format of values.
     pub style: Style,
-    /// Selection of lines.
+    /// Verbosity of each category of lines.
     pub verbosity: Verbosity,
-    /// Use the prefixes `loc` and `rem` instead of `send` and `recv`.
+    /// Uses the prefixes `loc` and `rem` instead of `send` and `recv` for one-way tests.
     pub unify_nodes: bool,
 }
 
 impl Format {
     /// Creates the format from the options.
-    pub fn new(o: &Options) -> Self {
+    pub fn new(options: &Options) -> Self {
         let level = |one: bool, two: bool| {
-            if two || o.verbose_more {
+            if two || options.verbose_more {
                 2
             } else {
-                u8::from(one || o.verbose)
+                u8::from(one || options.verbose)
             }
         };
         Self {
             style: Style {
-                precision: o.precision.unwrap_or(3),
-                unify: o.unify_units,
-                bits: o.bits,
+                precision: options.precision.unwrap_or(3),
+                unify: options.unify_units,
+                bits: options.bits,
             },
             verbosity: Verbosity {
-                conf: level(o.verbose_conf, o.verbose_more_conf),
-                stat: level(o.verbose_stat, o.verbose_more_stat),
-                time: level(o.verbose_time, o.verbose_more_time),
-                used: level(o.verbose_used, o.verbose_more_used),
+                conf: level(options.verbose_conf, options.verbose_more_conf),
+                stat: level(options.verbose_stat, options.verbose_more_stat),
+                time: level(options.verbose_time, options.verbose_more_time),
+                used: level(options.verbose_used, options.verbose_more_used),
             },
-            unify_nodes: o.unify_nodes,
+            unify_nodes: options.unify_nodes,
         }
     }
 
@@ -97,16 +97,16 @@ impl Format {
 }
 
 fn conf(local: &HostConf, remote: &HostConf) -> Block {
-    let mut b = Block::default();
-    for (who, conf) in [("loc", local), ("rem", remote)] {
+    let mut block = Block::default();
+    for (prefix, conf) in [("loc", local), ("rem", remote)] {
         for (name, value) in [
             ("node", &conf.node),
             ("cpu", &conf.cpu),
             ("os", &conf.os),
             ("rperf", &conf.rperf),
         ] {
-            b.text(format!("{who}_{name}"), value.clone());
+            block.text(format!("{prefix}_{name}"), value.clone());
         }
     }
-    b
+    block
 }

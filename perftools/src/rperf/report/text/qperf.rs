@@ -1,4 +1,4 @@
-//! The lines that qperf prints too, in qperf's format.
+//! Lines that qperf prints too, in qperf's format.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use crate::rperf::spec::modes::{Cm, Wait};
 use crate::rperf::stats::SideStats;
 
 impl Format {
+    /// Returns the block of lines that qperf prints too.
     pub(super) fn qperf_lines(self, m: &Measured) -> Block {
         let (style, verbosity) = (self.style, self.verbosity);
         let mut block = Block::default();
         if let Some(latency) = m.summary.latency {
             block.figure("latency", style.time(latency));
         }
-        let rate = m.summary.latency.is_none() && !m.is_of_bandwidth();
+        let rate = m.summary.latency.is_none() && !m.is_bandwidth_test();
         match (
             m.summary.bandwidth.filter(|_| !rate),
             m.summary.send_bandwidth,
@@ -63,7 +64,8 @@ impl Format {
         block
     }
 
-    /// Adds the parameters: with `-vu` those that differ from the default, with `-vvu` all.
+    /// Adds the parameters of the test: with `-vu` those that differ from the default, with `-vvu`
+    /// all of them.
     fn parameters(self, m: &Measured, b: &mut Block) {
         let (s, level, spec) = (&self.style, self.verbosity.used, &m.spec);
         if level == 0 {
@@ -102,7 +104,8 @@ impl Format {
         }
     }
 
-    fn side(self, who: &str, side: &SideStats, b: &mut Block) {
+    /// Adds the CPU use and the counters of one end.
+    fn side(self, prefix: &str, side: &SideStats, b: &mut Block) {
         let (s, v) = (&self.style, &self.verbosity);
         #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
         let nanos = side.nanos as f64;
@@ -115,30 +118,33 @@ impl Format {
         ];
         let share = |secs: f64| secs * 1e9 / nanos;
         if v.time >= 1 && host.busy() > 0.0 {
-            b.figure(format!("{who}_cpus_used"), s.cpus(share(host.busy())));
+            b.figure(format!("{prefix}_cpus_used"), s.cpus(share(host.busy())));
         }
         if v.time >= 2 {
             for (name, secs) in shares.into_iter().filter(|c| c.1 > 0.0) {
-                b.figure(format!("{who}_{name}"), s.cpus(share(secs)));
+                b.figure(format!("{prefix}_{name}"), s.cpus(share(secs)));
             }
-            b.figure(format!("{who}_real_time"), s.time(nanos));
+            b.figure(format!("{prefix}_real_time"), s.time(nanos));
             if host.busy() > 0.0 {
-                b.figure(format!("{who}_cpu_time"), s.time(host.busy() * 1e9));
+                b.figure(format!("{prefix}_cpu_time"), s.time(host.busy() * 1e9));
             }
         }
         if v.stat >= 2 {
-            let (sent, received) = match who {
+            let (sent, received) = match prefix {
                 "send" | "recv" => ("", ""),
                 _ => ("_send", "_recv"),
             };
             let directions = [(sent, side.sent), (received, side.received)];
             for (direction, count) in directions.into_iter().filter(|d| d.1.bytes > 0) {
-                b.figure(format!("{who}{direction}_bytes"), s.size(count.bytes));
+                b.figure(format!("{prefix}{direction}_bytes"), s.size(count.bytes));
             }
             for (direction, count) in directions.into_iter().filter(|d| d.1.msgs > 0) {
-                b.figure(format!("{who}{direction}_msgs"), s.count(count.msgs));
+                b.figure(format!("{prefix}{direction}_msgs"), s.count(count.msgs));
             }
-            b.figure(format!("{who}_max_cqe"), s.count(u64::from(side.max_cqe)));
+            b.figure(
+                format!("{prefix}_max_cqe"),
+                s.count(u64::from(side.max_cqe)),
+            );
         }
     }
 }

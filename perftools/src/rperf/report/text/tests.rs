@@ -112,7 +112,7 @@ fn text(record: &Record, options: &[&str]) -> String {
 }
 
 #[test]
-fn plain() {
+fn default_output_has_the_main_results() {
     let bidirectional = record(
         Test::RcBiBw,
         &[],
@@ -126,19 +126,19 @@ fn plain() {
 }
 
 #[test]
-fn verbose() {
+fn verbose_output_adds_details() {
     insta::assert_snapshot!(text(&one_way(), &["--verbose"]) + &text(&latency(), &["--verbose"]));
 }
 
 #[test]
-fn very_verbose() {
+fn more_verbose_output_has_all_details() {
     insta::assert_snapshot!(
         text(&one_way(), &["--verbose-more"]) + &text(&latency(), &["--verbose-more"])
     );
 }
 
 #[test]
-fn unified() {
+fn units_and_node_names_can_be_unified() {
     let options = [
         "--verbose-more-stat",
         "--unify-nodes",
@@ -150,7 +150,7 @@ fn unified() {
 }
 
 #[test]
-fn configuration() {
+fn conf_prints_both_hosts() {
     let host = HostConf {
         node: "a".into(),
         cpu: "2 × CPU".into(),

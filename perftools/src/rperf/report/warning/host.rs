@@ -4,13 +4,13 @@ use std::fs;
 
 use super::Warning;
 
-/// Returns the warnings about this host.
+/// Returns the warnings about the configuration of this host.
 pub fn host() -> Vec<Warning> {
     let mut all = Vec::new();
     if cfg!(debug_assertions) {
         all.push(Warning::new(
             "debug_build",
-            "this rperf was built without optimization; help: build it with --release",
+            "rperf was built without optimization; help: build it with `cargo build --release`",
         ));
     }
     all.extend(cpu_scaling(&governors()));
@@ -19,7 +19,7 @@ pub fn host() -> Vec<Warning> {
     all
 }
 
-/// Returns the distinct frequency governors of all processors.
+/// Returns the frequency governors in use, sorted and without duplicates.
 fn governors() -> Vec<String> {
     let mut all = Vec::new();
     for cpu in fs::read_dir("/sys/devices/system/cpu")
@@ -38,6 +38,7 @@ fn governors() -> Vec<String> {
     all
 }
 
+/// Returns a warning if any governor is not `performance`.
 fn cpu_scaling(governors: &[String]) -> Option<Warning> {
     let others: Vec<&str> = governors
         .iter()
@@ -51,7 +52,8 @@ fn cpu_scaling(governors: &[String]) -> Option<Warning> {
     (!others.is_empty()).then(|| Warning::new("cpu_scaling", text))
 }
 
-/// Checks the text of `/proc/swaps`. The fourth column is the used size in KiB.
+/// Returns a warning if more than 1 MiB is swapped out. `swaps` is the text of `/proc/swaps`, whose
+/// fourth column is the used size in KiB.
 fn swap_use(swaps: &str) -> Option<Warning> {
     let used: u64 = swaps
         .lines()
@@ -59,7 +61,7 @@ fn swap_use(swaps: &str) -> Option<Warning> {
         .filter_map(|l| l.split_whitespace().nth(3)?.parse::<u64>().ok())
         .sum();
     let text = format!(
-        "{} MiB of this host's memory are swapped out, and page faults increase the latency",
+        "{} MiB of memory are swapped out, and page faults increase the latency; help: free memory, then run `swapoff -a`",
         used / 1024
     );
     (used > 1024).then(|| Warning::new("swap", text))

@@ -1,4 +1,4 @@
-//! Warnings about conditions that distort the results of a test.
+//! Warnings about conditions that can distort the results of a test.
 
 mod host;
 mod traffic;
@@ -16,14 +16,14 @@ use crate::rperf::spec::modes::Wait;
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::port_counters::PortTraffic;
 
-/// A condition that distorts the results.
+/// A condition that can distort the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Warning {
-    /// Machine-readable kind: `debug_build`, `cpu_scaling`, `oversubscribed`, `mtu_below_port`,
-    /// `small_mtu`, `swap`, `other_traffic`, `lost`, `stalled`.
+    /// Kind for programs to match: `debug_build`, `cpu_scaling`, `oversubscribed`,
+    /// `mtu_below_port`, `small_mtu`, `swap`, `other_traffic`, `lost`, `stalled`.
     pub kind: String,
-    /// Description and remedy.
+    /// Description of the condition and, after `help:`, its remedy.
     pub text: String,
 }
 
@@ -35,8 +35,8 @@ impl Warning {
         }
     }
 
-    /// Marks the warning as one about the server's host.
-    fn of_server(self) -> Self {
+    /// Marks the warning as one that applies to the server.
+    fn about_server(self) -> Self {
         Self {
             text: format!("the server: {}", self.text),
             ..self
@@ -44,58 +44,65 @@ impl Warning {
     }
 }
 
-/// Results and properties of a completed test.
+/// Properties of a completed test that [`collect`] checks.
 #[derive(Clone, Copy, Debug)]
 pub struct WarningInput<'a> {
     /// Requested parameters.
     pub spec: &'a Spec,
     /// Device and path of the client.
-    pub via: &'a ConnectionInfo,
-    /// Counters of the client and the server, in this order.
-    pub ends: [&'a SideStats; 2],
+    pub connection: &'a ConnectionInfo,
+    /// Counters of the client and of the server, in this order.
+    pub stats: [&'a SideStats; 2],
     /// `true` if both ends are on one host.
     pub one_host: bool,
     /// `true` if both ends use the same port.
     pub one_port: bool,
-    /// Traffic that the client's port counted during the test.
-    pub port: PortTraffic,
-    /// `true` if stalls are already reported with their intervals.
-    pub stalls: bool,
-    /// Warnings that the server sent about its host.
-    pub server: &'a [Warning],
+    /// Traffic counted by the client's port during the test.
+    pub port_traffic: PortTraffic,
+    /// `true` if the `dips` of the record already include the stalls.
+    pub stalls_reported: bool,
+    /// Warnings from the server about its host.
+    pub server_warnings: &'a [Warning],
 }
 
-/// Collects the warnings about a test.
-pub fn gather(input: &WarningInput<'_>) -> Vec<Warning> {
+/// Returns the warnings about a test and both hosts.
+pub fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
     let WarningInput {
         spec,
-        via,
-        ends: [local, remote],
+        connection,
+        stats: [local, remote],
         one_host,
         one_port,
-        port,
-        stalls,
-        server,
+        port_traffic,
+        stalls_reported,
+        server_warnings,
     } = *input;
     let mut all = host();
     if !one_host {
-        all.extend(server.iter().cloned().map(Warning::of_server));
+        all.extend(server_warnings.iter().cloned().map(Warning::about_server));
     }
     all.extend(oversubscribed(spec, local));
     all.extend(cpu_wait(local));
-    all.extend(cpu_wait(remote).map(Warning::of_server));
-    all.extend(mtu(via));
-    all.extend(traffic::traffic(spec, via.mtu, one_port, input.ends, port));
-    let lost = lost(local.lost + remote.lost, local.sent.msgs + remote.sent.msgs);
-    // Waiting for a lost message is a stall too, so report only the loss.
-    if lost.is_none() && !stalls {
+    all.extend(cpu_wait(remote).map(Warning::about_server));
+    all.extend(mtu(connection));
+    all.extend(traffic::other_traffic(
+        spec,
+        connection.mtu,
+        one_port,
+        input.stats,
+        port_traffic,
+    ));
+    let lost = lost(spec, local, remote);
+    // A lost message can cause a stall too. Report only the loss in that case.
+    if lost.is_none() && !stalls_reported {
         all.extend(stalled(local));
     }
     all.extend(lost);
     all
 }
 
-/// Checks for more threads than processors, and for busy polling with a single processor.
+/// Returns a warning if there are more threads than processors, or if an end polls on a host with a
+/// single processor.
 fn oversubscribed(spec: &Spec, local: &SideStats) -> Option<Warning> {
     let polls = spec.client.wait == Wait::Poll || spec.server.wait == Wait::Poll;
     if spec.threads > local.cpu.cpus.max(1) {
@@ -109,37 +116,47 @@ fn oversubscribed(spec: &Spec, local: &SideStats) -> Option<Warning> {
         );
         return Some(Warning::new("oversubscribed", text));
     }
-    let text = "both ends may share one processor while one of them polls without pause; help: omit --wait poll (-cp1)";
+    let text = "both ends may share one processor while one of them busy-polls; help: omit --wait poll (-cp1)";
     (polls && local.cpu.cpus == 1).then(|| Warning::new("oversubscribed", text))
 }
 
-/// Checks if the threads of an end were runnable without a processor for more than 5 % of the time.
+/// Returns a warning if the threads of one end were runnable but waited for a processor for more
+/// than 5 % of the time.
 fn cpu_wait(side: &SideStats) -> Option<Warning> {
     let share = side.cpu.waited / side.seconds().max(1e-6);
     let text = format!(
-        "the test's thread waited for a processor {:.0} % of the time, because more threads are runnable than there are processors ({}); help: pin the thread to a free processor with --cpu-affinity (-ca)",
+        "the test's thread waited for a processor {:.0} % of the time, because the number of runnable threads exceeds the number of processors ({}); help: pin the thread to an idle processor with --cpu-affinity (-ca)",
         (share * 100.0).min(100.0),
         side.cpu.cpus
     );
     (share > 0.05).then(|| Warning::new("oversubscribed", text))
 }
 
-fn mtu(via: &ConnectionInfo) -> Option<Warning> {
-    let mtu = via.mtu?;
-    if let Some(port) = via.port_mtu.filter(|port| mtu < *port) {
+/// Returns a warning if the path MTU is less than the port's MTU, or less than 4096 bytes.
+fn mtu(connection: &ConnectionInfo) -> Option<Warning> {
+    let mtu = connection.mtu?;
+    if let Some(port) = connection.port_mtu.filter(|port| mtu < *port) {
         let text = format!(
             "the path MTU is {mtu} bytes but the port's MTU is {port} bytes; help: check --mtu (-mt) and the MTU of the other end's port"
         );
         return Some(Warning::new("mtu_below_port", text));
     }
     let text = format!(
-        "the path MTU is {mtu} bytes, and packets of 4096 bytes cost less; help: find the limit with `ribinfo check mtu`"
+        "the path MTU is {mtu} bytes, and packets of 4096 bytes have less overhead; help: run `ribinfo check mtu` to find the limit"
     );
     (mtu < 4096).then(|| Warning::new("small_mtu", text))
 }
 
-fn lost(lost: u64, sent: u64) -> Option<Warning> {
-    (lost > 0).then(|| Warning::new("lost", format!("{lost} of {sent} messages were lost")))
+fn lost(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Warning> {
+    let lost = local.lost + remote.lost;
+    let sent = local.sent.msgs + remote.sent.msgs;
+    let remedy = if spec.test.plan().is_some() {
+        "limit the sender with --rate-limit"
+    } else {
+        "use larger socket buffers with --sock-buf-size"
+    };
+    let text = format!("{lost} of {sent} messages were lost; help: {remedy}");
+    (lost > 0).then(|| Warning::new("lost", text))
 }
 
 fn stalled(local: &SideStats) -> Option<Warning> {
@@ -150,7 +167,7 @@ fn stalled(local: &SideStats) -> Option<Warning> {
         " on one of the threads"
     };
     let text = format!(
-        "nothing completed{on} for {length}, which the results include; help: find the time with --interval, and repeat the test"
+        "nothing completed{on} for {length}, and the results include this stall; help: repeat the test, with --interval to find the time of the stall"
     );
     (local.stalled > 0).then(|| Warning::new("stalled", text))
 }
@@ -169,26 +186,25 @@ mod tests {
     }
 
     fn kinds(m: &Measured, server: &[Warning], one_host: bool) -> Vec<String> {
-        let ends = [&m.local_stats, &m.remote_stats];
-        let port = PortTraffic {
+        let port_traffic = PortTraffic {
             bytes: None,
             packets: Some(0),
         };
         let input = WarningInput {
             spec: &m.spec,
-            via: &m.local,
-            ends,
+            connection: &m.local,
+            stats: [&m.local_stats, &m.remote_stats],
             one_host,
             one_port: false,
-            port,
-            stalls: false,
-            server,
+            port_traffic,
+            stalls_reported: false,
+            server_warnings: server,
         };
-        let hosts = ["debug_build", "cpu_scaling", "swap"];
-        gather(&input)
+        let host_kinds = ["debug_build", "cpu_scaling", "swap"];
+        collect(&input)
             .into_iter()
             .map(|w| w.kind)
-            .filter(|kind| !hosts.contains(&kind.as_str()))
+            .filter(|kind| !host_kinds.contains(&kind.as_str()))
             .collect()
     }
 
@@ -210,7 +226,7 @@ mod tests {
         assert_eq!(kinds(&bad, &[], false)[3], "stalled");
         let text = stalled(&bad.local_stats).unwrap().text;
         assert!(
-            text.starts_with("nothing completed for 480 ms, which"),
+            text.starts_with("nothing completed for 480 ms, and"),
             "{text}"
         );
     }
@@ -220,6 +236,6 @@ mod tests {
         let server = [Warning::new("other", "x")];
         assert_eq!(kinds(&measured(), &server, false), ["other"]);
         assert_eq!(kinds(&measured(), &server, true), [""; 0]);
-        assert_eq!(server[0].clone().of_server().text, "the server: x");
+        assert_eq!(server[0].clone().about_server().text, "the server: x");
     }
 }

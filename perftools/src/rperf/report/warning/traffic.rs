@@ -1,4 +1,5 @@
-//! Detection of other traffic on the port during a test, by the port's counters.
+//! Detection of other traffic on the port during a test. It compares the counters of the port with
+//! an upper estimate of the test's traffic.
 
 use super::Warning;
 use crate::common::units::Style;
@@ -6,38 +7,38 @@ use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::port_counters::PortTraffic;
 
-/// Upper limit for the headers of a packet and its acknowledgement, in bytes.
+/// Upper limit for the headers of a packet, in bytes.
 const PACKET_OVERHEAD: u64 = 200;
-/// Bytes of other traffic that are ignored.
+/// Maximum number of bytes of other traffic without a warning.
 const IGNORED_BYTES: u64 = 4 << 20;
-/// Packets of other traffic that are ignored.
+/// Maximum number of packets of other traffic without a warning.
 const IGNORED_PACKETS: u64 = 4000;
 
-/// Compares the traffic of a test with the counters of the port.
-pub(super) fn traffic(
+/// Returns a warning if the port counted more traffic than the test can have caused.
+pub(super) fn other_traffic(
     spec: &Spec,
     mtu: Option<u32>,
     one_port: bool,
-    ends: [&SideStats; 2],
-    port: PortTraffic,
+    stats: [&SideStats; 2],
+    counted: PortTraffic,
 ) -> Option<Warning> {
-    let own = TrafficEstimate::max(spec, mtu, one_port, ends);
+    let own = TrafficEstimate::new(spec, mtu, one_port, stats);
     // Allow 25 % for retransmissions, control messages and the inaccuracy of the estimate.
-    let above = |counted: u64, own: u64, ignored: u64| {
+    let excess = |counted: u64, own: u64, ignored: u64| {
         counted
             .checked_sub(own + own / 4)
             .filter(|other| *other > ignored)
     };
-    if let Some(other) = port
+    if let Some(other) = counted
         .bytes
-        .and_then(|bytes| above(bytes, own.bytes, IGNORED_BYTES))
+        .and_then(|bytes| excess(bytes, own.bytes, IGNORED_BYTES))
     {
         let size = Style::default().size(other / 1000 * 1000);
         return Some(warning(&format!("about {size}")));
     }
-    let other = port
+    let other = counted
         .packets
-        .and_then(|packets| above(packets, own.packets, IGNORED_PACKETS))?;
+        .and_then(|packets| excess(packets, own.packets, IGNORED_PACKETS))?;
     Some(warning(&format!("about {other} packets")))
 }
 
@@ -55,7 +56,7 @@ struct TrafficEstimate {
 }
 
 impl TrafficEstimate {
-    fn max(
+    fn new(
         spec: &Spec,
         mtu: Option<u32>,
         one_port: bool,
@@ -64,7 +65,7 @@ impl TrafficEstimate {
         // For one-sided operations only one end counts messages.
         let to_server = local.sent.msgs.max(remote.received.msgs);
         let to_client = local.received.msgs.max(remote.sent.msgs);
-        // The port also counts the messages before the clock started and after it stopped.
+        // The port also counts messages from before the clock started and after it stopped.
         let uncounted = u64::from(spec.depth)
             .saturating_mul(u64::from(spec.qps) * u64::from(spec.threads))
             .saturating_mul(2);
@@ -84,16 +85,16 @@ impl TrafficEstimate {
             .msg_size
             .div_ceil(u64::from(mtu.unwrap_or(1024)).max(256))
             .max(1);
-        // Each packet has an acknowledgement, and each message may have a credit.
+        // Each packet can have an acknowledgement, and each message a credit message.
         let packets = msgs.saturating_mul(per_message * 2 + 1);
         let bytes = msgs
             .saturating_mul(spec.msg_size)
             .saturating_add(packets.saturating_mul(PACKET_OVERHEAD));
         // With both ends on one port, the port sends and receives each packet.
-        let times = if one_port { 2 } else { 1 };
+        let factor = if one_port { 2 } else { 1 };
         Self {
-            bytes: bytes.saturating_mul(times),
-            packets: packets.saturating_mul(times),
+            bytes: bytes.saturating_mul(factor),
+            packets: packets.saturating_mul(factor),
         }
     }
 }
@@ -109,8 +110,8 @@ mod tests {
         let Outcome::Measured(m) = one_way().outcome else {
             panic!()
         };
-        let of = |bytes: Option<u64>, packets: Option<u64>| {
-            traffic(
+        let warning_for = |bytes: Option<u64>, packets: Option<u64>| {
+            other_traffic(
                 &m.spec,
                 Some(4096),
                 false,
@@ -119,18 +120,18 @@ mod tests {
             )
         };
         let own = m.local_stats.sent.bytes;
-        assert_eq!(of(Some(own + own / 20), Some(11_344 * 17)), None);
-        assert_eq!(of(None, None), None);
+        assert_eq!(warning_for(Some(own + own / 20), Some(11_344 * 17)), None);
+        assert_eq!(warning_for(None, None), None);
         assert!(
-            of(Some(own * 2), None)
+            warning_for(Some(own * 2), None)
                 .unwrap()
                 .text
                 .contains("carried about ")
         );
-        let text = of(None, Some(2_000_000)).unwrap().text;
+        let text = warning_for(None, Some(2_000_000)).unwrap().text;
         assert!(text.contains("packets more than this test's"), "{text}");
         // With both ends on one port, all traffic is counted twice.
-        let twice = traffic(
+        let twice = other_traffic(
             &m.spec,
             Some(4096),
             true,
