@@ -13,7 +13,7 @@ c_value! {
     /// use ibverbs::{QpState, QueuePair, Rc, qp::{MigState, QpChange}};
     /// # fn f(qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
     /// if qp.query()?.path_mig_state == MigState::ARMED {
-    ///     qp.modify(&QpChange { path_mig_state: Some(MigState::MIGRATED), ..QpChange::to(QpState::RTS) })?; // migrate now
+    ///     qp.modify(&QpChange { path_mig_state: Some(MigState::MIGRATED), ..QpChange::to(QpState::RTS) })?; // migrate
     /// }
     /// # Ok(()) }
     /// ```

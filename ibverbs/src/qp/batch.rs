@@ -1,5 +1,6 @@
-//! Many requests, one doorbell. A batch lives inside a closure: it cannot be forgotten, and an
-//! error or a panic aborts it.
+//! Batches: several requests posted with one doorbell.
+//!
+//! A batch exists inside a closure, so it cannot be forgotten. An error or a panic aborts it.
 
 #![allow(unsafe_code)]
 
@@ -47,8 +48,8 @@ pub struct Batch<'qp, T: SendTransport> {
 }
 
 impl<T: SendTransport> QueuePair<T> {
-    /// Posts what the closure adds, with one doorbell. If the closure fails or panics, nothing is
-    /// posted and the buffers go back to their pools.
+    /// Posts the sends that the closure adds, with one doorbell. If the closure fails or panics,
+    /// nothing is posted and the buffers return to their pools.
     ///
     /// # Example
     /// ```no_run
@@ -64,7 +65,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// ```
     ///
     /// # Errors
-    /// The closure's own, or a [`BatchError`] made into it.
+    /// The error of the closure, or a [`BatchError`] converted into its type.
     ///
     /// # References
     /// [`ibv_wr_start(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html),
@@ -82,10 +83,10 @@ impl<T: SendTransport> QueuePair<T> {
 }
 
 impl<T: DuplexTransport> QueuePair<T> {
-    /// As [`batch`](Self::batch), for receives.
+    /// Posts the receives that the closure adds, like [`batch`](Self::batch).
     ///
     /// # Errors
-    /// The closure's own, or a [`BatchError`] made into it.
+    /// The error of the closure, or a [`BatchError`] converted into its type.
     ///
     /// # Example
     /// ```no_run
@@ -93,7 +94,7 @@ impl<T: DuplexTransport> QueuePair<T> {
     /// # fn f(qp: &mut QueuePair<Rc>, pool: &Pool) -> Result<()> {
     /// qp.recv_batch(|batch| {
     ///     for _ in 0..32 {
-    ///         batch.recv(wr::recv(pool.take().expect("a pool of 32 at least")))?;
+    ///         batch.recv(wr::recv(pool.take().expect("a pool of at least 32 buffers")))?;
     ///     }
     ///     Result::Ok(())
     /// })?;
@@ -117,8 +118,8 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
     #[inline]
     fn start(qp: &'qp mut QueuePair<T>) -> Self {
         if let Some(extended) = qp.extended {
-            // SAFETY: the queue pair is alive and used by one thread; `finish` or `drop` ends what
-            // begins here.
+            // SAFETY: the queue pair is alive and `&mut` keeps other threads from using it.
+            // `finish` or `drop` makes the closing call.
             unsafe { ibv_wr_start(extended.as_ptr()) };
         }
         Self { qp, count: 0 }
@@ -127,8 +128,8 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
     /// Adds a request.
     ///
     /// # Errors
-    /// As [`QueuePair::post_send`], and [`PostError::BatchFull`]; the batch goes on without the
-    /// request.
+    /// As for [`QueuePair::post_send`], and [`PostError::BatchFull`]. The batch stays valid without
+    /// the request.
     ///
     /// # References
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
@@ -150,8 +151,8 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             }
         };
         match self.qp.extended {
-            // SAFETY: between `ibv_wr_start` and its end. The memory of the payload stays valid:
-            // see `QueuePair::post_send`.
+            // SAFETY: this is between `ibv_wr_start` and the closing call. The memory of the
+            // payload stays valid: see `QueuePair::post_send`.
             Some(qp) => unsafe { write_extended(qp, vacant.wr_id(), &request) },
             None => self.qp.scratch.add(self.count, vacant.wr_id(), &request),
         }
@@ -168,17 +169,18 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
     #[inline]
     fn finish(self) -> Result<(), BatchError> {
         if self.count == 0 {
-            return Ok(()); // dropping the batch aborts it
+            // Dropping the empty batch aborts it.
+            return Ok(());
         }
         let count = self.count;
         let posted = match self.qp.extended {
-            // SAFETY: ends what `start` began.
+            // SAFETY: this closes the call of `ibv_wr_start`.
             Some(qp) => match unsafe { ibv_wr_complete(qp.as_ptr()) } {
                 0 => Posted::All,
                 returned => Posted::InDoubt(Errno::from_return(returned)),
             },
-            // SAFETY: the queue pair is alive and used by one thread. `count` requests were added,
-            // and their memory is in the table or held.
+            // SAFETY: the queue pair is alive and `&mut` keeps other threads away. `count` requests
+            // were added, and their memory is in the table or held.
             None => unsafe { self.qp.scratch.post_batch(self.qp.raw, count) },
         };
         let sends = &mut self.qp.tables.sends;
@@ -204,7 +206,7 @@ impl<T: SendTransport> Drop for Batch<'_, T> {
     #[cold]
     fn drop(&mut self) {
         if let Some(qp) = self.qp.extended {
-            // SAFETY: ends what `start` began.
+            // SAFETY: this closes the call of `ibv_wr_start`.
             unsafe { ibv_wr_abort(qp.as_ptr()) };
         }
         for _ in 0..self.count {

@@ -225,5 +225,5 @@ fn create_in<T: SendTransport>(
 fn create<T: SendTransport>(parts: &Parts<'_>, options: QpOptions) -> Result<QueuePair<T>> {
     let owner = Owner::new(parts.pd)?;
     let created = builder::create::<T>(parts, owner.id, options)?;
-    Ok(QueuePair::of(&created, owner, parts, options.max_batch))
+    Ok(QueuePair::new(&created, owner, parts, options.max_batch))
 }

@@ -1,4 +1,4 @@
-//! A queue pair: what it owns, what it holds, how it retires and ends.
+//! The type `QueuePair`: its parts, its properties and its destruction.
 
 #![allow(unsafe_code)]
 
@@ -25,11 +25,11 @@ use crate::wr::{Owner, SendScratch};
 
 /// A queue pair of transport `T`. It owns the buffers of its requests in flight.
 ///
-/// One thread at a time uses it (`&mut`); it may be sent to another. Dropping it destroys it first
-/// and gives back what it owned after.
+/// One thread at a time uses it (`&mut`), and it can be sent to another thread. Dropping it
+/// destroys the queue pair first, and then releases the buffers that it owned.
 ///
 /// # Example
-/// Two queue pairs of one process, connected to each other:
+/// Two queue pairs of one process are connected to each other:
 /// ```no_run
 /// use ibverbs::{CqOptions, Device, QpOptions, Rc, RcPath, wr};
 ///
@@ -58,7 +58,7 @@ use crate::wr::{Owner, SendScratch};
 ///         } else {
 ///             let received = b.retire(completion)?;
 ///             received.ok()?;
-///             assert_eq!(&received.into_buf().expect("posted with one")[..], b"hello");
+///             assert_eq!(&received.into_buf().expect("the receive had a buffer")[..], b"hello");
 ///             return Ok(());
 ///         }
 ///     }
@@ -73,12 +73,12 @@ pub struct QueuePair<T: SendTransport> {
     pub(crate) raw: NonNull<ibv_qp>,
     pub(crate) extended: Option<NonNull<ibv_qp_ex>>,
     caps: QpCaps,
-    /// On iWARP the peer answers a read by writing.
+    /// `true` on iWARP, where the peer writes the data of an RDMA read.
     pub(crate) fetches_as_writes: bool,
-    /// Whether what not all extended verbs have can be posted.
+    /// `true` if the operations that some extended verbs lack can be posted.
     pub(crate) has_extra_ops: bool,
-    /// What the device may touch, and what must outlive the queue pair: leaked whole if it cannot
-    /// be destroyed.
+    /// The memory that the device may access, and the objects that must outlive the queue pair.
+    /// Leaked if the queue pair cannot be destroyed.
     pub(crate) tables: ManuallyDrop<Tables>,
     pub(crate) scratch: SendScratch,
     /// Maximum number of requests in a batch.
@@ -86,92 +86,98 @@ pub struct QueuePair<T: SendTransport> {
     transport: PhantomData<T>,
 }
 
-// SAFETY: using a queue pair needs `&mut self`, so one thread at a time; the provider's queue is
-// not bound to a thread.
+// SAFETY: posting and retiring need `&mut self`, so one thread at a time uses the queue pair. The
+// provider's queue is not bound to a thread.
 unsafe impl<T: SendTransport> Send for QueuePair<T> {}
-// SAFETY: through `&self` only numbers are read and the library's thread-safe ibv_query_qp is
-// called.
+// SAFETY: `&self` only reads numbers and calls `ibv_query_qp`, which is thread-safe.
 unsafe impl<T: SendTransport> Sync for QueuePair<T> {}
 
 impl<T: SendTransport> QueuePair<T> {
-    /// A queue pair of what the library made, in state RESET.
-    pub(crate) fn of(made: &CreatedQp, owner: Owner, of: &Parts<'_>, max_batch: u32) -> Self {
-        let max_batch = max_batch
-            .max(1)
-            .min(made.caps.max_send_wr.max(made.caps.max_recv_wr).max(1))
-            as usize;
+    /// Wraps a queue pair that was just created from `parts`.
+    pub(crate) fn new(
+        created: &CreatedQp,
+        owner: Owner,
+        parts: &Parts<'_>,
+        max_batch: u32,
+    ) -> Self {
+        let max_batch = max_batch.max(1).min(
+            created
+                .caps
+                .max_send_wr
+                .max(created.caps.max_recv_wr)
+                .max(1),
+        ) as usize;
         // The extended verbs need no list of requests.
-        let scratch = match made.extended {
+        let scratch = match created.extended {
             Some(_) => SendScratch::new(0, 0),
-            None => SendScratch::new(max_batch, made.caps.max_inline_data),
+            None => SendScratch::new(max_batch, created.caps.max_inline_data),
         };
         Self {
-            raw: made.raw,
-            extended: made.extended,
-            caps: made.caps,
-            has_extra_ops: made.has_extra_ops,
-            fetches_as_writes: of.pd.context().device().transport() == TransportType::IWARP,
-            tables: ManuallyDrop::new(Tables::new(made, owner, T::QP_TYPE, of, max_batch)),
+            raw: created.raw,
+            extended: created.extended,
+            caps: created.caps,
+            has_extra_ops: created.has_extra_ops,
+            fetches_as_writes: parts.pd.context().device().transport() == TransportType::IWARP,
+            tables: ManuallyDrop::new(Tables::new(created, owner, T::QP_TYPE, parts, max_batch)),
             scratch,
             max_batch,
             transport: PhantomData,
         }
     }
 
-    /// Keeps the domain that it was made in.
+    /// Keeps the parent domain alive in which the queue pair was created.
     pub(crate) fn keep(&mut self, parent: ParentDomain) {
         self.tables.parent = Some(parent);
     }
 
-    /// Which queue pair of this process this is, as its completions say.
+    /// Returns the identity of the queue pair in this process, which its completions report.
     #[inline]
     pub fn id(&self) -> QueueId {
         self.tables.owner.id
     }
 
-    /// Its number on the device, for the peer.
+    /// Returns the number of the queue pair, which the peer needs.
     pub fn qp_num(&self) -> Qpn {
         self.control().qp_num()
     }
 
-    /// What the device gave.
+    /// Returns the capacities granted by the device.
     #[inline]
     pub fn caps(&self) -> QpCaps {
         self.caps
     }
 
-    pub(crate) fn set_lengths(&mut self, sends: u32, recvs: u32) {
+    pub(crate) fn set_queue_sizes(&mut self, sends: u32, recvs: u32) {
         (self.caps.max_send_wr, self.caps.max_recv_wr) = (sends, recvs);
     }
 
-    /// The domain it belongs to.
+    /// Returns the protection domain of the queue pair.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.tables.owner.pd
     }
 
-    /// Whether it posts by the extended verbs.
+    /// Returns `true` if requests are posted with the extended verbs (`ibv_wr_*`).
     pub fn is_extended(&self) -> bool {
         self.extended.is_some()
     }
 
-    /// How many more sends it takes now.
+    /// Returns the number of free send slots.
     #[inline]
     pub fn send_slots_free(&self) -> usize {
         self.tables.sends.slots_free()
     }
 
-    /// How many more receives it takes now.
+    /// Returns the number of free receive slots.
     #[inline]
     pub fn recv_slots_free(&self) -> usize {
         self.tables.recvs.table.slots_free()
     }
 
-    /// Destroys the queue pair and gives back the buffers of requests that never completed.
-    ///
-    /// Destroying is the barrier: after it the device touches none of them.
+    /// Destroys the queue pair and returns the buffers of requests that never completed. The device
+    /// no longer accesses them.
     ///
     /// # Errors
-    /// If the driver refuses, what the queue pair owned is leaked and counted
+    /// If the driver fails, the queue pair and everything it owns are leaked and counted
     /// ([`leaked_objects`](crate::leaked_objects)).
     ///
     /// # Example
@@ -190,7 +196,7 @@ impl<T: SendTransport> QueuePair<T> {
         let mut this = ManuallyDrop::new(self);
         this.destroy_raw()?;
         let reclaimed = Reclaimed::new(this.tables.sends.drain(), this.tables.recvs.table.drain());
-        // SAFETY: the queue pair is destroyed, and `this` is not used or dropped after.
+        // SAFETY: the queue pair is destroyed, and `this` is neither used nor dropped after this.
         unsafe {
             ManuallyDrop::drop(&mut this.tables);
             std::ptr::drop_in_place(&raw mut this.scratch);
@@ -198,13 +204,13 @@ impl<T: SendTransport> QueuePair<T> {
         Ok(reclaimed)
     }
 
-    /// Destroys the queue pair. On failure everything that it guards must be leaked.
+    /// Destroys the queue pair. On failure the caller leaks everything that it guards.
     fn destroy_raw(&mut self) -> Result<()> {
         self.detach_all();
         self.tables.flows.destroy_all();
-        // SAFETY: it is destroyed next.
+        // SAFETY: the queue pair is destroyed next.
         unsafe { self.tables.windows.free_all() };
-        // SAFETY: made in `create`, destroyed once: both callers are the last to use it.
+        // SAFETY: `destroy` and `drop` are the only callers, and only one of them runs.
         let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
         if returned != 0 {
             crate::leak::count_leaked_object();
@@ -213,7 +219,7 @@ impl<T: SendTransport> QueuePair<T> {
     }
 
     pub(crate) fn control(&self) -> Control<'_> {
-        // SAFETY: the queue pair is alive while it is borrowed, and of its domain's context.
+        // SAFETY: `self` keeps the queue pair alive, and it belongs to the context of its domain.
         unsafe { Control::new(self.raw, T::QP_TYPE, self.tables.owner.pd.context()) }
     }
 
@@ -225,7 +231,7 @@ impl<T: SendTransport> QueuePair<T> {
 impl<T: SendTransport> Drop for QueuePair<T> {
     fn drop(&mut self) {
         if self.destroy_raw().is_ok() {
-            // SAFETY: not used after; the device touches nothing of it any more.
+            // SAFETY: `self.tables` is not used after this, and the device no longer accesses it.
             unsafe { ManuallyDrop::drop(&mut self.tables) }
         }
     }

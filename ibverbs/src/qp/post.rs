@@ -23,23 +23,22 @@ use crate::wr::{RecvRequest, SendRequest};
 const VERB: &str = "ibv_post_send";
 
 impl<T: SendTransport> QueuePair<T> {
-    /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves in, and comes back with the
-    /// completion.
+    /// Posts one request to the send queue. A [`Buf`](crate::Buf) moves into the request, and the
+    /// completion returns it.
     ///
     /// # Errors
-    /// A full queue, inline data that is too long, or memory of another domain or queue pair give
-    /// the payload back before the device hears of it; see [`PostError`] for what the provider
-    /// can refuse.
+    /// Returns the payload without calling the provider if the queue is full, the inline data is
+    /// too long, or the memory belongs to another protection domain or queue pair.
+    /// [`PostError`] lists all reasons, including those of the provider.
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
-    /// # fn f(qp: &mut QueuePair<Rc>, told_by_the_peer: RemoteMemory) -> ibverbs::Result<()> {
+    /// # fn f(qp: &mut QueuePair<Rc>, remote: RemoteMemory) -> ibverbs::Result<()> {
     /// let mut buf = qp.pd().buf(5)?;
     /// buf.copy_from_slice(b"hello");
-    /// qp.post_send(wr::write(buf, told_by_the_peer).unsignaled())?;
-    /// qp.post_send(wr::send(wr::Empty).tag(7))?; // its completion tells of both
-    ///
+    /// qp.post_send(wr::write(buf, remote).unsignaled())?;
+    /// qp.post_send(wr::send(wr::Empty).tag(7))?; // its completion retires both
     /// # Ok(()) }
     /// ```
     ///
@@ -127,14 +126,14 @@ impl<T: SendTransport> QueuePair<T> {
 }
 
 impl<T: DuplexTransport> QueuePair<T> {
-    /// Posts one receive. A [`Buf`](crate::Buf) moves in whole, and comes back with the completion,
-    /// showing what was received.
+    /// Posts one receive. The whole capacity of a [`Buf`](crate::Buf) is used. The completion
+    /// returns the buffer with the length of the received message.
     ///
-    /// A queue pair with a shared receive queue has no receives of its own: this then reports a
-    /// full queue of 0.
+    /// A queue pair with a shared receive queue has no receive queue of its own. Posting then fails
+    /// with [`PostError::QueueFull`] and a capacity of 0.
     ///
     /// # Errors
-    /// As [`post_send`](Self::post_send).
+    /// As for [`post_send`](Self::post_send).
     ///
     /// # Example
     /// ```no_run
@@ -182,11 +181,11 @@ fn reject<T: SendTransport, O: Operation<T, P>, P: Payload>(
     Rejected::new(VERB, error, None)
 }
 
-/// Posts by `ibv_wr_start` … `ibv_wr_complete`.
+/// Posts one request with the extended verbs.
 ///
 /// # Safety
-/// `qp` is alive, not used by another thread, and was made with the operation; the memory that the
-/// request names stays valid until its completion.
+/// `qp` is alive, not used by another thread, and was created with the operation. The memory of the
+/// request stays valid until it completes.
 #[inline]
 unsafe fn post_extended<T: SendTransport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
@@ -205,7 +204,7 @@ unsafe fn post_extended<T: SendTransport, O: Operation<T, P>, P: Payload>(
 /// Writes one request between `ibv_wr_start` and `ibv_wr_complete`.
 ///
 /// # Safety
-/// As [`post_extended`], and between the two calls.
+/// As for [`post_extended`]. The caller is between `ibv_wr_start` and `ibv_wr_complete`.
 #[inline]
 pub(crate) unsafe fn write_extended<T: SendTransport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,
@@ -213,14 +212,12 @@ pub(crate) unsafe fn write_extended<T: SendTransport, O: Operation<T, P>, P: Pay
     request: &SendRequest<O, P>,
 ) {
     let qp = qp.as_ptr();
-    // Asked for again after the opening call: what describes a buffer is read then, rather than
-    // kept over the call.
+    // Computed again after the opening call, so that it need not be kept over that call.
     let gather = || request.operation.local(&request.payload);
-    // SAFETY: the caller's promise; inline bytes are valid during the call that copies them.
+    // SAFETY: guaranteed by the caller. Inline bytes are valid during the call that copies them.
     unsafe {
         (*qp).wr_id = wr_id.0;
-        // Soft-RoCE's provider needs the flag of the classic verbs beside the inline setter; others
-        // ignore it here.
+        // Soft-RoCE's provider needs the inline flag of the classic verbs here. Others ignore it.
         (*qp).wr_flags = request.flags | inline_flag(gather());
         request.operation.extended(qp);
         if !O::DATA {

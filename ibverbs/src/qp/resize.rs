@@ -74,7 +74,7 @@ impl<T: SendTransport> QueuePair<T> {
         };
         self.tables.sends.resize(granted.max_send_wr);
         self.tables.recvs.table.resize(recvs);
-        self.set_lengths(granted.max_send_wr, recvs);
+        self.set_queue_sizes(granted.max_send_wr, recvs);
         Ok(())
     }
 }

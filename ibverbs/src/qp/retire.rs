@@ -1,4 +1,4 @@
-//! Retiring: from a completion to the request that it ends.
+//! Retiring completions.
 
 use super::pair::QueuePair;
 use crate::cq::Completion;
@@ -6,14 +6,14 @@ use crate::in_flight::{ForeignCompletion, Retired};
 use crate::transport::SendTransport;
 
 impl<T: SendTransport> QueuePair<T> {
-    /// Retires a completion: takes the request out of the table and gives its buffer back.
+    /// Retires a completion: removes its request from the table and returns the buffer.
     ///
-    /// The completion of a send also retires the unsignalled ones before it; their buffers go back
+    /// The completion of a send also retires the unsignaled sends before it, whose buffers return
     /// to their pools.
     ///
     /// # Errors
-    /// [`ForeignCompletion`] if it belongs to another queue pair, or to one that was destroyed;
-    /// nothing changes then.
+    /// [`ForeignCompletion`] if the completion belongs to another queue pair or to a destroyed one.
+    /// Nothing changes then.
     ///
     /// # Example
     /// ```no_run

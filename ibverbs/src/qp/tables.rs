@@ -1,4 +1,4 @@
-//! What a queue pair owns and holds while it exists.
+//! The objects that a queue pair owns or keeps alive.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::srq::SrqInner;
 use crate::transport::QpType;
 use crate::wr::{Addresses, Owner, Receives};
 
-/// What a queue pair owns while it exists, in the order in which it is dropped.
+/// The objects that a queue pair owns or keeps alive, in the order in which they are dropped.
 pub(crate) struct Tables {
     pub(crate) sends: Ring,
     pub(crate) recvs: Receives<Ring>,
@@ -32,12 +32,12 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Of a queue pair that was just made.
+    /// Creates the tables of a queue pair that was just created from `parts`.
     pub(crate) fn new(
-        made: &CreatedQp,
+        created: &CreatedQp,
         owner: Owner,
         kind: QpType,
-        of: &Parts<'_>,
+        parts: &Parts<'_>,
         max_batch: usize,
     ) -> Self {
         let recv_kind = if kind == QpType::UD {
@@ -46,21 +46,21 @@ impl Tables {
             RequestKind::Recv
         };
         Self {
-            sends: Ring::new(owner.id, RequestKind::Send, made.caps.max_send_wr),
+            sends: Ring::new(owner.id, RequestKind::Send, created.caps.max_send_wr),
             recvs: Receives::new(
-                Ring::new(owner.id, recv_kind, made.caps.max_recv_wr),
-                made.caps.max_recv_sge,
+                Ring::new(owner.id, recv_kind, created.caps.max_recv_wr),
+                created.caps.max_recv_sge,
                 max_batch,
             ),
             owner,
             addresses: Addresses::default(),
             windows: BoundWindows::default(),
             flows: Flows::default(),
-            _send_cq: Arc::clone(of.send_cq.inner()),
-            _recv_cq: of.recv_cq.map(|cq| Arc::clone(cq.inner())),
-            _srq: of.srq.map(|srq| Arc::clone(srq.shared())),
+            _send_cq: Arc::clone(parts.send_cq.inner()),
+            _recv_cq: parts.recv_cq.map(|cq| Arc::clone(cq.inner())),
+            _srq: parts.srq.map(|srq| Arc::clone(srq.shared())),
             parent: None,
-            _attached: of.pd.attach_queue_pair(),
+            _attached: parts.pd.attach_queue_pair(),
         }
     }
 

@@ -1,5 +1,4 @@
-//! Borrowed memory in requests: tokens that only a scope gives out, and that its queue pair counts
-//! while it is in flight.
+//! Tokens for the memory lent to a scope. The scope counts the requests in flight that use them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,15 +14,15 @@ use crate::wr::{private::Payload, private::Source, private::Target};
 /// Marks the one scope that a value belongs to: a lifetime that is equal to no other.
 pub(crate) type Brand<'scope> = PhantomData<fn(&'scope ()) -> &'scope ()>;
 
-/// What both kinds of tokens are.
+/// A range of lent memory.
 #[derive(Clone)]
-struct Piece {
+struct LentRange {
     sge: ibv_sge,
     queue: QueueId,
     loans: Loans,
 }
 
-impl Piece {
+impl LentRange {
     fn slice(self, range: Range<usize>) -> Option<Self> {
         let (start, end) = (
             u32::try_from(range.start).ok()?,
@@ -46,26 +45,26 @@ macro_rules! token {
         $(#[$meta])*
         #[derive(Clone)]
         pub struct $name<'scope> {
-            piece: Piece,
+            range: LentRange,
             brand: Brand<'scope>,
         }
 
         impl $name<'_> {
             pub(crate) fn new(sge: ibv_sge, queue: QueueId, loans: Loans) -> Self {
-                Self { piece: Piece { sge, queue, loans }, brand: PhantomData }
+                Self { range: LentRange { sge, queue, loans }, brand: PhantomData }
             }
 
-            /// The same memory, cut to this range of bytes; `None` when the range does not lie within.
+            /// Returns this range of the memory, or `None` if it is out of bounds.
             pub fn slice(self, range: Range<usize>) -> Option<Self> {
-                self.piece.slice(range).map(|piece| Self { piece, brand: PhantomData })
+                self.range.slice(range).map(|range| Self { range, brand: PhantomData })
             }
 
-            /// How many bytes it covers.
+            /// Returns the length in bytes.
             pub fn len(&self) -> usize {
-                self.piece.sge.length as usize
+                self.range.sge.length as usize
             }
 
-            /// Whether it covers none.
+            /// Returns `true` if the length is 0.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
@@ -79,17 +78,17 @@ macro_rules! token {
 
         impl Payload for $name<'_> {
             fn belongs(&self) -> Belongs<'_> {
-                Belongs::HeldBy(self.piece.queue)
+                Belongs::HeldBy(self.range.queue)
             }
 
             fn into_in_flight(self) -> Option<InFlight> {
-                Some(InFlight::Lent(self.piece.loans.begin()))
+                Some(InFlight::Lent(self.range.loans.begin()))
             }
         }
 
         impl Source for $name<'_> {
             fn gather(&self) -> Gather<'_> {
-                Gather::One(self.piece.sge)
+                Gather::One(self.range.sge)
             }
         }
 
@@ -98,10 +97,10 @@ macro_rules! token {
 }
 
 token! {
-    /// Memory lent to a [`Scope`](crate::scope::Scope) for reading: what its requests may send.
+    /// Memory lent to a [`Scope`](crate::scope::Scope) for reading. Its requests can send it.
     ///
     /// # Example
-    /// Two messages from one loan:
+    /// Two messages are sent from one loan:
     /// ```no_run
     /// use ibverbs::{Rc, Result, scope::{Lent, Scope}, wr};
     /// fn send_halves<'s>(scope: &mut Scope<'s, '_, Rc>, lent: Lent<'s>) -> Result<()> {
@@ -117,21 +116,22 @@ token! {
 }
 
 token! {
-    /// Memory lent to a [`Scope`](crate::scope::Scope) for writing: what its requests may receive into, read into, and send.
+    /// Memory lent to a [`Scope`](crate::scope::Scope) for writing. Its requests can receive into it,
+    /// read into it and send it.
     ///
     /// # Example
-    /// A peer's memory, fetched into a slice of the caller's:
+    /// A peer's memory is read into a slice of the caller:
     /// ```no_run
     /// use std::time::Duration;
     /// use ibverbs::{CompletionQueue, QueuePair, Rc, RemoteMemory, scope::LentMut, wr};
     /// # fn f(qp: QueuePair<Rc>, cq: &mut CompletionQueue, remote: RemoteMemory) -> ibverbs::Result<QueuePair<Rc>> {
     /// let mut table = vec![0; 1 << 20];
-    /// let end = qp.scope(|scope| {
+    /// let result = qp.scope(|scope| {
     ///     let into: LentMut<'_> = scope.lend_mut(&mut table)?;
     ///     scope.post_send(wr::read(into, remote))?;
     ///     scope.wait(cq, Duration::from_secs(5), |_| ())
     /// });
-    /// let (qp, read) = end.into_result()?;
+    /// let (qp, read) = result.into_result()?;
     /// read?;
     /// println!("{:?}", &table[..16]);
     /// # Ok(qp) }
@@ -141,7 +141,7 @@ token! {
 
 impl Target for LentMut<'_> {
     fn scatter(&self) -> Gather<'_> {
-        Gather::One(self.piece.sge)
+        Gather::One(self.range.sge)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Shared receive queues: one store of receives for many queue pairs.
+//! The type `SharedReceiveQueue`: its parts, posting, retiring and destruction.
 
 #![allow(unsafe_code)]
 
@@ -24,25 +24,25 @@ use crate::raw::AsRaw;
 use crate::wr::{BatchError, Owner, RecvPayload, RecvRequest, Rejected};
 use crate::wr::{Receives, RecvBatch, RecvHandle};
 
-/// A shared receive queue: the receives of any number of queue pairs of its protection domain.
+/// A shared receive queue: receives for any number of queue pairs of its protection domain.
 ///
-/// One thread at a time posts to it and retires from it. Completions of its receives say its
-/// identity in [`Completion::queue`], and which queue pair received in [`Completion::qp_num`].
-/// Queue pairs keep it alive; its buffers come back when it and they are gone.
+/// One thread at a time posts receives and retires their completions. [`Completion::queue`] returns
+/// the identity of the shared receive queue, and [`Completion::qp_num`] the queue pair that
+/// received the message. Queue pairs keep the shared receive queue alive. Its buffers are released
+/// when it and they are dropped.
 ///
-/// `K` is its type: [`Basic`], or [`Xrc`](crate::xrc::Xrc) for one that senders name in their
-/// requests.
+/// `K` is the type of the queue: [`Basic`], or [`Xrc`](crate::xrc::Xrc) for a queue that senders
+/// select by number.
 ///
 /// # Example
 /// ```no_run
 /// # use ibverbs::{CqOptions, QpOptions, Rc, SrqOptions, wr};
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(CqOptions::default())?);
-/// let mut store = pd.create_srq(SrqOptions::default())?;
-/// let a = pd.create_qp_with_srq::<Rc>(&cq, &cq, &store, QpOptions::default())?;
-/// let b = pd.create_qp_with_srq::<Rc>(&cq, &cq, &store, QpOptions::default())?;
-/// store.post_recv(wr::recv(pd.buf(4096)?))?; // for a message to either
-///
+/// let mut srq = pd.create_srq(SrqOptions::default())?;
+/// let a = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default())?;
+/// let b = pd.create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default())?;
+/// srq.post_recv(wr::recv(pd.buf(4096)?))?; // for a message to `a` or `b`
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -50,13 +50,13 @@ use crate::wr::{Receives, RecvBatch, RecvHandle};
 /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
 pub struct SharedReceiveQueue<K: SrqType = Basic>(Arc<SrqInner>, PhantomData<K>);
 
-/// The queue, and the receives in flight on it, which must outlive it.
+/// The queue and its receives in flight, which must outlive it.
 pub(crate) struct SrqInner {
     raw: NonNull<ibv_srq>,
     pd: ProtectionDomain,
-    /// Of a queue of an XRC domain.
+    /// `Some` for a queue of an XRC domain.
     xrc: Option<XrcParts>,
-    /// Reached only through the one `SharedReceiveQueue`, which is not `Clone`, by `&mut`.
+    /// Accessed only by the one `SharedReceiveQueue`, which is not `Clone`.
     receiving: UnsafeCell<ManuallyDrop<Receiving>>,
 }
 
@@ -65,19 +65,20 @@ struct Receiving {
     owner: Owner,
 }
 
-/// What a queue of an XRC domain stands on besides its protection domain.
+/// The objects that a queue of an XRC domain keeps alive besides its protection domain.
 pub(crate) struct XrcParts {
     pub(crate) xrcd: XrcDomain,
-    /// Where its receives complete.
+    /// Completion queue of its receives.
     pub(crate) _cq: Arc<CqInner>,
-    /// Peers reach the memory of the protection domain through it, as through a queue pair.
+    /// Counts as a queue pair of the protection domain, because peers can access its memory
+    /// through this queue.
     pub(crate) attached: AttachedQueuePair,
 }
 
-// SAFETY: `receiving` is reached through the one owner only; queue pairs keep the queue alive and
-// do nothing with it.
+// SAFETY: only the one `SharedReceiveQueue` accesses `receiving`. Queue pairs only keep the queue
+// alive.
 unsafe impl Send for SrqInner {}
-// SAFETY: as above.
+// SAFETY: `&SrqInner` of a queue pair does not access `receiving`.
 unsafe impl Sync for SrqInner {}
 
 impl SrqInner {
@@ -92,8 +93,8 @@ impl SrqInner {
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; every queue pair that receives from the queue held an Arc of
-        // this.
+        // SAFETY: this is the last owner. Every queue pair that receives from the queue held an
+        // `Arc`.
         let returned = unsafe { ibv_destroy_srq(self.raw.as_ptr()) };
         let xrc = self.xrc.take();
         if returned != 0 {
@@ -101,11 +102,11 @@ impl Drop for SrqInner {
             std::mem::forget(xrc);
             return;
         }
-        // SAFETY: taken once; not used after.
+        // SAFETY: `receiving` is taken once and not used after this.
         let receiving = unsafe { ManuallyDrop::take(self.receiving.get_mut()) };
-        // No queue pair of this process that receives from it is left, so that the device touches
-        // nothing of it any more; of an XRC domain there may be one, in the middle of a
-        // message, and what it can reach stays until it is gone.
+        // No queue pair of this process receives from the queue, so the device no longer accesses
+        // the buffers. A receiving half of an XRC domain may still be in the middle of a
+        // message. The buffers then stay until it is destroyed.
         if let Some(XrcParts { xrcd, attached, .. }) = xrc {
             xrcd.defer_drop((receiving, attached));
         }
@@ -116,15 +117,15 @@ impl ProtectionDomain {
     /// Creates a shared receive queue.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) when a size is above what the
-    /// device has (`max_srq_wr`).
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if a size exceeds the device's
+    /// limit (`max_srq_wr`).
     ///
     /// # References
     /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
     pub fn create_srq(&self, options: SrqOptions) -> Result<SharedReceiveQueue> {
         let what = || {
             format!(
-                "{} receives on {}",
+                "a shared receive queue with {} receives on {}",
                 options.max_wr,
                 self.context().device_name()
             )
@@ -144,18 +145,18 @@ impl ProtectionDomain {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_create_srq(self.as_raw(), &raw mut init) }
         })?;
-        // SAFETY: just made, in the owner's domain and with its identity.
-        Ok(unsafe { SharedReceiveQueue::of(raw, owner, &init.attr, options, None) })
+        // SAFETY: the queue was just created in the owner's domain with the owner's identity.
+        Ok(unsafe { SharedReceiveQueue::from_raw(raw, owner, &init.attr, options, None) })
     }
 }
 
 impl<K: SrqType> SharedReceiveQueue<K> {
-    /// Of a queue that has these sizes.
+    /// Wraps a queue with the granted sizes.
     ///
     /// # Safety
-    /// The queue is alive and nobody else's; it is of the owner's domain and of `xrc`, and has the
-    /// owner's identity.
-    pub(crate) unsafe fn of(
+    /// The queue is alive and has no other owner. It was created in the owner's domain and in
+    /// `xrc`, with the owner's identity.
+    pub(crate) unsafe fn from_raw(
         raw: NonNull<ibv_srq>,
         owner: Owner,
         sizes: &ibv_srq_attr,
@@ -182,14 +183,14 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     }
 
     #[inline]
-    fn receiving(&mut self) -> &mut Receiving {
-        // SAFETY: this is the one `SharedReceiveQueue` of its SrqInner, borrowed exclusively.
+    fn receiving_mut(&mut self) -> &mut Receiving {
+        // SAFETY: this is the one `SharedReceiveQueue` of its `SrqInner`, borrowed exclusively.
         unsafe { &mut *self.0.receiving.get() }
     }
 
     #[inline]
-    fn received(&self) -> &Receiving {
-        // SAFETY: this is the one `SharedReceiveQueue` of its SrqInner, borrowed shared.
+    fn receiving(&self) -> &Receiving {
+        // SAFETY: this is the one `SharedReceiveQueue` of its `SrqInner`, borrowed shared.
         unsafe { &*self.0.receiving.get() }
     }
 
@@ -197,44 +198,45 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         &self.0
     }
 
-    /// Which queue of this process this is, as the completions of its receives say.
+    /// Returns the identity of the queue in this process, which the completions of its receives
+    /// report.
     pub fn id(&self) -> QueueId {
-        self.received().owner.id
+        self.receiving().owner.id
     }
 
-    /// The domain it belongs to.
+    /// Returns the protection domain of the queue.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.0.pd
     }
 
-    /// How many more receives it takes now.
+    /// Returns the number of free receive slots.
     pub fn recv_slots_free(&self) -> usize {
-        self.received().receives.table.slots_free()
+        self.receiving().receives.table.slots_free()
     }
 
     /// Keeps memory alive until the queue is destroyed. See
     /// [`QueuePair::hold`](crate::QueuePair::hold).
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when the memory is of another protection
-    /// domain.
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if the memory belongs to another
+    /// protection domain.
     pub fn hold<M: Hold>(&mut self, memory: &M) -> Result<Held<M>> {
-        self.receiving().owner.hold(memory)
+        self.receiving_mut().owner.hold(memory)
     }
 
-    /// Keeps a description of several pieces of held memory. See
+    /// Keeps a scatter/gather list of held memory. See
     /// [`QueuePair::hold_list`](crate::QueuePair::hold_list).
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) when a token is of another queue.
+    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if a token belongs to another queue.
     pub fn hold_list<M: Hold>(&mut self, pieces: &[Held<M>]) -> Result<HeldList<M>> {
-        self.receiving().owner.hold_list(pieces)
+        self.receiving_mut().owner.hold_list(pieces)
     }
 
     /// Posts one receive. See [`QueuePair::post_recv`](crate::QueuePair::post_recv).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`QueuePair::post_recv`](crate::QueuePair::post_recv).
     ///
     /// # References
     /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
@@ -244,7 +246,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         request: RecvRequest<P>,
     ) -> std::result::Result<(), Rejected<P>> {
         let raw = self.0.raw;
-        let Receiving { receives, owner } = self.receiving();
+        let Receiving { receives, owner } = self.receiving_mut();
         receives.post(RecvHandle::Srq(raw), owner, request)
     }
 
@@ -252,7 +254,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// [`QueuePair::recv_batch`](crate::QueuePair::recv_batch).
     ///
     /// # Errors
-    /// The closure's own, or a [`BatchError`] made into it.
+    /// The error of the closure, or a [`BatchError`] converted into its type.
     ///
     /// # References
     /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
@@ -261,7 +263,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         fill: impl FnOnce(&mut RecvBatch<'_>) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
         let raw = self.0.raw;
-        let Receiving { receives, owner } = self.receiving();
+        let Receiving { receives, owner } = self.receiving_mut();
         receives.batch(RecvHandle::Srq(raw), owner, fill)
     }
 
@@ -269,7 +271,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// [`QueuePair::retire`](crate::QueuePair::retire).
     ///
     /// # Errors
-    /// [`ForeignCompletion`] if it is of another queue; nothing changes then.
+    /// [`ForeignCompletion`] if the completion belongs to another queue. Nothing changes then.
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
@@ -284,7 +286,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         completion: Completion<'_>,
     ) -> std::result::Result<Retired, ForeignCompletion> {
         let wc = completion.wc();
-        match self.receiving().receives.table.retire(wc.wr_id()) {
+        match self.receiving_mut().receives.table.retire(wc.wr_id()) {
             Some(request) => Ok(Retired::new(request.received(wc), wc)),
             None => Err(ForeignCompletion {
                 queue: completion.queue(),
@@ -294,7 +296,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
 
     pub(crate) fn describe(&self) -> String {
         format!(
-            "shared receive queue of {}",
+            "shared receive queue on {}",
             self.0.pd.context().device_name()
         )
     }

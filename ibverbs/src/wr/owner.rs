@@ -36,11 +36,13 @@ impl Owner {
 
     /// Keeps memory alive. Holding the same memory again returns an equal token.
     pub(crate) fn hold<K: Hold>(&mut self, memory: &K) -> Result<Held<K>> {
-        let (mine, its) = (&self.pd, memory.domain());
-        if !its.is(mine) {
-            let (its, mine) = (its.context().device_name(), mine.context().device_name());
-            let what =
-                format!("memory of a domain on {its} for a queue of another domain on {mine}");
+        let other = memory.domain();
+        if !other.is(&self.pd) {
+            let what = format!(
+                "memory on {} and a queue of another protection domain on {}",
+                other.context().device_name(),
+                self.pd.context().device_name()
+            );
             return Err(Error::new(ErrorKind::Mismatch, "hold", what).with_help(OWN_DOMAIN));
         }
         if !self.held.iter().any(|kept| memory.is(kept)) {
@@ -49,12 +51,12 @@ impl Owner {
         Ok(Held::new(memory, self.id))
     }
 
-    /// Keeps the entries of several pieces of held memory.
+    /// Keeps a scatter/gather list of held memory.
     pub(crate) fn hold_list<K: Hold>(&mut self, pieces: &[Held<K>]) -> Result<HeldList<K>> {
         if pieces.iter().any(|piece| piece.queue() != self.id) {
-            let what = "a token of another queue pair";
+            let what = "a token belongs to another queue pair";
             return Err(Error::new(ErrorKind::Mismatch, "hold_list", what)
-                .with_help("call `hold` on this one"));
+                .with_help("call `hold` on this queue pair"));
         }
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
         let sges: Vec<ibv_sge> = pieces.iter().map(Held::sge).collect();

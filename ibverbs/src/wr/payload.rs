@@ -1,5 +1,4 @@
-//! The memory of work requests: what can be sent, received into, read into, and what a queue asks
-//! of it.
+//! Payloads of work requests: the memory types that can be sent, received into and read into.
 
 use rdma_sys::ibv_sge;
 
@@ -7,26 +6,26 @@ use crate::identity::QueueId;
 use crate::in_flight::InFlight;
 use crate::pd::{DomainKey, ProtectionDomain};
 
-/// What a payload tells the queue about its memory.
+/// The local memory of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Gather<'a> {
     /// No memory.
     Empty,
-    /// One registered piece.
+    /// One scatter/gather entry.
     One(ibv_sge),
-    /// Several registered pieces: where they are described, how many, and how many bytes. The
-    /// description stays where it is until the request has completed.
+    /// A scatter/gather list: address, number of entries and total length in bytes. The list is not
+    /// moved until the request has completed.
     List {
         sges: *const ibv_sge,
         count: usize,
         len: u64,
     },
-    /// Bytes to copy.
+    /// Inline data, copied when the request is posted.
     Inline(&'a [u8]),
 }
 
 impl Gather<'_> {
-    /// How many bytes.
+    /// Returns the length in bytes.
     #[inline]
     pub(crate) fn len(&self) -> u64 {
         match self {
@@ -37,7 +36,7 @@ impl Gather<'_> {
         }
     }
 
-    /// How many pieces.
+    /// Returns the number of scatter/gather entries.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         match self {
@@ -56,7 +55,7 @@ impl Gather<'_> {
         }
     }
 
-    /// The first `length` of a piece that has at least so many.
+    /// Returns the first `length` bytes of a single entry, which must be at least as long.
     #[inline]
     pub(crate) fn first(self, length: u32) -> Self {
         match self {
@@ -66,18 +65,18 @@ impl Gather<'_> {
     }
 }
 
-/// Whom the memory of a payload belongs to, for the queue to check.
+/// The queues that a payload can be posted to.
 #[derive(Clone, Copy, Debug)]
 pub enum Belongs<'a> {
-    /// It fits any queue.
+    /// Any queue.
     Anywhere,
-    /// It fits the queues of this domain.
+    /// The queues of this protection domain.
     To(&'a ProtectionDomain),
-    /// As `To`, of a domain that the payload keeps alive.
+    /// The queues of this protection domain, which the payload keeps alive.
     Of(DomainKey),
-    /// It is held by this queue.
+    /// The queue that holds the memory.
     HeldBy(QueueId),
-    /// Its parts are of different domains: it fits none.
+    /// No queue: its parts belong to different protection domains.
     Nowhere,
 }
 
@@ -86,15 +85,15 @@ pub(crate) mod private {
     use super::Gather;
     use super::InFlight;
 
-    /// What every payload says of itself; only this crate's types do.
+    /// A payload. Only types of this crate implement it.
     pub trait Payload: Sized {
-        /// Whether peers may write to it, as an iWARP peer does to answer a read.
+        /// `true` if peers can write to the memory. RDMA reads on iWARP require that.
         const OPEN_TO_PEER: bool = false;
 
-        /// Called once when a request is made that reads it.
+        /// Called once when a request that reads the memory is created.
         fn prepare_source(&mut self) {}
 
-        /// Called once when a request is made that writes it.
+        /// Called once when a request that writes the memory is created.
         fn prepare_target(&mut self) {}
 
         fn belongs(&self) -> Belongs<'_>;
@@ -114,44 +113,50 @@ pub(crate) mod private {
 
 use private::{Source, Target};
 
-/// What can be sent or written to a peer: [`Buf`](crate::Buf), [`BufList`](crate::BufList),
-/// [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Frozen`](crate::Frozen),
-/// [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion),
-/// [`Inline`](crate::wr::Inline), [`Empty`](crate::wr::Empty); in a scope
-/// [`Lent`](crate::scope::Lent) and [`LentMut`](crate::scope::LentMut). Sealed.
+/// Payload of a send or an RDMA write.
+///
+/// Implemented by [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Inline`](crate::wr::Inline)
+/// and [`Empty`](crate::wr::Empty), by [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of
+/// [`Frozen`](crate::Frozen), [`SharedRegion`](crate::SharedRegion) or
+/// [`DeviceRegion`](crate::DeviceRegion), and in a scope by [`Lent`](crate::scope::Lent) and
+/// [`LentMut`](crate::scope::LentMut). This trait is sealed.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, wr};
-/// fn shout<P: wr::SendPayload>(qp: &mut QueuePair<Rc>, message: P) -> ibverbs::Result<()> {
+/// fn send_solicited<P: wr::SendPayload>(qp: &mut QueuePair<Rc>, message: P) -> ibverbs::Result<()> {
 ///     Ok(qp.post_send(wr::send(message).solicited())?)
 /// }
 /// ```
 pub trait SendPayload: Source {}
 
-/// What can be received into: [`Buf`](crate::Buf), [`BufList`](crate::BufList),
-/// [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Sink`](crate::Sink),
-/// [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion),
-/// [`Empty`](crate::wr::Empty); in a scope [`LentMut`](crate::scope::LentMut). Sealed.
+/// Payload of a receive.
+///
+/// Implemented by [`Buf`](crate::Buf), [`BufList`](crate::BufList) and [`Empty`](crate::wr::Empty),
+/// by [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Sink`](crate::Sink),
+/// [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion), and in a scope
+/// by [`LentMut`](crate::scope::LentMut). This trait is sealed.
 ///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, wr};
-/// fn receive_into<P: wr::RecvPayload>(
+/// fn post_all<P: wr::RecvPayload>(
 ///     qp: &mut QueuePair<Rc>,
-///     places: Vec<P>,
+///     payloads: Vec<P>,
 /// ) -> ibverbs::Result<()> {
-///     for (place, tag) in places.into_iter().zip(0..) {
-///         qp.post_recv(wr::recv(place).tag(tag))?;
+///     for (payload, tag) in payloads.into_iter().zip(0..) {
+///         qp.post_recv(wr::recv(payload).tag(tag))?;
 ///     }
 ///     Ok(())
 /// }
 /// ```
 pub trait RecvPayload: Target {}
 
-/// What a peer's memory can be read into: [`Buf`](crate::Buf), [`Held`](crate::Held) of
-/// [`Sink`](crate::Sink), [`SharedRegion`](crate::SharedRegion) or
-/// [`DeviceRegion`](crate::DeviceRegion); in a scope [`LentMut`](crate::scope::LentMut). Sealed.
+/// Destination of an RDMA read or an atomic.
+///
+/// Implemented by [`Buf`](crate::Buf), by [`Held`](crate::Held) of [`Sink`](crate::Sink),
+/// [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion), and in a scope
+/// by [`LentMut`](crate::scope::LentMut). This trait is sealed.
 ///
 /// # Example
 /// ```no_run

@@ -75,10 +75,10 @@ impl Posted {
     }
 }
 
-/// A batch that the provider did not take, or not whole.
+/// A batch that was not posted, or only in part.
 ///
 /// # Example
-/// What was not posted waits:
+/// The buffers that were not posted are kept for later:
 /// ```no_run
 /// use std::error::Error;
 /// use ibverbs::{BatchError, Buf, QueuePair, Rc, wr};
@@ -105,14 +105,14 @@ pub struct BatchError {
 }
 
 impl BatchError {
-    /// Why.
+    /// Returns the reason.
     pub fn error(&self) -> PostError {
         self.error
     }
 
-    /// The buffers of the requests that were not posted, in order. Those before them in the batch
-    /// were posted, and complete as usual; all stay with the queue pair when the batch is [in
-    /// doubt](PostError::InDoubt).
+    /// Returns the buffers of the requests that were not posted, in order. Earlier requests of the
+    /// batch were posted and complete as usual. If the batch is [in doubt](PostError::InDoubt), all
+    /// buffers stay with the queue pair.
     pub fn into_rejected(self) -> Vec<Buf> {
         self.rejected
     }
@@ -136,8 +136,8 @@ impl From<BatchError> for Error {
 mod tests {
     use super::*;
 
-    /// What a batch of 3 requests of 100 bytes at 1000 says.
-    fn of(returned: i32, bad: usize) -> Option<PostError> {
+    /// Evaluates a batch of 3 requests of 100 bytes at address 1000.
+    fn evaluate(returned: i32, bad: usize) -> Option<PostError> {
         Posted::new(returned, 1000, bad, 100)
             .into_result("verb", 3, || None)
             .err()
@@ -145,19 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn only_a_request_of_the_batch_says_how_much_was_posted() {
-        assert_eq!(of(0, 0), None);
+    fn bad_wr_counts_only_if_it_is_in_the_batch() {
+        assert_eq!(evaluate(0, 0), None);
         assert_eq!(
-            of(libc::ENOMEM, 1200),
+            evaluate(libc::ENOMEM, 1200),
             Some(PostError::Refused(Errno(libc::ENOMEM)))
         );
         assert_eq!(
-            of(-libc::ENOMEM, 1000),
+            evaluate(-libc::ENOMEM, 1000),
             Some(PostError::Refused(Errno(libc::ENOMEM)))
         );
         for elsewhere in [0, 500, 1050, 1300, 1400] {
             assert_eq!(
-                of(libc::ENOMEM, elsewhere),
+                evaluate(libc::ENOMEM, elsewhere),
                 Some(PostError::InDoubt(Errno(libc::ENOMEM))),
                 "{elsewhere}"
             );

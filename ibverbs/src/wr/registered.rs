@@ -1,4 +1,4 @@
-//! Registered memory in requests.
+//! Payloads in registered memory.
 
 use super::payload::{Belongs, Gather, ReadPayload, RecvPayload, SendPayload};
 use super::payload::{private::Payload, private::Source, private::Target};

@@ -90,7 +90,7 @@ impl ProtectionDomain {
             attached: self.attach_queue_pair(),
         };
         // SAFETY: the queue was just created in these domains with the owner's identity.
-        Ok(unsafe { SharedReceiveQueue::of(raw, owner, &init.attr, options, Some(xrc)) })
+        Ok(unsafe { SharedReceiveQueue::from_raw(raw, owner, &init.attr, options, Some(xrc)) })
     }
 }
 
