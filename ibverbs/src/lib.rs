@@ -175,6 +175,7 @@ pub mod srq;
 mod trace;
 mod transport;
 pub mod wr;
+mod wr_id;
 pub mod xrc;
 
 /// Capabilities of devices and ports beyond the usual attributes.

@@ -4,7 +4,7 @@ use rdma_sys::{IBV_WC_GRH, IBV_WC_WITH_IMM, ibv_wc};
 
 use super::status::WcStatus;
 use crate::identity::Direction;
-use crate::in_flight::WrId;
+use crate::wr_id::WrId;
 
 /// Interpreted fields of an `ibv_wc`, for [`Completion`](crate::Completion), which borrows one, and
 /// [`Retired`](crate::Retired), which owns a copy.

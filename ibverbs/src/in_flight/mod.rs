@@ -11,7 +11,6 @@ mod slab;
 mod slot;
 #[cfg(test)]
 mod table_tests;
-mod wr_id;
 
 pub(crate) use self::loan::Loans;
 pub(crate) use self::request::{InFlight, Owned, Request};
@@ -19,4 +18,3 @@ pub use self::retired::{ForeignCompletion, Reclaimed, Retired};
 pub(crate) use self::ring::Ring;
 pub(crate) use self::slab::RecvSlab;
 pub(crate) use self::slot::{RequestTable, Vacant};
-pub(crate) use self::wr_id::{RequestKind, WrId};

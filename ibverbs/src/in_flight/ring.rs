@@ -5,8 +5,8 @@ use std::fmt;
 
 use super::request::Request;
 use super::slot::{RequestTable, Slot, Vacant};
-use super::wr_id::{RequestKind, WrId};
 use crate::identity::QueueId;
+use crate::wr_id::{RequestKind, WrId};
 
 /// A ring of slots, from the oldest request in flight to the newest.
 pub(crate) struct Ring {

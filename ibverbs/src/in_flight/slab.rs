@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::request::Request;
 use super::slot::{RequestTable, Slot, Vacant};
-use super::wr_id::{RequestKind, WrId};
 use crate::identity::QueueId;
+use crate::wr_id::{RequestKind, WrId};
 
 /// A slab of receives in flight.
 pub(crate) struct RecvSlab {

@@ -1,7 +1,7 @@
 //! Slots of the tables.
 
 use super::request::{Owned, Request};
-use super::wr_id::WrId;
+use crate::wr_id::WrId;
 
 /// A slot of a table: one request in flight, or none.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use super::request::{Owned, Request};
 use super::ring::Ring;
 use super::slab::RecvSlab;
 use super::slot::RequestTable;
-use super::wr_id::{RequestKind, WrId};
 use crate::identity::{Direction, QueueId};
+use crate::wr_id::{RequestKind, WrId};
 
 fn queue() -> QueueId {
     QueueId::next().expect("an identity")

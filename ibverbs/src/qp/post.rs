@@ -11,7 +11,7 @@ use rdma_sys::{
 
 use super::pair::QueuePair;
 use super::tables::Tables;
-use crate::in_flight::{Owned, Request, RequestTable, Vacant, WrId};
+use crate::in_flight::{Owned, Request, RequestTable, Vacant};
 use crate::mw::BoundWindows;
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;
@@ -19,6 +19,7 @@ use crate::wr::{Gather, RecvPayload};
 use crate::wr::{Operation, RecvHandle, inline_flag, post_error};
 use crate::wr::{PostError, Rejected};
 use crate::wr::{RecvRequest, SendRequest};
+use crate::wr_id::WrId;
 
 const VERB: &str = "ibv_post_send";
 

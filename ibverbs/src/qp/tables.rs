@@ -8,12 +8,13 @@ use super::builder::{CreatedQp, Parts};
 use crate::cq::{CqInner, WcFields};
 use crate::flow::Flows;
 use crate::identity::Direction;
-use crate::in_flight::{Request, RequestKind, Ring};
+use crate::in_flight::{Request, Ring};
 use crate::mw::BoundWindows;
 use crate::pd::{AttachedQueuePair, ParentDomain};
 use crate::srq::SrqInner;
 use crate::transport::QpType;
 use crate::wr::{Addresses, Owner, Receives};
+use crate::wr_id::RequestKind;
 
 /// The objects that a queue pair owns or keeps alive, in the order in which they are dropped.
 pub(crate) struct Tables {

@@ -16,13 +16,14 @@ use crate::convert::non_null;
 use crate::cq::{Completion, CqInner, WcFields};
 use crate::error::Result;
 use crate::identity::QueueId;
-use crate::in_flight::{ForeignCompletion, RecvSlab, RequestKind, Retired};
+use crate::in_flight::{ForeignCompletion, RecvSlab, Retired};
 use crate::mr::{Held, HeldList, Hold};
 use crate::pd::XrcDomain;
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
 use crate::wr::{BatchError, Owner, RecvPayload, RecvRequest, Rejected};
 use crate::wr::{Receives, RecvBatch, RecvHandle};
+use crate::wr_id::RequestKind;
 
 /// A shared receive queue: receives for any number of queue pairs of its protection domain.
 ///

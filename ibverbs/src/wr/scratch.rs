@@ -12,8 +12,8 @@ use super::payload::Gather;
 use super::payload::private::Payload;
 use super::posted::Posted;
 use super::request::SendRequest;
-use crate::in_flight::WrId;
 use crate::transport::SendTransport;
+use crate::wr_id::WrId;
 
 /// The requests of a batch of classic sends. A single send uses the first one.
 ///

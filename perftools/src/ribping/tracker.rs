@@ -44,7 +44,7 @@ impl PingCounts {
 #[derive(Debug)]
 struct Sent {
     seq: u32,
-    sent_at: Instant,
+    time: Instant,
     is_answered: bool,
     has_timed_out: bool,
 }
@@ -64,7 +64,7 @@ impl PingTracker {
         }
         self.recent.push_back(Sent {
             seq,
-            sent_at: now,
+            time: now,
             is_answered: false,
             has_timed_out: false,
         });
@@ -90,7 +90,7 @@ impl PingTracker {
             Some(sent) if sent.is_answered => ReplyKind::Duplicate,
             Some(sent) => {
                 sent.is_answered = true;
-                let time = now.saturating_duration_since(sent.sent_at);
+                let time = now.saturating_duration_since(sent.time);
                 if sent.has_timed_out {
                     ReplyKind::Late(time)
                 } else {

@@ -1,7 +1,7 @@
 //! The greeting at the start of a connection. It identifies the program and its protocol version.
 //!
 //! A qperf request begins with four little-endian 16-bit numbers: 0, 4, 11 and the test's index.
-//! [`MAGIC`] differs from the start of every qperf request.
+//! `MAGIC` differs from the start of every qperf request.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -2,11 +2,11 @@
 //!
 //! Polling notices an event soonest, but on a busy processor it keeps the peer, or the kernel
 //! thread that moves the data, from running. The adaptive mode therefore polls for a limited time
-//! (see [`PollWindow`]) and then blocks until an event. It polls without a pause at first and
-//! yields the processor between polls after [`PURE_POLLING`], or from the first poll if there is
+//! (see `PollWindow`) and then blocks until an event. It polls without a pause at first and
+//! yields the processor between polls after `PURE_POLLING`, or from the first poll if there is
 //! only one processor.
 //!
-//! No wait blocks for longer than [`MAX_SLEEP`], so that the timeout and messages on the control
+//! No wait blocks for longer than `MAX_SLEEP`, so that the timeout and messages on the control
 //! connection are noticed.
 
 use std::ops::Range;
@@ -102,7 +102,7 @@ impl WaitLoop {
     }
 
     /// Waits until the source has an event. Returns `None` if `until` passed or the peer finished
-    /// first; a blocking wait also returns `None` after [`MAX_SLEEP`].
+    /// first; a blocking wait also returns `None` after `MAX_SLEEP`.
     ///
     /// # Errors
     /// Returns the error of the source.

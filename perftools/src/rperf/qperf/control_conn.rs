@@ -261,7 +261,7 @@ impl ControlConn {
     }
 
     /// Discards received bytes until the peer closes the connection, at most for
-    /// [`CLOSE_TIMEOUT`].
+    /// `CLOSE_TIMEOUT`.
     pub fn wait_closed(&self) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         while self.read_until(&mut [0; 256], deadline) == 256 {}

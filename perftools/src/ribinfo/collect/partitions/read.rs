@@ -165,7 +165,7 @@ impl Parser {
             "mtu" if number == 0 => self.warn("mtu=0: expected a code from 1 to 5".into()),
             "mtu" => flags.mtu = Some(number),
             "rate" if number < 2 => {
-                self.warn(format!("rate={number}: expected a code from 2 to 22"))
+                self.warn(format!("rate={number}: expected a code from 2 to 22"));
             }
             "rate" => flags.rate = Some(number),
             "scope" if number == 0 => self.warn("scope=0: expected 1 to 15".into()),

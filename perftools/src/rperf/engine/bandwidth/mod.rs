@@ -4,13 +4,13 @@
 //!
 //! | phase | what the end does | left when |
 //! |---|---|---|
-//! | [`Phase::WarmUp`] | moves data that is not counted | the warm-up time is over |
-//! | [`Phase::Measure`] | moves data that is counted | the time is over, or the messages are through |
-//! | [`Phase::LastCompletion`] | moves data until the count is exact | the next completion arrives |
-//! | [`Phase::Drain`] | posts no more; requests in flight complete | none is in flight that must complete |
-//! | [`Phase::AwaitPeer`] | has notified the peer; its last messages arrive | the peer has finished too |
+//! | `Phase::WarmUp` | moves data that is not counted | the warm-up time is over |
+//! | `Phase::Measure` | moves data that is counted | the time is over, or the messages are through |
+//! | `Phase::LastCompletion` | moves data until the count is exact | the next completion arrives |
+//! | `Phase::Drain` | posts no more; requests in flight complete | none is in flight that must complete |
+//! | `Phase::AwaitPeer` | has notified the peer; its last messages arrive | the peer has finished too |
 //!
-//! [`Delivery`] is the policy for messages that do not arrive: it differs between reliable services
+//! `Delivery` is the policy for messages that do not arrive: it differs between reliable services
 //! and those that may lose messages.
 
 mod delivery;
