@@ -1,4 +1,4 @@
-//! Completion channels: sleeping until a completion queue has entries.
+//! Completion channels: waiting until a completion queue has new entries.
 
 #![allow(unsafe_code)]
 
@@ -20,19 +20,22 @@ use crate::error::{Errno, Result, call_failed};
 use crate::fd;
 use crate::raw::AsRaw;
 
-/// What errors of waiting are about.
-const WHAT: &str = "completion channel";
+/// Detail in the errors of calls on the descriptor.
+const DETAIL: &str = "completion channel";
 
-/// A channel on which completion queues report, once each time they were armed, that they have new
-/// entries.
+/// A channel for the events of completion queues. An armed queue adds one event to its channel when
+/// it gets a new entry.
 ///
-/// Cloning it is cheap, and any number of completion queues can report on it: [`wait`](Self::wait)
-/// says which one did.
+/// Any number of completion queues can share a channel: [`wait`](Self::wait) returns the
+/// [`CqId`] of the queue. Clones are handles to the same channel, and each event is returned to
+/// only one reader.
 ///
-/// **Arm before the first post**, and again after each event *before* polling what it announced: an
-/// entry that came before the queue was armed gives no event, and who then waits, waits for ever.
+/// **Arm a queue before the first post**, and again after each event *before* polling. An entry
+/// that was added before the queue was armed causes no event, and waiting for one can then block
+/// forever.
 ///
 /// # Example
+/// This example retires completions as they arrive:
 /// ```no_run
 /// # use ibverbs::{CqOptions, Error, QueuePair, Rc};
 /// # fn f(qp: &mut QueuePair<Rc>, context: &ibverbs::Context) -> Result<(), Error> {
@@ -41,7 +44,7 @@ const WHAT: &str = "completion channel";
 ///     channel: Some(&channel),
 ///     ..CqOptions::default()
 /// })?;
-/// cq.arm(false)?; // and now post
+/// cq.arm(false)?; // before posting
 /// while channel.wait(None)? == Some(cq.id()) {
 ///     cq.arm(false)?;
 ///     loop {
@@ -67,15 +70,16 @@ struct Inner {
     context: Context,
 }
 
-// SAFETY: a channel is a handle around a file descriptor; libibverbs' functions on it are thread
-// safe.
+// SAFETY: a channel is a handle to a file descriptor and not bound to a thread. The functions of
+// libibverbs on it are thread safe.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: see `Send`.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: the last owner goes; every completion queue on the channel held an Arc of this.
+        // SAFETY: this is the last owner: each completion queue on the channel holds an `Arc` of
+        // this.
         let returned = unsafe { ibv_destroy_comp_channel(self.raw.as_ptr()) };
         if returned != 0 {
             crate::leak::with_parent(&self.context);
@@ -84,10 +88,10 @@ impl Drop for Inner {
 }
 
 impl Context {
-    /// Creates a completion channel, on which completion queues report that they have entries.
+    /// Creates a completion channel.
     ///
     /// # Errors
-    /// Fails when the process has no file descriptor left.
+    /// Fails if the process has too many open files.
     ///
     /// # References
     /// [`ibv_create_comp_channel(3)`](https://man7.org/linux/man-pages/man3/ibv_create_comp_channel.3.html)
@@ -107,19 +111,20 @@ impl CompletionChannel {
             },
         )?;
         let channel = Self(Arc::new(Inner { raw, context }));
-        fd::set_non_blocking(channel.as_fd(), WHAT)?;
+        fd::set_non_blocking(channel.as_fd(), DETAIL)?;
         Ok(channel)
     }
 
-    /// The open device that the channel belongs to.
+    /// Returns the open device of the channel.
     pub fn context(&self) -> &Context {
         &self.0.context
     }
 
-    /// Takes an event that is there already: which completion queue has entries.
+    /// Reads an event without waiting and returns the identity of its completion queue. Returns
+    /// `None` if there is no event.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device has been removed.
     ///
     /// # References
     /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
@@ -140,29 +145,28 @@ impl CompletionChannel {
                 )),
             };
         }
-        // The library waits with the destruction of a queue until its events are acknowledged, so
-        // `cq` is alive here. SAFETY: the event was just taken from this queue and is
-        // acknowledged once.
+        // SAFETY: `ibv_destroy_cq` waits until the events that were read are acknowledged, so the
+        // queue is alive. This event was just read and is acknowledged once.
         unsafe { ibv_ack_cq_events(cq, 1) };
         Ok(Some(CqId::from_context(cq_context)))
     }
 
-    /// Sleeps until a completion queue reports, at most for `timeout` (for ever when `None`);
-    /// `Ok(None)` when the time is over.
+    /// Waits for an event, for at most `timeout` (without limit if `None`), and returns the
+    /// identity of its completion queue. Returns `Ok(None)` if the timeout expires.
     ///
     /// # Errors
-    /// Fails when the device is gone.
+    /// Fails if the device has been removed.
     ///
     /// # References
     /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqId>> {
-        fd::wait_readable(self.as_fd(), WHAT, timeout, || self.try_get())
+        fd::wait_readable(self.as_fd(), DETAIL, timeout, || self.try_get())
     }
 }
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open while the channel lives, which the borrow ensures.
+        // SAFETY: the descriptor is open as long as the channel, which the borrow keeps alive.
         unsafe { BorrowedFd::borrow_raw((*self.0.raw.as_ptr()).fd) }
     }
 }

@@ -17,8 +17,8 @@ use crate::port::Lid;
 /// `Clone` and cannot be constructed outside this crate, so a request is retired at most once.
 ///
 /// Dropping a completion without retiring it leaves the buffer and the slot of its request with the
-/// queue pair. A send is retired with the next later one. A receive stays until the queue pair is
-/// destroyed, and at most one more round of the receive queue can be posted behind it.
+/// queue pair. A send is retired with a later one. A receive is kept until the queue pair is
+/// destroyed, and receives can be posted only until the receive queue wraps around to its slot.
 ///
 /// # Example
 /// ```no_run
@@ -61,19 +61,19 @@ impl<'cq> Completion<'cq> {
         self.status().is_success()
     }
 
-    /// Returns the opcode. It is valid for a success only.
+    /// Returns the opcode. It is valid only if the request succeeded.
     pub fn opcode(&self) -> WcOpcode {
         WcOpcode(self.wc.opcode)
     }
 
-    /// Returns the queue to which the request was posted. It is valid for failures too.
+    /// Returns the direction of the queue that the request was posted to. It is valid for failures
+    /// too.
     pub fn direction(&self) -> Direction {
         self.wc.wr_id().direction()
     }
 
-    /// Returns the number of bytes received, 0 for a send.
-    ///
-    /// It is valid for a success only.
+    /// Returns the number of bytes received, or 0 for a send. It is valid only if the request
+    /// succeeded.
     pub fn byte_len(&self) -> usize {
         if self.direction() == Direction::Recv {
             self.wc.byte_len as usize
@@ -82,7 +82,7 @@ impl<'cq> Completion<'cq> {
         }
     }
 
-    /// Returns the immediate data that arrived with the message, in host byte order.
+    /// Returns the immediate data of the received message in host byte order, if it has any.
     pub fn imm_data(&self) -> Option<u32> {
         self.wc.imm_data()
     }
@@ -111,7 +111,7 @@ impl<'cq> Completion<'cq> {
         }
     }
 
-    /// Returns the vendor's error code of a failure.
+    /// Returns the vendor's error code. It is valid only if the request failed.
     pub fn vendor_err(&self) -> u32 {
         self.wc.vendor_err
     }
@@ -152,7 +152,7 @@ impl fmt::Debug for Completion<'_> {
 pub struct UdSource {
     /// Number of the sending queue pair.
     pub qpn: Qpn,
-    /// LID of the sending port; 0 on RoCE.
+    /// LID of the sending port, or 0 on RoCE.
     pub slid: Lid,
     /// Service level.
     pub sl: u8,

@@ -84,7 +84,7 @@ impl<F: FieldSet> fmt::Debug for CompletionsEx<'_, F> {
     }
 }
 
-/// A [`Completion`] with the additional fields `F`. Its `into()` is accepted by
+/// A [`Completion`] with the additional fields `F`. To retire it, pass `completion.into()` to
 /// [`QueuePair::retire`](crate::QueuePair::retire).
 ///
 /// # Example
@@ -106,11 +106,11 @@ pub struct CompletionEx<'cq, F: FieldSet> {
     fields: PhantomData<F>,
 }
 
-impl<W: Field, V: Field, T: Field> CompletionEx<'_, CqFields<Enabled, W, V, T>> {
+impl<W: Field, V: Field, F: Field> CompletionEx<'_, CqFields<Enabled, W, V, F>> {
     /// Returns the time of completion in cycles of the device's clock.
     ///
-    /// [`hca_core_clock`](crate::caps::DeviceAttrEx) is the frequency in kHz, and
-    /// `completion_timestamp_mask` the largest value before the clock wraps.
+    /// [`DeviceAttrEx`](crate::caps::DeviceAttrEx) has the frequency in kHz (`hca_core_clock`) and
+    /// the largest value before the clock wraps (`completion_timestamp_mask`).
     pub fn timestamp(&self) -> u64 {
         self.entry.timestamp
     }

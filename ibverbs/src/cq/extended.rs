@@ -36,11 +36,10 @@ const WC_FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SL
     | IBV_WC_EX_WITH_DLID_PATH_BITS;
 
-/// Creates an extended queue; returns `None`, with the reason in `errno`, if the provider refuses.
+/// Creates an extended queue. Returns `None`, with the reason in `errno`, if the provider fails.
 ///
-/// The queue is not created with `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`: a queue pair may be
-/// destroyed on another thread than the polling one, and that needs the lock which the flag
-/// removes.
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` is not set. A queue pair can be destroyed on another thread
+/// than the polling one, which needs the lock that this flag removes.
 pub(crate) fn create(
     context: &Context,
     options: CqOptions<'_>,
@@ -60,22 +59,22 @@ pub(crate) fn create(
         wc_flags: u64::from(WC_FIELDS | additional_fields),
         ..Default::default()
     };
-    // SAFETY: context and channel are alive, the attributes are valid during the call.
+    // SAFETY: context and channel are alive, and the attributes are valid during the call.
     let raw = NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) });
     Ok(raw.map(|raw| (raw.cast(), verbs)))
 }
 
-/// Copies completions into `entries` until either is exhausted, with `read` for each.
+/// Copies completions into `entries` with `read` until the queue is empty or `entries` is full.
 ///
-/// Returns the number of entries, and the value that the provider returned for an error, 0 for
-/// none.
+/// Returns the number of entries copied, and the value with which the provider reported an error
+/// after them, or 0.
 ///
-/// If `single_entries`, each entry has a poll of its own. The Soft-RoCE provider of rdma-core 44
-/// loses an entry when `ibv_next_poll` finds the queue empty, because `ibv_end_poll` then advances
-/// past the end.
+/// If `single_entries` is `true`, each entry has a poll of its own. The Soft-RoCE provider of
+/// rdma-core 44 loses an entry when `ibv_next_poll` finds the queue empty, because `ibv_end_poll`
+/// then advances past the end.
 ///
 /// # Safety
-/// The queue is alive and no other thread polls it.
+/// The queue must be alive and created by `ibv_create_cq_ex`, and no other thread may poll it.
 #[inline]
 pub(crate) unsafe fn poll<E, const N: usize>(
     cq: NonNull<ibv_cq_ex>,
@@ -131,10 +130,11 @@ fn error_unless_empty(returned: i32) -> i32 {
 /// Copies the valid fields of the current completion.
 ///
 /// # Safety
-/// A poll of `cq` is in progress and has a current completion.
+/// A poll of `cq` must be in progress and have a current completion. `cq` must have been created
+/// with `WC_FIELDS`.
 #[inline]
 pub(crate) unsafe fn read(cq: *mut ibv_cq_ex, wc: &mut ibv_wc) {
-    // SAFETY: a completion is current. Its readers exist: the queue was created with `WC_FIELDS`.
+    // SAFETY: the caller guarantees a current completion and the readers of `WC_FIELDS`.
     unsafe {
         wc.wr_id = (*cq).wr_id;
         wc.status = (*cq).status;
@@ -155,7 +155,7 @@ pub(crate) unsafe fn read(cq: *mut ibv_cq_ex, wc: &mut ibv_wc) {
                 wc.dlid_path_bits = ibv_wc_read_dlid_path_bits(cq);
             }
             if wc.wc_flags & !IBV_WC_GRH != 0 {
-                // The invalidated key is in the same field.
+                // The field is a union of the immediate data and the invalidated key.
                 wc.__bindgen_anon_1.imm_data = ibv_wc_read_imm_data(cq);
             }
         }

@@ -1,4 +1,4 @@
-//! Which fields beyond the usual ones a completion queue is made with, as a type.
+//! Types that select the additional fields of a completion queue.
 
 use std::marker::PhantomData;
 
@@ -17,7 +17,7 @@ mod private {
     }
 }
 
-/// The field was asked for.
+/// Marks a field as selected.
 ///
 /// # Example
 /// ```
@@ -30,12 +30,12 @@ mod private {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Enabled;
 
-/// The field was not asked for: its reader does not exist.
+/// Marks a field as not selected: completions have no method that reads it.
 ///
 /// # Example
 /// ```
 /// use ibverbs::cq_ex::{CqFields, Disabled, Enabled};
-/// let only_the_vlan_tag: CqFields<Disabled, Disabled, Enabled> = CqFields::new().cvlan();
+/// let only_cvlan: CqFields<Disabled, Disabled, Enabled> = CqFields::new().cvlan();
 /// ```
 ///
 /// # References
@@ -46,16 +46,17 @@ pub struct Disabled;
 /// [`Enabled`] or [`Disabled`].
 ///
 /// # Example
-/// A function for queues with timestamps, whatever else they have:
+/// This function accepts any queue that has timestamps:
 /// ```no_run
 /// use ibverbs::cq_ex::{CompletionQueueEx, CqFields, Enabled, Field};
-/// fn newest<W: Field, V: Field, F: Field>(
+/// fn last_timestamp<W: Field, V: Field, F: Field>(
 ///     cq: &mut CompletionQueueEx<CqFields<Enabled, W, V, F>>,
 /// ) -> ibverbs::Result<Option<u64>> {
 ///     Ok(cq.poll()?.map(|completion| completion.timestamp()).last())
 /// }
 /// ```
 pub trait Field: private::Sealed + Copy + Send + Sync + 'static {
+    /// `true` if the field is selected.
     #[doc(hidden)]
     const ENABLED: bool;
 }
@@ -68,9 +69,11 @@ impl Field for Disabled {
     const ENABLED: bool = false;
 }
 
-/// What a [`CompletionQueueEx`](crate::cq_ex::CompletionQueueEx) can read of its completions beyond
-/// what every [`Completion`](crate::Completion) has: `T` the device's timestamp, `W` the time of
-/// day, `V` the VLAN tag, `F` the flow tag.
+/// The additional fields of the completions of a
+/// [`CompletionQueueEx`](crate::cq_ex::CompletionQueueEx).
+///
+/// `T` is the timestamp on the device's clock, `W` the wall-clock time, `V` the VLAN tag and `F`
+/// the flow tag. Each is [`Enabled`] or [`Disabled`].
 ///
 /// # Example
 /// ```
@@ -89,21 +92,21 @@ pub struct CqFields<
 >(PhantomData<(T, W, V, F)>);
 
 impl CqFields {
-    /// None beyond the usual ones.
+    /// Selects no additional fields.
     pub const fn new() -> Self {
         Self(PhantomData)
     }
 }
 
 impl<W: Field, V: Field, F: Field> CqFields<Disabled, W, V, F> {
-    /// When the request completed, on the device's clock (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`).
+    /// Adds the time of completion on the device's clock (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`).
     pub const fn timestamp(self) -> CqFields<Enabled, W, V, F> {
         CqFields(PhantomData)
     }
 }
 
 impl<T: Field, V: Field, F: Field> CqFields<T, Disabled, V, F> {
-    /// When the request completed, in time since the epoch
+    /// Adds the time of completion since the epoch
     /// (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`).
     pub const fn wallclock(self) -> CqFields<T, Enabled, V, F> {
         CqFields(PhantomData)
@@ -111,23 +114,23 @@ impl<T: Field, V: Field, F: Field> CqFields<T, Disabled, V, F> {
 }
 
 impl<T: Field, W: Field, F: Field> CqFields<T, W, Disabled, F> {
-    /// The VLAN tag of a received packet (`IBV_WC_EX_WITH_CVLAN`).
+    /// Adds the VLAN tag of a received packet (`IBV_WC_EX_WITH_CVLAN`).
     pub const fn cvlan(self) -> CqFields<T, W, Enabled, F> {
         CqFields(PhantomData)
     }
 }
 
 impl<T: Field, W: Field, V: Field> CqFields<T, W, V, Disabled> {
-    /// The tag of the flow rule that a received packet matched (`IBV_WC_EX_WITH_FLOW_TAG`).
+    /// Adds the tag of the flow rule that matched a received packet (`IBV_WC_EX_WITH_FLOW_TAG`).
     pub const fn flow_tag(self) -> CqFields<T, W, V, Enabled> {
         CqFields(PhantomData)
     }
 }
 
-/// A choice of fields: some [`CqFields`].
+/// A set of additional fields: any [`CqFields`].
 ///
 /// # Example
-/// A function for queues with any fields:
+/// This function accepts a queue with any fields:
 /// ```no_run
 /// use ibverbs::{
 ///     QueuePair, Rc,
@@ -144,10 +147,10 @@ impl<T: Field, W: Field, V: Field> CqFields<T, W, V, Disabled> {
 /// }
 /// ```
 pub trait FieldSet: private::Sealed + Copy + Send + Sync + 'static {
-    /// The flags of the fields (`enum ibv_create_cq_wc_flags`).
+    /// Flags of the selected fields (`enum ibv_create_cq_wc_flags`).
     #[doc(hidden)]
     const FLAGS: u32;
-    /// The fields, in words.
+    /// Names of the selected fields, for messages.
     #[doc(hidden)]
     const NAMES: [Option<&'static str>; 4];
 }
@@ -165,10 +168,10 @@ impl<T: Field, W: Field, V: Field, F: Field> FieldSet for CqFields<T, W, V, F> {
     ];
 }
 
-const fn flag(asked: bool, flag: u32) -> u32 {
-    if asked { flag } else { 0 }
+const fn flag(enabled: bool, flag: u32) -> u32 {
+    if enabled { flag } else { 0 }
 }
 
-const fn name(asked: bool, name: &'static str) -> Option<&'static str> {
-    if asked { Some(name) } else { None }
+const fn name(enabled: bool, name: &'static str) -> Option<&'static str> {
+    if enabled { Some(name) } else { None }
 }

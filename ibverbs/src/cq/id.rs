@@ -1,19 +1,19 @@
-//! Which completion queue an event is of.
+//! The identity of a completion queue, as reported by completion channels.
 
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Which completion queue of this process; never reused.
+/// The identity of a completion queue in this process. Identities are never reused.
 ///
 /// # Example
-/// Which of several completion queues a channel reports:
+/// This example finds the completion queue of an event:
 /// ```no_run
 /// use ibverbs::{CompletionChannel, CompletionQueue, CqId};
 /// # fn f(channel: &CompletionChannel, queues: &mut [CompletionQueue]) -> ibverbs::Result<()> {
-/// let reported: Option<CqId> = channel.wait(None)?;
-/// if let Some(cq) = queues.iter_mut().find(|cq| Some(cq.id()) == reported) {
-///     cq.arm(false)?; // and then poll it
+/// let id: Option<CqId> = channel.wait(None)?;
+/// if let Some(cq) = queues.iter_mut().find(|cq| Some(cq.id()) == id) {
+///     cq.arm(false)?; // arm first, then poll
 /// }
 /// # Ok(()) }
 /// ```
@@ -26,6 +26,7 @@ impl CqId {
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Returns the identity as the context pointer of a queue, which is never dereferenced.
     pub(crate) fn as_context(self) -> *mut c_void {
         ptr::without_provenance_mut(self.0)
     }

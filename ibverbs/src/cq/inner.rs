@@ -1,4 +1,4 @@
-//! The shared part of a completion queue.
+//! The part of a completion queue that its queue pairs share.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use super::id::CqId;
 use crate::device::Context;
 
 /// The `ibv_cq`, shared by its [`CompletionQueue`](crate::CompletionQueue) and the queue pairs that
-/// complete on it; the last one to drop it destroys it.
+/// complete on it. The last owner destroys it.
 pub(crate) struct CqInner {
     pub(crate) raw: NonNull<ibv_cq>,
     pub(crate) id: CqId,
@@ -19,8 +19,8 @@ pub(crate) struct CqInner {
     pub(crate) channel: Option<CompletionChannel>,
 }
 
-// SAFETY: the one `CompletionQueue` polls and arms the queue, with `&mut self`. Queue pairs only
-// create and destroy themselves on it, which is thread safe in libibverbs.
+// SAFETY: only the one `CompletionQueue` polls, arms and modifies the queue, with `&mut self`.
+// Queue pairs are only created and destroyed on it, which is thread safe in libibverbs.
 unsafe impl Send for CqInner {}
 // SAFETY: see `Send`.
 unsafe impl Sync for CqInner {}

@@ -14,11 +14,11 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
 
 impl CompletionQueue {
-    /// Changes the depth of the queue; its entries stay. [`depth`](Self::depth) then returns the
-    /// depth granted by the device.
+    /// Changes the depth of the queue and keeps its entries. [`depth`](Self::depth) then returns
+    /// the depth granted by the device.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the device cannot resize queues (siw).
+    /// [`ErrorKind::Unsupported`] if the device cannot resize queues (Soft-iWARP).
     /// [`ErrorKind::InvalidInput`] if `depth` is 0, above `max_cqe`, or below the number of
     /// entries in the queue.
     ///
@@ -27,15 +27,15 @@ impl CompletionQueue {
     pub fn resize(&mut self, depth: u32) -> Result<()> {
         let what = || {
             format!(
-                "{} entries instead of {} on {}",
-                depth,
+                "from {} to {depth} entries on {}",
                 self.depth(),
                 self.inner().context().device_name()
             )
         };
         let entries = i32::try_from(depth).ok().filter(|&entries| entries > 0);
         let Some(entries) = entries else {
-            return Err(Error::new(ErrorKind::InvalidInput, "ibv_resize_cq", what()));
+            return Err(Error::new(ErrorKind::InvalidInput, "ibv_resize_cq", what())
+                .with_help("the depth must be at least 1 and at most the device's max_cqe"));
         };
         // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it.
         let returned = unsafe { ibv_resize_cq(self.as_raw(), entries) };
@@ -43,11 +43,11 @@ impl CompletionQueue {
     }
 
     /// Delays completion events until the queue has `count` completions or `period`, in whole
-    /// microseconds, has passed since the first. This saves interrupts and adds latency. A count
-    /// and a period of 0 turn moderation off.
+    /// microseconds, has passed since the first one. This saves interrupts and adds latency. A
+    /// count and a period of 0 turn moderation off.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the device has no moderation (both software devices).
+    /// [`ErrorKind::Unsupported`] if the device has no moderation (Soft-RoCE and Soft-iWARP).
     /// [`ErrorKind::InvalidInput`] if a value is above the maximum in
     /// [`CqModerationCaps`](crate::caps::CqModerationCaps).
     ///
@@ -56,7 +56,7 @@ impl CompletionQueue {
     pub fn moderate(&mut self, count: u16, period: Duration) -> Result<()> {
         let what = || {
             format!(
-                "one event for {count} completions or {period:?} on {}",
+                "one event per {count} completions or {period:?} on {}",
                 self.inner().context().device_name()
             )
         };

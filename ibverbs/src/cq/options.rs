@@ -1,8 +1,8 @@
-//! What is asked of a completion queue.
+//! Options for creating a completion queue.
 
 use super::channel::CompletionChannel;
 
-/// What a completion queue is made with.
+/// Options for creating a completion queue with [`Context::create_cq`](crate::Context::create_cq).
 ///
 /// # Example
 /// ```no_run
@@ -21,15 +21,16 @@ use super::channel::CompletionChannel;
 /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct CqOptions<'a> {
-    /// How many entries it must hold: at least as many as can be outstanding on all its queues.
+    /// Minimum number of entries. The queue overflows if more requests than that can be
+    /// outstanding on all work queues that complete on it.
     pub depth: u32,
-    /// Where it reports when it was armed.
+    /// Channel for the events of the queue. Without one, the queue causes no events.
     pub channel: Option<&'a CompletionChannel>,
-    /// Which completion vector (interrupt) it uses.
+    /// Completion vector, which selects the interrupt of the events.
     pub comp_vector: u32,
-    /// Polls by the extended verbs (`ibv_start_poll` …) if the provider has them. The fields of a
-    /// [`Completion`](crate::Completion) need only the classic verb, which copies many entries
-    /// by one call: it is the default.
+    /// `true` to poll with the extended verbs (`ibv_start_poll` …) if the provider has them. The
+    /// default is `ibv_poll_cq`, which copies many entries per call and has all fields of a
+    /// [`Completion`](crate::Completion).
     pub extended: bool,
 }
 

@@ -1,10 +1,10 @@
-//! What a completion says: status, opcode, flags.
+//! Status and opcode of a completion.
 
 use crate::identity::Direction;
 use rdma_types::c_value;
 
 c_value! {
-    /// How a work request ended (`enum ibv_wc_status`).
+    /// Status of a completed work request (`enum ibv_wc_status`).
     ///
     /// # Example
     /// ```no_run
@@ -13,7 +13,7 @@ c_value! {
     /// match retired.status() {
     ///     WcStatus::SUCCESS => {}
     ///     WcStatus::WR_FLUSH_ERR => println!("the queue pair was already in error"),
-    ///     _ => retired.ok()?, // says the status and its usual causes
+    ///     _ => retired.ok()?, // an error with the status and a remedy
     /// }
     /// # Ok(()) }
     /// ```
@@ -21,59 +21,61 @@ c_value! {
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html); IBA 11.6.2
     pub struct WcStatus(u32) {
-        /// It did what was asked.
+        /// The request succeeded.
         SUCCESS = rdma_sys::IBV_WC_SUCCESS => "success",
-        /// The receive buffer was too small, or a local length is wrong.
+        /// The receive buffer was too small, or the length of a local buffer is invalid.
         LOC_LEN_ERR = rdma_sys::IBV_WC_LOC_LEN_ERR => "local length error",
-        /// An internal error of the queue pair.
+        /// Internal error of the queue pair.
         LOC_QP_OP_ERR = rdma_sys::IBV_WC_LOC_QP_OP_ERR => "local QP operation error",
-        /// An internal error of the end-to-end context.
+        /// Internal error of the end-to-end context.
         LOC_EEC_OP_ERR = rdma_sys::IBV_WC_LOC_EEC_OP_ERR => "local EE context operation error",
-        /// A local buffer is not registered for what was asked.
+        /// A local buffer is not registered, or not with the access that the request needs.
         LOC_PROT_ERR = rdma_sys::IBV_WC_LOC_PROT_ERR => "local protection error",
-        /// The queue pair went to the error state before the request was done.
+        /// The queue pair went to the error state before the request completed.
         WR_FLUSH_ERR = rdma_sys::IBV_WC_WR_FLUSH_ERR => "work request flushed",
         /// A memory window could not be bound.
         MW_BIND_ERR = rdma_sys::IBV_WC_MW_BIND_ERR => "memory window bind error",
-        /// The response was not what the request allows.
+        /// The peer sent a response that does not match the request.
         BAD_RESP_ERR = rdma_sys::IBV_WC_BAD_RESP_ERR => "bad response",
-        /// Local memory refused access to a remote operation.
+        /// A local buffer does not permit the access of the peer's RDMA write with immediate data.
         LOC_ACCESS_ERR = rdma_sys::IBV_WC_LOC_ACCESS_ERR => "local access error",
-        /// The peer found the request invalid: for example a message longer than its receive buffer.
+        /// The peer detected an invalid request, for example a message longer than the receive
+        /// buffer.
         REM_INV_REQ_ERR = rdma_sys::IBV_WC_REM_INV_REQ_ERR => "remote invalid request",
-        /// The peer's memory is not open to what was asked.
+        /// The peer's memory does not permit the access, or the range is out of bounds.
         REM_ACCESS_ERR = rdma_sys::IBV_WC_REM_ACCESS_ERR => "remote access error",
-        /// The peer failed to do it.
+        /// The peer could not complete the operation.
         REM_OP_ERR = rdma_sys::IBV_WC_REM_OP_ERR => "remote operation error",
-        /// The peer did not answer: gone, unreachable, or not yet ready to receive.
+        /// The peer did not acknowledge the request: it is unreachable, or its queue pair was
+        /// destroyed or is not ready to receive yet.
         RETRY_EXC_ERR = rdma_sys::IBV_WC_RETRY_EXC_ERR => "transport retries exceeded",
-        /// The peer had no receive posted for too long.
+        /// The peer had no receive posted after all retries.
         RNR_RETRY_EXC_ERR = rdma_sys::IBV_WC_RNR_RETRY_EXC_ERR => "receiver-not-ready retries exceeded",
-        /// Local RDD violation.
+        /// The reliable datagram domains of the queue pair and the EE context differ.
         LOC_RDD_VIOL_ERR = rdma_sys::IBV_WC_LOC_RDD_VIOL_ERR => "local RDD violation",
-        /// Remote invalid RD request.
+        /// The peer detected an invalid reliable datagram request.
         REM_INV_RD_REQ_ERR = rdma_sys::IBV_WC_REM_INV_RD_REQ_ERR => "remote invalid RD request",
-        /// The operation was aborted.
+        /// The peer aborted the operation.
         REM_ABORT_ERR = rdma_sys::IBV_WC_REM_ABORT_ERR => "remote aborted",
         /// Invalid EE context number.
         INV_EECN_ERR = rdma_sys::IBV_WC_INV_EECN_ERR => "invalid EE context number",
         /// Invalid EE context state.
         INV_EEC_STATE_ERR = rdma_sys::IBV_WC_INV_EEC_STATE_ERR => "invalid EE context state",
-        /// A fatal error of the device.
+        /// Fatal error of the device.
         FATAL_ERR = rdma_sys::IBV_WC_FATAL_ERR => "fatal error",
-        /// The response did not come in time.
+        /// No response arrived before the timeout.
         RESP_TIMEOUT_ERR = rdma_sys::IBV_WC_RESP_TIMEOUT_ERR => "response timeout",
         /// Any other error.
         GENERAL_ERR = rdma_sys::IBV_WC_GENERAL_ERR => "general error",
-        /// A tag-matching error.
+        /// Error of tag matching.
         TM_ERR = rdma_sys::IBV_WC_TM_ERR => "tag matching error",
-        /// A tag-matching rendezvous that software must finish.
+        /// A tag-matching rendezvous that software must complete.
         TM_RNDV_INCOMPLETE = rdma_sys::IBV_WC_TM_RNDV_INCOMPLETE => "tag matching rendezvous incomplete",
     }
 }
 
 impl WcStatus {
-    /// Whether the request did what was asked.
+    /// Returns `true` if the request succeeded.
     pub const fn is_success(self) -> bool {
         self.0 == Self::SUCCESS.0
     }
@@ -82,29 +84,36 @@ impl WcStatus {
     pub(crate) fn help(self, direction: Direction) -> Option<&'static str> {
         Some(match self {
             Self::REM_INV_REQ_ERR if direction == Direction::Recv => {
-                "the message invalidates what is no bound window of type 2, or is longer than the receive buffer"
+                "make the receive buffer at least as large as the message, and let the message \
+                 invalidate only the remote key of a bound type 2 window"
             }
-            Self::LOC_LEN_ERR => "a message was longer than the receive buffer",
-            Self::WR_FLUSH_ERR => "the connection ended, or an earlier request failed",
-            Self::REM_INV_REQ_ERR => "is the peer's receive buffer as large as the message?",
+            Self::LOC_LEN_ERR => "make the receive buffer at least as large as the message",
+            Self::WR_FLUSH_ERR => "check if the connection ended or an earlier request failed",
+            Self::REM_INV_REQ_ERR => {
+                "check that the peer's receive buffer is at least as large as the message"
+            }
             Self::RETRY_EXC_ERR => {
-                "the peer does not answer: is it there, is the path (MTU, UDP port 4791) open?"
+                "check that the peer is running, and that the network passes packets of the path MTU \
+                 and, for RoCE v2, UDP port 4791"
             }
-            Self::RNR_RETRY_EXC_ERR => "the peer posted no receive in time",
+            Self::RNR_RETRY_EXC_ERR => {
+                "post receives on the peer before this side sends, or set `rnr_retry` higher"
+            }
             _ => return None,
         })
     }
 }
 
 c_value! {
-    /// What kind of request completed (`enum ibv_wc_opcode`); valid for a success only.
+    /// Operation of a completed work request (`enum ibv_wc_opcode`). It is valid only if the
+    /// request succeeded.
     ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{Retired, WcOpcode};
     /// # fn f(retired: Retired) {
     /// if retired.is_success() && retired.opcode() == WcOpcode::RECV_RDMA_WITH_IMM {
-    ///     println!("the peer has written, and says {:?}", retired.imm_data());
+    ///     println!("RDMA write with immediate data {:?}", retired.imm_data());
     /// }
     /// # }
     /// ```
@@ -112,25 +121,25 @@ c_value! {
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     pub struct WcOpcode(u32) {
-        /// A send was taken.
+        /// Send.
         SEND = rdma_sys::IBV_WC_SEND => "send",
-        /// An RDMA write was done.
+        /// RDMA write.
         RDMA_WRITE = rdma_sys::IBV_WC_RDMA_WRITE => "RDMA write",
-        /// An RDMA read was done.
+        /// RDMA read.
         RDMA_READ = rdma_sys::IBV_WC_RDMA_READ => "RDMA read",
-        /// A compare-and-swap was done.
+        /// Atomic compare-and-swap.
         COMP_SWAP = rdma_sys::IBV_WC_COMP_SWAP => "compare and swap",
-        /// A fetch-and-add was done.
+        /// Atomic fetch-and-add.
         FETCH_ADD = rdma_sys::IBV_WC_FETCH_ADD => "fetch and add",
-        /// A memory window was bound.
+        /// Bind of a memory window.
         BIND_MW = rdma_sys::IBV_WC_BIND_MW => "bind memory window",
-        /// A key was invalidated.
+        /// Invalidation of a local key.
         LOCAL_INV = rdma_sys::IBV_WC_LOCAL_INV => "local invalidate",
-        /// A segmented send was done.
+        /// Send with TCP segmentation offload.
         TSO = rdma_sys::IBV_WC_TSO => "TSO",
-        /// A message was received.
+        /// Receive of a message.
         RECV = rdma_sys::IBV_WC_RECV => "receive",
-        /// A peer's RDMA write with immediate took a receive.
+        /// Receive consumed by a peer's RDMA write with immediate data.
         RECV_RDMA_WITH_IMM = rdma_sys::IBV_WC_RECV_RDMA_WITH_IMM => "RDMA write with immediate received",
     }
 }

@@ -1,4 +1,4 @@
-//! Awaiting completions on tokio.
+//! Awaiting completions with tokio.
 
 #![allow(unsafe_code)]
 
@@ -18,10 +18,13 @@ use super::queue::CompletionQueue;
 use crate::device::Context;
 use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 
-/// A completion queue that can be awaited: a [`CompletionQueue`] with a channel of its own, in a
-/// runtime of tokio.
+/// Name of the call in errors of the runtime.
+const CALL: &str = "epoll_ctl";
+
+/// A [`CompletionQueue`] that can be awaited. It has a channel of its own, registered with a tokio
+/// runtime.
 ///
-/// It goes wherever a reference to a [`CompletionQueue`] does.
+/// It dereferences to a [`CompletionQueue`], so it is accepted wherever a reference to one is.
 ///
 /// # Example
 /// ```no_run
@@ -29,7 +32,7 @@ use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 /// use ibverbs::{AsyncCompletionQueue, CqOptions, QpOptions, Rc};
 /// let mut cq = AsyncCompletionQueue::new(&context, CqOptions::default())?;
 /// let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
-/// // connect and post, and then
+/// // connect and post requests, then:
 /// for completion in cq.completions().await? {
 ///     qp.retire(completion)?.ok()?;
 /// }
@@ -41,10 +44,11 @@ use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 pub struct AsyncCompletionQueue {
     queue: CompletionQueue,
     channel: AsyncFd<Descriptor>,
-    /// Whether the channel will report: it was armed, and no event was taken since.
+    /// `true` if the queue was armed and no event was read since.
     armed: bool,
 }
 
+/// Keeps the descriptor open while it is registered.
 struct Descriptor(CompletionChannel);
 
 impl AsRawFd for Descriptor {
@@ -54,32 +58,32 @@ impl AsRawFd for Descriptor {
 }
 
 impl AsyncCompletionQueue {
-    /// Creates a completion queue with a channel of its own; that of `options` is not used.
+    /// Creates a completion queue with a channel of its own. [`CqOptions::channel`] is ignored.
     ///
     /// # Errors
-    /// As [`Context::create_cq`]; [`ErrorKind::InvalidInput`] outside a runtime of tokio.
+    /// Those of [`Context::create_cq`] and [`Context::create_comp_channel`], and
+    /// [`ErrorKind::InvalidInput`] outside a tokio runtime.
     ///
     /// # Panics
-    /// In a runtime that was built without `enable_io`, as every descriptor that tokio waits for.
+    /// Panics in a tokio runtime that was built without `enable_io`.
     ///
     /// # References
     /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
     pub fn new(context: &Context, options: CqOptions<'_>) -> Result<Self> {
         if Handle::try_current().is_err() {
             let what = format!(
-                "a completion queue of {} to be awaited",
+                "completion channel of {}: created outside a tokio runtime",
                 context.device_name()
             );
-            return Err(Error::new(ErrorKind::InvalidInput, "epoll", what)
-                .with_help("call it within a runtime of tokio"));
+            return Err(Error::new(ErrorKind::InvalidInput, CALL, what)
+                .with_help("create it in a tokio runtime built with `enable_io`"));
         }
         let channel = context.create_comp_channel()?;
         let queue = context.create_cq(CqOptions {
             channel: Some(&channel),
             ..options
         })?;
-        // SAFETY: the channel keeps its descriptor open, and the same, as long as it lives: as long
-        // as the `AsyncFd`, which owns it.
+        // SAFETY: the `AsyncFd` owns the channel, which keeps its descriptor open and unchanged.
         let channel =
             unsafe { AsyncFd::register_with_interest(Descriptor(channel), Interest::READABLE) };
         let channel = channel.map_err(|error| failed(&error.into()))?;
@@ -90,23 +94,24 @@ impl AsyncCompletionQueue {
         })
     }
 
-    /// Waits until something has completed, and takes it: at least one.
+    /// Waits until requests have completed and returns their completions, at least one.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any time: no completion is lost, and no request is ended. What
-    /// was posted stays in flight, and its buffers with it.
+    /// The future can be dropped at any time. No completion is lost, and requests stay in flight
+    /// with their buffers.
     ///
     /// # Errors
-    /// An error is not a completion: requests in flight stay in flight.
+    /// Those of [`CompletionQueue::poll`] and [`CompletionQueue::arm`]. It also fails if waiting
+    /// for the channel fails. An error is not a completion: requests in flight stay in flight.
     ///
     /// # References
     /// [`ibv_get_cq_event(3)`](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
     pub async fn completions(&mut self) -> Result<Completions<'_>> {
-        while !self.has_some()? {
+        while !self.has_completions()? {
             if !self.armed {
                 self.queue.arm(false)?;
                 self.armed = true;
-                continue; // what came before arming gives no event
+                continue; // entries added before the queue was armed cause no event
             }
             let mut ready = self
                 .channel
@@ -121,10 +126,10 @@ impl AsyncCompletionQueue {
         self.queue.poll()
     }
 
-    /// Takes what has completed, without waiting.
+    /// Returns completions without waiting. See [`CompletionQueue::poll`].
     ///
     /// # Errors
-    /// As [`CompletionQueue::poll`].
+    /// Those of [`CompletionQueue::poll`].
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
@@ -132,10 +137,10 @@ impl AsyncCompletionQueue {
         self.queue.poll()
     }
 
-    /// Lets it wake for several completions at once: as [`CompletionQueue::moderate`].
+    /// Moderates completion events. See [`CompletionQueue::moderate`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`CompletionQueue::moderate`].
     ///
     /// # References
     /// [`ibv_modify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_cq.3.html)
@@ -143,10 +148,10 @@ impl AsyncCompletionQueue {
         self.queue.moderate(count, period)
     }
 
-    /// Makes it deeper, or less deep: as [`CompletionQueue::resize`].
+    /// Changes the depth of the queue. See [`CompletionQueue::resize`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`CompletionQueue::resize`].
     ///
     /// # References
     /// [`ibv_resize_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_resize_cq.3.html)
@@ -154,17 +159,17 @@ impl AsyncCompletionQueue {
         self.queue.resize(depth)
     }
 
-    /// What is polled and not taken comes first at the next poll.
-    fn has_some(&mut self) -> Result<bool> {
+    /// Returns `true` if the next poll returns completions. The iterator that is dropped here loses
+    /// none, because the next poll returns them first.
+    fn has_completions(&mut self) -> Result<bool> {
         Ok(!self.queue.poll()?.is_empty())
     }
 }
 
 fn failed(error: &std::io::Error) -> Error {
-    const WHAT: &str = "the completion channel in the runtime";
     match error.raw_os_error() {
-        Some(errno) => call_failed("epoll", Errno(errno), WHAT),
-        None => Error::new(ErrorKind::Os, "epoll", format!("{WHAT}: {error}")),
+        Some(errno) => call_failed(CALL, Errno(errno), "completion channel"),
+        None => Error::new(ErrorKind::Os, CALL, format!("completion channel: {error}")),
     }
 }
 

@@ -13,16 +13,16 @@ pub(crate) trait WcFields {
 
     fn status(&self) -> WcStatus;
 
-    /// Returns `true` for a successful receive. Only then are the length, the flags and the
-    /// immediate data of this completion: polling by the extended verbs leaves them as they were
-    /// otherwise.
+    /// Returns `true` for a successful receive. For other completions, the length, the flags and
+    /// the immediate data can be those of an earlier one, because the extended verbs do not
+    /// write them.
     fn is_received(&self) -> bool;
 
-    /// Returns the number of bytes received, 0 if this is not a successful receive.
+    /// Returns the number of bytes received, or 0 if this is not a successful receive.
     fn received_len(&self) -> usize;
 
-    /// Returns the immediate data or the invalidated key, in the byte order of the device, if the
-    /// message was received with one of these `flags`.
+    /// Returns the immediate data or the invalidated key as the device wrote it, if this is a
+    /// successful receive with one of these `flags`.
     fn imm_or_invalidated(&self, flags: u32) -> Option<u32>;
 
     /// Returns the immediate data of a received message in host byte order.
