@@ -26,18 +26,23 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct QueueId(u32);
 
 impl QueueId {
+    /// Largest identity: a `wr_id` has 31 bits for it.
+    pub(crate) const MAX: u32 = u32::MAX >> 1;
+
     /// Returns a new identity.
     ///
     /// # Errors
     /// [`ErrorKind::QueueFull`] if the process has used all of them.
     pub(crate) fn next() -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
-            .map(Self)
-            .map_err(|_| {
-                let what = "this process has created 2^32-2 queues";
-                Error::new(ErrorKind::QueueFull, "ibv_create_qp", what)
-            })
+        NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| {
+            (id <= Self::MAX).then_some(id + 1)
+        })
+        .map(Self)
+        .map_err(|_| {
+            let what = "this process has created 2^31-1 queues";
+            Error::new(ErrorKind::QueueFull, "ibv_create_qp", what)
+        })
     }
 
     pub(crate) const fn from_raw(id: u32) -> Self {

@@ -6,17 +6,17 @@ use crate::identity::{Direction, QueueId};
 ///
 /// | bits | field |
 /// |---|---|
-/// | 0–31 | identity of the queue, never reused in a process ([`QueueId`]) |
+/// | 0–30 | identity of the queue, never reused in a process ([`QueueId`]) |
+/// | 31 | 1 for a receive |
 /// | 32–51 | index of the slot in the table of that queue |
-/// | 52 | 1 for a receive |
-/// | 53 | 1 for a receive that may be a datagram |
-/// | 54 | toggled for each request of the slot that was not posted |
-/// | 55–63 | generation: number of requests posted with the slot, plus 1 |
+/// | 52 | 1 for a receive that may be a datagram |
+/// | 53 | toggled for each request of the slot that was not posted |
+/// | 54–63 | generation: number of requests posted with the slot, plus 1 |
 ///
 /// A completion matches a slot if a request is in flight there and all 64 bits are equal. So a
 /// completion of another queue or of an earlier request of the slot matches nothing.
 ///
-/// The generation wraps after 512 requests of a slot. It only counts requests that completed, and
+/// The generation wraps after 1024 requests of a slot. It only counts requests that completed, and
 /// for these the completion queue was polled, so a completion cannot be that old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WrId(pub(crate) u64);
@@ -33,10 +33,10 @@ pub(crate) enum RequestKind {
 impl WrId {
     const SLOT_SHIFT: u32 = 32;
     const SLOT_BITS: u32 = 20;
-    const RECV: u64 = 1 << 52;
-    const DATAGRAM: u64 = 1 << 53;
-    const NOT_POSTED: u64 = 1 << 54;
-    const GENERATION: u64 = 1 << 55;
+    const RECV: u64 = 1 << 31;
+    const DATAGRAM: u64 = 1 << 52;
+    const NOT_POSTED: u64 = 1 << 53;
+    const GENERATION: u64 = 1 << 54;
 
     /// Maximum number of slots in a table.
     pub(crate) const MAX_SLOTS: u32 = 1 << Self::SLOT_BITS;
@@ -51,7 +51,7 @@ impl WrId {
             RequestKind::Recv => Self::RECV,
             RequestKind::RecvDatagram => Self::RECV | Self::DATAGRAM,
         };
-        debug_assert!(slot < Self::MAX_SLOTS);
+        debug_assert!(slot < Self::MAX_SLOTS && queue.get() <= QueueId::MAX);
         Self(Self::GENERATION | kind | u64::from(slot) << Self::SLOT_SHIFT | u64::from(queue.get()))
     }
 
@@ -71,9 +71,9 @@ impl WrId {
     }
 
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "the low 32 bits")]
+    #[allow(clippy::cast_possible_truncation, reason = "the low 31 bits")]
     pub(crate) fn queue(self) -> QueueId {
-        QueueId::from_raw(self.0 as u32)
+        QueueId::from_raw((self.0 & (Self::RECV - 1)) as u32)
     }
 
     /// Returns the index of the slot in the table of the queue.
@@ -109,12 +109,12 @@ mod tests {
             (RequestKind::RecvDatagram, Direction::Recv),
         ] {
             for slot in [0, 1, WrId::MAX_SLOTS - 1] {
-                let first = WrId::new(QueueId::from_raw(u32::MAX), kind, slot);
+                let first = WrId::new(QueueId::from_raw(QueueId::MAX), kind, slot);
                 let mut wr_id = first;
-                for generation in 0..512 {
+                for generation in 0..1024 {
                     assert_eq!(
                         (wr_id.queue(), wr_id.direction(), wr_id.slot()),
-                        (QueueId::from_raw(u32::MAX), direction, slot as usize)
+                        (QueueId::from_raw(QueueId::MAX), direction, slot as usize)
                     );
                     assert_eq!(wr_id.may_be_datagram(), kind == RequestKind::RecvDatagram);
                     assert_eq!(wr_id == first, generation == 0);

@@ -42,29 +42,32 @@ impl<E: Copy + Default> PollState<E> {
         }
     }
 
-    /// Returns new entries. `copy` copies them and returns their number.
+    /// Returns the entries of a new poll, after the provider has copied `filled` of them to
+    /// [`entries`](Self::entries).
     #[inline]
-    pub(crate) fn refill<X>(
-        &mut self,
-        copy: impl FnOnce(&mut [E; POLL_BATCH]) -> Result<usize, X>,
-    ) -> Result<PendingEntries<'_, E>, X> {
-        let filled = copy(&mut self.entries)?;
+    pub(crate) fn filled(&mut self, filled: usize) -> PendingEntries<'_, E> {
         (self.filled, self.pending) = (filled, filled);
-        Ok(PendingEntries {
+        PendingEntries {
             entries: &self.entries[..filled],
             pending: &mut self.pending,
-        })
+        }
     }
 
-    /// Returns new entries, or the error after the last ones. `copy` returns the number of entries,
-    /// and the value with which the provider reported an error after them, or 0.
+    /// Entries to copy into. Entries that are pending must not be overwritten.
+    #[inline]
+    pub(crate) fn entries(&mut self) -> &mut [E; POLL_BATCH] {
+        &mut self.entries
+    }
+
+    /// Copies entries with `copy`, unless an error follows the last ones. `copy` returns the number
+    /// of entries, and the value with which the provider reported an error after them, or 0.
     ///
     /// # Errors
     /// The value with which the provider reported an error.
-    pub(crate) fn refill_or_error(
+    pub(crate) fn copy_until_error(
         &mut self,
         copy: impl FnOnce(&mut [E; POLL_BATCH]) -> (usize, i32),
-    ) -> Result<PendingEntries<'_, E>, i32> {
+    ) -> Result<usize, i32> {
         let (filled, error) = match std::mem::take(&mut self.error) {
             0 => copy(&mut self.entries),
             error => (0, error),
@@ -73,7 +76,7 @@ impl<E: Copy + Default> PollState<E> {
             return Err(error);
         }
         self.error = error;
-        self.refill(|_| Ok(filled))
+        Ok(filled)
     }
 }
 

@@ -171,26 +171,23 @@ impl CompletionQueue {
         if !self.state.is_exhausted() {
             return Ok(Completions(self.state.pending()));
         }
-        let PollVerbs::Classic = self.verbs else {
-            return self.poll_extended();
+        let filled = match self.verbs {
+            PollVerbs::Classic => {
+                let (raw, entries) = (self.inner.raw.as_ptr(), self.state.entries());
+                // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
+                let returned = unsafe { ibv_poll_cq(raw, POLL_BATCH as i32, entries.as_mut_ptr()) };
+                usize::try_from(returned).map_err(|_| self.poll_error(returned))?
+            }
+            PollVerbs::Extended | PollVerbs::SingleExtended => self.copy_extended()?,
         };
-        let raw = self.inner.raw.as_ptr();
-        let copied = self.state.refill(|entries| {
-            // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
-            let returned = unsafe { ibv_poll_cq(raw, POLL_BATCH as i32, entries.as_mut_ptr()) };
-            usize::try_from(returned).map_err(|_| returned)
-        });
-        match copied {
-            Ok(entries) => Ok(Completions(entries)),
-            Err(returned) => Err(poll_error(&self.inner, self.verbs, returned)),
-        }
+        Ok(Completions(self.state.filled(filled)))
     }
 
     #[inline(never)]
-    fn poll_extended(&mut self) -> Result<Completions<'_>> {
+    fn copy_extended(&mut self) -> Result<usize> {
         let (raw, verbs) = (self.inner.raw.cast(), self.verbs);
         let single_entries = verbs == PollVerbs::SingleExtended;
-        let copied = self.state.refill_or_error(|entries| {
+        let copied = self.state.copy_until_error(|entries| {
             // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
             // was created by `ibv_create_cq_ex`; `read` is called with a current completion.
             unsafe {
@@ -199,10 +196,30 @@ impl CompletionQueue {
                 })
             }
         });
-        match copied {
-            Ok(entries) => Ok(Completions(entries)),
-            Err(returned) => Err(poll_error(&self.inner, verbs, returned)),
-        }
+        copied.map_err(|returned| self.poll_error(returned))
+    }
+
+    /// Returns the error for the value with which the provider reported a failed poll.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn poll_error(&self, returned: i32) -> Error {
+        let device = self.inner.context.device_name();
+        let error = match self.verbs {
+            // Providers return -1 or -2, which are not error numbers.
+            PollVerbs::Classic => Error::new(
+                ErrorKind::Os,
+                "ibv_poll_cq",
+                format!("{device}: the provider returned {returned}"),
+            ),
+            PollVerbs::Extended | PollVerbs::SingleExtended => call_failed(
+                "ibv_start_poll",
+                Errno::from_return(returned),
+                device.to_owned(),
+            ),
+        };
+        error.with_help(
+            "the queue may have overflowed: make it as deep as the number of requests that can be outstanding",
+        )
     }
 
     /// Returns the identity of this queue, as reported by
@@ -257,28 +274,6 @@ impl CompletionQueue {
     pub(crate) fn inner(&self) -> &Arc<CqInner> {
         &self.inner
     }
-}
-
-/// Returns the error for the value with which the provider reported a failed poll.
-#[cold]
-pub(super) fn poll_error(queue: &CqInner, verbs: PollVerbs, returned: i32) -> Error {
-    let device = queue.context.device_name();
-    let error = match verbs {
-        // Providers return -1 or -2, which are not error numbers.
-        PollVerbs::Classic => Error::new(
-            ErrorKind::Os,
-            "ibv_poll_cq",
-            format!("{device}: the provider returned {returned}"),
-        ),
-        PollVerbs::Extended | PollVerbs::SingleExtended => call_failed(
-            "ibv_start_poll",
-            Errno::from_return(returned),
-            device.to_owned(),
-        ),
-    };
-    error.with_help(
-        "the queue may have overflowed: make it as deep as the number of requests that can be outstanding",
-    )
 }
 
 impl AsRaw for CompletionQueue {

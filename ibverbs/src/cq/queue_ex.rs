@@ -19,7 +19,7 @@ use super::extended;
 use super::fields::{CqFields, FieldSet};
 use super::options::CqOptions;
 use super::poll_state::PollState;
-use super::queue::{CompletionQueue, PollVerbs, poll_error};
+use super::queue::{CompletionQueue, PollVerbs};
 use crate::device::Context;
 use crate::error::{Errno, Error, Result, call_failed};
 
@@ -111,7 +111,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         }
         let (cq, verbs) = (self.queue.inner().raw.cast(), self.queue.verbs);
         let single_entries = verbs == PollVerbs::SingleExtended;
-        let copied = self.state.refill_or_error(|entries| {
+        let copied = self.state.copy_until_error(|entries| {
             // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
             // was created by `ibv_create_cq_ex` with the fields `F`; `read` is called with a
             // current completion.
@@ -121,10 +121,8 @@ impl<F: FieldSet> CompletionQueueEx<F> {
                 })
             }
         });
-        match copied {
-            Ok(entries) => Ok(CompletionsEx::new(entries)),
-            Err(returned) => Err(poll_error(self.queue.inner(), verbs, returned)),
-        }
+        let filled = copied.map_err(|returned| self.queue.poll_error(returned))?;
+        Ok(CompletionsEx::new(self.state.filled(filled)))
     }
 
     /// Requests one event on the channel. See [`CompletionQueue::arm`].

@@ -20,8 +20,9 @@ impl Request {
     /// Ends a loan or a binding, because the request has completed.
     #[inline]
     pub(crate) fn completed(mut self) -> Self {
-        if let Some(InFlight::Lent(_) | InFlight::Bind(_)) = self.owned.0 {
-            self.owned = Owned(None);
+        match self.owned.0 {
+            None | Some(InFlight::Buf(_)) => {}
+            Some(_) => self.owned = Owned(self.owned.take().and_then(InFlight::completed)),
         }
         self
     }
@@ -29,14 +30,15 @@ impl Request {
     /// Sets the length of buffers to that of the received message, if the receive succeeded.
     #[inline]
     pub(crate) fn received(mut self, wc: &ibv_wc) -> Self {
-        if !wc.status().is_success() {
-            return self;
-        }
-        let len = wc.byte_len as usize;
-        match &mut self.owned.0 {
-            Some(InFlight::Buf(buf)) => buf.set_len(len),
-            Some(InFlight::List(_)) => self.owned.set_list_len(len),
-            _ => {}
+        match self.owned.take() {
+            None => {}
+            Some(InFlight::Buf(mut buf)) => {
+                if wc.status().is_success() {
+                    buf.set_len(wc.byte_len as usize);
+                }
+                self.owned = Owned(Some(InFlight::Buf(buf)));
+            }
+            Some(other) => self.owned = Owned(Some(other.received(wc))),
         }
         self
     }
@@ -60,19 +62,21 @@ impl Request {
 pub(crate) struct Owned(Option<InFlight>);
 
 impl Owned {
-    /// Sets the length of a list. The list is moved out meanwhile, so that a request in a register
-    /// is not written to memory for this call.
-    #[cold]
-    fn set_list_len(&mut self, len: usize) {
-        if let Some(InFlight::List(mut list)) = self.take() {
-            list.set_total_len(len);
-            self.0 = Some(InFlight::List(list));
-        }
-    }
-
     #[inline]
     pub(crate) fn new(in_flight: Option<InFlight>) -> Self {
         Self(in_flight)
+    }
+
+    /// Returns the buffer if the value is one.
+    #[inline]
+    pub(crate) fn into_buf(mut self) -> Option<Buf> {
+        let Some(InFlight::Buf(_)) = self.0 else {
+            return None;
+        };
+        match self.take() {
+            Some(InFlight::Buf(buf)) => Some(buf),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -98,8 +102,6 @@ impl Drop for Owned {
 /// The value that a request in flight owns until it completes or its queue is destroyed.
 #[derive(Debug)]
 pub enum InFlight {
-    /// A buffer.
-    Buf(Buf),
     /// Several buffers.
     List(BufList),
     /// A loan of borrowed memory, counted by its scope.
@@ -108,9 +110,33 @@ pub enum InFlight {
     Bind(#[allow(dead_code, reason = "dropped when the request completes")] Arc<Bound>),
     /// A memory window to be invalidated. It is unbound if the request succeeds.
     Invalidate(Arc<Bound>),
+    /// A buffer.
+    Buf(Buf),
 }
 
 impl InFlight {
+    /// See [`Request::completed`].
+    #[cold]
+    #[inline(never)]
+    fn completed(self) -> Option<Self> {
+        match self {
+            Self::Lent(_) | Self::Bind(_) => None,
+            other => Some(other),
+        }
+    }
+
+    /// See [`Request::received`].
+    #[cold]
+    #[inline(never)]
+    fn received(mut self, wc: &ibv_wc) -> Self {
+        if let Self::List(list) = &mut self {
+            if wc.status().is_success() {
+                list.set_total_len(wc.byte_len as usize);
+            }
+        }
+        self
+    }
+
     /// Sets the length of a buffer to that of the data which the device writes.
     #[inline]
     pub(crate) fn with_len(mut self, len: usize) -> Self {

@@ -134,11 +134,8 @@ impl Retired {
     /// Returns `None` if the request was posted without a buffer or with a list of buffers.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub fn into_buf(mut self) -> Option<Buf> {
-        match self.owned.take() {
-            Some(InFlight::Buf(buf)) => Some(buf),
-            _ => None,
-        }
+    pub fn into_buf(self) -> Option<Buf> {
+        self.owned.into_buf()
     }
 
     /// Returns the list of buffers. After a receive, its total length is that of the received

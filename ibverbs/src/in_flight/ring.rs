@@ -29,10 +29,7 @@ pub(crate) struct Ring {
 impl RequestTable for Ring {
     #[inline]
     fn vacant(&mut self) -> Option<Vacant<'_>> {
-        if self.next >= self.slots.len() {
-            self.next = 0;
-        }
-        let slot = self.slots.get_mut(self.next)?;
+        let slot = slot_at(&mut self.slots, &mut self.next)?;
         if !slot.is_vacant() {
             return None;
         }
@@ -84,10 +81,7 @@ impl Ring {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     fn oldest(&mut self) -> Option<&mut Slot> {
-        if self.oldest >= self.slots.len() {
-            self.oldest = 0;
-        }
-        self.slots.get_mut(self.oldest)
+        slot_at(&mut self.slots, &mut self.oldest)
     }
 
     /// Returns `true` if no request is in flight.
@@ -203,6 +197,23 @@ impl Ring {
         }
         requests
     }
+}
+
+/// Returns the slot at this index. The number of slots stands for index 0.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+fn slot_at<'ring>(slots: &'ring mut [Slot], index: &mut usize) -> Option<&'ring mut Slot> {
+    #[cold]
+    #[inline(never)]
+    fn first<'ring>(slots: &'ring mut [Slot], index: &mut usize) -> Option<&'ring mut Slot> {
+        *index = 0;
+        slots.first_mut()
+    }
+
+    if *index >= slots.len() {
+        return first(slots, index);
+    }
+    Some(&mut slots[*index])
 }
 
 impl fmt::Debug for Ring {

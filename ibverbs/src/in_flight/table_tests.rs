@@ -79,7 +79,7 @@ fn other_queues_and_directions_match_nothing() {
 #[test]
 fn a_ring_works_after_its_generations_wrap() {
     let mut ring = send_ring(queue(), 3);
-    // Each slot has 512 generations.
+    // Each slot has 1024 generations.
     for tag in 0..if cfg!(miri) { 20 } else { 5000 } {
         let old = post(&mut ring, 100);
         let new = post(&mut ring, tag);
@@ -98,7 +98,7 @@ fn a_vacant_slot_matches_no_generation() {
     let mut sent = post(&mut ring, 0);
     let mut posted = post(&mut slab, 0);
     assert!(ring.retire_send(sent).is_some() && slab.retire(posted).is_some());
-    for _ in 0..512 {
+    for _ in 0..1024 {
         (sent, posted) = (sent.next_generation(), posted.next_generation());
         assert!(ring.retire_send(sent).is_none());
         assert!(slab.retire(posted).is_none());

@@ -83,7 +83,7 @@ impl<T: RequestTable> Receives<T> {
         }
         let wr = self
             .scratch
-            .write(0, vacant.wr_id(), request.payload.scatter());
+            .single(vacant.wr_id(), request.payload.scatter());
         let mut bad = ptr::null_mut();
         // SAFETY: the queue is alive and used by one thread. The table takes the buffer below, or
         // the owner holds the memory.
@@ -235,7 +235,7 @@ impl RecvBatch<'_> {
         // SAFETY: the queue is alive and used by one thread. `count` linked requests were added.
         // The table has their buffers, or the owner holds the memory.
         let returned = unsafe { self.handle.post(first, &mut bad) };
-        let posted = Posted::new(returned, first.addr(), bad.addr(), size_of::<ibv_recv_wr>());
+        let posted = Posted::new(returned, first.addr(), bad.addr(), RecvScratch::STRIDE);
         // The provider has the requests now: dropping the batch must not remove them.
         let count = std::mem::take(&mut self.count);
         let mut index = count;

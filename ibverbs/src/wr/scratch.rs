@@ -15,13 +15,21 @@ use super::request::SendRequest;
 use crate::transport::SendTransport;
 use crate::wr_id::WrId;
 
-/// The requests of a batch of classic sends. A single send uses the first one.
+/// A work request, and the entry for a payload that has only one.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Entry<W> {
+    wr: W,
+    sge: ibv_sge,
+}
+
+/// The requests of classic sends: a single one, and those of a batch.
 ///
 /// Fields that a request does not set keep the values of an earlier one. They have no meaning for
 /// its opcode.
 pub(crate) struct SendScratch {
-    wrs: Vec<ibv_send_wr>,
-    sges: Vec<ibv_sge>,
+    single: Entry<ibv_send_wr>,
+    batch: Vec<Entry<ibv_send_wr>>,
     /// Copies of inline data, `inline_each` bytes for each request.
     inline: Vec<u8>,
     inline_each: usize,
@@ -38,8 +46,8 @@ impl SendScratch {
     pub(crate) fn new(max_batch: usize, max_inline: u32) -> Self {
         let inline_each = max_inline as usize;
         Self {
-            wrs: vec![ibv_send_wr::default(); max_batch],
-            sges: vec![ibv_sge::default(); max_batch],
+            single: Entry::default(),
+            batch: vec![Entry::default(); max_batch],
             inline: vec![0; max_batch * inline_each],
             inline_each,
             bad: ptr::null_mut(),
@@ -59,10 +67,12 @@ impl SendScratch {
         wr_id: WrId,
         request: &SendRequest<O, P>,
     ) -> i32 {
-        let wr = self.write(0, wr_id, request);
         self.bad = ptr::null_mut();
         // SAFETY: guaranteed by the caller; the request is linked to no other one.
-        unsafe { ibv_post_send(qp.as_ptr(), wr, &raw mut self.bad) }
+        unsafe {
+            let wr = Entry::write_send(&raw mut self.single, wr_id, request);
+            ibv_post_send(qp.as_ptr(), wr, &raw mut self.bad)
+        }
     }
 
     /// Returns `true` if the last single post set no `bad_wr`.
@@ -78,39 +88,12 @@ impl SendScratch {
         wr_id: WrId,
         request: &SendRequest<O, P>,
     ) {
-        let wr = self.write(count, wr_id, request);
+        let entry = next_entry(&mut self.batch, count);
+        // SAFETY: the entry can be written.
+        unsafe { Entry::write_send(entry, wr_id, request) };
         if let Gather::Inline(bytes) = request.operation.local(&request.payload) {
             let start = count * self.inline_each;
             self.inline[start..start + bytes.len()].copy_from_slice(bytes);
-        }
-        if let Some(previous) = count.checked_sub(1) {
-            // SAFETY: `write` checked that `count` is in bounds. No reference to the requests
-            // exists.
-            unsafe { (*self.wrs.as_mut_ptr().add(previous)).next = wr };
-        }
-    }
-
-    /// Sets all fields of the request at `index`, which is linked to no other one.
-    #[inline]
-    fn write<T: SendTransport, O: Operation<T, P>, P: Payload>(
-        &mut self,
-        index: usize,
-        wr_id: WrId,
-        request: &SendRequest<O, P>,
-    ) -> *mut ibv_send_wr {
-        assert!(index < self.wrs.len() && index < self.sges.len());
-        let gather = request.operation.local(&request.payload);
-        // SAFETY: the index is in bounds. No reference to the requests or the entries exists.
-        unsafe {
-            let wr = self.wrs.as_mut_ptr().add(index);
-            let (sg_list, num_sge) = write_sge(gather, self.sges.as_mut_ptr().add(index));
-            (*wr).wr_id = wr_id.0;
-            (*wr).next = ptr::null_mut();
-            (*wr).sg_list = sg_list;
-            (*wr).num_sge = num_sge;
-            (*wr).send_flags = request.flags | inline_flag(gather);
-            request.operation.classic(&mut *wr);
-            wr
         }
     }
 
@@ -121,31 +104,37 @@ impl SendScratch {
     /// memory of the requests stays valid until they have completed.
     pub(crate) unsafe fn post_batch(&mut self, qp: NonNull<ibv_qp>, count: usize) -> Posted {
         self.set_inline_addresses(count);
-        let (first, mut bad) = (self.wrs.as_mut_ptr(), ptr::null_mut());
+        let (first, mut bad) = (self.batch.as_mut_ptr().cast(), ptr::null_mut());
         // SAFETY: guaranteed by the caller; the last request is linked to no other one.
         let returned = unsafe { ibv_post_send(qp.as_ptr(), first, &raw mut bad) };
-        Posted::new(returned, first.addr(), bad.addr(), size_of::<ibv_send_wr>())
+        Posted::new(
+            returned,
+            first.addr(),
+            bad.addr(),
+            size_of::<Entry<ibv_send_wr>>(),
+        )
     }
 
     /// Lets inline requests refer to the copies of their data.
     fn set_inline_addresses(&mut self, count: usize) {
-        let (wrs, sges) = (self.wrs.as_mut_ptr(), self.sges.as_mut_ptr());
+        let entries = self.batch.as_mut_ptr();
         let inline = self.inline.as_mut_ptr().expose_provenance();
         for index in 0..count {
             // SAFETY: `count` requests were added, and no reference to one exists.
             unsafe {
-                if (*wrs.add(index)).send_flags & IBV_SEND_INLINE != 0 {
-                    (*sges.add(index)).addr = (inline + index * self.inline_each) as u64;
+                let entry = entries.add(index);
+                if (*entry).wr.send_flags & IBV_SEND_INLINE != 0 {
+                    (*entry).sge.addr = (inline + index * self.inline_each) as u64;
                 }
             }
         }
     }
 }
 
-/// The requests of a batch of receives. A single receive uses the first one.
+/// The requests of receives: a single one, and those of a batch.
 pub(crate) struct RecvScratch {
-    wrs: Vec<ibv_recv_wr>,
-    sges: Vec<ibv_sge>,
+    single: Entry<ibv_recv_wr>,
+    batch: Vec<Entry<ibv_recv_wr>>,
 }
 
 // SAFETY: the pointers in the requests are set before each post, and only `&mut self` reads them.
@@ -156,49 +145,82 @@ unsafe impl Sync for RecvScratch {}
 impl RecvScratch {
     pub(crate) fn new(max_batch: usize) -> Self {
         Self {
-            wrs: vec![ibv_recv_wr::default(); max_batch],
-            sges: vec![ibv_sge::default(); max_batch],
+            single: Entry::default(),
+            batch: vec![Entry::default(); max_batch],
         }
     }
 
     /// Returns the maximum number of requests in a batch.
     pub(crate) fn max_batch(&self) -> usize {
-        self.wrs.len()
+        self.batch.len()
     }
+
+    /// Size of a request with its entry, which is the distance between two requests.
+    pub(crate) const STRIDE: usize = size_of::<Entry<ibv_recv_wr>>();
 
     /// Returns the first request.
     pub(crate) fn first(&mut self) -> *mut ibv_recv_wr {
-        self.wrs.as_mut_ptr()
+        self.batch.as_mut_ptr().cast()
     }
 
     /// Returns the `wr_id` of the request at `index`.
     pub(crate) fn wr_id(&self, index: usize) -> WrId {
-        WrId(self.wrs[index].wr_id)
+        WrId(self.batch[index].wr.wr_id)
     }
 
     /// Adds a request to a batch of `count` requests.
     pub(crate) fn add(&mut self, count: usize, wr_id: WrId, scatter: Gather<'_>) {
-        let wr = self.write(count, wr_id, scatter);
-        if let Some(previous) = count.checked_sub(1) {
-            // SAFETY: `write` checked that `count` is in bounds. No reference to the requests
-            // exists.
-            unsafe { (*self.wrs.as_mut_ptr().add(previous)).next = wr };
-        }
+        let entry = next_entry(&mut self.batch, count);
+        // SAFETY: the entry can be written.
+        unsafe { Entry::write_recv(entry, wr_id, scatter) };
     }
 
-    /// Sets all fields of the request at `index`, which is linked to no other one.
+    /// Sets the fields of the single request and returns it.
     #[inline]
-    pub(crate) fn write(
-        &mut self,
-        index: usize,
+    pub(crate) fn single(&mut self, wr_id: WrId, scatter: Gather<'_>) -> *mut ibv_recv_wr {
+        // SAFETY: the entry can be written.
+        unsafe { Entry::write_recv(&raw mut self.single, wr_id, scatter) }
+    }
+}
+
+impl Entry<ibv_send_wr> {
+    /// Sets the fields of a request, which is linked to no other one, and returns it.
+    ///
+    /// # Safety
+    /// `this` can be written.
+    #[inline]
+    unsafe fn write_send<T: SendTransport, O: Operation<T, P>, P: Payload>(
+        this: *mut Self,
         wr_id: WrId,
-        scatter: Gather<'_>,
-    ) -> *mut ibv_recv_wr {
-        assert!(index < self.wrs.len() && index < self.sges.len());
-        // SAFETY: the index is in bounds. No reference to the requests or the entries exists.
+        request: &SendRequest<O, P>,
+    ) -> *mut ibv_send_wr {
+        let gather = request.operation.local(&request.payload);
+        // SAFETY: guaranteed by the caller.
         unsafe {
-            let wr = self.wrs.as_mut_ptr().add(index);
-            let (sg_list, num_sge) = write_sge(scatter, self.sges.as_mut_ptr().add(index));
+            let wr = &raw mut (*this).wr;
+            let (sg_list, num_sge) = write_sge(gather, &raw mut (*this).sge);
+            (*wr).wr_id = wr_id.0;
+            (*wr).next = ptr::null_mut();
+            (*wr).sg_list = sg_list;
+            (*wr).num_sge = num_sge;
+            (*wr).send_flags = request.flags | inline_flag(gather);
+            request.operation.classic(&mut *wr);
+            wr
+        }
+    }
+}
+
+impl Entry<ibv_recv_wr> {
+    /// Sets the fields of a request, which is linked to no other one, and returns it.
+    ///
+    /// # Safety
+    /// `this` can be written.
+    #[inline]
+    unsafe fn write_recv(this: *mut Self, wr_id: WrId, scatter: Gather<'_>) -> *mut ibv_recv_wr {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            let wr = &raw mut (*this).wr;
+            let (sg_list, num_sge) = write_sge(scatter, &raw mut (*this).sge);
             wr.write(ibv_recv_wr {
                 wr_id: wr_id.0,
                 next: ptr::null_mut(),
@@ -207,6 +229,39 @@ impl RecvScratch {
             });
             wr
         }
+    }
+}
+
+/// A request that can be linked to the next one.
+trait Link: Sized {
+    fn link(&mut self, next: *mut Self);
+}
+
+impl Link for ibv_send_wr {
+    #[inline]
+    fn link(&mut self, next: *mut Self) {
+        self.next = next;
+    }
+}
+
+impl Link for ibv_recv_wr {
+    #[inline]
+    fn link(&mut self, next: *mut Self) {
+        self.next = next;
+    }
+}
+
+/// Returns the entry at `index` of a batch, linked to the one before it.
+#[inline]
+fn next_entry<W: Link>(batch: &mut Vec<Entry<W>>, index: usize) -> *mut Entry<W> {
+    assert!(index < batch.len());
+    // SAFETY: the index is in bounds. The vector gives no references to its entries meanwhile.
+    unsafe {
+        let entry = batch.as_mut_ptr().add(index);
+        if index > 0 {
+            (*entry.sub(1)).wr.link(&raw mut (*entry).wr);
+        }
+        entry
     }
 }
 
