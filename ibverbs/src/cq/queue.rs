@@ -19,6 +19,10 @@ use crate::device::Context;
 use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 use crate::raw::AsRaw;
 
+/// [`POLL_BATCH`] in the type that `ibv_poll_cq` takes.
+#[allow(clippy::cast_possible_truncation, reason = "32 fits")]
+const MAX_ENTRIES: i32 = POLL_BATCH as i32;
+
 /// A completion queue. One thread at a time polls it (`&mut`); it may be sent to another.
 ///
 /// # Example
@@ -175,7 +179,7 @@ impl CompletionQueue {
             PollVerbs::Classic => {
                 let (raw, entries) = (self.inner.raw.as_ptr(), self.state.entries());
                 // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
-                let returned = unsafe { ibv_poll_cq(raw, POLL_BATCH as i32, entries.as_mut_ptr()) };
+                let returned = unsafe { ibv_poll_cq(raw, MAX_ENTRIES, entries.as_mut_ptr()) };
                 usize::try_from(returned).map_err(|_| self.poll_error(returned))?
             }
             PollVerbs::Extended | PollVerbs::SingleExtended => self.copy_extended()?,

@@ -61,10 +61,11 @@ impl WcFields for ibv_wc {
 
     #[allow(unsafe_code)]
     fn imm_or_invalidated(&self, flags: u32) -> Option<u32> {
-        (self.is_received() && self.wc_flags & flags != 0).then(|| {
-            // SAFETY: both fields of the union are 32-bit integers.
-            unsafe { self.__bindgen_anon_1.imm_data }
-        })
+        if !self.is_received() || self.wc_flags & flags == 0 {
+            return None;
+        }
+        // SAFETY: both fields of the union are 32-bit integers.
+        Some(unsafe { self.__bindgen_anon_1.imm_data })
     }
 
     fn has_grh(&self) -> bool {

@@ -25,7 +25,7 @@ c_value! {
         MIGRATED = rdma_sys::IBV_MIG_MIGRATED => "MIGRATED",
         /// Requests that both sides load the alternate path. Programs set this value.
         REARM = rdma_sys::IBV_MIG_REARM => "REARM",
-        /// Both sides have loaded the alternate path. The device migrates if the primary path fails.
+        /// Both sides have loaded the alternate path. The device migrates if the primary fails.
         ARMED = rdma_sys::IBV_MIG_ARMED => "ARMED",
     }
 }
