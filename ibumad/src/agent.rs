@@ -1,4 +1,4 @@
-//! Agents, which send and serve requests of one management class.
+//! Agents, which send requests of one management class or serve them.
 
 #![allow(unsafe_code)]
 
@@ -47,13 +47,13 @@ pub struct AgentOptions {
     pub methods: Methods,
     /// Organization that defined the class. Only used for vendor classes 0x30 to 0x4f.
     pub oui: Oui,
-    /// Version of RMPP, the protocol for messages of several datagrams. This crate only supports
-    /// 0, no RMPP.
+    /// Version of RMPP, the protocol for messages of several datagrams. This crate supports only
+    /// 0, which disables RMPP.
     pub rmpp_version: u8,
 }
 
 impl AgentOptions {
-    /// Returns the options of a client of this class and version, which serves no requests.
+    /// Returns the options of a client of this class and version. A client serves no requests.
     pub const fn client(class: MgmtClass, version: u8) -> Self {
         Self {
             class,
@@ -132,8 +132,8 @@ impl Port {
             let detail = format!("class {} on {ca_name} port {port_num}", options.class);
             call_failed(CALL, errno, detail)
         })?;
-        // Starting at a different number in each process keeps a late response to an earlier
-        // program from matching a request of this one.
+        // Each process starts at a different number, so that a late response to an earlier process
+        // does not match a request of this one.
         let first = std::process::id().wrapping_mul(0x9e37_79b9);
         Ok(Agent {
             port: self.clone(),
@@ -150,7 +150,7 @@ impl Agent {
         &self.port
     }
 
-    /// Returns the agent's number at that port, as in [`Received::agent`].
+    /// Returns the number of the agent at its port, which is also in [`Received::agent`].
     pub fn id(&self) -> u32 {
         self.id
     }
@@ -193,8 +193,8 @@ impl Agent {
     /// Receives the next datagram for this agent. Waits for at most `timeout`, or without limit if
     /// it is `None`.
     ///
-    /// Returns `Ok(None)` when the time is over. It may do so earlier, after a signal or a datagram
-    /// for another agent of the port, which is dropped.
+    /// Returns `Ok(None)` after the timeout. It can also return `Ok(None)` earlier, after a signal
+    /// or after a datagram for another agent of the port. Such a datagram is dropped.
     ///
     /// # Errors
     /// The same as those of [`Port::recv`].
@@ -221,7 +221,8 @@ impl Agent {
             }
         }
         let (attr, timeout) = (mad.attr(), retry.timeout);
-        let detail = format!("{attr} of {to}: no response to {tries} requests in {timeout:?} each");
+        let detail =
+            format!("{attr} of {to}: no response after {tries} attempts of {timeout:?} each");
         Err(Error::new(
             ErrorKind::TimedOut,
             "management request",
@@ -229,14 +230,15 @@ impl Agent {
         ))
     }
 
-    /// Waits for the response to a request. Returns `None` if none arrived.
+    /// Waits for the response to a request. Returns `None` if it does not arrive in time.
     fn response_to(&self, id: u32, timeout: Duration) -> Result<Option<Mad>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if let Some(received) = self.recv(left)? {
                 if received.mad.low_transaction_id() == id {
-                    // Either the response, or the request itself, returned by the kernel.
+                    // This is the response, or the request itself, which the kernel returns after
+                    // the timeout.
                     return Ok(received.failure.is_none().then_some(received.mad));
                 }
             } else if left.is_some_and(|left| left.is_zero()) {

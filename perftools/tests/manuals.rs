@@ -10,7 +10,7 @@ use std::process::Command;
 use test_support::process;
 use test_support::temp_dir::TempDir;
 
-/// Writes the manual pages and completions to a directory.
+/// Writes the manual pages and completions to a new temporary directory.
 fn write_manuals() -> TempDir {
     let dir = TempDir::new();
     manuals::write(dir.path()).expect("pages and completions");
@@ -29,6 +29,7 @@ fn every_option_is_in_its_manual_page() {
         for option in command.get_arguments().filter_map(clap::Arg::get_long) {
             assert!(text.contains(&format!("--{option}")), "{page}: --{option}");
         }
+        // `.ie` begins the preamble that clap_mangen writes on each page.
         assert!(
             text.starts_with(".ie") && text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"),
             "{page}"
@@ -36,19 +37,21 @@ fn every_option_is_in_its_manual_page() {
     };
     for command in perftools::commands::all() {
         check_page(command.get_name(), &command);
-        for part in command.get_subcommands() {
-            check_page(&format!("{}-{}", command.get_name(), part.get_name()), part);
+        for subcommand in command.get_subcommands() {
+            let page = format!("{}-{}", command.get_name(), subcommand.get_name());
+            check_page(&page, subcommand);
         }
     }
-    let examples = read(&dir, "man1/ribinfo.1");
+    let ribinfo = read(&dir, "man1/ribinfo.1");
     assert!(
-        examples.contains("\n.SH EXAMPLES\n.nf\n  ribinfo check "),
-        "{examples}"
+        ribinfo.contains("\n.SH EXAMPLES\n.nf\n  ribinfo check "),
+        "{ribinfo}"
     );
-    assert!(!examples.contains('…'));
+    // Pages use `...` instead.
+    assert!(!ribinfo.contains('…'));
 }
 
-/// Returns the completions that bash offers for the last word.
+/// Returns the completions that bash offers for the last word of a command line.
 fn completions(script: &Path, words: &[&str]) -> String {
     let name = words[0];
     let line = format!(

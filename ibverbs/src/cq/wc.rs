@@ -6,23 +6,23 @@ use super::status::WcStatus;
 use crate::identity::Direction;
 use crate::wr_id::WrId;
 
-/// Interpreted fields of an `ibv_wc`, for [`Completion`](crate::Completion), which borrows one, and
-/// [`Retired`](crate::Retired), which owns a copy.
+/// Interpreted fields of an `ibv_wc`. [`Completion`](crate::Completion) borrows an `ibv_wc`, and
+/// [`Retired`](crate::Retired) owns a copy of one.
 pub(crate) trait WcFields {
     fn wr_id(&self) -> WrId;
 
     fn status(&self) -> WcStatus;
 
-    /// Returns `true` for a successful receive. For other completions, the length, the flags and
-    /// the immediate data can be those of an earlier one, because the extended verbs do not
-    /// write them.
-    fn is_received(&self) -> bool;
+    /// Returns `true` for a successful receive. Only then are the length, the flags and the
+    /// immediate data valid: polling with the extended verbs does not write them for other
+    /// completions, so they can be those of an earlier completion.
+    fn is_successful_recv(&self) -> bool;
 
     /// Returns the number of bytes received, or 0 if this is not a successful receive.
     fn received_len(&self) -> usize;
 
-    /// Returns the immediate data or the invalidated key as the device wrote it, if this is a
-    /// successful receive with one of these `flags`.
+    /// Returns the immediate data or the invalidated key, without a change of byte order, if this
+    /// is a successful receive and one of the bits of `flags` is set.
     fn imm_or_invalidated(&self, flags: u32) -> Option<u32>;
 
     /// Returns the immediate data of a received message in host byte order.
@@ -46,13 +46,13 @@ impl WcFields for ibv_wc {
     }
 
     #[inline]
-    fn is_received(&self) -> bool {
+    fn is_successful_recv(&self) -> bool {
         self.wr_id().direction() == Direction::Recv && self.status().is_success()
     }
 
     #[inline]
     fn received_len(&self) -> usize {
-        if self.is_received() {
+        if self.is_successful_recv() {
             self.byte_len as usize
         } else {
             0
@@ -61,7 +61,7 @@ impl WcFields for ibv_wc {
 
     #[allow(unsafe_code)]
     fn imm_or_invalidated(&self, flags: u32) -> Option<u32> {
-        if !self.is_received() || self.wc_flags & flags == 0 {
+        if !self.is_successful_recv() || self.wc_flags & flags == 0 {
             return None;
         }
         // SAFETY: both fields of the union are 32-bit integers.

@@ -92,7 +92,7 @@ impl<T: SendTransport> QueuePair<T> {
         &self,
         request: &SendRequest<O, P>,
     ) -> Result<(), PostError> {
-        self.tables.owner.check(request.payload.belongs())?;
+        self.tables.owner.check(request.payload.postable_to())?;
         request.operation.check(&request.payload)?;
         if let Some(address) = request.operation.address() {
             if !address.is_valid(self.id(), self.tables.addresses.epoch) {

@@ -8,7 +8,7 @@ use rdma_sys::ibv_sge;
 
 use crate::identity::QueueId;
 use crate::in_flight::{InFlight, Loans};
-use crate::wr::{Belongs, Gather, ReadPayload, RecvPayload, SendPayload};
+use crate::wr::{Gather, PostableTo, ReadPayload, RecvPayload, SendPayload};
 use crate::wr::{private::Payload, private::Source, private::Target};
 
 /// Marks the one scope that a value belongs to: a lifetime that is equal to no other.
@@ -77,8 +77,8 @@ macro_rules! token {
         }
 
         impl Payload for $name<'_> {
-            fn belongs(&self) -> Belongs<'_> {
-                Belongs::HeldBy(self.range.queue)
+            fn postable_to(&self) -> PostableTo<'_> {
+                PostableTo::Queue(self.range.queue)
             }
 
             fn into_in_flight(self) -> Option<InFlight> {

@@ -22,7 +22,7 @@ pub(crate) use self::address::Addresses;
 pub use self::address::{Destination, HeldAddress};
 pub use self::operation::Operation;
 pub(crate) use self::owner::{OWN_DOMAIN, Owner};
-pub(crate) use self::payload::{Belongs, Gather, private};
+pub(crate) use self::payload::{Gather, PostableTo, private};
 pub use self::payload::{ReadPayload, RecvPayload, SendPayload};
 pub use self::posted::BatchError;
 pub(crate) use self::posted::{Posted, post_error};

@@ -198,7 +198,7 @@ impl<P: ReadPayload> Transfer<P> for RdmaRead {
         reason = "`check` accepts at most u32::MAX bytes"
     )]
     fn local(self, payload: &P) -> Gather<'_> {
-        payload.scatter().first(self.0.len as u32)
+        payload.scatter().truncated_to(self.0.len as u32)
     }
 
     #[inline]
@@ -228,7 +228,7 @@ macro_rules! atomics {
 
             #[inline]
             fn local(self, payload: &P) -> Gather<'_> {
-                payload.scatter().first(8)
+                payload.scatter().truncated_to(8)
             }
 
             #[inline]

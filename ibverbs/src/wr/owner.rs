@@ -2,7 +2,7 @@
 
 use rdma_sys::ibv_sge;
 
-use super::payload::Belongs;
+use super::payload::PostableTo;
 use super::rejected::PostError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
@@ -67,12 +67,12 @@ impl Owner {
 
     /// Checks that a payload can be posted to this queue.
     #[inline]
-    pub(crate) fn check(&self, belongs: Belongs<'_>) -> std::result::Result<(), PostError> {
-        match belongs {
-            Belongs::Of(domain) if domain != self.domain => Err(PostError::WrongDomain),
-            Belongs::To(pd) if !pd.is(&self.pd) => Err(PostError::WrongDomain),
-            Belongs::HeldBy(queue) if queue != self.id => Err(PostError::WrongQueue),
-            Belongs::Nowhere => Err(PostError::WrongDomain),
+    pub(crate) fn check(&self, postable_to: PostableTo<'_>) -> std::result::Result<(), PostError> {
+        match postable_to {
+            PostableTo::DomainKey(domain) if domain != self.domain => Err(PostError::WrongDomain),
+            PostableTo::Domain(pd) if !pd.is(&self.pd) => Err(PostError::WrongDomain),
+            PostableTo::Queue(queue) if queue != self.id => Err(PostError::WrongQueue),
+            PostableTo::NoQueue => Err(PostError::WrongDomain),
             _ => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use crate::identity::QueueId;
 use crate::in_flight::InFlight;
 use crate::pd::{DomainKey, ProtectionDomain};
 
-/// The local memory of a request.
+/// The local memory that a request reads or writes, as scatter/gather entries or as inline data.
 #[derive(Clone, Copy, Debug)]
 pub enum Gather<'a> {
     /// No memory.
@@ -46,6 +46,7 @@ impl Gather<'_> {
         }
     }
 
+    /// Returns a list. The entries must stay at their address until the request has completed.
     pub(crate) fn list(sges: &[ibv_sge]) -> Self {
         let len = sges.iter().map(|sge| u64::from(sge.length)).sum();
         Self::List {
@@ -55,9 +56,10 @@ impl Gather<'_> {
         }
     }
 
-    /// Returns the first `length` bytes of a single entry, which must be at least as long.
+    /// Shortens a single entry to its first `length` bytes. The entry must be at least that long.
+    /// Other variants are returned unchanged.
     #[inline]
-    pub(crate) fn first(self, length: u32) -> Self {
+    pub(crate) fn truncated_to(self, length: u32) -> Self {
         match self {
             Self::One(sge) => Self::One(ibv_sge { length, ..sge }),
             other => other,
@@ -67,27 +69,28 @@ impl Gather<'_> {
 
 /// The queues that a payload can be posted to.
 #[derive(Clone, Copy, Debug)]
-pub enum Belongs<'a> {
+pub enum PostableTo<'a> {
     /// Any queue.
-    Anywhere,
+    AnyQueue,
     /// The queues of this protection domain.
-    To(&'a ProtectionDomain),
-    /// The queues of this protection domain, which the payload keeps alive.
-    Of(DomainKey),
+    Domain(&'a ProtectionDomain),
+    /// The queues of the protection domain with this key. The payload keeps the domain alive.
+    DomainKey(DomainKey),
     /// The queue that holds the memory.
-    HeldBy(QueueId),
-    /// No queue: its parts belong to different protection domains.
-    Nowhere,
+    Queue(QueueId),
+    /// No queue: the parts of the payload belong to different protection domains.
+    NoQueue,
 }
 
 pub(crate) mod private {
-    use super::Belongs;
     use super::Gather;
     use super::InFlight;
+    use super::PostableTo;
 
     /// A payload. Only types of this crate implement it.
     pub trait Payload: Sized {
-        /// `true` if peers can write to the memory. RDMA reads on iWARP require that.
+        /// `true` if peers can write to the memory. On iWARP the destination of an RDMA read must
+        /// be such memory.
         const OPEN_TO_PEER: bool = false;
 
         /// Called once when a request that reads the memory is created.
@@ -96,7 +99,10 @@ pub(crate) mod private {
         /// Called once when a request that writes the memory is created.
         fn prepare_target(&mut self) {}
 
-        fn belongs(&self) -> Belongs<'_>;
+        /// Returns the queues that the payload can be posted to.
+        fn postable_to(&self) -> PostableTo<'_>;
+
+        /// Returns the memory that the queue owns until the request has completed, if any.
         fn into_in_flight(self) -> Option<InFlight>;
     }
 
@@ -115,11 +121,12 @@ use private::{Source, Target};
 
 /// Payload of a send or an RDMA write.
 ///
-/// Implemented by [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Inline`](crate::wr::Inline)
-/// and [`Empty`](crate::wr::Empty), by [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of
-/// [`Frozen`](crate::Frozen), [`SharedRegion`](crate::SharedRegion) or
-/// [`DeviceRegion`](crate::DeviceRegion), and in a scope by [`Lent`](crate::scope::Lent) and
-/// [`LentMut`](crate::scope::LentMut). This trait is sealed.
+/// This trait is sealed. It is implemented by:
+/// - [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Inline`](crate::wr::Inline) and
+///   [`Empty`](crate::wr::Empty);
+/// - [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Frozen`](crate::Frozen),
+///   [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion);
+/// - in a scope, [`Lent`](crate::scope::Lent) and [`LentMut`](crate::scope::LentMut).
 ///
 /// # Example
 /// ```no_run
@@ -132,10 +139,11 @@ pub trait SendPayload: Source {}
 
 /// Payload of a receive.
 ///
-/// Implemented by [`Buf`](crate::Buf), [`BufList`](crate::BufList) and [`Empty`](crate::wr::Empty),
-/// by [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Sink`](crate::Sink),
-/// [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion), and in a scope
-/// by [`LentMut`](crate::scope::LentMut). This trait is sealed.
+/// This trait is sealed. It is implemented by:
+/// - [`Buf`](crate::Buf), [`BufList`](crate::BufList) and [`Empty`](crate::wr::Empty);
+/// - [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Sink`](crate::Sink),
+///   [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion);
+/// - in a scope, [`LentMut`](crate::scope::LentMut).
 ///
 /// # Example
 /// ```no_run
@@ -152,11 +160,13 @@ pub trait SendPayload: Source {}
 /// ```
 pub trait RecvPayload: Target {}
 
-/// Destination of an RDMA read or an atomic.
+/// Local memory that receives the result of an RDMA read or an atomic.
 ///
-/// Implemented by [`Buf`](crate::Buf), by [`Held`](crate::Held) of [`Sink`](crate::Sink),
-/// [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion), and in a scope
-/// by [`LentMut`](crate::scope::LentMut). This trait is sealed.
+/// This trait is sealed. It is implemented by:
+/// - [`Buf`](crate::Buf);
+/// - [`Held`](crate::Held) of [`Sink`](crate::Sink), [`SharedRegion`](crate::SharedRegion) or
+///   [`DeviceRegion`](crate::DeviceRegion);
+/// - in a scope, [`LentMut`](crate::scope::LentMut).
 ///
 /// # Example
 /// ```no_run

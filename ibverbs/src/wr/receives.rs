@@ -126,7 +126,7 @@ fn check<P: RecvPayload>(
     max_sge: u32,
     request: &RecvRequest<P>,
 ) -> Result<(), PostError> {
-    owner.check(request.payload.belongs())?;
+    owner.check(request.payload.postable_to())?;
     match request.payload.scatter() {
         Gather::List { count, .. } if count > max_sge as usize => Err(PostError::TooManyPieces {
             count,

@@ -1,14 +1,14 @@
 //! Payloads in registered memory.
 
-use super::payload::{Belongs, Gather, ReadPayload, RecvPayload, SendPayload};
+use super::payload::{Gather, PostableTo, ReadPayload, RecvPayload, SendPayload};
 use super::payload::{private::Payload, private::Source, private::Target};
 use crate::in_flight::InFlight;
 use crate::mr::{Buf, BufList, DeviceRegion, Frozen, Held, HeldList, Hold, SharedRegion, Sink};
 
 impl Payload for Buf {
     #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::Of(self.domain())
+    fn postable_to(&self) -> PostableTo<'_> {
+        PostableTo::DomainKey(self.domain())
     }
 
     #[inline]
@@ -39,8 +39,8 @@ impl<K: Hold> Payload for Held<K> {
     const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
 
     #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::HeldBy(self.queue())
+    fn postable_to(&self) -> PostableTo<'_> {
+        PostableTo::Queue(self.queue())
     }
 
     #[inline]
@@ -58,11 +58,11 @@ impl Payload for BufList {
         BufList::prepare_target(self);
     }
 
-    fn belongs(&self) -> Belongs<'_> {
+    fn postable_to(&self) -> PostableTo<'_> {
         match self.pd() {
-            Some(pd) => Belongs::To(pd),
-            None if self.is_empty() => Belongs::Anywhere,
-            None => Belongs::Nowhere,
+            Some(pd) => PostableTo::Domain(pd),
+            None if self.is_empty() => PostableTo::AnyQueue,
+            None => PostableTo::NoQueue,
         }
     }
 
@@ -97,8 +97,8 @@ impl<K: Hold> Payload for HeldList<K> {
     const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
 
     #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::HeldBy(self.queue())
+    fn postable_to(&self) -> PostableTo<'_> {
+        PostableTo::Queue(self.queue())
     }
 
     #[inline]

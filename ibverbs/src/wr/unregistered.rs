@@ -1,6 +1,6 @@
 //! Payloads that need no registered memory: inline data and empty messages.
 
-use super::payload::{Belongs, Gather, RecvPayload, SendPayload};
+use super::payload::{Gather, PostableTo, RecvPayload, SendPayload};
 use super::payload::{private::Payload, private::Source, private::Target};
 use crate::in_flight::InFlight;
 
@@ -40,8 +40,8 @@ pub struct Empty;
 
 impl Payload for Inline<'_> {
     #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::Anywhere
+    fn postable_to(&self) -> PostableTo<'_> {
+        PostableTo::AnyQueue
     }
 
     #[inline]
@@ -61,8 +61,8 @@ impl SendPayload for Inline<'_> {}
 
 impl Payload for Empty {
     #[inline]
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::Anywhere
+    fn postable_to(&self) -> PostableTo<'_> {
+        PostableTo::AnyQueue
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use rdma_sys::{
 
 use super::operation::Operation;
 use super::operation::{private::Encode, private::Transfer};
-use super::payload::{Belongs, Gather, SendPayload};
+use super::payload::{Gather, PostableTo, SendPayload};
 use super::payload::{private::Payload, private::Source};
 use super::rejected::PostError;
 use crate::in_flight::InFlight;
@@ -37,8 +37,8 @@ impl Bind {
 }
 
 impl Payload for Binding {
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::To(self.0.pd())
+    fn postable_to(&self) -> PostableTo<'_> {
+        PostableTo::Domain(self.0.pd())
     }
 
     fn into_in_flight(self) -> Option<InFlight> {
@@ -74,8 +74,8 @@ impl Encode for Bind {
 pub struct Invalidate(pub(crate) u32);
 
 impl Payload for BoundWindow<Type2> {
-    fn belongs(&self) -> Belongs<'_> {
-        Belongs::To(self.bound.pd())
+    fn postable_to(&self) -> PostableTo<'_> {
+        PostableTo::Domain(self.bound.pd())
     }
 
     fn into_in_flight(self) -> Option<InFlight> {

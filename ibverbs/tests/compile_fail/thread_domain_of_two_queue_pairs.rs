@@ -1,9 +1,9 @@
-//! A parent domain creates one queue pair, because two could be used by two threads.
+//! A parent domain creates only one queue pair, because two threads could use two of them at once.
 use ibverbs::{CompletionQueue, QpOptions, Rc, Result, pd::ParentDomain};
 
-fn rule(alone: ParentDomain, cq: &CompletionQueue) -> Result<()> {
-    let _a = alone.create_qp::<Rc>(cq, cq, QpOptions::default())?;
-    let _b = alone.create_qp::<Rc>(cq, cq, QpOptions::default())?;
+fn rule(parent: ParentDomain, cq: &CompletionQueue) -> Result<()> {
+    let _a = parent.create_qp::<Rc>(cq, cq, QpOptions::default())?;
+    let _b = parent.create_qp::<Rc>(cq, cq, QpOptions::default())?;
     Ok(())
 }
 

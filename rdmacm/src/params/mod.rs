@@ -25,13 +25,13 @@ pub(crate) use self::private_data::check_private_data;
 /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectParams<'a> {
-    /// Bytes for the peer's application, limited by [`PrivateDataLimits`].
+    /// Private data for the peer's application. [`PrivateDataLimits`] has the maximum length.
     pub private_data: &'a [u8],
-    /// RDMA READs and atomics of the peer that this side serves concurrently. Lowered to the
-    /// device's limit and to the number requested by the peer.
+    /// Number of RDMA READs and atomics of the peer that this side serves concurrently. Lowered to
+    /// the device's limit and to the number requested by the peer.
     pub responder_resources: u8,
-    /// RDMA READs and atomics that this side can have in flight. Lowered to the device's limit and
-    /// to the number served by the peer.
+    /// Number of RDMA READs and atomics that this side can have in flight. Lowered to the device's
+    /// limit and to the number served by the peer.
     pub initiator_depth: u8,
     /// Enables hardware end-to-end flow control (InfiniBand and RoCE).
     pub flow_control: bool,
@@ -43,10 +43,10 @@ pub struct ConnectParams<'a> {
     /// Number of retries when the peer has no receive posted, 0 to 7; 7 retries forever. Ignored
     /// on iWARP.
     pub rnr_retry_count: u8,
-    /// Encoded delay that the peer observes before such a retry, 0 to 31: 1 is 0.01 ms, 12 is 0.64
-    /// ms, 0 is 655 ms (IBA table 45). Ignored on iWARP.
+    /// Delay before the peer sends again when this side has no receive posted, as a code from 0 to
+    /// 31: 1 is 0.01 ms, 12 is 0.64 ms, 0 is 655 ms (IBA table 45). Ignored on iWARP.
     pub min_rnr_timer: u8,
-    /// Driver options to send to the peer's driver. Ignored on iWARP.
+    /// Enhanced connection establishment options, sent to the peer's driver. Ignored on iWARP.
     pub ece: Option<Ece>,
 }
 
@@ -66,7 +66,7 @@ impl Default for ConnectParams<'_> {
 }
 
 impl ConnectParams<'_> {
-    /// Rejects values that the kernel would truncate, or refuse without a reason.
+    /// Rejects values that the kernel would truncate or reject without an explanation.
     pub(crate) fn check(&self, verb: &'static str, private_data_limit: usize) -> Result<()> {
         check_private_data(verb, self.private_data, private_data_limit)?;
         for (name, value, max) in [
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn out_of_range_counts_are_rejected() {
+    fn out_of_range_values_are_rejected() {
         for params in [
             ConnectParams {
                 retry_count: 8,

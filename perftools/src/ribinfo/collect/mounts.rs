@@ -1,4 +1,4 @@
-//! NFS mounts of `/proc/mounts` and `/etc/fstab`.
+//! Parses the NFS mounts in `/proc/mounts` and `/etc/fstab`.
 
 /// An NFS mount in `/proc/mounts` or `/etc/fstab`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,15 +7,15 @@ pub struct Mount {
     pub source: String,
     /// The mount point.
     pub target: String,
-    /// The mount uses RDMA.
+    /// `true` if the mount uses RDMA.
     pub rdma: bool,
     /// The port of the server, if the options contain it.
     pub port: Option<u16>,
 }
 
-/// Returns the NFS mounts in a table.
+/// Returns the NFS mounts in `table`, the text of `/proc/mounts` or `/etc/fstab`.
 pub fn mounts(table: &str) -> Vec<Mount> {
-    let parse = |line: &str| {
+    let parse_line = |line: &str| {
         let mut words = line.split_whitespace();
         let (source, target, kind, options) =
             (words.next()?, words.next()?, words.next()?, words.next()?);
@@ -35,7 +35,7 @@ pub fn mounts(table: &str) -> Vec<Mount> {
             port,
         })
     };
-    table.lines().filter_map(parse).collect()
+    table.lines().filter_map(parse_line).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Options that tune a test: how requests are posted, the fields of the packets, the memory of the
-//! buffers and the CPUs of the threads.
+//! Options that tune a test: sweeps, warm-up, the rate limit, how requests are posted, the fields
+//! of the packets, the memory of the buffers and the CPUs of the threads.
 
 use std::time::Duration;
 

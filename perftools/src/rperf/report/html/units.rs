@@ -24,12 +24,12 @@ pub(super) fn seconds(seconds: f64) -> String {
     format!("{} s", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Formats the percentile that one in `n` samples exceeds.
-pub(super) fn percentile(n: f64) -> String {
-    if n <= 1.0 {
+/// Formats the percentile that one in `one_in` samples exceeds: 100 is the 99th percentile.
+pub(super) fn percentile(one_in: f64) -> String {
+    if one_in <= 1.0 {
         return "min".to_owned();
     }
-    let text = format!("{:.7}", (1.0 - 1.0 / n) * 100.0);
+    let text = format!("{:.7}", (1.0 - 1.0 / one_in) * 100.0);
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
