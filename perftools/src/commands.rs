@@ -7,8 +7,8 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use crate::ribinfo::args::Info;
 use crate::ribinfo::check::SUBJECTS;
 use crate::ribping::args::PingArgs;
+use crate::rperf::args::command_line::Options;
 use crate::rperf::args::help::{EXAMPLES, TOPICS};
-use crate::rperf::args::options::Options;
 use crate::rperf::spec::test::Test;
 
 /// Returns the command of each tool.

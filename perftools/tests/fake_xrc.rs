@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use fake_provider::{Fake, Profile};
 use perftools::common::error::Result;
-use perftools::rperf::args::options::Options;
+use perftools::rperf::args::command_line::Options;
 use perftools::rperf::control::client::{self, ServerAddr};
 use perftools::rperf::control::rules::Rules;
 use perftools::rperf::control::server::Server;

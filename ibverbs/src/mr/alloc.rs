@@ -6,7 +6,6 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::{self, NonNull};
 
 use super::caller::CallerMemory;
-use super::huge::HugePageSize;
 use super::options::Backing;
 use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 
@@ -42,7 +41,7 @@ impl Allocation {
         match backing {
             Backing::Heap => Self::heap(len),
             Backing::Pages => Self::mapped(len, PAGE, 0, "allocate less memory"),
-            Backing::HugePages(size) => Self::huge(len, size),
+            Backing::HugePages(size) => Self::huge_pages(len, size),
             Backing::Caller(memory) => Self::caller(len, memory),
         }
     }
@@ -61,11 +60,7 @@ impl Allocation {
         })
     }
 
-    fn huge(len: usize, size: HugePageSize) -> Result<Self> {
-        Self::mapped(len, size.bytes(), size.map_flags(), size.help())
-    }
-
-    fn mapped(len: usize, page: usize, flags: i32, help: &'static str) -> Result<Self> {
+    pub(crate) fn mapped(len: usize, page: usize, flags: i32, help: &'static str) -> Result<Self> {
         let size = len
             .checked_next_multiple_of(page)
             .ok_or_else(|| invalid_len(len))?;

@@ -2,7 +2,7 @@
 
 use super::access::RawAccess;
 use super::caller::CallerMemory;
-use super::huge::HugePageSize;
+use super::huge_pages::HugePageSize;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Options for allocating and registering memory.

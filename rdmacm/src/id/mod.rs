@@ -4,35 +4,33 @@
 #![allow(unsafe_code)]
 
 mod conn_param;
+mod connect;
 mod ece;
 mod options;
 pub(crate) mod path;
 pub(crate) mod qp_change;
 pub(crate) mod transition;
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use ibverbs::{Errno, Error, ErrorKind, Result, device::TransportType, event::EventType};
+use ibverbs::{Errno, Error, ErrorKind, Result, device::TransportType};
 use rdma_sys::{
-    ibv_get_device_name, ibv_qp_attr, rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_connect,
-    rdma_create_id, rdma_destroy_id, rdma_disconnect, rdma_establish, rdma_get_local_addr,
-    rdma_get_peer_addr, rdma_init_qp_attr, rdma_listen, rdma_migrate_id, rdma_notify, rdma_reject,
-    rdma_reject_ece, rdma_resolve_addr, rdma_resolve_route,
+    ibv_get_device_name, ibv_qp_attr, rdma_bind_addr, rdma_cm_id, rdma_create_id, rdma_destroy_id,
+    rdma_get_local_addr, rdma_get_peer_addr, rdma_init_qp_attr, rdma_listen, rdma_migrate_id,
+    rdma_resolve_addr, rdma_resolve_route,
 };
 
 pub(crate) use self::conn_param::QpIdentity;
-use self::conn_param::raw_params;
 pub(crate) use self::options::IdOptions;
 pub(crate) use self::path::Path;
 use crate::address::{self, Address, PortSpace, RawAddress};
 use crate::convert::{failed, zero_or_last};
 use crate::event::{Event, EventChannel, IdKey};
 use crate::help;
-use crate::params::ConnectParams;
 use crate::wait::as_millis;
 
 /// An identifier and the channel that delivers its events. It has exactly one owner.
@@ -186,95 +184,6 @@ impl Id {
         // SAFETY: `self` keeps the identifier alive.
         let returned = unsafe { rdma_resolve_route(self.raw.as_ptr(), as_millis(timeout)) };
         address_result("rdma_resolve_route", peer, returned)
-    }
-
-    /// Sends the connect request. On iWARP it blocks for the TCP handshake.
-    pub(crate) fn connect(
-        &self,
-        params: &ConnectParams<'_>,
-        qp: QpIdentity,
-        detail: &dyn fmt::Display,
-    ) -> Result<()> {
-        if let Some(ece) = params.ece {
-            self.set_local_ece(ece, detail)?;
-        }
-        let mut raw = raw_params(params, qp);
-        // SAFETY: `self` keeps the identifier alive. The parameters and the private data are valid
-        // during the call.
-        let returned = unsafe { rdma_connect(self.raw.as_ptr(), &raw mut raw) };
-        zero_or_last("rdma_connect", detail, returned)
-    }
-
-    pub(crate) fn accept(
-        &mut self,
-        params: &ConnectParams<'_>,
-        qp: QpIdentity,
-        detail: &dyn fmt::Display,
-    ) -> Result<()> {
-        if let Some(ece) = params.ece {
-            self.set_local_ece(ece, detail)?;
-        }
-        let mut raw = raw_params(params, qp);
-        // SAFETY: `self` keeps the identifier alive. The parameters and the private data are valid
-        // during the call.
-        let returned = unsafe { rdma_accept(self.raw.as_ptr(), &raw mut raw) };
-        zero_or_last("rdma_accept", detail, returned)?;
-        self.unanswered = false;
-        Ok(())
-    }
-
-    /// Completes the handshake: tells the passive side that this side's queue pair is ready.
-    pub(crate) fn establish(&self, detail: &dyn fmt::Display) -> Result<()> {
-        // SAFETY: `self` keeps the identifier alive, and its `qp` is null.
-        let returned = unsafe { rdma_establish(self.raw.as_ptr()) };
-        zero_or_last("rdma_establish", detail, returned)
-    }
-
-    /// Forwards an event of the queue pair to the connection manager.
-    pub(crate) fn notify(&self, event: EventType, detail: &dyn fmt::Display) -> Result<()> {
-        // SAFETY: `self` keeps the identifier alive, and the kernel validates the event number.
-        let returned = unsafe { rdma_notify(self.raw.as_ptr(), event.0) };
-        zero_or_last("rdma_notify", &format_args!("{detail}: {event}"), returned)
-    }
-
-    pub(crate) fn reject(&mut self, private_data: &[u8], detail: &dyn fmt::Display) -> Result<()> {
-        self.unanswered = false;
-        let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
-        // SAFETY: `self` keeps the identifier alive, and `private_data` has at least `length`
-        // bytes.
-        let returned = unsafe {
-            rdma_reject(
-                self.raw.as_ptr(),
-                private_data.as_ptr().cast::<c_void>(),
-                length,
-            )
-        };
-        zero_or_last("rdma_reject", detail, returned)
-    }
-
-    pub(crate) fn reject_ece(
-        &mut self,
-        private_data: &[u8],
-        detail: &dyn fmt::Display,
-    ) -> Result<()> {
-        self.unanswered = false;
-        let length = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
-        // SAFETY: `self` keeps the identifier alive, and `private_data` has at least `length`
-        // bytes.
-        let returned = unsafe {
-            rdma_reject_ece(
-                self.raw.as_ptr(),
-                private_data.as_ptr().cast::<c_void>(),
-                length,
-            )
-        };
-        zero_or_last("rdma_reject_ece", detail, returned)
-    }
-
-    pub(crate) fn disconnect(&self, detail: &dyn fmt::Display) -> Result<()> {
-        // SAFETY: `self` keeps the identifier alive.
-        let returned = unsafe { rdma_disconnect(self.raw.as_ptr()) };
-        zero_or_last("rdma_disconnect", detail, returned)
     }
 
     /// Returns the attributes that a queue pair needs to enter `state`, and their mask.

@@ -1,7 +1,7 @@
 //! The command line of `rperf --auto`.
 
 use super::Invocation;
-use super::options::Options;
+use super::command_line::Options;
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::test::Test;
 

@@ -2,7 +2,7 @@
 
 use clap::CommandFactory;
 
-use super::options::Options;
+use super::command_line::Options;
 use super::qperf::{self, OptionName};
 use crate::common::error::{Error, Result};
 use crate::common::units::Size;

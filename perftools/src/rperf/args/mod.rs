@@ -1,10 +1,10 @@
 //! The command line of `rperf`. [`split`] separates host, tests and options, [`qperf`] translates
-//! the option names of qperf, and clap parses the result into [`options::Options`], which makes a
-//! [`Spec`](crate::rperf::spec::Spec) for each test. [`run`](crate::rperf::run) uses it.
+//! the option names of qperf, and clap parses the result into [`command_line::Options`], which
+//! makes a [`Spec`](crate::rperf::spec::Spec) for each test. [`run`](crate::rperf::run) uses it.
 
 mod auto;
+pub mod command_line;
 pub mod help;
-pub mod options;
 pub mod qperf;
 mod records;
 pub mod server;
@@ -19,7 +19,7 @@ use clap::Parser;
 
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::test::Test;
-use options::Options;
+use command_line::Options;
 use split::SplitArgs;
 
 /// The action that the command line selects.

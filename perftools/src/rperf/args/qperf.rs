@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use clap::CommandFactory;
 
-use super::options::Options;
+use super::command_line::Options;
 
 /// Meaning of an option name on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Sweeps: one test run with several values of an option, by `--sizes` or `--loop` (`-oo` in
 //! qperf).
 
-use super::options::Options;
+use super::command_line::Options;
 use crate::common::error::{Error, Result};
 use crate::common::units::{Size, parse_time};
 

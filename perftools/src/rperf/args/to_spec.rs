@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::options::Options;
+use super::command_line::Options;
 use super::tuning::End;
 use crate::common::device_id::DeviceId;
 use crate::common::error::Result;

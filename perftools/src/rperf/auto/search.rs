@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Runner;
 use super::settings::{Setting, Settings};
 use crate::common::error::{Kind, Result};
-use crate::rperf::args::options::MIN_TRIES;
+use crate::rperf::args::command_line::MIN_TRIES;
 use crate::rperf::report::advice::Goal;
 use crate::rperf::report::record::Measured;
 use crate::rperf::spec::modes::Wait;

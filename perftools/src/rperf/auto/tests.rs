@@ -2,7 +2,7 @@ use super::settings::Settings;
 use super::*;
 use crate::common::error::{Error, Kind};
 use crate::common::units::Style;
-use crate::rperf::args::options::Options;
+use crate::rperf::args::command_line::Options;
 use crate::rperf::report::advice::Bottleneck;
 use crate::rperf::report::record::Outcome;
 use crate::rperf::report::text::tests::{latency, one_way};

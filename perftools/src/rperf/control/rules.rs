@@ -197,7 +197,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::args::options::Options;
+    use crate::rperf::args::command_line::Options;
     use crate::rperf::spec::test::Test;
     use clap::Parser;
 

@@ -14,7 +14,7 @@ use super::server::Server;
 use crate::common::error::Result;
 use crate::common::protocol::frame;
 use crate::common::protocol::hello::{self, PROTOCOL};
-use crate::rperf::args::options::Options;
+use crate::rperf::args::command_line::Options;
 use crate::rperf::report::record::Outcome;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;

@@ -280,7 +280,7 @@ fn collect_results(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::args::options::Options;
+    use crate::rperf::args::command_line::Options;
     use clap::Parser;
 
     fn spec(test: Test, line: &str) -> Spec {

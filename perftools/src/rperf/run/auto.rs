@@ -7,7 +7,7 @@ use super::print;
 use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::rate::Rate;
 use crate::ribinfo::collect::root::Root;
-use crate::rperf::args::options::Options;
+use crate::rperf::args::command_line::Options;
 use crate::rperf::auto::verdict::PathLimits;
 use crate::rperf::auto::{self, Runner};
 use crate::rperf::control::client::{self, ServerAddr};

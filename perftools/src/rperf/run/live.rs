@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::print;
 use crate::common::error::Error;
 use crate::common::units::Style;
-use crate::rperf::args::options::Options;
+use crate::rperf::args::command_line::Options;
 use crate::rperf::report::json::IntervalLine;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;

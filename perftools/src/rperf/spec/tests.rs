@@ -4,7 +4,7 @@ use super::plan::{Pattern, Verb};
 use super::test::Test;
 use super::*;
 use crate::common::error::Result;
-use crate::rperf::args::options::Options;
+use crate::rperf::args::command_line::Options;
 use crate::rperf::spec::modes::Wait;
 use clap::Parser;
 

@@ -48,7 +48,7 @@ fn available(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::args::options::Options;
+    use crate::rperf::args::command_line::Options;
     use crate::rperf::spec::Bounds;
     use crate::rperf::spec::test::Test;
     use clap::Parser;

@@ -12,7 +12,7 @@ mod qperf;
 pub(crate) mod tests;
 
 use crate::common::units::Style;
-use crate::rperf::args::options::Options;
+use crate::rperf::args::command_line::Options;
 use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::record::{Outcome, Record};
 use block::Block;

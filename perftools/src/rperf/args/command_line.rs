@@ -1,4 +1,5 @@
-//! The long options as clap parses them, with their help texts.
+//! The options that apply to every test, as clap parses them. The options of the data path are in
+//! [`tuning`](super::tuning), those of servers in [`server`](super::server).
 
 use std::net::IpAddr;
 use std::time::Duration;

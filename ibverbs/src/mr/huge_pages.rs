@@ -1,4 +1,9 @@
-//! Huge page sizes.
+//! Memory in huge pages: their sizes and how they are mapped.
+//!
+//! [`Backing::HugePages`](super::options::Backing) selects them.
+
+use super::alloc::Allocation;
+use crate::error::Result;
 
 /// The size of a huge page.
 ///
@@ -62,5 +67,12 @@ impl HugePageSize {
                 "reserve 1 GiB pages: echo N > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
             }
         }
+    }
+}
+
+impl Allocation {
+    /// Maps `len` bytes of huge pages.
+    pub(crate) fn huge_pages(len: usize, size: HugePageSize) -> Result<Self> {
+        Self::mapped(len, size.bytes(), size.map_flags(), size.help())
     }
 }
