@@ -1,5 +1,5 @@
-//! The measured cases: one function for each step and variant. The safe variants are in `safe`, the
-//! raw ones in `raw`, the C ones in `c/loop.c`.
+//! The measured cases: one function for each step and variant. The functions of the safe variants
+//! are in `safe`, those of the raw variant in `raw`, and those of the C variants in `c/loop.c`.
 
 #![allow(unsafe_code, reason = "calls the C loop")]
 
@@ -38,6 +38,8 @@ pub struct Case {
     run: Run,
 }
 
+/// The measured function, by its signature. Its arguments are the state of its loop, the number of
+/// iterations, the requests per iteration, and the step of the peer before each iteration.
 #[derive(Clone, Copy, Debug)]
 enum Run {
     Rust(Role, fn(&mut Rig, c_int, c_int, PeerStep) -> Result<()>),
@@ -61,7 +63,7 @@ enum Role {
 
 use Role::{Receiver, Sender};
 
-/// The state of the C loop (`struct loop`).
+/// The state of a C loop, `struct loop` in `c/loop.c`.
 #[repr(C)]
 #[derive(Debug)]
 struct CLoopState {
@@ -287,7 +289,7 @@ impl Drop for CLoop {
     }
 }
 
-/// Converts the return value of a C or raw loop.
+/// Converts the return value of a C or raw loop, which is 0 on success.
 fn check_returned(returned: c_int) -> Result<()> {
     if returned == 0 {
         Ok(())
@@ -304,15 +306,15 @@ impl Case {
     /// Creates a rig for this case.
     ///
     /// # Errors
-    /// A verb fails, which is not expected of a fake device.
+    /// Fails if a verb fails, which does not happen on the fake device.
     pub fn rig(&self) -> Result<Rig> {
         Rig::new(self.verbs)
     }
 
-    /// Runs `times` iterations, and the step of the peer before each of them.
+    /// Runs `times` iterations of the measured function. The peer takes a step before each of them.
     ///
     /// # Errors
-    /// A request fails, or not all requests of an iteration complete.
+    /// Fails if a request fails, or if not all requests of an iteration complete.
     pub fn run(&self, rig: &mut Rig, times: usize) -> Result<()> {
         let times = c_int::try_from(times).unwrap_or(c_int::MAX);
         match self.run {
@@ -324,8 +326,8 @@ impl Case {
                     role,
                     times,
                     |rig, times, requests, peer_step| {
-                        // SAFETY: `state` lives until the end of this block, and safe code does not
-                        // use its queue pair meanwhile.
+                        // SAFETY: `state` lives until the end of this block. Safe code does not use
+                        // the queue pair of `state` during the call.
                         check_returned(unsafe {
                             measured(
                                 state.0.as_ptr(),
@@ -352,8 +354,8 @@ impl Case {
                 let mut raw =
                     unsafe { RawLoop::new(qp.as_raw(), cq, rig.extended_cq, MESSAGE_LEN) };
                 let measured = |rig: &mut Rig, times, requests, peer_step| {
-                    // SAFETY: the rig is alive, and safe code does not use the queue pair
-                    // meanwhile.
+                    // SAFETY: the rig is alive, and safe code does not use its queue pair during
+                    // the call.
                     check_returned(unsafe {
                         measured(&mut raw, times, requests, peer_step, (&raw mut *rig).cast())
                     })
@@ -387,7 +389,7 @@ impl Case {
             Sender | Receiver => 1,
         };
         if self.reposts_buffers() {
-            // A first send waits at the fake provider until the peer has posted a receive.
+            // The fake provider keeps a first send until the peer has posted a receive.
             post_first(rig, role == Receiver, first)?;
         } else if role == Receiver {
             // Posts the first receive; no message has been sent yet.

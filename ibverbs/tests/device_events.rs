@@ -14,10 +14,12 @@ use ibverbs::{
 use lab::{LeakCheck, connect, devices, is_iwarp, path, roce};
 use test_support::lab::LinkDown;
 
+/// Time within which an expected event must arrive.
 const LONG: Duration = Duration::from_secs(10);
+/// Time without an event after which none is expected any more.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// Reads events until none arrives for a while.
+/// Reads events until none arrives within [`SHORT`].
 fn drain(events: &AsyncEvents) -> Vec<AsyncEvent> {
     let mut all = Vec::new();
     while let Some(event) = events.wait(Some(SHORT)).expect("wait") {
@@ -26,7 +28,7 @@ fn drain(events: &AsyncEvents) -> Vec<AsyncEvent> {
     all
 }
 
-/// Returns `true` if the descriptor is readable.
+/// Returns `true` if the descriptor of `events` is readable.
 #[allow(unsafe_code)]
 fn readable(events: &AsyncEvents) -> bool {
     let mut fd = libc::pollfd {
@@ -81,7 +83,8 @@ fn link_changes_raise_port_events() {
     }
 }
 
-/// Creates a queue pair whose flushed receives do not fit into its completion queue.
+/// Overflows a completion queue: creates a queue pair with more receives than its completion queue
+/// holds, and flushes them.
 fn overflow_cq(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
     let pd = context.alloc_pd().expect("protection domain");
     let cq = context
@@ -90,7 +93,7 @@ fn overflow_cq(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePa
             ..CqOptions::default()
         })
         .expect("completion queue");
-    let sends = context
+    let send_cq = context
         .create_cq(CqOptions::default())
         .expect("completion queue");
     let options = QpOptions {
@@ -98,7 +101,7 @@ fn overflow_cq(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePa
         ..QpOptions::default()
     };
     let mut qp = pd
-        .create_qp::<Rc>(&sends, &cq, options)
+        .create_qp::<Rc>(&send_cq, &cq, options)
         .expect("queue pair");
     assert!(cq.depth() < 32, "depth 2 was rounded up to {}", cq.depth());
     qp.init(&path(context)).expect("INIT state");
@@ -150,7 +153,7 @@ fn destroy_does_not_wait_for_events() {
         assert_eq!(
             event.source,
             EventSource::CompletionQueue(id),
-            "the identity stays valid after the object was destroyed"
+            "the event still has the identity of the destroyed queue"
         );
         assert_eq!(
             drain(&events),
@@ -168,11 +171,11 @@ fn events_can_be_read_while_queues_are_destroyed() {
         println!("device: {}", context.device_name());
         let events = context.async_events().expect("events");
         drain(&events);
-        let taker = events.clone();
-        let taking = std::thread::spawn(move || {
+        let events_of_reader = events.clone();
+        let reader = std::thread::spawn(move || {
             let (mut count, deadline) = (0, Instant::now() + Duration::from_secs(2));
             while Instant::now() < deadline {
-                count += usize::from(taker.wait(Some(SHORT)).expect("wait").is_some());
+                count += usize::from(events_of_reader.wait(Some(SHORT)).expect("wait").is_some());
             }
             count
         });
@@ -182,7 +185,7 @@ fn events_can_be_read_while_queues_are_destroyed() {
         println!(
             "{}: {} events read at the same time",
             context.device_name(),
-            taking.join().expect("reader")
+            reader.join().expect("reader")
         );
         assert_eq!(ibverbs::leaked_objects(), 0);
     }
@@ -190,7 +193,7 @@ fn events_can_be_read_while_queues_are_destroyed() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn wait_times_out_and_events_go_to_one_handle() {
+fn wait_times_out_and_each_event_goes_to_one_handle() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
@@ -212,17 +215,17 @@ fn wait_times_out_and_events_go_to_one_handle() {
                 "both handles must become readable"
             );
         }
-        let event_sources = [&one, &two].map(|events| {
+        let received = [&one, &two].map(|events| {
             events
                 .wait(Some(LONG))
                 .expect("wait")
                 .expect("an event")
                 .source
         });
-        let sources = [0, 1].map(|index| EventSource::CompletionQueue(overflowed[index].1.id()));
+        let expected = [0, 1].map(|index| EventSource::CompletionQueue(overflowed[index].1.id()));
         assert!(
-            event_sources == sources || event_sources == [sources[1], sources[0]],
-            "{event_sources:?}"
+            received == expected || received == [expected[1], expected[0]],
+            "{received:?}"
         );
         assert_eq!(
             (one.try_get().expect("try"), two.try_get().expect("try")),
@@ -237,7 +240,7 @@ fn wait_times_out_and_events_go_to_one_handle() {
         assert_eq!(
             other.try_get().expect("try"),
             None,
-            "events of a queue go to its own context"
+            "events of a queue go only to its own context"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Scopes: requests with borrowed memory, and no access to it after the scope.
+//! Scopes: requests use borrowed memory, and the device does not access it after the scope.
 
 mod lab;
 
@@ -13,10 +13,11 @@ use lab::{LeakCheck, Pair, devices, extended_and_classic, forget, pair, pair_wit
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// Long enough for requests to be in flight for a while.
-const LEN: usize = 16 << 20;
+/// Length of a READ that is still in flight when its scope ends.
+const READ_LEN: usize = 16 << 20;
 
-/// Returns a handler that retires completions of the other queue pair.
+/// Returns a handler for `Scope::wait` that retires the completions of the peer's queue pair and
+/// expects success.
 fn retire_on(peer: &mut QueuePair<Rc>) -> impl FnMut(Result<Retired, Completion<'_>>) + '_ {
     |item| match item {
         Ok(retired) => retired.ok().expect("success"),
@@ -83,7 +84,7 @@ fn borrowed_memory_is_sent_and_received() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn borrowed_memory_works_in_one_sided_batches() {
     let _leak_check = LeakCheck::new();
-    let open = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
     for context in roce() {
         for options in extended_and_classic() {
             let Pair {
@@ -91,8 +92,8 @@ fn borrowed_memory_works_in_one_sided_batches() {
                 mut cq,
                 a,
                 mut b,
-            } = pair_with_access::<Rc>(&context, options, open);
-            let region = pd.shared(4096, open).expect("region");
+            } = pair_with_access::<Rc>(&context, options, access);
+            let region = pd.shared(4096, access).expect("region");
             let source = [7_u8; 4096];
             let mut target = [0_u8; 4096];
             let end = a.scope(|scope| -> Result<(), Error> {
@@ -163,15 +164,15 @@ fn requests_in_flight_at_scope_end_destroy_the_queue_pair() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn read_in_flight_writes_nothing_after_the_scope() {
     let _leak_check = LeakCheck::new();
-    let open = AccessFlags::REMOTE_READ;
+    let access = AccessFlags::REMOTE_READ;
     for context in roce() {
-        let Pair { pd, cq, a, b } = pair_with_access::<Rc>(&context, QpOptions::default(), open);
-        let region = pd.shared(LEN, open).expect("region");
+        let Pair { pd, cq, a, b } = pair_with_access::<Rc>(&context, QpOptions::default(), access);
+        let region = pd.shared(READ_LEN, access).expect("region");
         let ones = vec![1; 1 << 20];
-        for part in 0..LEN >> 20 {
+        for part in 0..READ_LEN >> 20 {
             region.write(part << 20, &ones).expect("in range");
         }
-        let mut sink = vec![0_u8; LEN];
+        let mut sink = vec![0_u8; READ_LEN];
         let end = a.scope(|scope| {
             let lent = scope.lend_mut(&mut sink).expect("lend");
             scope
@@ -211,7 +212,7 @@ fn forgetting_scope_values_is_sound() {
         });
         let (a, result) = end
             .into_result()
-            .expect("forgetting a Retired value does not undo it");
+            .expect("the request stays retired if its `Retired` value is forgotten");
         result.expect("no timeout");
         // A request whose completion is not retired stays in flight.
         let end = a.scope(|scope| {
@@ -281,7 +282,7 @@ fn failed_request_returns_borrowed_memory() {
     }
 }
 
-/// Creates an unconnected queue pair in INIT, which can post receives on any device.
+/// Creates an unconnected queue pair in INIT. It can post receives on any device.
 fn unconnected(context: &ibverbs::Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
     let pd = context.alloc_pd().expect("protection domain");
     let cq = context

@@ -1,4 +1,5 @@
-//! Options of identifiers, and handshake parameters other than private data, on real drivers.
+//! Options of resolvers and listeners, and handshake parameters other than private data, on real
+//! drivers.
 
 #![allow(
     unsafe_code,
@@ -20,7 +21,7 @@ use rdmacm::{
     ConnectParams, ConnectRequest, Connection, ListenOptions, Listener, PortSpace, Resolver,
 };
 
-/// Returns attributes of a connected queue pair from the device.
+/// Queries the timeout and the address vector of a connected queue pair.
 fn attributes(connection: &Connection) -> ibv_qp_attr {
     let (mut attr, mut init) = (ibv_qp_attr::default(), ibv_qp_init_attr::default());
     let mask = (IBV_QP_TIMEOUT | IBV_QP_AV) as i32;
@@ -31,8 +32,12 @@ fn attributes(connection: &Connection) -> ibv_qp_attr {
     attr
 }
 
-/// Connects to a listener with the given resolver.
-fn pair(endpoint: &Endpoint, listener: &Listener, resolver: Resolver) -> (Connection, lab::Peer) {
+/// Connects to `listener` with `resolver`. Returns the active and the passive side.
+fn connect_with(
+    endpoint: &Endpoint,
+    listener: &Listener,
+    resolver: Resolver,
+) -> (Connection, lab::Peer) {
     thread::scope(|scope| {
         let passive = scope.spawn(|| accept(listener, endpoint.resources(), b""));
         let resources = endpoint.resources();
@@ -52,15 +57,15 @@ fn type_of_service_and_ack_timeout_reach_the_queue_pair() {
         let listener = endpoint.listen();
         let resolver = || Resolver::new(listener.local_addr());
         if endpoint.is_iwarp() {
-            // TCP has its own timers and type of service.
-            drop(pair(
+            // The options are accepted, but have no effect on the queue pair.
+            drop(connect_with(
                 &endpoint,
                 &listener,
                 resolver().type_of_service(0x20).ack_timeout(17),
             ));
             continue;
         }
-        let (active, _passive) = pair(
+        let (active, _passive) = connect_with(
             &endpoint,
             &listener,
             resolver().type_of_service(0x20).ack_timeout(17),
@@ -93,7 +98,7 @@ fn an_address_is_reused_only_if_both_allow_it() {
             Some(nix::errno::Errno::EADDRINUSE as i32),
             "{error}"
         );
-        // Two routes use one source port if both allow it.
+        // Two routes can share a source port if both allow it.
         let source = SocketAddr::new(
             endpoint.ip,
             20_000 + u16::try_from(std::process::id() % 10_000).expect("small"),
@@ -137,7 +142,7 @@ fn af_only_leaves_the_port_to_the_other_family() {
         .expect("the same port for IPv4");
     for endpoint in &endpoints {
         let listener = if endpoint.ip.is_ipv4() { &ipv4 } else { &ipv6 };
-        drop(pair(
+        drop(connect_with(
             endpoint,
             listener,
             Resolver::new(SocketAddr::new(endpoint.ip, port)),
@@ -166,7 +171,7 @@ fn a_device_is_selected_by_its_name() {
         );
         let address = SocketAddr::new(endpoint.ip, local.port());
         if local.ip() == endpoint.ip {
-            let (active, _passive) = pair(
+            let (active, _passive) = connect_with(
                 &endpoint,
                 &listener,
                 Resolver::new(address).device(endpoint.name()),
@@ -201,14 +206,14 @@ fn port_spaces_have_separate_ports() {
         let tcp = endpoint.listen();
         let address = tcp.local_addr();
         if endpoint.is_iwarp() {
-            // All ports are TCP ports of the host.
+            // On iWARP all port spaces share the TCP ports of the host.
             continue;
         }
         let ib = ListenOptions::new()
             .port_space(PortSpace::IB)
             .bind(address)
             .expect("the same number");
-        let (active, passive) = pair(
+        let (active, passive) = connect_with(
             &endpoint,
             &ib,
             Resolver::new(address).port_space(PortSpace::IB),
@@ -239,8 +244,8 @@ fn port_spaces_have_separate_ports() {
     }
 }
 
-/// Connects with `params`, handles the request with `respond`, and returns the connection if it was
-/// accepted.
+/// Connects with `params` to a listener whose thread passes the request to `respond`. Returns the
+/// connection of the active side, or `None` if the request was rejected.
 fn request_with(
     endpoint: &Endpoint,
     params: ConnectParams<'static>,
@@ -282,7 +287,7 @@ fn ece_options_reach_both_sides() {
                 options: 0x0034,
             },
         );
-        let is_supported = !endpoint.is_iwarp();
+        let ece_is_supported = !endpoint.is_iwarp();
         let resources = endpoint.resources();
         let active = request_with(
             &endpoint,
@@ -294,7 +299,7 @@ fn ece_options_reach_both_sides() {
                 let received = request.remote_ece().expect("ECE");
                 assert_eq!(
                     received,
-                    if is_supported {
+                    if ece_is_supported {
                         active_ece
                     } else {
                         Ece::default()
@@ -316,7 +321,7 @@ fn ece_options_reach_both_sides() {
         let received = active.expect("accepted").remote_ece().expect("ECE");
         assert_eq!(
             received,
-            if is_supported {
+            if ece_is_supported {
                 passive_ece
             } else {
                 Ece::default()

@@ -23,7 +23,8 @@ use crate::raw::AsRaw;
 #[allow(clippy::cast_possible_truncation, reason = "32 fits")]
 const MAX_ENTRIES: i32 = POLL_BATCH as i32;
 
-/// A completion queue. One thread at a time polls it (`&mut`); it may be sent to another.
+/// A completion queue. Polling needs `&mut`, so only one thread polls at a time. The queue can be
+/// sent to another thread.
 ///
 /// # Example
 /// ```no_run
@@ -68,7 +69,7 @@ impl Context {
     /// Creates a completion queue.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if it is deeper than the device's `max_cqe`.
+    /// [`ErrorKind::InvalidInput`] if `depth` exceeds the device's `max_cqe`.
     ///
     /// # Example
     /// ```no_run
@@ -98,7 +99,7 @@ impl Context {
     }
 }
 
-/// Creates a queue with the classic verb.
+/// Creates a queue with `ibv_create_cq`.
 fn create_classic(context: &Context, options: CqOptions<'_>, id: CqId) -> Result<NonNull<ibv_cq>> {
     let channel = options.channel.map_or(ptr::null_mut(), AsRaw::as_raw);
     let depth = i32::try_from(options.depth).unwrap_or(i32::MAX);
@@ -147,13 +148,13 @@ impl CompletionQueue {
         })
     }
 
-    /// Returns completions without waiting: an empty iterator if there are none, and at most 32.
+    /// Returns at most 32 completions, without waiting. The iterator is empty if there are none.
     ///
-    /// The completions are valid until the next poll. Those that the iterator has not returned are
-    /// returned first by the next poll; none is lost.
+    /// A completion is valid until the next poll. Completions that the caller has not taken from
+    /// the iterator are not lost: the next poll returns them.
     ///
     /// # Errors
-    /// An error is not a completion: requests in flight stay in flight.
+    /// Fails if the provider reports an error of the queue. The requests in flight stay in flight.
     ///
     /// # Example
     /// ```no_run
@@ -193,7 +194,8 @@ impl CompletionQueue {
         let single_entries = verbs == PollVerbs::SingleExtended;
         let copied = self.state.copy_until_error(|entries| {
             // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
-            // was created by `ibv_create_cq_ex`; `read` is called with a current completion.
+            // was created by `ibv_create_cq_ex`. `extended::poll` calls the closure only while the
+            // queue has a current completion, which `extended::read` requires.
             unsafe {
                 extended::poll(raw, single_entries, entries, |cq, wc| {
                     extended::read(cq, wc);
@@ -203,7 +205,7 @@ impl CompletionQueue {
         copied.map_err(|returned| self.poll_error(returned))
     }
 
-    /// Returns the error for the value with which the provider reported a failed poll.
+    /// Converts the value that the provider returned from a failed poll.
     #[cold]
     #[inline(never)]
     pub(super) fn poll_error(&self, returned: i32) -> Error {
@@ -244,10 +246,10 @@ impl CompletionQueue {
         self.verbs != PollVerbs::Classic
     }
 
-    /// Requests one event on the channel for the next completion, or only for the next one that is
-    /// solicited or failed.
+    /// Requests one event on the completion channel, for the next completion. With
+    /// `solicited_only`, only a solicited or failed completion causes the event.
     ///
-    /// Poll once more before waiting: entries that are already in the queue cause no event.
+    /// Poll once more before waiting, because entries that are already in the queue cause no event.
     ///
     /// # Errors
     /// Fails if the device was removed.

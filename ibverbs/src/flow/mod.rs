@@ -1,6 +1,6 @@
-//! Flow rules: the packets of a port that a raw packet queue pair receives.
+//! Flow rules, which select the packets of a port that a raw packet queue pair receives.
 //!
-//! [`QueuePair::create_flow`](crate::QueuePair::create_flow) attaches a rule.
+//! [`QueuePair::create_flow`](crate::QueuePair::create_flow) attaches a rule to a queue pair.
 
 mod attached;
 mod packed;

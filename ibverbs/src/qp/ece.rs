@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::raw::AsRaw;
 use crate::transport::SendTransport;
 
-/// Vendor-specific options of a device. The peers exchange them, and each sets those that both
-/// support.
+/// Vendor-specific options of a queue pair. The peers exchange the options that they offer, and
+/// each peer sets those that both support.
 ///
 /// # Example
 /// The peers exchange their options before they move to RTR:
@@ -29,19 +29,19 @@ use crate::transport::SendTransport;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ece {
-    /// Vendor that defines the options, or 0 for none.
+    /// Vendor that defines the options, or 0 if there are none.
     pub vendor_id: u32,
-    /// Option bits.
+    /// Options as bits, whose meaning the vendor defines.
     pub options: u32,
 }
 
 impl<T: SendTransport> QueuePair<T> {
-    /// Returns the options that the device offers for this queue pair, or from RTR on the
-    /// negotiated options.
+    /// Returns the options that the device offers for this queue pair. In RTR and later states, it
+    /// returns the negotiated options.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no ECE, as
-    /// Soft-RoCE and Soft-iWARP.
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no ECE, such
+    /// as Soft-RoCE and Soft-iWARP.
     ///
     /// # References
     /// [`ibv_query_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_query_ece.3.html)
@@ -56,12 +56,12 @@ impl<T: SendTransport> QueuePair<T> {
         })
     }
 
-    /// Sets the negotiated options, before the move to RTR.
+    /// Sets the negotiated options. Call it before the queue pair moves to RTR.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no ECE,
-    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) for options that it did not
-    /// offer.
+    /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the device did not offer the
+    /// options.
     ///
     /// # References
     /// [`ibv_set_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_set_ece.3.html)

@@ -11,8 +11,8 @@ use crate::numbers::{Psn, Qkey, Qpn};
 use crate::port::Mtu;
 use crate::transport::SendTransport;
 
-/// The attributes of a queue pair, as the device reports them. Attributes that its transport or
-/// state does not use have no meaning.
+/// The attributes of a queue pair, as the device reports them. The values of attributes that the
+/// transport or the state does not use are meaningless.
 ///
 /// # Example
 /// ```no_run
@@ -36,13 +36,13 @@ pub struct QpAttr {
     pub state: QpState,
     /// `true` while the send queue is being drained, in state SQD.
     pub is_draining: bool,
-    /// Access of the peer to this side's memory.
+    /// Remote access that this queue pair permits to the peer.
     pub access: AccessFlags,
     /// Index of the partition key.
     pub pkey_index: u16,
     /// Number of the port, from 1.
     pub port_num: u8,
-    /// Queue key that senders must use.
+    /// Queue key that datagrams to this queue pair must have.
     pub qkey: Qkey,
     /// Path to the peer.
     pub address: AhAttr,
@@ -54,19 +54,20 @@ pub struct QpAttr {
     pub path_mtu: Mtu,
     /// Acknowledgement timeout: 4.096 µs × 2^timeout.
     pub timeout: u8,
-    /// Retries without an acknowledgement.
+    /// Number of retries if no acknowledgement arrives.
     pub retry_cnt: u8,
-    /// Retries when the peer has no receive posted.
+    /// Number of retries if the peer has no receive posted (RNR).
     pub rnr_retry: u8,
-    /// Expected packet sequence number of the peer.
+    /// Packet sequence number that the receive queue expects.
     pub rq_psn: Psn,
-    /// Packet sequence number of this side.
+    /// Packet sequence number of the send queue.
     pub sq_psn: Psn,
     /// Maximum number of RDMA reads and atomics of this side in flight.
     pub max_rd_atomic: u8,
     /// Maximum number of the peer's RDMA reads and atomics that this side executes at a time.
     pub max_dest_rd_atomic: u8,
-    /// Code of the time that the peer waits before a retry when no receive is posted here.
+    /// Time that the peer waits before a retry if no receive is posted here, in the encoding of the
+    /// RNR NAK timer.
     pub min_rnr_timer: u8,
     /// Number of the peer's queue pair.
     pub dest_qpn: Qpn,
@@ -82,7 +83,8 @@ pub struct QpAttr {
 
 impl Control<'_> {
     pub(crate) fn query(self) -> Result<QpAttr> {
-        // Every flag of `enum ibv_qp_attr_mask` except the rate limit, which queries return anyway.
+        // Every flag of `enum ibv_qp_attr_mask` except `IBV_QP_RATE_LIMIT`. Queries return the rate
+        // limit without that flag.
         const ALL: u32 = (1 << 21) - 1;
         let attr = self.query_raw(ALL)?;
         Ok(QpAttr {

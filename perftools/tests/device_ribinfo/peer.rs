@@ -1,4 +1,5 @@
-//! Checks against a peer.
+//! `ribinfo check --peer`, which compares this host with another one. The other host is a server on
+//! this machine.
 
 use std::process::Command;
 use std::thread;
@@ -10,15 +11,16 @@ use test_support::process::{self, Process};
 use super::host_root::HostRoot;
 use super::program::{assert_finding, check, ribinfo_command, roce_devices};
 
-/// A server for `check --peer`.
+/// A server for `ribinfo check --peer`.
 struct Peer {
     port: u16,
+    /// Keeps the process of the server alive; `None` if the server is a thread.
     _process: Option<Process>,
 }
 
 impl Peer {
-    /// Starts a process as the server.
-    fn start(mut command: Command, port_option: &str) -> Self {
+    /// Runs `command` as the server, on a free port.
+    fn from_command(mut command: Command, port_option: &str) -> Self {
         let port = process::free_tcp_port();
         command.args([port_option, &port.to_string()]);
         let process = Process::spawn(&mut command).wait_for_tcp_listener(port);
@@ -28,7 +30,8 @@ impl Peer {
         }
     }
 
-    /// Starts a thread as the server for a root directory. It runs until the test program exits.
+    /// Starts a server in a thread of this process. It reports the configuration below `root`, and
+    /// runs until the test program exits.
     fn from_root(root: &HostRoot) -> Self {
         let port = process::free_tcp_port();
         let root = Root::at(root.path()).expect("a root directory");
@@ -40,6 +43,8 @@ impl Peer {
         }
     }
 
+    /// Runs `ribinfo check` on these subjects against the server. Returns the output and the exit
+    /// status.
     fn check(&self, subjects: &[&str]) -> (String, i32) {
         let port = self.port.to_string();
         check(&[subjects, &["--peer", "127.0.0.1", "--peer-port", &port]].concat())
@@ -53,11 +58,11 @@ fn peer_with_another_roce_mode_is_a_fault() {
         let mut serve = ribinfo_command();
         serve.arg("serve");
         let rperf = Command::new(env!("CARGO_BIN_EXE_rperf"));
-        for same in [
-            Peer::start(serve, "--port"),
-            Peer::start(rperf, "--listen-port"),
+        for same_mode in [
+            Peer::from_command(serve, "--port"),
+            Peer::from_command(rperf, "--listen-port"),
         ] {
-            let (text, status) = same.check(&["roce", "peer"]);
+            let (text, status) = same_mode.check(&["roce", "peer"]);
             assert_finding(
                 &text,
                 "ok",
@@ -67,8 +72,8 @@ fn peer_with_another_roce_mode_is_a_fault() {
             assert_eq!(status, 0, "{text}");
         }
         let root = HostRoot::with_roce_v1(&name);
-        let other = Peer::from_root(&root);
-        let (text, status) = other.check(&["roce"]);
+        let other_mode = Peer::from_root(&root);
+        let (text, status) = other_mode.check(&["roce"]);
         assert_finding(
             &text,
             "fault",

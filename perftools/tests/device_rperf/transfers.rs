@@ -54,7 +54,9 @@ const TRANSFERS: &str = "rc_bw rc_bi_bw rc_lat rc_rdma_write_bw rc_rdma_write_bi
     rc_rdma_write_poll_lat rc_rdma_read_bw rc_rdma_read_bi_bw rc_rdma_read_lat uc_bw uc_bi_bw uc_lat uc_rdma_write_bw \
     uc_rdma_write_bi_bw uc_rdma_write_lat uc_rdma_write_poll_lat ud_bw ud_bi_bw ud_lat xrc_bw xrc_bi_bw xrc_lat";
 
-/// Returns the reason why a device cannot run a test, as `rperf` words it.
+/// Returns a part of the message with which `rperf` refuses a test that the device does not
+/// support, or `None` for a supported test. `connect` is the option that selects the connection
+/// method.
 fn missing_feature(device: &str, test: &str, connect: &str) -> Option<&'static str> {
     let direct = connects_directly(device);
     match test.split('_').next() {
@@ -76,6 +78,8 @@ fn all_tests_verify_their_bytes_or_name_a_missing_feature() {
     for device in devices() {
         let server = Server::start();
         for connect in connect_options(&device) {
+            // The two words of `-m 4001` are among `supported`, so they keep their position between
+            // the tests.
             let (supported, unsupported): (Vec<_>, Vec<_>) = ATOMICS
                 .split_whitespace()
                 .chain(["-m", "4001"])
@@ -217,10 +221,10 @@ fn server_address_selects_the_device_and_gid() {
                     server.port
                 )) {
                     assert_verified(&record, &device, 5, 4096);
-                    let via = record["outcome"]["measured"]["local"]["address"]
+                    let local_address = record["outcome"]["measured"]["local"]["address"]
                         .as_str()
                         .unwrap();
-                    assert!(via.ends_with(&address), "{address}: {record:#}");
+                    assert!(local_address.ends_with(&address), "{address}: {record:#}");
                 }
             }
         }
@@ -306,12 +310,12 @@ fn intervals_add_up_to_the_totals() {
                 .iter()
                 .map(|interval| number(interval, "msgs"))
                 .sum();
-            let all = if record["test"] == "rc_bi_bw" {
+            let expected = if record["test"] == "rc_bi_bw" {
                 600
             } else {
                 300
             };
-            assert_eq!(msgs, all, "{record:#}");
+            assert_eq!(msgs, expected, "{record:#}");
             assert_eq!(number(&intervals[0], "from"), 0, "{record:#}");
             assert!(
                 intervals
@@ -376,7 +380,7 @@ fn auto_reports_the_limits_as_text_and_json() {
             );
         }
     }
-    // The text output has the same findings.
+    // Without --json, the same findings are printed as text.
     let output = run(&line(&names[0]));
     let text = output.stdout.clone();
     assert!(output.success() && text.starts_with(&names[0]), "{text}");

@@ -1,5 +1,5 @@
-//! Events of the connection manager and the channels that deliver them. Identifiers and all types
-//! built on them use this module.
+//! Events of the connection manager, and the channels that deliver them. All types that own an
+//! `rdma_cm_id` receive their events through this module.
 
 mod channel;
 mod cm_event;

@@ -1,4 +1,4 @@
-//! iWARP ports. iWARP runs over TCP, and only rdma_cm can connect it.
+//! iWARP ports. iWARP runs over TCP, and its connections can be made only with rdma_cm.
 
 use super::finding::Finding;
 use super::modules::{Modules, present};
@@ -28,7 +28,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         findings.push(
             if addresses.is_empty() {
                 Finding::fault(format!(
-                    "{netdev} has no address: rdma_cm, which iWARP needs to connect, cannot use the port"
+                    "{netdev} has no address: rdma_cm cannot use the port, and iWARP connections need rdma_cm"
                 ))
                 .with_remedy(format!("ip addr add ADDRESS/BITS dev {netdev}"))
             } else {
@@ -39,7 +39,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             }
             .on(&on),
         );
-        // rds_tcp listens on a port that rdma_cm also binds on each iWARP device.
+        // rds_tcp listens on a TCP port that rdma_cm also needs, on each iWARP device.
         if present(facts.root, &modules, "rds_tcp", None) {
             findings.push(
                 Finding::fault(

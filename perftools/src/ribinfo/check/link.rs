@@ -6,7 +6,7 @@ use crate::ribinfo::collect::device::{Device, PciLink, Port};
 use crate::ribinfo::collect::link_caps::LinkCaps;
 use crate::ribinfo::collect::rate::{LaneSpeed, Rate};
 
-/// Adapter models: type (`hca_type`), name, highest lane speed.
+/// Adapter models: prefix of `hca_type`, name, and highest speed of a lane.
 const MODELS: &[(&str, &str, &str)] = &[
     ("MT25408", "ConnectX", "DDR"),
     ("MT26428", "ConnectX-2", "QDR"),
@@ -20,7 +20,7 @@ const MODELS: &[(&str, &str, &str)] = &[
     ("MT4129", "ConnectX-7", "NDR"),
     ("MT4131", "ConnectX-8", "XDR"),
 ];
-/// Number of lanes of an InfiniBand adapter that does not report it.
+/// Number of lanes assumed for an InfiniBand port that does not report its supported width.
 const DEFAULT_LANES: u32 = 4;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
@@ -66,8 +66,8 @@ fn check_link(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Option<Fin
     Some(Finding::ok(rate.to_string()))
 }
 
-/// Returns a warning if the link is narrower or slower than the port supports. If the port does not
-/// report what it supports, the link is compared with the fastest adapter of the same model.
+/// Returns a warning if the link is narrower or slower than the port supports. For a port that does
+/// not report its capabilities, the limits are [`DEFAULT_LANES`] and the lane speed in [`MODELS`].
 fn check_infiniband(
     facts: &HostFacts<'_>,
     device: &Device,
@@ -76,24 +76,25 @@ fn check_infiniband(
 ) -> Option<Finding> {
     let caps = facts.link_caps(&device.name, port.port);
     let port_args = format!("-C {} -P {}", device.name, port.port);
-    let set = format!("ibportstate {port_args} -D 0 {}", port.port);
+    let set_command = format!("ibportstate {port_args} -D 0 {}", port.port);
     let supported = caps
         .and_then(|caps| caps.supported.lanes())
         .unwrap_or(DEFAULT_LANES);
     if let Some(lanes) = rate.lanes.filter(|lanes| *lanes < supported) {
-        let limiting = caps.filter(|caps| caps.enabled.lanes().is_some_and(|max| max <= lanes));
-        return Some(match limiting {
+        let limiting_caps =
+            caps.filter(|caps| caps.enabled.lanes().is_some_and(|max| max <= lanes));
+        return Some(match limiting_caps {
             Some(caps) => Finding::warning(format!(
                 "{rate}: the port's settings enable only {lanes} of {supported} lanes"
             ))
             .with_remedy(format!(
-                "{set} width {} && {set} reset",
+                "{set_command} width {} && {set_command} reset",
                 caps.supported.width
             )),
             None => Finding::warning(format!(
-                "{rate}: only {lanes} of {supported} lanes are up, because of the cable or the port at one of its ends"
+                "{rate}: only {lanes} of {supported} lanes are up, limited by the cable or the port at one of its ends"
             ))
-            .with_remedy(format!("{set} reset; reseat or replace the cable")),
+            .with_remedy(format!("{set_command} reset; reseat or replace the cable")),
         });
     }
     let model = device
@@ -107,8 +108,9 @@ fn check_infiniband(
     };
     let speed = rate.lane_speed().filter(|speed| *speed < best)?;
     let best = best.name();
-    let limiting = caps.filter(|caps| caps.enabled.lane_speed().is_some_and(|max| max <= speed));
-    Some(match limiting {
+    let limiting_caps =
+        caps.filter(|caps| caps.enabled.lane_speed().is_some_and(|max| max <= speed));
+    Some(match limiting_caps {
         Some(LinkCaps { supported, .. }) => {
             let ext = if supported.speed_ext == 0 {
                 String::new()
@@ -119,7 +121,7 @@ fn check_infiniband(
                 "{rate}: the port's settings do not enable {best}, which {adapter} supports"
             ))
             .with_remedy(format!(
-                "{set} speed {}{ext} && {set} reset",
+                "{set_command} speed {}{ext} && {set_command} reset",
                 supported.speed
             ))
         }
@@ -134,7 +136,7 @@ fn check_infiniband(
 
 fn check_slot(device: &Device, pci: &PciLink) -> Finding {
     let text = format!("slot: {} x{}", pci.current_speed, pci.current_width);
-    if pci.current_width < pci.max_width || pci.transfers() < pci.max_transfers() {
+    if pci.current_width < pci.max_width || pci.current_transfers() < pci.max_transfers() {
         return Finding::warning(format!("{text}, but the adapter supports {} x{}", pci.max_speed, pci.max_width))
             .with_remedy(format!(
                 "use another slot, or change the slot's settings in the BIOS; check LnkSta in: lspci -vvs $(basename $(readlink /sys/class/infiniband/{}/device))",
@@ -145,17 +147,17 @@ fn check_slot(device: &Device, pci: &PciLink) -> Finding {
 }
 
 impl PciLink {
-    fn transfers(&self) -> f32 {
-        speed(&self.current_speed)
+    fn current_transfers(&self) -> f32 {
+        gigatransfers(&self.current_speed)
     }
 
     fn max_transfers(&self) -> f32 {
-        speed(&self.max_speed)
+        gigatransfers(&self.max_speed)
     }
 
     /// Returns the approximate data rate in one direction, in Gbit/s.
     fn gbps(&self) -> Option<u32> {
-        // Per lane, in tenths of a Gbit/s, without the encoding overhead.
+        // Data rate of one lane in tenths of a Gbit/s. The encoding overhead is subtracted.
         let lane = match self.current_speed.split_whitespace().next()? {
             "2.5" => 20,
             "5.0" | "5" => 40,
@@ -169,7 +171,8 @@ impl PciLink {
     }
 }
 
-fn speed(text: &str) -> f32 {
+/// Returns the number in a PCIe speed such as `8.0 GT/s PCIe`.
+fn gigatransfers(text: &str) -> f32 {
     text.split_whitespace()
         .next()
         .and_then(|number| number.parse().ok())

@@ -1,4 +1,5 @@
-//! The configuration of opensm: the base file, its numbered instances, and ignored files.
+//! The configuration of opensm: the base file, the numbered files of further instances, and files
+//! that opensm ignores.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::opensm::{Conf, Files};
 use crate::ribinfo::collect::root::unsigned;
 
-/// Highest priority of a subnet manager.
+/// Highest value of a subnet manager's priority.
 const MAX_PRIORITY: i64 = 15;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
@@ -24,13 +25,13 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         );
     }
     let ignored = ignored(&files);
-    let read = files.effective();
-    let is_numbered = read.iter().any(|conf| conf.instance.is_some());
+    let effective = files.effective();
+    let is_numbered = effective.iter().any(|conf| conf.instance.is_some());
     for path in ignored.iter().filter(|_| is_numbered) {
         findings.push(
             Finding::warning(format!(
                 "ignored, because opensm starts one instance per numbered file ({})",
-                read.first().map_or("", |conf| &conf.path)
+                effective.first().map_or("", |conf| &conf.path)
             ))
             .on(path)
             .with_remedy(format!(
@@ -38,25 +39,26 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             )),
         );
     }
-    for conf in &read {
+    for conf in &effective {
         findings.extend(
             check_file(facts, conf, conf.instance.is_some())
                 .into_iter()
                 .map(|finding| finding.on(&conf.path)),
         );
     }
-    findings.extend(check_shared(&read));
+    findings.extend(check_shared(&effective));
     if !is_numbered {
         findings.extend(check_sysconfig(facts, &files));
     }
-    if findings.is_empty() && !read.is_empty() {
-        let paths: Vec<_> = read.iter().map(|conf| conf.path.as_str()).collect();
+    if findings.is_empty() && !effective.is_empty() {
+        let paths: Vec<_> = effective.iter().map(|conf| conf.path.as_str()).collect();
         findings.push(Finding::ok(format!("no problem in {}", paths.join(", "))));
     }
     findings
 }
 
-/// Returns the files that are ignored if there are numbered files.
+/// Returns the files that opensm ignores if numbered files exist: the base file, and the
+/// environment file of the service.
 fn ignored(files: &Files) -> Vec<&str> {
     let base = files.base().map(|conf| conf.path.as_str());
     base.into_iter()
@@ -96,7 +98,7 @@ fn local_guids(facts: &HostFacts<'_>) -> String {
         .join(", ")
 }
 
-fn check_file(facts: &HostFacts<'_>, conf: &Conf, instance: bool) -> Vec<Finding> {
+fn check_file(facts: &HostFacts<'_>, conf: &Conf, is_numbered: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, key) in &conf.missing_values {
         findings.push(
@@ -124,7 +126,7 @@ fn check_file(facts: &HostFacts<'_>, conf: &Conf, instance: bool) -> Vec<Finding
             Some(_) => {}
         }
     }
-    if instance && conf.guid().is_none() {
+    if is_numbered && conf.guid().is_none() {
         findings.push(
             Finding::fault("no guid in a numbered file: all instances would use the same port")
                 .with_remedy(
@@ -163,7 +165,7 @@ fn check_file(facts: &HostFacts<'_>, conf: &Conf, instance: bool) -> Vec<Finding
     findings
 }
 
-/// Checks that instances do not share a port, a subnet prefix or an output file.
+/// Checks that no two instances use the same port, subnet prefix or output file.
 fn check_shared(confs: &[&Conf]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if confs.len() < 2 {

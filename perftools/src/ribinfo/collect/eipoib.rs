@@ -1,17 +1,18 @@
-//! The slaves of eIPoIB interfaces.
+//! The slaves of eIPoIB interfaces. eIPoIB (Ethernet over IPoIB) presents IPoIB interfaces as one
+//! Ethernet interface.
 
-/// A slave of an eIPoIB interface: `SLAVE=ib0.1 MAC=… VLAN=N/A`.
+/// A slave of an eIPoIB interface, listed as `SLAVE=ib0.1 MAC=… VLAN=N/A`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slave {
-    /// The IPoIB interface.
+    /// Name of the IPoIB interface.
     pub name: String,
-    /// The Ethernet address that the slave represents.
+    /// Ethernet address whose traffic the slave carries.
     pub mac: String,
-    /// The VLAN tag.
+    /// VLAN of that traffic; `None` if it has no VLAN tag.
     pub vlan: Option<u16>,
 }
 
-/// Parses a line of `eth/vifs`.
+/// Parses a line of `/sys/class/net/INTERFACE/eth/vifs`; returns `None` if it names no slave.
 pub fn slave(line: &str) -> Option<Slave> {
     let value = |key: &str| {
         line.split_whitespace()

@@ -1,12 +1,13 @@
 //! Resource limits and capabilities of this process, from `/proc/self`.
 
-/// Number of `CAP_IPC_LOCK`, the capability that exempts a process from the limit.
+/// Bit number of `CAP_IPC_LOCK`. A process with this capability may lock any amount of memory.
 const CAP_IPC_LOCK: u32 = 14;
 
 /// A resource limit in bytes. `None` means unlimited.
 pub type ResourceLimit = Option<u64>;
 
-/// Returns the soft and the hard limit of locked memory from `/proc/self/limits`.
+/// Returns the soft and the hard limit of locked memory. `limits` is the text of
+/// `/proc/self/limits`.
 pub fn memlock(limits: &str) -> Option<(ResourceLimit, ResourceLimit)> {
     let line = limits
         .lines()
@@ -19,7 +20,8 @@ pub fn memlock(limits: &str) -> Option<(ResourceLimit, ResourceLimit)> {
     Some((limit()?, limit()?))
 }
 
-/// Returns `true` if `/proc/self/status` has `CAP_IPC_LOCK` among the effective capabilities.
+/// Returns `true` if `CAP_IPC_LOCK` is among the effective capabilities. `status` is the text of
+/// `/proc/self/status`.
 pub fn has_ipc_lock(status: &str) -> bool {
     let caps = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     caps.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok())

@@ -1,4 +1,5 @@
-//! The server. It reads the memory that the client exposes and writes the bytes back.
+//! The rping server. For each ping it reads the memory that the client exposes and writes the bytes
+//! back.
 
 use std::thread;
 use std::time::Duration;
@@ -16,13 +17,13 @@ use crate::common::error::{Error, Kind, Result, log};
 use crate::ribping::args::PingArgs;
 use crate::ribping::stop::{POLL_INTERVAL, StopFlag};
 
-/// Timeout of the handshake.
+/// Timeout of the connection handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of concurrent clients.
 const MAX_CLIENTS: usize = 256;
 
-/// Serves clients until `stop` is set, each on its own thread.
+/// Serves each client on a thread of its own until `stop` is set.
 ///
 /// # Errors
 /// Returns an error if the listener fails.
@@ -34,12 +35,12 @@ pub fn run(listener: &Listener, args: &PingArgs, stop: &StopFlag) -> Result<()> 
             let Some(request) = listener.accept(Some(POLL_INTERVAL))? else {
                 continue;
             };
-            let is_selected = args
+            let is_on_selected_port = args
                 .ca
                 .as_deref()
                 .is_none_or(|ca| ca == request.device_name())
                 && args.port.is_none_or(|port| port == request.port_num());
-            if !is_selected || workers.len() >= MAX_CLIENTS {
+            if !is_on_selected_port || workers.len() >= MAX_CLIENTS {
                 // Dropping the request rejects it.
                 continue;
             }
@@ -63,7 +64,7 @@ fn handle_client(request: ConnectRequest, verbosity: u8, stop: &StopFlag) {
     }
 }
 
-/// The connection of a client and the buffer that a ping is read into and written from.
+/// The connection to a client, and the buffer for the data of its pings.
 struct Session<'a> {
     connection: Connection,
     endpoint: RpingEndpoint,
@@ -106,20 +107,20 @@ impl Session<'_> {
     fn run(mut self) -> Result<()> {
         while let Some((source, len)) = self.next_exposed()? {
             let slice = self.buffer_slice(len)?;
-            self.post(wr::read(slice, source))?;
+            self.post_and_wait(wr::read(slice, source))?;
             self.acknowledge()?;
             let Some((sink, sink_len)) = self.next_exposed()? else {
                 break;
             };
             let slice = self.buffer_slice(len.min(sink_len))?;
-            self.post(wr::write(slice, sink))?;
+            self.post_and_wait(wr::write(slice, sink))?;
             self.acknowledge()?;
         }
         Ok(())
     }
 
-    /// Waits until the client exposes memory, and returns it with its length; `None` if `stop` is
-    /// set.
+    /// Waits until the client exposes memory. Returns the memory and its length, or `None` if
+    /// `stop` is set.
     fn next_exposed(&mut self) -> Result<Option<(RemoteMemory, usize)>> {
         while !self.stop.is_set() {
             let Some(CompletionKind::Received(message)) = self
@@ -151,8 +152,8 @@ impl Session<'_> {
             .ok_or_else(|| Error::protocol("answer the client: the ping is larger than the buffer"))
     }
 
-    /// Posts a request and waits for its completion.
-    fn post<O: Operation<Rc, Held<SharedRegion>>>(
+    /// Posts a request and waits until it completes or `stop` is set.
+    fn post_and_wait<O: Operation<Rc, Held<SharedRegion>>>(
         &mut self,
         request: wr::SendRequest<O, Held<SharedRegion>>,
     ) -> Result<()> {

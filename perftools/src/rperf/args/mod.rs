@@ -1,6 +1,7 @@
 //! The command line of `rperf`. [`split`] separates host, tests and options, [`qperf`] translates
 //! the option names of qperf, and clap parses the result into [`command_line::Options`], which
-//! makes a [`Spec`](crate::rperf::spec::Spec) for each test. [`run`](crate::rperf::run) uses it.
+//! makes a [`Spec`](crate::rperf::spec::Spec) for each test. [`run`](crate::rperf::run) executes
+//! the resulting [`Invocation`].
 
 mod auto;
 pub mod command_line;
@@ -25,7 +26,7 @@ use split::SplitArgs;
 /// The action that the command line selects.
 #[derive(Clone, Debug)]
 pub enum Invocation {
-    /// Print this text and exit.
+    /// Print this text, such as the help, and exit.
     Print(String),
     /// Run a server.
     Server(Box<Options>),
@@ -35,21 +36,21 @@ pub enum Invocation {
         old: String,
         /// File with the records of the new run.
         new: String,
-        /// Relative change up to which a figure counts as unchanged, such as 0.05.
+        /// Largest relative change of a figure that counts as no change, such as 0.05.
         threshold: f64,
     },
     /// Find the best settings and the bottleneck.
     Auto {
         /// Host name or address of the server; `None` to run both ends on this host.
         host: Option<String>,
-        /// Options of the command line that the suggested commands repeat.
+        /// Given options, which the suggested commands repeat.
         words: Vec<String>,
         /// All options.
         options: Box<Options>,
     },
     /// Write an HTML page with the records of these files.
     Report {
-        /// The files with the records, each with the name of the run if one was given.
+        /// The files with the records: the name of the run, if one was given, and the path.
         files: Vec<(Option<String>, String)>,
         /// File to write the page to; `None` for standard output.
         output: Option<String>,
@@ -60,15 +61,16 @@ pub enum Invocation {
         host: Option<String>,
         /// The tests in order, each with the options that apply to it.
         tests: Vec<(Test, Options)>,
-        /// All options together, for settings of the whole run such as output and server port.
+        /// All options together. Settings of the whole run, such as the output and the port of the
+        /// server, are read from here.
         global: Box<Options>,
     },
 }
 
-/// Parses the command line, without the name of the program.
+/// Parses the command line. `args` does not include the name of the program.
 ///
 /// # Errors
-/// A usage error if the command line is invalid; its exit status is 2.
+/// Returns a usage error, whose exit status is 2, if the command line is invalid.
 pub fn parse<I, S>(args: I) -> Result<Invocation>
 where
     I: IntoIterator<Item = S>,
@@ -98,8 +100,8 @@ where
     global.reject_server_options()?;
     let mut all = Vec::new();
     for (test, options) in tests {
-        for run in sweep::runs(&parse_options(&options)?)? {
-            let options: Vec<String> = options.iter().cloned().chain(run).collect();
+        for sweep_values in sweep::runs(&parse_options(&options)?)? {
+            let options: Vec<String> = options.iter().cloned().chain(sweep_values).collect();
             all.push((test, parse_options(&options)?));
         }
     }
@@ -141,7 +143,7 @@ fn parse_without_tests(host: Option<String>, global: Options) -> Result<Invocati
     Ok(Invocation::Server(Box::new(global)))
 }
 
-/// Parses long options with clap.
+/// Parses options in their long form with clap.
 fn parse_options(options: &[String]) -> Result<Options> {
     Options::try_parse_from(std::iter::once("rperf").chain(options.iter().map(String::as_str)))
         .map_err(|error| {
@@ -295,7 +297,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_words_are_parsed_or_rejected(words in proptest::collection::vec("-{0,2}[a-z:=0-9_]{0,6}", 0..6)) {
+        fn arbitrary_words_cause_no_panic(words in proptest::collection::vec("-{0,2}[a-z:=0-9_]{0,6}", 0..6)) {
             let _ = parse(words);
         }
     }

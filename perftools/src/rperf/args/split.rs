@@ -4,12 +4,13 @@ use super::qperf::{self, OptionName};
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::test::Test;
 
-/// The parts of a command line. Options are in their long form, one word each (`--name=value`).
+/// The parts of a command line. Each option is one word in its long form (`--name=value` or
+/// `--name`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SplitArgs {
     /// Host of the server, if one is named.
     pub host: Option<String>,
-    /// Tests, each with the options before it and the options after the last test.
+    /// Tests, each with its options: those before the test, and those after the last test.
     pub tests: Vec<(Test, Vec<String>)>,
     /// All options.
     pub options: Vec<String>,
@@ -18,8 +19,10 @@ pub struct SplitArgs {
 /// Splits a command line into its parts.
 ///
 /// # Errors
-/// A usage error if an option lacks its value, is unknown or unsupported, if a word after the host
-/// is not the name of a test, or if two hosts are named.
+/// Returns a usage error in these cases:
+/// - an option is unknown or unsupported, lacks its value, or has a value that it does not take;
+/// - a word after the host is not the name of a test;
+/// - two hosts are named.
 pub fn split(args: &[String]) -> Result<SplitArgs> {
     let mut split = SplitArgs::default();
     let mut args = args.iter().map(String::as_str);
@@ -38,14 +41,15 @@ pub fn split(args: &[String]) -> Result<SplitArgs> {
         }
     }
     // Options after the last test apply to all tests.
-    let assigned = split.tests.last().map_or(0, |t| t.1.len());
+    let before_last_test = split.tests.last().map_or(0, |t| t.1.len());
     for (_, options) in &mut split.tests {
-        options.extend_from_slice(&split.options[assigned..]);
+        options.extend_from_slice(&split.options[before_last_test..]);
     }
     Ok(split)
 }
 
-/// Adds the option `arg` to `split`; takes its value from `rest` if it is not part of `arg`.
+/// Adds the option `arg` to `split`. If `arg` does not contain the value of the option, the value
+/// is the next word of `rest`.
 fn add_option<'a>(
     arg: &'a str,
     rest: &mut impl Iterator<Item = &'a str>,

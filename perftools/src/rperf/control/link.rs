@@ -1,4 +1,5 @@
-//! The control connection during a test. A thread reads it, so that the timed loops do not have to.
+//! The control connection during a test. A separate thread reads it, so the timed loops make no
+//! system calls for it.
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +15,11 @@ use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
 use crate::rperf::stats::thread_counters::ThreadCounters;
 
-/// Time to wait for the error of the peer after the data connection broke.
+/// Time to wait for an error message of the peer after the data connection broke.
 const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes of memory that even a busy host registers, fills or checks per second.
+/// Rate in bytes per second at which even a busy host registers, fills or checks memory.
 const MEMORY_BYTES_PER_SECOND: u64 = 16 << 20;
-/// Interval at which a wait for a message checks the stop flag.
+/// Interval at which the stop flag is checked during a wait for a message.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The part of the control connection that the threads of a test share.
@@ -51,11 +52,12 @@ pub struct ThreadLink<'a> {
 }
 
 impl ControlLink {
-    /// Starts to read a connection after the exchange of hello messages. Error messages call the
-    /// peer `peer_name`. Setting `stop` ends all waits.
+    /// Starts the thread that reads the connection. The hello messages must have been exchanged.
+    ///
+    /// Error messages refer to the peer as `peer_name`. Setting `stop` ends all waits.
     ///
     /// # Errors
-    /// Returns an error if the kernel provides no thread or no file descriptor.
+    /// Returns an error if the thread or a file descriptor for it cannot be created.
     pub fn new(
         stream: TcpStream,
         peer_name: &'static str,
@@ -64,7 +66,7 @@ impl ControlLink {
     ) -> Result<Self> {
         let system = |e| Error::system("cannot set up the control connection", &e);
         let read_stream = stream.try_clone().map_err(system)?;
-        // The reader waits as long as the connection exists. `receive` applies the timeout.
+        // The reader waits without a time limit, because `receive` applies the timeout.
         read_stream.set_read_timeout(None).map_err(system)?;
         stream
             .set_write_timeout(Some(timeout.max(Duration::from_secs(1))))
@@ -97,14 +99,14 @@ impl ControlLink {
         })
     }
 
-    /// Sets the counters of the threads for live monitoring. Without them, threads do not count.
+    /// Sets the counters that the threads of the test update for live monitoring.
     #[must_use]
     pub fn with_counters(mut self, counters: Vec<Arc<ThreadCounters>>) -> Self {
         self.counters = counters;
         self
     }
 
-    /// Returns the link of a thread.
+    /// Returns the link for a thread of the test.
     pub fn thread(&self, thread: u32) -> ThreadLink<'_> {
         ThreadLink {
             shared: &self.shared,
@@ -130,8 +132,8 @@ impl ControlLink {
         self.receive_within(self.timeout)
     }
 
-    /// Waits for the next message of a peer that registers, fills or checks `bytes` of its memory
-    /// before it sends the message.
+    /// Waits for the next message, like [`ControlLink::receive`]. The timeout is longer, because
+    /// the peer registers, fills or checks `bytes` bytes of its memory before it sends the message.
     ///
     /// # Errors
     /// Returns the errors of [`ControlLink::receive`].
@@ -156,8 +158,8 @@ impl ControlLink {
                 return Err(stopped_error());
             }
             if Instant::now() >= deadline {
-                // `Kind::Test` makes the caller send this error to the peer, which may only be
-                // slow.
+                // The caller sends an error of `Kind::Test` to the peer, so that a peer that is
+                // only slow can report it.
                 return Err(Error::test(format!(
                     "{} sent nothing for {}",
                     self.peer_name,
@@ -168,18 +170,18 @@ impl ControlLink {
         }
     }
 
-    /// Returns `true` if the peer is gone or failed, or this end was stopped.
+    /// Returns `true` if the peer failed or disconnected, or if this end was stopped.
     pub fn is_gone(&self) -> bool {
         self.shared.is_gone()
     }
 
-    /// Waits briefly for an error of the peer and returns it instead of `error`, because it names
-    /// the cause.
+    /// Waits briefly for an error message of the peer, which names the cause better than `error`.
+    /// Returns `error` if none arrives.
     pub fn explain(&self, error: Error) -> Error {
         self.shared.explain(error)
     }
 
-    /// Sends an error to the peer. Errors of the peer itself are not sent.
+    /// Sends an error to the peer, unless the peer itself reported it or has disconnected.
     pub fn send_error(&self, error: &Error) {
         self.shared.send_error(error);
     }
