@@ -1,6 +1,6 @@
 //! Events of the feature `tracing`. They compile to nothing without the feature.
 
-use crate::error::Errno;
+use rdma_types::Errno;
 
 macro_rules! event {
     ($level:ident, $($what:tt)*) => {

@@ -41,7 +41,9 @@ impl Allocation {
         match backing {
             Backing::Heap => Self::heap(len),
             Backing::Pages => Self::mapped(len, PAGE, 0, "allocate less memory"),
-            Backing::HugePages(size) => Self::huge_pages(len, size),
+            Backing::HugePages(size) => {
+                Self::mapped(len, size.bytes(), size.map_flags(), size.help())
+            }
             Backing::Caller(memory) => Self::caller(len, memory),
         }
     }
@@ -60,7 +62,7 @@ impl Allocation {
         })
     }
 
-    pub(crate) fn mapped(len: usize, page: usize, flags: i32, help: &'static str) -> Result<Self> {
+    fn mapped(len: usize, page: usize, flags: i32, help: &'static str) -> Result<Self> {
         let size = len
             .checked_next_multiple_of(page)
             .ok_or_else(|| invalid_len(len))?;

@@ -1,9 +1,5 @@
-//! Memory in huge pages: their sizes and how they are mapped.
-//!
-//! [`Backing::HugePages`](super::options::Backing) selects them.
-
-use super::alloc::Allocation;
-use crate::error::Result;
+//! Huge pages: their sizes and `mmap` flags. `Backing::HugePages` selects them, and `alloc` maps
+//! them.
 
 /// The size of a huge page.
 ///
@@ -67,12 +63,5 @@ impl HugePageSize {
                 "reserve 1 GiB pages: echo N > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
             }
         }
-    }
-}
-
-impl Allocation {
-    /// Maps `len` bytes of huge pages.
-    pub(crate) fn huge_pages(len: usize, size: HugePageSize) -> Result<Self> {
-        Self::mapped(len, size.bytes(), size.map_flags(), size.help())
     }
 }

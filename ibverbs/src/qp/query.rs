@@ -66,8 +66,8 @@ pub struct QpAttr {
     pub max_rd_atomic: u8,
     /// Maximum number of the peer's RDMA reads and atomics that this side executes at a time.
     pub max_dest_rd_atomic: u8,
-    /// Time that the peer waits before a retry if no receive is posted here, in the encoding of the
-    /// RNR NAK timer.
+    /// Time that the peer waits before a retry if no receive is posted here, in the encoding of
+    /// the RNR NAK timer.
     pub min_rnr_timer: u8,
     /// Number of the peer's queue pair.
     pub dest_qpn: Qpn,

@@ -6,6 +6,7 @@
 
 mod memory;
 mod memory_polling;
+mod message_number;
 mod posting;
 mod qp;
 mod receive_queues;
@@ -20,7 +21,8 @@ use ibverbs::{
 use rdmacm::datagram::multicast::Membership;
 
 use memory::{Content, Memory};
-use posting::{PostJob, from_low_bits};
+use message_number::from_low_bits;
+use posting::PostJob;
 pub use qp::AnyQp;
 use qp::QpState;
 use receive_queues::RecvQueues;

@@ -6,7 +6,7 @@ use ibverbs::{
     wr::{self, Destination},
 };
 
-use super::posting::low_bits;
+use super::message_number::low_bits;
 use crate::rperf::transport::cm::Connection;
 use crate::rperf::transport::xrc::XrcConnection;
 
