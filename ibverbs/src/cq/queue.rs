@@ -181,7 +181,10 @@ impl CompletionQueue {
                 let (raw, entries) = (self.inner.raw.as_ptr(), self.state.entries());
                 // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
                 let returned = unsafe { ibv_poll_cq(raw, MAX_ENTRIES, entries.as_mut_ptr()) };
-                usize::try_from(returned).map_err(|_| self.poll_error(returned))?
+                match usize::try_from(returned) {
+                    Ok(filled) if filled <= POLL_BATCH => filled,
+                    _ => return Err(self.poll_error(returned)),
+                }
             }
             PollVerbs::Extended | PollVerbs::SingleExtended => self.copy_extended()?,
         };

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use rdma_sys::ibv_wc;
-
 use super::loan::Loan;
-use crate::cq::WcFields;
 use crate::mr::{Buf, BufList};
 use crate::mw::Bound;
 
@@ -17,28 +14,16 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Ends a loan or a binding, because the request has completed.
+    /// Sets the length of buffers to that of the received message.
     #[inline]
-    pub(crate) fn completed(mut self) -> Self {
-        match self.owned.0 {
-            None | Some(InFlight::Buf(_)) => {}
-            Some(_) => self.owned = Owned(self.owned.take().and_then(InFlight::completed)),
-        }
-        self
-    }
-
-    /// Sets the length of buffers to that of the received message, if the receive succeeded.
-    #[inline]
-    pub(crate) fn received(mut self, wc: &ibv_wc) -> Self {
+    pub(crate) fn received(mut self, len: usize) -> Self {
         match self.owned.take() {
-            None => {}
             Some(InFlight::Buf(mut buf)) => {
-                if wc.status().is_success() {
-                    buf.set_len(wc.byte_len as usize);
-                }
+                buf.set_len(len);
                 self.owned = Owned(Some(InFlight::Buf(buf)));
             }
-            Some(other) => self.owned = Owned(Some(other.received(wc))),
+            None => {}
+            Some(other) => self.owned = Owned(Some(other.received(len))),
         }
         self
     }
@@ -59,12 +44,20 @@ impl Request {
 /// Few requests drop a value, so that is done out of line, with the value in registers. Otherwise
 /// every retired request would be kept in memory.
 #[derive(Debug)]
-pub(crate) struct Owned(Option<InFlight>);
+pub(crate) struct Owned(pub(super) Option<InFlight>);
 
 impl Owned {
     #[inline]
     pub(crate) fn new(in_flight: Option<InFlight>) -> Self {
         Self(in_flight)
+    }
+
+    /// Ends a loan or a binding, because the request has completed.
+    pub(crate) fn completed(mut self) -> Self {
+        match self.take() {
+            Some(InFlight::Lent(_) | InFlight::Bind(_)) => Self(None),
+            other => Self(other),
+        }
     }
 
     /// Returns the buffer if the value is one.
@@ -115,24 +108,12 @@ pub enum InFlight {
 }
 
 impl InFlight {
-    /// See [`Request::completed`].
-    #[cold]
-    #[inline(never)]
-    fn completed(self) -> Option<Self> {
-        match self {
-            Self::Lent(_) | Self::Bind(_) => None,
-            other => Some(other),
-        }
-    }
-
     /// See [`Request::received`].
     #[cold]
     #[inline(never)]
-    fn received(mut self, wc: &ibv_wc) -> Self {
+    fn received(mut self, len: usize) -> Self {
         if let Self::List(list) = &mut self {
-            if wc.status().is_success() {
-                list.set_total_len(wc.byte_len as usize);
-            }
+            list.set_total_len(len);
         }
         self
     }

@@ -12,7 +12,7 @@ use crate::wr_id::{RequestKind, WrId};
 pub(crate) struct Ring {
     queue: QueueId,
     kind: RequestKind,
-    slots: Vec<Slot>,
+    slots: Slots,
     /// Slots of a ring that was made shorter, kept for their generations.
     unused: Vec<Slot>,
     /// Index of the slot for the next request, or the number of slots, which stands for index 0.
@@ -29,7 +29,7 @@ pub(crate) struct Ring {
 impl RequestTable for Ring {
     #[inline]
     fn vacant(&mut self) -> Option<Vacant<'_>> {
-        let slot = slot_at(&mut self.slots, &mut self.next)?;
+        let slot = self.slots.at(&mut self.next)?;
         if !slot.is_vacant() {
             return None;
         }
@@ -43,7 +43,7 @@ impl RequestTable for Ring {
     }
 
     fn capacity(&self) -> u32 {
-        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.slots.0.len()).unwrap_or(u32::MAX)
     }
 }
 
@@ -55,7 +55,7 @@ impl Ring {
         let mut ring = Self {
             queue,
             kind,
-            slots: Vec::new(),
+            slots: Slots(Vec::new()),
             unused: Vec::new(),
             next: 0,
             oldest: 0,
@@ -70,10 +70,10 @@ impl Ring {
     pub(crate) fn resize(&mut self, capacity: u32) {
         debug_assert!(self.is_empty());
         let capacity = capacity.min(Self::MAX);
-        self.slots.append(&mut self.unused);
+        self.slots.0.append(&mut self.unused);
         let slots = (0..capacity).map(|slot| Slot::new(WrId::new(self.queue, self.kind, slot)));
-        self.slots.extend(slots.skip(self.slots.len()));
-        self.unused = self.slots.split_off(capacity as usize);
+        self.slots.0.extend(slots.skip(self.slots.0.len()));
+        self.unused = self.slots.0.split_off(capacity as usize);
         (self.next, self.oldest) = (0, 0);
     }
 
@@ -81,19 +81,19 @@ impl Ring {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     fn oldest(&mut self) -> Option<&mut Slot> {
-        slot_at(&mut self.slots, &mut self.oldest)
+        self.slots.at(&mut self.oldest)
     }
 
     /// Returns `true` if no request is in flight.
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots_free() == self.slots.len()
+        self.slots_free() == self.slots.0.len()
     }
 
     /// Returns the number of requests that can be posted.
     pub(crate) fn slots_free(&self) -> usize {
-        let len = self.slots.len();
+        let len = self.slots.0.len();
         let oldest = if self.oldest == len { 0 } else { self.oldest };
-        let is_empty = self.slots.get(oldest).is_none_or(Slot::is_vacant);
+        let is_empty = self.slots.0.get(oldest).is_none_or(Slot::is_vacant);
         match oldest.checked_sub(self.next) {
             _ if is_empty => len,
             Some(vacant) => vacant + self.holes,
@@ -106,8 +106,8 @@ impl Ring {
         let newest = self
             .next
             .checked_sub(1)
-            .or(self.slots.len().checked_sub(1))?;
-        let request = self.slots[newest].take_not_posted()?;
+            .or(self.slots.0.len().checked_sub(1))?;
+        let request = self.slots.0[newest].take_not_posted()?;
         self.next = newest;
         Some(request)
     }
@@ -148,7 +148,7 @@ impl Ring {
         let Some(request) = self.retire_oldest(wr_id) else {
             self.find(wr_id)?;
             self.holes += 1;
-            return self.slots[wr_id.slot()].take(wr_id);
+            return self.slots.0[wr_id.slot()].take(wr_id);
         };
         if self.holes > 0 {
             self.skip_holes();
@@ -185,7 +185,7 @@ impl Ring {
     #[cold]
     #[inline(never)]
     fn find(&self, wr_id: WrId) -> Option<()> {
-        self.slots.get(wr_id.slot())?.holds(wr_id).then_some(())
+        self.slots.0.get(wr_id.slot())?.holds(wr_id).then_some(())
     }
 
     /// Removes all requests, oldest first.
@@ -199,28 +199,34 @@ impl Ring {
     }
 }
 
-/// Returns the slot at this index. The number of slots stands for index 0.
-#[inline(always)]
-#[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-fn slot_at<'ring>(slots: &'ring mut [Slot], index: &mut usize) -> Option<&'ring mut Slot> {
-    #[cold]
-    #[inline(never)]
-    fn first<'ring>(slots: &'ring mut [Slot], index: &mut usize) -> Option<&'ring mut Slot> {
-        *index = 0;
-        slots.first_mut()
+/// The slots of a ring.
+struct Slots(Vec<Slot>);
+
+impl Slots {
+    /// Returns the slot at this index. The number of slots stands for index 0.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    fn at(&mut self, index: &mut usize) -> Option<&mut Slot> {
+        if *index >= self.0.len() {
+            return self.first(index);
+        }
+        Some(&mut self.0[*index])
     }
 
-    if *index >= slots.len() {
-        return first(slots, index);
+    /// Sets the index to 0 and returns its slot.
+    #[cold]
+    #[inline(never)]
+    fn first(&mut self, index: &mut usize) -> Option<&mut Slot> {
+        *index = 0;
+        self.0.first_mut()
     }
-    Some(&mut slots[*index])
 }
 
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring")
             .field("slots_free", &self.slots_free())
-            .field("capacity", &self.slots.len())
+            .field("capacity", &self.slots.0.len())
             .finish()
     }
 }

@@ -1,6 +1,6 @@
 //! Slots of the tables.
 
-use super::request::{Owned, Request};
+use super::request::{InFlight, Owned, Request};
 use crate::wr_id::WrId;
 
 /// A slot of a table: one request in flight, or none.
@@ -41,19 +41,31 @@ impl Slot {
         self.tag = tag;
     }
 
-    /// Removes the request with this identity, if it is in flight here.
+    /// Removes the completed request with this identity, if it is in flight here.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub(crate) fn take(&mut self, wr_id: WrId) -> Option<Request> {
         if self.wr_id != wr_id {
             return None;
         }
-        let owned = self.owned.take()?;
+        // One comparison separates buffers and requests without a value from all other states.
+        let owned = match self.owned {
+            Some(Owned(None | Some(InFlight::Buf(_)))) => self.owned.take()?,
+            _ => self.take_rare()?,
+        };
         self.wr_id = wr_id.next_generation();
         Some(Request {
             owned,
             tag: self.tag,
         })
+    }
+
+    /// Removes the value of the completed request, if the slot is not vacant. Its loan or binding
+    /// ends.
+    #[cold]
+    #[inline(never)]
+    fn take_rare(&mut self) -> Option<Owned> {
+        self.owned.take().map(Owned::completed)
     }
 
     /// Removes the request in flight, which was not posted after all.

@@ -142,14 +142,16 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
         let Tables { sends, windows, .. } = &mut *self.qp.tables;
-        let capacity = sends.capacity();
-        let vacant = match sends.vacant() {
-            Some(vacant) if self.count < self.qp.max_batch => vacant,
-            vacant => {
-                let error = full(vacant.is_none(), capacity, self.qp.max_batch);
-                return Err(Rejected::new(VERB, error, Some(request.payload)));
-            }
+        let Some(vacant) = sends.vacant() else {
+            let capacity = sends.capacity();
+            let error = PostError::QueueFull { capacity };
+            return Err(Rejected::new(VERB, error, Some(request.payload)));
         };
+        if self.count >= self.qp.max_batch {
+            let max = u32::try_from(self.qp.max_batch).unwrap_or(u32::MAX);
+            let error = PostError::BatchFull { max };
+            return Err(Rejected::new(VERB, error, Some(request.payload)));
+        }
         match self.qp.extended {
             // SAFETY: this is between `ibv_wr_start` and the closing call. The memory of the
             // payload stays valid: see `QueuePair::post_send`.
@@ -187,17 +189,6 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
         let result = posted.into_result(VERB, count, || sends.pop());
         std::mem::forget(self);
         result
-    }
-}
-
-/// Returns the error for a full queue or a full batch.
-#[cold]
-fn full(queue_is_full: bool, capacity: u32, max_batch: usize) -> PostError {
-    if queue_is_full {
-        return PostError::QueueFull { capacity };
-    }
-    PostError::BatchFull {
-        max: u32::try_from(max_batch).unwrap_or(u32::MAX),
     }
 }
 

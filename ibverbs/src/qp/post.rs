@@ -56,11 +56,12 @@ impl<T: SendTransport> QueuePair<T> {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
         let Tables { sends, windows, .. } = &mut *self.tables;
-        let capacity = sends.capacity();
         let Some(vacant) = sends.vacant() else {
             return Err(Rejected::new(
                 VERB,
-                PostError::QueueFull { capacity },
+                PostError::QueueFull {
+                    capacity: sends.capacity(),
+                },
                 Some(request.payload),
             ));
         };

@@ -43,7 +43,7 @@ impl<T: SendTransport> QueuePair<T> {
     ) -> std::result::Result<Retired, ForeignCompletion> {
         let wc = completion.wc();
         match self.tables.retire(wc) {
-            Some(request) => Ok(Retired::new(request, wc)),
+            Some(retired) => Ok(retired),
             None => Err(ForeignCompletion {
                 queue: completion.queue(),
             }),

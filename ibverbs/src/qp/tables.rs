@@ -8,7 +8,7 @@ use super::builder::{CreatedQp, Parts};
 use crate::cq::{CqInner, WcFields};
 use crate::flow::Flows;
 use crate::identity::Direction;
-use crate::in_flight::{Request, Ring};
+use crate::in_flight::{Retired, Ring};
 use crate::mw::BoundWindows;
 use crate::pd::{AttachedQueuePair, ParentDomain};
 use crate::srq::SrqInner;
@@ -65,14 +65,14 @@ impl Tables {
         }
     }
 
-    /// Removes the request of a completion from its table.
+    /// Removes the request of a completion from its table and returns its result.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(crate) fn retire(&mut self, wc: &ibv_wc) -> Option<Request> {
+    pub(crate) fn retire(&mut self, wc: &ibv_wc) -> Option<Retired> {
         let wr_id = wc.wr_id();
         match wr_id.direction() {
-            Direction::Send => self.sends.retire_send(wr_id),
-            Direction::Recv => Some(self.recvs.table.retire_recv(wr_id)?.received(wc)),
+            Direction::Send => Some(Retired::new(self.sends.retire_send(wr_id)?, wc)),
+            Direction::Recv => Some(Retired::received(self.recvs.table.retire_recv(wr_id)?, wc)),
         }
     }
 }

@@ -288,7 +288,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     ) -> std::result::Result<Retired, ForeignCompletion> {
         let wc = completion.wc();
         match self.receiving_mut().receives.table.retire(wc.wr_id()) {
-            Some(request) => Ok(Retired::new(request.received(wc), wc)),
+            Some(request) => Ok(Retired::received(request, wc)),
             None => Err(ForeignCompletion {
                 queue: completion.queue(),
             }),

@@ -70,11 +70,12 @@ impl<T: RequestTable> Receives<T> {
         request: RecvRequest<P>,
     ) -> Result<(), Rejected<P>> {
         let verb = handle.verb();
-        let capacity = self.table.capacity();
         let Some(vacant) = self.table.vacant() else {
             return Err(Rejected::new(
                 verb,
-                PostError::QueueFull { capacity },
+                PostError::QueueFull {
+                    capacity: self.table.capacity(),
+                },
                 Some(request.payload),
             ));
         };
@@ -208,11 +209,12 @@ impl RecvBatch<'_> {
         if let Err(error) = check(self.owner, self.max_sge, &request) {
             return Err(Rejected::new(verb, error, Some(request.payload)));
         }
-        let capacity = self.table.capacity();
         let Some(vacant) = self.table.vacant() else {
             return Err(Rejected::new(
                 verb,
-                PostError::QueueFull { capacity },
+                PostError::QueueFull {
+                    capacity: self.table.capacity(),
+                },
                 Some(request.payload),
             ));
         };
