@@ -20,7 +20,7 @@ use rdma_sys::{
 
 use super::id::CqId;
 use super::options::CqOptions;
-use super::queue::PollVerbs;
+use super::poll_state::PollVerbs;
 use super::wc::WcFields;
 use crate::device::Context;
 use crate::error::Result;

@@ -1,4 +1,15 @@
-//! Entries that one poll copied out of the provider's queue.
+//! The verbs that poll a queue, and the entries that one poll copied out of it.
+
+/// The verbs that poll a queue.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PollVerbs {
+    /// `ibv_poll_cq`.
+    Classic,
+    /// `ibv_start_poll`, `ibv_next_poll` and `ibv_end_poll`: the handle is an `ibv_cq_ex`.
+    Extended,
+    /// The extended verbs, with one poll for each entry. See [`poll`](super::extended::poll).
+    SingleExtended,
+}
 
 /// Maximum number of entries that one poll copies.
 pub(crate) const POLL_BATCH: usize = 32;

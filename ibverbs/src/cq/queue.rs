@@ -13,7 +13,7 @@ use super::extended;
 use super::id::CqId;
 use super::inner::CqInner;
 use super::options::CqOptions;
-use super::poll_state::{POLL_BATCH, PollState};
+use super::poll_state::{POLL_BATCH, PollState, PollVerbs};
 use crate::convert::{non_null, zero_or_errno};
 use crate::device::Context;
 use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
@@ -46,17 +46,6 @@ pub struct CompletionQueue {
     inner: Arc<CqInner>,
     pub(super) verbs: PollVerbs,
     state: PollState<ibv_wc>,
-}
-
-/// The verbs that poll a queue.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PollVerbs {
-    /// `ibv_poll_cq`.
-    Classic,
-    /// `ibv_start_poll`, `ibv_next_poll` and `ibv_end_poll`: the handle is an `ibv_cq_ex`.
-    Extended,
-    /// The extended verbs, with one poll for each entry. See [`extended::poll`].
-    SingleExtended,
 }
 
 // SAFETY: polling needs `&mut self`, so one thread at a time polls; providers do not bind a queue

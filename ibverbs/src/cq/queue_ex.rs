@@ -18,8 +18,8 @@ use super::completion_ex::{CompletionsEx, EntryEx};
 use super::extended;
 use super::fields::{CqFields, FieldSet};
 use super::options::CqOptions;
-use super::poll_state::PollState;
-use super::queue::{CompletionQueue, PollVerbs};
+use super::poll_state::{PollState, PollVerbs};
+use super::queue::CompletionQueue;
 use crate::device::Context;
 use crate::error::{Errno, Error, Result, call_failed};
 

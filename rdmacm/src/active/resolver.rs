@@ -84,8 +84,8 @@ impl Resolver {
         self
     }
 
-    /// Sets the time limit of each of the two steps, address and route resolution. The default is 2
-    /// s.
+    /// Sets the time limit of each of the two steps, address and route resolution. The default is
+    /// 2 seconds.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
