@@ -3,9 +3,8 @@
 
 readonly BUILD_PACKAGES=(gcc libc6-dev pkg-config libibverbs-dev librdmacm-dev libibumad-dev ibverbs-providers)
 
-# The Rust version whose lints apply, and which is installed if there is none. Newer versions have
-# newer lints.
-readonly RUST_VERSION=1.95.0
+# Prints the Rust version for work on this project, from rust-toolchain.toml.
+rust_version() { sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml; }
 
 # Prints the oldest Rust that builds the workspace, from Cargo.toml.
 msrv() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
@@ -19,33 +18,52 @@ ensure_build_packages() {
     install_packages "${missing[@]}"
 }
 
-# Provides a Rust that is new enough: the installed one, or one from the distribution's rustup, or
-# from rustup's own installer.
+# Provides Rust. With rustup this is the version of rust-toolchain.toml, or the one that
+# RUSTUP_TOOLCHAIN names. A cargo that did not come from rustup is used if it is new enough. If
+# there is neither, installs the distribution's rustup, or rustup with its own installer.
 ensure_rust() {
-    local found
+    local version found
+    version=$(rust_version)
     if [[ -f $HOME/.cargo/env ]]; then
         # shellcheck source=/dev/null # a file of rustup, outside the tree
         . "$HOME/.cargo/env"
     fi
-    if have cargo; then
+    if ! have rustup && have cargo; then
         found=$(cargo --version | cut -d ' ' -f 2)
-        version_at_least "$found" "$(msrv)" && return
+        if version_at_least "$found" "$(msrv)"; then
+            [[ $found == "$version" ]] ||
+                info "using cargo $found; lints and compile-fail tests expect Rust $version, which rustup installs (https://rustup.rs)"
+            return
+        fi
         info "cargo $found is older than $(msrv): installing a newer one with rustup"
     fi
-    if ! have rustup; then
-        # Debian 12 has a package entry for rustup, but no package.
-        if have apt-get && apt-cache policy rustup | grep -q 'Candidate: [0-9]'; then
-            install_packages rustup
-        else
-            have curl || install_packages curl ca-certificates
-            run_logged "installing rustup" install_rustup ||
-                die "installing Rust failed: install Rust $(msrv) or newer (https://rustup.rs) and run this again"
-            # shellcheck source=/dev/null
-            . "$HOME/.cargo/env"
-        fi
+    have rustup || ensure_rustup
+    [[ -z ${RUSTUP_TOOLCHAIN:-} ]] || return 0
+    has_toolchain "$version" || run_logged "installing Rust $version" install_toolchain "$version" ||
+        die "installing Rust $version failed" "to use another Rust, set RUSTUP_TOOLCHAIN to one of \`rustup toolchain list\`, $(msrv) or newer"
+    # Outside the tree, rust-toolchain.toml does not apply.
+    rustup default >/dev/null 2>&1 || rustup default "$version" >/dev/null 2>&1
+}
+
+install_toolchain() { rustup toolchain install "$1" --no-self-update --profile minimal -c rustfmt -c clippy; }
+
+has_toolchain() {
+    local components
+    components=$(rustup component list --installed --toolchain "$1" 2>/dev/null) || return
+    [[ $components == *clippy* && $components == *rustfmt* ]]
+}
+
+ensure_rustup() {
+    # Debian 12 has a package entry for rustup, but no package.
+    if have apt-get && apt-cache policy rustup | grep -q 'Candidate: [0-9]'; then
+        install_packages rustup
+        return
     fi
-    run_logged "installing Rust $RUST_VERSION" rustup toolchain install "$RUST_VERSION" --profile minimal -c rustfmt -c clippy
-    rustup default "$RUST_VERSION" >/dev/null 2>&1
+    have curl || install_packages curl ca-certificates
+    run_logged "installing rustup" install_rustup ||
+        die "installing Rust failed: install Rust $(msrv) or newer (https://rustup.rs) and run this again"
+    # shellcheck source=/dev/null
+    . "$HOME/.cargo/env"
 }
 
 # Runs rustup's installer from its official origin after checking its checksum. It does not change
@@ -58,7 +76,7 @@ install_rustup() {
         curl --proto '=https' --tlsv1.2 -sSf --retry 3 -o "$dir/sum" "$from/rustup-init.sha256" &&
         (cd "$dir" && sha256sum --quiet -c <(cut -d ' ' -f 1 sum | sed 's/$/  rustup-init/')) &&
         chmod +x "$dir/rustup-init" &&
-        "$dir/rustup-init" -y --no-modify-path --profile minimal --default-toolchain "$RUST_VERSION" -c rustfmt -c clippy || status=$?
+        "$dir/rustup-init" -y --no-modify-path --profile minimal --default-toolchain "$(rust_version)" -c rustfmt -c clippy || status=$?
     rm -rf "$dir"
     return "$status"
 }
