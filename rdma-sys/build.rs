@@ -45,6 +45,7 @@ const LIBRARIES: [Library; 3] = [
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=RDMA_SYS_NO_PKG_CONFIG");
+    println!("cargo:rerun-if-env-changed=DOCS_RS");
 
     // Miri does not link and docs.rs does not have the libraries. Both only need the declarations.
     if env::var_os("CARGO_CFG_MIRI").is_some() || env::var_os("DOCS_RS").is_some() {
@@ -78,7 +79,7 @@ fn link(library: &Library) {
             ..
         } = library;
         eprintln!(
-            "\nrdma-sys requires pkg-config and {pkg_config} {minimum} or newer (part of rdma-core).\n\
+            "\nrdma-verbs-sys requires pkg-config and {pkg_config} {minimum} or newer (part of rdma-core).\n\
              \n    Debian, Ubuntu:  apt install pkg-config {debian}\
              \n    Fedora, RHEL:    dnf install pkgconf-pkg-config {fedora}\n\
              \nTo link by name without pkg-config, for example when cross-compiling, set RDMA_SYS_NO_PKG_CONFIG=1.\n\n{error}"

@@ -28,3 +28,8 @@ mod inline;
 pub use alias::*;
 pub use bindings::*;
 pub use inline::*;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

@@ -76,3 +76,10 @@ impl fmt::Debug for Errno {
 }
 
 impl std::error::Error for Errno {}
+
+/// Returns the error of the system with this number, as `std` does for its own calls.
+impl From<Errno> for std::io::Error {
+    fn from(errno: Errno) -> Self {
+        Self::from_raw_os_error(errno.0)
+    }
+}

@@ -1,5 +1,7 @@
 //! Classes of errors.
 
+use std::io;
+
 use crate::errno::Errno;
 
 /// The class of an [`Error`](crate::Error), for programs that react to errors rather than print
@@ -41,6 +43,9 @@ pub enum ErrorKind {
     Malformed,
     /// The port is in a state that does not allow this.
     PortDown,
+    /// The queue pair is in a state that does not allow this, for example because it is not
+    /// connected yet.
+    WrongState,
     /// A work request completed with an error status.
     Completion,
     /// Any other error that the system reported.
@@ -67,6 +72,26 @@ impl ErrorKind {
             libc::ENETDOWN => Self::PortDown,
             libc::ECONNREFUSED | libc::ECONNRESET | libc::ENOTCONN => Self::Disconnected,
             _ => Self::Os,
+        }
+    }
+}
+
+/// Returns the nearest kind of the standard library.
+impl From<ErrorKind> for io::ErrorKind {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::NotFound => Self::NotFound,
+            ErrorKind::PermissionDenied => Self::PermissionDenied,
+            ErrorKind::Unsupported => Self::Unsupported,
+            ErrorKind::InvalidInput | ErrorKind::Mismatch => Self::InvalidInput,
+            ErrorKind::LockedMemory => Self::OutOfMemory,
+            ErrorKind::QueueFull => Self::WouldBlock,
+            ErrorKind::TimedOut => Self::TimedOut,
+            ErrorKind::Disconnected => Self::ConnectionReset,
+            ErrorKind::WrongState => Self::NotConnected,
+            ErrorKind::Malformed => Self::InvalidData,
+            ErrorKind::PortDown => Self::NetworkDown,
+            ErrorKind::Refused | ErrorKind::Completion | ErrorKind::Os => Self::Other,
         }
     }
 }

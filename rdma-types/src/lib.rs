@@ -3,6 +3,7 @@
 //! - [`Error`], [`ErrorKind`] and [`Errno`]: errors with a kind, a cause and a separate remedy;
 //! - [`Guid`], [`Gid`] and [`Lid`]: the identifiers and addresses of ports;
 //! - [`c_value!`]: integer newtypes for the enumerations of C and of the wire;
+//! - [`setters!`]: setters of option structs;
 //! - [`convert`]: one converter for each convention in which C functions report errors;
 //! - [`leaked_objects`]: the count of objects that could not be destroyed.
 //!
@@ -11,6 +12,9 @@
 //! # Features
 //!
 //! - `serde` (off by default): [`Gid`] and [`Lid`] implement `Serialize` and `Deserialize`.
+
+// On docs.rs, items of a feature are marked with its name.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod convert;
 mod errno;
@@ -21,6 +25,7 @@ mod kind;
 mod leaked;
 mod lid;
 mod newtype;
+mod setters;
 
 pub use crate::errno::Errno;
 pub use crate::error::{Error, Result};
@@ -29,3 +34,8 @@ pub use crate::guid::Guid;
 pub use crate::kind::ErrorKind;
 pub use crate::leaked::{count_leaked_object, leaked_objects};
 pub use crate::lid::Lid;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;
