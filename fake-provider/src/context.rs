@@ -13,6 +13,7 @@ use rdma_sys::{
 
 use crate::device::FakeDevice;
 use crate::fault::Verb;
+use crate::profile::Transport;
 use crate::request::MAX_SGE;
 use crate::state::{Context, MAX_CQE, MAX_WR};
 use crate::{cq, cq_ex, flow, mw, null, post, qp, set_errno, srq, td, xrc};
@@ -239,17 +240,17 @@ unsafe extern "C" fn _ibv_query_gid_ex(
         return libc::ENODATA;
     };
     // SAFETY: the caller passes a valid context.
-    let iwarp = unsafe { FakeDevice::from_context(context) }
+    let transport = unsafe { FakeDevice::from_context(context) }
         .state()
         .profile
-        .iwarp;
+        .transport;
     // SAFETY: the caller passes a pointer that is valid for writes of `entry_size` bytes.
-    unsafe { entry.write(gid_entry(slot, iwarp)) };
+    unsafe { entry.write(gid_entry(slot, transport)) };
     0
 }
 
-fn gid_entry(index: u8, iwarp: bool) -> ibv_gid_entry {
-    let gid_type = if iwarp {
+fn gid_entry(index: u8, transport: Transport) -> ibv_gid_entry {
+    let gid_type = if transport == Transport::Iwarp {
         IBV_GID_TYPE_IB
     } else {
         IBV_GID_TYPE_ROCE_V2
@@ -285,7 +286,7 @@ unsafe extern "C" fn _ibv_query_gid_table(
         unsafe {
             entries
                 .add(index.into())
-                .write(gid_entry(index, state.profile.iwarp));
+                .write(gid_entry(index, state.profile.transport));
         };
     }
     GIDS.into()

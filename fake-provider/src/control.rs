@@ -85,8 +85,15 @@ impl Fake {
         let mut state = self.state();
         state.stalled = false;
         for qp in state.qp_indices() {
+            state.resume_late(qp);
             state.progress(qp);
         }
+    }
+
+    /// Ends the transmission of all requests and responses whose memory the device still reads.
+    /// Records a violation if the memory of an unsignaled request was changed since its post.
+    pub fn finish_transmissions(&self) {
+        self.state().finish_transmissions();
     }
 
     /// Raises an asynchronous event of this type (`enum ibv_event_type`) for each object of the

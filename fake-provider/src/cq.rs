@@ -10,6 +10,7 @@ use crate::event::EventSource;
 use crate::event::wait_acknowledged;
 use crate::fault::Verb;
 use crate::null;
+use crate::profile::Transport;
 use crate::state::{Cq, Cqe, DeviceState, Handle, MAX_CQE};
 
 /// C representation of a completion queue, with the current entry of an extended poll.
@@ -93,7 +94,7 @@ pub(crate) unsafe fn create(empty: &ibv_cq_ex, requested: u32, vector: c_int) ->
 pub(crate) fn round_up(state: &DeviceState, requested: u32) -> u32 {
     match requested {
         0 => 0,
-        _ if state.profile.iwarp => requested.next_power_of_two(),
+        _ if state.profile.transport == Transport::Iwarp => requested.next_power_of_two(),
         _ => (requested + 1).next_power_of_two() - 1,
     }
 }
@@ -105,7 +106,7 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     unsafe {
         let device = FakeDevice::from_context((*cq).context);
         let (mut state, index) = (device.state(), crate::handle::cq(cq));
-        if let Some(errno) = state.faults.take(Verb::DestroyCq) {
+        if let Some(errno) = state.destroy_fault(Verb::DestroyCq) {
             return errno;
         }
         let users = state
@@ -170,6 +171,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, max: c_int, wcs: *mut i
             crate::handle::cq(cq),
         )
     };
+    state.finish_late_if_empty(index);
     for filled in 0..max {
         if let Some(errno) = state.faults.take_poll() {
             // No real provider fails after it has written entries: they would be lost.
@@ -199,6 +201,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     if let Some(queue) = state.cqs.get_mut(index) {
         queue.armed = Some(solicited_only != 0);
     }
+    state.finish_late(index);
     0
 }
 

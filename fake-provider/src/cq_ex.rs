@@ -118,6 +118,9 @@ unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
     if let Some(errno) = state.faults.take_poll() {
         return errno;
     }
+    if first {
+        state.finish_late_if_empty(index);
+    }
     let wc = state.take_completion(index);
     let begun = state.cqs.get_mut(index).is_some_and(|queue| {
         let begun = queue.polling.is_some();

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_sys::{
-    __be64, IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_context,
-    ibv_device,
+    __be64, IBV_NODE_CA, IBV_NODE_RNIC, IBV_NODE_UNSPECIFIED, IBV_TRANSPORT_IB,
+    IBV_TRANSPORT_IWARP, IBV_TRANSPORT_UNSPECIFIED, ibv_context, ibv_device,
 };
 
 use crate::fault::Verb;
-use crate::profile::Profile;
+use crate::profile::{Profile, Transport};
 use crate::state::DeviceState;
 
 /// A device. It is never freed, because the program may keep a pointer to it.
@@ -39,17 +39,14 @@ impl FakeDevice {
     pub(crate) fn add(profile: Profile) -> &'static Self {
         let mut all = devices();
         let name = format!("fake{}", all.len());
+        let (node_type, transport_type) = match profile.transport {
+            Transport::Ib => (IBV_NODE_CA, IBV_TRANSPORT_IB),
+            Transport::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
+            Transport::Unspecified => (IBV_NODE_UNSPECIFIED, IBV_TRANSPORT_UNSPECIFIED),
+        };
         let mut raw = ibv_device {
-            node_type: if profile.iwarp {
-                IBV_NODE_RNIC
-            } else {
-                IBV_NODE_CA
-            },
-            transport_type: if profile.iwarp {
-                IBV_TRANSPORT_IWARP
-            } else {
-                IBV_TRANSPORT_IB
-            },
+            node_type,
+            transport_type,
             ..Default::default()
         };
         for (slot, byte) in raw.name.iter_mut().zip(name.bytes()) {

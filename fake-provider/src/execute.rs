@@ -13,7 +13,7 @@ use rdma_sys::{
 use crate::copy::{fetch, gather, scatter_bytes};
 use crate::event::EventSource;
 use crate::handle::srq_index;
-use crate::profile::NotReady;
+use crate::profile::{NotReady, Transport};
 use crate::request::{Data, RecvWr, SendWr, Sges};
 use crate::state::{DeviceState, XrcRole};
 
@@ -40,7 +40,10 @@ impl DeviceState {
     pub(crate) fn execute(&mut self, qp: usize, send: &SendWr, inline: &[u8]) -> bool {
         match self.outcome(qp, send, inline) {
             Pending => return false,
-            Done(IBV_WC_SUCCESS) => self.complete_send(qp, send, IBV_WC_SUCCESS),
+            Done(IBV_WC_SUCCESS) => {
+                self.transmit_late(qp, send);
+                self.complete_send(qp, send, IBV_WC_SUCCESS);
+            }
             Done(status) => {
                 self.complete_send(qp, send, status);
                 self.enter_error(qp);
@@ -69,7 +72,9 @@ impl DeviceState {
             let needed = match fetches {
                 // The peer answers an iWARP read with a write, so the sink needs remote write
                 // access.
-                true if self.profile.iwarp => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+                true if self.profile.transport == Transport::Iwarp => {
+                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
+                }
                 true => IBV_ACCESS_LOCAL_WRITE,
                 false => 0,
             };
@@ -208,6 +213,7 @@ impl DeviceState {
         };
         if send.opcode == IBV_WR_RDMA_READ {
             gather(&source, sges.as_slice());
+            self.transmit_response_late(&source);
             return Done(IBV_WC_SUCCESS);
         }
         let before = fetch(&source);

@@ -17,6 +17,8 @@
 //! cq  cq_ex  qp  post  wr               entry points and function tables, classic and extended
 //! state  request  slab  handle          state of a device: plain safe data behind one lock
 //! queue  execute  unconnected  window   execution of requests, and remote access to memory
+//! late  transmit                        requests that complete after later ones, and memory that
+//!                                       is read after the completion
 //! copy                                  copies between registered memory ranges
 //! ```
 //!
@@ -53,6 +55,7 @@ mod execute;
 mod fault;
 mod flow;
 mod handle;
+mod late;
 mod mr;
 mod mw;
 mod pd;
@@ -65,6 +68,7 @@ mod slab;
 mod srq;
 mod state;
 mod td;
+mod transmit;
 mod unconnected;
 mod window;
 mod wr;
@@ -72,7 +76,10 @@ mod xrc;
 
 pub use control::{Fake, Live};
 pub use fault::{PostFault, Queue, Verb};
-pub use profile::{AfterDestroy, ErrorStatePosts, NotReady, Profile};
+pub use profile::{
+    AfterDestroy, ErrorStatePosts, NotReady, Overrun, Profile, SendOrder, Transport,
+    UnconnectedPosts,
+};
 
 /// Refers to every entry point, so that the linker includes all of them. Otherwise some calls would
 /// reach the real libibverbs.

@@ -62,6 +62,7 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     // SAFETY: the caller passes a mapped range. A driver would pin it; this function reads both
     // ends.
     unsafe { touch(address, length) };
+    state.check_no_response(address, length);
     let slot = state.mrs.next();
     let key = state.new_key(slot);
     // SAFETY: as above.
@@ -91,7 +92,7 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: the caller passes a valid region, and does not use it again if 0 is returned.
     unsafe {
         let mut state = FakeDevice::from_context((*mr).context).state();
-        if let Some(errno) = state.faults.take(Verb::DeregMr) {
+        if let Some(errno) = state.destroy_fault(Verb::DeregMr) {
             return errno;
         }
         let requests = state.requests_on((*mr).lkey);
@@ -100,6 +101,7 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
                 "a region was deregistered with {requests} requests on it"
             ));
         }
+        state.check_no_transmission((*mr).lkey);
         let windows = state.windows_of_region((*mr).handle as usize);
         if windows > 0 {
             state.violation(format!(
@@ -136,8 +138,11 @@ impl DeviceState {
             .flat_map(|qp| qp.recvs.iter())
             .chain(shared)
             .map(|recv| recv.sges);
-        let sends = self.qps.iter().flat_map(|qp| qp.pending.iter());
-        let sends = sends.filter_map(|(send, _)| match send.data {
+        let sends = self.qps.iter().flat_map(|qp| {
+            let pending = qp.pending.iter().map(|(send, _)| send);
+            qp.late_reads.iter().chain(pending)
+        });
+        let sends = sends.filter_map(|send| match send.data {
             Data::Registered(sges) => Some(sges),
             Data::Bind(_) | Data::Inline { .. } => None,
         });

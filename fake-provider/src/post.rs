@@ -11,8 +11,9 @@ use rdma_sys::{
 
 use crate::device::FakeDevice;
 use crate::fault::{PostFault, Queue};
+use crate::profile::{Transport, UnconnectedPosts};
 use crate::request::{Data, RecvWr, Remote, SendWr, Sges, To};
-use crate::state::DeviceState;
+use crate::state::{DeviceState, Qp};
 
 /// `ibv_post_send(3)`.
 pub(crate) unsafe extern "C" fn post_send(
@@ -28,6 +29,7 @@ pub(crate) unsafe extern "C" fn post_send(
         )
     };
     let fault = state.faults.take_post(Queue::Send);
+    let result = state.unconnected_error(slot);
     let mut index = 0;
     while !wr.is_null() {
         // SAFETY: the caller passes a list of valid requests.
@@ -52,7 +54,7 @@ pub(crate) unsafe extern "C" fn post_send(
         index += 1;
         wr = request.next;
     }
-    0
+    state.signed(result)
 }
 
 /// Posts one request of a list.
@@ -169,12 +171,30 @@ unsafe fn entries<'a>(list: *const ibv_sge, count: c_int) -> &'a [ibv_sge] {
     }
 }
 
+/// Returns `true` if the queue pair accepts sends.
+fn is_connected(pair: &Qp) -> bool {
+    matches!(pair.state, IBV_QPS_RTS | IBV_QPS_ERR)
+}
+
 impl DeviceState {
+    /// Returns the error number with which the next post to the send queue fails although its
+    /// requests are queued, or 0.
+    pub(crate) fn unconnected_error(&self, qp: usize) -> i32 {
+        let Some(pair) = self.qps.get(qp).filter(|pair| !is_connected(pair)) else {
+            return 0;
+        };
+        match self.profile.unconnected_posts {
+            UnconnectedPosts::FailOnceAndQueue if pair.pending.is_empty() => libc::ENOTCONN,
+            UnconnectedPosts::FailAndQueue => libc::EINVAL,
+            _ => 0,
+        }
+    }
+
     /// Checks that a send can be posted: the state of the queue pair, the operation, the sizes, and
     /// a free slot.
     pub(crate) fn check_send(&self, qp: usize, send: &SendWr) -> Result<(), i32> {
         let pair = self.qps.get(qp).ok_or(libc::EINVAL)?;
-        if !matches!(pair.state, IBV_QPS_RTS | IBV_QPS_ERR) {
+        if !is_connected(pair) && self.profile.unconnected_posts == UnconnectedPosts::Reject {
             return Err(libc::EINVAL);
         }
         let atomic = matches!(
@@ -190,7 +210,10 @@ impl DeviceState {
             || (windows && self.profile.windows)
             || crate::execute::OUTBOUND_OPCODES.contains(&send.opcode);
         let send_datagram = matches!(send.opcode, IBV_WR_SEND | IBV_WR_SEND_WITH_IMM);
-        if !known || (atomic && self.profile.iwarp) || (pair.qkey.is_some() && !send_datagram) {
+        if !known
+            || (atomic && self.profile.transport == Transport::Iwarp)
+            || (pair.qkey.is_some() && !send_datagram)
+        {
             return Err(libc::EOPNOTSUPP);
         }
         if pair.raw && send.opcode != IBV_WR_SEND {

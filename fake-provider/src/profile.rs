@@ -22,14 +22,62 @@ pub struct Profile {
     pub windows: bool,
     /// Posts return negative error numbers.
     pub negative_errno: bool,
-    /// Is an iWARP device. Otherwise the device is a RoCE device.
-    pub iwarp: bool,
+    /// Transport that the device reports. Users of the device conclude from it which guarantees
+    /// the device gives, so it must match the other properties.
+    pub transport: Transport,
+    /// Order in which the requests of a send queue complete.
+    pub send_order: SendOrder,
+    /// Transmits unsignaled requests from the memory of the program, after they have completed.
+    /// This is how siw sends large requests. A violation is recorded if that memory is changed or
+    /// deregistered before [`Fake::finish_transmissions`](crate::Fake::finish_transmissions).
+    pub transmits_unsignaled_late: bool,
+    /// Transmits the responses to READs from the memory of the program, even after it was
+    /// deregistered. This is how siw sends large responses. A violation is recorded if the memory
+    /// is registered again before
+    /// [`Fake::finish_transmissions`](crate::Fake::finish_transmissions).
+    pub transmits_read_responses_late: bool,
+    /// Behavior of a completion queue without space.
+    pub overrun: Overrun,
+    /// Destroying a queue pair or a completion queue, and deregistering memory, fails with
+    /// `EBUSY`.
+    pub busy: bool,
+    /// Reports the first successful send and the first successful receive of a queue pair again,
+    /// as flushed, when the queue pair enters the error state.
+    pub spurious_flushes: bool,
+    /// Behavior of a post to a queue pair that is not connected yet.
+    pub unconnected_posts: UnconnectedPosts,
     /// Behavior of a send without a posted receive.
     pub not_ready: NotReady,
     /// Behavior of completions when their queue pair is destroyed.
     pub after_destroy: AfterDestroy,
     /// Behavior of a post to a queue pair in the error state.
     pub error_state_posts: ErrorStatePosts,
+}
+
+/// Transport and node type that a device reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// RoCE: a channel adapter with the InfiniBand transport.
+    Ib,
+    /// iWARP. It has no datagrams and no atomic operations.
+    Iwarp,
+    /// A transport of the vendor, as EFA reports. The device has the operations of RoCE.
+    Unspecified,
+}
+
+/// Order in which the requests of a send queue complete.
+///
+/// A completion is late until a poll finds the completion queue empty, or until the queue is
+/// armed. The entries that are present are therefore polled before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOrder {
+    /// The order of posting.
+    InOrder,
+    /// READs and atomic operations execute and complete late, in their own order. Later requests
+    /// do not wait for them, except those with `IBV_SEND_FENCE`. This is how siw completes READs.
+    ReadsLate,
+    /// All requests execute in order, and their completions are late and reversed.
+    Reversed,
 }
 
 /// Behavior of a send when the peer has no posted receive.
@@ -42,6 +90,29 @@ pub enum NotReady {
     /// The send succeeds, and both queue pairs enter the error state. This is how siw drops a
     /// connection.
     Disconnect,
+}
+
+/// Behavior of a completion queue without space for a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overrun {
+    /// The test fails, because the program should have prevented it.
+    Violation,
+    /// The completion is lost, and the device raises `IBV_EVENT_CQ_ERR`. The queue pair stays in
+    /// its state. This is the behavior of rxe and siw.
+    Lose,
+}
+
+/// Behavior of a post to the send queue of a queue pair in RESET, INIT or RTR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnconnectedPosts {
+    /// The post fails, and `bad_wr` is set.
+    Reject,
+    /// The post fails without `bad_wr`, but the request is queued. It is executed when the queue
+    /// pair enters RTS. This is the behavior of rxe.
+    FailAndQueue,
+    /// Only a post to an empty queue fails, as with [`FailAndQueue`](Self::FailAndQueue). Later
+    /// posts succeed. This is the behavior of siw.
+    FailOnceAndQueue,
 }
 
 /// Behavior of completions when their queue pair is destroyed.
@@ -74,13 +145,21 @@ impl Profile {
         vendor_id: 0,
         windows: true,
         negative_errno: false,
-        iwarp: false,
+        transport: Transport::Ib,
+        send_order: SendOrder::InOrder,
+        transmits_unsignaled_late: false,
+        transmits_read_responses_late: false,
+        overrun: Overrun::Violation,
+        busy: false,
+        spurious_flushes: false,
+        unconnected_posts: UnconnectedPosts::Reject,
         not_ready: NotReady::Wait,
         after_destroy: AfterDestroy::Leave,
         error_state_posts: ErrorStatePosts::Flush,
     };
 
-    /// Behavior of Soft-iWARP: only classic verbs, negative error numbers, flushes on destroy.
+    /// Behavior of Soft-iWARP: only classic verbs, negative error numbers, READs that later
+    /// requests overtake, flushes on destroy.
     /// Unlike Soft-iWARP, queue pairs connect without `rdma_cm`.
     pub const SIW: Self = Self {
         extended_qp: false,
@@ -90,7 +169,14 @@ impl Profile {
         vendor_id: 0,
         windows: false,
         negative_errno: true,
-        iwarp: true,
+        transport: Transport::Iwarp,
+        send_order: SendOrder::ReadsLate,
+        transmits_unsignaled_late: true,
+        transmits_read_responses_late: true,
+        overrun: Overrun::Violation,
+        busy: false,
+        spurious_flushes: false,
+        unconnected_posts: UnconnectedPosts::Reject,
         not_ready: NotReady::Disconnect,
         after_destroy: AfterDestroy::LeaveAndFlush,
         error_state_posts: ErrorStatePosts::Discard,

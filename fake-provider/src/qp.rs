@@ -18,7 +18,7 @@ use crate::event::EventSource;
 use crate::event::wait_acknowledged;
 use crate::fault::Verb;
 use crate::pd::FakePd;
-use crate::profile::AfterDestroy;
+use crate::profile::{AfterDestroy, Transport};
 use crate::request::{Batch, MAX_SGE};
 use crate::state::{DeviceState, Handle, MAX_INLINE, MAX_WR, Qp, XrcRole};
 use crate::{null, wr};
@@ -51,6 +51,9 @@ impl DeviceState {
             signal_all: false,
             recvs: VecDeque::new(),
             pending: VecDeque::new(),
+            late_reads: VecDeque::new(),
+            late_completions: Vec::new(),
+            first_completions: [None; 2],
             send_slots_used: 0,
             unreported_sends: 0,
             unacked_async_events: 0,
@@ -117,7 +120,7 @@ unsafe fn create(
     let Some(caps) = granted(&state, &attr.cap) else {
         return null(libc::EINVAL);
     };
-    let datagrams = attr.qp_type == IBV_QPT_UD && !state.profile.iwarp;
+    let datagrams = attr.qp_type == IBV_QPT_UD && state.profile.transport != Transport::Iwarp;
     let xrc = attr.qp_type == IBV_QPT_XRC_SEND && state.profile.more_verbs;
     let raw = attr.qp_type == IBV_QPT_RAW_PACKET && state.profile.more_verbs;
     if !datagrams && !xrc && !raw && !matches!(attr.qp_type, IBV_QPT_RC | IBV_QPT_UC) {
@@ -310,6 +313,9 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     } else {
         pair.state = attr.qp_state;
     }
+    if attr.qp_state == IBV_QPS_RTS {
+        state.progress(slot);
+    }
     0
 }
 
@@ -356,7 +362,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     unsafe {
         let device = FakeDevice::from_context((*qp).context);
         let (slot, mut state) = (crate::handle::qp(qp), device.state());
-        if let Some(errno) = state.faults.take(Verb::DestroyQp) {
+        if let Some(errno) = state.destroy_fault(Verb::DestroyQp) {
             return state.signed(errno);
         }
         if state.close_shared(slot) {
@@ -383,6 +389,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             ));
         }
         state = wait_acknowledged(device, state, EventSource::Qp(slot));
+        state.report_late_completions(slot);
         if state.profile.after_destroy == AfterDestroy::LeaveAndFlush {
             state.flush(slot);
         }

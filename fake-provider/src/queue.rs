@@ -1,10 +1,10 @@
 //! Queues of a queue pair: requests are accepted, deferred, flushed and completed.
 
 use rdma_sys::{
-    IBV_EVENT_QP_LAST_WQE_REACHED, IBV_QPS_ERR, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
-    IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH, IBV_WC_LOCAL_INV,
-    IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SEND,
-    IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR,
+    IBV_EVENT_CQ_ERR, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_QPS_ERR, IBV_QPS_RTS, IBV_SEND_SIGNALED,
+    IBV_SEND_SOLICITED, IBV_WC_BIND_MW, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GRH,
+    IBV_WC_LOCAL_INV, IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM,
+    IBV_WC_SEND, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV,
     IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM,
     IBV_WR_SEND_WITH_INV, ibv_wc, ibv_wc__bindgen_ty_1, ibv_wc_opcode, ibv_wc_status,
@@ -13,7 +13,7 @@ use rdma_sys::{
 
 use crate::event::EventSource;
 use crate::handle::qp_num;
-use crate::profile::ErrorStatePosts;
+use crate::profile::{ErrorStatePosts, Overrun};
 use crate::request::{Data, RecvWr, SendWr};
 use crate::state::{Cqe, DeviceState};
 
@@ -32,7 +32,8 @@ impl DeviceState {
             }
             return;
         }
-        if stalled || !pair.pending.is_empty() || !self.execute(qp, &send, inline) {
+        let waits = stalled || pair.state != IBV_QPS_RTS || !pair.pending.is_empty();
+        if waits || !self.start(qp, &send, inline) {
             self.defer(qp, send, inline);
         }
         self.disconnect_lost();
@@ -78,7 +79,7 @@ impl DeviceState {
             else {
                 return;
             };
-            let done = self.execute(qp, &send, &inline);
+            let done = self.start(qp, &send, &inline);
             self.disconnect_lost();
             if !done {
                 if let Some(pair) = self.qps.get_mut(qp) {
@@ -90,7 +91,7 @@ impl DeviceState {
     }
 
     /// Ends the connections that failed while a request was executed.
-    fn disconnect_lost(&mut self) {
+    pub(crate) fn disconnect_lost(&mut self) {
         while let Some(qp) = self.to_disconnect.pop() {
             self.enter_error(qp);
         }
@@ -110,6 +111,15 @@ impl DeviceState {
     }
 
     pub(crate) fn flush(&mut self, qp: usize) {
+        self.report_late_completions(qp);
+        self.report_spurious_flushes(qp);
+        while let Some(read) = self
+            .qps
+            .get_mut(qp)
+            .and_then(|pair| pair.late_reads.pop_front())
+        {
+            self.complete_send(qp, &read, IBV_WC_WR_FLUSH_ERR);
+        }
         while let Some((send, _)) = self
             .qps
             .get_mut(qp)
@@ -119,6 +129,28 @@ impl DeviceState {
         }
         while let Some(recv) = self.qps.get_mut(qp).and_then(|pair| pair.recvs.pop_front()) {
             self.complete_recv(qp, recv.wr_id, IBV_WC_WR_FLUSH_ERR, 0, None);
+        }
+    }
+
+    /// Keeps the first successful completion of each direction.
+    fn keep_first(&mut self, cqe: Cqe) {
+        if let Some(pair) = self.qps.get_mut(cqe.qp) {
+            let received = usize::from(cqe.wc.opcode & IBV_WC_RECV != 0);
+            pair.first_completions[received].get_or_insert(cqe);
+        }
+    }
+
+    /// Reports completed requests again, as flushed.
+    fn report_spurious_flushes(&mut self, qp: usize) {
+        let Some(pair) = self.qps.get_mut(qp) else {
+            return;
+        };
+        let first = std::mem::take(&mut pair.first_completions);
+        for (cq, cqe) in [pair.send_cq, pair.recv_cq].into_iter().zip(first) {
+            if let Some(mut cqe) = cqe {
+                (cqe.wc.status, cqe.releases) = (IBV_WC_WR_FLUSH_ERR, 0);
+                self.complete(cq, cqe, false);
+            }
         }
     }
 
@@ -140,16 +172,17 @@ impl DeviceState {
             ..Default::default()
         };
         let (cq, uid) = (pair.send_cq, pair.uid);
-        self.complete(
-            cq,
-            Cqe {
-                wc,
-                qp,
-                uid,
-                releases,
-            },
-            false,
-        );
+        let cqe = Cqe {
+            wc,
+            qp,
+            uid,
+            releases,
+        };
+        if self.is_reported_late(cq, status) {
+            self.add_late_completion(qp, cqe);
+        } else {
+            self.complete(cq, cqe, false);
+        }
     }
 
     pub(crate) fn complete_recv(
@@ -249,16 +282,26 @@ impl DeviceState {
         );
     }
 
-    fn complete(&mut self, cq: usize, cqe: Cqe, solicited: bool) {
+    pub(crate) fn complete(&mut self, cq: usize, cqe: Cqe, solicited: bool) {
         let Some(queue) = self.cqs.get_mut(cq) else {
             return;
         };
         let depth = queue.depth;
+        if queue.entries.len() == depth && self.profile.overrun == Overrun::Lose {
+            self.raise(IBV_EVENT_CQ_ERR, EventSource::Cq(cq));
+            return;
+        }
         if queue.entries.len() == depth {
             self.violation(format!("a completion queue of {depth} entries overflowed"));
             return;
         }
         queue.entries.push_back(cqe);
+        if self.profile.spurious_flushes && cqe.wc.status == IBV_WC_SUCCESS {
+            self.keep_first(cqe);
+        }
+        let Some(queue) = self.cqs.get_mut(cq) else {
+            return;
+        };
         let wakes = solicited || cqe.wc.status != IBV_WC_SUCCESS;
         if queue
             .armed

@@ -8,10 +8,11 @@ use rdma_sys::{
 
 use crate::cq_ex::ThreadToken;
 use crate::event::Event;
-use crate::fault::Faults;
+use crate::fault::{Faults, Verb};
 use crate::profile::Profile;
 use crate::request::{Batch, RecvWr, SendWr};
 use crate::slab::Slab;
+use crate::transmit::InTransit;
 
 /// Maximum size of inline data, in bytes.
 pub(crate) const MAX_INLINE: u32 = 512;
@@ -49,6 +50,8 @@ pub(crate) struct DeviceState {
     pub(crate) flows: Slab<Flow>,
     /// Queue pairs that enter the error state after the current request.
     pub(crate) to_disconnect: Vec<usize>,
+    /// Memory that the device still reads, although the requests have completed.
+    pub(crate) in_transit: Vec<InTransit>,
     pub(crate) next_uid: u64,
     pub(crate) next_key: u32,
 }
@@ -203,6 +206,12 @@ pub(crate) struct Qp {
     /// Sends that could not be executed: the device is stalled, or the peer has no posted receive.
     /// Each has a copy of its inline data.
     pub(crate) pending: VecDeque<(SendWr, Vec<u8>)>,
+    /// READs and atomic operations that execute after later requests.
+    pub(crate) late_reads: VecDeque<SendWr>,
+    /// Completions of executed sends that are reported later, the last one first.
+    pub(crate) late_completions: Vec<Cqe>,
+    /// First successful completions of a send and of a receive.
+    pub(crate) first_completions: [Option<Cqe>; 2],
     /// Number of send queue slots in use.
     pub(crate) send_slots_used: u32,
     /// Number of completed unsignaled sends. The next completion frees their slots.
@@ -233,6 +242,7 @@ impl DeviceState {
             parents: Slab::default(),
             flows: Slab::default(),
             to_disconnect: Vec::new(),
+            in_transit: Vec::new(),
             next_uid: 0,
             next_key: 0,
         }
@@ -242,6 +252,12 @@ impl DeviceState {
     #[cold]
     pub(crate) fn violation(&mut self, text: impl Into<String>) {
         self.violations.push(text.into());
+    }
+
+    /// Returns the error number with which destroying an object must fail.
+    pub(crate) fn destroy_fault(&mut self, verb: Verb) -> Option<i32> {
+        let busy = self.profile.busy.then_some(libc::EBUSY);
+        self.faults.take(verb).or(busy)
     }
 
     /// Returns the error number with the sign that posts of this profile use.

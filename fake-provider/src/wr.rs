@@ -130,6 +130,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     let fault = state.faults.take_post(Queue::Send);
     let batch = end(&mut state, slot);
     let mut result = batch.error;
+    let unconnected = state.unconnected_error(slot);
     if let Some(fault) = fault {
         result = fault.errno;
     }
@@ -145,6 +146,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         }
     }
     put_back(&mut state, slot, batch);
+    let result = if result == 0 { unconnected } else { result };
     state.signed(result)
 }
 

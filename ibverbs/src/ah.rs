@@ -10,6 +10,7 @@ use rdma_sys::{
     ibv_ah, ibv_ah_attr, ibv_create_ah, ibv_create_ah_from_wc, ibv_destroy_ah, ibv_global_route,
     ibv_grh, ibv_wc,
 };
+use rdma_types::setters;
 
 use crate::convert::non_null;
 use crate::cq::UdSource;
@@ -25,28 +26,26 @@ use crate::raw::AsRaw;
 /// ```
 /// use ibverbs::{AhAttr, Gid};
 /// let peer: Gid = "::ffff:10.99.0.1".parse().expect("an address");
-/// let attr = AhAttr {
-///     sl: 3,
-///     ..AhAttr::for_gid(1, 1, peer)
-/// }; // from the GID at index 1 of port 1
+/// let attr = AhAttr::for_gid(1, 1, peer).sl(3); // from the GID at index 1 of port 1
 /// assert_eq!(attr.grh.expect("a global route").hop_limit, 64);
 /// ```
 ///
 /// # References
 /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AhAttr {
     /// Local port, numbered from 1.
     pub port_num: u8,
     /// LID of the destination; 0 on RoCE.
     pub dlid: Lid,
-    /// Service level.
+    /// Service level, 0 to 15. Default: `0`.
     pub sl: u8,
-    /// Low bits of the local LID, if the port has several LIDs.
+    /// Low bits of the local LID, if the port has several LIDs. Default: `0`.
     pub src_path_bits: u8,
-    /// Rate limit, encoded (`enum ibv_rate`); 0 for no limit.
+    /// Rate limit, encoded (`enum ibv_rate`); 0 for no limit. Default: `0`.
     pub static_rate: u8,
-    /// Global route; required on RoCE.
+    /// Global route; required on RoCE. Default: `None`.
     pub grh: Option<GlobalRoute>,
 }
 
@@ -55,52 +54,59 @@ pub struct AhAttr {
 /// # Example
 /// This example sets a DSCP of 26, which switches can map to a priority:
 /// ```
-/// use ibverbs::{AhAttr, Gid, GlobalRoute};
-/// let attr = AhAttr::for_gid(1, 1, Gid::default());
-/// let grh = attr.grh.map(|grh| GlobalRoute {
-///     traffic_class: 26 << 2,
-///     ..grh
-/// });
-/// let attr = AhAttr { grh, ..attr };
+/// use ibverbs::{AhAttr, Gid, GlobalRoute, Lid};
+/// let route = GlobalRoute::new(Gid::default(), 1).traffic_class(26 << 2);
+/// let attr = AhAttr::for_lid(1, Lid(0)).grh(route);
 /// ```
 ///
 /// # References
 /// [`ibv_create_ah(3)`](https://man7.org/linux/man-pages/man3/ibv_create_ah.3.html); IBA 8.3
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GlobalRoute {
     /// Destination GID.
     pub dgid: Gid,
     /// Index of the local GID.
     pub sgid_index: GidIndex,
-    /// Maximum number of hops.
+    /// Maximum number of hops. Default: `64`.
     pub hop_limit: u8,
-    /// Traffic class (DSCP and ECN bits of RoCE v2 packets).
+    /// Traffic class (DSCP and ECN bits of RoCE v2 packets). Default: `0`.
     pub traffic_class: u8,
-    /// Flow label, 20 bits.
+    /// Flow label, 20 bits. Default: `0`.
     pub flow_label: u32,
+}
+
+setters! {
+    AhAttr {
+        port_num: u8,
+        dlid: Lid,
+        sl: u8,
+        src_path_bits: u8,
+        static_rate: u8,
+        grh: Option<GlobalRoute>,
+    }
+}
+
+setters! {
+    GlobalRoute {
+        dgid: Gid,
+        sgid_index: GidIndex,
+        hop_limit: u8,
+        traffic_class: u8,
+        flow_label: u32,
+    }
 }
 
 impl AhAttr {
     /// Creates the path to a GID, from the local GID at `sgid_index`. RoCE needs this form.
     ///
-    /// The hop limit is 64; all other values are 0.
+    /// The global route is [`GlobalRoute::new`] with these values.
     pub fn for_gid(port_num: u8, sgid_index: impl Into<GidIndex>, dgid: Gid) -> Self {
-        let sgid_index = sgid_index.into();
-        let grh = GlobalRoute {
-            dgid,
-            sgid_index,
-            hop_limit: 64,
-            traffic_class: 0,
-            flow_label: 0,
-        };
-        Self {
-            grh: Some(grh),
-            ..Self::for_lid(port_num, Lid(0))
-        }
+        Self::for_lid(port_num, Lid(0)).grh(GlobalRoute::new(dgid, sgid_index))
     }
 
     /// Creates the path to a LID in the same InfiniBand subnet.
-    pub fn for_lid(port_num: u8, dlid: Lid) -> Self {
+    pub const fn for_lid(port_num: u8, dlid: Lid) -> Self {
         Self {
             port_num,
             dlid,
@@ -136,6 +142,18 @@ impl AhAttr {
 }
 
 impl GlobalRoute {
+    /// Creates the route to a GID, from the local GID at `sgid_index`, with defaults for everything
+    /// else.
+    pub fn new(dgid: Gid, sgid_index: impl Into<GidIndex>) -> Self {
+        Self {
+            dgid,
+            sgid_index: sgid_index.into(),
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+        }
+    }
+
     fn from_raw(raw: &ibv_global_route) -> Self {
         Self {
             dgid: gid::from_raw(&raw.dgid),

@@ -23,6 +23,6 @@ pub fn count_leaked_object() {
 /// Counts an object whose destruction failed, and leaks a clone of its parent, because an object
 /// must not be destroyed before its children.
 pub(crate) fn with_parent<T: Clone>(parent: &T) {
-    count_leaked_object();
     std::mem::forget(parent.clone());
+    count_leaked_object();
 }

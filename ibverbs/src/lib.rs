@@ -148,6 +148,9 @@
 //! - `tracing`: events with the target `ibverbs` when a device is opened, a queue pair changes
 //!   state, a verb fails (with its errno) or an object is leaked. The data path emits none.
 
+// On docs.rs, items of a feature are marked with its name.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod ah;
 mod convert;
 pub mod cq;
@@ -161,6 +164,7 @@ pub mod fork;
 pub mod gid;
 mod identity;
 mod in_flight;
+mod io_error;
 mod leak;
 pub mod mr;
 pub mod mw;
@@ -172,8 +176,10 @@ pub mod qp;
 mod raw;
 pub mod scope;
 pub mod srq;
+mod text;
 mod trace;
 mod transport;
+mod unwind;
 pub mod wr;
 mod wr_id;
 pub mod xrc;
@@ -227,3 +233,8 @@ pub use crate::transport::{
     SendTransport, Uc, Ud,
 };
 pub use crate::wr::{BatchError, HeldAddress, PostError, RecvBatch, Rejected};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

@@ -53,10 +53,7 @@ pub struct Qkey(pub u32);
 /// # Example
 /// ```
 /// use ibverbs::{Mtu, Psn, RcPath};
-/// let path = RcPath {
-///     psn: Psn(0x12_3456),
-///     ..RcPath::new(1, None, Mtu::B4096)
-/// };
+/// let path = RcPath::new(1, None, Mtu::B4096).psn(Psn(0x12_3456));
 /// assert!(path.psn.0 < 1 << 24);
 /// ```
 ///

@@ -4,9 +4,9 @@ use rdma_types::Errno;
 
 macro_rules! event {
     ($level:ident, $($what:tt)*) => {
-        // A subscriber is user code. If it panics, the current operation must still complete.
+        // A subscriber is code of the caller. If it panics, the operation must still complete.
         #[cfg(feature = "tracing")]
-        let _ = std::panic::catch_unwind(|| tracing::$level!(target: "ibverbs", $($what)*));
+        crate::unwind::contain(|| tracing::$level!(target: "ibverbs", $($what)*));
     };
 }
 
@@ -48,11 +48,10 @@ mod tests {
     use crate::error::Errno;
     use crate::error::call_failed;
 
-    /// Records the fields of each event.
-    #[derive(Clone, Default)]
-    struct Log(Arc<Mutex<String>>);
+    /// Calls a function for each event.
+    struct OnEvent<F>(F);
 
-    impl Subscriber for Log {
+    impl<F: Fn(&Event<'_>) + 'static> Subscriber for OnEvent<F> {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
             metadata.target() == "ibverbs"
         }
@@ -66,7 +65,7 @@ mod tests {
         fn record_follows_from(&self, _: &Id, _: &Id) {}
 
         fn event(&self, event: &Event<'_>) {
-            event.record(&mut self.clone());
+            (self.0)(event);
         }
 
         fn enter(&self, _: &Id) {}
@@ -74,10 +73,40 @@ mod tests {
         fn exit(&self, _: &Id) {}
     }
 
+    /// The fields of the recorded events.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<String>>);
+
+    impl Log {
+        /// Returns a subscriber that records the fields of each event.
+        fn subscriber(&self) -> impl Subscriber + Send + Sync {
+            let log = self.clone();
+            OnEvent(move |event: &Event<'_>| event.record(&mut log.clone()))
+        }
+    }
+
     impl Visit for Log {
         fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
             let _ = write!(self.0.lock().expect("log"), "{field}={value:?} ");
         }
+    }
+
+    /// A panic payload whose destructor panics.
+    struct PanicsOnDrop;
+
+    impl Drop for PanicsOnDrop {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+
+    #[test]
+    fn a_panicking_panic_payload_does_not_interrupt_operations() {
+        let panicking = OnEvent(|_: &Event<'_>| std::panic::panic_any(PanicsOnDrop));
+        let error = tracing::subscriber::with_default(panicking, || {
+            call_failed("ibv_dereg_mr", Errno(16), "rxe0")
+        });
+        assert_eq!(error.errno(), Some(Errno(16)));
     }
 
     #[test]
@@ -89,7 +118,7 @@ mod tests {
             panic!("on purpose");
         };
         std::thread::spawn(poison).join().expect_err("panics");
-        let error = tracing::subscriber::with_default(log, || {
+        let error = tracing::subscriber::with_default(log.subscriber(), || {
             call_failed("ibv_dereg_mr", Errno(16), "rxe0")
         });
         assert_eq!(error.errno(), Some(Errno(16)));
@@ -98,7 +127,7 @@ mod tests {
     #[test]
     fn failed_verb_emits_event_with_errno() {
         let log = Log::default();
-        tracing::subscriber::with_default(log.clone(), || {
+        tracing::subscriber::with_default(log.subscriber(), || {
             call_failed("ibv_reg_mr", Errno(12), "4096 bytes on rxe0")
         });
         let text = log.0.lock().expect("log").clone();

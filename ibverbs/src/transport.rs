@@ -50,6 +50,11 @@ mod private {
 ///     qps.iter().filter(|qp| qp.is_idle()).count()
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a transport",
+    label = "expected `Rc`, `Uc`, `Ud`, `RawPacket` or `xrc::XrcSend` of this crate",
+    note = "a `QueuePair<Rc>` is a reliable connection: `use ibverbs::Rc`, which is not `std::rc::Rc`"
+)]
 pub trait SendTransport: private::Sealed + 'static {
     /// The queue pair type.
     const QP_TYPE: QpType;
@@ -73,6 +78,11 @@ pub trait SendTransport: private::Sealed + 'static {
 ///     Ok(qp.post_recv(wr::recv(buf))?)
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "a queue pair of transport `{Self}` cannot receive",
+    label = "expected `Rc`, `Uc`, `Ud` or `RawPacket`",
+    note = "an `XrcSend` queue pair only sends: create it with `create_xrc_send_qp`, and receive with a `SharedReceiveQueue<Xrc>` at the peer"
+)]
 pub trait DuplexTransport: SendTransport {}
 
 /// A transport with one peer. Its queue pairs go through RTR to RTS to connect.
@@ -90,6 +100,11 @@ pub trait DuplexTransport: SendTransport {}
 ///     qp.connect(path, peer)
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "a queue pair of transport `{Self}` does not connect to a peer",
+    label = "expected `Rc`, `Uc` or `xrc::XrcSend`",
+    note = "a queue pair of `Ud` or `RawPacket` becomes ready with `start`; each request of a `Ud` queue pair names its destination: `wr::send_to`"
+)]
 pub trait ConnectedTransport: SendTransport {}
 
 /// A transport with one peer that sends and receives ([`Rc`], [`Uc`]).
@@ -102,6 +117,12 @@ pub trait ConnectedTransport: SendTransport {}
 ///     Ok(qp.post_send(wr::send(wr::Inline(b"hello")))?)
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "a queue pair of transport `{Self}` does not have this operation",
+    label = "expected `Rc` or `Uc`",
+    note = "a `Ud` queue pair sends with `wr::send_to` and `wr::send_to_with_imm` only",
+    note = "a request of an `XrcSend` queue pair names the shared receive queue of the peer: `wr::send(…).for_srq(srq_num)`"
+)]
 pub trait ConnectedDuplexTransport: DuplexTransport + ConnectedTransport {}
 
 const MESSAGES: u64 =

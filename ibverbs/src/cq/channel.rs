@@ -40,10 +40,7 @@ const DETAIL: &str = "completion channel";
 /// # use ibverbs::{CqOptions, Error, QueuePair, Rc};
 /// # fn f(qp: &mut QueuePair<Rc>, context: &ibverbs::Context) -> Result<(), Error> {
 /// let channel = context.create_comp_channel()?;
-/// let mut cq = context.create_cq(CqOptions {
-///     channel: Some(&channel),
-///     ..CqOptions::default()
-/// })?;
+/// let mut cq = context.create_cq(CqOptions::new().channel(&channel))?;
 /// cq.arm(false)?; // before posting
 /// while channel.wait(None)? == Some(cq.id()) {
 ///     cq.arm(false)?;

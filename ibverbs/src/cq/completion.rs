@@ -17,8 +17,9 @@ use crate::port::Lid;
 /// `Clone` and cannot be constructed outside this crate, so a request is retired at most once.
 ///
 /// Dropping a completion without retiring it leaves the buffer and the slot of its request with the
-/// queue pair. A send is retired with a later one. A receive is kept until the queue pair is
-/// destroyed, and receives can be posted only until the receive queue wraps around to its slot.
+/// queue pair. A send is retired with a later one if the device completes sends in order. Any other
+/// request is kept until the queue pair is destroyed, and requests can be posted only until the
+/// queue wraps around to its slot.
 ///
 /// # Example
 /// ```no_run

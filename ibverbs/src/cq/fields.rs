@@ -55,6 +55,10 @@ pub struct Disabled;
 ///     Ok(cq.poll()?.map(|completion| completion.timestamp()).last())
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not select a completion field",
+    label = "expected `Enabled` or `Disabled`"
+)]
 pub trait Field: private::Sealed + Copy + Send + Sync + 'static {
     /// `true` if the field is selected.
     #[doc(hidden)]
@@ -146,6 +150,11 @@ impl<T: Field, W: Field, V: Field> CqFields<T, W, V, Disabled> {
 ///     Ok(())
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a set of completion fields",
+    label = "expected a `CqFields`",
+    note = "select the fields with methods, for example `CqFields::new().timestamp()`; without additional fields, `Context::create_cq` is enough"
+)]
 pub trait FieldSet: private::Sealed + Copy + Send + Sync + 'static {
     /// Flags of the selected fields (`enum ibv_create_cq_wc_flags`).
     #[doc(hidden)]

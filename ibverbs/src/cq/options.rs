@@ -1,5 +1,7 @@
 //! Options for creating a completion queue.
 
+use rdma_types::setters;
+
 use super::channel::CompletionChannel;
 
 /// Options for creating a completion queue with [`Context::create_cq`](crate::Context::create_cq).
@@ -9,38 +11,53 @@ use super::channel::CompletionChannel;
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// use ibverbs::CqOptions;
 /// let channel = context.create_comp_channel()?;
-/// let cq = context.create_cq(CqOptions {
-///     depth: 512,
-///     channel: Some(&channel),
-///     ..CqOptions::default()
-/// })?;
+/// let cq = context.create_cq(CqOptions::new().depth(512).channel(&channel))?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
 /// # References
 /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct CqOptions<'a> {
     /// Minimum number of entries. The queue overflows if more requests than that can be
-    /// outstanding on all work queues that complete on it.
+    /// outstanding on all work queues that complete on it. Default: `256`.
     pub depth: u32,
-    /// Channel for the events of the queue. Without one, the queue causes no events.
+    /// Channel for the events of the queue. Without one, the queue causes no events. Default:
+    /// `None`.
     pub channel: Option<&'a CompletionChannel>,
-    /// Completion vector, which selects the interrupt of the events.
+    /// Completion vector, which selects the interrupt of the events: less than
+    /// [`Context::num_comp_vectors`](crate::Context::num_comp_vectors). Default: `0`.
     pub comp_vector: u32,
-    /// `true` to poll with the extended verbs (`ibv_start_poll` …) if the provider has them. The
-    /// default is `ibv_poll_cq`, which copies many entries per call and has all fields of a
-    /// [`Completion`](crate::Completion).
+    /// `true` to poll with the extended verbs (`ibv_start_poll` …) if the provider has them. With
+    /// `false` it polls with `ibv_poll_cq`, which copies many entries per call and has all fields
+    /// of a [`Completion`](crate::Completion). Default: `false`.
     pub extended: bool,
 }
 
-impl Default for CqOptions<'_> {
-    fn default() -> Self {
+impl CqOptions<'_> {
+    /// Returns the default options.
+    pub const fn new() -> Self {
         Self {
             depth: 256,
             channel: None,
             comp_vector: 0,
             extended: false,
         }
+    }
+}
+
+impl Default for CqOptions<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+setters! {
+    CqOptions<'a> {
+        depth: u32,
+        channel: Option<&'a CompletionChannel>,
+        comp_vector: u32,
+        extended: bool,
     }
 }

@@ -64,10 +64,7 @@ impl Context {
     /// ```no_run
     /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
     /// use ibverbs::CqOptions;
-    /// let cq = context.create_cq(CqOptions {
-    ///     depth: 1024,
-    ///     ..CqOptions::default()
-    /// })?;
+    /// let cq = context.create_cq(CqOptions::new().depth(1024))?;
     /// println!("the queue holds {} completions", cq.depth()); // at least 1024
     ///
     /// # Ok::<(), ibverbs::Error>(())

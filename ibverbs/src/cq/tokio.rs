@@ -79,10 +79,7 @@ impl AsyncCompletionQueue {
                 .with_help("create it in a tokio runtime built with `enable_io`"));
         }
         let channel = context.create_comp_channel()?;
-        let queue = context.create_cq(CqOptions {
-            channel: Some(&channel),
-            ..options
-        })?;
+        let queue = context.create_cq(options.channel(&channel))?;
         // SAFETY: the `AsyncFd` owns the channel, which keeps its descriptor open and unchanged.
         let channel =
             unsafe { AsyncFd::register_with_interest(Descriptor(channel), Interest::READABLE) };

@@ -131,10 +131,7 @@ bitflags! {
 /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// use ibverbs::CqOptions;
 /// let limits = context.query_device()?;
-/// let cq = context.create_cq(CqOptions {
-///     depth: limits.max_cqe.min(4096),
-///     ..CqOptions::default()
-/// })?;
+/// let cq = context.create_cq(CqOptions::new().depth(limits.max_cqe.min(4096)))?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///

@@ -133,10 +133,7 @@ bitflags! {
 /// use ibverbs::{AccessFlags, MemoryOptions, caps::OdpTransportCaps};
 /// let odp = context.query_device_ex()?.odp;
 /// let on_demand = odp.rc.contains(OdpTransportCaps::WRITE);
-/// let options = MemoryOptions {
-///     on_demand,
-///     ..MemoryOptions::default()
-/// };
+/// let options = MemoryOptions::new().on_demand(on_demand);
 /// let region = context
 ///     .alloc_pd()?
 ///     .shared_with(1 << 30, AccessFlags::REMOTE_WRITE, options)?;

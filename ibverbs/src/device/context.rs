@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use rdma_sys::{ibv_close_device, ibv_context, ibv_open_device};
 
 use super::list::Device;
+use super::properties::DeviceProperties;
 use crate::convert::non_null;
 use crate::error::Result;
 use crate::raw::AsRaw;
@@ -32,6 +33,7 @@ pub struct Context(Arc<Inner>);
 struct Inner {
     raw: NonNull<ibv_context>,
     device: Device,
+    properties: DeviceProperties,
     soft_roce: OnceLock<bool>,
 }
 
@@ -82,6 +84,7 @@ impl Context {
         crate::trace::opened(device.name());
         Ok(Self(Arc::new(Inner {
             raw,
+            properties: DeviceProperties::of(&device),
             device,
             soft_roce: OnceLock::new(),
         })))
@@ -90,6 +93,10 @@ impl Context {
     /// Returns the device that is open.
     pub fn device(&self) -> &Device {
         &self.0.device
+    }
+
+    pub(crate) fn properties(&self) -> DeviceProperties {
+        self.0.properties
     }
 
     /// Returns `true` for Soft-RoCE, for which some calls need a workaround (ci/DRIVERS.md). The
@@ -117,10 +124,7 @@ impl Context {
     /// use ibverbs::CqOptions;
     /// let cqs = (0..context.num_comp_vectors())
     ///     .map(|comp_vector| {
-    ///         context.create_cq(CqOptions {
-    ///             comp_vector,
-    ///             ..CqOptions::default()
-    ///         })
+    ///         context.create_cq(CqOptions::new().comp_vector(comp_vector))
     ///     })
     ///     .collect::<ibverbs::Result<Vec<_>>>()?;
     /// # Ok::<(), ibverbs::Error>(())

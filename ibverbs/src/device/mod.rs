@@ -8,6 +8,7 @@ mod caps;
 mod clock;
 mod context;
 mod list;
+mod properties;
 
 pub use self::attr::{AtomicCap, DeviceAttr, DeviceCapFlags};
 pub use self::attr_ex::DeviceAttrEx;

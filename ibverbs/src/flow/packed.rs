@@ -181,12 +181,8 @@ mod tests {
             },
             FlowSpec::dst_udp_port(4791),
         ];
-        let mut packed = Packed::new(&FlowRule {
-            priority: 3,
-            dont_trap: true,
-            ..FlowRule::new(2, specs)
-        })
-        .expect("fits");
+        let mut packed =
+            Packed::new(&FlowRule::new(2, specs).priority(3).dont_trap(true)).expect("fits");
         let start = packed.as_mut_ptr();
         // SAFETY: `Packed` wrote the attributes there.
         let attr = unsafe { *start };

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use rdma_types::c_value;
+use rdma_types::{c_value, setters};
 
 c_value! {
     /// The set of packets that a rule applies to (`enum ibv_flow_attr_type`).
@@ -12,7 +12,7 @@ c_value! {
     /// ```no_run
     /// use ibverbs::{QueuePair, RawPacket, flow::{FlowRule, FlowType}};
     /// # fn f(qp: &mut QueuePair<RawPacket>) -> ibverbs::Result<()> {
-    /// qp.create_flow(&FlowRule { flow_type: FlowType::SNIFFER, ..FlowRule::new(1, []) })?;
+    /// qp.create_flow(&FlowRule::new(1, []).flow_type(FlowType::SNIFFER))?;
     /// # Ok(()) }
     /// ```
     ///
@@ -37,32 +37,40 @@ c_value! {
 /// # Example
 /// ```
 /// use ibverbs::flow::{FlowRule, FlowSpec};
-/// let rule = FlowRule {
-///     priority: 1,
-///     ..FlowRule::new(1, [FlowSpec::dst_mac([2, 0, 0, 0, 0, 1])])
-/// };
+/// let rule = FlowRule::new(1, [FlowSpec::dst_mac([2, 0, 0, 0, 0, 1])]).priority(1);
 /// assert_eq!(rule.specs.len(), 1);
 /// ```
 ///
 /// # References
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FlowRule {
-    /// The set of packets that the rule applies to.
+    /// The set of packets that the rule applies to. Default: [`FlowType::NORMAL`].
     pub flow_type: FlowType,
     /// The port, numbered from 1.
     pub port_num: u8,
-    /// Priority among several matching rules; 0 is the highest.
+    /// Priority among several matching rules; 0 is the highest. Default: `0`.
     pub priority: u16,
-    /// `true` if later rules can match the packets as well.
+    /// `true` if later rules can match the packets as well. Default: `false`.
     pub dont_trap: bool,
     /// Specifications of headers, from the outermost header inwards. A packet must match all of
     /// them.
     pub specs: Vec<FlowSpec>,
 }
 
+setters! {
+    FlowRule {
+        flow_type: FlowType,
+        port_num: u8,
+        priority: u16,
+        dont_trap: bool,
+    }
+}
+
 impl FlowRule {
-    /// Creates a rule for packets of a port that match all specifications.
+    /// Creates a rule for packets of a port that match all specifications, with defaults for
+    /// everything else.
     pub fn new(port_num: u8, specs: impl Into<Vec<FlowSpec>>) -> Self {
         Self {
             flow_type: FlowType::NORMAL,
@@ -82,16 +90,9 @@ impl FlowRule {
 /// ```
 /// use ibverbs::flow::{FlowRule, FlowSpec, Ipv4Filter};
 /// use std::net::Ipv4Addr;
-/// let any = Ipv4Addr::UNSPECIFIED;
 /// let from = FlowSpec::Ipv4 {
-///     value: Ipv4Filter {
-///         src: Ipv4Addr::new(10, 0, 0, 7),
-///         dst: any,
-///     },
-///     mask: Ipv4Filter {
-///         src: Ipv4Addr::BROADCAST,
-///         dst: any,
-///     },
+///     value: Ipv4Filter::new().src(Ipv4Addr::new(10, 0, 0, 7)),
+///     mask: Ipv4Filter::new().src(Ipv4Addr::BROADCAST), // all bits of the source address
 /// };
 /// let rule = FlowRule::new(1, [from, FlowSpec::dst_udp_port(9000)]);
 /// ```
@@ -117,24 +118,17 @@ pub enum FlowSpec {
 impl FlowSpec {
     /// Matches frames to this MAC address.
     pub fn dst_mac(dst: [u8; 6]) -> Self {
-        let filter = |dst| EthFilter {
-            dst,
-            ..EthFilter::default()
-        };
         Self::Eth {
-            value: filter(dst),
-            mask: filter([0xff; 6]),
+            value: EthFilter::new().dst(dst),
+            mask: EthFilter::new().dst([0xff; 6]),
         }
     }
 
     /// Matches UDP packets to this port.
     pub fn dst_udp_port(dst: u16) -> Self {
         Self::Udp {
-            value: PortFilter { src: 0, dst },
-            mask: PortFilter {
-                src: 0,
-                dst: u16::MAX,
-            },
+            value: PortFilter::new().dst(dst),
+            mask: PortFilter::new().dst(u16::MAX),
         }
     }
 }
@@ -145,14 +139,8 @@ impl FlowSpec {
 /// This example selects all IPv6 frames:
 /// ```
 /// use ibverbs::flow::{EthFilter, FlowSpec};
-/// let value = EthFilter {
-///     ether_type: 0x86dd,
-///     ..EthFilter::default()
-/// };
-/// let mask = EthFilter {
-///     ether_type: 0xffff,
-///     ..EthFilter::default()
-/// };
+/// let value = EthFilter::new().ether_type(0x86dd);
+/// let mask = EthFilter::new().ether_type(0xffff);
 /// let ipv6 = FlowSpec::Eth { value, mask };
 /// ```
 ///
@@ -160,11 +148,33 @@ impl FlowSpec {
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of the header")]
+#[non_exhaustive]
 pub struct EthFilter {
     pub dst: [u8; 6],
     pub src: [u8; 6],
     pub ether_type: u16,
     pub vlan_tag: u16,
+}
+
+impl EthFilter {
+    /// Returns a filter whose fields are all 0. As a mask, it matches every header.
+    pub const fn new() -> Self {
+        Self {
+            dst: [0; 6],
+            src: [0; 6],
+            ether_type: 0,
+            vlan_tag: 0,
+        }
+    }
+}
+
+setters! {
+    EthFilter {
+        dst: [u8; 6],
+        src: [u8; 6],
+        ether_type: u16,
+        vlan_tag: u16,
+    }
 }
 
 /// Fields of an IPv4 header.
@@ -174,13 +184,9 @@ pub struct EthFilter {
 /// ```
 /// use ibverbs::flow::{FlowSpec, Ipv4Filter};
 /// use std::net::Ipv4Addr;
-/// let filter = |dst| Ipv4Filter {
-///     src: Ipv4Addr::UNSPECIFIED,
-///     dst,
-/// };
 /// let network = FlowSpec::Ipv4 {
-///     value: filter(Ipv4Addr::new(10, 1, 0, 0)),
-///     mask: filter(Ipv4Addr::new(255, 255, 0, 0)),
+///     value: Ipv4Filter::new().dst(Ipv4Addr::new(10, 1, 0, 0)),
+///     mask: Ipv4Filter::new().dst(Ipv4Addr::new(255, 255, 0, 0)),
 /// };
 /// ```
 ///
@@ -188,9 +194,33 @@ pub struct EthFilter {
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of the header")]
+#[non_exhaustive]
 pub struct Ipv4Filter {
     pub src: Ipv4Addr,
     pub dst: Ipv4Addr,
+}
+
+impl Ipv4Filter {
+    /// Returns a filter whose fields are all 0. As a mask, it matches every header.
+    pub const fn new() -> Self {
+        Self {
+            src: Ipv4Addr::UNSPECIFIED,
+            dst: Ipv4Addr::UNSPECIFIED,
+        }
+    }
+}
+
+impl Default for Ipv4Filter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+setters! {
+    Ipv4Filter {
+        src: Ipv4Addr,
+        dst: Ipv4Addr,
+    }
 }
 
 /// Fields of an IPv6 header.
@@ -200,13 +230,9 @@ pub struct Ipv4Filter {
 /// ```
 /// use ibverbs::flow::{FlowSpec, Ipv6Filter};
 /// use std::net::Ipv6Addr;
-/// let filter = |dst| Ipv6Filter {
-///     src: Ipv6Addr::UNSPECIFIED,
-///     dst,
-/// };
 /// let localhost = FlowSpec::Ipv6 {
-///     value: filter(Ipv6Addr::LOCALHOST),
-///     mask: filter(Ipv6Addr::from([0xff; 16])),
+///     value: Ipv6Filter::new().dst(Ipv6Addr::LOCALHOST),
+///     mask: Ipv6Filter::new().dst(Ipv6Addr::from([0xff; 16])),
 /// };
 /// ```
 ///
@@ -214,9 +240,33 @@ pub struct Ipv4Filter {
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of the header")]
+#[non_exhaustive]
 pub struct Ipv6Filter {
     pub src: Ipv6Addr,
     pub dst: Ipv6Addr,
+}
+
+impl Ipv6Filter {
+    /// Returns a filter whose fields are all 0. As a mask, it matches every header.
+    pub const fn new() -> Self {
+        Self {
+            src: Ipv6Addr::UNSPECIFIED,
+            dst: Ipv6Addr::UNSPECIFIED,
+        }
+    }
+}
+
+impl Default for Ipv6Filter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+setters! {
+    Ipv6Filter {
+        src: Ipv6Addr,
+        dst: Ipv6Addr,
+    }
 }
 
 /// Ports of a TCP or UDP header, in host byte order.
@@ -226,11 +276,8 @@ pub struct Ipv6Filter {
 /// ```
 /// use ibverbs::flow::{FlowSpec, PortFilter};
 /// let responses = FlowSpec::Tcp {
-///     value: PortFilter { src: 443, dst: 0 },
-///     mask: PortFilter {
-///         src: 0xffff,
-///         dst: 0,
-///     },
+///     value: PortFilter::new().src(443),
+///     mask: PortFilter::new().src(0xffff),
 /// };
 /// ```
 ///
@@ -238,7 +285,22 @@ pub struct Ipv6Filter {
 /// [`ibv_create_flow(3)`](https://man7.org/linux/man-pages/man3/ibv_create_flow.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields of the header")]
+#[non_exhaustive]
 pub struct PortFilter {
     pub src: u16,
     pub dst: u16,
+}
+
+impl PortFilter {
+    /// Returns a filter whose fields are all 0. As a mask, it matches every header.
+    pub const fn new() -> Self {
+        Self { src: 0, dst: 0 }
+    }
+}
+
+setters! {
+    PortFilter {
+        src: u16,
+        dst: u16,
+    }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::interface;
 use super::table::GidType;
-use rdma_types::Gid;
+use rdma_types::{Gid, setters};
 
 /// A family of IP addresses.
 ///
@@ -15,10 +15,7 @@ use rdma_types::Gid;
 /// use ibverbs::{GidQuery, gid::IpFamily};
 /// let choice = context.select_gid(
 ///     1,
-///     &GidQuery {
-///         family: Some(IpFamily::V6),
-///         ..GidQuery::default()
-///     },
+///     &GidQuery::new().family(IpFamily::V6),
 /// )?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -49,7 +46,7 @@ impl fmt::Display for IpFamily {
 /// use ibverbs::{Gid, GidQuery, gid::GidType};
 /// let context = ibverbs::Device::by_name("rxe0")?.open()?;
 /// let peer: std::net::IpAddr = "10.99.0.2".parse().unwrap();
-/// let query = GidQuery { kind: Some(GidType::ROCE_V2), ..GidQuery::for_peer(peer) };
+/// let query = GidQuery::for_peer(peer).kind(GidType::ROCE_V2);
 /// let choice = context.select_gid(1, &query)?;
 /// println!("{choice}"); // gid[1] ::ffff:10.99.0.1 (RoCE v2, eth0): in the peer's subnet 10.99.0.0/24
 /// # Ok::<(), ibverbs::Error>(())
@@ -58,20 +55,43 @@ impl fmt::Display for IpFamily {
 /// # References
 /// [`ibv_query_gid_table(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid_table.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GidQuery {
-    /// The peer's GID or IP address.
+    /// The peer's GID or IP address. Default: `None`.
     pub peer: Option<Gid>,
-    /// The local GID or IP address to use.
+    /// The local GID or IP address to use. Default: `None`.
     pub source: Option<Gid>,
-    /// The RoCE version. If `None`, RoCE v2 is preferred.
+    /// The RoCE version. If `None`, RoCE v2 is preferred. Default: `None`.
     pub kind: Option<GidType>,
-    /// The address family. If `None`, the family of the peer is used.
+    /// The address family. If `None`, the family of the peer is used. Default: `None`.
     pub family: Option<IpFamily>,
-    /// The index of the network interface, for example the scope of a link-local peer.
+    /// The index of the network interface, for example the scope of a link-local peer. Default:
+    /// `None`.
     pub ifindex: Option<u32>,
 }
 
+setters! {
+    GidQuery {
+        peer: Option<Gid>,
+        source: Option<Gid>,
+        kind: Option<GidType>,
+        family: Option<IpFamily>,
+        ifindex: Option<u32>,
+    }
+}
+
 impl GidQuery {
+    /// Returns a query that matches any entry.
+    pub const fn new() -> Self {
+        Self {
+            peer: None,
+            source: None,
+            kind: None,
+            family: None,
+            ifindex: None,
+        }
+    }
+
     /// Creates a query for an entry that reaches this peer.
     pub fn for_peer(peer: impl Into<Gid>) -> Self {
         Self {

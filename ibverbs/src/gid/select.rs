@@ -117,7 +117,7 @@ fn choose(
     table: &[Candidate],
     link: LinkLayer,
     query: &GidQuery,
-) -> std::result::Result<GidChoice, Vec<String>> {
+) -> Result<GidChoice, Vec<String>> {
     let mut best = None;
     let mut rejections = Vec::new();
     for (entry, prefix) in table {
@@ -151,7 +151,7 @@ fn rank_roce(
     entry: &GidEntry,
     prefix: Option<u8>,
     query: &GidQuery,
-) -> std::result::Result<(Rank, String), String> {
+) -> Result<(Rank, String), String> {
     let Some(ip) = entry.gid.to_ip() else {
         return Err("is empty".into());
     };
@@ -243,7 +243,7 @@ fn rank_roce(
     ))
 }
 
-fn rank_ib(entry: &GidEntry, query: &GidQuery) -> std::result::Result<(Rank, String), String> {
+fn rank_ib(entry: &GidEntry, query: &GidQuery) -> Result<(Rank, String), String> {
     if let Some(kind) = query.kind.filter(|kind| *kind != entry.kind) {
         return Err(format!("is not {kind}"));
     }

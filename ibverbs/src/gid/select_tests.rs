@@ -36,7 +36,7 @@ fn gid(ip: &str) -> Gid {
     ip.parse::<IpAddr>().expect("an address").into()
 }
 
-fn chosen(lines: &[&str], query: GidQuery) -> std::result::Result<u8, String> {
+fn chosen(lines: &[&str], query: GidQuery) -> Result<u8, String> {
     let choice = choose(&table(lines), LinkLayer::ETHERNET, &query);
     choice
         .map(|choice| choice.entry.index.0)
@@ -130,58 +130,25 @@ fn subnet_outranks_version() {
 #[test]
 fn entries_must_match_the_query() {
     assert_eq!(
-        chosen(
-            BOTH,
-            GidQuery {
-                kind: Some(GidType::ROCE_V1),
-                ..for_peer("10.1.0.9")
-            }
-        ),
+        chosen(BOTH, for_peer("10.1.0.9").kind(GidType::ROCE_V1)),
         Ok(2)
     );
     assert_eq!(
-        chosen(
-            BOTH,
-            GidQuery {
-                source: Some(gid("192.168.7.1")),
-                ..for_peer("10.1.0.9")
-            }
-        ),
+        chosen(BOTH, for_peer("10.1.0.9").source(gid("192.168.7.1"))),
         Ok(7)
     );
-    assert_eq!(
-        chosen(
-            BOTH,
-            GidQuery {
-                family: Some(IpFamily::V6),
-                ..GidQuery::default()
-            }
-        ),
-        Ok(5)
-    );
+    assert_eq!(chosen(BOTH, GidQuery::new().family(IpFamily::V6)), Ok(5));
     let rejection = chosen(&["10.1.0.1/16 v2"], for_peer("fd00::9")).expect_err("none");
     assert_eq!(
         rejection,
         "gid[0] ::ffff:10.1.0.1 (RoCE v2) is IPv4, but the peer is IPv6"
     );
-    let rejection = chosen(
-        &["10.1.0.1/16 v2"],
-        GidQuery {
-            kind: Some(GidType::ROCE_V1),
-            ..GidQuery::default()
-        },
-    );
+    let rejection = chosen(&["10.1.0.1/16 v2"], GidQuery::new().kind(GidType::ROCE_V1));
     assert_eq!(
         rejection.expect_err("none"),
         "gid[0] ::ffff:10.1.0.1 (RoCE v2) is not RoCE v1"
     );
-    let rejection = chosen(
-        &["10.1.0.1/16 v2"],
-        GidQuery {
-            ifindex: Some(7),
-            ..GidQuery::default()
-        },
-    );
+    let rejection = chosen(&["10.1.0.1/16 v2"], GidQuery::new().ifindex(7));
     assert_eq!(
         rejection.expect_err("none"),
         "gid[0] ::ffff:10.1.0.1 (RoCE v2) is on another interface"
@@ -224,39 +191,22 @@ fn infiniband_uses_the_subnet_prefix() {
     assert_eq!(index(for_peer("fec0:0:0:7::9")), Ok(1));
     assert_eq!(index(for_peer("fec0:0:0:8::9")), Ok(0));
     assert_eq!(index(GidQuery::default()), Ok(0));
-    let rejections = index(GidQuery {
-        kind: Some(GidType::ROCE_V2),
-        ..GidQuery::default()
-    })
-    .expect_err("none");
+    let rejections = index(GidQuery::new().kind(GidType::ROCE_V2)).expect_err("none");
     assert_eq!(rejections.len(), 2);
-    assert!(
-        index(GidQuery {
-            family: Some(IpFamily::V4),
-            ..GidQuery::default()
-        })
-        .is_err()
-    );
+    assert!(index(GidQuery::new().family(IpFamily::V4)).is_err());
 }
 
 #[test]
 fn help_names_the_missing_version_or_family() {
     let only_v2 = table(&["10.1.0.1/16 v2"]);
-    let v1 = GidQuery {
-        kind: Some(GidType::ROCE_V1),
-        ..GidQuery::default()
-    };
+    let v1 = GidQuery::new().kind(GidType::ROCE_V1);
     assert_eq!(
         help(&v1, &only_v2),
         "request another RoCE version: this port has no RoCE v1 entry"
     );
     assert!(help(&for_peer("fd00::9"), &only_v2).starts_with("give the interface an IPv6 address"));
     assert_eq!(
-        GidQuery {
-            family: Some(IpFamily::V4),
-            ..for_peer("10.1.0.9")
-        }
-        .to_string(),
+        for_peer("10.1.0.9").family(IpFamily::V4).to_string(),
         "IPv4, peer 10.1.0.9"
     );
     assert_eq!(GidQuery::default().to_string(), "any");

@@ -15,6 +15,6 @@ mod table_tests;
 pub(crate) use self::loan::Loans;
 pub(crate) use self::request::{InFlight, Owned, Request};
 pub use self::retired::{ForeignCompletion, Reclaimed, Retired};
-pub(crate) use self::ring::Ring;
+pub(crate) use self::ring::{CompletionOrder, Ring};
 pub(crate) use self::slab::RecvSlab;
 pub(crate) use self::slot::{RequestTable, Vacant};

@@ -1,5 +1,5 @@
-//! The table of a queue whose requests complete in order: a send queue, or the receive queue of a
-//! queue pair.
+//! The table of a queue whose requests complete in order, or nearly so: a send queue, or the
+//! receive queue of a queue pair.
 
 use std::fmt;
 
@@ -8,10 +8,20 @@ use super::slot::{RequestTable, Slot, Vacant};
 use crate::identity::QueueId;
 use crate::wr_id::{RequestKind, WrId};
 
+/// The conclusion that a completion permits about the earlier requests of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompletionOrder {
+    /// All of them have completed too. Unsignaled ones have no completions of their own.
+    InOrder,
+    /// Nothing. Every request has a completion of its own.
+    Any,
+}
+
 /// A ring of slots, from the oldest request in flight to the newest.
 pub(crate) struct Ring {
     queue: QueueId,
     kind: RequestKind,
+    order: CompletionOrder,
     slots: Slots,
     /// Slots of a ring that was made shorter, kept for their generations.
     unused: Vec<Slot>,
@@ -21,8 +31,8 @@ pub(crate) struct Ring {
     /// Index of the oldest request in flight, or of the next request if none is in flight. The
     /// number of slots stands for index 0.
     oldest: usize,
-    /// Number of vacant slots from the oldest request to the newest: receives that completed
-    /// before an older one.
+    /// Number of vacant slots from the oldest request to the newest: requests that completed
+    /// before an older one. They can be used again when the older one has retired.
     holes: usize,
 }
 
@@ -51,10 +61,16 @@ impl Ring {
     /// Maximum number of requests in a ring.
     pub(crate) const MAX: u32 = WrId::MAX_SLOTS;
 
-    pub(crate) fn new(queue: QueueId, kind: RequestKind, capacity: u32) -> Self {
+    pub(crate) fn new(
+        queue: QueueId,
+        kind: RequestKind,
+        order: CompletionOrder,
+        capacity: u32,
+    ) -> Self {
         let mut ring = Self {
             queue,
             kind,
+            order,
             slots: Slots(Vec::new()),
             unused: Vec::new(),
             next: 0,
@@ -96,8 +112,8 @@ impl Ring {
         let is_empty = self.slots.0.get(oldest).is_none_or(Slot::is_vacant);
         match oldest.checked_sub(self.next) {
             _ if is_empty => len,
-            Some(vacant) => vacant + self.holes,
-            None => len - (self.next - oldest) + self.holes,
+            Some(vacant) => vacant,
+            None => len - (self.next - oldest),
         }
     }
 
@@ -112,48 +128,41 @@ impl Ring {
         Some(request)
     }
 
-    /// Retires the send with this `wr_id` and all older ones, whose buffers return to their pools.
+    /// Retires the request with this `wr_id`. If requests complete in order, all older ones retire
+    /// with it, and their buffers return to their pools. Otherwise the older ones stay in flight.
     ///
-    /// Returns `None` if no such send is in flight.
+    /// Returns `None` if no such request is in flight.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(crate) fn retire_send(&mut self, wr_id: WrId) -> Option<Request> {
-        if let Some(request) = self.retire_oldest(wr_id) {
-            return Some(request);
-        }
-        self.drop_older_sends(wr_id)?;
-        self.retire_oldest(wr_id)
-    }
-
-    /// Drops all sends before the one with this `wr_id`, which is then the oldest.
-    #[cold]
-    #[inline(never)]
-    fn drop_older_sends(&mut self, wr_id: WrId) -> Option<()> {
-        self.find(wr_id)?;
-        while self.oldest()?.wr_id != wr_id {
-            drop(self.take_oldest());
-        }
-        Some(())
-    }
-
-    /// Retires the receive with this `wr_id`.
-    ///
-    /// Devices complete receives in order (IBA 9.5). If one does not, the older receives stay in
-    /// flight, as the device may still write to their buffers.
-    ///
-    /// Returns `None` if no such receive is in flight.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub(crate) fn retire_recv(&mut self, wr_id: WrId) -> Option<Request> {
+    pub(crate) fn retire(&mut self, wr_id: WrId) -> Option<Request> {
         let Some(request) = self.retire_oldest(wr_id) else {
-            self.find(wr_id)?;
-            self.holes += 1;
-            return self.slots.0[wr_id.slot()].take(wr_id);
+            return self.retire_later(wr_id);
         };
         if self.holes > 0 {
             self.skip_holes();
         }
         Some(request)
+    }
+
+    /// Retires a request that is not the oldest.
+    #[cold]
+    #[inline(never)]
+    fn retire_later(&mut self, wr_id: WrId) -> Option<Request> {
+        if !self.slots.0.get(wr_id.slot())?.holds(wr_id) {
+            return None;
+        }
+        match self.order {
+            CompletionOrder::InOrder => {
+                while self.oldest()?.wr_id != wr_id {
+                    drop(self.take_oldest());
+                }
+                self.retire_oldest(wr_id)
+            }
+            CompletionOrder::Any => {
+                self.holes += 1;
+                self.slots.0[wr_id.slot()].take(wr_id)
+            }
+        }
     }
 
     /// Retires the request with this `wr_id` if it is the oldest.
@@ -179,13 +188,6 @@ impl Ring {
             self.oldest += 1;
             self.holes -= 1;
         }
-    }
-
-    /// Returns `None` if the request with this `wr_id` is not in flight.
-    #[cold]
-    #[inline(never)]
-    fn find(&self, wr_id: WrId) -> Option<()> {
-        self.slots.0.get(wr_id.slot())?.holds(wr_id).then_some(())
     }
 
     /// Removes all requests, oldest first.

@@ -5,6 +5,7 @@ use std::fmt;
 use super::request::Request;
 use super::slot::{RequestTable, Slot, Vacant};
 use crate::identity::QueueId;
+use crate::mr::Buf;
 use crate::wr_id::{RequestKind, WrId};
 
 /// A slab of receives in flight.
@@ -61,6 +62,17 @@ impl RecvSlab {
         let request = self.slots.get_mut(wr_id.slot())?.take(wr_id)?;
         self.vacate(wr_id.slot());
         Some(request)
+    }
+
+    /// Removes all receives. Their buffers are never used again: a device may still write to them
+    /// until they are deregistered.
+    pub(crate) fn discard_buffers(&mut self) {
+        for index in self.order.drain(..self.in_flight) {
+            let request = self.slots[index].take_not_posted();
+            let bufs = request.map(Request::into_bufs).unwrap_or_default();
+            bufs.into_iter().for_each(Buf::discard);
+        }
+        self.in_flight = 0;
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Tests of the tables of requests in flight.
 
 use super::request::{Owned, Request};
-use super::ring::Ring;
+use super::ring::{CompletionOrder, Ring};
 use super::slab::RecvSlab;
 use super::slot::RequestTable;
 use crate::identity::{Direction, QueueId};
@@ -12,7 +12,11 @@ fn queue() -> QueueId {
 }
 
 fn send_ring(queue: QueueId, capacity: u32) -> Ring {
-    Ring::new(queue, RequestKind::Send, capacity)
+    Ring::new(queue, RequestKind::Send, CompletionOrder::InOrder, capacity)
+}
+
+fn recv_ring(queue: QueueId, capacity: u32) -> Ring {
+    Ring::new(queue, RequestKind::Recv, CompletionOrder::Any, capacity)
 }
 
 fn post(table: &mut impl RequestTable, tag: u64) -> WrId {
@@ -38,24 +42,18 @@ fn a_send_completion_retires_all_older_sends() {
     let ids: Vec<WrId> = (0..5).map(|tag| post(&mut ring, tag)).collect();
     assert_eq!(ring.slots_free(), 0);
     assert!(ring.vacant().is_none(), "full");
-    assert_eq!(ring.retire_send(ids[3]).expect("in flight").tag, 3);
+    assert_eq!(ring.retire(ids[3]).expect("in flight").tag, 3);
     assert_eq!(ring.slots_free(), 4);
+    assert!(ring.retire(ids[3]).is_none(), "a request is retired once");
     assert!(
-        ring.retire_send(ids[3]).is_none(),
-        "a request is retired once"
-    );
-    assert!(
-        ring.retire_send(ids[1]).is_none(),
+        ring.retire(ids[1]).is_none(),
         "retired by a later completion"
     );
     let mut longer = send_ring(ids[0].queue(), 6);
     let beyond = (0..6).map(|tag| post(&mut longer, tag)).last();
     let beyond = beyond.expect("six requests");
-    assert!(
-        ring.retire_send(beyond).is_none(),
-        "the slot does not exist"
-    );
-    assert_eq!(ring.retire_send(ids[4]).expect("in flight").tag, 4);
+    assert!(ring.retire(beyond).is_none(), "the slot does not exist");
+    assert_eq!(ring.retire(ids[4]).expect("in flight").tag, 4);
 }
 
 #[test]
@@ -68,9 +66,9 @@ fn other_queues_and_directions_match_nothing() {
     );
     for tag in 0..4 {
         let (sent, posted) = (post(&mut ring, tag), post(&mut slab, tag));
-        assert!(ring.retire_send(post(&mut foreign, tag)).is_none());
+        assert!(ring.retire(post(&mut foreign, tag)).is_none());
         assert!(slab.retire(post(&mut foreign_slab, tag)).is_none());
-        assert!(ring.retire_send(posted).is_none());
+        assert!(ring.retire(posted).is_none());
         assert!(slab.retire(sent).is_none());
     }
     assert_eq!((ring.slots_free(), slab.slots_free()), (0, 0));
@@ -85,8 +83,8 @@ fn a_ring_works_after_its_generations_wrap() {
         let new = post(&mut ring, tag);
         assert_eq!(ring.slots_free(), 1);
         assert_eq!(new.direction(), Direction::Send);
-        assert_eq!(ring.retire_send(new).expect("in flight").tag, tag);
-        assert!(ring.retire_send(old).is_none());
+        assert_eq!(ring.retire(new).expect("in flight").tag, tag);
+        assert!(ring.retire(old).is_none());
         assert_eq!(ring.slots_free(), 3);
     }
 }
@@ -97,10 +95,10 @@ fn a_vacant_slot_matches_no_generation() {
     let mut slab = RecvSlab::new(queue(), RequestKind::Recv, 2);
     let mut sent = post(&mut ring, 0);
     let mut posted = post(&mut slab, 0);
-    assert!(ring.retire_send(sent).is_some() && slab.retire(posted).is_some());
+    assert!(ring.retire(sent).is_some() && slab.retire(posted).is_some());
     for _ in 0..1024 {
         (sent, posted) = (sent.next_generation(), posted.next_generation());
-        assert!(ring.retire_send(sent).is_none());
+        assert!(ring.retire(sent).is_none());
         assert!(slab.retire(posted).is_none());
     }
 }
@@ -110,14 +108,14 @@ fn the_wr_id_of_a_failed_post_is_not_used_again() {
     let mut ring = send_ring(queue(), 3);
     let mut slab = RecvSlab::new(queue(), RequestKind::Recv, 3);
     let failed = [fail_post(&mut ring), fail_post(&mut slab)];
-    assert!(ring.retire_send(failed[0]).is_none() && slab.retire(failed[1]).is_none());
+    assert!(ring.retire(failed[0]).is_none() && slab.retire(failed[1]).is_none());
     let next = [post(&mut ring, 1), post(&mut slab, 1)];
     assert!(next[0] != failed[0] && next[1] != failed[1]);
-    assert!(ring.retire_send(next[0]).is_some() && slab.retire(next[1]).is_some());
+    assert!(ring.retire(next[0]).is_some() && slab.retire(next[1]).is_some());
 
     let aborted = [post(&mut ring, 0), post(&mut slab, 0)];
     assert!(ring.pop().is_some() && slab.take_back(aborted[1]).is_some());
-    assert!(ring.retire_send(aborted[0]).is_none() && slab.retire(aborted[1]).is_none());
+    assert!(ring.retire(aborted[0]).is_none() && slab.retire(aborted[1]).is_none());
     assert_ne!([post(&mut ring, 1), post(&mut slab, 1)], aborted);
 }
 
@@ -126,11 +124,11 @@ fn failed_posts_do_not_bring_back_a_wr_id() {
     let mut ring = send_ring(queue(), 1);
     let mut slab = RecvSlab::new(queue(), RequestKind::Recv, 1);
     let (sent, received) = (post(&mut ring, 1), post(&mut slab, 1));
-    assert!(ring.retire_send(sent).is_some() && slab.retire(received).is_some());
+    assert!(ring.retire(sent).is_some() && slab.retire(received).is_some());
     for _ in 0..if cfg!(miri) { 8 } else { 1100 } {
         fail_post(&mut ring);
         assert_ne!(post(&mut ring, 2), sent);
-        assert!(ring.retire_send(sent).is_none());
+        assert!(ring.retire(sent).is_none());
         ring.pop().expect("aborted");
 
         fail_post(&mut slab);
@@ -147,7 +145,7 @@ fn an_aborted_send_leaves_older_ones_in_flight() {
     let oldest = post(&mut ring, 1);
     post(&mut ring, 2);
     assert_eq!(ring.pop().expect("newest").tag, 2);
-    assert_eq!(ring.retire_send(oldest).expect("oldest").tag, 1);
+    assert_eq!(ring.retire(oldest).expect("oldest").tag, 1);
     assert!(ring.pop().is_none());
 }
 
@@ -178,7 +176,7 @@ fn empty_tables_are_full() {
 #[test]
 fn a_ring_keeps_its_generations_when_it_is_resized() {
     let queue = queue();
-    let (mut ring, mut recvs) = (send_ring(queue, 3), Ring::new(queue, RequestKind::Recv, 3));
+    let (mut ring, mut recvs) = (send_ring(queue, 3), recv_ring(queue, 3));
     let mut seen = Vec::new();
     for capacity in [3_u32, 9, 2, 0, 5, 9] {
         ring.resize(capacity);
@@ -201,11 +199,11 @@ fn a_ring_keeps_its_generations_when_it_is_resized() {
                 "each is new"
             );
             for stale in &seen {
-                assert!(ring.retire_send(*stale).is_none() && recvs.retire_recv(*stale).is_none());
+                assert!(ring.retire(*stale).is_none() && recvs.retire(*stale).is_none());
             }
             for (tag, (sent, posted)) in (0..).zip(sends.iter().zip(&posted)) {
-                assert_eq!(ring.retire_send(*sent).expect("in flight").tag, tag);
-                assert_eq!(recvs.retire_recv(*posted).expect("in flight").tag, tag);
+                assert_eq!(ring.retire(*sent).expect("in flight").tag, tag);
+                assert_eq!(recvs.retire(*posted).expect("in flight").tag, tag);
             }
             seen.extend(sends.into_iter().chain(posted));
         }
@@ -213,22 +211,23 @@ fn a_ring_keeps_its_generations_when_it_is_resized() {
 }
 
 #[test]
-fn a_receive_that_completes_early_leaves_older_ones() {
-    let mut ring = Ring::new(queue(), RequestKind::Recv, 3);
+fn an_early_completion_leaves_older_requests() {
+    let mut ring = recv_ring(queue(), 3);
     let ids: Vec<WrId> = (0..3).map(|tag| post(&mut ring, tag)).collect();
-    assert_eq!(ring.retire_recv(ids[1]).expect("in flight").tag, 1);
-    assert!(ring.retire_recv(ids[1]).is_none(), "once");
-    assert_eq!(ring.slots_free(), 1);
-    assert!(
-        ring.vacant().is_none(),
+    assert_eq!(ring.retire(ids[1]).expect("in flight").tag, 1);
+    assert!(ring.retire(ids[1]).is_none(), "once");
+    assert_eq!(
+        ring.slots_free(),
+        0,
         "its slot is between two requests in flight"
     );
-    assert_eq!(ring.retire_recv(ids[0]).expect("in flight").tag, 0);
+    assert!(ring.vacant().is_none());
+    assert_eq!(ring.retire(ids[0]).expect("in flight").tag, 0);
     assert_eq!(ring.slots_free(), 2);
     let again = [3, 4].map(|tag| post(&mut ring, tag));
     assert!(ring.vacant().is_none(), "full");
-    assert_eq!(ring.retire_recv(again[1]).expect("in flight").tag, 4);
-    assert_eq!(ring.retire_recv(ids[2]).expect("in flight").tag, 2);
+    assert_eq!(ring.retire(again[1]).expect("in flight").tag, 4);
+    assert_eq!(ring.retire(ids[2]).expect("in flight").tag, 2);
     assert_eq!(
         ring.drain()
             .into_iter()

@@ -37,6 +37,11 @@ impl AccessFlags {
     pub(crate) const REMOTE: Self = Self::REMOTE_WRITE
         .union(Self::REMOTE_READ)
         .union(Self::REMOTE_ATOMIC);
+
+    /// The rights that let peers read, directly or through a memory window.
+    pub(crate) const PEER_READS: Self = Self::REMOTE_READ
+        .union(Self::REMOTE_ATOMIC)
+        .union(Self::MW_BIND);
 }
 
 bitflags! {

@@ -4,9 +4,10 @@
 
 use rdma_sys::{IBV_ADVISE_MR_FLAG_FLUSH, ibv_advise_mr, ibv_sge};
 
+use super::access::RawAccess;
 use super::shared::SharedRegion;
 use crate::convert::zero_or_errno;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
 use rdma_types::c_value;
 
@@ -17,7 +18,7 @@ c_value! {
     /// ```no_run
     /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
     /// use ibverbs::{AccessFlags, MemoryOptions, mr::Advice};
-    /// let options = MemoryOptions { on_demand: true, ..MemoryOptions::default() };
+    /// let options = MemoryOptions::new().on_demand(true);
     /// let region = pd.shared_with(1 << 30, AccessFlags::REMOTE_READ, options)?;
     /// region.advise(Advice::PREFETCH, true)?; // wait until the pages are present
     /// # Ok::<(), ibverbs::Error>(())
@@ -39,17 +40,24 @@ impl SharedRegion {
     /// Gives the kernel advice about the region or [slice](Self::slice), up to the 4 GiB of a
     /// scatter entry.
     ///
-    /// This is useful for memory registered for [on-demand
-    /// paging](crate::MemoryOptions::on_demand). If `wait` is `true`, the call returns after the
-    /// advice was carried out.
+    /// The memory must be registered for [on-demand paging](crate::MemoryOptions::on_demand). If
+    /// `wait` is `true`, the call returns after the advice was carried out.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device does not support
-    /// on-demand paging.
+    /// [`ErrorKind::Unsupported`] if the memory was not registered for on-demand paging, or the
+    /// device does not support advice.
     ///
     /// # References
     /// [`ibv_advise_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_advise_mr.3.html)
     pub fn advise(&self, advice: Advice, wait: bool) -> Result<()> {
+        // rxe does not check it, and uses the kernel's record of other memory as one of on-demand
+        // memory (fault 47 of ci/DRIVERS.md).
+        let access = self.region().raw_access(self.access());
+        if !access.contains(RawAccess::ON_DEMAND) {
+            let what = "the memory is not registered for on-demand paging";
+            return Err(Error::new(ErrorKind::Unsupported, "ibv_advise_mr", what)
+                .with_help("register it with MemoryOptions::on_demand"));
+        }
         let mut sge: ibv_sge = self.sge();
         let flags = if wait { IBV_ADVISE_MR_FLAG_FLUSH } else { 0 };
         // SAFETY: the domain is alive, and the entry is valid during the call and describes a live

@@ -101,6 +101,12 @@ impl Allocation {
         })
     }
 
+    /// Returns `true` if the pages of the memory are returned to the kernel, and not to an
+    /// allocator of the process, when it is dropped.
+    pub(crate) fn is_mapped(&self) -> bool {
+        matches!(self.origin, Origin::Mapped(_))
+    }
+
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,13 +24,18 @@ use crate::pd::{DomainKey, ProtectionDomain};
 ///
 /// A `Buf` is one pointer wide, so moving it is cheap.
 ///
+/// It can be used where the standard library takes bytes: as `AsRef<[u8]>`, in comparisons with
+/// slices and arrays, in `for byte in &buf`, as `std::io::Cursor::new(buf)` to read from, and as
+/// `&mut &mut buf[..]` to write to.
+///
 /// # Example
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// let mut buf = pd.buf(4096)?;
 /// buf[..5].copy_from_slice(b"hello");
 /// buf.set_len(5); // a send sends 5 bytes
-/// assert_eq!((&buf[..], buf.capacity()), (&b"hello"[..], 4096));
+/// assert_eq!(buf, b"hello");
+/// assert_eq!(buf.capacity(), 4096);
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
@@ -88,6 +94,13 @@ impl Buf {
     #[inline]
     pub(crate) fn capacity_sge(&self) -> ibv_sge {
         self.slot().sge
+    }
+
+    /// Drops the buffer without returning it to its pool. The memory is not used again until it is
+    /// deregistered, after the pool and its other buffers are dropped.
+    pub(crate) fn discard(self) {
+        // SAFETY: this is the only Buf of the slot, and it is neither used nor dropped afterwards.
+        drop(unsafe { PoolSlot::take_pool(ManuallyDrop::new(self).0) });
     }
 
     #[inline]

@@ -6,6 +6,8 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
+use crate::unwind::contain;
+
 /// Memory provided by the caller, for [`Backing::Caller`](crate::mr::Backing::Caller): for example
 /// a file mapping, memory of a GPU driver or an arena.
 ///
@@ -22,10 +24,7 @@ use std::ptr::NonNull;
 /// let arena = NonNull::from(Vec::leak(vec![0u8; 1 << 20])).cast::<u8>();
 /// // SAFETY: no other code accesses the arena, and it is never freed.
 /// let memory = unsafe { CallerMemory::new(arena, 1 << 20, ()) };
-/// let options = MemoryOptions {
-///     backing: Backing::Caller(memory),
-///     ..MemoryOptions::default()
-/// };
+/// let options = MemoryOptions::new().backing(Backing::Caller(memory));
 /// let region = pd.shared_with(1 << 20, AccessFlags::REMOTE_READ, options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -37,7 +36,7 @@ pub struct CallerMemory {
     len: usize,
     /// Dropped when the device can no longer access the memory; leaked if that cannot be
     /// guaranteed.
-    _owner: Box<dyn Any + Send + Sync>,
+    owner: Option<Box<dyn Any + Send + Sync>>,
 }
 
 // SAFETY: `new` requires that no other code uses the memory while this exists; the owner is Send.
@@ -49,7 +48,9 @@ impl CallerMemory {
     /// Wraps `len` bytes at `start`.
     ///
     /// `owner` is dropped when the memory is no longer used. That can be long after the last handle
-    /// was dropped, or never.
+    /// was dropped, or never. It is never dropped if peers can read the memory and the device may
+    /// still transmit it after it was deregistered, as Soft-iWARP does. If dropping it panics, the
+    /// panic ends there, because the owner can be dropped while a queue is being destroyed.
     ///
     /// # Example
     /// ```no_run
@@ -65,10 +66,7 @@ impl CallerMemory {
     /// let pool = pd.pool_with(
     ///     16,
     ///     4096,
-    ///     MemoryOptions {
-    ///         backing: Backing::Caller(memory),
-    ///         ..Default::default()
-    ///     },
+    ///     MemoryOptions::new().backing(Backing::Caller(memory)),
     /// )?;
     /// # Ok::<(), ibverbs::Error>(())
     /// ```
@@ -84,7 +82,7 @@ impl CallerMemory {
         Self {
             start,
             len,
-            _owner: Box::new(owner),
+            owner: Some(Box::new(owner)),
         }
     }
 
@@ -100,6 +98,13 @@ impl CallerMemory {
     /// Returns `true` if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+}
+
+impl Drop for CallerMemory {
+    fn drop(&mut self) {
+        let owner = self.owner.take();
+        contain(|| drop(owner));
     }
 }
 

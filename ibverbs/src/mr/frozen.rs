@@ -9,7 +9,6 @@ use std::sync::Arc;
 use rdma_sys::ibv_sge;
 
 use super::access::AccessFlags;
-use super::alloc::Allocation;
 use super::buf::Buf;
 use super::options::MemoryOptions;
 use super::region::Region;
@@ -18,6 +17,9 @@ use crate::error::Result;
 use crate::pd::ProtectionDomain;
 
 /// A read-only buffer. Clones refer to the same memory.
+///
+/// It can be used where the standard library takes bytes: as `AsRef<[u8]>`, in comparisons with
+/// slices and arrays, and in `for byte in &frozen`.
 ///
 /// To send it, let a queue pair [`hold`](crate::QueuePair::hold) it once and post the
 /// [`Held`](crate::Held) token, which is free to copy.
@@ -76,13 +78,13 @@ impl ProtectionDomain {
         options: MemoryOptions,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<Frozen> {
-        let (flags, zero_based) = (options.flags(), options.zero_based);
-        let memory = Allocation::new(len, options.backing)?;
-        // SAFETY: the memory is initialized, has this length and no other user yet. The reference
-        // ends before the memory is registered.
-        fill(unsafe { std::slice::from_raw_parts_mut(memory.start().as_ptr(), len) });
-        let region =
-            Region::register_memory(self, memory, AccessFlags::REMOTE_READ, flags, zero_based)?;
+        let access = AccessFlags::REMOTE_READ;
+        let region = Region::register_with(self, len, access, options, |memory| {
+            // SAFETY: the memory is initialized, has this length and no other user yet. The
+            // reference ends before the memory is registered.
+            fill(unsafe { std::slice::from_raw_parts_mut(memory.start().as_ptr(), len) });
+            Ok(())
+        })?;
         Ok(Frozen(Arc::new(Memory::Remote(region))))
     }
 }
@@ -93,7 +95,7 @@ impl Frozen {
     ///
     /// # Errors
     /// Returns `self` if there are other references, and always if peers can read it.
-    pub fn try_thaw(self) -> std::result::Result<Buf, Self> {
+    pub fn try_thaw(self) -> Result<Buf, Self> {
         match Arc::try_unwrap(self.0) {
             Ok(Memory::Buf(buf)) => Ok(buf),
             Ok(remote @ Memory::Remote(_)) => Err(Self(Arc::new(remote))),

@@ -210,6 +210,11 @@ mod private {
 ///     Ok(qp.hold(memory)?.slice(0..4096))
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "a queue cannot hold `{Self}`",
+    label = "expected a `Frozen`, a `Sink`, a `SharedRegion` or a `DeviceRegion`",
+    note = "a `Buf` has one owner and is posted as it is: `wr::send(buf)`; to send it many times, freeze it first: `qp.hold(&buf.freeze())`"
+)]
 pub trait Hold: private::Sealed + Sized {
     /// `true` if peers can write to the memory.
     #[doc(hidden)]

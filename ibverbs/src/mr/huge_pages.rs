@@ -15,10 +15,7 @@
 /// let pool = pd.pool_with(
 ///     1024,
 ///     4096,
-///     MemoryOptions {
-///         backing,
-///         ..MemoryOptions::default()
-///     },
+///     MemoryOptions::new().backing(backing),
 /// )?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```

@@ -13,6 +13,7 @@ mod access;
 mod advise;
 mod alloc;
 mod buf;
+mod bytes;
 mod caller;
 mod copy;
 mod device_region;

@@ -1,5 +1,7 @@
 //! Options for allocating and registering memory.
 
+use rdma_types::setters;
+
 use super::access::RawAccess;
 use super::caller::CallerMemory;
 use super::huge_pages::HugePageSize;
@@ -18,10 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 ///     MemoryOptions,
 ///     mr::{Backing, HugePageSize},
 /// };
-/// let options = MemoryOptions {
-///     backing: Backing::HugePages(HugePageSize::Mib2),
-///     ..MemoryOptions::default()
-/// };
+/// let options = MemoryOptions::new().backing(Backing::HugePages(HugePageSize::Mib2));
 /// let pool = pd.pool_with(512, 4096, options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -29,12 +28,13 @@ use crate::error::{Error, ErrorKind, Result};
 /// # References
 /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct MemoryOptions {
     /// The source of the memory. Default: [`Backing::Heap`].
     pub backing: Backing,
     /// Pages the memory in when the device accesses it, instead of pinning it
     /// (`IBV_ACCESS_ON_DEMAND`). The device must support it (`odp_caps` of `ibv_devinfo -v`).
-    /// Default: `false`.
+    /// Soft-RoCE is refused, because its implementation damages memory. Default: `false`.
     pub on_demand: bool,
     /// Allows the device's writes to become visible in any order before the completion
     /// (`IBV_ACCESS_RELAXED_ORDERING`). Devices that do not support it ignore it. Default:
@@ -53,10 +53,7 @@ pub struct MemoryOptions {
 /// use ibverbs::{MemoryOptions, mr::Backing};
 /// let sink = pd.sink_with(
 ///     1 << 20,
-///     MemoryOptions {
-///         backing: Backing::Pages,
-///         ..MemoryOptions::default()
-///     },
+///     MemoryOptions::new().backing(Backing::Pages),
 /// )?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -78,7 +75,32 @@ pub enum Backing {
     Caller(CallerMemory),
 }
 
+setters! {
+    MemoryOptions {
+        on_demand: bool,
+        relaxed_ordering: bool,
+        zero_based: bool,
+    }
+}
+
 impl MemoryOptions {
+    /// Returns the default options.
+    pub const fn new() -> Self {
+        Self {
+            backing: Backing::Heap,
+            on_demand: false,
+            relaxed_ordering: false,
+            zero_based: false,
+        }
+    }
+
+    /// Sets [`backing`](#structfield.backing).
+    #[must_use = "setters return the changed options"]
+    pub fn backing(mut self, backing: Backing) -> Self {
+        self.backing = backing;
+        self
+    }
+
     /// Rejects `zero_based` for memory that peers do not access.
     pub(crate) fn reject_zero_based(&self, what: &'static str) -> Result<()> {
         if self.zero_based {

@@ -86,10 +86,20 @@ impl PoolSlot {
     /// Must be called once, by the drop of the only buffer of the slot.
     #[inline(never)]
     pub(crate) unsafe fn release(this: NonNull<Self>) {
-        // SAFETY: the caller guarantees that the slot is taken, so it owns one reference. No
-        // reference to the slot is alive when the PoolInner may be dropped.
-        let (pool, index) =
-            unsafe { (Arc::from_raw(this.as_ref().pool.get()), this.as_ref().index) };
+        // SAFETY: the same contract. No reference to the slot is alive when the PoolInner may be
+        // dropped.
+        let (index, pool) = unsafe { (this.as_ref().index, Self::take_pool(this)) };
         pool.free().push(index);
+    }
+
+    /// Returns the slot's reference to the pool. A slot that is not returned to the free list is
+    /// never used again.
+    ///
+    /// # Safety
+    /// Must be called once, by the drop of the only buffer of the slot.
+    #[inline]
+    pub(crate) unsafe fn take_pool(this: NonNull<Self>) -> Arc<PoolInner> {
+        // SAFETY: the caller guarantees that the slot is taken, so it owns one reference.
+        unsafe { Arc::from_raw(this.as_ref().pool.get()) }
     }
 }

@@ -26,10 +26,13 @@ impl SharedRegion {
     /// Returns the unchanged region and the reason:
     /// - [`ErrorKind::Mismatch`]: one of the conditions above is not met.
     /// - [`ErrorKind::InvalidInput`]: the region is larger than a buffer can be.
+    /// - [`ErrorKind::Unsupported`]: peers could read the region, and the device may still transmit
+    ///   it to one of them after every queue pair was destroyed, as Soft-iWARP does. A buffer would
+    ///   send its later contents to that peer. Copy the data to a new buffer instead.
     ///
     /// # References
     /// [`ibv_dereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
-    pub fn try_into_buf(self) -> std::result::Result<Buf, ReclaimError> {
+    pub fn try_into_buf(self) -> Result<Buf, ReclaimError> {
         if u32::try_from(self.region().len()).is_err() {
             return Err(ReclaimError::new(
                 self,
@@ -43,6 +46,15 @@ impl SharedRegion {
                 self.pd().queue_pairs()
             );
             return Err(ReclaimError::new(self, ErrorKind::Mismatch, &reason));
+        }
+        if self.region().is_read_after_deregistration() {
+            let reason = format!(
+                "{} may still transmit it to a peer that was reading it",
+                self.pd().context().device_name()
+            );
+            let mut failed = ReclaimError::new(self, ErrorKind::Unsupported, &reason);
+            failed.error = failed.error.with_help("copy the data to a new buffer");
+            return Err(failed);
         }
         let (start, len) = (self.start, self.len);
         let region = self.into_region().map_err(|shared| {
@@ -116,7 +128,12 @@ impl fmt::Display for ReclaimError {
     }
 }
 
-impl std::error::Error for ReclaimError {}
+/// The text is that of [`error`](Self::error), and so is the source.
+impl std::error::Error for ReclaimError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.error)
+    }
+}
 
 impl From<ReclaimError> for Error {
     fn from(failed: ReclaimError) -> Self {

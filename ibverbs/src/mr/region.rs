@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use super::access::{AccessFlags, RawAccess};
 use super::alloc::Allocation;
-use super::options::MemoryOptions;
+use super::options::{Backing, MemoryOptions};
 use super::registration::Registration;
 use crate::error::{Error, Result};
 use crate::pd::ProtectionDomain;
@@ -29,23 +29,32 @@ impl Region {
         access: AccessFlags,
         options: MemoryOptions,
     ) -> Result<Self> {
-        let (flags, zero_based) = (options.flags(), options.zero_based);
-        let memory = Allocation::new(len, options.backing)?;
-        Self::register_memory(pd, memory, access, flags, zero_based)
+        Self::register_with(pd, len, access, options, |_| Ok(()))
     }
 
-    /// Registers existing memory.
-    pub(crate) fn register_memory(
+    /// Allocates `len` bytes, lets `prepare` check or fill them, and registers them.
+    ///
+    /// If the device may read them after they were deregistered, memory of the heap is replaced by
+    /// pages of its own. Unmapping them is safe, because whoever reads them holds references to
+    /// them.
+    pub(crate) fn register_with(
         pd: &ProtectionDomain,
-        memory: Allocation,
+        len: usize,
         access: AccessFlags,
-        flags: RawAccess,
-        zero_based: bool,
+        options: MemoryOptions,
+        prepare: impl FnOnce(&mut Allocation) -> Result<()>,
     ) -> Result<Self> {
+        let (flags, zero_based) = (options.flags(), options.zero_based);
+        let backing = match options.backing {
+            Backing::Heap if is_read_after_deregistration(pd, access) => Backing::Pages,
+            backing => backing,
+        };
+        let mut memory = Allocation::new(len, backing)?;
+        prepare(&mut memory)?;
         let all = RawAccess::from(access) | flags;
         // SAFETY: `drop` frees the allocation after the registration has ended.
         let registration =
-            unsafe { Registration::register(pd, memory.start(), memory.len(), all, zero_based) }?;
+            unsafe { Registration::register(pd, memory.start(), len, all, zero_based) }?;
         Ok(Self {
             registration: ManuallyDrop::new(registration),
             memory: ManuallyDrop::new(memory),
@@ -54,16 +63,17 @@ impl Region {
         })
     }
 
+    /// Returns `true` if the device may read the memory after it was deregistered.
+    pub(crate) fn is_read_after_deregistration(&self) -> bool {
+        is_read_after_deregistration(self.pd(), self.access)
+    }
+
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.memory.start()
     }
 
     pub(crate) fn len(&self) -> usize {
         self.memory.len()
-    }
-
-    pub(crate) fn is_whole_words(&self) -> bool {
-        self.memory.is_whole_words()
     }
 
     pub(crate) fn lkey(&self) -> u32 {
@@ -105,7 +115,7 @@ impl Region {
     }
 
     /// Registers the memory again for local access only. On failure, the region is unchanged.
-    pub(crate) fn into_local(self) -> std::result::Result<Self, (Self, Error)> {
+    pub(crate) fn into_local(self) -> Result<Self, (Self, Error)> {
         let (access, flags) = (AccessFlags::LOCAL_WRITE, self.flags);
         let all = self.raw_access(access);
         // The new registration is created before the old one ends, so that a failure leaves a
@@ -153,9 +163,17 @@ impl Drop for Region {
         // SAFETY: taken once. No request in flight uses the region: queue pairs own the buffers of
         // their requests until the completion or their own destruction.
         let registration = unsafe { ManuallyDrop::take(&mut self.registration) };
-        if registration.deregister_or_leak() {
-            // SAFETY: not used again, and the device can no longer access the memory.
+        let may_be_read = is_read_after_deregistration(registration.pd(), self.access);
+        if registration.deregister_or_leak() && (!may_be_read || self.memory.is_mapped()) {
+            // SAFETY: not used again. The device can no longer access the memory, or it holds
+            // references to the pages that it reads, which are not used for anything else before
+            // it releases them (`DeviceProperties::finishes_read_responses`).
             unsafe { ManuallyDrop::drop(&mut self.memory) };
         } // otherwise the memory is leaked, because the device may still access it
     }
+}
+
+/// Returns `true` if the device may read memory with these access rights after it was deregistered.
+fn is_read_after_deregistration(pd: &ProtectionDomain, access: AccessFlags) -> bool {
+    access.intersects(AccessFlags::PEER_READS) && !pd.context().properties().finishes_read_responses
 }

@@ -51,6 +51,12 @@ impl Registration {
             );
             return Err(Error::new(ErrorKind::Unsupported, "ibv_reg_mr_iova", what));
         }
+        if access.contains(RawAccess::ON_DEMAND) && pd.context().is_soft_roce()? {
+            // It writes outside the target (fault 47 of ci/DRIVERS.md).
+            let what = format!("{}: on-demand paging of Soft-RoCE damages memory", what());
+            return Err(Error::new(ErrorKind::Unsupported, "ibv_reg_mr", what)
+                .with_help("set MemoryOptions::on_demand to false"));
+        }
         // Exposes the provenance, because the device accesses the memory by its address alone.
         let address = start.as_ptr().expose_provenance() as u64;
         let base = if zero_based { 0 } else { address };
@@ -112,7 +118,7 @@ impl Registration {
     }
 
     /// Deregisters the region. On failure, the region is unchanged.
-    pub(crate) fn deregister(self) -> std::result::Result<(), (Self, Error)> {
+    pub(crate) fn deregister(self) -> Result<(), (Self, Error)> {
         let mut this = ManuallyDrop::new(self);
         // SAFETY: the region is live and is not used again if the call succeeds.
         let returned = unsafe { ibv_dereg_mr(this.mr.as_ptr()) };

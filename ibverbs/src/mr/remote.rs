@@ -6,6 +6,8 @@
 /// registration by the owner decides, and the owner sees the memory as a
 /// [`SharedRegion`](crate::SharedRegion).
 ///
+/// Its text form is `ADDRESS:LENGTH:RKEY` in 42 characters, which can be parsed again.
+///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};

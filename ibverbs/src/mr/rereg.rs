@@ -26,7 +26,9 @@ impl SharedRegion {
     /// then deregistered.
     ///
     /// - [`ErrorKind::Mismatch`]: there are other references to the region.
-    /// - [`ErrorKind::Unsupported`]: the driver does not support changing access rights.
+    /// - [`ErrorKind::Unsupported`]: the driver does not support changing access rights, or the
+    ///   device may read memory after it was deregistered, so that this library has to choose the
+    ///   memory by its access rights, as on Soft-iWARP.
     ///
     /// # References
     /// [`ibv_rereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_rereg_mr.3.html)
@@ -73,6 +75,17 @@ enum AfterFailure {
 }
 
 fn change_access(region: &mut Region, access: AccessFlags) -> Result<(), (AfterFailure, Error)> {
+    let context = region.pd().context();
+    if !context.properties().finishes_read_responses {
+        let what = format!(
+            "{} bytes on {}, which may read them after they were deregistered",
+            region.len(),
+            context.device_name()
+        );
+        let error = Error::new(ErrorKind::Unsupported, "ibv_rereg_mr", what)
+            .with_help("register a new region with these access rights");
+        return Err((AfterFailure::Unchanged, error));
+    }
     let flags = region.raw_access(access).bits() as i32;
     let mr = region.registration().as_ptr();
     // SAFETY: the region is live, and neither domain nor addresses change. This is its last
@@ -165,7 +178,12 @@ impl fmt::Display for ReregError {
     }
 }
 
-impl std::error::Error for ReregError {}
+/// The text is that of [`error`](Self::error), and so is the source.
+impl std::error::Error for ReregError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.error)
+    }
+}
 
 impl From<ReregError> for Error {
     fn from(failed: ReregError) -> Self {

@@ -83,15 +83,18 @@ impl ProtectionDomain {
         access: AccessFlags,
         options: MemoryOptions,
     ) -> Result<SharedRegion> {
-        let region = Region::register(self, len, access | AccessFlags::LOCAL_WRITE, options)?;
-        if !region.is_whole_words() {
-            return Err(Error::new(
+        let access = access | AccessFlags::LOCAL_WRITE;
+        let region = Region::register_with(self, len, access, options, |memory| {
+            if memory.is_whole_words() {
+                return Ok(());
+            }
+            Err(Error::new(
                 ErrorKind::InvalidInput,
                 "register a shared region",
                 format!("{len} bytes of caller memory are not aligned to 8-byte words"),
             )
-            .with_help("use an address and a length that are multiples of 8 bytes"));
-        }
+            .with_help("use an address and a length that are multiples of 8 bytes"))
+        })?;
         Ok(SharedRegion::from_region(region))
     }
 }
@@ -226,7 +229,7 @@ impl SharedRegion {
         offset: usize,
         current: u64,
         new: u64,
-    ) -> Result<std::result::Result<u64, u64>> {
+    ) -> Result<Result<u64, u64>> {
         self.atomic(offset)
             .map(|word| word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire))
     }
@@ -281,7 +284,7 @@ impl SharedRegion {
     }
 
     /// Returns the region if this is the last reference to it.
-    pub(crate) fn into_region(self) -> std::result::Result<Region, Self> {
+    pub(crate) fn into_region(self) -> Result<Region, Self> {
         let Self { region, start, len } = self;
         Arc::try_unwrap(region).map_err(|region| Self { region, start, len })
     }

@@ -24,6 +24,10 @@ mod private {
 ///
 /// # References
 /// [`ibv_alloc_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_alloc_mw.3.html)
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a type of memory windows",
+    label = "expected `mw::Type1` or `mw::Type2`"
+)]
 pub trait WindowType: private::Sealed + 'static {
     /// The value of `enum ibv_mw_type`.
     #[doc(hidden)]

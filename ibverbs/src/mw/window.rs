@@ -168,7 +168,7 @@ impl Bound {
 /// qp.batch(|batch| {
 ///     batch.send(wr::bind(binding).unsignaled())?;
 ///     batch.send(wr::send(wr::Inline(&key)))?;
-///     ibverbs::Result::Ok(())
+///     Ok::<(), ibverbs::Error>(())
 /// })?;
 /// # Ok(()) }
 /// ```

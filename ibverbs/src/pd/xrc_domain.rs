@@ -28,7 +28,8 @@ use crate::raw::AsRaw;
 /// to the named [`SharedReceiveQueue<Xrc>`](crate::xrc::Xrc) if that is in the same XRC domain, and
 /// completes on its completion queue.
 ///
-/// Processes that open the domain of the same file on the same device share it.
+/// Processes that open the domain of the same file on the same device share it. That has a cost:
+/// see [`Context::open_xrcd_by_file`].
 ///
 /// # Example
 /// ```no_run
@@ -57,6 +58,9 @@ pub struct XrcDomain(Arc<Inner>);
 struct Inner {
     raw: NonNull<ibv_xrcd>,
     context: Context,
+    /// `true` if the domain was opened by a file. Receiving halves of other processes, and of
+    /// other openings in this process, then belong to it, and `receivers` does not count them.
+    is_shared: bool,
     receivers: Mutex<Receivers>,
 }
 
@@ -139,13 +143,20 @@ impl Context {
     /// # References
     /// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
     pub fn open_xrcd(&self) -> Result<XrcDomain> {
-        XrcDomain::open(self, -1, libc::O_CREAT, "anonymous")
+        XrcDomain::open(self, None, libc::O_CREAT)
     }
 
     /// Opens the XRC domain of a file. Processes that use the same file share the domain.
     ///
     /// The file is identified by its inode; name and contents do not matter. It can be closed
     /// afterwards.
+    ///
+    /// A receiving half of any process can be in the middle of a message to a shared receive queue
+    /// of the domain when that queue is destroyed, and no process can know this. Therefore the
+    /// buffers that are posted to a queue when it is destroyed are never used again: they do not
+    /// return to their pool, and their memory is freed when the pool is. To destroy a queue without
+    /// losing the buffers of a pool, use a pool of its own for each queue. Completed receives
+    /// return their buffers as always. The same is true if this process opens the file twice.
     ///
     /// # Errors
     /// Those of [`open_xrcd`](Self::open_xrcd), and the failures described at [`XrcdOpen`].
@@ -162,19 +173,21 @@ impl Context {
     /// # References
     /// [`ibv_open_xrcd(3)`](https://man7.org/linux/man-pages/man3/ibv_open_xrcd.3.html)
     pub fn open_xrcd_by_file(&self, file: &File, mode: XrcdOpen) -> Result<XrcDomain> {
-        XrcDomain::open(self, file.as_raw_fd(), mode.flags(), "file-based")
+        XrcDomain::open(self, Some(file), mode.flags())
     }
 }
 
 impl XrcDomain {
-    fn open(context: &Context, fd: i32, oflags: i32, what: &str) -> Result<Self> {
-        let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    fn open(context: &Context, file: Option<&File>, oflags: i32) -> Result<Self> {
         let mut attr = ibv_xrcd_init_attr {
-            comp_mask,
-            fd,
+            comp_mask: IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+            fd: file.map_or(-1, File::as_raw_fd),
             oflags,
         };
-        let what = || format!("{what} XRC domain on {}", context.device_name());
+        let what = || {
+            let kind = file.map_or("anonymous", |_| "file-based");
+            format!("{kind} XRC domain on {}", context.device_name())
+        };
         let raw = non_null("ibv_open_xrcd", what, || {
             // SAFETY: the context is open, the descriptor is open or -1, and the attributes are
             // valid during the call.
@@ -183,6 +196,7 @@ impl XrcDomain {
         Ok(Self(Arc::new(Inner {
             raw,
             context: context.clone(),
+            is_shared: file.is_some(),
             receivers: Mutex::default(),
         })))
     }
@@ -192,6 +206,12 @@ impl XrcDomain {
         &self.0.context
     }
 
+    /// Returns `true` if the domain was opened by a file, so that receiving halves may exist which
+    /// this value does not count.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.is_shared
+    }
+
     /// Counts a receive queue pair of this process until the returned value is dropped, after the
     /// queue pair was destroyed.
     pub(crate) fn attach(&self) -> AttachedReceiver {
@@ -199,10 +219,11 @@ impl XrcDomain {
         AttachedReceiver(self.clone())
     }
 
-    /// Keeps resources of a destroyed shared receive queue until this process has no XRC receive
-    /// queue pair in the domain: such a queue pair may still be receiving a message into them.
+    /// Keeps resources of a destroyed shared receive queue until a private domain has no XRC
+    /// receive queue pair: such a queue pair may still be receiving a message into them.
     /// `resources` must not own the domain.
     pub(crate) fn defer_drop(&self, resources: impl Send + 'static) {
+        debug_assert!(!self.is_shared());
         let mut receivers = self.0.receivers();
         if receivers.queue_pairs > 0 {
             receivers.deferred.push(Box::new(resources));

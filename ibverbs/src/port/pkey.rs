@@ -86,10 +86,7 @@ impl fmt::Debug for Pkey {
 ///     .into_iter()
 ///     .find(|entry| entry.pkey.partition() == 0x0001);
 /// if let Some(entry) = entry {
-///     let path = RcPath {
-///         pkey_index: entry.index,
-///         ..RcPath::new(1, None, Mtu::B2048)
-///     };
+///     let path = RcPath::new(1, None, Mtu::B2048).pkey_index(entry.index);
 /// }
 /// # Ok::<(), ibverbs::Error>(())
 /// ```

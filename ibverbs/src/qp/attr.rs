@@ -1,6 +1,7 @@
 //! Connecting a queue pair without the connection manager.
 
 use rdma_sys::ibv_qp_attr;
+use rdma_types::setters;
 
 use super::control::Control;
 use super::pair::QueuePair;
@@ -17,19 +18,21 @@ use crate::transport::{ConnectedTransport, SendTransport};
 /// The address of a queue pair, which two peers exchange to connect. [`QueuePair::endpoint`]
 /// returns it.
 ///
+/// Its text form is `LID:QPN:PSN:GID` in 51 characters, the format of the `ibv_*_pingpong` programs
+/// of rdma-core.
+///
 /// # Example
 /// The application exchanges endpoints over a connection of its own:
 /// ```no_run
-/// use ibverbs::{Endpoint, Gid, Lid, Psn, Qpn, QueuePair, Rc, RcPath};
-/// # fn f(qp: &mut QueuePair<Rc>, path: &RcPath, gid: Gid) -> ibverbs::Result<()> {
+/// use ibverbs::{Endpoint, QueuePair, Rc, RcPath};
+/// use std::io::{BufRead, BufReader, Write};
+/// # fn f(qp: &mut QueuePair<Rc>, path: &RcPath) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut peer = BufReader::new(std::net::TcpStream::connect("host1:18515")?);
 /// let ours = qp.endpoint(path)?;
-/// println!("local endpoint: {}, {:?}, {}", ours.qpn, ours.psn, ours.gid);
-/// let theirs = Endpoint {
-///     qpn: Qpn(0x11),
-///     psn: Psn(0),
-///     lid: Lid(0),
-///     gid,
-/// };
+/// writeln!(peer.get_mut(), "{ours}")?;
+/// let mut line = String::new();
+/// peer.read_line(&mut line)?;
+/// let theirs: Endpoint = line.trim_end().parse()?;
 /// qp.connect(path, &theirs)?;
 /// # Ok(()) }
 /// ```
@@ -55,18 +58,17 @@ pub struct Endpoint {
 /// acknowledgement:
 /// ```
 /// use ibverbs::{AccessFlags, GidIndex, Mtu, RcPath};
-/// let path = RcPath {
-///     timeout: 16, // 4.096 µs × 2¹⁶ = 268 ms
-///     retry_cnt: 6,
-///     access: AccessFlags::REMOTE_READ,
-///     ..RcPath::new(1, GidIndex(1), Mtu::B1024)
-/// };
+/// let path = RcPath::new(1, GidIndex(1), Mtu::B1024)
+///     .timeout(16) // 4.096 µs × 2¹⁶ = 268 ms
+///     .retry_cnt(6)
+///     .access(AccessFlags::REMOTE_READ);
 /// assert_eq!(path.mtu.bytes(), Some(1024));
 /// ```
 ///
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RcPath {
     /// Local port, from 1.
     pub port_num: u8,
@@ -76,42 +78,71 @@ pub struct RcPath {
     /// Path MTU, at most the active MTU of both ports.
     pub mtu: Mtu,
     /// First packet sequence number that this side sends. The peer receives it in this side's
-    /// [endpoint](crate::QueuePair::endpoint).
+    /// [endpoint](crate::QueuePair::endpoint). Default: `Psn(0)`.
     pub psn: Psn,
-    /// Index of the partition key.
+    /// Index of the partition key. Default: `0`.
     pub pkey_index: u16,
-    /// Service level.
+    /// Service level, 0 to 15. Default: `0`.
     pub sl: u8,
-    /// Hop limit of the packets.
+    /// Hop limit of the packets. Default: `64`.
     pub hop_limit: u8,
-    /// Traffic class (DSCP and ECN bits of RoCE v2 packets).
+    /// Traffic class (DSCP and ECN bits of RoCE v2 packets). Default: `0`.
     pub traffic_class: u8,
     /// Flow label, 20 bits. RoCE v2 devices can derive the UDP source port from it, which switches
-    /// use for ECMP.
+    /// use for ECMP. Default: `0`.
     pub flow_label: u32,
-    /// Low bits of this port's LID if the port has several LIDs.
+    /// Low bits of this port's LID if the port has several LIDs. Default: `0`.
     pub src_path_bits: u8,
-    /// Rate limit code (`enum ibv_rate`), or 0 for the port's rate.
+    /// Rate limit code (`enum ibv_rate`), or 0 for the port's rate. Default: `0`.
     pub static_rate: u8,
-    /// Acknowledgement timeout: 4.096 µs × 2^timeout. 0 waits forever.
+    /// Acknowledgement timeout: 4.096 µs × 2^timeout, 0 to 31. 0 waits forever. Default: `14` (67
+    /// ms).
     pub timeout: u8,
     /// Retries without an acknowledgement, 0 to 7. On Soft-RoCE, 7 means without limit.
+    /// Default: `6`.
     pub retry_cnt: u8,
-    /// Retries when the peer has no receive posted, 0 to 6. 7 means without limit.
+    /// Retries when the peer has no receive posted, 0 to 6. 7 means without limit. Default:
+    /// `7`.
     pub rnr_retry: u8,
-    /// Code of the time that the peer waits before such a retry (12 is 0.64 ms).
+    /// Time that the peer waits before such a retry, as a code from 0 to 31: 1 is 0.01 ms, 12 is
+    /// 0.64 ms, 0 is 655 ms (IBA table 45). Default: `12`.
     pub min_rnr_timer: u8,
-    /// Maximum number of RDMA reads and atomics of this side in flight.
+    /// Maximum number of RDMA reads and atomics of this side in flight, at most the device's
+    /// `max_qp_init_rd_atom`. Default: `1`.
     pub max_rd_atomic: u8,
-    /// Maximum number of the peer's RDMA reads and atomics that this side executes at a time.
+    /// Maximum number of the peer's RDMA reads and atomics that this side executes at a time, at
+    /// most the device's `max_qp_rd_atom`. Default: `1`.
     pub max_dest_rd_atomic: u8,
-    /// Access of the peer to this side's memory. The registration must allow it too.
+    /// Access of the peer to this side's memory. The registration must allow it too. Default:
+    /// `AccessFlags::empty()`.
     pub access: AccessFlags,
 }
 
+setters! {
+    RcPath {
+        port_num: u8,
+        sgid_index: Option<GidIndex>,
+        mtu: Mtu,
+        psn: Psn,
+        pkey_index: u16,
+        sl: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        flow_label: u32,
+        src_path_bits: u8,
+        static_rate: u8,
+        timeout: u8,
+        retry_cnt: u8,
+        rnr_retry: u8,
+        min_rnr_timer: u8,
+        max_rd_atomic: u8,
+        max_dest_rd_atomic: u8,
+        access: AccessFlags,
+    }
+}
+
 impl RcPath {
-    /// Creates a path from this port and GID with this MTU and with defaults for everything else:
-    /// `timeout` 14 (67 ms), `retry_cnt` 6, `rnr_retry` 7, one read or atomic in flight, no access.
+    /// Creates a path from this port and GID with this MTU and with defaults for everything else.
     pub fn new(port_num: u8, sgid_index: impl Into<Option<GidIndex>>, mtu: Mtu) -> Self {
         Self {
             port_num,

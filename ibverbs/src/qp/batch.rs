@@ -5,9 +5,11 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 
 use rdma_sys::{ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
 
+use super::control::Control;
 use super::pair::QueuePair;
 use super::post::write_extended;
 use super::tables::Tables;
@@ -90,13 +92,13 @@ impl<T: DuplexTransport> QueuePair<T> {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{Pool, QueuePair, Rc, Result, wr};
-    /// # fn f(qp: &mut QueuePair<Rc>, pool: &Pool) -> Result<()> {
+    /// use ibverbs::{Pool, QueuePair, Rc, wr};
+    /// # fn f(qp: &mut QueuePair<Rc>, pool: &Pool) -> ibverbs::Result<()> {
     /// qp.recv_batch(|batch| {
     ///     for _ in 0..32 {
     ///         batch.recv(wr::recv(pool.take().expect("a pool of at least 32 buffers")))?;
     ///     }
-    ///     Result::Ok(())
+    ///     Ok::<(), ibverbs::Error>(())
     /// })?;
     /// # Ok(()) }
     /// ```
@@ -108,9 +110,15 @@ impl<T: DuplexTransport> QueuePair<T> {
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
         let tables = &mut *self.tables;
+        let raw = self.raw;
+        let explain = |verb, error| {
+            // SAFETY: the queue pair is alive and belongs to the context of its domain.
+            let control = unsafe { Control::new(raw, T::QP_TYPE, tables.owner.pd.context()) };
+            control.explain_post(verb, error)
+        };
         tables
             .recvs
-            .batch(RecvHandle::Qp(self.raw), &tables.owner, fill)
+            .batch(RecvHandle::Qp(self.raw), &tables.owner, fill, explain)
     }
 }
 
@@ -187,8 +195,11 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
         };
         let sends = &mut self.qp.tables.sends;
         let result = posted.into_result(VERB, count, || sends.pop());
-        std::mem::forget(self);
-        result
+        // The requests are posted, so that there is nothing to abort.
+        let posted = ManuallyDrop::new(self);
+        result.map_err(|error| {
+            error.explained(|verb, error| posted.qp.control().explain_post(verb, error))
+        })
     }
 }
 

@@ -123,7 +123,7 @@ impl BoundWindow<Type2> {
     /// # Errors
     /// Returns the bound window if the message did not invalidate it or requests that use it are
     /// still in flight.
-    pub fn invalidated_by(self, received: &Retired) -> std::result::Result<Window<Type2>, Self> {
+    pub fn invalidated_by(self, received: &Retired) -> Result<Window<Type2>, Self> {
         // Soft-RoCE's provider passes on the kernel's flag for an invalidation, which has the value
         // of another flag of libibverbs.
         let invalidated = received.invalidated_rkey().or_else(|| {

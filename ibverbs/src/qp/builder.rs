@@ -1,4 +1,4 @@
-//! Creating a queue pair: requested sizes, granted capacities and the two verbs.
+//! Creating a queue pair with one of the two verbs.
 
 #![allow(unsafe_code)]
 
@@ -10,6 +10,7 @@ use rdma_sys::{
     ibv_srq,
 };
 
+use super::options::{QpCaps, QpOptions};
 use crate::convert::non_null;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,83 +20,6 @@ use crate::pd::{ParentDomain, ProtectionDomain};
 use crate::raw::AsRaw;
 use crate::srq::SharedReceiveQueue;
 use crate::transport::SendTransport;
-
-/// Options of a new queue pair. The device may grant more than requested ([`QpCaps`]).
-///
-/// # Example
-/// ```no_run
-/// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
-/// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
-/// use ibverbs::{QpOptions, Rc};
-/// let options = QpOptions { max_send_wr: 256, max_recv_wr: 16, max_inline_data: 64, ..QpOptions::default() };
-/// let qp = pd.create_qp::<Rc>(&cq, &cq, options)?;
-/// # Ok::<(), ibverbs::Error>(())
-/// ```
-///
-/// # References
-/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QpOptions {
-    /// Maximum number of send requests in flight.
-    pub max_send_wr: u32,
-    /// Maximum number of receives in flight.
-    pub max_recv_wr: u32,
-    /// Maximum number of gather entries of a send, at least 1.
-    pub max_send_sge: u32,
-    /// Maximum number of scatter entries of a receive, at least 1.
-    pub max_recv_sge: u32,
-    /// Maximum length of inline data in bytes.
-    pub max_inline_data: u32,
-    /// Maximum number of requests in a batch.
-    pub max_batch: u32,
-    /// Posts with `ibv_post_send` even if the provider has the extended verbs (`ibv_wr_*`).
-    pub classic_only: bool,
-}
-
-impl Default for QpOptions {
-    fn default() -> Self {
-        Self {
-            max_send_wr: 64,
-            max_recv_wr: 64,
-            max_send_sge: 1,
-            max_recv_sge: 1,
-            max_inline_data: 0,
-            max_batch: 32,
-            classic_only: false,
-        }
-    }
-}
-
-/// Capacities granted by the device, at least those requested.
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::{Buf, QueuePair, Rc, wr};
-/// # fn f(qp: &mut QueuePair<Rc>, message: Buf) -> ibverbs::Result<()> {
-/// if message.len() <= qp.caps().max_inline_data as usize {
-///     qp.post_send(wr::send(wr::Inline(&message)))?; // saves the device a read of the buffer
-/// } else {
-///     qp.post_send(wr::send(message))?;
-/// }
-/// # Ok(()) }
-/// ```
-///
-/// # References
-/// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct QpCaps {
-    /// Maximum number of send requests in flight.
-    pub max_send_wr: u32,
-    /// Maximum number of receives in flight.
-    pub max_recv_wr: u32,
-    /// Maximum number of gather entries of a send.
-    pub max_send_sge: u32,
-    /// Maximum number of scatter entries of a receive.
-    pub max_recv_sge: u32,
-    /// Maximum length of inline data in bytes.
-    pub max_inline_data: u32,
-}
 
 /// A new queue pair, as libibverbs returned it.
 pub(crate) struct CreatedQp {
@@ -129,6 +53,10 @@ impl Parts<'_> {
 
     fn srq(&self) -> *mut ibv_srq {
         self.srq.map_or(ptr::null_mut(), AsRaw::as_raw)
+    }
+
+    fn sq_sig_all(&self) -> i32 {
+        i32::from(self.pd.context().properties().signals_all_sends())
     }
 
     /// Returns `true` if the queue pair has a receive queue of its own.
@@ -221,6 +149,7 @@ fn create_extended<T: SendTransport>(
         srq: parts.srq(),
         cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
+        sq_sig_all: parts.sq_sig_all(),
         comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         pd: parts.domain(),
         send_ops_flags: T::SEND_OPS | extra_ops,
@@ -252,7 +181,7 @@ fn create_classic<T: SendTransport>(
         srq: parts.srq(),
         cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
-        ..Default::default()
+        sq_sig_all: parts.sq_sig_all(),
     };
     let raw = non_null(
         "ibv_create_qp",

@@ -7,6 +7,7 @@ use rdma_sys::{
     IBV_QP_QKEY, IBV_QP_RATE_LIMIT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
     IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_qp_attr, ibv_qp_cap,
 };
+use rdma_types::setters;
 
 use super::alternate::{AlternatePath, MigState};
 use super::control::Control;
@@ -20,23 +21,18 @@ use crate::numbers::{Psn, Qkey, Qpn};
 use crate::port::{LinkLayer, Mtu};
 use crate::transport::SendTransport;
 
-/// Changes to the attributes of a queue pair. An attribute that is `None` keeps its value.
+/// Changes to the attributes of a queue pair. An attribute that is `None`, the default,
+/// keeps its value.
 ///
 /// # Example
 /// The timeout of a connected queue pair can be changed while the send queue is drained:
 /// ```no_run
 /// use ibverbs::{QpState, QueuePair, Rc, qp::QpChange};
 /// # fn f(qp: &mut QueuePair<Rc>) -> Result<(), ibverbs::Error> {
-/// qp.modify(&QpChange {
-///     timeout: Some(18),
-///     ..QpChange::to(QpState::SQD)
-/// })
+/// qp.modify(&QpChange::to(QpState::SQD).timeout(18))
 /// .unwrap_err(); // the transition from RTS to SQD does not allow timeout
 /// qp.modify(&QpChange::to(QpState::SQD))?;
-/// qp.modify(&QpChange {
-///     timeout: Some(18),
-///     ..QpChange::to(QpState::SQD)
-/// })?;
+/// qp.modify(&QpChange::to(QpState::SQD).timeout(18))?;
 /// qp.modify(&QpChange::to(QpState::RTS))
 /// # }
 /// ```
@@ -44,6 +40,7 @@ use crate::transport::SendTransport;
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA 11.2.5.2
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QpChange {
     /// State to move to.
     pub state: Option<QpState>,
@@ -96,13 +93,67 @@ pub struct QpChange {
     pub max_recv_wr: Option<u32>,
 }
 
+setters! {
+    QpChange {
+        state: Option<QpState>,
+        cur_state: Option<QpState>,
+        notify_when_drained: Option<bool>,
+        access: Option<AccessFlags>,
+        pkey_index: Option<u16>,
+        port_num: Option<u8>,
+        qkey: Option<Qkey>,
+        address: Option<AhAttr>,
+        alternate: Option<AlternatePath>,
+        path_mig_state: Option<MigState>,
+        path_mtu: Option<Mtu>,
+        timeout: Option<u8>,
+        retry_cnt: Option<u8>,
+        rnr_retry: Option<u8>,
+        rq_psn: Option<Psn>,
+        sq_psn: Option<Psn>,
+        max_rd_atomic: Option<u8>,
+        max_dest_rd_atomic: Option<u8>,
+        min_rnr_timer: Option<u8>,
+        dest_qpn: Option<Qpn>,
+        rate_limit: Option<u32>,
+        max_send_wr: Option<u32>,
+        max_recv_wr: Option<u32>,
+    }
+}
+
 impl QpChange {
-    /// Creates a change of the state only.
-    pub fn to(state: QpState) -> Self {
+    /// Returns a change of no attribute.
+    pub const fn new() -> Self {
         Self {
-            state: Some(state),
-            ..Self::default()
+            state: None,
+            cur_state: None,
+            notify_when_drained: None,
+            access: None,
+            pkey_index: None,
+            port_num: None,
+            qkey: None,
+            address: None,
+            alternate: None,
+            path_mig_state: None,
+            path_mtu: None,
+            timeout: None,
+            retry_cnt: None,
+            rnr_retry: None,
+            rq_psn: None,
+            sq_psn: None,
+            max_rd_atomic: None,
+            max_dest_rd_atomic: None,
+            min_rnr_timer: None,
+            dest_qpn: None,
+            rate_limit: None,
+            max_send_wr: None,
+            max_recv_wr: None,
         }
+    }
+
+    /// Creates a change of the state only.
+    pub const fn to(state: QpState) -> Self {
+        Self::new().state(state)
     }
 
     /// Returns `true` if the change resizes a queue.

@@ -1,6 +1,7 @@
 //! Methods that create queue pairs.
 
-use super::builder::{self, Parts, QpOptions};
+use super::builder::{self, Parts};
+use super::options::QpOptions;
 use super::pair::QueuePair;
 use crate::cq::CompletionQueue;
 use crate::error::Result;
@@ -29,10 +30,7 @@ impl ProtectionDomain {
     /// let qp = pd.create_qp::<Rc>(
     ///     &sends,
     ///     &receives,
-    ///     QpOptions {
-    ///         max_send_wr: 128,
-    ///         ..QpOptions::default()
-    ///     },
+    ///     QpOptions::new().max_send_wr(128),
     /// )?;
     /// println!(
     ///     "{} holds {} sends in flight",

@@ -48,7 +48,7 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
         &mut self,
         queues: &mut [&mut CompletionQueue],
         timeout: Duration,
-        mut each: impl FnMut(std::result::Result<Retired, Completion<'_>>),
+        mut each: impl FnMut(Result<Retired, Completion<'_>>),
     ) -> Result<bool> {
         self.to_error()?;
         let start = Instant::now();

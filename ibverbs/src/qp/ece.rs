@@ -10,8 +10,10 @@ use crate::error::Result;
 use crate::raw::AsRaw;
 use crate::transport::SendTransport;
 
-/// Vendor-specific options of a queue pair. The peers exchange the options that they offer, and
-/// each peer sets those that both support.
+/// Vendor-specific options of a queue pair (`struct ibv_ece`). The peers exchange the options that
+/// they offer, and each peer sets those that both support.
+///
+/// The crate `rdmacm` exchanges them in the messages of its handshake.
 ///
 /// # Example
 /// The peers exchange their options before they move to RTR:
@@ -25,7 +27,8 @@ use crate::transport::SendTransport;
 ///
 /// # References
 /// [`ibv_query_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_query_ece.3.html),
-/// [`ibv_set_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_set_ece.3.html)
+/// [`ibv_set_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_set_ece.3.html),
+/// [`rdma_set_local_ece(3)`](https://man7.org/linux/man-pages/man3/rdma_set_local_ece.3.html)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Ece {

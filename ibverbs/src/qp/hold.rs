@@ -33,9 +33,15 @@ impl<T: SendTransport> QueuePair<T> {
     /// Keeps a scatter/gather list of held memory until the queue pair is destroyed. Any number of
     /// requests can use it as one message.
     ///
+    /// A list with the same blocks in the same order is kept once: holding it again returns an
+    /// equal token.
+    ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if a token belongs to another queue
-    /// pair.
+    /// - [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if a token belongs to another queue
+    ///   pair.
+    /// - [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if the queue pair holds 65,536
+    ///   different lists already. Use a [`BufList`](crate::BufList) for messages whose blocks
+    ///   differ each time.
     pub fn hold_list<K: Hold>(&mut self, pieces: &[Held<K>]) -> Result<HeldList<K>> {
         self.tables.owner.hold_list(pieces)
     }

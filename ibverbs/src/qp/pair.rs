@@ -9,8 +9,9 @@ use std::ptr::NonNull;
 
 use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
-use super::builder::{CreatedQp, Parts, QpCaps};
+use super::builder::{CreatedQp, Parts};
 use super::control::Control;
+use super::options::QpCaps;
 use super::tables::Tables;
 use crate::convert::zero_or_errno;
 use crate::device::TransportType;

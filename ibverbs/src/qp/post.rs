@@ -32,6 +32,12 @@ impl<T: SendTransport> QueuePair<T> {
     /// too long, or the memory belongs to another protection domain or queue pair.
     /// [`PostError`] lists all reasons, including those of the provider.
     ///
+    /// The kind is [`ErrorKind::WrongState`](crate::ErrorKind::WrongState), and the message names
+    /// the state and the remedy, if the provider refused the request because of the state of the
+    /// queue pair. Providers of hardware do not check the state when a request is posted (mlx5
+    /// among them). Such a request completes as flushed when the queue pair enters the state ERR,
+    /// or never.
+    ///
     /// # Example
     /// ```no_run
     /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
@@ -77,7 +83,8 @@ impl<T: SendTransport> QueuePair<T> {
         if returned != 0 {
             let bad_is_null = self.extended.is_some() || self.scratch.bad_is_null();
             let error = post_error(returned, bad_is_null);
-            return Err(reject::<T, _, _>(error, request, vacant, windows));
+            let rejected = reject::<T, _, _>(error, request, vacant, windows);
+            return Err(rejected.explained(|verb, error| self.control().explain_post(verb, error)));
         }
         windows.extend(O::bound(&request.payload));
         vacant.fill(Request {
@@ -159,6 +166,9 @@ impl<T: DuplexTransport> QueuePair<T> {
         tables
             .recvs
             .post(RecvHandle::Qp(self.raw), &tables.owner, request)
+            .map_err(|rejected| {
+                rejected.explained(|verb, error| self.control().explain_post(verb, error))
+            })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::pair::QueuePair;
 use crate::cq::Completion;
+use crate::error::Result;
 use crate::in_flight::{ForeignCompletion, Retired};
 use crate::transport::SendTransport;
 
@@ -9,11 +10,13 @@ impl<T: SendTransport> QueuePair<T> {
     /// Retires a completion: removes its request from the table and returns the buffer.
     ///
     /// The completion of a send also retires the unsignaled sends before it, whose buffers return
-    /// to their pools.
+    /// to their pools. Where sends complete in any order
+    /// ([`unsignaled`](crate::wr::SendRequest::unsignaled)), it retires one request only.
     ///
     /// # Errors
     /// [`ForeignCompletion`] if the completion belongs to another queue pair or to a destroyed one.
-    /// Nothing changes then.
+    /// Nothing changes then, but the completion is lost: a request of another queue keeps its slot
+    /// and its buffer until that queue is destroyed. [`try_retire`](Self::try_retire) returns it.
     ///
     /// # Example
     /// ```no_run
@@ -33,20 +36,41 @@ impl<T: SendTransport> QueuePair<T> {
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "consuming the completion is the rule: a request is retired once"
-    )]
-    pub fn retire(
-        &mut self,
-        completion: Completion<'_>,
-    ) -> std::result::Result<Retired, ForeignCompletion> {
-        let wc = completion.wc();
-        match self.tables.retire(wc) {
-            Some(retired) => Ok(retired),
-            None => Err(ForeignCompletion {
+    pub fn retire(&mut self, completion: Completion<'_>) -> Result<Retired, ForeignCompletion> {
+        self.try_retire(completion)
+            .map_err(|completion| ForeignCompletion {
                 queue: completion.queue(),
-            }),
-        }
+            })
+    }
+
+    /// Like [`retire`](Self::retire), but returns a completion that belongs to another queue.
+    ///
+    /// # Errors
+    /// The unchanged completion. If no queue retires it, its queue was destroyed.
+    ///
+    /// # Example
+    /// Two queue pairs share a completion queue:
+    /// ```no_run
+    /// use ibverbs::{CompletionQueue, QueuePair, Rc};
+    /// # type Qp = QueuePair<Rc>;
+    /// # fn f(cq: &mut CompletionQueue, a: &mut Qp, b: &mut Qp) -> ibverbs::Result<()> {
+    /// for completion in cq.poll()? {
+    ///     match a.try_retire(completion) {
+    ///         Ok(retired) => retired.ok()?,
+    ///         Err(completion) => b.retire(completion)?.ok()?,
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    pub fn try_retire<'cq>(
+        &mut self,
+        completion: Completion<'cq>,
+    ) -> Result<Retired, Completion<'cq>> {
+        self.tables.retire(completion.wc()).ok_or(completion)
     }
 }

@@ -8,7 +8,7 @@ use super::builder::{CreatedQp, Parts};
 use crate::cq::{CqInner, WcFields};
 use crate::flow::Flows;
 use crate::identity::Direction;
-use crate::in_flight::{Retired, Ring};
+use crate::in_flight::{CompletionOrder, Retired, Ring};
 use crate::mw::BoundWindows;
 use crate::pd::{AttachedQueuePair, ParentDomain};
 use crate::srq::SrqInner;
@@ -46,11 +46,20 @@ impl Tables {
         } else {
             RequestKind::Recv
         };
+        let send_order = if parts.pd.context().properties().completes_sends_in_order {
+            CompletionOrder::InOrder
+        } else {
+            CompletionOrder::Any
+        };
+        // Devices complete receives in order (IBA 9.5), and each has a completion. If one does not,
+        // the older receives must stay in flight, as the device may still write to their buffers.
+        let recv_order = CompletionOrder::Any;
+        let caps = created.caps;
         Self {
-            sends: Ring::new(owner.id, RequestKind::Send, created.caps.max_send_wr),
+            sends: Ring::new(owner.id, RequestKind::Send, send_order, caps.max_send_wr),
             recvs: Receives::new(
-                Ring::new(owner.id, recv_kind, created.caps.max_recv_wr),
-                created.caps.max_recv_sge,
+                Ring::new(owner.id, recv_kind, recv_order, caps.max_recv_wr),
+                caps.max_recv_sge,
                 max_batch,
             ),
             owner,
@@ -71,8 +80,8 @@ impl Tables {
     pub(crate) fn retire(&mut self, wc: &ibv_wc) -> Option<Retired> {
         let wr_id = wc.wr_id();
         match wr_id.direction() {
-            Direction::Send => Some(Retired::new(self.sends.retire_send(wr_id)?, wc)),
-            Direction::Recv => Some(Retired::received(self.recvs.table.retire_recv(wr_id)?, wc)),
+            Direction::Send => Some(Retired::new(self.sends.retire(wr_id)?, wc)),
+            Direction::Recv => Some(Retired::received(self.recvs.table.retire(wr_id)?, wc)),
         }
     }
 }

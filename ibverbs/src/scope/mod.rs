@@ -12,7 +12,6 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::result::Result as StdResult;
 use std::time::{Duration, Instant};
 
 use self::lent::Brand;
@@ -175,7 +174,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     pub fn post_send<O: Operation<T, P>, P: Payload>(
         &mut self,
         request: SendRequest<O, P>,
-    ) -> StdResult<(), Rejected<P>> {
+    ) -> Result<(), Rejected<P>> {
         self.parts.qp.post_send(request)
     }
 
@@ -188,8 +187,8 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
     pub fn batch<R, E: From<BatchError>>(
         &mut self,
-        fill: impl FnOnce(&mut Batch<'_, T>) -> StdResult<R, E>,
-    ) -> StdResult<R, E> {
+        fill: impl FnOnce(&mut Batch<'_, T>) -> Result<R, E>,
+    ) -> Result<R, E> {
         self.parts.qp.batch(fill)
     }
 
@@ -200,7 +199,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
-    pub fn retire(&mut self, completion: Completion<'_>) -> StdResult<Retired, ForeignCompletion> {
+    pub fn retire(&mut self, completion: Completion<'_>) -> Result<Retired, ForeignCompletion> {
         self.parts.qp.retire(completion)
     }
 
@@ -221,7 +220,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
         &mut self,
         cq: &mut CompletionQueue,
         timeout: Duration,
-        mut each: impl FnMut(StdResult<Retired, Completion<'_>>),
+        mut each: impl FnMut(Result<Retired, Completion<'_>>),
     ) -> Result<()> {
         let start = Instant::now();
         while self.lent_in_flight() > 0 {
@@ -276,7 +275,7 @@ impl<T: DuplexTransport> Scope<'_, '_, T> {
     pub fn post_recv<P: RecvPayload>(
         &mut self,
         request: RecvRequest<P>,
-    ) -> StdResult<(), Rejected<P>> {
+    ) -> Result<(), Rejected<P>> {
         self.parts.qp.post_recv(request)
     }
 
@@ -289,8 +288,8 @@ impl<T: DuplexTransport> Scope<'_, '_, T> {
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
     pub fn recv_batch<R, E: From<BatchError>>(
         &mut self,
-        fill: impl FnOnce(&mut RecvBatch<'_>) -> StdResult<R, E>,
-    ) -> StdResult<R, E> {
+        fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
+    ) -> Result<R, E> {
         self.parts.qp.recv_batch(fill)
     }
 }

@@ -11,6 +11,7 @@ use crate::in_flight::{Loans, Reclaimed};
 use crate::mr::{AccessFlags, Registration};
 use crate::qp::QueuePair;
 use crate::transport::SendTransport;
+use crate::unwind::{abort, abort_on_unwind};
 
 /// The queue pair of a scope and the registrations of borrowed memory.
 pub(crate) struct ScopeParts<T: SendTransport> {
@@ -62,6 +63,10 @@ impl<T: SendTransport> ScopeParts<T> {
     /// Ends the borrows. Returns the queue pair unless requests were in flight, so that it had to
     /// be destroyed.
     pub(crate) fn end(self) -> (Option<QueuePair<T>>, Reclaimed) {
+        abort_on_unwind(|| self.end_or_abort())
+    }
+
+    fn end_or_abort(self) -> (Option<QueuePair<T>>, Reclaimed) {
         let Self { qp, loans, regions } = self;
         let (qp, reclaimed) = if loans.count() == 0 {
             (Some(qp), Reclaimed::default())
@@ -81,10 +86,4 @@ impl<T: SendTransport> ScopeParts<T> {
         }
         (qp, reclaimed)
     }
-}
-
-/// Aborts the process, because the device may still access memory whose borrow is about to end.
-fn abort(reason: &str) -> ! {
-    eprintln!("ibverbs: cannot end the device's access to borrowed memory: {reason}");
-    std::process::abort();
 }

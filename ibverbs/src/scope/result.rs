@@ -26,6 +26,7 @@ use crate::transport::SendTransport;
 /// ```
 #[derive(Debug)]
 #[must_use = "it contains the queue pair"]
+#[non_exhaustive]
 pub struct ScopeResult<T: SendTransport, R> {
     /// Return value of the closure.
     pub value: R,

@@ -1,5 +1,7 @@
 //! Options, attributes and types of shared receive queues.
 
+use rdma_types::setters;
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::RecvSlab;
 
@@ -9,36 +11,48 @@ use crate::in_flight::RecvSlab;
 /// ```no_run
 /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
 /// use ibverbs::SrqOptions;
-/// let srq = pd.create_srq(SrqOptions {
-///     max_wr: 1024,
-///     ..SrqOptions::default()
-/// })?;
+/// let srq = pd.create_srq(SrqOptions::new().max_wr(1024))?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
 ///
 /// # References
 /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SrqOptions {
-    /// Maximum number of receives in flight.
+    /// Maximum number of receives in flight, at most the device's `max_srq_wr`. Default: `256`.
     pub max_wr: u32,
-    /// Maximum number of scatter entries of a receive.
+    /// Maximum number of scatter entries of a receive, from 1 to the device's `max_srq_sge`.
+    /// Default: `1`.
     pub max_sge: u32,
-    /// Maximum number of receives in a batch.
+    /// Maximum number of receives in a batch. Default: `32`.
     pub max_batch: u32,
 }
 
 impl Default for SrqOptions {
     fn default() -> Self {
+        Self::new()
+    }
+}
+
+setters! {
+    SrqOptions {
+        max_wr: u32,
+        max_sge: u32,
+        max_batch: u32,
+    }
+}
+
+impl SrqOptions {
+    /// Returns the default options.
+    pub const fn new() -> Self {
         Self {
             max_wr: 256,
             max_sge: 1,
             max_batch: 32,
         }
     }
-}
 
-impl SrqOptions {
     /// Checks the number of receives against the limit of this library.
     pub(crate) fn check(self, verb: &'static str, what: impl FnOnce() -> String) -> Result<()> {
         if self.max_wr <= RecvSlab::MAX {
@@ -98,6 +112,10 @@ mod private {
 ///
 /// # References
 /// [`ibv_create_srq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq_ex.3.html)
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a type of shared receive queues",
+    label = "expected `srq::Basic` or `xrc::Xrc`"
+)]
 pub trait SrqType: private::Sealed + 'static {}
 
 /// A shared receive queue of ordinary queue pairs (`IBV_SRQT_BASIC`), which are [created with

@@ -32,6 +32,13 @@ use crate::wr_id::RequestKind;
 /// received the message. Queue pairs keep the shared receive queue alive. Its buffers are released
 /// when it and they are dropped.
 ///
+/// Poll the completions of a queue pair before it is destroyed. The providers of several adapters,
+/// such as mlx5, remove its completions that were not polled. A receive whose completion was
+/// removed keeps its slot and its buffer until the shared receive queue is destroyed. To lose none,
+/// move the queue pair to the error state, wait for the event
+/// [`QP_LAST_WQE_REACHED`](crate::event::EventType::QP_LAST_WQE_REACHED), retire the completions,
+/// and then destroy it.
+///
 /// `K` is the type of the queue: [`Basic`], or [`Xrc`](crate::xrc::Xrc) for a queue that senders
 /// select by number.
 ///
@@ -104,12 +111,17 @@ impl Drop for SrqInner {
             return;
         }
         // SAFETY: `receiving` is taken once and not used after this.
-        let receiving = unsafe { ManuallyDrop::take(self.receiving.get_mut()) };
+        let mut receiving = unsafe { ManuallyDrop::take(self.receiving.get_mut()) };
         // No queue pair of this process receives from the queue, so the device no longer accesses
         // the buffers. A receiving half of an XRC domain may still be in the middle of a
-        // message. The buffers then stay until it is destroyed.
-        if let Some(XrcParts { xrcd, attached, .. }) = xrc {
-            xrcd.defer_drop((receiving, attached));
+        // message. If all of them are known, the buffers stay until the last one is destroyed.
+        // Otherwise the buffers are never used again, and deregistration ends the access.
+        match xrc {
+            None => {}
+            Some(XrcParts { xrcd, attached, .. }) if !xrcd.is_shared() => {
+                xrcd.defer_drop((receiving, attached));
+            }
+            Some(_) => receiving.receives.table.discard_buffers(),
         }
     }
 }
@@ -229,7 +241,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// [`QueuePair::hold_list`](crate::QueuePair::hold_list).
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if a token belongs to another queue.
+    /// Those of [`QueuePair::hold_list`](crate::QueuePair::hold_list).
     pub fn hold_list<M: Hold>(&mut self, pieces: &[Held<M>]) -> Result<HeldList<M>> {
         self.receiving_mut().owner.hold_list(pieces)
     }
@@ -245,7 +257,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     pub fn post_recv<P: RecvPayload>(
         &mut self,
         request: RecvRequest<P>,
-    ) -> std::result::Result<(), Rejected<P>> {
+    ) -> Result<(), Rejected<P>> {
         let raw = self.0.raw;
         let Receiving { receives, owner } = self.receiving_mut();
         receives.post(RecvHandle::Srq(raw), owner, request)
@@ -261,38 +273,50 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)
     pub fn recv_batch<R, E: From<BatchError>>(
         &mut self,
-        fill: impl FnOnce(&mut RecvBatch<'_>) -> std::result::Result<R, E>,
-    ) -> std::result::Result<R, E> {
+        fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
+    ) -> Result<R, E> {
         let raw = self.0.raw;
         let Receiving { receives, owner } = self.receiving_mut();
-        receives.batch(RecvHandle::Srq(raw), owner, fill)
+        // The state of a shared receive queue explains nothing: it always accepts receives.
+        receives.batch(RecvHandle::Srq(raw), owner, fill, |_, _| None)
     }
 
     /// Retires the completion of a receive of this queue. See
     /// [`QueuePair::retire`](crate::QueuePair::retire).
     ///
     /// # Errors
-    /// [`ForeignCompletion`] if the completion belongs to another queue. Nothing changes then.
+    /// Those of [`QueuePair::retire`](crate::QueuePair::retire).
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "consuming the completion is the rule: a request is retired once"
-    )]
-    pub fn retire(
-        &mut self,
-        completion: Completion<'_>,
-    ) -> std::result::Result<Retired, ForeignCompletion> {
-        let wc = completion.wc();
-        match self.receiving_mut().receives.table.retire(wc.wr_id()) {
-            Some(request) => Ok(Retired::received(request, wc)),
-            None => Err(ForeignCompletion {
+    pub fn retire(&mut self, completion: Completion<'_>) -> Result<Retired, ForeignCompletion> {
+        self.try_retire(completion)
+            .map_err(|completion| ForeignCompletion {
                 queue: completion.queue(),
-            }),
-        }
+            })
+    }
+
+    /// Like [`retire`](Self::retire), but returns a completion that belongs to another queue. See
+    /// [`QueuePair::try_retire`](crate::QueuePair::try_retire).
+    ///
+    /// # Errors
+    /// The unchanged completion.
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    pub fn try_retire<'cq>(
+        &mut self,
+        completion: Completion<'cq>,
+    ) -> Result<Retired, Completion<'cq>> {
+        let wc = completion.wc();
+        let request = self.receiving_mut().receives.table.retire(wc.wr_id());
+        request
+            .map(|request| Retired::received(request, wc))
+            .ok_or(completion)
     }
 
     pub(crate) fn describe(&self) -> String {

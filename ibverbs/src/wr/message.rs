@@ -15,20 +15,67 @@ use super::payload::{Gather, SendPayload};
 use super::rejected::PostError;
 use crate::transport::{ConnectedDuplexTransport, RawPacket, Ud};
 
-/// The operation [`wr::send`](crate::wr::send).
+/// The operation of [`wr::send`](crate::wr::send).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, wr};
+/// struct Outbox {
+///     first: Option<wr::SendRequest<wr::Send, Buf>>,
+/// }
+/// let mut outbox = Outbox { first: None };
+/// # fn buf() -> Buf { todo!() }
+/// outbox.first = Some(wr::send(buf()));
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct Send;
 
-/// The operation [`wr::send_with_imm`](crate::wr::send_with_imm), with immediate data in host byte
-/// order.
+/// The operation of [`wr::send_with_imm`](crate::wr::send_with_imm): a send with immediate data.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, wr};
+/// fn numbered(row: Buf, number: u32) -> wr::SendRequest<wr::SendWithImm, Buf> {
+///     wr::send_with_imm(row, number)
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct SendWithImm(pub(crate) u32);
 
-/// The operation [`wr::send_to`](crate::wr::send_to).
+/// The operation of [`wr::send_to`](crate::wr::send_to): a datagram.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, wr};
+/// fn datagram(to: wr::Destination, text: Buf) -> wr::SendRequest<wr::SendTo, Buf> {
+///     wr::send_to(text, to)
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct SendTo(pub(crate) Destination);
 
-/// The operation [`wr::send_to_with_imm`](crate::wr::send_to_with_imm).
+/// The operation of [`wr::send_to_with_imm`](crate::wr::send_to_with_imm): a datagram with
+/// immediate data.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::wr;
+/// fn heartbeat(to: wr::Destination, n: u32) -> wr::SendRequest<wr::SendToWithImm, wr::Empty> {
+///     wr::send_to_with_imm(wr::Empty, to, n)
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct SendToWithImm(pub(crate) Destination, pub(crate) u32);
 

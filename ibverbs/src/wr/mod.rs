@@ -1,6 +1,50 @@
 //! Work requests: an operation, the memory it uses, and its flags.
 //!
 //! Queue pairs and shared receive queues post them.
+//!
+//! Each function that creates a request for the send queue has an operation type, which names the
+//! type of the request:
+//!
+//! | function | operation | transports |
+//! |---|---|---|
+//! | [`send`](fn@send), [`send_with_imm`] | [`Send`], [`SendWithImm`] | RC, UC; raw packets without immediate data |
+//! | [`send_to`], [`send_to_with_imm`] | [`SendTo`], [`SendToWithImm`] | UD |
+//! | [`write`](fn@write), [`write_with_imm`] | [`RdmaWrite`], [`RdmaWriteWithImm`] | RC, UC |
+//! | [`read`] | [`RdmaRead`] | RC |
+//! | [`compare_swap`], [`fetch_add`] | [`CompareSwap`], [`FetchAdd`] | RC |
+//! | [`bind`], [`invalidate`], [`send_with_inv`] | [`Bind`], [`Invalidate`], [`SendWithInv`] | RC, UC |
+//!
+//! XRC has the operations of RC, as [`ForSrq`] if they reach the peer.
+//!
+//! # Example
+//! A queue of requests that wait for free slots of the queue pair:
+//! ```no_run
+//! use ibverbs::{Buf, QueuePair, Rc, wr};
+//! use std::collections::VecDeque;
+//!
+//! struct Backlog {
+//!     sends: VecDeque<wr::SendRequest<wr::Send, Buf>>,
+//!     recvs: VecDeque<wr::RecvRequest<Buf>>,
+//! }
+//!
+//! impl Backlog {
+//!     fn post(&mut self, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+//!         while qp.recv_slots_free() > 0 {
+//!             let Some(request) = self.recvs.pop_front() else {
+//!                 break;
+//!             };
+//!             qp.post_recv(request)?;
+//!         }
+//!         while qp.send_slots_free() > 0 {
+//!             let Some(request) = self.sends.pop_front() else {
+//!                 break;
+//!             };
+//!             qp.post_send(request)?;
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//! ```
 
 mod address;
 mod message;
@@ -20,6 +64,8 @@ mod xrc;
 
 pub(crate) use self::address::Addresses;
 pub use self::address::{Destination, HeldAddress};
+pub use self::message::{Send, SendTo, SendToWithImm, SendWithImm};
+pub use self::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
 pub use self::operation::Operation;
 pub(crate) use self::owner::{OWN_DOMAIN, Owner};
 pub(crate) use self::payload::{Gather, PostableTo, private};
@@ -28,6 +74,7 @@ pub use self::posted::BatchError;
 pub(crate) use self::posted::{Posted, post_error};
 pub use self::receives::RecvBatch;
 pub(crate) use self::receives::{Receives, RecvHandle};
+pub(crate) use self::rejected::refusal;
 pub use self::rejected::{PostError, Rejected};
 pub use self::request::{RecvRequest, SendRequest};
 pub use self::request::{
@@ -36,3 +83,5 @@ pub use self::request::{
 };
 pub(crate) use self::scratch::{SendScratch, inline_flag};
 pub use self::unregistered::{Empty, Inline};
+pub use self::window::{Bind, Invalidate, SendWithInv};
+pub use self::xrc::ForSrq;

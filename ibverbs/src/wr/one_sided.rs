@@ -17,19 +17,71 @@ use crate::in_flight::InFlight;
 use crate::mr::RemoteMemory;
 use crate::transport::{ConnectedDuplexTransport, Rc};
 
-/// The operation [`wr::write`](crate::wr::write).
+/// The operation of [`wr::write`](fn@crate::wr::write): an RDMA write.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, RemoteMemory, wr};
+/// fn store(page: Buf, at: RemoteMemory) -> wr::SendRequest<wr::RdmaWrite, Buf> {
+///     wr::write(page, at).unsignaled()
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct RdmaWrite(pub(crate) RemoteMemory);
 
-/// The operation [`wr::write_with_imm`](crate::wr::write_with_imm).
+/// The operation of [`wr::write_with_imm`](crate::wr::write_with_imm): an RDMA write with immediate
+/// data.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, RemoteMemory, wr};
+/// fn announce(page: Buf, at: RemoteMemory, number: u32) -> wr::SendRequest<wr::RdmaWriteWithImm, Buf> {
+///     wr::write_with_imm(page, at, number)
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct RdmaWriteWithImm(pub(crate) RemoteMemory, pub(crate) u32);
 
-/// The operation [`wr::read`](crate::wr::read).
+/// The operation of [`wr::read`](crate::wr::read): an RDMA read.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, RemoteMemory, wr};
+/// use std::collections::VecDeque;
+/// /// Reads that wait for a free slot of the send queue.
+/// struct Prefetch {
+///     reads: VecDeque<wr::SendRequest<wr::RdmaRead, Buf>>,
+/// }
+/// impl Prefetch {
+///     fn push(&mut self, into: Buf, from: RemoteMemory) {
+///         self.reads.push_back(wr::read(into, from));
+///     }
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct RdmaRead(pub(crate) RemoteMemory);
 
-/// The operation [`wr::compare_swap`](crate::wr::compare_swap).
+/// The operation of [`wr::compare_swap`](crate::wr::compare_swap): an atomic comparison and swap.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, RemoteMemory, wr};
+/// fn lock(word: RemoteMemory, previous: Buf) -> wr::SendRequest<wr::CompareSwap, Buf> {
+///     wr::compare_swap(previous, word, 0, 1)
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct CompareSwap {
     pub(crate) remote: RemoteMemory,
@@ -37,7 +89,18 @@ pub struct CompareSwap {
     pub(crate) swap: u64,
 }
 
-/// The operation [`wr::fetch_add`](crate::wr::fetch_add).
+/// The operation of [`wr::fetch_add`](crate::wr::fetch_add): an atomic addition.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, RemoteMemory, wr};
+/// fn next_ticket(counter: RemoteMemory, previous: Buf) -> wr::SendRequest<wr::FetchAdd, Buf> {
+///     wr::fetch_add(previous, counter, 1)
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct FetchAdd {
     pub(crate) remote: RemoteMemory,

@@ -88,6 +88,10 @@ pub(crate) mod private {
     use super::PostableTo;
 
     /// A payload. Only types of this crate implement it.
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` is not memory that a request can use",
+        label = "expected a `Buf`, a `BufList`, a `Held` token, `wr::Inline` or `wr::Empty`"
+    )]
     pub trait Payload: Sized {
         /// `true` if peers can write to the memory. On iWARP the destination of an RDMA read must
         /// be such memory.
@@ -135,6 +139,12 @@ use private::{Source, Target};
 ///     Ok(qp.post_send(wr::send(message).solicited())?)
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a payload that can be sent",
+    label = "expected a `Buf`, a `BufList`, a `Held` token, `wr::Inline` or `wr::Empty`",
+    note = "ordinary bytes are copied into a buffer from `ProtectionDomain::buf`, or sent as `wr::Inline(&bytes)` up to the inline limit",
+    note = "a `Frozen`, a `SharedRegion` or a `DeviceRegion` is held by the queue pair first: `wr::send(qp.hold(&memory)?)`"
+)]
 pub trait SendPayload: Source {}
 
 /// Payload of a receive.
@@ -158,6 +168,12 @@ pub trait SendPayload: Source {}
 ///     Ok(())
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "a message cannot be received into `{Self}`",
+    label = "expected a `Buf`, a `BufList`, `wr::Empty`, or a `Held` token of writable memory",
+    note = "the memory must be registered: `ProtectionDomain::buf` or `Pool::take` returns a `Buf`",
+    note = "a `Sink` or a `SharedRegion` is held by the queue first: `wr::recv(qp.hold(&memory)?)`; a `Frozen` is read-only"
+)]
 pub trait RecvPayload: Target {}
 
 /// Local memory that receives the result of an RDMA read or an atomic.
@@ -179,4 +195,9 @@ pub trait RecvPayload: Target {}
 ///     Ok(qp.post_send(wr::read(into, from))?)
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "the result of an RDMA read or an atomic cannot be stored in `{Self}`",
+    label = "expected a `Buf`, or a `Held` token of a `Sink`, a `SharedRegion` or a `DeviceRegion`",
+    note = "the memory must be registered and writable; a `Frozen` is read-only, and `wr::Inline` can only be sent"
+)]
 pub trait ReadPayload: Target {}

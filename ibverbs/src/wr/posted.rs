@@ -14,11 +14,20 @@ use crate::mr::Buf;
 #[cold]
 #[inline(never)]
 pub(crate) fn post_error(returned: i32, bad_is_null: bool) -> PostError {
-    let errno = Errno::from_return(returned);
+    let errno = errno_of(returned);
     if bad_is_null {
         PostError::InDoubt(errno)
     } else {
         PostError::Refused(errno)
+    }
+}
+
+/// Returns the error number of a failed post. siw's provider returns −1 if its doorbell fails; the
+/// number is then in `errno`.
+fn errno_of(returned: i32) -> Errno {
+    match returned {
+        -1 => Errno::last(),
+        _ => Errno::from_return(returned),
     }
 }
 
@@ -33,11 +42,18 @@ pub(crate) enum Posted {
 
 impl Posted {
     /// Evaluates the return value of a post of requests of `size` bytes each. `first` is the
-    /// address of the first request, `bad` that of the first one that was not posted.
+    /// address of the first request, `bad` that of the first one that was not posted, or 0.
+    ///
+    /// siw's provider returns 0 if the doorbell of the requests before `bad` succeeds.
     pub(crate) fn new(returned: i32, first: usize, bad: usize, size: usize) -> Self {
-        let errno = Errno::from_return(returned);
+        if returned == 0 && bad == 0 {
+            return Self::All;
+        }
+        let errno = match returned {
+            0 => Errno(libc::EINVAL),
+            _ => errno_of(returned),
+        };
         match bad.checked_sub(first) {
-            _ if returned == 0 => Self::All,
             Some(offset) if bad != 0 && offset % size == 0 => Self::Only(offset / size, errno),
             _ => Self::InDoubt(errno),
         }
@@ -63,6 +79,7 @@ impl Posted {
                     error: PostError::Refused(errno),
                     verb,
                     rejected,
+                    refusal: None,
                 })
             }
             // `bad_wr` is not in the batch, so any of the requests may have been posted.
@@ -70,6 +87,7 @@ impl Posted {
                 error: PostError::InDoubt(errno),
                 verb,
                 rejected: Vec::new(),
+                refusal: None,
             }),
         }
     }
@@ -102,9 +120,22 @@ pub struct BatchError {
     error: PostError,
     verb: &'static str,
     rejected: Vec<Buf>,
+    /// The explanation of the provider's refusal.
+    refusal: Option<Error>,
 }
 
 impl BatchError {
+    /// Adds the explanation that `explain` returns for the verb and the reason.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn explained(
+        mut self,
+        explain: impl FnOnce(&'static str, PostError) -> Option<Error>,
+    ) -> Self {
+        self.refusal = explain(self.verb, self.error);
+        self
+    }
+
     /// Returns the reason.
     pub fn error(&self) -> PostError {
         self.error
@@ -120,15 +151,26 @@ impl BatchError {
 
 impl fmt::Display for BatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.verb, self.error)
+        match &self.refusal {
+            Some(refusal) => fmt::Display::fmt(refusal, f),
+            None => write!(f, "{}: {}", self.verb, self.error),
+        }
     }
 }
 
-impl std::error::Error for BatchError {}
+/// The source is the error of the system, if the provider refused the requests.
+impl std::error::Error for BatchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.refusal.as_ref().and_then(std::error::Error::source)
+    }
+}
 
 impl From<BatchError> for Error {
     fn from(error: BatchError) -> Self {
-        error.error.into_error(error.verb)
+        match error.refusal {
+            Some(refusal) => refusal,
+            None => error.error.into_error(error.verb),
+        }
     }
 }
 
@@ -147,6 +189,11 @@ mod tests {
     #[test]
     fn bad_wr_counts_only_if_it_is_in_the_batch() {
         assert_eq!(evaluate(0, 0), None);
+        assert_eq!(
+            evaluate(0, 1100),
+            Some(PostError::Refused(Errno(libc::EINVAL))),
+            "siw reports a refused request by bad_wr only"
+        );
         assert_eq!(
             evaluate(libc::ENOMEM, 1200),
             Some(PostError::Refused(Errno(libc::ENOMEM)))

@@ -13,6 +13,7 @@ use super::posted::{BatchError, Posted, post_error};
 use super::rejected::{PostError, Rejected};
 use super::request::RecvRequest;
 use super::scratch::RecvScratch;
+use crate::error::Error;
 use crate::in_flight::{Owned, Request, RequestTable, Vacant};
 
 /// The handle of the queue to which receives are posted.
@@ -105,6 +106,7 @@ impl<T: RequestTable> Receives<T> {
         handle: RecvHandle,
         owner: &Owner,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
+        explain: impl FnOnce(&'static str, PostError) -> Option<Error>,
     ) -> Result<R, E> {
         let mut batch = RecvBatch {
             handle,
@@ -115,7 +117,7 @@ impl<T: RequestTable> Receives<T> {
             count: 0,
         };
         let value = fill(&mut batch)?;
-        batch.finish()?;
+        batch.finish().map_err(|error| error.explained(explain))?;
         Ok(value)
     }
 }

@@ -113,34 +113,48 @@ pub enum PostError {
 }
 
 impl PostError {
-    pub(crate) fn into_error(self, verb: &'static str) -> Error {
+    /// Returns the class of the error.
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Refused(errno) | Self::InDoubt(errno) => call_failed(
-                verb,
-                errno,
-                self.to_string(),
-            )
-            .with_help(
-                "check that the queue pair is connected and that the device supports the operation",
-            ),
-            Self::QueueFull { .. } | Self::BatchFull { .. } => {
-                Error::new(ErrorKind::QueueFull, verb, self.to_string())
-            }
-            Self::WrongDomain | Self::WrongQueue => {
-                Error::new(ErrorKind::Mismatch, verb, self.to_string())
-            }
+            Self::Refused(errno) | Self::InDoubt(errno) => ErrorKind::from_errno(*errno),
+            Self::QueueFull { .. } | Self::BatchFull { .. } => ErrorKind::QueueFull,
+            Self::WrongDomain | Self::WrongQueue => ErrorKind::Mismatch,
             Self::InlineTooLong { .. }
             | Self::TooManyPieces { .. }
             | Self::BeyondRemote { .. }
             | Self::BeyondLocal { .. }
-            | Self::Misaligned { .. } => {
-                Error::new(ErrorKind::InvalidInput, verb, self.to_string())
-            }
-            Self::NeedsShared | Self::Unsupported => {
-                Error::new(ErrorKind::Unsupported, verb, self.to_string())
-            }
+            | Self::Misaligned { .. } => ErrorKind::InvalidInput,
+            Self::NeedsShared | Self::Unsupported => ErrorKind::Unsupported,
         }
     }
+
+    /// Returns the error number if the provider refused the request.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Refused(errno) | Self::InDoubt(errno) => Some(*errno),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn into_error(self, verb: &'static str) -> Error {
+        match self.errno() {
+            Some(errno) => refusal(verb, self, errno, "the queue"),
+            None => Error::new(self.kind(), verb, self.to_string()),
+        }
+    }
+}
+
+/// Creates the error of a request that the provider refused. `queue` is the queue and, if known,
+/// its state.
+pub(crate) fn refusal(verb: &'static str, error: PostError, errno: Errno, queue: &str) -> Error {
+    let detail = match error {
+        PostError::InDoubt(_) => format!(
+            "{queue}; the request may have been posted, so its buffer stays with the queue pair"
+        ),
+        _ => queue.to_owned(),
+    };
+    call_failed(verb, errno, detail)
+        .with_help("check that the device supports the operation and its lengths")
 }
 
 /// A request that was not posted, with its payload.
@@ -164,6 +178,8 @@ pub struct Rejected<P> {
     error: PostError,
     payload: Option<P>,
     verb: &'static str,
+    /// The explanation, if the provider refused the request.
+    refusal: Option<Error>,
 }
 
 impl<P> Rejected<P> {
@@ -172,7 +188,19 @@ impl<P> Rejected<P> {
             error,
             payload,
             verb,
+            refusal: None,
         }
+    }
+
+    /// Adds the explanation that `explain` returns for the verb and the reason.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn explained(
+        mut self,
+        explain: impl FnOnce(&'static str, PostError) -> Option<Error>,
+    ) -> Self {
+        self.refusal = explain(self.verb, self.error);
+        self
     }
 
     /// Returns the reason.
@@ -188,7 +216,10 @@ impl<P> Rejected<P> {
 
 impl<P> fmt::Display for Rejected<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.verb, self.error)
+        match &self.refusal {
+            Some(refusal) => fmt::Display::fmt(refusal, f),
+            None => write!(f, "{}: {}", self.verb, self.error),
+        }
     }
 }
 
@@ -201,10 +232,18 @@ impl<P> fmt::Debug for Rejected<P> {
     }
 }
 
-impl<P> std::error::Error for Rejected<P> {}
+/// The source is the error of the system, if the provider refused the request.
+impl<P> std::error::Error for Rejected<P> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.refusal.as_ref().and_then(std::error::Error::source)
+    }
+}
 
 impl<P> From<Rejected<P>> for Error {
     fn from(rejected: Rejected<P>) -> Self {
-        rejected.error.into_error(rejected.verb)
+        match rejected.refusal {
+            Some(refusal) => refusal,
+            None => rejected.error.into_error(rejected.verb),
+        }
     }
 }

@@ -79,6 +79,12 @@ impl<O, P> SendRequest<O, P> {
     ///
     /// At least one in every [`max_send_wr`](crate::QpCaps::max_send_wr) requests must be signaled.
     /// Otherwise the queue stays full.
+    ///
+    /// On devices of other transports than InfiniBand and RoCE, every request has a completion, and
+    /// this flag has no effect. There, a later completion does not prove that the device has
+    /// finished with the buffer: Soft-iWARP completes requests out of order, and transmits large
+    /// unsignaled ones after a later request has completed. The completion queue needs an entry for
+    /// each request in flight.
     pub fn unsignaled(mut self) -> Self {
         self.flags &= !IBV_SEND_SIGNALED;
         self

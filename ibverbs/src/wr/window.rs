@@ -18,13 +18,32 @@ use crate::in_flight::InFlight;
 use crate::mw::{Binding, Bound, BoundWindow, Type2};
 use crate::transport::ConnectedDuplexTransport;
 
-/// The operation [`wr::bind`](crate::wr::bind). Its pointers are valid as long as its payload.
+/// The operation of [`wr::bind`](crate::wr::bind): the binding of a memory window. Its pointers are
+/// valid as long as its payload.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{mw::Binding, wr};
+/// fn open_window(binding: Binding) -> wr::SendRequest<wr::Bind, Binding> {
+///     wr::bind(binding)
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct Bind {
     mw: *mut ibv_mw,
     rkey: u32,
     info: ibv_mw_bind_info,
 }
+
+// SAFETY: the pointers are values until the request is posted. A request keeps its operation
+// together with its payload, which keeps window and region alive, and posting needs `&mut` of a
+// queue pair.
+unsafe impl Send for Bind {}
+// SAFETY: `&Bind` gives access to no pointer.
+unsafe impl Sync for Bind {}
 
 impl Bind {
     pub(crate) fn new(Binding(bound): &Binding) -> Self {
@@ -69,7 +88,18 @@ impl Encode for Bind {
     }
 }
 
-/// The operation [`wr::invalidate`](crate::wr::invalidate).
+/// The operation of [`wr::invalidate`](crate::wr::invalidate): the invalidation of a memory window.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{mw::{BoundWindow, Type2}, wr};
+/// fn close_window(window: BoundWindow<Type2>) -> wr::SendRequest<wr::Invalidate, BoundWindow<Type2>> {
+///     wr::invalidate(window).fenced()
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct Invalidate(pub(crate) u32);
 
@@ -104,7 +134,7 @@ macro_rules! without_data {
         impl Transfer<$payload> for $operation {
             $($bound)?
 
-            fn check(self, _: &$payload) -> std::result::Result<(), PostError> {
+            fn check(self, _: &$payload) -> Result<(), PostError> {
                 Ok(())
             }
 
@@ -126,7 +156,19 @@ without_data! {
     Invalidate: BoundWindow<Type2> {}
 }
 
-/// The operation [`wr::send_with_inv`](crate::wr::send_with_inv).
+/// The operation of [`wr::send_with_inv`](crate::wr::send_with_inv): a send that invalidates one of
+/// the peer's memory windows.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, wr};
+/// fn answer(reply: Buf, window_key: u32) -> wr::SendRequest<wr::SendWithInv, Buf> {
+///     wr::send_with_inv(reply, window_key)
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 #[derive(Clone, Copy, Debug)]
 pub struct SendWithInv(pub(crate) u32);
 
@@ -147,7 +189,7 @@ impl Encode for SendWithInv {
 }
 
 impl<P: SendPayload> Transfer<P> for SendWithInv {
-    fn check(self, _: &P) -> std::result::Result<(), PostError> {
+    fn check(self, _: &P) -> Result<(), PostError> {
         Ok(())
     }
 

@@ -19,7 +19,19 @@ use crate::mw::{Binding, BoundWindow, Type2};
 use crate::numbers::SrqNum;
 use crate::transport::{Rc, XrcSend};
 
-/// An operation `O` for a shared receive queue of the peer, from [`for_srq`](SendRequest::for_srq).
+/// An operation `O` for a shared receive queue of the peer: the result of
+/// [`SendRequest::for_srq`](crate::wr::SendRequest::for_srq).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, wr, xrc::SrqNum};
+/// fn to_worker(message: Buf, worker: SrqNum) -> wr::SendRequest<wr::ForSrq<wr::Send>, Buf> {
+///     wr::send(message).for_srq(worker)
+/// }
+/// ```
+///
+/// # References
+/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html); IBA annex A14
 #[derive(Clone, Copy, Debug)]
 pub struct ForSrq<O> {
     operation: O,

@@ -24,7 +24,8 @@ impl ProtectionDomain {
     /// [receiving half](crate::xrc::XrcRecvQueuePair) of the domain. See [`XrcDomain`].
     ///
     /// Its buffers are returned when it is destroyed and no receiving half of this `xrcd` is left.
-    /// For receiving halves in other processes, destroying the queue ends the device's access.
+    /// If the domain was opened by a file, the buffers that are posted when it is destroyed are
+    /// never used again ([`open_xrcd_by_file`](crate::Context::open_xrcd_by_file)).
     ///
     /// # Errors
     /// - [`ErrorKind::Unsupported`] if the device has no XRC.

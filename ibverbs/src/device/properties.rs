@@ -1,0 +1,46 @@
+//! Properties of devices that memory safety depends on.
+
+use super::list::{Device, TransportType};
+
+/// Guarantees of a device about its requests and the memory they use. ci/DRIVERS.md has the
+/// evidence for each property and device.
+///
+/// The IBTA specification guarantees all of them. iWARP does not, and other transports are treated
+/// like iWARP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeviceProperties {
+    /// The requests of a send queue complete in the order in which they were posted, so a
+    /// completion also proves that all earlier requests have completed (IBA 10.8.5).
+    ///
+    /// Soft-iWARP completes a WRITE or SEND before an earlier READ.
+    pub(crate) completes_sends_in_order: bool,
+    /// The device no longer reads the memory of an unsignaled request when a later request
+    /// completes.
+    ///
+    /// Soft-iWARP lets TCP transmit large unsignaled requests directly from their pages, long
+    /// after their completion. It copies the data of signaled requests.
+    pub(crate) finishes_unsignaled: bool,
+    /// After a queue pair was destroyed and the memory deregistered, the device does not read
+    /// memory that the peer was reading.
+    ///
+    /// Soft-iWARP lets TCP transmit large READ responses directly from the pages. TCP holds
+    /// references to the pages, so they are not used for other memory before it is done.
+    pub(crate) finishes_read_responses: bool,
+}
+
+impl DeviceProperties {
+    pub(crate) fn of(device: &Device) -> Self {
+        let follows_ibta = device.transport() == TransportType::IB;
+        Self {
+            completes_sends_in_order: follows_ibta,
+            finishes_unsignaled: follows_ibta,
+            finishes_read_responses: follows_ibta,
+        }
+    }
+
+    /// Returns `true` if every send request must be signaled: there is no other proof that an
+    /// unsignaled one has completed.
+    pub(crate) fn signals_all_sends(self) -> bool {
+        !(self.completes_sends_in_order && self.finishes_unsignaled)
+    }
+}
