@@ -1,7 +1,7 @@
 //! Programs that must not compile, one for each rule, named after what they attempt.
 //!
-//! The expected messages are those of the stable toolchain. To regenerate them, run
-//! `TRYBUILD=overwrite cargo test -p ibverbs --test compile_fail`.
+//! The expected messages are those of the Rust in `rust-toolchain.toml`. To regenerate them, run
+//! `TRYBUILD=overwrite cargo test -p rdma-verbs --test compile_fail`.
 
 #[test]
 #[cfg_attr(miri, ignore = "runs the compiler")]

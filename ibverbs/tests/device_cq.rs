@@ -154,11 +154,7 @@ fn channel_event_identifies_one_of_many_queues() {
         let path = path(&context);
         let mut queues: Vec<(CompletionQueue, QueuePair<Rc>)> = (0..8)
             .map(|_| {
-                let options = CqOptions {
-                    depth: 16,
-                    channel: Some(&channel),
-                    ..CqOptions::default()
-                };
+                let options = CqOptions::new().depth(16).channel(&channel);
                 let mut cq = context.create_cq(options).expect("completion queue");
                 let mut qp = pd
                     .create_qp::<Rc>(&cq, &cq, QpOptions::default())

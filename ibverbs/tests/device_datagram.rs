@@ -22,10 +22,7 @@ struct Datagram {
 fn datagram(context: &Context, options: QpOptions) -> Datagram {
     let pd = context.alloc_pd().expect("protection domain");
     let cq = context
-        .create_cq(CqOptions {
-            extended: !options.classic_only,
-            ..CqOptions::default()
-        })
+        .create_cq(CqOptions::new().extended(!options.classic_only))
         .expect("completion queue");
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, options).expect("queue pair");
     qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");

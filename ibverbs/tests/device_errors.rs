@@ -6,8 +6,8 @@
 mod lab;
 
 use ibverbs::{
-    AccessFlags, Buf, Context, Direction, QpOptions, QpState, QueuePair, Rc, RcPath, RemoteMemory,
-    Retired, WcStatus, qp::QpChange, wr,
+    AccessFlags, Buf, Context, Direction, QpOptions, QpState, QueuePair, Rc, RemoteMemory, Retired,
+    WcStatus, qp::QpChange, wr,
 };
 use lab::{LeakCheck, Pair, REMOTE_ACCESS, extended_and_classic, pair_with_access, path, roce};
 
@@ -199,11 +199,7 @@ fn peer_without_receive_exceeds_rnr_retries() {
 
 /// Connects the pair again, so that `a` does not retry if the peer has no receive.
 fn reconnect_without_rnr_retries(context: &Context, pair: &mut Pair) {
-    let path = RcPath {
-        rnr_retry: 0,
-        access: REMOTE_ACCESS,
-        ..path(context)
-    };
+    let path = path(context).rnr_retry(0).access(REMOTE_ACCESS);
     let endpoints = [&pair.b, &pair.a].map(|qp| qp.endpoint(&path).expect("endpoint"));
     for (qp, peer) in [&mut pair.a, &mut pair.b].into_iter().zip(endpoints) {
         qp.modify(&QpChange::to(QpState::RESET)).expect("idle");
@@ -329,13 +325,7 @@ fn raw_request_with_wrong_lkey_matches_no_slot() {
 
     let _leak_check = LeakCheck::new();
     for context in roce() {
-        let mut pair = open_pair(
-            &context,
-            QpOptions {
-                classic_only: true,
-                ..QpOptions::default()
-            },
-        );
+        let mut pair = open_pair(&context, QpOptions::new().classic_only(true));
         pair.b
             .post_recv(wr::recv(pair.pd.buf(64).expect("buffer")))
             .expect("receive");

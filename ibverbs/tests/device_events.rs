@@ -88,18 +88,12 @@ fn link_changes_raise_port_events() {
 fn overflow_cq(context: &Context) -> (ProtectionDomain, CompletionQueue, QueuePair<Rc>) {
     let pd = context.alloc_pd().expect("protection domain");
     let cq = context
-        .create_cq(CqOptions {
-            depth: 2,
-            ..CqOptions::default()
-        })
+        .create_cq(CqOptions::new().depth(2))
         .expect("completion queue");
     let send_cq = context
         .create_cq(CqOptions::default())
         .expect("completion queue");
-    let options = QpOptions {
-        max_recv_wr: 64,
-        ..QpOptions::default()
-    };
+    let options = QpOptions::new().max_recv_wr(64);
     let mut qp = pd
         .create_qp::<Rc>(&send_cq, &cq, options)
         .expect("queue pair");

@@ -98,16 +98,9 @@ fn selects_gid_in_the_peers_subnet() {
             .select_gid(1, &GidQuery::for_peer(ip("fe80::77")))
             .expect("link-local");
         assert_eq!(choice.entry, *local);
-        let query = GidQuery {
-            family: Some(IpFamily::V4),
-            ifindex: Some(v4.ifindex),
-            ..GidQuery::default()
-        };
+        let query = GidQuery::new().family(IpFamily::V4).ifindex(v4.ifindex);
         assert_eq!(context.select_gid(1, &query).expect("no peer").entry, *v4);
-        let query = GidQuery {
-            source: Some(v4.gid),
-            ..GidQuery::for_peer(v4.gid)
-        };
+        let query = GidQuery::for_peer(v4.gid).source(v4.gid);
         assert!(
             context
                 .select_gid(1, &query)
@@ -122,10 +115,7 @@ fn selects_gid_in_the_peers_subnet() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn error_has_a_reason_for_each_rejected_gid() {
     for context in roce() {
-        let query = GidQuery {
-            kind: Some(GidType::ROCE_V1),
-            ..GidQuery::default()
-        };
+        let query = GidQuery::new().kind(GidType::ROCE_V1);
         let error = context
             .select_gid(1, &query)
             .expect_err("Soft-RoCE only supports RoCE v2");
@@ -144,10 +134,7 @@ fn error_has_a_reason_for_each_rejected_gid() {
                 .help()
                 .is_some_and(|help| help.contains("another RoCE version"))
         );
-        let query = GidQuery {
-            source: Some(Gid::from(ip("192.0.2.7"))),
-            ..GidQuery::default()
-        };
+        let query = GidQuery::new().source(Gid::from(ip("192.0.2.7")));
         assert_eq!(
             context
                 .select_gid(1, &query)

@@ -12,7 +12,7 @@ use ibverbs::{
     device::{NodeType, TransportType},
     port::{LinkRate, LinkSpeed, LinkWidth, PhysState},
 };
-use lab::{devices, is_iwarp};
+use lab::{devices, is_iwarp, kernel_is_at_least};
 
 /// Runs `test` on every device, with `true` for an iWARP device.
 fn for_each_device(test: impl Fn(&Context, bool)) {
@@ -134,13 +134,35 @@ fn extended_query_includes_classic_attributes() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
+fn on_demand_capabilities_depend_on_the_kernel() {
+    for_each_device(|context, iwarp| {
+        let odp = context.query_device_ex().expect("extended").odp;
+        let supported = !iwarp && kernel_is_at_least("7.3");
+        assert_eq!(odp.general.contains(OdpGeneralCaps::SUPPORT), supported);
+        let receives = OdpTransportCaps::RECV | OdpTransportCaps::SRQ_RECV;
+        let ud = OdpTransportCaps::SEND | receives;
+        let one_sided = OdpTransportCaps::WRITE | OdpTransportCaps::READ | OdpTransportCaps::ATOMIC;
+        let none = OdpTransportCaps::empty();
+        let expected = if supported {
+            [ud | one_sided, none, ud, none]
+        } else {
+            [none; 4]
+        };
+        let granted = [odp.rc, odp.uc, odp.ud, odp.xrc];
+        // Drops the bits that the library does not know (FLUSH, ATOMIC_WRITE).
+        assert_eq!(
+            granted.map(|caps| caps & (ud | one_sided)),
+            expected,
+            "RC, UC, UD, XRC"
+        );
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
 fn unsupported_capabilities_are_zero() {
     for_each_device(|context, _| {
         let all = context.query_device_ex().expect("extended");
-        assert!(!all.odp.general.contains(OdpGeneralCaps::SUPPORT));
-        for caps in [all.odp.rc, all.odp.uc, all.odp.ud, all.odp.xrc] {
-            assert_eq!(caps, OdpTransportCaps::empty());
-        }
         assert_eq!(
             (
                 all.completion_timestamp_mask,

@@ -2,7 +2,7 @@
 
 mod lab;
 
-use ibverbs::{AccessFlags, BufList, Direction, PostError, QpOptions, Rc, wr};
+use ibverbs::{AccessFlags, BufList, Direction, PostError, Rc, wr};
 use lab::{LeakCheck, extended_and_classic, pair_with_access, roce};
 
 #[test]
@@ -11,11 +11,7 @@ fn list_is_gathered_and_scattered_in_order() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let options = QpOptions {
-                max_send_sge: 3,
-                max_recv_sge: 3,
-                ..options
-            };
+            let options = options.max_send_sge(3).max_recv_sge(3);
             let mut pair = pair_with_access::<Rc>(&context, options, AccessFlags::empty());
             let bytes = |text: &[u8]| {
                 let mut buf = pair.pd.buf(text.len()).expect("buffer");
@@ -77,10 +73,7 @@ fn held_list_is_sent_repeatedly() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let options = QpOptions {
-                max_send_sge: 2,
-                ..options
-            };
+            let options = options.max_send_sge(2);
             let mut pair = pair_with_access::<Rc>(&context, options, AccessFlags::empty());
             let (head, body) = (
                 bytes_of(&pair.pd, b"head:").freeze(),

@@ -199,14 +199,7 @@ fn full_queue_returns_the_buffer() {
     let _leak_check = LeakCheck::new();
     for context in roce() {
         for options in extended_and_classic() {
-            let mut pair = pair(
-                &context,
-                QpOptions {
-                    max_send_wr: 4,
-                    max_recv_wr: 4,
-                    ..options
-                },
-            );
+            let mut pair = pair(&context, options.max_send_wr(4).max_recv_wr(4));
             let free = pair.b.recv_slots_free();
             let pool = pair.pd.pool(free + 1, 64).expect("pool");
             for _ in 0..free {
@@ -389,10 +382,7 @@ fn channel_wakes_for_armed_queue_only() {
         let channel = context.create_comp_channel().expect("channel");
         let mut pair = pair(&context, QpOptions::default());
         let mut cq = context
-            .create_cq(CqOptions {
-                channel: Some(&channel),
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().channel(&channel))
             .expect("queue with a channel");
         assert_eq!(
             channel.wait(Some(Duration::from_millis(20))).expect("wait"),
@@ -440,14 +430,7 @@ fn errors_name_devices_ports_and_limits() {
             .create_cq(CqOptions::default())
             .expect("completion queue");
         let error = pd
-            .create_qp::<Rc>(
-                &cq,
-                &cq,
-                QpOptions {
-                    max_send_sge: 10_000,
-                    ..QpOptions::default()
-                },
-            )
+            .create_qp::<Rc>(&cq, &cq, QpOptions::new().max_send_sge(10_000))
             .expect_err("too many scatter entries");
         assert!(error.help().is_some(), "{error}");
         assert!(

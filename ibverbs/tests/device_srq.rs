@@ -92,10 +92,7 @@ fn srq_limit_resize_and_query_work_or_are_unsupported() {
         println!("device: {}", context.device_name());
         let pd = context.alloc_pd().expect("protection domain");
         let mut srq = pd
-            .create_srq(SrqOptions {
-                max_wr: 64,
-                ..SrqOptions::default()
-            })
+            .create_srq(SrqOptions::new().max_wr(64))
             .expect("shared receive queue");
         srq.set_limit(8).expect("limit");
         if is_iwarp(&context) {

@@ -47,46 +47,30 @@ fn transition_error_names_wrong_attributes() {
             qp.connect(&path, &qp.endpoint(&path).expect("endpoint")),
             "there is no transition from RESET to RTR",
         );
-        let init = QpChange {
-            access: Some(AccessFlags::REMOTE_READ),
-            pkey_index: Some(0),
-            port_num: Some(1),
-            ..QpChange::to(QpState::INIT)
-        };
-        expect_invalid(
-            qp.modify(&QpChange {
-                timeout: Some(9),
-                ..init
-            }),
-            "does not allow timeout",
-        );
+        let init = QpChange::to(QpState::INIT)
+            .access(AccessFlags::REMOTE_READ)
+            .pkey_index(0)
+            .port_num(1);
+        expect_invalid(qp.modify(&init.timeout(9)), "does not allow timeout");
         qp.modify(&init).expect("INIT state");
-        let rtr = QpChange {
-            address: Some(AhAttr::for_gid(1, entry.index, entry.gid)),
-            path_mtu: Some(Mtu::B1024),
-            dest_qpn: Some(qp.qp_num()),
-            rq_psn: Some(Psn(77)),
-            max_dest_rd_atomic: Some(3),
-            min_rnr_timer: Some(12),
-            ..QpChange::to(QpState::RTR)
-        };
-        expect_invalid(
-            qp.modify(&QpChange {
-                min_rnr_timer: None,
-                path_mtu: None,
-                ..rtr
-            }),
-            "requires path_mtu, min_rnr_timer",
-        );
+        let rtr = QpChange::to(QpState::RTR)
+            .address(AhAttr::for_gid(1, entry.index, entry.gid))
+            .path_mtu(Mtu::B1024)
+            .dest_qpn(qp.qp_num())
+            .rq_psn(Psn(77))
+            .max_dest_rd_atomic(3)
+            .min_rnr_timer(12);
+        let mut incomplete = rtr;
+        incomplete.path_mtu = None;
+        incomplete.min_rnr_timer = None;
+        expect_invalid(qp.modify(&incomplete), "requires path_mtu, min_rnr_timer");
         qp.modify(&rtr).expect("RTR state");
-        let rts = QpChange {
-            timeout: Some(9),
-            retry_cnt: Some(5),
-            rnr_retry: Some(4),
-            max_rd_atomic: Some(2),
-            sq_psn: Some(Psn(77)),
-            ..QpChange::to(QpState::RTS)
-        };
+        let rts = QpChange::to(QpState::RTS)
+            .timeout(9)
+            .retry_cnt(5)
+            .rnr_retry(4)
+            .max_rd_atomic(2)
+            .sq_psn(Psn(77));
         qp.modify(&rts).expect("RTS state");
         let attr = qp.query().expect("query");
         assert_eq!(
@@ -103,17 +87,11 @@ fn transition_error_names_wrong_attributes() {
         let route = attr.address.grh.expect("a global route");
         assert_eq!((route.dgid, route.sgid_index), (entry.gid, entry.index));
         expect_invalid(
-            qp.modify(&QpChange {
-                rate_limit: Some(1),
-                ..QpChange::default()
-            }),
+            qp.modify(&QpChange::new().rate_limit(1)),
             "does not allow rate_limit",
         );
-        qp.modify(&QpChange {
-            min_rnr_timer: Some(20),
-            ..QpChange::default()
-        })
-        .expect("in RTS");
+        qp.modify(&QpChange::new().min_rnr_timer(20))
+            .expect("in RTS");
         assert_eq!(qp.query().expect("query").min_rnr_timer, 20);
     }
 }
@@ -165,10 +143,7 @@ fn only_idle_queue_pair_can_be_reset_and_reconnected() {
                 .select_gid(1, &GidQuery::default())
                 .expect("GID")
                 .entry;
-            let path = RcPath {
-                psn: Psn(500),
-                ..RcPath::new(1, entry.index, Mtu::B1024)
-            };
+            let path = RcPath::new(1, entry.index, Mtu::B1024).psn(Psn(500));
             for qp in [&mut pair.a, &mut pair.b] {
                 qp.modify(&QpChange::to(QpState::RESET)).expect("idle");
                 qp.init(&path).expect("INIT state");
@@ -311,10 +286,7 @@ fn uc_transitions_require_fewer_attributes() {
             .entry;
         qp.init(&RcPath::new(1, entry.index, Mtu::B1024))
             .expect("INIT state");
-        let rtr = QpChange {
-            min_rnr_timer: Some(12),
-            ..QpChange::to(QpState::RTR)
-        };
+        let rtr = QpChange::to(QpState::RTR).min_rnr_timer(12);
         expect_invalid(
             qp.modify(&rtr),
             "requires address, path_mtu, rq_psn, dest_qpn and does not allow min_rnr_timer",

@@ -48,12 +48,7 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
     let region = pd.shared(4096, AccessFlags::REMOTE_READ).expect("region");
     let (fields, queue, pair) = (CqFields::new(), CqOptions::default(), QpOptions::default());
     let rc = || pd.create_qp::<Rc>(&cq, &cq, pair).expect("queue pair");
-    let srq = || {
-        pd.create_srq(SrqOptions {
-            max_wr: 64,
-            ..SrqOptions::default()
-        })
-    };
+    let srq = || pd.create_srq(SrqOptions::new().max_wr(64));
     let file = std::fs::File::open("/proc/self/exe").expect("a file");
     let group: Gid = "ff0e::77".parse().expect("a GID");
     let gids = context.gids(1).expect("GID table");
@@ -135,10 +130,7 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ),
         (
             "`ibv_modify_qp`: queue length",
-            rc().modify(&QpChange {
-                max_send_wr: Some(128),
-                ..QpChange::to(QpState::INIT)
-            }),
+            rc().modify(&QpChange::to(QpState::INIT).max_send_wr(128)),
         ),
         ("`ibv_query_ece`", rc().query_ece().map(drop)),
         (
@@ -177,27 +169,13 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ("`ibv_alloc_mw`: type 2", pd.alloc_mw::<Type2>().map(drop)),
         (
             "`ibv_reg_mr`: on demand",
-            pd.shared_with(
-                64,
-                REMOTE_ACCESS,
-                MemoryOptions {
-                    on_demand: true,
-                    ..Default::default()
-                },
-            )
-            .map(drop),
+            pd.shared_with(64, REMOTE_ACCESS, MemoryOptions::new().on_demand(true))
+                .map(drop),
         ),
         (
             "`ibv_reg_mr_iova`: from address 0",
-            pd.shared_with(
-                64,
-                REMOTE_ACCESS,
-                MemoryOptions {
-                    zero_based: true,
-                    ..Default::default()
-                },
-            )
-            .map(drop),
+            pd.shared_with(64, REMOTE_ACCESS, MemoryOptions::new().zero_based(true))
+                .map(drop),
         ),
         ("`ibv_advise_mr`", region.advise(Advice::PREFETCH, true)),
         (
@@ -228,20 +206,16 @@ fn set_alternate_path(mut qp: QueuePair<Rc>, own: &GidEntry) -> Result<(), Error
     let path = RcPath::new(1, own.index, Mtu::B1024);
     qp.init(&path)?;
     let address = AhAttr::for_gid(1, own.index, own.gid);
-    qp.modify(&QpChange {
-        address: Some(address),
-        path_mtu: Some(path.mtu),
-        dest_qpn: Some(qp.qp_num()),
-        rq_psn: Some(Psn(0)),
-        max_dest_rd_atomic: Some(1),
-        min_rnr_timer: Some(12),
-        alternate: Some(AlternatePath {
-            address,
-            pkey_index: 0,
-            timeout: 14,
-        }),
-        ..QpChange::to(QpState::RTR)
-    })
+    qp.modify(
+        &QpChange::to(QpState::RTR)
+            .address(address)
+            .path_mtu(path.mtu)
+            .dest_qpn(qp.qp_num())
+            .rq_psn(Psn(0))
+            .max_dest_rd_atomic(1)
+            .min_rnr_timer(12)
+            .alternate(AlternatePath::new(address)),
+    )
 }
 
 fn rereg(region: ibverbs::SharedRegion) -> Result<(), Error> {

@@ -11,9 +11,9 @@ mod fake;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use fake::{PROFILES, Pair, connect, small};
+use fake::{IN_ORDER, Pair, connect, small};
 use ibverbs::{
-    AccessFlags, AhAttr, BufList, CqOptions, Error, Psn, Qkey, QpOptions, Rc, SrqOptions, Ud,
+    AccessFlags, AhAttr, BufList, CqOptions, Error, Psn, Qkey, Rc, SrqOptions, Ud,
     cq_ex::CqFields,
     wr::{self, Destination},
 };
@@ -100,7 +100,7 @@ fn allocator_calls_are_counted() {
 
 #[test]
 fn single_requests_with_buffers_allocate_nothing() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut pair = Pair::new(profile);
         let calls = calls(|| {
             pair.b
@@ -126,7 +126,7 @@ fn polls_with_additional_fields_allocate_nothing() {
         pd,
         context,
         fake,
-    } = Pair::new(PROFILES[0]);
+    } = Pair::new(IN_ORDER[0]);
     drop((a, b, cq));
     let mut cq = context
         .create_cq_ex(CqOptions::default(), CqFields::new())
@@ -160,7 +160,7 @@ fn polls_with_additional_fields_allocate_nothing() {
 
 #[test]
 fn held_memory_allocates_nothing() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut pair = Pair::new(profile);
         let (frozen, sink) = (
             pair.buf(b"frozen").freeze(),
@@ -183,7 +183,7 @@ fn held_memory_allocates_nothing() {
 
 #[test]
 fn inline_and_empty_messages_allocate_nothing() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut pair = Pair::new(profile);
         let sink = pair.pd.sink(64).expect("sink");
         let target = pair.b.hold(&sink).expect("hold");
@@ -207,7 +207,7 @@ fn inline_and_empty_messages_allocate_nothing() {
 
 #[test]
 fn batches_and_unsignaled_requests_allocate_nothing() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut pair = Pair::new(profile);
         let calls = calls(|| {
             let (a, b, pool) = (&mut pair.a, &mut pair.b, &pair.pool);
@@ -236,7 +236,7 @@ fn batches_and_unsignaled_requests_allocate_nothing() {
 
 #[test]
 fn one_sided_operations_allocate_nothing() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut pair = Pair::new(profile);
         let access =
             AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
@@ -269,7 +269,7 @@ fn one_sided_operations_allocate_nothing() {
 
 #[test]
 fn empty_polls_and_rejected_posts_allocate_nothing() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut pair = Pair::new(profile);
         pair.fake.stall();
         while pair.a.send_slots_free() > 0 {
@@ -290,13 +290,9 @@ fn empty_polls_and_rejected_posts_allocate_nothing() {
 
 #[test]
 fn existing_lists_allocate_nothing() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut pair = Pair::new(profile);
-        let options = QpOptions {
-            max_send_sge: 2,
-            max_recv_sge: 2,
-            ..fake::small()
-        };
+        let options = fake::small().max_send_sge(2).max_recv_sge(2);
         pair.a = pair
             .pd
             .create_qp::<Rc>(&pair.cq, &pair.cq, options)
@@ -346,15 +342,11 @@ fn existing_lists_allocate_nothing() {
 
 #[test]
 fn a_shared_receive_queue_allocates_nothing() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut pair = Pair::new(profile);
         let mut srq = pair
             .pd
-            .create_srq(SrqOptions {
-                max_wr: 7,
-                max_sge: 1,
-                max_batch: 7,
-            })
+            .create_srq(SrqOptions::new().max_wr(7).max_batch(7))
             .expect("shared receive queue");
         pair.a = pair
             .pd
@@ -395,16 +387,13 @@ fn a_shared_receive_queue_allocates_nothing() {
 #[test]
 fn datagrams_allocate_nothing() {
     const QKEY: Qkey = Qkey(7);
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let pair = Pair::new(profile);
         let Pair {
             pd, context, pool, ..
         } = &pair;
         let mut cq = context
-            .create_cq(CqOptions {
-                extended: profile.extended_cq,
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().extended(profile.extended_cq))
             .expect("completion queue");
         let mut qp = pd
             .create_qp::<Ud>(&cq, &cq, fake::small())

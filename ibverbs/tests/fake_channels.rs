@@ -15,11 +15,9 @@ fn an_armed_queue_reports_once() {
         let context = open(&fake);
         let channel = context.create_comp_channel().expect("channel");
         let pd = context.alloc_pd().expect("protection domain");
-        let options = CqOptions {
-            channel: Some(&channel),
-            extended: profile.extended_cq,
-            ..CqOptions::default()
-        };
+        let options = CqOptions::new()
+            .channel(&channel)
+            .extended(profile.extended_cq);
         let mut cq = context.create_cq(options).expect("completion queue");
         let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
@@ -56,10 +54,7 @@ fn a_wait_ends_with_an_event_or_its_timeout() {
     let channel = context.create_comp_channel().expect("channel");
     let pd = context.alloc_pd().expect("protection domain");
     let mut cq = context
-        .create_cq(CqOptions {
-            channel: Some(&channel),
-            ..CqOptions::default()
-        })
+        .create_cq(CqOptions::new().channel(&channel))
         .expect("completion queue");
     let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
     let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
@@ -92,10 +87,7 @@ fn a_channel_of_another_context_is_rejected() {
     let (one, two) = (open(&fake), open(&fake));
     let channel = one.create_comp_channel().expect("channel");
     let error = two
-        .create_cq(CqOptions {
-            channel: Some(&channel),
-            ..CqOptions::default()
-        })
+        .create_cq(CqOptions::new().channel(&channel))
         .expect_err("a channel of another context");
     assert_eq!(error.kind(), ibverbs::ErrorKind::Mismatch);
     drop((channel, one, two));

@@ -3,7 +3,7 @@
 
 mod fake;
 
-use fake::{PROFILES, Pair, buf_bytes, connect, small};
+use fake::{PROFILES, Pair, buf_bytes, connect, in_order, small};
 use fake_provider::{AfterDestroy, Profile, Verb};
 use ibverbs::{Completion, CqOptions, Errno, QpState, Rc, WcStatus, wr};
 
@@ -65,7 +65,9 @@ fn a_signaled_completion_retires_earlier_unsignaled_sends() {
             let buf = pair.buf(byte);
             pair.a.post_send(wr::send(buf).unsignaled()).expect("send");
         }
-        assert_eq!(pair.retire().0.len(), 0);
+        // Out of order, every request is signaled, because no other completion proves its end.
+        let signaled = if in_order(&profile) { 0 } else { 3 };
+        assert_eq!(pair.retire().0.len(), signaled);
         let buf = pair.buf(b"3");
         pair.a.post_send(wr::send(buf)).expect("send");
         let (mut sent, received) = pair.retire();
@@ -94,10 +96,11 @@ fn an_unretired_completion_keeps_its_slot() {
         assert_eq!(pair.pool.available(), free - 1);
         pair.a.post_send(wr::send(wr::Inline(b"1"))).expect("send");
         assert_eq!(pair.retire().0.len(), 1);
+        let sent = usize::from(in_order(&profile));
         assert_eq!(
             pair.pool.available(),
-            free + 1,
-            "the sent buffer and the second receive are returned; the first receive is in flight"
+            free + sent,
+            "the second receive is returned, and in order the sent buffer; the first is in flight"
         );
         let reclaimed = pair.b.destroy().expect("destroyed");
         assert_eq!(reclaimed.recvs.len(), 1);
@@ -185,6 +188,7 @@ fn a_completion_of_another_queue_pair_changes_nothing() {
         let error = pair.a.retire(completion).expect_err("a completion of b");
         assert_eq!(error.queue, pair.b.id());
         assert_eq!(pair.a.send_slots_free(), free_slots);
+        assert_eq!(pair.b.recv_slots_free(), 6, "the slot is lost");
         let text = ibverbs::Error::from(error).to_string();
         assert!(text.contains("not of a request in flight"), "{text}");
         pair.finish();
@@ -269,17 +273,9 @@ fn completions_of_several_polls_are_in_order() {
         let fake = fake_provider::Fake::new(profile);
         let context = fake::open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
-        let options = ibverbs::QpOptions {
-            max_send_wr: 63,
-            max_recv_wr: 63,
-            ..small()
-        };
+        let options = small().max_send_wr(63).max_recv_wr(63);
         let mut cq = context
-            .create_cq(CqOptions {
-                depth: 127,
-                extended: profile.extended_cq,
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().depth(127).extended(profile.extended_cq))
             .expect("completion queue");
         let mut a = pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq, &cq, options).expect("b");

@@ -21,10 +21,7 @@ fn a_queue_pair_of_a_thread_domain_works_on_any_thread() {
         let context = open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
         let mut cq = context
-            .create_cq(CqOptions {
-                depth: 31,
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().depth(31))
             .expect("completion queue");
         let parent = pd
             .alloc_parent_domain(context.alloc_td().expect("thread domain"))
@@ -80,10 +77,7 @@ fn a_parent_domain_creates_every_kind_of_queue_pair() {
         .create_cq(CqOptions::default())
         .expect("completion queue");
     let srq = pd
-        .create_srq(SrqOptions {
-            max_wr: 7,
-            ..SrqOptions::default()
-        })
+        .create_srq(SrqOptions::new().max_wr(7))
         .expect("shared receive queue");
     let parent = || pd.alloc_parent_domain(context.alloc_td()?);
     let shared = parent()

@@ -29,10 +29,7 @@ fn an_event_names_its_object() {
         assert_eq!(read_all(&events), []);
         let srq = pair
             .pd
-            .create_srq(SrqOptions {
-                max_wr: 3,
-                ..SrqOptions::default()
-            })
+            .create_srq(SrqOptions::new().max_wr(3))
             .expect("shared receive queue");
         pair.fake.raise(EventType::CQ_ERR.0);
         assert_eq!(
@@ -80,10 +77,7 @@ fn destroying_a_queue_discards_its_unread_events() {
         let events = pair.context.async_events().expect("events");
         let srq = pair
             .pd
-            .create_srq(SrqOptions {
-                max_wr: 3,
-                ..SrqOptions::default()
-            })
+            .create_srq(SrqOptions::new().max_wr(3))
             .expect("shared receive queue");
         for event_type in [
             EventType::SRQ_ERR,
@@ -173,10 +167,7 @@ fn queues_are_destroyed_while_threads_read_their_events() {
         }
         for _ in 0..if cfg!(miri) { 4 } else { 200 } {
             let cq = context
-                .create_cq(CqOptions {
-                    depth: 7,
-                    ..CqOptions::default()
-                })
+                .create_cq(CqOptions::new().depth(7))
                 .expect("completion queue");
             let qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
             fake.raise(EventType::QP_FATAL.0);
@@ -236,10 +227,7 @@ fn srq_limit_and_last_wqe_events_are_reported_once() {
         let events = pair.context.async_events().expect("events");
         let mut srq = pair
             .pd
-            .create_srq(SrqOptions {
-                max_wr: 7,
-                ..SrqOptions::default()
-            })
+            .create_srq(SrqOptions::new().max_wr(7))
             .expect("shared receive queue");
         pair.b = pair
             .pd

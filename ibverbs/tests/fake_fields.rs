@@ -19,10 +19,7 @@ fn completions_have_the_enabled_fields() {
     let fake = Fake::new(ALL_FIELDS);
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
-    let options = CqOptions {
-        depth: 63,
-        ..CqOptions::default()
-    };
+    let options = CqOptions::new().depth(63);
     let fields = CqFields::new().timestamp().wallclock().cvlan().flow_tag();
     let mut recv_cq = context.create_cq_ex(options, fields).expect("all fields");
     let mut send_cq = context

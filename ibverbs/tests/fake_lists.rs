@@ -4,21 +4,13 @@ mod fake;
 
 use fake::{PROFILES, Pair, small};
 use fake_provider::Profile;
-use ibverbs::{AccessFlags, BufList, CqOptions, PostError, QpOptions, Rc, mw::Type2, wr};
+use ibverbs::{AccessFlags, BufList, CqOptions, ErrorKind, PostError, Rc, mw::Type2, wr};
 
 /// Creates a [`Pair`] with queue pairs that accept lists of three entries.
 fn pair(profile: Profile) -> Pair {
     let mut pair = Pair::new(profile);
-    let options = QpOptions {
-        max_send_sge: 3,
-        max_recv_sge: 3,
-        ..small()
-    };
-    let cq_options = CqOptions {
-        depth: 63,
-        extended: profile.extended_cq,
-        ..CqOptions::default()
-    };
+    let options = small().max_send_sge(3).max_recv_sge(3);
+    let cq_options = CqOptions::new().depth(63).extended(profile.extended_cq);
     let cq = pair
         .context
         .create_cq(cq_options)
@@ -237,4 +229,43 @@ fn invalid_lists_are_rejected_and_returned() {
         );
         pair.finish();
     }
+}
+
+/// Miri detects tokens that become invalid when the queue pair holds more lists.
+#[test]
+fn equal_lists_are_held_once() {
+    const LISTS: usize = if cfg!(miri) { 40 } else { 1 << 16 };
+    let mut pair = pair(PROFILES[0]);
+    let frozen = pair.pd.buf(LISTS).expect("buffer").freeze();
+    let held = pair.a.hold(&frozen).expect("the same domain");
+    let slice = |len| held.slice(0..len).expect("in range");
+    let first = pair.a.hold_list(&[slice(2), slice(3)]).expect("list");
+    for _ in 0..=LISTS {
+        pair.a
+            .hold_list(&[slice(2), slice(3)])
+            .expect("an equal list");
+    }
+    for len in 1..LISTS {
+        pair.a.hold_list(&[slice(len)]).expect("list");
+    }
+    if !cfg!(miri) {
+        let error = pair
+            .a
+            .hold_list(&[slice(1), slice(1)])
+            .expect_err("more lists than a queue pair holds");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(
+            error
+                .to_string()
+                .contains("65536 different lists, the maximum"),
+            "{error}"
+        );
+        pair.a.hold_list(&[slice(2)]).expect("an equal list");
+    }
+    pair.post_recvs(1);
+    pair.a.post_send(wr::send(first)).expect("send");
+    let (_, mut received) = pair.retire();
+    assert_eq!(fake::buf_bytes(received.remove(0)), [0; 5]);
+    drop(frozen);
+    pair.finish();
 }

@@ -2,15 +2,18 @@
 
 mod fake;
 
-use fake::{PROFILES, Pair, open};
+use std::collections::HashSet;
+use std::io::{Cursor, Read, Write};
+
+use fake::{IN_ORDER, PROFILES, Pair, open};
 use fake_provider::{Fake, Profile, Verb};
-use ibverbs::{AccessFlags, ErrorKind, MemoryOptions, mr::Backing, wr};
+use ibverbs::{AccessFlags, Buf, ErrorKind, Frozen, MemoryOptions, mr::Backing, wr};
 
 const REMOTE_RW: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
 #[test]
 fn a_reclaimed_region_is_a_buffer_without_rkey() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut pair = Pair::new(profile);
         let region = pair.pd.shared(40, REMOTE_RW).expect("region");
         let remote = region.remote();
@@ -109,14 +112,7 @@ fn slices_are_bounded_and_share_the_region() {
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
     let region = pd
-        .shared_with(
-            100,
-            REMOTE_RW,
-            MemoryOptions {
-                backing: Backing::Heap,
-                ..Default::default()
-            },
-        )
+        .shared_with(100, REMOTE_RW, MemoryOptions::new().backing(Backing::Heap))
         .expect("region");
     // The ends of the slices are at and between word boundaries. Miri is slow and runs fewer cases.
     let starts = if cfg!(miri) { 9 } else { 20 };
@@ -154,5 +150,49 @@ fn slices_are_bounded_and_share_the_region() {
         backwards.is_none() && region.slice(0..101).is_none() && region.slice(101..101).is_none()
     );
     drop((region, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn buffers_work_with_the_byte_traits_of_std() {
+    fn sum(bytes: impl AsRef<[u8]>) -> u32 {
+        bytes.as_ref().iter().map(|&byte| u32::from(byte)).sum()
+    }
+    let fake = Fake::new(Profile::RXE);
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let mut buf = pd.buf(8).expect("buffer");
+    buf.as_mut().fill(1);
+    for byte in &mut buf {
+        *byte += 1;
+    }
+    (&mut &mut buf[..]).write_all(b"abc").expect("room");
+    buf.set_len(4);
+    assert_eq!(buf, b"abc\x02");
+    assert_eq!(buf, [97, 98, 99, 2]);
+    assert_eq!(buf, &b"abc\x02"[..]);
+    assert_eq!(buf, *b"abc\x02".as_slice());
+    assert_ne!(buf, b"abc");
+    assert_eq!(sum(&*buf), 296);
+    assert_eq!((&buf).into_iter().count(), 4);
+
+    let frozen = Frozen::from(buf);
+    assert_eq!(sum(frozen.clone()), 296);
+    #[allow(
+        clippy::mutable_key_type,
+        reason = "only the bytes are hashed, and they do not change"
+    )]
+    let set = HashSet::from([frozen.clone()]);
+    assert!(set.contains(&b"abc\x02"[..]), "hashes like the slice");
+    assert!(set.contains(&frozen));
+    let frozen = Buf::try_from(frozen).expect_err("the set has a clone");
+    drop(set);
+    let buf = Buf::try_from(frozen).expect("the last reference");
+    let mut text = String::new();
+    let mut reader = Cursor::new(buf);
+    reader.set_position(1);
+    reader.read_to_string(&mut text).expect("ASCII");
+    assert_eq!(text, "bc\x02");
+    drop((reader, pd, context));
     fake.assert_clean();
 }

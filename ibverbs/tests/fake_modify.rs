@@ -2,7 +2,7 @@
 
 mod fake;
 
-use fake::{PROFILES, Pair, buf_bytes, open, path, small};
+use fake::{IN_ORDER, PROFILES, Pair, buf_bytes, open, path, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
     AhAttr, CqOptions, Error, ErrorKind, GidIndex, Lid, PostError, QpState, Rc,
@@ -20,11 +20,7 @@ fn all_verbs(profile: Profile) -> Profile {
 
 /// Returns a change of the queue lengths.
 fn lengths(send: u32, recv: u32) -> QpChange {
-    QpChange {
-        max_send_wr: Some(send),
-        max_recv_wr: Some(recv),
-        ..QpChange::default()
-    }
+    QpChange::new().max_send_wr(send).max_recv_wr(recv)
 }
 
 /// Sends and receives `count` messages. Returns the numbers of unused send and receive slots.
@@ -80,7 +76,7 @@ fn idle_queues_can_be_lengthened_and_shortened() {
 
 #[test]
 fn completions_from_before_a_resize_match_nothing() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut pair = Pair::new(all_verbs(profile));
         let region = pair.pd.shared(8, path().access).expect("region");
         for _ in 0..2 {
@@ -99,10 +95,7 @@ fn completions_from_before_a_resize_match_nothing() {
             .ok()
             .expect("success"); // This also retires the first request.
         pair.a
-            .modify(&QpChange {
-                max_send_wr: Some(31),
-                ..QpChange::default()
-            })
+            .modify(&QpChange::new().max_send_wr(31))
             .expect("idle");
         pair.fake.stall();
         pair.a
@@ -182,15 +175,8 @@ fn unsupported_changes_are_reported() {
         .modify(&lengths(15, 15))
         .expect_err("resizing is unsupported");
     assert!(error.is_unsupported(), "{error}");
-    let alternate = AlternatePath {
-        address: AhAttr::for_lid(1, Lid(7)),
-        pkey_index: 0,
-        timeout: 14,
-    };
-    let change = QpChange {
-        alternate: Some(alternate),
-        ..QpChange::to(QpState::RTS)
-    };
+    let alternate = AlternatePath::new(AhAttr::for_lid(1, Lid(7)));
+    let change = QpChange::to(QpState::RTS).alternate(alternate);
     let error = pair.a.modify(&change).expect_err("an Ethernet link");
     assert!(
         error.is_unsupported() && error.to_string().contains("InfiniBand links only"),
@@ -204,28 +190,17 @@ fn an_alternate_path_is_loaded_armed_and_used() -> Result<(), Error> {
     let mut pair = Pair::new(all_verbs(PROFILES[0]));
     assert_eq!(pair.a.query()?.alternate, None);
     let peer = pair.context.gid(1, GidIndex(1))?.gid;
-    let alternate = AlternatePath {
-        address: AhAttr::for_gid(1, GidIndex(1), peer),
-        pkey_index: 0,
-        timeout: 9,
-    };
-    pair.a.modify(&QpChange {
-        alternate: Some(alternate),
-        ..QpChange::default()
-    })?;
-    pair.a.modify(&QpChange {
-        path_mig_state: Some(MigState::REARM),
-        ..QpChange::default()
-    })?;
+    let alternate = AlternatePath::new(AhAttr::for_gid(1, GidIndex(1), peer)).timeout(9);
+    pair.a.modify(&QpChange::new().alternate(alternate))?;
+    pair.a
+        .modify(&QpChange::new().path_mig_state(MigState::REARM))?;
     let attr = pair.a.query()?;
     assert_eq!(
         (attr.alternate, attr.path_mig_state),
         (Some(alternate), MigState::ARMED)
     );
-    pair.a.modify(&QpChange {
-        path_mig_state: Some(MigState::MIGRATED),
-        ..QpChange::default()
-    })?;
+    pair.a
+        .modify(&QpChange::new().path_mig_state(MigState::MIGRATED))?;
     assert_eq!(pair.a.query()?.path_mig_state, MigState::MIGRATED);
     pair.finish();
     Ok(())
@@ -240,17 +215,11 @@ fn a_transition_without_paths_is_named_in_the_error() {
         .create_cq(CqOptions::default())
         .expect("completion queue");
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");
-    let (access, pkey_index, port_num) = (Some(path().access), Some(0), Some(1));
-    let init = QpChange {
-        access,
-        pkey_index,
-        port_num,
-        ..QpChange::to(QpState::INIT)
-    };
-    let change = QpChange {
-        path_mig_state: Some(MigState::REARM),
-        ..init
-    };
+    let init = QpChange::to(QpState::INIT)
+        .access(path().access)
+        .pkey_index(0)
+        .port_num(1);
+    let change = init.path_mig_state(MigState::REARM);
     let error = qp
         .modify(&change)
         .expect_err("not allowed in this transition");

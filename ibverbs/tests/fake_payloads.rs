@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use fake::{PROFILES, Pair, buf_bytes, small};
 use fake_provider::Profile;
-use ibverbs::{AccessFlags, Direction, PostError, QpOptions, Rc, Uc, WcOpcode, WcStatus, wr};
+use ibverbs::{AccessFlags, Direction, PostError, Rc, Uc, WcOpcode, WcStatus, wr};
 
 #[test]
 fn a_sent_buffer_is_returned_and_its_bytes_arrive() {
@@ -212,11 +212,7 @@ fn a_peer_writes_reads_and_updates_a_shared_region() {
 fn a_queue_pair_has_at_least_one_scatter_entry() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
-        let none = QpOptions {
-            max_send_sge: 0,
-            max_recv_sge: 0,
-            ..small()
-        };
+        let none = small().max_send_sge(0).max_recv_sge(0);
         let qp = pair
             .pd
             .create_qp::<Rc>(&pair.cq, &pair.cq, none)

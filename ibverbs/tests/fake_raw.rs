@@ -31,10 +31,7 @@ impl Setup {
         let context = open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
         let cq = context
-            .create_cq(CqOptions {
-                depth: 31,
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().depth(31))
             .expect("completion queue");
         let qp = || {
             let mut qp = pd

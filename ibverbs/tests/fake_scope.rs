@@ -6,7 +6,7 @@ mod fake;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use fake::{PROFILES, Pair};
+use fake::{PROFILES, Pair, in_order};
 use fake_provider::{PostFault, Profile, Queue};
 use ibverbs::{AccessFlags, Error, PostError, wr};
 
@@ -80,7 +80,13 @@ fn borrowed_memory_works_in_one_sided_batches() {
                 Ok(())
             })?;
             assert_eq!(scope.lent_in_flight(), 2);
-            scope.wait(&mut cq, NO_WAIT, |item| {
+            // A late READ needs a second poll.
+            let timeout = if in_order(&profile) {
+                NO_WAIT
+            } else {
+                Duration::from_secs(60)
+            };
+            scope.wait(&mut cq, timeout, |item| {
                 item.expect("posted on this queue pair")
                     .ok()
                     .expect("success");
@@ -231,47 +237,6 @@ fn a_poll_error_ends_the_wait() {
         fake.resume();
         drop((end, b, cq, pool, pd, context));
         fake.assert_clean();
-    }
-}
-
-/// Borrowed memory cannot be leaked, so the process aborts if a driver does not release it.
-#[test]
-#[cfg_attr(miri, ignore = "runs a process")]
-fn a_scope_that_cannot_release_memory_aborts() {
-    const CASE: &str = "IBVERBS_TEST_ABORT_CASE";
-    if let Ok(case) = std::env::var(CASE) {
-        let pair = Pair::new(PROFILES[0]);
-        pair.fake.stall();
-        let mut memory = [1_u8; 64];
-        let _ = pair.a.scope(|scope| {
-            let lent = scope.lend_mut(&mut memory).expect("lend");
-            if case == "destroy" {
-                scope.post_recv(wr::recv(lent)).expect("receive");
-                pair.fake
-                    .fail_next(fake_provider::Verb::DestroyQp, libc::EBUSY);
-            } else {
-                pair.fake
-                    .fail_next(fake_provider::Verb::DeregMr, libc::EBUSY);
-            }
-        });
-        return;
-    }
-    for case in ["destroy", "deregister"] {
-        let output =
-            std::process::Command::new(std::env::current_exe().expect("path of this program"))
-                .args([
-                    "--exact",
-                    "a_scope_that_cannot_release_memory_aborts",
-                    "--nocapture",
-                ])
-                .env(CASE, case)
-                .output()
-                .expect("child process");
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            !output.status.success() && stderr.contains("cannot end the device's access"),
-            "{case}: {stderr}"
-        );
     }
 }
 

@@ -6,7 +6,7 @@ mod fake;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fake::{PROFILES, connect, open, small};
-use fake_provider::{Fake, Live, PostFault, Profile, Queue};
+use fake_provider::{AfterDestroy, Fake, Live, PostFault, Profile, Queue};
 use ibverbs::{
     BatchError, CompletionQueue, CqOptions, Error, Pool, PostError, QueuePair, Rc,
     SharedReceiveQueue, SrqOptions, srq::SrqAttr, wr,
@@ -28,18 +28,10 @@ impl Setup {
         let context = open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
         let cq = context
-            .create_cq(CqOptions {
-                depth: 63,
-                extended: profile.extended_cq,
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().depth(63).extended(profile.extended_cq))
             .expect("completion queue");
         let srq = pd
-            .create_srq(SrqOptions {
-                max_wr: 7,
-                max_sge: 1,
-                max_batch: 7,
-            })
+            .create_srq(SrqOptions::new().max_wr(7).max_batch(7))
             .expect("shared receive queue");
         let pair = |_| {
             let mut sender = pd.create_qp::<Rc>(&cq, &cq, small()).expect("sender");
@@ -258,11 +250,7 @@ fn a_batch_can_be_as_long_as_the_queue() {
     let fake = Fake::new(Profile::RXE);
     let pd = open(&fake).alloc_pd().expect("protection domain");
     let mut srq = pd
-        .create_srq(SrqOptions {
-            max_batch: u32::MAX,
-            max_wr: 7,
-            max_sge: 1,
-        })
+        .create_srq(SrqOptions::new().max_wr(7).max_batch(u32::MAX))
         .expect("shared receive queue");
     let free_slots = srq.recv_slots_free();
     srq.recv_batch(|batch| {
@@ -388,4 +376,87 @@ fn srq_attributes_can_be_set_and_queried() {
     } = setup.srq.query().expect("query");
     assert_eq!((max_wr, max_sge, limit), (7, 1, 3));
     setup.finish();
+}
+
+/// mlx5 removes the completions of a queue pair that is destroyed (ci/DRIVERS.md, fault 45). The
+/// device can use the entry of the shared receive queue again, but the buffer must not move.
+#[test]
+fn a_removed_completion_keeps_the_buffer_in_its_srq() {
+    for profile in PROFILES {
+        let mut setup = Setup::new(Profile {
+            after_destroy: AfterDestroy::Drop,
+            ..profile
+        });
+        setup.post_recvs(7);
+        let (mut sender, receiver) = setup.pairs.remove(0);
+        sender
+            .post_send(wr::send(wr::Inline(b"lost")))
+            .expect("send");
+        drop(receiver);
+        let [(survivor, _)] = &mut setup.pairs[..] else {
+            unreachable!("one pair is left");
+        };
+        for _ in 0..6 {
+            survivor
+                .post_send(wr::send(wr::Inline(b"received")))
+                .expect("send");
+        }
+        let mut received = 0;
+        for completion in setup.cq.poll().expect("poll") {
+            if let Ok(retired) = setup.srq.try_retire(completion) {
+                assert_eq!(fake::buf_bytes(retired), b"received");
+                received += 1;
+            }
+        }
+        assert_eq!(received, 6);
+        assert_eq!(
+            (setup.srq.recv_slots_free(), setup.pool.available()),
+            (6, 7)
+        );
+        setup.post_recvs(6);
+        let rejected = setup
+            .srq
+            .post_recv(wr::recv(setup.pool.take().expect("a free buffer")))
+            .expect_err("the slot of the lost receive is not free");
+        assert_eq!(rejected.error(), PostError::QueueFull { capacity: 7 });
+        drop((rejected, sender));
+        let Setup {
+            srq,
+            pairs,
+            cq,
+            pool,
+            fake,
+        } = setup;
+        drop((srq, pairs));
+        assert_eq!(pool.available(), 8, "the destroyed queue returns it");
+        drop((cq, pool));
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn a_completion_of_another_queue_can_be_retired_there() {
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
+        setup.post_recvs(1);
+        let sender = &mut setup.pairs[0].0;
+        sender.post_send(wr::send(wr::Inline(b"hi"))).expect("send");
+        let (mut sent, mut received) = (0, 0);
+        for completion in setup.cq.poll().expect("poll") {
+            // Each completion is tried on both queues, on the wrong one first.
+            if completion.queue() == sender.id() {
+                let completion = setup.srq.try_retire(completion).expect_err("a send");
+                let retired = sender.try_retire(completion).expect("in flight");
+                retired.ok().expect("success");
+                sent += 1;
+            } else {
+                let completion = sender.try_retire(completion).expect_err("a receive");
+                let retired = setup.srq.try_retire(completion).expect("in flight");
+                assert_eq!(fake::buf_bytes(retired), b"hi");
+                received += 1;
+            }
+        }
+        assert_eq!((sent, received, setup.srq.recv_slots_free()), (1, 1, 7));
+        setup.finish();
+    }
 }

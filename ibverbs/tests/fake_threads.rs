@@ -38,10 +38,7 @@ fn two_threads_use_one_connection() {
         let fake = fake_provider::Fake::new(profile);
         let context = fake::open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
-        let options = CqOptions {
-            extended: profile.extended_cq,
-            ..CqOptions::default()
-        };
+        let options = CqOptions::new().extended(profile.extended_cq);
         let (mut cq_a, mut cq_b) = (
             context.create_cq(options).expect("a"),
             context.create_cq(options).expect("b"),

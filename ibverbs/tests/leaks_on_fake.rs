@@ -163,6 +163,38 @@ fn an_undestroyable_queue_pair_leaks_with_its_memory() {
 }
 
 #[test]
+fn a_busy_device_keeps_the_memory_it_uses() {
+    let _guard = exclusive();
+    for profile in PROFILES {
+        let before = leaked_objects();
+        let mut pair = Pair::new(profile);
+        pair.fake.stall();
+        pair.post_recvs(1);
+        let buf = pair.buf(b"in flight");
+        pair.a.post_send(wr::send(buf)).expect("send");
+        pair.fake.set(|profile| profile.busy = true);
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
+        drop((a, b, cq, pool, pd, context));
+        assert_eq!(leaked_objects(), before + 2, "the queue pairs");
+        assert_eq!(
+            (fake.live().qps, fake.live().mrs, fake.live().cqs),
+            (2, 1, 1)
+        );
+        // The device executes the requests. Miri checks that their memory still exists.
+        fake.resume();
+        assert_eq!(fake.take_violations(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn memory_that_cannot_be_deregistered_is_never_freed() {
     let _guard = exclusive();
     let before = leaked_objects();
@@ -234,10 +266,7 @@ fn an_undestroyable_object_keeps_its_parents() {
         let context = open(&fake);
         let channel = context.create_comp_channel().expect("channel");
         let cq = context
-            .create_cq(CqOptions {
-                channel: Some(&channel),
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().channel(&channel))
             .expect("completion queue");
         let pd = context.alloc_pd().expect("protection domain");
         let qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("queue pair");

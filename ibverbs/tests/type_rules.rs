@@ -11,7 +11,7 @@ use ibverbs::{
     Frozen, Held, HeldAddress, Hold, Pool, ProtectionDomain, QueuePair, RawPacket, Rc, RcPath,
     RemoteMemory, SendTransport, SharedReceiveQueue, SharedRegion, Sink, Uc, Ud,
     cq_ex::CompletionQueueEx,
-    mw::{Type2, Window},
+    mw::{Binding, Type2, Window},
     pd::{ParentDomain, ThreadDomain},
     qp::QpChange,
     wr::{Destination, Operation},
@@ -92,6 +92,9 @@ assert_impl_all!(Frozen: Send, Sync);
 assert_impl_all!(Sink: Send, Sync);
 assert_impl_all!(Held<Frozen>: Send, Sync);
 assert_impl_all!(HeldAddress: Send, Sync);
+assert_impl_all!(wr::SendRequest<wr::Send, Buf>: Send, Sync);
+assert_impl_all!(wr::SendRequest<wr::Bind, Binding>: Send);
+assert_impl_all!(wr::RecvRequest<Buf>: Send, Sync);
 assert_impl_all!(RcPath: Send, Sync, Copy);
 assert_impl_all!(QpChange: Send, Sync, Copy);
 assert_impl_all!(CompletionQueue: Send, Sync); // polling needs `&mut`

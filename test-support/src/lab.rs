@@ -66,6 +66,28 @@ pub fn is_iwarp(device: &str) -> bool {
         .starts_with('4')
 }
 
+/// Returns `true` if the running kernel has this version, such as `"7.3"`, or a newer one. For
+/// behaviour of the drivers that has changed (`ci/DRIVERS.md`).
+///
+/// # Panics
+/// Panics if the version of the kernel cannot be read, or if `version` is not a version.
+pub fn kernel_is_at_least(version: &str) -> bool {
+    let release =
+        fs::read_to_string("/proc/sys/kernel/osrelease").expect("the version of the kernel");
+    parse_kernel_version(&release) >= parse_kernel_version(version)
+}
+
+/// Returns the first two numbers of a version such as `6.12.117+deb12-amd64`.
+fn parse_kernel_version(version: &str) -> (u32, u32) {
+    let mut numbers = version
+        .split(|character: char| !character.is_ascii_digit())
+        .map_while(|number| number.parse().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) => (major, minor),
+        _ => panic!("expected a kernel version such as 6.12, not '{version}'"),
+    }
+}
+
 /// Returns the network interface of the device's first port.
 ///
 /// # Panics

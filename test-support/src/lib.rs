@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`lab`] | the devices that device tests run on, and their network interfaces |
 //! | [`leak_check`] | the kernel's count of RDMA objects before and after a test |
+//! | [`option_defaults`] | documented defaults of option structs |
 //! | [`process`] | child processes: output, readiness, termination |
 //! | [`fabric`] | a simulated InfiniBand fabric (ibsim and opensm) |
 //! | [`temp_dir`] | a directory that is removed when it is dropped |
@@ -15,6 +16,7 @@
 pub mod fabric;
 pub mod lab;
 pub mod leak_check;
+pub mod option_defaults;
 pub mod process;
 pub mod random;
 pub mod temp_dir;

@@ -2,15 +2,15 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use fake_provider::{Fake, NotReady, Profile};
+use fake_provider::{Fake, NotReady, Profile, SendOrder, Transport};
 use ibverbs::{
     AccessFlags, Buf, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, Device,
     GidIndex, Pool, ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired,
 };
 
-/// Devices for both data paths: one with the extended verbs (`ibv_wr_*`), and one with
-/// `ibv_post_send`, which returns negative error numbers as siw does.
-pub(crate) const PROFILES: [Profile; 2] = [
+/// Devices that follow the IBTA specification, for both data paths: one with the extended verbs
+/// (`ibv_wr_*`), and one with `ibv_post_send`, which returns negative error numbers as siw does.
+pub(crate) const IN_ORDER: [Profile; 2] = [
     Profile::RXE,
     Profile {
         extended_qp: false,
@@ -21,15 +21,39 @@ pub(crate) const PROFILES: [Profile; 2] = [
     },
 ];
 
+/// Devices that complete sends out of order, and that read the memory of unsignaled requests after
+/// their completion: READs are late, as with siw, or all completions are reversed.
+pub(crate) const OUT_OF_ORDER: [Profile; 2] = [
+    Profile {
+        transport: Transport::Unspecified,
+        send_order: SendOrder::ReadsLate,
+        transmits_unsignaled_late: true,
+        ..IN_ORDER[1]
+    },
+    Profile {
+        transport: Transport::Unspecified,
+        send_order: SendOrder::Reversed,
+        transmits_unsignaled_late: true,
+        ..IN_ORDER[0]
+    },
+];
+
+/// The devices that a test of the data path runs on. A test of what only the order of completions
+/// permits runs on [`IN_ORDER`].
+pub(crate) const PROFILES: [Profile; 3] = [IN_ORDER[0], IN_ORDER[1], OUT_OF_ORDER[0]];
+
+/// Returns `true` if the sends of a device complete in the order of posting.
+pub(crate) fn in_order(profile: &Profile) -> bool {
+    profile.send_order == SendOrder::InOrder
+}
+
 /// Returns options for small queues, because Miri is slow.
 pub(crate) fn small() -> QpOptions {
-    QpOptions {
-        max_send_wr: 7,
-        max_recv_wr: 7,
-        max_inline_data: 32,
-        max_batch: 7,
-        ..QpOptions::default()
-    }
+    QpOptions::new()
+        .max_send_wr(7)
+        .max_recv_wr(7)
+        .max_inline_data(32)
+        .max_batch(7)
 }
 
 /// Opens the fake device.
@@ -43,10 +67,7 @@ pub(crate) fn open(fake: &Fake) -> Context {
 /// Returns a path between queue pairs of one device, with all remote access rights.
 pub(crate) fn path() -> RcPath {
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
-    RcPath {
-        access,
-        ..RcPath::new(1, GidIndex(0), ibverbs::Mtu::B1024)
-    }
+    RcPath::new(1, GidIndex(0), ibverbs::Mtu::B1024).access(access)
 }
 
 /// Connects two queue pairs of one device.
@@ -83,11 +104,7 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
         let context = open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
         let cq = context
-            .create_cq(CqOptions {
-                depth: 63,
-                extended: profile.extended_cq,
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().depth(63).extended(profile.extended_cq))
             .expect("completion queue");
         assert_eq!(cq.is_extended(), profile.extended_cq);
         let mut a = pd.create_qp::<T>(&cq, &cq, small()).expect("a");

@@ -1,14 +1,18 @@
 //! Drop orders, and the objects that an XRC connection keeps alive.
 
-use fake_provider::{Fake, Live, Profile};
-use ibverbs::{AccessFlags, ErrorKind, QpState, qp::QpChange, wr};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 
-use crate::fake::PROFILES;
-use crate::setup::{Setup, TargetSrq};
+use fake_provider::{Fake, Live, Profile};
+use ibverbs::{AccessFlags, BufList, ErrorKind, QpState, qp::QpChange, wr, xrc::XrcdOpen};
+
+use crate::fake::{self, IN_ORDER, PROFILES, path};
+use crate::setup::{Setup, TargetSrq, with_xrc};
 
 #[test]
 fn the_last_xrc_queue_pair_releases_the_srq_buffers() {
-    for profile in PROFILES {
+    for profile in IN_ORDER {
         let mut setup = Setup::new(profile);
         let another = setup
             .xrcd
@@ -59,6 +63,44 @@ fn the_last_xrc_queue_pair_releases_the_srq_buffers() {
         drop((
             sender, send_cq, sent, xrcd, context, pool, pd, cq, other_pool, other_cq, other_pd,
         ));
+        fake.assert_clean();
+    }
+}
+
+/// A receiving half of another process or another opening may be in the middle of a message, and it
+/// is not counted.
+#[test]
+fn buffers_of_a_file_domain_are_never_used_again() {
+    for same_opening in [true, false] {
+        let fake = with_xrc(PROFILES[0]);
+        let context = fake::open(&fake);
+        // Any descriptor identifies a domain. Miri has sockets, but opens no files.
+        let (socket, _) = UnixStream::pair().expect("sockets");
+        let file = File::from(OwnedFd::from(socket));
+        let open_xrcd = |how| context.open_xrcd_by_file(&file, how);
+        let first = open_xrcd(XrcdOpen::Create).expect("XRC domain");
+        let second = open_xrcd(XrcdOpen::Existing).expect("the same domain");
+        let of_srq = if same_opening { &first } else { &second };
+        let mut target = TargetSrq::new(&context, of_srq);
+        let mut receiver = first.create_xrc_recv_qp().expect("XRC receive queue pair");
+        receiver.init(&path()).expect("INIT state");
+        target.post_recvs(2);
+        let list = (0..2).map(|_| target.pool.take().expect("a free buffer"));
+        let list = BufList::new(list.collect());
+        let srq = &mut target.srq;
+        srq.post_recv(wr::recv(list)).expect("a free slot");
+        srq.post_recv(wr::recv(target.pd.buf(64).expect("a pool of its own")))
+            .expect("a free slot");
+        assert_eq!((fake.live().mrs, target.pool.available()), (2, 4));
+        let TargetSrq {
+            srq, pool, pd, cq, ..
+        } = target;
+        drop(srq);
+        // The memory of the single buffer is freed, after it was deregistered.
+        assert_eq!((fake.live().mrs, pool.available()), (1, 4));
+        drop((receiver, first, second));
+        assert_eq!(pool.available(), 4, "a process may have another half");
+        drop((pool, pd, cq, context));
         fake.assert_clean();
     }
 }

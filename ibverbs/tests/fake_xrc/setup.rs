@@ -23,16 +23,9 @@ impl TargetSrq {
     pub(crate) fn new(context: &Context, xrcd: &XrcDomain) -> Self {
         let pd = context.alloc_pd().expect("protection domain");
         let cq = context
-            .create_cq(CqOptions {
-                depth: 31,
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().depth(31))
             .expect("completion queue");
-        let options = SrqOptions {
-            max_wr: 7,
-            max_sge: 1,
-            max_batch: 7,
-        };
+        let options = SrqOptions::new().max_wr(7).max_sge(2).max_batch(7);
         let srq = pd
             .create_xrc_srq(xrcd, &cq, options)
             .expect("shared receive queue");
@@ -119,10 +112,7 @@ impl Setup {
         let mut receiver = xrcd.create_xrc_recv_qp().expect("XRC receive queue pair");
         let pd = context.alloc_pd().expect("protection domain");
         let send_cq = context
-            .create_cq(CqOptions {
-                depth: 31,
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().depth(31))
             .expect("completion queue");
         let mut sender = pd
             .create_xrc_send_qp(&send_cq, small())

@@ -9,7 +9,7 @@ use ibverbs::{
     ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, WcStatus, device::TransportType,
 };
 
-pub(crate) use test_support::lab::devices;
+pub(crate) use test_support::lab::{devices, kernel_is_at_least};
 pub(crate) use test_support::leak_check::{LeakCheck, forget};
 
 /// All remote access rights.
@@ -100,23 +100,17 @@ pub(crate) fn pair_with_access<T: ConnectedDuplexTransport>(
 ) -> Pair<T> {
     let pd = context.alloc_pd().expect("protection domain");
     let cq = context
-        .create_cq(CqOptions {
-            depth: 1024,
-            extended: !options.classic_only,
-            ..CqOptions::default()
-        })
+        .create_cq(CqOptions::new().depth(1024).extended(!options.classic_only))
         .expect("completion queue");
     let mut a = pd.create_qp::<T>(&cq, &cq, options).expect("a");
     let mut b = pd.create_qp::<T>(&cq, &cq, options).expect("b");
-    let path = RcPath {
+    let path = path(context)
         // 67 ms. On a slow machine, a shorter timeout expires before the peer gets CPU time.
-        timeout: 14,
-        retry_cnt: 3,
-        max_rd_atomic: 4,
-        max_dest_rd_atomic: 4,
-        access,
-        ..path(context)
-    };
+        .timeout(14)
+        .retry_cnt(3)
+        .max_rd_atomic(4)
+        .max_dest_rd_atomic(4)
+        .access(access);
     connect(&mut a, &mut b, &path);
     Pair { pd, cq, a, b }
 }
@@ -162,15 +156,6 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
 
 /// Returns options for the extended verbs and for the classic verbs.
 pub(crate) fn extended_and_classic() -> [QpOptions; 2] {
-    let options = QpOptions {
-        max_inline_data: 64,
-        ..QpOptions::default()
-    };
-    [
-        options,
-        QpOptions {
-            classic_only: true,
-            ..options
-        },
-    ]
+    let options = QpOptions::new().max_inline_data(64);
+    [options, options.classic_only(true)]
 }
