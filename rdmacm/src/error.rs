@@ -1,6 +1,6 @@
 //! Errors of connection setup, which extend those of [`ibverbs`] by the peer's rejection.
 
-use std::fmt;
+use std::{fmt, io};
 
 use ibverbs::{Errno, Error, ErrorKind};
 
@@ -89,7 +89,8 @@ impl ConnectError {
             ),
             None => format!("{detail}: {}", rejection.reason),
         };
-        let error = Error::new(ErrorKind::Disconnected, verb, text);
+        let error = Error::new(ErrorKind::Disconnected, verb, text)
+            .with_io_kind(io::ErrorKind::ConnectionRefused);
         let error = match rejection.reason.help() {
             Some(help) if message.is_none() => error.with_help(help),
             _ => error,
@@ -178,6 +179,15 @@ impl From<ConnectError> for Error {
     }
 }
 
+/// Wraps the error. Its kind is [`ConnectionRefused`](io::ErrorKind::ConnectionRefused) if the peer
+/// rejected the request, otherwise that of the [`ibverbs::Error`].
+impl From<ConnectError> for io::Error {
+    fn from(error: ConnectError) -> Self {
+        let kind = error.error.io_kind();
+        Self::new(kind, error)
+    }
+}
+
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
@@ -208,7 +218,20 @@ mod tests {
             "rdma_connect: 10.99.0.1:7471: rejected by the peer's application, with the message \"busy: 64 clients\""
         );
         assert_eq!(error.rejection(), Some(&rejection));
+        let wrapped = io::Error::from(error);
+        assert_eq!(wrapped.kind(), io::ErrorKind::ConnectionRefused);
+        let error = wrapped.downcast::<ConnectError>().expect("the original");
         assert_eq!(Error::from(error).kind(), ErrorKind::Disconnected);
+    }
+
+    #[test]
+    fn connect_error_converts_to_io_error_and_repeats_no_text() {
+        let error = Error::from_errno("rdma_connect", Errno(libc::ETIMEDOUT), "10.99.0.1:7471");
+        let error = ConnectError::from(error);
+        let source = std::error::Error::source(&error).expect("the errno");
+        assert_eq!(source.to_string(), "os error 110");
+        assert!(source.is::<io::Error>());
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

@@ -74,6 +74,9 @@
 //! and its buffers are released when the kernel releases them: after about 10 seconds with
 //! Soft-iWARP, and after 2 minutes if the peer does not answer at all.
 
+// On docs.rs, items of a feature are marked with its name.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod active;
 pub mod address;
 pub mod connection;
@@ -89,6 +92,9 @@ pub mod passive;
 mod progress;
 mod reject;
 mod wait;
+
+#[doc(inline)]
+pub use ibverbs::{Errno, Error, ErrorKind, Result};
 
 pub use crate::active::{Connecting, ReadyRoute, Resolver, Route};
 pub use crate::address::PortSpace;
@@ -122,3 +128,8 @@ pub mod prelude {
     pub use crate::passive::{ConnectRequest, ListenOptions, Listener, ReadyRequest};
     pub use crate::progress::InProgress;
 }
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

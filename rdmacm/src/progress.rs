@@ -70,13 +70,13 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
     /// # Errors
     /// Same as the blocking call; also [`ErrorKind::InvalidInput`] if the operation has already
     /// finished.
-    fn try_finish(&mut self) -> std::result::Result<Option<Self::Output>, Self::Error>;
+    fn try_finish(&mut self) -> Result<Option<Self::Output>, Self::Error>;
 
     /// Waits for the result, at most for `timeout` (forever if `None`).
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`] on timeout, otherwise the same as the blocking call.
-    fn wait(mut self, timeout: Option<Duration>) -> std::result::Result<Self::Output, Self::Error> {
+    fn wait(mut self, timeout: Option<Duration>) -> Result<Self::Output, Self::Error> {
         let deadline = Deadline::after(timeout);
         loop {
             if let Some(output) = self.try_finish()? {
@@ -95,9 +95,7 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
     /// # Errors
     /// Same as the blocking call.
     #[cfg(feature = "tokio")]
-    fn finish(
-        mut self,
-    ) -> impl Future<Output = std::result::Result<Self::Output, Self::Error>> + Send {
+    fn finish(mut self) -> impl Future<Output = Result<Self::Output, Self::Error>> + Send {
         async move {
             let readable = crate::wait::Readable::new(self.descriptor())?;
             readable.retry(|| self.try_finish()).await

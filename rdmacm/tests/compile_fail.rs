@@ -1,6 +1,6 @@
 //! Programs that must not compile, each named after the rule it breaks. The expected messages are
-//! those of the stable toolchain. `TRYBUILD=overwrite cargo test -p rdmacm --test compile_fail`
-//! updates them.
+//! those of the Rust in `rust-toolchain.toml`. `TRYBUILD=overwrite cargo test -p rdmacm --test
+//! compile_fail` updates them.
 
 #[test]
 fn rule_violations_do_not_compile() {

@@ -231,7 +231,6 @@ fn several_threads_wait_on_one_shared_channel() {
                         Messenger::connect(address, &MessengerOptions::default(), TIMEOUT)
                             .expect("connect");
                     client.send(b"one", TIMEOUT).expect("send");
-                    client.flush(TIMEOUT).expect("flush");
                     client
                 });
                 let request = listener
@@ -240,7 +239,7 @@ fn several_threads_wait_on_one_shared_channel() {
                     .expect("an event or request in time");
                 let mut server = Messenger::accept(request, &MessengerOptions::default(), TIMEOUT)
                     .expect("accept");
-                server.connection_mut().migrate(&channel).expect("migrate");
+                server.migrate(&channel).expect("migrate");
                 assert_eq!(
                     server.recv(TIMEOUT).expect("receive").as_deref(),
                     Some(&b"one"[..])
@@ -252,14 +251,10 @@ fn several_threads_wait_on_one_shared_channel() {
                     .wait(Some(TIMEOUT))
                     .expect("wait")
                     .expect("an event in time")
-                    != server.connection().key()
+                    != server.key()
                 {}
-                assert!(
-                    server
-                        .recv(TIMEOUT)
-                        .expect("the end of the connection")
-                        .is_none()
-                );
+                let error = server.recv(TIMEOUT).expect_err("the connection has ended");
+                assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
             });
         });
     }
@@ -327,6 +322,77 @@ fn channels_and_identifiers_can_be_dropped_in_any_order() {
                     .map(drop)
                     .expect_err("the request was rejected");
                 assert_eq!(error.error().kind(), ErrorKind::Disconnected, "{error}");
+            }
+        });
+    }
+}
+
+/// A shared channel reads every request from the kernel, so the kernel's backlog is always empty.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_shared_channel_rejects_requests_beyond_the_backlog() {
+    const BACKLOG: u16 = 2;
+    for endpoint in one_endpoint_each() {
+        lab::assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
+            let channel = EventChannel::create().expect("channel");
+            let listener = ListenOptions::new()
+                .backlog(BACKLOG)
+                .channel(&channel)
+                .bind(SocketAddr::new(endpoint.ip, 0))
+                .expect("listen");
+            // Reading the channel at once keeps the kernel from rejecting requests itself.
+            let read_channel = |time| {
+                let deadline = Instant::now() + time;
+                while Instant::now() < deadline {
+                    channel.try_next().expect("next");
+                    thread::sleep(Duration::from_millis(1));
+                }
+            };
+            let request = || {
+                let route = Resolver::new(listener.local_addr())
+                    .timeout(TIMEOUT)
+                    .resolve()
+                    .expect("resolve");
+                let resources = endpoint.resources();
+                let ready = route.with_qp(resources.qp()).expect("INIT");
+                let connecting = ready.start(&ConnectParams::default()).expect("start");
+                read_channel(Duration::from_millis(50));
+                (connecting, resources)
+            };
+            let mut clients: Vec<_> = (0..6).map(|_| request()).collect();
+            read_channel(Duration::from_millis(300));
+            let accept_waiting = || {
+                let mut accepted = Vec::new();
+                while let Some(request) = listener.try_accept().expect("accept") {
+                    let resources = endpoint.resources();
+                    let ready = request.with_qp(resources.qp()).expect("INIT");
+                    let accepting = ready.start(&ConnectParams::default()).expect("accept");
+                    accepted.push((accepting, resources));
+                }
+                accepted
+            };
+            let mut accepted = accept_waiting();
+            assert_eq!(accepted.len(), usize::from(BACKLOG), "{}", endpoint.name());
+            // Accepting makes room for further requests.
+            clients.push(request());
+            accepted.extend(accept_waiting());
+            assert_eq!(accepted.len(), usize::from(BACKLOG) + 1);
+            let mut connections = Vec::new();
+            for (number, (connecting, _)) in clients.iter_mut().enumerate() {
+                let outcome = loop {
+                    match connecting.try_finish() {
+                        Ok(None) => thread::sleep(Duration::from_millis(1)),
+                        Ok(Some(connection)) => break Ok(connection),
+                        Err(error) => break Err(error),
+                    }
+                };
+                match (number, outcome) {
+                    (0 | 1 | 6, connection) => connections.push(connection.expect("accepted")),
+                    (_, outcome) => {
+                        let error = outcome.map(drop).expect_err("rejected");
+                        assert_eq!(error.error().kind(), ErrorKind::Disconnected, "{error}");
+                    }
+                }
             }
         });
     }

@@ -28,16 +28,14 @@ impl ExternalTransport for Rc {
 }
 
 impl ExternalTransport for Uc {
-    fn adapt(change: QpChange) -> QpChange {
-        QpChange {
-            max_dest_rd_atomic: None,
-            min_rnr_timer: None,
-            timeout: None,
-            retry_cnt: None,
-            rnr_retry: None,
-            max_rd_atomic: None,
-            ..change
-        }
+    fn adapt(mut change: QpChange) -> QpChange {
+        change.max_dest_rd_atomic = None;
+        change.min_rnr_timer = None;
+        change.timeout = None;
+        change.retry_cnt = None;
+        change.rnr_retry = None;
+        change.max_rd_atomic = None;
+        change
     }
 }
 
@@ -51,11 +49,7 @@ struct ExternalQp<T: ExternalTransport> {
 impl<T: ExternalTransport> ExternalQp<T> {
     fn new(endpoint: &Endpoint) -> Self {
         let Resources { pd, cq } = endpoint.resources();
-        let options = QpOptions {
-            max_send_wr: 4,
-            max_recv_wr: 4,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::new().max_send_wr(4).max_recv_wr(4);
         Self {
             qp: pd.create_qp::<T>(&cq, &cq, options).expect("queue pair"),
             cq,
@@ -71,8 +65,7 @@ impl<T: ExternalTransport> ExternalQp<T> {
 
     /// Moves the queue pair to INIT and posts one receive.
     fn init(&mut self, change: ibverbs::Result<QpChange>) {
-        let access = Some(AccessFlags::empty());
-        self.modify(change.map(|change| QpChange { access, ..change }));
+        self.modify(change.map(|change| change.access(AccessFlags::empty())));
         self.qp
             .post_recv(wr::recv(self.pd.buf(64).expect("buffer")))
             .expect("receive");

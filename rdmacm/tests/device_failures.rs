@@ -350,10 +350,7 @@ fn too_long_private_data_is_reported() {
             .expect("resolve")
             .with_qp(resources.qp())
             .expect("INIT");
-        let params = ConnectParams {
-            private_data: &[0; 252],
-            ..ConnectParams::default()
-        };
+        let params = ConnectParams::new().private_data(&[0; 252]);
         let error = ready
             .connect(&params, TIMEOUT)
             .map(drop)

@@ -289,35 +289,25 @@ fn ece_options_reach_both_sides() {
         );
         let ece_is_supported = !endpoint.is_iwarp();
         let resources = endpoint.resources();
-        let active = request_with(
-            &endpoint,
-            ConnectParams {
-                ece: Some(active_ece),
-                ..ConnectParams::default()
-            },
-            |request| {
-                let received = request.remote_ece().expect("ECE");
-                assert_eq!(
-                    received,
-                    if ece_is_supported {
-                        active_ece
-                    } else {
-                        Ece::default()
-                    }
-                );
-                let params = ConnectParams {
-                    ece: Some(passive_ece),
-                    ..ConnectParams::default()
-                };
-                drop(
-                    request
-                        .with_qp(resources.qp())
-                        .expect("INIT")
-                        .accept(&params, TIMEOUT)
-                        .expect("accept"),
-                );
-            },
-        );
+        let active = request_with(&endpoint, ConnectParams::new().ece(active_ece), |request| {
+            let received = request.remote_ece().expect("ECE");
+            assert_eq!(
+                received,
+                if ece_is_supported {
+                    active_ece
+                } else {
+                    Ece::default()
+                }
+            );
+            let params = ConnectParams::new().ece(passive_ece);
+            drop(
+                request
+                    .with_qp(resources.qp())
+                    .expect("INIT")
+                    .accept(&params, TIMEOUT)
+                    .expect("accept"),
+            );
+        });
         let received = active.expect("accepted").remote_ece().expect("ECE");
         assert_eq!(
             received,
@@ -342,10 +332,7 @@ fn accepted_queue_pairs_use_a_shared_receive_queue() {
             let mut resources = endpoint.resources();
             let mut srq = resources
                 .pd
-                .create_srq(SrqOptions {
-                    max_wr: 16,
-                    ..SrqOptions::default()
-                })
+                .create_srq(SrqOptions::new().max_wr(16))
                 .expect("shared receive queue");
             for _ in 0..4 {
                 srq.post_recv(wr::recv(resources.pd.buf(64).expect("buffer")))
@@ -371,10 +358,7 @@ fn accepted_queue_pairs_use_a_shared_receive_queue() {
                             .accept(Some(TIMEOUT))
                             .expect("accept")
                             .expect("an event or request in time");
-                        let options = QpOptions {
-                            max_send_wr: 4,
-                            ..QpOptions::default()
-                        };
+                        let options = QpOptions::new().max_send_wr(4);
                         let qp = resources
                             .pd
                             .create_qp_with_srq::<Rc>(&resources.cq, &resources.cq, &srq, options)
@@ -460,10 +444,7 @@ fn a_name_is_looked_up_and_resolved() {
             endpoint.ip.to_string(),
             listener.local_addr().port().to_string(),
         );
-        let options = LookupOptions {
-            numeric_host: true,
-            ..LookupOptions::default()
-        };
+        let options = LookupOptions::new().numeric_host(true);
         let addresses = lookup(Some(&host), Some(&port), options).expect("a numeric address");
         let info = addresses
             .iter()
@@ -477,10 +458,7 @@ fn a_name_is_looked_up_and_resolved() {
             .resolve()
             .expect("resolve");
         assert_eq!(route.device_name(), endpoint.name());
-        let passive = LookupOptions {
-            passive: true,
-            ..options
-        };
+        let passive = options.passive(true);
         let addresses = lookup(Some(&host), Some(&port), passive).expect("an address to listen on");
         assert!(
             addresses

@@ -68,7 +68,7 @@ impl Connecting {
         })
     }
 
-    fn advance(&mut self) -> std::result::Result<Option<Connection>, ConnectError> {
+    fn advance(&mut self) -> Result<Option<Connection>, ConnectError> {
         if self.is_finished {
             return Err(already_finished(VERB, &self.path).into());
         }
@@ -110,7 +110,7 @@ impl InProgress for Connecting {
     type Output = Connection;
     type Error = ConnectError;
 
-    fn try_finish(&mut self) -> std::result::Result<Option<Connection>, ConnectError> {
+    fn try_finish(&mut self) -> Result<Option<Connection>, ConnectError> {
         let result = self.advance();
         if result.is_err() {
             self.is_finished = true;
@@ -148,7 +148,7 @@ struct Acceptance {
 
 impl Acceptance {
     /// Returns `None` if the peer has not answered yet.
-    fn take(id: &Id, path: &Path) -> std::result::Result<Option<Self>, ConnectError> {
+    fn take(id: &Id, path: &Path) -> Result<Option<Self>, ConnectError> {
         let Some(event) = id.try_event()? else {
             return Ok(None);
         };

@@ -21,7 +21,7 @@ pub(crate) fn request<T: DuplexTransport>(
     path: Path,
     qp: &QueuePair<T>,
     params: &ConnectParams<'_>,
-) -> std::result::Result<ConnectPending, ConnectError> {
+) -> Result<ConnectPending, ConnectError> {
     path.check_external(VERB, qp)?;
     params.check(VERB, path.private_data_limits().request)?;
     id.connect(params, QpIdentity::new(qp), &path)?;
@@ -73,7 +73,7 @@ impl InProgress for ConnectPending {
     type Output = ConnectResponse;
     type Error = ConnectError;
 
-    fn try_finish(&mut self) -> std::result::Result<Option<ConnectResponse>, ConnectError> {
+    fn try_finish(&mut self) -> Result<Option<ConnectResponse>, ConnectError> {
         let id = self
             .id
             .take()

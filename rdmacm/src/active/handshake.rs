@@ -53,10 +53,7 @@ impl IwarpHandshake {
         let (thread_path, signal) = (path.clone(), SignalOnDrop(Arc::clone(&done)));
         spawn(path, move || {
             let result = attempt.send_request(
-                &ConnectParams {
-                    private_data: &private_data,
-                    ..params_without_data
-                },
+                &params_without_data.private_data(&private_data),
                 &thread_path,
             );
             // If the receiver is gone, the error contains the attempt and drops it here.
@@ -72,10 +69,7 @@ impl IwarpHandshake {
     }
 
     /// Returns the attempt after the thread has finished, or `None` before.
-    pub(crate) fn try_take(
-        &self,
-        path: &Path,
-    ) -> std::result::Result<Option<Attempt>, ConnectError> {
+    pub(crate) fn try_take(&self, path: &Path) -> Result<Option<Attempt>, ConnectError> {
         let (attempt, result) = match self.results.try_recv() {
             Ok(result) => result,
             Err(TryRecvError::Empty) => return Ok(None),

@@ -76,7 +76,7 @@ impl ReadyRoute {
         self,
         params: &ConnectParams<'_>,
         timeout: Duration,
-    ) -> std::result::Result<Connection, ConnectError> {
+    ) -> Result<Connection, ConnectError> {
         self.start(params)?.wait(Some(timeout))
     }
 
@@ -99,10 +99,7 @@ impl ReadyRoute {
     ///
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
-    pub fn start(
-        self,
-        params: &ConnectParams<'_>,
-    ) -> std::result::Result<Connecting, ConnectError> {
+    pub fn start(self, params: &ConnectParams<'_>) -> Result<Connecting, ConnectError> {
         let Self {
             qp,
             id,

@@ -121,7 +121,7 @@ impl Route {
     ///
     /// # Example
     /// ```no_run
-    /// use ibverbs::{QpState, QueuePair, Uc};
+    /// use ibverbs::{QpState, QueuePair, Uc, qp::QpChange};
     /// use rdmacm::connection::ConnectedId;
     /// use rdmacm::{ConnectParams, InProgress, Route};
     /// use std::time::Duration;
@@ -133,17 +133,13 @@ impl Route {
     ///         .request(qp, &ConnectParams::default())?
     ///         .wait(Some(Duration::from_secs(5)))?;
     ///     // UC does not have these two attributes of RC.
-    ///     let to_rtr = response.qp_change(QpState::RTR)?;
-    ///     qp.modify(&ibverbs::qp::QpChange {
-    ///         max_dest_rd_atomic: None,
-    ///         min_rnr_timer: None,
-    ///         ..to_rtr
-    ///     })?;
-    ///     let sq_psn = response.qp_change(QpState::RTS)?.sq_psn;
-    ///     qp.modify(&ibverbs::qp::QpChange {
-    ///         sq_psn,
-    ///         ..ibverbs::qp::QpChange::to(QpState::RTS)
-    ///     })?;
+    ///     let mut to_rtr = response.qp_change(QpState::RTR)?;
+    ///     to_rtr.max_dest_rd_atomic = None;
+    ///     to_rtr.min_rnr_timer = None;
+    ///     qp.modify(&to_rtr)?;
+    ///     let mut to_rts = QpChange::to(QpState::RTS);
+    ///     to_rts.sq_psn = response.qp_change(QpState::RTS)?.sq_psn;
+    ///     qp.modify(&to_rts)?;
     ///     response.establish()
     /// }
     /// ```
@@ -155,7 +151,7 @@ impl Route {
         self,
         qp: &QueuePair<T>,
         params: &ConnectParams<'_>,
-    ) -> std::result::Result<ConnectPending, ConnectError> {
+    ) -> Result<ConnectPending, ConnectError> {
         external_qp::request(self.id, self.path, qp, params)
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ibverbs::Gid;
+use rdma_types::setters;
 
 use crate::address::PortSpace;
 
@@ -20,14 +21,23 @@ use crate::address::PortSpace;
 /// # References
 /// [`rdma_bind_addr(3)`](https://man7.org/linux/man-pages/man3/rdma_bind_addr.3.html), IBA A11
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IbAddr {
     /// GID of the port.
     pub gid: Gid,
-    /// Partition key; 0xffff for the default partition.
+    /// Partition key. Default: `0xffff`, the default partition.
     pub pkey: u16,
     /// Service ID. For a port of a port space it is the number of the port space followed by the
     /// port.
     pub service_id: u64,
+}
+
+setters! {
+    IbAddr {
+        gid: Gid,
+        pkey: u16,
+        service_id: u64,
+    }
 }
 
 impl IbAddr {

@@ -8,6 +8,7 @@ use std::ptr;
 
 use ibverbs::{Errno, Error, ErrorKind, Result};
 use rdma_sys::{RAI_NUMERICHOST, RAI_PASSIVE, rdma_addrinfo, rdma_freeaddrinfo, rdma_getaddrinfo};
+use rdma_types::setters;
 
 use super::{PortSpace, from_raw};
 use crate::convert::failed;
@@ -24,11 +25,7 @@ const NUMERIC_HOST: i32 = RAI_NUMERICHOST as i32;
 /// Look up an address to listen on:
 /// ```no_run
 /// use rdmacm::address::{LookupOptions, lookup};
-/// let options = LookupOptions {
-///     passive: true,
-///     numeric_host: true,
-///     ..LookupOptions::default()
-/// };
+/// let options = LookupOptions::new().passive(true).numeric_host(true);
 /// let listen_on = lookup(Some("0.0.0.0"), Some("7471"), options)?;
 /// # Ok::<(), ibverbs::Error>(())
 /// ```
@@ -36,22 +33,38 @@ const NUMERIC_HOST: i32 = RAI_NUMERICHOST as i32;
 /// # References
 /// [`rdma_getaddrinfo(3)`](https://man7.org/linux/man-pages/man3/rdma_getaddrinfo.3.html)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LookupOptions {
-    /// Look up an address to listen on rather than to connect to.
+    /// Looks up an address to listen on rather than to connect to. Default: `false`.
     pub passive: bool,
-    /// Accept only numeric addresses, without querying a name service.
+    /// Accepts only numeric addresses, without querying a name service. Default: `false`.
     pub numeric_host: bool,
-    /// Port space of the service.
+    /// Port space of the service. Default: [`PortSpace::TCP`].
     pub port_space: PortSpace,
 }
 
-impl Default for LookupOptions {
-    fn default() -> Self {
+impl LookupOptions {
+    /// Returns the default options.
+    pub const fn new() -> Self {
         Self {
             passive: false,
             numeric_host: false,
             port_space: PortSpace::TCP,
         }
+    }
+}
+
+impl Default for LookupOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+setters! {
+    LookupOptions {
+        passive: bool,
+        numeric_host: bool,
+        port_space: PortSpace,
     }
 }
 

@@ -63,20 +63,19 @@ impl UdAddress {
 
 /// Converts address handle attributes of C.
 pub(crate) fn ah_attr(raw: &ibv_ah_attr) -> AhAttr {
-    let grh = (raw.is_global != 0).then_some(GlobalRoute {
-        // SAFETY: every bit pattern is a valid GID, and librdmacm initializes all of its bytes.
-        dgid: Gid(unsafe { raw.grh.dgid.raw }),
-        sgid_index: GidIndex(raw.grh.sgid_index),
-        hop_limit: raw.grh.hop_limit,
-        traffic_class: raw.grh.traffic_class,
-        flow_label: raw.grh.flow_label,
-    });
-    AhAttr {
-        port_num: raw.port_num,
-        dlid: Lid(raw.dlid),
-        sl: raw.sl,
-        src_path_bits: raw.src_path_bits,
-        static_rate: raw.static_rate,
-        grh,
+    let attr = AhAttr::for_lid(raw.port_num, Lid(raw.dlid))
+        .sl(raw.sl)
+        .src_path_bits(raw.src_path_bits)
+        .static_rate(raw.static_rate);
+    if raw.is_global == 0 {
+        return attr;
     }
+    // SAFETY: every bit pattern is a valid GID, and librdmacm initializes all of its bytes.
+    let dgid = Gid(unsafe { raw.grh.dgid.raw });
+    attr.grh(
+        GlobalRoute::new(dgid, GidIndex(raw.grh.sgid_index))
+            .hop_limit(raw.grh.hop_limit)
+            .traffic_class(raw.grh.traffic_class)
+            .flow_label(raw.grh.flow_label),
+    )
 }

@@ -82,12 +82,13 @@ impl Connection {
     pub fn scope<'env, R>(
         self,
         run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, Rc>) -> R,
-    ) -> (R, std::result::Result<Self, Reclaimed>) {
+    ) -> (R, Result<Self, Reclaimed>) {
         let Self { qp, id } = self;
         let ScopeResult {
             value,
             qp,
             reclaimed,
+            ..
         } = qp.scope(run);
         let connection = qp.map(|qp| Self { qp, id });
         (value, connection.ok_or(reclaimed))

@@ -87,7 +87,7 @@ impl InProgress for Querying {
     type Output = Service;
     type Error = ConnectError;
 
-    fn try_finish(&mut self) -> std::result::Result<Option<Service>, ConnectError> {
+    fn try_finish(&mut self) -> Result<Option<Service>, ConnectError> {
         let id = self
             .id
             .take()

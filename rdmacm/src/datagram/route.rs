@@ -126,11 +126,7 @@ impl DatagramRoute {
     ///
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html), IBA 12.11 (service ID resolution)
-    pub fn query(
-        self,
-        private_data: &[u8],
-        timeout: Duration,
-    ) -> std::result::Result<Service, ConnectError> {
+    pub fn query(self, private_data: &[u8], timeout: Duration) -> Result<Service, ConnectError> {
         self.start_query(private_data)?.wait(Some(timeout))
     }
 
@@ -144,10 +140,7 @@ impl DatagramRoute {
     pub fn start_query(self, private_data: &[u8]) -> Result<Querying> {
         let Self { id, path } = self;
         check_private_data(VERB, private_data, PrivateDataLimits::DATAGRAM.request)?;
-        let params = ConnectParams {
-            private_data,
-            ..ConnectParams::default()
-        };
+        let params = ConnectParams::new().private_data(private_data);
         id.connect(
             &params,
             QpIdentity {

@@ -199,10 +199,7 @@ impl ServiceRequest {
             PrivateDataLimits::DATAGRAM.reply,
         )?;
         self.path.check("rdma_accept", qp)?;
-        let params = ConnectParams {
-            private_data,
-            ..ConnectParams::default()
-        };
+        let params = ConnectParams::new().private_data(private_data);
         self.id.accept(
             &params,
             QpIdentity {

@@ -12,7 +12,7 @@ use ibverbs::{Error, ErrorKind};
 use crate::event::{Channel, Event, EventDispatcher, IdKey, Waker};
 #[cfg(feature = "tokio")]
 use crate::wait::Readable;
-use crate::wait::{Deadline, Descriptor, sleep, sleep_any};
+use crate::wait::{Deadline, Descriptor, sleep};
 
 /// Interval at which a thread waiting for one identifier of a shared channel checks whether another
 /// thread has read its event.
@@ -177,6 +177,12 @@ impl EventChannel {
         self.dispatcher().register(id_addr, key);
     }
 
+    /// Limits the number of connect requests of a listener that were read from the kernel but not
+    /// accepted. Further requests are rejected.
+    pub(crate) fn limit_requests(&self, id_addr: usize, max_requests: usize) {
+        self.dispatcher().limit_requests(id_addr, max_requests);
+    }
+
     /// Returns the key of the identifier at this address.
     pub(crate) fn key(&self, id_addr: usize) -> Option<IdKey> {
         self.dispatcher().key(id_addr)
@@ -251,12 +257,8 @@ impl EventChannel {
         sleep(self.0.raw.as_fd(), self.sleep_deadline(deadline))
     }
 
-    /// Like [`sleep`](Self::sleep), but also returns if `other` is readable.
-    pub(crate) fn sleep_or(&self, other: BorrowedFd<'_>, deadline: Deadline) -> Result<()> {
-        sleep_any([other, self.0.raw.as_fd()], self.sleep_deadline(deadline))
-    }
-
-    fn sleep_deadline(&self, deadline: Deadline) -> Deadline {
+    /// Returns when to look for events that another thread has read from a shared channel.
+    pub(crate) fn sleep_deadline(&self, deadline: Deadline) -> Deadline {
         if self.is_shared() {
             deadline.capped(SHARED_CHECK_INTERVAL)
         } else {

@@ -48,6 +48,8 @@ pub(crate) struct EventDispatcher {
 struct EventQueue {
     key: IdKey,
     events: VecDeque<Event>,
+    /// Maximum number of connect requests in the queue.
+    max_requests: usize,
     /// `true` if the queue is listed in [`EventDispatcher::ready`], or if its key is not known to
     /// the application yet.
     is_listed: bool,
@@ -61,9 +63,17 @@ impl EventDispatcher {
             EventQueue {
                 key,
                 events: VecDeque::new(),
+                max_requests: usize::MAX,
                 is_listed: false,
             },
         );
+    }
+
+    /// Limits the number of unread connect requests of a listener.
+    pub(crate) fn limit_requests(&mut self, id_addr: usize, max_requests: usize) {
+        if let Some(queue) = self.queues.get_mut(&id_addr) {
+            queue.max_requests = max_requests;
+        }
     }
 
     /// Returns the key of the identifier at this address.
@@ -87,20 +97,26 @@ impl EventDispatcher {
     }
 
     /// Appends an event to the queue of its identifier. Drops the event if the identifier is no
-    /// longer registered.
+    /// longer registered, and a connect request if the listener's queue is full. Dropping a request
+    /// rejects it.
     pub(crate) fn deliver(&mut self, event: Event) {
-        // Events of the new identifier may arrive before its connect request is taken. The
-        // application cannot know its key yet, so the queue is marked as listed without being in
-        // the list.
-        if let Some(new) = event
-            .new_id_addr()
-            .filter(|_| self.queues.contains_key(&event.id_addr()))
-        {
+        let Some(queue) = self.queues.get(&event.id_addr()) else {
+            return;
+        };
+        if let Some(new) = event.new_id_addr() {
+            let requests = queue.events.iter().filter_map(Event::new_id_addr).count();
+            if requests >= queue.max_requests {
+                return;
+            }
+            // Events of the new identifier may arrive before its connect request is taken. The
+            // application cannot know its key yet, so the queue is marked as listed without being
+            // in the list.
             self.queues.insert(
                 new,
                 EventQueue {
                     key: IdKey::new(),
                     events: VecDeque::new(),
+                    max_requests: usize::MAX,
                     is_listed: true,
                 },
             );

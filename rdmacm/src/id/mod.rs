@@ -150,9 +150,13 @@ impl Id {
         address_result("rdma_bind_addr", address, returned)
     }
 
-    pub(crate) fn listen(&self, backlog: i32, detail: &dyn fmt::Display) -> Result<()> {
+    pub(crate) fn listen(&self, backlog: u16, detail: &dyn fmt::Display) -> Result<()> {
+        // The kernel counts only the requests that this process has not read. A shared channel
+        // reads all of them, so the requests that it holds are limited separately.
+        self.channel
+            .limit_requests(self.addr(), backlog.max(1).into());
         // SAFETY: `self` keeps the identifier alive.
-        let returned = unsafe { rdma_listen(self.raw.as_ptr(), backlog) };
+        let returned = unsafe { rdma_listen(self.raw.as_ptr(), backlog.max(1).into()) };
         zero_or_last("rdma_listen", detail, returned)
     }
 
@@ -241,8 +245,10 @@ impl Id {
         let local = self
             .local_addr()
             .ok_or_else(|| missing("the address family of the local address is unknown"))?;
-        // SAFETY: `self` keeps the identifier alive. librdmacm changes these fields only in calls
-        // for this identifier, and `Id` is not `Sync`.
+        // SAFETY: `self` keeps the identifier alive. librdmacm changes these fields only while the
+        // identifier is bound or resolved, or its event is read that ends the resolution. It is on
+        // a channel of its own then, and `Id` is not `Sync` (ci/DRIVERS.md, "What the library
+        // assumes").
         let (verbs, port_num) =
             unsafe { ((*self.raw.as_ptr()).verbs, (*self.raw.as_ptr()).port_num) };
         if verbs.is_null() {

@@ -1,34 +1,61 @@
 //! Connections for messages that include their queues and buffers. Nothing else in the crate uses
 //! this module.
+//!
+//! `wire` and `flow` are the protocol, without I/O. `state` applies it to a connection. `driver`
+//! polls the completion queue, and `shared` waits for it.
 
-mod resources;
+mod driver;
+mod flow;
+#[cfg(test)]
+mod flow_tests;
+mod group;
+mod halves;
+mod message;
+mod options;
+mod receives;
+mod shared;
+mod state;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod wire;
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
-use std::task::Poll;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
-use ibverbs::{Buf, Direction, Error, ErrorKind, Result, Retired, device::TransportType, wr};
+use ibverbs::{Error, ErrorKind, ProtectionDomain, QueuePair, Rc, Result, Retired};
 
-pub use self::resources::MessengerOptions;
-use self::resources::Resources;
+pub use self::group::{GroupOptions, MessengerGroup};
+pub use self::halves::{RecvHalf, SendHalf};
+pub use self::message::{Message, SendBuffer};
+pub use self::options::MessengerOptions;
+use self::options::Resources;
+use self::shared::{Owner, Shared};
+use self::state::{Side, State};
 #[cfg(feature = "tokio")]
-pub use self::tokio::AsyncMessenger;
+pub use self::tokio::{AsyncMessenger, AsyncRecvHalf, AsyncSendHalf};
+use self::wire::VERB;
 use crate::active::Resolver;
 use crate::connection::Connection;
-use crate::convert::timed_out;
 use crate::error::ConnectError;
+use crate::event::{EventChannel, IdKey};
 use crate::passive::ConnectRequest;
 use crate::progress::InProgress;
 use crate::wait::Deadline;
 
-/// A connection for messages. It creates the queue pair, the completion queue and the buffers, and
-/// posts receives before the peer's first message can arrive.
+/// A reliable connection for messages. It creates the queue pair, the completion queue and the
+/// buffers, and posts receives before the peer's first message can arrive.
 ///
-/// For one-sided operations use [`connection_mut`](Self::connection_mut).
+/// No message is lost without an error. A sender waits if the peer's receives are used up, on
+/// every transport. [`flush`](Self::flush) returns once the peer's messenger has received all
+/// messages. A connection that ends without the peer's [`shutdown`](Self::shutdown) is an error of
+/// [`recv`](Self::recv).
+///
+/// Both sides must use a messenger: it has a protocol of its own, with a header in each message.
+///
+/// A messenger has no thread. It processes acknowledgements and credits of the peer only while one
+/// of its methods runs, or while a received [`Message`] is dropped.
 ///
 /// # Example
 /// ```no_run
@@ -45,6 +72,7 @@ use crate::wait::Deadline;
 ///     )?;
 ///     client.send(b"hello", LIMIT)?;
 ///     println!("{:?}", client.recv(LIMIT)?.as_deref());
+///     client.shutdown(LIMIT)?;
 ///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// });
 /// let request = listener.accept(Some(LIMIT))?.ok_or("no client connected")?;
@@ -56,18 +84,18 @@ use crate::wait::Deadline;
 /// ```
 #[derive(Debug)]
 pub struct Messenger {
-    // Drop order: the connection before its queues and buffers.
-    connection: Connection,
-    pub(crate) resources: Resources,
-    received: VecDeque<Buf>,
-    /// Completed requests that the application posted itself.
-    completed_requests: VecDeque<Retired>,
-    /// Number of messages sent but not completed.
-    sends_in_flight: usize,
-    /// `false` on the passive side of iWARP until the peer's first message has arrived.
-    may_send: bool,
-    /// Error of a failed send, reported by the next call that sends.
-    send_error: Option<Error>,
+    owner: Arc<Owner>,
+    info: Arc<Info>,
+}
+
+/// Properties of a connection that never change.
+#[derive(Debug)]
+struct Info {
+    local_addr: SocketAddr,
+    peer_addr: SocketAddr,
+    device_name: String,
+    private_data: Vec<u8>,
+    pd: ProtectionDomain,
 }
 
 impl Messenger {
@@ -75,11 +103,12 @@ impl Messenger {
     ///
     /// # Errors
     /// Same as [`Resolver::resolve`] and [`ReadyRoute::connect`](crate::ReadyRoute::connect).
+    /// [`ErrorKind::Malformed`] or [`ErrorKind::TimedOut`] if the peer is not a messenger.
     pub fn connect(
         peer: SocketAddr,
         options: &MessengerOptions<'_>,
         timeout: Duration,
-    ) -> std::result::Result<Self, ConnectError> {
+    ) -> Result<Self, ConnectError> {
         Self::connect_with(Resolver::new(peer).timeout(timeout), options, timeout)
     }
 
@@ -91,103 +120,233 @@ impl Messenger {
         resolver: Resolver,
         options: &MessengerOptions<'_>,
         timeout: Duration,
-    ) -> std::result::Result<Self, ConnectError> {
+    ) -> Result<Self, ConnectError> {
         let deadline = Deadline::after(timeout);
         let route = resolver.start()?.wait(deadline.remaining())?;
-        let (resources, qp) = Resources::new(&route.context()?, options)?;
+        let (resources, qp) = Resources::new(options, || route.context())?;
         let mut ready = route.access(options.access).with_qp(qp)?;
-        resources.refill(ready.qp_mut())?;
+        resources.fill(ready.qp_mut())?;
         let connection = ready.start(&options.params)?.wait(deadline.remaining())?;
-        Ok(Self::new(connection, resources, true))
+        let messenger = Self::new(connection, resources, true)?;
+        messenger.greet(deadline)?;
+        Ok(messenger)
     }
 
     /// Accepts a connect request, at most for `timeout`.
     ///
     /// # Errors
-    /// Same as [`ReadyRequest::accept`](crate::ReadyRequest::accept).
+    /// Same as [`ReadyRequest::accept`](crate::ReadyRequest::accept). [`ErrorKind::Malformed`] or
+    /// [`ErrorKind::TimedOut`] if the peer is not a messenger.
     pub fn accept(
         request: ConnectRequest,
         options: &MessengerOptions<'_>,
         timeout: Duration,
-    ) -> std::result::Result<Self, ConnectError> {
-        let (resources, qp) = Resources::new(&request.context()?, options)?;
+    ) -> Result<Self, ConnectError> {
+        let deadline = Deadline::after(timeout);
+        let (resources, qp) = Resources::new(options, || request.context())?;
         let mut ready = request.access(options.access).with_qp(qp)?;
-        resources.refill(ready.qp_mut())?;
-        let connection = ready.start(&options.params)?.wait(Some(timeout))?;
-        let may_send = connection.transport() != TransportType::IWARP;
-        Ok(Self::new(connection, resources, may_send))
+        resources.fill(ready.qp_mut())?;
+        let connection = ready.start(&options.params)?.wait(deadline.remaining())?;
+        let messenger = Self::new(connection, resources, false)?;
+        messenger.greet(deadline)?;
+        Ok(messenger)
     }
 
-    pub(crate) fn new(connection: Connection, resources: Resources, may_send: bool) -> Self {
-        Self {
-            connection,
-            resources,
-            received: VecDeque::new(),
-            completed_requests: VecDeque::new(),
-            sends_in_flight: 0,
-            may_send,
-            send_error: None,
-        }
+    /// Creates a messenger that has not exchanged greetings.
+    fn new(connection: Connection, resources: Resources, is_active: bool) -> Result<Self> {
+        let info = Arc::new(Info {
+            local_addr: connection.local_addr(),
+            peer_addr: connection.peer_addr(),
+            device_name: connection.device_name().to_owned(),
+            private_data: connection.private_data().to_vec(),
+            pd: connection.qp().pd().clone(),
+        });
+        let owner = resources.connected(connection, is_active)?;
+        Ok(Self { owner, info })
     }
 
-    /// Returns the connection, for its addresses, private data and queue pair.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
+    fn greet(&self, deadline: Deadline) -> Result<()> {
+        self.shared()
+            .block(Side::Recv, deadline.remaining(), State::try_greet)
     }
 
-    /// Returns the connection, for READ, WRITE and atomic operations. Give these requests a
-    /// [tag](wr::SendRequest::tag) other than 0, and get their completions from
-    /// [`completed`](Self::completed).
-    pub fn connection_mut(&mut self) -> &mut Connection {
-        &mut self.connection
+    fn shared(&self) -> &Arc<Shared> {
+        &self.owner.0
     }
 
-    /// Sends a copy of `message`. Waits at most for `timeout` until a send buffer is free, but not
-    /// for the delivery. Use [`flush`](Self::flush) to wait for that.
+    /// Returns the local address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.info.local_addr
+    }
+
+    /// Returns the peer's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.info.peer_addr
+    }
+
+    /// Returns the name of the connection's device.
+    pub fn device_name(&self) -> &str {
+        &self.info.device_name
+    }
+
+    /// Returns the private data that the peer sent with its request or acceptance. On InfiniBand
+    /// and RoCE it is padded with zeros.
+    pub fn private_data(&self) -> &[u8] {
+        &self.info.private_data
+    }
+
+    /// Returns the protection domain of the queue pair.
+    pub fn pd(&self) -> &ProtectionDomain {
+        &self.info.pd
+    }
+
+    /// Returns the key that an [`EventChannel`] returns for this connection.
+    pub fn key(&self) -> IdKey {
+        self.shared().key
+    }
+
+    /// Returns `true` if this side has received the event of the peer's disconnect.
+    pub fn is_disconnected(&self) -> bool {
+        self.shared().with(|state| state.is_over())
+    }
+
+    /// Moves the events of the connection to another channel.
     ///
     /// # Errors
-    /// - [`ErrorKind::InvalidInput`]: the message is longer than `max_len`. On iWARP also if the
-    ///   accepting side sends before the first message of the connecting side has arrived.
-    /// - [`ErrorKind::Disconnected`]: the connection has ended.
-    /// - [`ErrorKind::TimedOut`]: no send buffer became free in time.
-    pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
-        let deadline = Deadline::after(timeout);
-        while !self.try_send(message)? {
-            self.sleep(deadline)?;
+    /// Same as [`Connection::migrate`]. [`ErrorKind::InvalidInput`] if the messenger is in a group.
+    pub fn migrate(&mut self, to: &EventChannel) -> Result<()> {
+        if self.shared().lease.is_some() {
+            let detail = "messenger group: its messengers share an event channel";
+            return Err(Error::new(ErrorKind::InvalidInput, VERB, detail)
+                .with_help("create a messenger without a group"));
         }
-        Ok(())
-    }
-
-    /// Waits until all messages sent have reached the peer's memory, at most for `timeout`. On
-    /// iWARP it waits until they have reached the peer's end of the TCP connection.
-    ///
-    /// # Errors
-    /// Same as [`send`](Self::send).
-    pub fn flush(&mut self, timeout: Duration) -> Result<()> {
-        let deadline = Deadline::after(timeout);
-        while !self.try_flush()? {
-            self.sleep(deadline)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the next message, waiting at most for `timeout`. Returns `None` after the connection
-    /// has ended and all its messages were returned.
-    ///
-    /// The buffer is posted again after it is dropped. A program that keeps all buffers receives no
-    /// more messages.
-    ///
-    /// # Errors
-    /// [`ErrorKind::TimedOut`] if no message arrived in time. [`ErrorKind::NotFound`] if the
-    /// device was removed.
-    pub fn recv(&mut self, timeout: Duration) -> Result<Option<Buf>> {
-        let deadline = Deadline::after(timeout);
-        loop {
-            if let Poll::Ready(message) = self.try_recv()? {
-                return Ok(message);
+        let driver = &self.shared().driver;
+        self.shared().with(|state| {
+            if let Some(channel) = state.with_connection(|connection| connection.channel().clone())
+            {
+                driver.unwatch(&channel)?;
             }
-            self.sleep(deadline)?;
-        }
+            state.migrate(to)
+        })?;
+        driver.watch(to)
+    }
+
+    /// Calls a function on the queue pair, for READ, WRITE and atomic operations. Give these
+    /// requests a [tag](ibverbs::wr::SendRequest::tag) other than 0, post at most
+    /// [`MessengerOptions::requests`] of them at a time, and get their completions from
+    /// [`completed`](Self::completed).
+    ///
+    /// Other threads that use this messenger or its group wait until the function returns.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Disconnected`] if the messenger was closed.
+    pub fn with_qp<R>(&mut self, f: impl FnOnce(&mut QueuePair<Rc>) -> R) -> Result<R> {
+        self.shared().with(|state| match state.qp_mut() {
+            Some(qp) => Ok(f(qp)),
+            None => Err(Error::new(
+                ErrorKind::Disconnected,
+                VERB,
+                "closed messenger",
+            )),
+        })
+    }
+
+    /// Sends a copy of `message`, in fragments if it is longer than the buffers. Waits at most for
+    /// `timeout` until all fragments are on their way, but not for the delivery. Use
+    /// [`flush`](Self::flush) to wait for that.
+    ///
+    /// If the time runs out after the first fragment, the messenger keeps the rest, sends it during
+    /// later calls, and returns `Ok`.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidInput`]: the message is longer than the peer's `max_len`, or the
+    ///   stream was ended with [`shutdown`](Self::shutdown).
+    /// - [`ErrorKind::Disconnected`]: the connection has ended.
+    /// - [`ErrorKind::TimedOut`]: the peer did not receive earlier messages in time. Nothing of
+    ///   this message was sent.
+    /// - [`ErrorKind::Malformed`]: the peer has violated the protocol.
+    pub fn send(&mut self, message: &[u8], timeout: Duration) -> Result<()> {
+        halves::send(self.shared(), message, timeout)
+    }
+
+    /// Like [`send`](Self::send), but returns `false` instead of waiting if nothing of the message
+    /// can be sent now.
+    ///
+    /// # Errors
+    /// Same as [`send`](Self::send), except for the timeout.
+    pub fn try_send(&mut self, message: &[u8]) -> Result<bool> {
+        let mut step = |state: &mut State| state.try_send(message);
+        Ok(self.shared().attempt_armed(&mut step)?.is_some())
+    }
+
+    /// Returns a registered buffer for a message that is sent without a copy, waiting at most for
+    /// `timeout`. Its length is the maximum that fits in one buffer of both sides.
+    ///
+    /// The messenger has `depth` buffers, which the other methods use too.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TimedOut`] if all buffers are in use. [`ErrorKind::InvalidInput`] if the
+    /// messenger is in a group, whose buffers are shared. Otherwise the same as
+    /// [`send`](Self::send).
+    pub fn buffer(&mut self, timeout: Duration) -> Result<SendBuffer> {
+        let buf = self
+            .shared()
+            .block(Side::Send, timeout, State::try_buffer)?;
+        Ok(SendBuffer(buf))
+    }
+
+    /// Sends a message in a [`buffer`](Self::buffer) of this messenger without copying it. Waits at
+    /// most for `timeout` until the peer can receive it.
+    ///
+    /// # Errors
+    /// Same as [`send`](Self::send). The buffer returns to the messenger. A buffer of another
+    /// messenger is [`ErrorKind::InvalidInput`] or ends the connection.
+    pub fn send_buffer(&mut self, buffer: SendBuffer, timeout: Duration) -> Result<()> {
+        let mut buf = Some(buffer.0);
+        self.shared()
+            .block(Side::Send, timeout, |state| state.try_send_buffer(&mut buf))
+    }
+
+    /// Waits until the peer's messenger has received all messages sent before, at most for
+    /// `timeout`. The peer's application may not have taken them yet.
+    ///
+    /// # Errors
+    /// Same as [`send`](Self::send). After [`ErrorKind::TimedOut`] the messages may still arrive.
+    pub fn flush(&mut self, timeout: Duration) -> Result<()> {
+        self.shared().block(Side::Send, timeout, State::try_flush)
+    }
+
+    /// Ends the stream of messages to the peer, and waits at most for `timeout` until the peer's
+    /// messenger has received all messages and the end. The peer's messages can still be received.
+    ///
+    /// Dropping a messenger without it makes the peer's `recv` fail.
+    ///
+    /// # Errors
+    /// Same as [`flush`](Self::flush).
+    pub fn shutdown(&mut self, timeout: Duration) -> Result<()> {
+        self.shared()
+            .block(Side::Send, timeout, State::try_shutdown)
+    }
+
+    /// Returns the next message, waiting at most for `timeout`. Returns `None` after the peer has
+    /// ended its stream with [`shutdown`](Self::shutdown) and all its messages were returned.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::TimedOut`]: no message arrived in time.
+    /// - [`ErrorKind::Disconnected`]: the connection ended before the end of the peer's stream, so
+    ///   messages may be lost. All complete messages that arrived were returned before.
+    /// - [`ErrorKind::Malformed`]: the peer has violated the protocol.
+    /// - [`ErrorKind::NotFound`]: the device was removed.
+    pub fn recv(&mut self, timeout: Duration) -> Result<Option<Message>> {
+        halves::recv(self.shared(), timeout)
+    }
+
+    /// Like [`recv`](Self::recv), but returns [`TryRecv::Empty`] instead of waiting.
+    ///
+    /// # Errors
+    /// Same as [`recv`](Self::recv), except for the timeout.
+    pub fn try_recv(&mut self) -> Result<TryRecv> {
+        halves::try_recv(self.shared())
     }
 
     /// Returns the next completed request that the application posted with a tag other than 0,
@@ -197,148 +356,67 @@ impl Messenger {
     /// [`ErrorKind::TimedOut`] if no request completed in time. [`ErrorKind::Disconnected`] if the
     /// connection ended first. A failed request is not an error here: see [`Retired::ok`].
     pub fn completed(&mut self, timeout: Duration) -> Result<Retired> {
-        let deadline = Deadline::after(timeout);
-        loop {
-            if let Some(retired) = self.try_completed()? {
-                return Ok(retired);
-            }
-            self.sleep(deadline)?;
-        }
+        self.shared()
+            .block(Side::Requests, timeout, State::try_completed)
     }
 
-    pub(crate) fn try_completed(&mut self) -> Result<Option<Retired>> {
-        self.progress()?;
-        match self.completed_requests.pop_front() {
-            None if self.connection.is_disconnected() => Err(self.disconnected_error()),
-            request => Ok(request),
-        }
-    }
-
-    /// Sends if a send slot and a buffer are free. Returns `false` otherwise.
-    pub(crate) fn try_send(&mut self, message: &[u8]) -> Result<bool> {
-        self.progress_and_check()?;
-        if self.connection.is_disconnected() {
-            return Err(self.disconnected_error());
-        }
-        if !self.may_send {
-            return Err(
-                Error::new(ErrorKind::InvalidInput, "ibv_post_send", self.describe()).with_help(
-                    "on iWARP the connecting side must send first; receive a message before sending",
-                ),
-            );
-        }
-        if message.len() > self.resources.send_pool.buf_size() {
-            let detail = format!(
-                "{}: the message is {} bytes long",
-                self.describe(),
-                message.len()
-            );
-            return Err(
-                Error::new(ErrorKind::InvalidInput, "ibv_post_send", detail).with_help(format!(
-                    "create the messenger with max_len larger than {} bytes",
-                    self.resources.send_pool.buf_size()
-                )),
-            );
-        }
-        let qp = self.connection.qp_mut();
-        if qp.send_slots_free() == 0 {
-            return Ok(false);
-        }
-        let Some(mut buf) = self.resources.send_pool.take() else {
-            return Ok(false);
-        };
-        buf.set_len(message.len());
-        buf.copy_from_slice(message);
-        qp.post_send(wr::send(buf)).map_err(Error::from)?;
-        self.sends_in_flight += 1;
-        Ok(true)
-    }
-
-    /// Returns `true` if all sends have completed.
-    pub(crate) fn try_flush(&mut self) -> Result<bool> {
-        self.progress_and_check()?;
-        match (self.sends_in_flight, self.connection.is_disconnected()) {
-            (0, _) => Ok(true),
-            (_, true) => Err(self.disconnected_error()),
-            (_, false) => Ok(false),
-        }
-    }
-
-    /// Returns the next message, or `None` if the connection has ended.
-    pub(crate) fn try_recv(&mut self) -> Result<Poll<Option<Buf>>> {
-        self.progress()?;
-        Ok(match self.received.pop_front() {
-            None if !self.connection.is_disconnected() => Poll::Pending,
-            message => Poll::Ready(message),
-        })
-    }
-
-    fn progress_and_check(&mut self) -> Result<()> {
-        self.progress()?;
-        self.send_error.take().map_or(Ok(()), Err)
-    }
-
-    /// Processes completions and events, posts receives, and arms the completion queue.
-    fn progress(&mut self) -> Result<()> {
-        while self.resources.channel.try_get()?.is_some() {
-            self.resources.cq.arm(false)?;
-        }
-        // Completions from before the arming cause no event, so the queue is polled after it.
-        loop {
-            let mut completions = self.resources.cq.poll()?;
-            let Some(completion) = completions.next() else {
-                break;
-            };
-            let Ok(retired) = self.connection.qp_mut().retire(completion) else {
-                continue;
-            };
-            let outcome = retired.ok();
-            match (retired.direction(), outcome) {
-                (Direction::Recv, Ok(())) => {
-                    self.may_send = true;
-                    self.received.extend(retired.into_buf());
-                }
-                (Direction::Recv, Err(_)) => {} // flushed; the disconnect event has the reason
-                (Direction::Send, _) if retired.tag() != 0 => {
-                    self.completed_requests.push_back(retired);
-                }
-                (Direction::Send, outcome) => {
-                    self.sends_in_flight = self.sends_in_flight.saturating_sub(1);
-                    if let (Err(error), false) = (outcome, self.connection.is_disconnected()) {
-                        self.send_error.get_or_insert(error);
-                    }
-                }
-            }
-        }
-        if !self.connection.is_disconnected() {
-            self.connection.check_event()?;
-            self.resources.refill(self.connection.qp_mut())?;
-        }
-        Ok(())
-    }
-
-    fn sleep(&self, deadline: Deadline) -> Result<()> {
-        if deadline.has_passed() {
-            return Err(timed_out("ibv_get_cq_event", &self.describe()));
-        }
-        self.connection
-            .channel()
-            .sleep_or(self.resources.channel.as_fd(), deadline)
-    }
-
-    fn disconnected_error(&self) -> Error {
-        Error::new(
-            ErrorKind::Disconnected,
-            "ibv_post_send",
-            format!("{}: the connection has ended", self.describe()),
+    /// Divides the messenger into a half that sends and one that receives, for two threads. The
+    /// connection ends when both are dropped.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use rdmacm::Messenger;
+    /// use std::time::Duration;
+    /// # fn f(messenger: Messenger) -> ibverbs::Result<()> {
+    /// const LIMIT: Duration = Duration::from_secs(5);
+    /// let (mut sender, mut receiver) = messenger.split();
+    /// std::thread::spawn(move || {
+    ///     for number in 0..1000_u32 {
+    ///         sender.send(&number.to_be_bytes(), LIMIT)?;
+    ///     }
+    ///     sender.shutdown(LIMIT)
+    /// });
+    /// while let Some(message) = receiver.recv(LIMIT)? {
+    ///     println!("{} bytes", message.len());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn split(self) -> (SendHalf, RecvHalf) {
+        (
+            SendHalf::new(Arc::clone(&self.owner)),
+            RecvHalf::new(self.owner),
         )
     }
+}
 
-    fn describe(&self) -> String {
-        format!(
-            "{} over {}",
-            self.connection.peer_addr(),
-            self.connection.device_name()
-        )
+impl AsFd for Messenger {
+    /// Becomes readable if [`try_recv`](Self::try_recv) may return a message, or
+    /// [`try_send`](Self::try_send) may succeed, after they could not. Call them again then.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared().driver.as_fd()
     }
+}
+
+/// Result of [`Messenger::try_recv`].
+///
+/// # Example
+/// ```no_run
+/// use rdmacm::Messenger;
+/// use rdmacm::messenger::TryRecv;
+/// # fn f(messenger: &mut Messenger) -> ibverbs::Result<()> {
+/// match messenger.try_recv()? {
+///     TryRecv::Message(message) => println!("{} bytes", message.len()),
+///     TryRecv::Empty => println!("nothing yet"),
+///     TryRecv::End => println!("the peer has ended its stream"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub enum TryRecv {
+    /// The next message.
+    Message(Message),
+    /// No message has arrived.
+    Empty,
+    /// The peer has ended its stream, and all its messages were returned.
+    End,
 }

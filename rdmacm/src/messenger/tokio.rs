@@ -1,23 +1,33 @@
 //! The messenger on tokio.
 
-use std::future::poll_fn;
+mod halves;
+mod io;
+mod reactor;
+
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::task::Poll;
 
-use ibverbs::{Buf, Result, Retired, device::TransportType};
+use ibverbs::{QueuePair, Rc, Result, Retired};
 
-use super::resources::Resources;
-use super::{Messenger, MessengerOptions};
+pub use self::halves::{AsyncRecvHalf, AsyncSendHalf};
+use self::io::{ReadState, WriteState};
+pub(super) use self::reactor::Reactor;
+use super::options::Resources;
+use super::state::{Side, State};
+use super::{Message, Messenger, MessengerOptions};
 use crate::active::Resolver;
-use crate::connection::Connection;
 use crate::error::ConnectError;
 use crate::passive::ConnectRequest;
 use crate::progress::InProgress;
-use crate::wait::Readable;
 
 /// A [`Messenger`] for tokio. Every future can be dropped at any time: a message is then either
 /// sent or not, and a received message is not lost.
+///
+/// It also implements [`AsyncRead`](tokio::io::AsyncRead) and
+/// [`AsyncWrite`](tokio::io::AsyncWrite), which transfer a stream of bytes. Each write sends a
+/// message of at most one buffer, and does not wait for earlier ones. Use either the stream or the
+/// messages in one direction.
 ///
 /// # Example
 /// ```no_run
@@ -31,16 +41,17 @@ use crate::wait::Readable;
 ///         while let Some(message) = client.recv().await? {
 ///             client.send(&message).await?;
 ///         }
-///         Ok::<(), ibverbs::Error>(())
+///         client.shutdown().await
 ///     });
 /// }
 /// # }
 /// ```
 #[derive(Debug)]
 pub struct AsyncMessenger {
-    completions: Readable,
-    events: Readable,
     messenger: Messenger,
+    reactor: Arc<Reactor>,
+    read: ReadState,
+    write: WriteState,
 }
 
 impl AsyncMessenger {
@@ -52,12 +63,12 @@ impl AsyncMessenger {
     /// # Panics
     /// Panics if the runtime does not have I/O enabled.
     pub fn new(messenger: Messenger) -> Result<Self> {
-        let completions = Readable::new(Arc::new(messenger.resources.channel.clone()))?;
-        let events = messenger.connection().channel().register_with_tokio()?;
+        let reactor = Reactor::of(&messenger.shared().driver)?;
         Ok(Self {
-            completions,
-            events,
             messenger,
+            reactor,
+            read: ReadState::default(),
+            write: WriteState::default(),
         })
     }
 
@@ -68,7 +79,7 @@ impl AsyncMessenger {
     pub async fn connect(
         peer: SocketAddr,
         options: &MessengerOptions<'_>,
-    ) -> std::result::Result<Self, ConnectError> {
+    ) -> Result<Self, ConnectError> {
         Self::connect_with(Resolver::new(peer), options).await
     }
 
@@ -79,13 +90,13 @@ impl AsyncMessenger {
     pub async fn connect_with(
         resolver: Resolver,
         options: &MessengerOptions<'_>,
-    ) -> std::result::Result<Self, ConnectError> {
+    ) -> Result<Self, ConnectError> {
         let route = resolver.start()?.finish().await?;
-        let (resources, qp) = Resources::new(&route.context()?, options)?;
+        let (resources, qp) = Resources::new(options, || route.context())?;
         let mut ready = route.access(options.access).with_qp(qp)?;
-        resources.refill(ready.qp_mut())?;
+        resources.fill(ready.qp_mut())?;
         let connection = ready.start(&options.params)?.finish().await?;
-        Ok(Self::new(Messenger::new(connection, resources, true))?)
+        Self::greeted(Messenger::new(connection, resources, true)?).await
     }
 
     /// Accepts a connect request.
@@ -95,13 +106,20 @@ impl AsyncMessenger {
     pub async fn accept(
         request: ConnectRequest,
         options: &MessengerOptions<'_>,
-    ) -> std::result::Result<Self, ConnectError> {
-        let (resources, qp) = Resources::new(&request.context()?, options)?;
+    ) -> Result<Self, ConnectError> {
+        let (resources, qp) = Resources::new(options, || request.context())?;
         let mut ready = request.access(options.access).with_qp(qp)?;
-        resources.refill(ready.qp_mut())?;
+        resources.fill(ready.qp_mut())?;
         let connection = ready.start(&options.params)?.finish().await?;
-        let may_send = connection.transport() != TransportType::IWARP;
-        Ok(Self::new(Messenger::new(connection, resources, may_send))?)
+        Self::greeted(Messenger::new(connection, resources, false)?).await
+    }
+
+    async fn greeted(messenger: Messenger) -> Result<Self, ConnectError> {
+        let this = Self::new(messenger)?;
+        this.reactor
+            .wait(this.messenger.shared(), Side::Recv, State::try_greet)
+            .await?;
+        Ok(this)
     }
 
     /// Returns the messenger.
@@ -109,46 +127,49 @@ impl AsyncMessenger {
         &self.messenger
     }
 
-    /// Returns the messenger after deregistering it from the runtime.
+    /// Returns the messenger after deregistering it from the runtime. Bytes that
+    /// [`AsyncRead`](tokio::io::AsyncRead) has not returned yet are lost.
     pub fn into_inner(self) -> Messenger {
         self.messenger
     }
 
-    /// Sends a copy of `message` after awaiting a free send buffer.
+    /// Sends a copy of `message` after awaiting credit of the peer: see [`Messenger::send`].
+    ///
+    /// Dropping the future before it completes either sends the whole message or nothing of it.
     ///
     /// # Errors
     /// Same as [`Messenger::send`], except for the timeout.
     pub async fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.retry(|messenger| {
-            messenger
-                .try_send(message)
-                .map(|is_sent| is_sent.then_some(()))
-        })
-        .await
+        self.reactor.send(self.messenger.shared(), message).await
     }
 
-    /// Awaits the delivery of all messages sent.
+    /// Awaits until the peer's messenger has received all messages.
     ///
     /// # Errors
     /// Same as [`Messenger::flush`], except for the timeout.
     pub async fn flush(&mut self) -> Result<()> {
-        self.retry(|messenger| messenger.try_flush().map(|is_done| is_done.then_some(())))
+        self.reactor
+            .wait(self.messenger.shared(), Side::Send, State::try_flush)
             .await
     }
 
-    /// Awaits the next message. Returns `None` after the connection has ended and all its messages
-    /// were returned.
+    /// Ends the stream of messages: see [`Messenger::shutdown`].
+    ///
+    /// # Errors
+    /// Same as [`Messenger::shutdown`], except for the timeout.
+    pub async fn shutdown(&mut self) -> Result<()> {
+        self.reactor
+            .wait(self.messenger.shared(), Side::Send, State::try_shutdown)
+            .await
+    }
+
+    /// Awaits the next message. Returns `None` after the peer has ended its stream and all its
+    /// messages were returned.
     ///
     /// # Errors
     /// Same as [`Messenger::recv`], except for the timeout.
-    pub async fn recv(&mut self) -> Result<Option<Buf>> {
-        self.retry(|messenger| {
-            messenger.try_recv().map(|poll| match poll {
-                Poll::Ready(message) => Some(message),
-                Poll::Pending => None,
-            })
-        })
-        .await
+    pub async fn recv(&mut self) -> Result<Option<Message>> {
+        self.reactor.recv(self.messenger.shared()).await
     }
 
     /// Awaits the completion of a request that the application posted itself.
@@ -156,40 +177,36 @@ impl AsyncMessenger {
     /// # Errors
     /// Same as [`Messenger::completed`], except for the timeout.
     pub async fn completed(&mut self) -> Result<Retired> {
-        self.retry(Messenger::try_completed).await
+        self.reactor
+            .wait(
+                self.messenger.shared(),
+                Side::Requests,
+                State::try_completed,
+            )
+            .await
     }
 
-    /// Returns the connection: see [`Messenger::connection_mut`].
-    pub fn connection_mut(&mut self) -> &mut Connection {
-        self.messenger.connection_mut()
+    /// Calls a function on the queue pair: see [`Messenger::with_qp`].
+    ///
+    /// # Errors
+    /// Same as [`Messenger::with_qp`].
+    pub fn with_qp<R>(&mut self, f: impl FnOnce(&mut QueuePair<Rc>) -> R) -> Result<R> {
+        self.messenger.with_qp(f)
     }
 
-    /// Calls `step` until it returns a value, waiting for completions or events between calls.
-    async fn retry<T>(
-        &mut self,
-        mut step: impl FnMut(&mut Messenger) -> Result<Option<T>>,
-    ) -> Result<T> {
-        let Self {
-            completions,
-            events,
-            messenger,
-        } = self;
-        poll_fn(|context| {
-            loop {
-                if let Some(done) = step(messenger)? {
-                    return Poll::Ready(Ok(done));
-                }
-                // Poll both, so that both wake the task. If one was readable without new data, its
-                // readiness is now cleared and the step is tried again.
-                let cleared = [
-                    completions.poll_clear(context)?,
-                    events.poll_clear(context)?,
-                ];
-                if cleared == [false, false] {
-                    return Poll::Pending;
-                }
-            }
-        })
-        .await
+    /// Divides the messenger into a half that sends and one that receives, for two tasks. The
+    /// connection ends when both are dropped.
+    pub fn split(self) -> (AsyncSendHalf, AsyncRecvHalf) {
+        let owner = self.messenger.owner;
+        (
+            AsyncSendHalf::new(Arc::clone(&owner), Arc::clone(&self.reactor), self.write),
+            AsyncRecvHalf::new(owner, self.reactor, self.read),
+        )
+    }
+}
+
+impl AsFd for AsyncMessenger {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.messenger.as_fd()
     }
 }

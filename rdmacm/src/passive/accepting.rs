@@ -95,7 +95,7 @@ impl InProgress for Accepting {
     type Output = Connection;
     type Error = ConnectError;
 
-    fn try_finish(&mut self) -> std::result::Result<Option<Connection>, ConnectError> {
+    fn try_finish(&mut self) -> Result<Option<Connection>, ConnectError> {
         let accepted = self
             .accepted
             .take()

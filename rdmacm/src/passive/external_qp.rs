@@ -22,7 +22,7 @@ pub(crate) fn accept<T: DuplexTransport>(
     qp: &QueuePair<T>,
     params: &ConnectParams<'_>,
     private_data: Vec<u8>,
-) -> std::result::Result<EstablishPending, ConnectError> {
+) -> Result<EstablishPending, ConnectError> {
     path.check_external(VERB, qp)?;
     params.check(VERB, path.private_data_limits().reply)?;
     id.accept(params, QpIdentity::new(qp), &path)?;
@@ -98,7 +98,7 @@ impl InProgress for EstablishPending {
     type Output = ConnectedId;
     type Error = ConnectError;
 
-    fn try_finish(&mut self) -> std::result::Result<Option<ConnectedId>, ConnectError> {
+    fn try_finish(&mut self) -> Result<Option<ConnectedId>, ConnectError> {
         let (id, private_data) = self
             .accepted
             .take()

@@ -56,8 +56,12 @@ impl ListenOptions {
         }
     }
 
-    /// Sets the maximum number of requests that wait to be accepted. The kernel rejects or ignores
-    /// more.
+    /// Sets the maximum number of requests that wait to be accepted, at least 1. The kernel rejects
+    /// or ignores more.
+    ///
+    /// A shared [`channel`](Self::channel) reads requests from the kernel before they are accepted.
+    /// It keeps as many requests of this listener as the backlog allows, in addition to those in
+    /// the kernel, and rejects more. The peer can connect again later.
     pub fn backlog(mut self, backlog: u16) -> Self {
         self.backlog = backlog;
         self
@@ -178,7 +182,7 @@ impl ListenOptions {
                 path.check_datagram("rdma_listen")?;
             }
         }
-        id.listen(self.backlog.into(), &address)?;
+        id.listen(self.backlog, &address)?;
         Ok(ListeningId::new(id, address))
     }
 }
@@ -187,8 +191,8 @@ impl Listener {
     /// Listens on an address of one device, or on an unspecified address (`0.0.0.0`, `::`) of all
     /// devices. With port 0 the system selects the port. [`ListenOptions`] has more options.
     ///
-    /// `backlog` is the maximum number of requests that wait to be accepted. The kernel rejects or
-    /// ignores more.
+    /// `backlog` is the maximum number of requests that wait to be accepted, at least 1. The kernel
+    /// rejects or ignores more.
     ///
     /// # Errors
     /// Same as [`ListenOptions::bind`].

@@ -97,7 +97,7 @@ impl ReadyRequest {
         self,
         params: &ConnectParams<'_>,
         timeout: Duration,
-    ) -> std::result::Result<Connection, ConnectError> {
+    ) -> Result<Connection, ConnectError> {
         self.start(params)?.wait(Some(timeout))
     }
 
@@ -108,7 +108,7 @@ impl ReadyRequest {
     ///
     /// # References
     /// [`rdma_accept(3)`](https://man7.org/linux/man-pages/man3/rdma_accept.3.html)
-    pub fn start(self, params: &ConnectParams<'_>) -> std::result::Result<Accepting, ConnectError> {
+    pub fn start(self, params: &ConnectParams<'_>) -> Result<Accepting, ConnectError> {
         let Self {
             mut qp,
             mut id,

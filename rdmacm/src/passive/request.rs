@@ -161,7 +161,7 @@ impl ConnectRequest {
         self,
         qp: &QueuePair<T>,
         params: &ConnectParams<'_>,
-    ) -> std::result::Result<EstablishPending, ConnectError> {
+    ) -> Result<EstablishPending, ConnectError> {
         external_qp::accept(self.id, self.path, qp, params, self.private_data)
     }
 

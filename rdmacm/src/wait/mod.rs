@@ -23,27 +23,18 @@ pub(crate) type Descriptor = Arc<dyn AsFd + Send + Sync>;
 
 /// Sleeps until the descriptor is readable, until the deadline, or until a signal arrives.
 pub(crate) fn sleep(fd: BorrowedFd<'_>, deadline: Deadline) -> Result<()> {
-    sleep_any([fd], deadline)
-}
-
-/// Like [`sleep`], for several descriptors.
-pub(crate) fn sleep_any<const N: usize>(
-    fds: [BorrowedFd<'_>; N],
-    deadline: Deadline,
-) -> Result<()> {
-    let mut fds = fds.map(|fd| libc::pollfd {
+    let mut pollfd = libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
-    });
+    };
     let timeout = deadline.remaining().map(|remaining| libc::timespec {
         tv_sec: libc::time_t::try_from(remaining.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: remaining.subsec_nanos().into(),
     });
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
-    let count = libc::nfds_t::try_from(N).unwrap_or(0);
-    // SAFETY: `fds` has `count` entries, `timeout` is null or valid, and there is no signal mask.
-    let returned = unsafe { libc::ppoll(fds.as_mut_ptr(), count, timeout, ptr::null()) };
+    // SAFETY: there is one entry, `timeout` is null or valid, and there is no signal mask.
+    let returned = unsafe { libc::ppoll(&raw mut pollfd, 1, timeout, ptr::null()) };
     if returned >= 0 || Errno::last() == Errno(libc::EINTR) {
         return Ok(());
     }

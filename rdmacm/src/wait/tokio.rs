@@ -51,8 +51,8 @@ impl Readable {
     /// tasks may wait at the same time.
     pub(crate) async fn retry<T, E: From<Error>>(
         &self,
-        mut attempt: impl FnMut() -> std::result::Result<Option<T>, E>,
-    ) -> std::result::Result<T, E> {
+        mut attempt: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Result<T, E> {
         loop {
             if let Some(value) = attempt()? {
                 return Ok(value);

@@ -104,10 +104,7 @@ pub(crate) struct Resources {
 impl Resources {
     pub(crate) fn new(context: &Context) -> Self {
         let cq = context
-            .create_cq(CqOptions {
-                depth: 64,
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().depth(64))
             .expect("completion queue");
         Self {
             pd: context.alloc_pd().expect("protection domain"),
@@ -116,11 +113,7 @@ impl Resources {
     }
 
     pub(crate) fn qp(&self) -> QueuePair<Rc> {
-        let options = QpOptions {
-            max_send_wr: 16,
-            max_recv_wr: 16,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::new().max_send_wr(16).max_recv_wr(16);
         self.pd
             .create_qp::<Rc>(&self.cq, &self.cq, options)
             .expect("queue pair")
@@ -213,10 +206,7 @@ pub(crate) fn connect(address: SocketAddr, resources: Resources, private_data: &
     assert_eq!(route.device_name(), resources.pd.context().device_name());
     let mut ready = route.with_qp(resources.qp()).expect("INIT");
     resources.receive_on(ready.qp_mut());
-    let params = ConnectParams {
-        private_data,
-        ..ConnectParams::default()
-    };
+    let params = ConnectParams::new().private_data(private_data);
     Peer {
         connection: ready.connect(&params, TIMEOUT).expect("connect"),
         resources,
@@ -232,10 +222,7 @@ pub(crate) fn accept(listener: &Listener, resources: Resources, private_data: &[
     assert_eq!(request.device_name(), resources.pd.context().device_name());
     let mut ready_request = request.with_qp(resources.qp()).expect("INIT");
     resources.receive_on(ready_request.qp_mut());
-    let params = ConnectParams {
-        private_data,
-        ..ConnectParams::default()
-    };
+    let params = ConnectParams::new().private_data(private_data);
     Peer {
         connection: ready_request.accept(&params, TIMEOUT).expect("accept"),
         resources,

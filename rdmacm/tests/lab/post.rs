@@ -22,16 +22,9 @@ impl UdPeer {
         let pd = endpoint.context.alloc_pd().expect("protection domain");
         let cq = endpoint
             .context
-            .create_cq(CqOptions {
-                depth: 64,
-                ..CqOptions::default()
-            })
+            .create_cq(CqOptions::new().depth(64))
             .expect("queue");
-        let options = QpOptions {
-            max_send_wr: 16,
-            max_recv_wr: 16,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::new().max_send_wr(16).max_recv_wr(16);
         Self {
             qp: pd.create_qp::<Ud>(&cq, &cq, options).expect("queue pair"),
             cq,

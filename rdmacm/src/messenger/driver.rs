@@ -1,0 +1,409 @@
+//! The completion queue of one messenger or of a group: polling it, giving completions to their
+//! messengers, and waiting. Of several waiting threads one, the leader, sleeps on the descriptor,
+//! and wakes the others.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+
+use ibverbs::{
+    CompletionChannel, CompletionQueue, Direction, Errno, Qpn, QueuePair, Rc, Result, Retired,
+};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use super::receives::SharedReceives;
+use super::shared::Shared;
+use super::state::State;
+use crate::convert::failed;
+use crate::event::EventChannel;
+use crate::wait::{Deadline, as_millis};
+
+const CQ_TOKEN: u64 = 0;
+const CM_TOKEN: u64 = 1;
+
+/// A completion queue, its descriptors and its messengers.
+pub(super) struct Driver {
+    polled: Mutex<Polled>,
+    channel: CompletionChannel,
+    /// Readable if the completion queue or the event channel has an event.
+    epoll: Epoll,
+    waiters: Mutex<Waiters>,
+    /// The registration of the descriptor with tokio.
+    #[cfg(feature = "tokio")]
+    pub(super) reactor: Mutex<Option<std::sync::Weak<dyn std::any::Any + Send + Sync>>>,
+}
+
+struct Polled {
+    cq: CompletionQueue,
+    /// `true` from arming the queue until its event is read.
+    is_armed: bool,
+    members: HashMap<Qpn, Member>,
+    /// Messengers that the present poll has changed.
+    changed: Vec<Arc<Shared>>,
+    /// The shared receive queue and the event channel of a group.
+    group: Option<(Arc<SharedReceives>, EventChannel)>,
+}
+
+/// The messenger of a queue pair.
+enum Member {
+    Connected(Arc<Shared>),
+    /// A connection of a group that is not established yet, and the messages that it received.
+    Connecting(Vec<Retired>),
+}
+
+#[derive(Default)]
+struct Waiters {
+    /// `true` while a thread sleeps on the descriptor.
+    has_leader: bool,
+    parked: BTreeMap<u64, Parked>,
+    next: u64,
+}
+
+/// A thread or a task that waits.
+struct Parked {
+    waker: Waker,
+    /// `true` if it ends its registration when it stops waiting. `AsyncRead` and `AsyncWrite` have
+    /// no call for that.
+    is_reliable: bool,
+}
+
+impl Driver {
+    pub(super) fn new(
+        cq: CompletionQueue,
+        channel: CompletionChannel,
+        group: Option<(Arc<SharedReceives>, EventChannel)>,
+    ) -> Result<Arc<Self>> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .and_then(|epoll| epoll.add(&channel, readable(CQ_TOKEN)).map(|()| epoll))
+            .map_err(|errno| epoll_failed("epoll_create1", errno))?;
+        if let Some((_, events)) = &group {
+            watch(&epoll, events)?;
+        }
+        Ok(Arc::new(Self {
+            polled: Mutex::new(Polled {
+                cq,
+                group,
+                is_armed: false,
+                members: HashMap::new(),
+                changed: Vec::new(),
+            }),
+            channel,
+            epoll,
+            waiters: Mutex::default(),
+            #[cfg(feature = "tokio")]
+            reactor: Mutex::default(),
+        }))
+    }
+
+    /// Waits for events of this channel too.
+    pub(super) fn watch(&self, channel: &EventChannel) -> Result<()> {
+        watch(&self.epoll, channel)
+    }
+
+    /// Creates a queue pair of a group. Messages that arrive before it is connected are kept.
+    pub(super) fn create_member(
+        &self,
+        create: impl FnOnce(&CompletionQueue) -> Result<QueuePair<Rc>>,
+    ) -> Result<QueuePair<Rc>> {
+        let mut polled = self.polled();
+        let qp = create(&polled.cq)?;
+        // Completions of an earlier queue pair with the same number are dropped.
+        polled.poll()?;
+        let member = Member::Connecting(Vec::new());
+        polled.members.insert(qp.qp_num(), member);
+        Ok(qp)
+    }
+
+    /// Moves the events of a member to the group's channel.
+    pub(super) fn migrate(&self, shared: &Shared) -> Result<()> {
+        let polled = self.polled();
+        if let Some((_, events)) = &polled.group {
+            shared.with(|state| state.migrate(events))?;
+            polled.check_events()?;
+        }
+        Ok(())
+    }
+
+    /// Waits no longer for events of this channel.
+    pub(super) fn unwatch(&self, channel: &EventChannel) -> Result<()> {
+        self.epoll
+            .delete(&**channel.raw())
+            .map_err(|errno| epoll_failed("epoll_ctl", errno))
+    }
+
+    pub(super) fn add(&self, shared: &Arc<Shared>) {
+        let member = Member::Connected(Arc::clone(shared));
+        let earlier = self.polled().members.insert(shared.qp_num, member);
+        if let Some(Member::Connecting(messages)) = earlier {
+            for retired in messages {
+                shared.with(|state| state.completed(retired));
+            }
+            shared.with(State::pump);
+        }
+    }
+
+    pub(super) fn remove(&self, qp_num: Qpn) {
+        let removed = self.polled().members.remove(&qp_num);
+        drop(removed);
+    }
+
+    /// Gives all completions in the queue to their messengers.
+    pub(super) fn poll(&self) -> Result<()> {
+        self.polled().poll()
+    }
+
+    /// Reads pending events, arms the completion queue and polls it once more. Afterwards the
+    /// descriptor becomes readable for anything new.
+    pub(super) fn prepare_wait(&self, shared: &Shared) -> Result<()> {
+        let mut polled = self.polled();
+        // The leader sleeps on the descriptor and must see its events. It reads them itself.
+        if !self.waiters().has_leader {
+            let mut events = [EpollEvent::empty(); 2];
+            let count = self.wait(&mut events, EpollTimeout::ZERO)?;
+            let tokens = events[..count].iter().map(EpollEvent::data);
+            let mut has_cm_event = shared.with(|state| state.has_shared_channel());
+            for token in tokens {
+                match token {
+                    CQ_TOKEN if self.channel.try_get()?.is_some() => polled.is_armed = false,
+                    CM_TOKEN => has_cm_event = true,
+                    _ => {}
+                }
+            }
+            if has_cm_event {
+                polled.check_events()?;
+            }
+        }
+        if !polled.is_armed {
+            polled.cq.arm(false)?;
+            polled.is_armed = true;
+        }
+        // Completions and messages from before the disconnect are taken before it is reported.
+        let is_over = shared.with(|state| state.is_over());
+        polled.poll()?;
+        if is_over {
+            shared.with(State::set_drained);
+        }
+        Ok(())
+    }
+
+    /// Registers a thread or a task that waits. `is_reliable` is `true` if it ends its registration
+    /// when it stops waiting.
+    pub(super) fn enter(self: &Arc<Self>, waker: &Waker, is_reliable: bool) -> Waiting {
+        let mut waiters = self.waiters();
+        let ticket = waiters.next;
+        waiters.next += 1;
+        let waker = waker.clone();
+        waiters.parked.insert(ticket, Parked { waker, is_reliable });
+        Waiting {
+            driver: Arc::clone(self),
+            ticket,
+        }
+    }
+
+    /// Wakes one of those that wait, which then processes completions and events.
+    pub(super) fn wake_one(&self) {
+        let mut wakers = Vec::new();
+        for parked in self.waiters().parked.values() {
+            wakers.push(parked.waker.clone());
+            if parked.is_reliable {
+                break;
+            }
+        }
+        wakers.iter().for_each(Waker::wake_by_ref);
+    }
+
+    fn wait(&self, events: &mut [EpollEvent], timeout: EpollTimeout) -> Result<usize> {
+        match self.epoll.wait(events, timeout) {
+            Ok(count) => Ok(count),
+            Err(nix::errno::Errno::EINTR) => Ok(0),
+            Err(errno) => Err(epoll_failed("epoll_wait", errno)),
+        }
+    }
+
+    fn polled(&self) -> MutexGuard<'_, Polled> {
+        self.polled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Polled {
+    fn poll(&mut self) -> Result<()> {
+        let Self {
+            cq,
+            members,
+            changed,
+            group,
+            ..
+        } = self;
+        loop {
+            let completions = cq.poll()?;
+            if completions.is_empty() {
+                break;
+            }
+            for completion in completions {
+                let qp_num = completion.qp_num();
+                let is_shared_receive = completion.direction() == Direction::Recv;
+                let shared_receives = group.as_ref().filter(|_| is_shared_receive);
+                // Completions of destroyed queue pairs have no member.
+                let member = match (shared_receives, members.get_mut(&qp_num)) {
+                    (Some((receives, _)), member) => {
+                        let Some(retired) = receives.retire(completion) else {
+                            continue;
+                        };
+                        match member {
+                            None => continue,
+                            Some(Member::Connecting(messages)) => {
+                                messages.push(retired);
+                                continue;
+                            }
+                            Some(Member::Connected(member)) => {
+                                member.with(|state| state.completed(retired));
+                                member
+                            }
+                        }
+                    }
+                    (None, Some(Member::Connected(member))) => {
+                        member.with(|state| state.complete(completion));
+                        member
+                    }
+                    (None, _) => continue,
+                };
+                if !changed.iter().any(|other| Arc::ptr_eq(other, member)) {
+                    changed.push(Arc::clone(member));
+                }
+            }
+        }
+        for member in changed.drain(..) {
+            member.with(State::pump);
+        }
+        Ok(())
+    }
+
+    /// Lets all messengers process their events. A thread that reads a shared channel reads the
+    /// events of all.
+    fn check_events(&self) -> Result<()> {
+        loop {
+            for member in self.members.values() {
+                if let Member::Connected(member) = member {
+                    member.with(State::check_event);
+                }
+            }
+            match &self.group {
+                Some((_, events)) if events.try_next()?.is_some() => {}
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+fn watch(epoll: &Epoll, channel: &EventChannel) -> Result<()> {
+    epoll
+        .add(&**channel.raw(), readable(CM_TOKEN))
+        .map_err(|errno| epoll_failed("epoll_ctl", errno))
+}
+
+impl AsFd for Driver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("ticket", &self.ticket)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("channel", &self.channel)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Registration of a thread or a task that waits. When it ends, another one takes over.
+pub(super) struct Waiting {
+    driver: Arc<Driver>,
+    ticket: u64,
+}
+
+impl Waiting {
+    /// Replaces the waker of a task that was polled again.
+    #[cfg(feature = "tokio")]
+    pub(super) fn set_waker(&self, waker: &Waker) {
+        if let Some(parked) = self.driver.waiters().parked.get_mut(&self.ticket) {
+            if !parked.waker.will_wake(waker) {
+                parked.waker.clone_from(waker);
+            }
+        }
+    }
+
+    /// Sleeps until there may be something new, or until the deadline.
+    pub(super) fn sleep(&self, shared: &Shared, deadline: Deadline) -> Result<()> {
+        let is_leader = !std::mem::replace(&mut self.driver.waiters().has_leader, true);
+        if !is_leader {
+            match deadline.remaining() {
+                Some(remaining) => thread::park_timeout(remaining),
+                None => thread::park(),
+            }
+            return Ok(());
+        }
+        let deadline = shared.with(|state| state.sleep_deadline(deadline));
+        let timeout = deadline
+            .remaining()
+            .and_then(|remaining| EpollTimeout::try_from(as_millis(remaining)).ok())
+            .unwrap_or(EpollTimeout::NONE);
+        let slept = self.driver.wait(&mut [EpollEvent::empty(); 2], timeout);
+        self.driver.waiters().has_leader = false;
+        slept.map(drop)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut waiters = self.driver.waiters();
+        waiters.parked.remove(&self.ticket);
+        let must_hand_over = !waiters.has_leader;
+        drop(waiters);
+        if must_hand_over {
+            self.driver.wake_one();
+        }
+    }
+}
+
+/// Returns the waker of the current thread, which unparks it.
+pub(super) fn thread_waker() -> Waker {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    thread_local! {
+        static WAKER: OnceCell<Waker> = const { OnceCell::new() };
+    }
+    let create = || Waker::from(Arc::new(Unpark(thread::current())));
+    WAKER
+        .try_with(|waker| waker.get_or_init(create).clone())
+        .unwrap_or_else(|_| create())
+}
+
+fn readable(token: u64) -> EpollEvent {
+    EpollEvent::new(EpollFlags::EPOLLIN, token)
+}
+
+fn epoll_failed(verb: &'static str, errno: nix::errno::Errno) -> ibverbs::Error {
+    failed(verb, Errno(errno as i32), &"messenger")
+}

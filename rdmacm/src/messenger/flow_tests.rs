@@ -1,0 +1,246 @@
+//! Two sides that exchange messages in every order that the network allows.
+
+use std::collections::VecDeque;
+
+use super::flow::{Flow, RESERVE};
+use super::wire::{Header, Hello, Kind};
+
+/// A small generator of random numbers (xorshift), so that a failure can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        u32::try_from(self.0 % u64::from(end)).expect("less than end")
+    }
+}
+
+struct Side {
+    flow: Flow,
+    /// Messages of the peer that have not arrived yet.
+    incoming: VecDeque<Header>,
+    /// Receives posted and not used.
+    receives: u32,
+    /// Data messages that the application has not consumed.
+    unread: u32,
+    data_sent: u32,
+    data_read: u32,
+}
+
+impl Side {
+    fn new(receives: u32) -> Self {
+        Self {
+            flow: Flow::new(receives),
+            incoming: VecDeque::new(),
+            receives,
+            unread: 0,
+            data_sent: 0,
+            data_read: 0,
+        }
+    }
+
+    /// Sends control messages until none is due.
+    fn send_controls(&mut self, peer: &mut Side) {
+        while let Some(header) = self.flow.next_control() {
+            peer.incoming.push_back(header);
+        }
+    }
+
+    fn send_data(&mut self, peer: &mut Side) -> bool {
+        if self.flow.data_credits() == 0 {
+            return false;
+        }
+        peer.incoming.push_back(self.flow.next_data(1, 0));
+        self.data_sent += 1;
+        true
+    }
+
+    /// The library takes a message out of its receive.
+    fn receive(&mut self, peer: &mut Side) -> bool {
+        let Some(header) = self.incoming.pop_front() else {
+            return false;
+        };
+        self.receives = self.receives.checked_sub(1).expect("a receive is posted");
+        self.flow.receive(&header).expect("a valid header");
+        match header.kind {
+            Kind::Data => self.unread += 1,
+            Kind::Control => self.receives += 1,
+        }
+        self.send_controls(peer);
+        true
+    }
+
+    /// The application consumes messages.
+    fn read(&mut self, count: u32, peer: &mut Side) {
+        let count = count.min(self.unread);
+        self.unread -= count;
+        self.data_read += count;
+        self.receives += count;
+        self.flow.reposted(count);
+        self.send_controls(peer);
+    }
+
+    fn is_flushed(&mut self, peer: &mut Side) -> bool {
+        let is_flushed = self.flow.check_acked();
+        self.send_controls(peer);
+        is_flushed
+    }
+}
+
+fn connected(receives: [u32; 2]) -> (Side, Side) {
+    let [mut a, mut b] = receives.map(Side::new);
+    let hello = |receives| Hello {
+        receive_len: 64,
+        receives,
+        max_len: 1,
+    };
+    a.flow.hello_sent();
+    b.flow.receive_hello(&hello(receives[0])).expect("greeting");
+    b.flow.hello_sent();
+    a.flow.receive_hello(&hello(receives[1])).expect("greeting");
+    (a, b)
+}
+
+/// Lets the libraries of both sides exchange everything that is in flight.
+fn settle(a: &mut Side, b: &mut Side) {
+    let mut steps = 0;
+    while a.receive(b) | b.receive(a) {
+        steps += 1;
+        assert!(steps < 1000, "the sides answer each other forever");
+    }
+}
+
+#[test]
+fn no_receive_is_overrun_and_no_side_is_stuck() {
+    for seed in 1..400 {
+        let mut random = Random(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+        let receives = [0, 1].map(|_| RESERVE + 1 + random.below(9));
+        let (mut a, mut b) = connected(receives);
+        for _ in 0..2000 {
+            let action = random.below(10);
+            let (side, peer) = if random.below(2) == 0 {
+                (&mut a, &mut b)
+            } else {
+                (&mut b, &mut a)
+            };
+            match action {
+                0..=3 => drop(side.send_data(peer)),
+                4..=6 => drop(side.receive(peer)),
+                7 | 8 => side.read(random.below(4), peer),
+                _ => drop(side.is_flushed(peer)),
+            }
+        }
+        // A flush needs only the peer's library: its application reads nothing.
+        for _ in 0..3 {
+            settle(&mut a, &mut b);
+            let _ = (a.is_flushed(&mut b), b.is_flushed(&mut a));
+        }
+        settle(&mut a, &mut b);
+        assert!(a.is_flushed(&mut b) && b.is_flushed(&mut a), "seed {seed}");
+        // Once the applications read, both sides can send again.
+        for _ in 0..3 * receives[0].max(receives[1]) {
+            a.read(1, &mut b);
+            b.read(1, &mut a);
+            settle(&mut a, &mut b);
+        }
+        assert_eq!((a.unread, b.unread), (0, 0));
+        assert!(a.send_data(&mut b) && b.send_data(&mut a), "seed {seed}");
+        settle(&mut a, &mut b);
+        a.flow.end();
+        a.send_controls(&mut b);
+        settle(&mut a, &mut b);
+        assert!(a.flow.end_is_sent() && a.is_flushed(&mut b), "seed {seed}");
+        assert!(b.flow.peer_has_ended() && !b.flow.has_ended());
+        assert_eq!(a.data_sent, b.data_read + b.unread);
+        assert_eq!(b.data_sent, a.data_read + a.unread);
+    }
+}
+
+#[test]
+fn a_stalled_application_stops_only_data() {
+    let (mut a, mut b) = connected([RESERVE + 4; 2]);
+    while a.send_data(&mut b) {}
+    settle(&mut a, &mut b);
+    while b.send_data(&mut a) {}
+    settle(&mut a, &mut b);
+    assert_eq!((a.data_sent, b.data_sent), (4, 4));
+    // Any number of flushes succeeds while both applications read nothing.
+    for _ in 0..100 {
+        let _ = (a.is_flushed(&mut b), b.is_flushed(&mut a));
+        settle(&mut a, &mut b);
+        assert!(a.is_flushed(&mut b) && b.is_flushed(&mut a));
+    }
+    b.read(4, &mut a);
+    settle(&mut a, &mut b);
+    assert!(a.send_data(&mut b));
+}
+
+#[test]
+fn counts_wrap_around() {
+    let (mut a, mut b) = connected([RESERVE + 2; 2]);
+    // Both sides have exchanged almost 2^32 messages.
+    a.flow.advance(u32::MAX - 5);
+    b.flow.advance(u32::MAX - 5);
+    for _ in 0..20 {
+        assert!(a.send_data(&mut b));
+        settle(&mut a, &mut b);
+        b.read(1, &mut a);
+        settle(&mut a, &mut b);
+        let _ = a.is_flushed(&mut b);
+        settle(&mut a, &mut b);
+        assert!(a.is_flushed(&mut b));
+    }
+}
+
+#[test]
+fn hostile_headers_are_violations() {
+    let valid = |a: &mut Side| a.flow.next_data(1, 0);
+    let check = |change: fn(&mut Header), expected: &str| {
+        let (mut a, mut b) = connected([RESERVE + 4; 2]);
+        let mut header = valid(&mut a);
+        change(&mut header);
+        let violation = b.flow.receive(&header).expect_err(expected);
+        assert!(violation.contains(expected), "{violation}");
+    };
+    check(|header| header.number += 1, "instead of message 1");
+    check(|header| header.number -= 1, "instead of message 1");
+    check(|header| header.received += 1, "acknowledges");
+    check(|header| header.received = u32::MAX, "acknowledges");
+    check(|header| header.limit += 1, "credits");
+    check(|header| header.limit = u32::MAX, "credits");
+    check(|header| header.limit -= 1, "credits");
+    check(|header| header.limit = 0, "credits");
+
+    let (mut a, mut b) = connected([RESERVE + 4; 2]);
+    a.flow.end();
+    let end = a.flow.next_control().expect("the end");
+    b.flow.receive(&end).expect("a valid end");
+    let late = valid(&mut a);
+    let violation = b.flow.receive(&late).expect_err("data after the end");
+    assert!(violation.contains("follows the end"), "{violation}");
+}
+
+#[test]
+fn hostile_greetings_are_violations() {
+    let hello = Hello {
+        receive_len: 64,
+        receives: RESERVE + 1,
+        max_len: 1,
+    };
+    let changes: [fn(&mut Hello); 5] = [
+        |hello| hello.receives = RESERVE,
+        |hello| hello.receives = u32::MAX,
+        |hello| hello.receive_len = 63,
+        |hello| hello.receive_len = 0,
+        |hello| hello.max_len = 0,
+    ];
+    for change in changes {
+        let mut hostile = hello;
+        change(&mut hostile);
+        let mut flow = Flow::new(RESERVE + 1);
+        assert!(flow.receive_hello(&hostile).is_err(), "{hostile:?}");
+    }
+    Flow::new(RESERVE + 1).receive_hello(&hello).expect("valid");
+}

@@ -1,0 +1,167 @@
+//! Posting receives, messages and control messages.
+
+use ibverbs::{Buf, Error, Result, wr};
+
+use super::{Side, State};
+use crate::connection::Connection;
+use crate::messenger::flow::CONTROLS;
+use crate::messenger::wire::HEADER_LEN;
+
+impl State {
+    /// Posts what can be posted: receives, the rest of a message, and control messages.
+    pub(in crate::messenger) fn pump(&mut self) {
+        if let Err(error) = self.try_pump() {
+            self.fail_with(&error);
+        }
+    }
+
+    fn try_pump(&mut self) -> Result<()> {
+        if self.is_over || self.failure.is_some() {
+            return Ok(());
+        }
+        self.refill()?;
+        if self.hello_is_due && self.can_post_control() {
+            self.hello_is_due = false;
+            let bytes = self.hello.encode();
+            self.flow.hello_sent();
+            self.post_control(&bytes)?;
+        }
+        if let Some((bytes, start)) = self.outgoing.take() {
+            let sent = self.send_fragments(&bytes, start)?;
+            if start + sent < bytes.len() {
+                self.outgoing = Some((bytes, start + sent));
+            } else {
+                self.wake(Side::Send);
+            }
+        }
+        while self.flow.hello_is_sent() && self.peer.is_some() && self.can_post_control() {
+            let Some(header) = self.flow.next_control() else {
+                break;
+            };
+            self.post_control(&header.encode())?;
+        }
+        Ok(())
+    }
+
+    /// Posts receives in place of those that were used. A header sent afterwards may announce them.
+    fn refill(&mut self) -> Result<()> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(());
+        };
+        if !self.must_refill || self.is_over {
+            return Ok(());
+        }
+        if let Some(receives) = &self.receives {
+            receives.refill()?;
+            self.must_refill = false;
+            self.flow.reposted(std::mem::take(&mut self.released));
+            return Ok(());
+        }
+        let qp = connection.qp_mut();
+        while qp.recv_slots_free() > 0 {
+            let Some(buf) = self.pools.recv.take() else {
+                break;
+            };
+            qp.post_recv(wr::recv(buf)).map_err(Error::from)?;
+        }
+        self.must_refill = false;
+        self.flow.reposted(std::mem::take(&mut self.released));
+        Ok(())
+    }
+
+    fn can_post_control(&self) -> bool {
+        let has_slot = |connection: &Connection| connection.qp().send_slots_free() > 0;
+        self.connection.as_ref().is_some_and(has_slot)
+            && self.controls_in_flight < CONTROLS.into()
+            && self.pools.control.available() > 0
+    }
+
+    fn post_control(&mut self, bytes: &[u8]) -> Result<()> {
+        let (Some(connection), Some(mut buf)) = (&mut self.connection, self.pools.control.take())
+        else {
+            return Ok(());
+        };
+        buf.set_len(bytes.len());
+        buf.copy_from_slice(bytes);
+        connection
+            .qp_mut()
+            .post_send(wr::send(buf))
+            .map_err(Error::from)?;
+        self.controls_in_flight += 1;
+        Ok(())
+    }
+
+    /// Returns the number of payload bytes of one fragment to the peer.
+    fn fragment_len(&self) -> usize {
+        let peer = self
+            .peer
+            .map_or(usize::MAX, |peer| peer.receive_len as usize);
+        self.pools.send.buf_size().min(peer) - HEADER_LEN
+    }
+
+    /// Returns the number of bytes that a stream writes at once.
+    pub(in crate::messenger) fn write_len(&self) -> usize {
+        let max_len = self.peer.map_or(usize::MAX, |peer| peer.max_len as usize);
+        self.fragment_len().min(max_len)
+    }
+
+    /// Posts as many fragments of a message as possible, from byte `start` on. Returns the number
+    /// of bytes posted, or 0 for an empty message too.
+    pub(super) fn send_fragments(&mut self, bytes: &[u8], start: usize) -> Result<usize> {
+        let mut next = start;
+        while next == start || next < bytes.len() {
+            let Some(buf) = self.take_send_buf() else {
+                break;
+            };
+            let end = bytes.len().min(next + self.fragment_len());
+            self.post_fragment(buf, &bytes[next..end], bytes.len() - end)?;
+            if next == end {
+                break;
+            }
+            next = end;
+        }
+        Ok(next - start)
+    }
+
+    /// Takes a buffer for a data message, if the message can be posted.
+    pub(super) fn take_send_buf(&self) -> Option<Buf> {
+        if self.can_post_data() {
+            self.pools.send.take()
+        } else {
+            None
+        }
+    }
+
+    /// Returns `true` if the peer has a receive and the send queue a slot.
+    pub(super) fn can_post_data(&self) -> bool {
+        self.sends_in_flight < self.depth
+            && self.flow.data_credits() > 0
+            && self
+                .connection
+                .as_ref()
+                .is_some_and(|connection| connection.qp().send_slots_free() > 0)
+    }
+
+    fn post_fragment(&mut self, mut buf: Buf, bytes: &[u8], remaining: usize) -> Result<()> {
+        buf.set_len(HEADER_LEN + bytes.len());
+        buf[HEADER_LEN..].copy_from_slice(bytes);
+        self.post_buffer(buf, remaining)
+    }
+
+    /// Posts a buffer that contains the payload of a fragment after the place of its header.
+    pub(super) fn post_buffer(&mut self, mut buf: Buf, remaining: usize) -> Result<()> {
+        self.refill()?;
+        let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let len = buf.len() - HEADER_LEN;
+        let header = self.flow.next_data(count(len), count(remaining));
+        buf[..HEADER_LEN].copy_from_slice(&header.encode());
+        if let Some(connection) = &mut self.connection {
+            connection
+                .qp_mut()
+                .post_send(wr::send(buf))
+                .map_err(Error::from)?;
+            self.sends_in_flight += 1;
+        }
+        Ok(())
+    }
+}

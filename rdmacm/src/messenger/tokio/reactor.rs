@@ -1,0 +1,123 @@
+//! Registration of a driver with tokio, and awaiting.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::sync::{Arc, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+
+use ibverbs::Result;
+
+use crate::messenger::Message;
+use crate::messenger::driver::{Driver, Waiting};
+use crate::messenger::shared::Shared;
+use crate::messenger::state::{Side, State};
+use crate::wait::{Descriptor, Readable};
+
+/// The descriptor of a driver, registered with tokio. All messengers of the driver share it.
+#[derive(Debug)]
+pub(in crate::messenger) struct Reactor {
+    readable: Readable,
+    /// Wakes one task that waits, whichever it is.
+    waker: Waker,
+}
+
+struct DriverWaker(Weak<Driver>);
+
+impl Wake for DriverWaker {
+    fn wake(self: Arc<Self>) {
+        if let Some(driver) = self.0.upgrade() {
+            driver.wake_one();
+        }
+    }
+}
+
+impl Reactor {
+    /// Returns the registration of a driver. The first call registers it.
+    pub(super) fn of(driver: &Arc<Driver>) -> Result<Arc<Self>> {
+        let mut registered = driver
+            .reactor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let existing = registered.as_ref().and_then(Weak::upgrade);
+        if let Some(Ok(reactor)) = existing.map(Arc::downcast::<Self>) {
+            return Ok(reactor);
+        }
+        let reactor = Arc::new(Self {
+            readable: Readable::new(Arc::clone(driver) as Descriptor)?,
+            waker: Arc::new(DriverWaker(Arc::downgrade(driver))).into(),
+        });
+        let any: Arc<dyn Any + Send + Sync> = reactor.clone();
+        *registered = Some(Arc::downgrade(&any));
+        Ok(reactor)
+    }
+
+    /// Calls `step` until it returns a value.
+    pub(super) async fn wait<T>(
+        &self,
+        shared: &Shared,
+        side: Side,
+        mut step: impl FnMut(&mut State) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let mut waiting = None;
+        poll_fn(|context| self.poll(shared, side, context, &mut waiting, true, &mut step)).await
+    }
+
+    /// Calls `step`. If it returns no value, the task is woken when it may return one.
+    /// `is_reliable` is `true` if `waiting` is dropped when the task stops waiting.
+    pub(super) fn poll<T>(
+        &self,
+        shared: &Shared,
+        side: Side,
+        context: &mut Context<'_>,
+        waiting: &mut Option<Waiting>,
+        is_reliable: bool,
+        step: &mut impl FnMut(&mut State) -> Result<Option<T>>,
+    ) -> Poll<Result<T>> {
+        let result = self.poll_registered(shared, side, context, waiting, is_reliable, step);
+        if result.is_ready() {
+            *waiting = None;
+        }
+        result
+    }
+
+    fn poll_registered<T>(
+        &self,
+        shared: &Shared,
+        side: Side,
+        context: &mut Context<'_>,
+        waiting: &mut Option<Waiting>,
+        is_reliable: bool,
+        step: &mut impl FnMut(&mut State) -> Result<Option<T>>,
+    ) -> Poll<Result<T>> {
+        loop {
+            if let Some(value) = shared.attempt(step)? {
+                return Poll::Ready(Ok(value));
+            }
+            let waker = context.waker();
+            match waiting {
+                Some(waiting) => waiting.set_waker(waker),
+                None => *waiting = Some(shared.driver.enter(waker, is_reliable)),
+            }
+            shared.with(|state| state.set_waker(side, waker));
+            if let Some(value) = shared.attempt_armed(step)? {
+                return Poll::Ready(Ok(value));
+            }
+            // The driver's waker outlives this task: the next event wakes a task that waits then.
+            let mut driver_context = Context::from_waker(&self.waker);
+            if !self.readable.poll_clear(&mut driver_context)? {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    pub(super) async fn send(&self, shared: &Shared, message: &[u8]) -> Result<()> {
+        self.wait(shared, Side::Send, |state| state.try_send(message))
+            .await?;
+        self.wait(shared, Side::Send, State::try_finish_send).await
+    }
+
+    pub(super) async fn recv(&self, shared: &Arc<Shared>) -> Result<Option<Message>> {
+        let received = self.wait(shared, Side::Recv, State::try_recv).await?;
+        Ok(received.into_message(shared))
+    }
+}

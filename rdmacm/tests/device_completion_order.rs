@@ -1,0 +1,270 @@
+//! Conclusions from a completion, on real drivers: which requests have completed, and that the
+//! device has finished with their memory. Soft-iWARP completes sends out of order and lets TCP
+//! transmit pages after their request has completed (ci/DRIVERS.md).
+
+mod lab;
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ibverbs::{AccessFlags, ErrorKind, Retired, SharedRegion, wr};
+use lab::{Endpoint, Peer, TIMEOUT, assert_no_leaks, one_endpoint_each};
+use rdmacm::{ConnectParams, Resolver};
+
+/// Delay of each packet, much shorter than [`TIMEOUT`].
+const DELAY: Duration = Duration::from_millis(300);
+
+/// Size of a message that Soft-iWARP transmits from its pages.
+const LEN: usize = 64 << 10;
+
+const REMOTE: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_write_retires_no_earlier_read_that_is_in_flight() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let (mut a, b) = connected(&endpoint);
+            let source = b.resources.pd.shared(LEN, REMOTE).expect("source");
+            let sink = a.resources.pd.shared(LEN, REMOTE).expect("sink");
+            // The READ takes two delays, the WRITEs none.
+            let _delay = NetworkDelay::start();
+            let qp = a.connection.qp_mut();
+            let sink = qp.hold(&sink).expect("hold");
+            qp.post_send(wr::read(sink, source.remote()).tag(1))
+                .expect("READ");
+            let small = source.remote().slice(0, 64).expect("64 bytes");
+            let free = qp.send_slots_free();
+            for tag in 2..=4 {
+                let buf = a.resources.pd.buf(64).expect("buffer");
+                let qp = a.connection.qp_mut();
+                qp.post_send(wr::write(buf, small).tag(tag)).expect("WRITE");
+            }
+            let mut order = Vec::new();
+            for _ in 0..4 {
+                let retired = a.retire();
+                retired.ok().expect("success");
+                order.push(retired.tag());
+                assert_eq!(retired.into_buf().is_some(), order.last() != Some(&1));
+            }
+            if endpoint.is_iwarp() {
+                assert_eq!(order, [2, 3, 4, 1], "Soft-iWARP completes the READ last");
+            } else {
+                assert_eq!(order, [1, 2, 3, 4], "RoCE completes in order");
+            }
+            assert_eq!(a.connection.qp().send_slots_free(), free + 1);
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn many_writes_overtake_a_read_and_each_buffer_returns_once() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let (mut a, b) = connected(&endpoint);
+            let source = b.resources.pd.shared(LEN, REMOTE).expect("source");
+            let sink = a.resources.pd.shared(LEN, REMOTE).expect("sink");
+            let sink = a.connection.qp_mut().hold(&sink).expect("hold");
+            let small = source.remote().slice(0, 64).expect("64 bytes");
+            let pool = a.resources.pd.pool(4, 64).expect("pool");
+            let mut completed = HashMap::<u64, u32>::new();
+            let _delay = NetworkDelay::start();
+            let (reads, writes) = (4, 40);
+            for round in 0..reads {
+                let read = wr::read(sink, source.remote()).tag(1000 + round);
+                a.connection.qp_mut().post_send(read).expect("READ");
+                for write in 0..writes {
+                    let buf = loop {
+                        match pool.take() {
+                            Some(buf) if a.connection.qp().send_slots_free() > 0 => break buf,
+                            _ => count(&a.retire(), &mut completed),
+                        }
+                    };
+                    let write = wr::write(buf, small).tag(round * writes + write);
+                    a.connection.qp_mut().post_send(write).expect("WRITE");
+                }
+            }
+            while (completed.len() as u64) < reads + reads * writes {
+                count(&a.retire(), &mut completed);
+            }
+            assert!(completed.values().all(|&times| times == 1), "{completed:?}");
+            assert_eq!(pool.available(), 4);
+        });
+    }
+}
+
+fn count(retired: &Retired, completed: &mut HashMap<u64, u32>) {
+    retired.ok().expect("success");
+    *completed.entry(retired.tag()).or_default() += 1;
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_returned_buffer_is_no_longer_transmitted() {
+    for endpoint in iwarp() {
+        let (mut a, b) = connected(&endpoint);
+        let pool = a.resources.pd.pool(1, LEN).expect("pool");
+        let sink = b.resources.pd.shared(LEN, REMOTE).expect("sink");
+        let _delay = NetworkDelay::start();
+        for unsignaled in [false, true] {
+            sink.write(0, &vec![0; LEN]).expect("within");
+            let mut buf = pool.take().expect("free");
+            buf.fill(b'A');
+            let write = wr::write(buf, sink.remote());
+            let write = if unsignaled {
+                write.unsignaled()
+            } else {
+                write
+            };
+            a.connection.qp_mut().post_send(write).expect("WRITE");
+            let empty = wr::write(wr::Empty, sink.remote());
+            a.connection.qp_mut().post_send(empty).expect("WRITE");
+            let mut buf = loop {
+                let buf = a.retire().into_buf().or_else(|| pool.take());
+                if let Some(buf) = buf {
+                    break buf;
+                }
+            };
+            buf.fill(b'B');
+            let received = wait_for_data(&sink);
+            assert!(received.iter().all(|&byte| byte == b'A'), "{unsignaled}");
+            while let Some(retired) = a.retire_within(DELAY) {
+                retired.ok().expect("success");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn lent_memory_is_not_transmitted_after_its_scope() {
+    for endpoint in iwarp() {
+        let (a, b) = connected(&endpoint);
+        let sink = b.resources.pd.shared(LEN, REMOTE).expect("sink");
+        let Peer {
+            connection,
+            mut resources,
+        } = a;
+        let mut message = vec![b'A'; LEN];
+        let _delay = NetworkDelay::start();
+        let (waited, connection) = connection.scope(|scope| {
+            let lent = scope.lend(&message).expect("lend");
+            let write = wr::write(lent, sink.remote()).unsignaled();
+            scope.post_send(write).expect("WRITE");
+            scope.wait(&mut resources.cq, TIMEOUT, |_| ())
+        });
+        waited.expect("the WRITE completed");
+        drop(connection.expect("the queue pair survived"));
+        message.fill(b'S');
+        let received = wait_for_data(&sink);
+        assert!(received.iter().all(|&byte| byte == b'A'));
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn memory_that_a_peer_was_reading_is_not_used_again() {
+    for endpoint in iwarp() {
+        let (mut a, b) = connected(&endpoint);
+        let sink = a.resources.pd.shared(LEN, REMOTE).expect("sink");
+        let held = a.connection.qp_mut().hold(&sink).expect("hold");
+        // The source has a protection domain without other queue pairs.
+        let source = b
+            .resources
+            .pd
+            .shared(LEN, AccessFlags::REMOTE_READ)
+            .expect("source");
+        source.write(0, &vec![b'A'; LEN]).expect("within");
+        let _delay = NetworkDelay::start();
+        let read = wr::read(held, source.remote());
+        a.connection.qp_mut().post_send(read).expect("READ");
+        // The request has arrived, and the response is on its way.
+        thread::sleep(DELAY * 3 / 2);
+        drop(b.connection);
+        let failed = source.try_into_buf().expect_err("may be transmitted");
+        assert_eq!(failed.error().kind(), ErrorKind::Unsupported, "{failed}");
+        assert!(failed.error().help().is_some());
+        drop(failed.into_region());
+        let secrets: Vec<Vec<u8>> = (0..16).map(|_| vec![b'S'; LEN]).collect();
+        let received = wait_for_data(&sink);
+        assert!(
+            received.iter().all(|&byte| byte == b'A'),
+            "bytes of another buffer were sent"
+        );
+        drop(secrets);
+    }
+}
+
+fn iwarp() -> Vec<Endpoint> {
+    let mut endpoints = one_endpoint_each();
+    endpoints.retain(Endpoint::is_iwarp);
+    assert!(!endpoints.is_empty(), "no iWARP device");
+    endpoints
+}
+
+/// Connects two queue pairs with remote access and different protection domains.
+fn connected(endpoint: &Endpoint) -> (Peer, Peer) {
+    let listener = endpoint.listen();
+    let address = listener.local_addr();
+    let params = ConnectParams::default();
+    thread::scope(|scope| {
+        let passive = scope.spawn(|| {
+            let resources = endpoint.resources();
+            let request = listener.accept(Some(TIMEOUT)).expect("accept");
+            let request = request.expect("a request in time").access(REMOTE);
+            let ready = request.with_qp(resources.qp()).expect("INIT");
+            Peer {
+                connection: ready.accept(&params, TIMEOUT).expect("accept"),
+                resources,
+            }
+        });
+        let resources = endpoint.resources();
+        let resolver = Resolver::new(address).timeout(TIMEOUT);
+        let route = resolver.resolve().expect("resolve").access(REMOTE);
+        let ready = route.with_qp(resources.qp()).expect("INIT");
+        let active = Peer {
+            connection: ready.connect(&params, TIMEOUT).expect("connect"),
+            resources,
+        };
+        (active, passive.join().expect("passive side"))
+    })
+}
+
+/// Delays all local packets while it exists.
+struct NetworkDelay;
+
+impl NetworkDelay {
+    fn start() -> Self {
+        let delay = format!("{}ms", DELAY.as_millis());
+        tc(&[
+            "qdisc", "add", "dev", "lo", "root", "netem", "delay", &delay,
+        ]);
+        Self
+    }
+}
+
+impl Drop for NetworkDelay {
+    fn drop(&mut self) {
+        tc(&["qdisc", "del", "dev", "lo", "root"]);
+    }
+}
+
+fn tc(arguments: &[&str]) {
+    let output = Command::new("tc").args(arguments).output().expect("run tc");
+    assert!(output.status.success(), "tc {arguments:?}: {output:?}");
+}
+
+/// Returns the memory after a peer has written to it, and after what was in transit has arrived.
+fn wait_for_data(region: &SharedRegion) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    let deadline = Instant::now() + TIMEOUT;
+    while bytes.contains(&0) {
+        assert!(Instant::now() < deadline, "no data in time");
+        thread::sleep(DELAY);
+        region.read(0, &mut bytes).expect("within");
+    }
+    bytes
+}

@@ -1,0 +1,177 @@
+//! Groups of messengers on real drivers: what a connection costs, and that one does not disturb
+//! another.
+
+mod lab;
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use ibverbs::ErrorKind;
+use lab::{Endpoint, TIMEOUT, assert_no_leaks, one_endpoint_each};
+use rdmacm::messenger::{GroupOptions, MessengerGroup, TryRecv};
+use rdmacm::{Messenger, MessengerOptions};
+
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").expect("descriptors").count()
+}
+
+/// Returns the memory that drivers have pinned for this process, in KiB.
+fn pinned() -> usize {
+    let status = fs::read_to_string("/proc/self/status").expect("status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let kib = line.expect("VmPin").trim().trim_end_matches(" kB");
+    kib.parse().expect("a number")
+}
+
+/// Connects `count` pairs of messengers.
+fn connect(
+    endpoint: &Endpoint,
+    count: usize,
+    options: &MessengerOptions<'_>,
+) -> Vec<(Messenger, Messenger)> {
+    let listener = endpoint.listen();
+    let address = listener.local_addr();
+    thread::scope(|scope| {
+        let clients = scope.spawn(|| {
+            (0..count)
+                .map(|_| Messenger::connect(address, options, TIMEOUT).expect("connect"))
+                .collect::<Vec<_>>()
+        });
+        let accept = || {
+            let request = listener
+                .accept(Some(TIMEOUT))
+                .expect("accept")
+                .expect("a request in time");
+            Messenger::accept(request, options, TIMEOUT).expect("accept")
+        };
+        let servers: Vec<_> = (0..count).map(|_| accept()).collect();
+        let clients = clients.join().expect("clients");
+        clients.into_iter().zip(servers).collect()
+    })
+}
+
+fn group(endpoint: &Endpoint, connections: u16) -> MessengerGroup {
+    let pd = endpoint.context.alloc_pd().expect("protection domain");
+    let options = GroupOptions::new().connections(connections).depth(2);
+    MessengerGroup::new(&pd, &options).expect("group")
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_connection_of_a_group_takes_no_descriptor() {
+    const PAIRS: usize = 8;
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let mut costs = Vec::new();
+            let mut measure = |name, options: &MessengerOptions<'_>, before: (usize, usize)| {
+                let pairs = connect(&endpoint, PAIRS, options);
+                let ends = 2 * PAIRS;
+                let (fds, kib) = (descriptors() - before.0, pinned() - before.1);
+                println!(
+                    "{} {name}: {} descriptors in total, {} each; {} KiB pinned each",
+                    endpoint.name(),
+                    fds,
+                    fds / ends,
+                    kib / ends
+                );
+                costs.push((fds, kib / ends));
+                drop(pairs);
+            };
+            let before = (descriptors(), pinned());
+            measure("separate", &MessengerOptions::new(), before);
+            let pd = endpoint.context.alloc_pd().expect("protection domain");
+            measure("one domain", &MessengerOptions::new().pd(&pd), before);
+            let group = group(&endpoint, 2 * u16::try_from(PAIRS).expect("a small number"));
+            measure("group", &MessengerOptions::new().group(&group), before);
+            // The group itself: the completion channel, epoll, and three of the event channel.
+            assert!(costs[2].0 <= 5, "{} descriptors", costs[2].0);
+            assert!(costs[0].0 >= 2 * PAIRS * 5 && costs[1].0 < costs[0].0);
+            assert!(costs[2].1 < costs[0].1 / 2, "{costs:?} KiB");
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn messengers_of_a_group_do_not_disturb_each_other() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let group = group(&endpoint, 8);
+            let options = MessengerOptions::new().group(&group);
+            let mut pairs = connect(&endpoint, 4, &options);
+            assert_eq!(group.connections(), 8);
+            let error = Messenger::connect(endpoint.listen().local_addr(), &options, TIMEOUT)
+                .map(drop)
+                .expect_err("the group is full");
+            assert_eq!(error.error().kind(), ErrorKind::QueueFull, "{error}");
+
+            // The first connection is stuck: its receiver takes nothing.
+            let (mut stuck, mut lazy) = pairs.remove(0);
+            let mut waiting = 0_u32;
+            while stuck.try_send(&waiting.to_be_bytes()).expect("send") {
+                waiting += 1;
+            }
+            thread::scope(|scope| {
+                for (mut client, mut server) in pairs {
+                    scope.spawn(move || {
+                        for number in 0..300_u32 {
+                            let message = vec![7; 1 + 97 * number as usize];
+                            client.send(&message, TIMEOUT).expect("send");
+                            let echo = client.recv(TIMEOUT).expect("receive").expect("an echo");
+                            assert_eq!(echo.len(), message.len());
+                        }
+                        client.shutdown(TIMEOUT).expect("shutdown");
+                    });
+                    scope.spawn(move || {
+                        while let Some(message) = server.recv(TIMEOUT).expect("receive") {
+                            server.send(&message, TIMEOUT).expect("send");
+                        }
+                    });
+                }
+            });
+            for number in 0..waiting {
+                let message = lazy.recv(TIMEOUT).expect("receive").expect("a message");
+                assert_eq!(message[..], number.to_be_bytes());
+            }
+            assert!(matches!(lazy.try_recv().expect("receive"), TryRecv::Empty));
+
+            // A kept message keeps the receives of its connection reserved.
+            stuck.send(b"kept", TIMEOUT).expect("send");
+            let kept = lazy.recv(TIMEOUT).expect("receive").expect("a message");
+            drop(stuck);
+            let error = lazy.recv(TIMEOUT).expect_err("no end of the stream");
+            assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+            drop(lazy);
+            assert_eq!((group.connections(), &kept[..]), (1, &b"kept"[..]));
+            drop(kept);
+            assert_eq!(group.connections(), 0);
+        });
+    }
+}
+
+/// Queue pairs come and go, and their numbers are used again.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_group_outlives_many_connections() {
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let group = group(&endpoint, 4);
+            let options = MessengerOptions::new().group(&group);
+            for round in 0..20_u32 {
+                for (mut client, mut server) in connect(&endpoint, 2, &options) {
+                    client.send(&round.to_be_bytes(), TIMEOUT).expect("send");
+                    if round % 2 == 0 {
+                        let message = server.recv(TIMEOUT).expect("receive").expect("a message");
+                        assert_eq!(message[..], round.to_be_bytes());
+                    }
+                    drop(client);
+                    if round % 3 == 0 {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                }
+                assert_eq!(group.connections(), 0);
+            }
+        });
+    }
+}
