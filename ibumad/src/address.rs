@@ -3,23 +3,24 @@
 use std::fmt;
 
 use rdma_sys::ib_mad_addr;
-use rdma_types::{Gid, Lid};
+use rdma_types::{Gid, Lid, setters};
 
 /// The well-known queue key of QP1 (IBA 10.2.4).
 const WELL_KNOWN_QKEY: u32 = 0x8001_0000;
 
 /// The global route header (GRH): required on RoCE and between subnets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GlobalRoute {
     /// The peer's GID: the destination of a datagram to send, the source of a received one.
     pub gid: Gid,
     /// Index of the local GID in the port's GID table.
     pub gid_index: u8,
-    /// Maximum number of routers that may forward the packet.
+    /// Maximum number of routers that may forward the packet. Default: `64`.
     pub hop_limit: u8,
-    /// Traffic class.
+    /// Traffic class. Default: `0`.
     pub traffic_class: u8,
-    /// Flow label (20 bits).
+    /// Flow label (20 bits). Default: `0`.
     pub flow_label: u32,
 }
 
@@ -35,6 +36,7 @@ pub struct GlobalRoute {
 /// # Ok::<(), std::net::AddrParseError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Address {
     /// LID of the port; 0 on RoCE.
     pub lid: Lid,
@@ -42,14 +44,49 @@ pub struct Address {
     pub qpn: u32,
     /// Queue key of that queue pair.
     pub qkey: u32,
-    /// Service level.
+    /// Service level, 0 to 15. Default: `0`.
     pub sl: u8,
-    /// Low bits of the local LID, if the port has several LIDs.
+    /// Low bits of the local LID, if the port has several LIDs. Default: `0`.
     pub path_bits: u8,
-    /// Index into the port's table of partition keys.
+    /// Index into the port's table of partition keys. Default: `0`.
     pub pkey_index: u16,
-    /// Global route, if the packet has one.
+    /// Global route, if the packet has one. Default: `None`.
     pub route: Option<GlobalRoute>,
+}
+
+setters! {
+    GlobalRoute {
+        gid: Gid,
+        gid_index: u8,
+        hop_limit: u8,
+        traffic_class: u8,
+        flow_label: u32,
+    }
+}
+
+impl GlobalRoute {
+    /// Creates the route to a GID, from the local GID at `gid_index`, with defaults for everything
+    /// else.
+    pub const fn new(gid: Gid, gid_index: u8) -> Self {
+        Self {
+            gid,
+            gid_index,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+        }
+    }
+}
+
+setters! {
+    Address {
+        qpn: u32,
+        qkey: u32,
+        sl: u8,
+        path_bits: u8,
+        pkey_index: u16,
+        route: Option<GlobalRoute>,
+    }
 }
 
 impl Address {
@@ -68,27 +105,13 @@ impl Address {
 
     /// Returns the address of the subnet management interface (QP0) of the port with this LID.
     pub const fn smi(lid: Lid) -> Self {
-        Self {
-            qpn: 0,
-            qkey: 0,
-            ..Self::lid(lid)
-        }
+        Self::lid(lid).qpn(0).qkey(0)
     }
 
     /// Returns the address of the general services interface (QP1) of the port with this GID, as
     /// needed on RoCE. `gid_index` is the index of the local GID.
     pub const fn gid(gid: Gid, gid_index: u8) -> Self {
-        let route = GlobalRoute {
-            gid,
-            gid_index,
-            hop_limit: 64,
-            traffic_class: 0,
-            flow_label: 0,
-        };
-        Self {
-            route: Some(route),
-            ..Self::lid(Lid(0))
-        }
+        Self::lid(Lid(0)).route(GlobalRoute::new(gid, gid_index))
     }
 
     /// Returns the address for the response to a datagram received from this address, with the same
@@ -164,12 +187,7 @@ mod tests {
 
     #[test]
     fn address_survives_conversion_to_c() {
-        let plain = Address {
-            sl: 3,
-            path_bits: 1,
-            pkey_index: 7,
-            ..Address::lid(Lid(0x1234))
-        };
+        let plain = Address::lid(Lid(0x1234)).sl(3).path_bits(1).pkey_index(7);
         let mut routed = Address::gid("fd99::1".parse().expect("a GID"), 2);
         routed.route.as_mut().expect("a route").flow_label = 0xabcde;
         for address in [plain, routed, Address::smi(Lid::PERMISSIVE)] {
@@ -179,10 +197,7 @@ mod tests {
 
     #[test]
     fn reply_to_qp1_uses_the_well_known_key() {
-        let received = Address {
-            qkey: 0,
-            ..Address::lid(Lid(9))
-        };
+        let received = Address::lid(Lid(9)).qkey(0);
         assert_eq!(received.reply(), Address::lid(Lid(9)));
         assert_eq!(Address::smi(Lid(9)).reply().qkey, 0);
     }

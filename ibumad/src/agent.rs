@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rdma_sys::umad_reg_attr;
 use rdma_types::convert::zero_or_errno;
-use rdma_types::{Error, ErrorKind, Result};
+use rdma_types::{Error, ErrorKind, Result, setters};
 
 use crate::address::Address;
 use crate::buffer::{self, Received};
@@ -38,18 +38,30 @@ impl Methods {
 
 /// The parameters of an agent's registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AgentOptions {
     /// Management class.
     pub class: MgmtClass,
     /// Version of the class.
     pub version: u8,
-    /// Methods that the agent serves.
+    /// Methods that the agent serves. Default: [`Methods::NONE`].
     pub methods: Methods,
-    /// Organization that defined the class. Only used for vendor classes 0x30 to 0x4f.
+    /// Organization that defined the class. Only used for vendor classes 0x30 to 0x4f. Default:
+    /// `Oui([0; 3])`.
     pub oui: Oui,
     /// Version of RMPP, the protocol for messages of several datagrams. This crate supports only
-    /// 0, which disables RMPP.
+    /// 0, which disables RMPP. Default: `0`.
     pub rmpp_version: u8,
+}
+
+setters! {
+    AgentOptions {
+        class: MgmtClass,
+        version: u8,
+        methods: Methods,
+        oui: Oui,
+        rmpp_version: u8,
+    }
 }
 
 impl AgentOptions {
@@ -66,29 +78,40 @@ impl AgentOptions {
 
     /// Returns the options of a client of `ibping`'s vendor class.
     pub const fn openib_ping() -> Self {
-        Self {
-            oui: OPENIB_OUI,
-            ..Self::client(MgmtClass::OPENIB_PING, 1)
-        }
+        Self::client(MgmtClass::OPENIB_PING, 1).oui(OPENIB_OUI)
     }
 }
 
 /// The time limit and the number of attempts of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RetryPolicy {
-    /// Time limit of each attempt.
+    /// Time limit of each attempt. Default: `1s`.
     pub timeout: Duration,
-    /// Number of attempts; 0 counts as 1.
+    /// Number of attempts; 0 counts as 1. Default: `3`.
     pub tries: u32,
 }
 
-impl Default for RetryPolicy {
+impl RetryPolicy {
     /// Returns the policy of the infiniband-diags tools: three attempts of one second each.
-    fn default() -> Self {
+    pub const fn new() -> Self {
         Self {
             timeout: Duration::from_secs(1),
             tries: 3,
         }
+    }
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+setters! {
+    RetryPolicy {
+        timeout: Duration,
+        tries: u32,
     }
 }
 

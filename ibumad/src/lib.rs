@@ -59,3 +59,8 @@ pub use crate::mad::{Mad, PhysState, PortState};
 pub use crate::port::Port;
 pub use crate::sa::Sa;
 pub use crate::smi::{Smi, Target};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

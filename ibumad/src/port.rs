@@ -28,10 +28,7 @@ static OPEN_LOCK: Mutex<()> = Mutex::new(());
 /// ```no_run
 /// use ibumad::{AgentOptions, Methods, Port, mad::MgmtClass};
 /// let port = Port::open("mlx4_0", 1)?;
-/// let server = port.register(AgentOptions {
-///     methods: Methods::ALL,
-///     ..AgentOptions::openib_ping()
-/// })?;
+/// let server = port.register(AgentOptions::openib_ping().methods(Methods::ALL))?;
 /// # Ok::<(), ibumad::Error>(())
 /// ```
 #[derive(Clone)]

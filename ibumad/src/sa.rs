@@ -44,10 +44,7 @@ impl Port {
         let port = Self::open(self.ca_name(), self.port_num())?;
         Ok(Sa {
             agent: port.register(AgentOptions::client(MgmtClass::SUBN_ADM, 2))?,
-            server: Address {
-                sl: attr.sm_sl,
-                ..Address::lid(lid)
-            },
+            server: Address::lid(lid).sl(attr.sm_sl),
             local_gid: attr.gid(),
             prefix: attr.gid_prefix,
             retry: RetryPolicy::default(),

@@ -253,10 +253,9 @@ fn subnet_administration_returns_paths() {
 #[ignore = "needs ibsim and opensm: run by ci/test tools"]
 fn unanswered_request_times_out() {
     on_fabric("unanswered_request_times_out", |port| {
-        let retry = RetryPolicy {
-            timeout: Duration::from_millis(100),
-            tries: 2,
-        };
+        let retry = RetryPolicy::new()
+            .timeout(Duration::from_millis(100))
+            .tries(2);
         let smi = port
             .subnet_management()
             .expect("subnet management")
