@@ -1,0 +1,391 @@
+//! Actions on protection domains, memory and completion queues.
+
+use ibverbs::{AccessFlags, CqOptions, ErrorKind, SrqOptions};
+use test_support::random::Random;
+
+use crate::link::{CqModel, HeldModel, SrqModel};
+use crate::memory::{Cell, FrozenModel, Id, OwnedBuf, PoolModel, RegionModel, SinkModel};
+use crate::world::{DomainModel, World};
+use crate::{Violation, data};
+
+const REMOTE: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
+
+/// Entries of a completion queue, more than the queues of a walk can complete.
+const CQ_DEPTH: u32 = 2000;
+
+/// Receives of a shared receive queue.
+const SRQ_RECVS: u32 = 15;
+
+/// Cells of a shared region.
+const CELLS: usize = 8;
+
+/// Returns the index of an element.
+pub(crate) fn pick<T>(elements: &[T], random: &mut Random) -> Option<usize> {
+    (!elements.is_empty()).then(|| random.below(elements.len()))
+}
+
+impl World<'_> {
+    pub(crate) fn alloc_pd(&mut self) -> Result<bool, Violation> {
+        if self.domains.len() == 2 {
+            return Ok(false);
+        }
+        let (id, pd) = (self.new_id(), self.setup.context.alloc_pd()?);
+        self.domains.push(DomainModel { id, pd });
+        Ok(true)
+    }
+
+    pub(crate) fn drop_pd(&mut self, random: &mut Random) -> bool {
+        // The memory and queue pairs of the domain continue to work.
+        if self.domains.len() < 2 || random.below(4) > 0 {
+            return false;
+        }
+        self.domains.swap_remove(random.below(self.domains.len()));
+        true
+    }
+
+    pub(crate) fn create_pool(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(domain) = pick(&self.domains, random) else {
+            return Ok(false);
+        };
+        if self.memory.pools.len() == 9 {
+            return Ok(false);
+        }
+        let DomainModel { id: pd, pd: domain } = &self.domains[domain];
+        let sizes = self.setup.buf_sizes;
+        let (size, count) = (sizes[random.below(sizes.len())], 1 + random.below(30));
+        let (pd, pool) = (*pd, domain.pool(count, size)?);
+        let id = self.new_id();
+        self.note(|| format!("pool {id} of {count} buffers of {size} bytes"));
+        self.memory.pools.push(PoolModel {
+            id,
+            pd,
+            pool,
+            count,
+            taken: 0,
+        });
+        Ok(true)
+    }
+
+    pub(crate) fn drop_pool(&mut self, random: &mut Random) -> bool {
+        let Some(pool) = pick(&self.memory.pools, random).filter(|_| random.below(2) == 0) else {
+            return false;
+        };
+        self.memory.pools.swap_remove(pool);
+        true
+    }
+
+    pub(crate) fn create_region(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(domain) = pick(&self.domains, random) else {
+            return Ok(false);
+        };
+        if self.memory.regions.len() == 6 {
+            return Ok(false);
+        }
+        let access = if self.setup.is_ib {
+            REMOTE | AccessFlags::REMOTE_ATOMIC
+        } else {
+            REMOTE
+        };
+        let sizes = self.setup.buf_sizes;
+        let size = sizes[random.below(sizes.len())];
+        let DomainModel { id: pd, pd: domain } = &self.domains[domain];
+        let (pd, region) = (*pd, domain.shared(size * CELLS, access)?);
+        let id = self.new_id();
+        self.note(|| format!("region {id} with cells of {size} bytes"));
+        let cell = || Cell {
+            bytes: vec![0; size],
+            readers: 0,
+            pending: None,
+        };
+        let cells = (0..CELLS).map(|_| cell()).collect();
+        self.memory.regions.push(RegionModel {
+            id,
+            pd,
+            region,
+            cells,
+        });
+        Ok(true)
+    }
+
+    fn pick_idle_region(&self, random: &mut Random) -> Option<usize> {
+        pick(&self.memory.regions, random).filter(|&index| !self.memory.regions[index].is_busy())
+    }
+
+    /// Removes the tokens of a region, because its cells have no model anymore.
+    fn forget_tokens(&mut self, region: Id) {
+        for end in self
+            .links
+            .iter_mut()
+            .flat_map(|link| &mut link.ends)
+            .flatten()
+        {
+            end.held
+                .retain(|held| !matches!(held, HeldModel::Shared(_, id) if *id == region));
+        }
+    }
+
+    pub(crate) fn drop_region(&mut self, random: &mut Random) -> bool {
+        let Some(index) = self.pick_idle_region(random) else {
+            return false;
+        };
+        let region = self.memory.regions.swap_remove(index);
+        self.forget_tokens(region.id);
+        true
+    }
+
+    pub(crate) fn reclaim_region(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(index) = self.pick_idle_region(random) else {
+            return Ok(false);
+        };
+        let RegionModel {
+            id,
+            pd,
+            region,
+            cells,
+        } = self.memory.regions.swap_remove(index);
+        let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
+        let refused = !self.setup.is_ib || ends.any(|end| end.pd == pd);
+        match region.try_into_buf() {
+            Ok(buf) if !refused => {
+                let expected: Vec<u8> = cells.into_iter().flat_map(|cell| cell.bytes).collect();
+                data::check("a converted region", &buf, &expected)?;
+            }
+            Ok(_) => return Err(Violation(format!("region {id} was converted while in use"))),
+            Err(failed) if refused => {
+                let region = failed.into_region();
+                self.memory.regions.push(RegionModel {
+                    id,
+                    pd,
+                    region,
+                    cells,
+                });
+            }
+            Err(failed) => return Err(Violation(format!("region {id}: {failed}"))),
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn write_region(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(index) = pick(&self.memory.regions, random) else {
+            return Ok(false);
+        };
+        let region = &mut self.memory.regions[index];
+        let Some(cell) = region.writable(random) else {
+            return Ok(false);
+        };
+        let range = region.range(cell);
+        let (from, pattern) = (random.below(range.len()), random.next_u64());
+        let new = data::bytes(pattern, random.below(range.len() - from + 1));
+        region.region.write(range.start + from, &new)?;
+        region.cells[cell].bytes[from..from + new.len()].copy_from_slice(&new);
+        Ok(true)
+    }
+
+    pub(crate) fn create_frozen(&mut self, random: &mut Random) -> bool {
+        let Some(index) = pick(&self.memory.owned, random) else {
+            return false;
+        };
+        if self.memory.frozen.len() == 6 {
+            return false;
+        }
+        let OwnedBuf { buf, model } = self.memory.owned.swap_remove(index);
+        let id = self.new_id();
+        self.memory.frozen.push(FrozenModel {
+            id,
+            frozen: buf.freeze(),
+            model,
+        });
+        true
+    }
+
+    /// Returns `true` if a queue pair holds the frozen memory.
+    pub(crate) fn is_held(&self, frozen: Id) -> bool {
+        let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
+        ends.any(|end| {
+            let mut held = end.held.iter();
+            held.any(|held| matches!(held, HeldModel::Frozen(_, id, _) if *id == frozen))
+        })
+    }
+
+    pub(crate) fn drop_frozen(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(index) = pick(&self.memory.frozen, random) else {
+            return Ok(false);
+        };
+        let FrozenModel { id, frozen, model } = self.memory.frozen.swap_remove(index);
+        let held = self.is_held(id);
+        let frozen = match frozen.try_thaw() {
+            Ok(buf) if !held => {
+                self.memory.owned.push(OwnedBuf { buf, model });
+                return Ok(true);
+            }
+            Ok(_) => {
+                return Err(Violation(format!(
+                    "frozen {id} was thawed while it is held"
+                )));
+            }
+            Err(_) if !held => {
+                return Err(Violation(format!(
+                    "frozen {id} is not held but cannot be thawed"
+                )));
+            }
+            Err(frozen) => frozen,
+        };
+        if random.below(2) == 0 {
+            self.memory.frozen.push(FrozenModel { id, frozen, model });
+        } else {
+            drop(frozen);
+            self.memory.orphans.push((id, model));
+        }
+        Ok(true)
+    }
+
+    /// Accounts for frozen buffers that no queue pair holds anymore.
+    pub(crate) fn release_orphans(&mut self) {
+        for (id, model) in std::mem::take(&mut self.memory.orphans) {
+            if self.is_held(id) {
+                self.memory.orphans.push((id, model));
+            } else {
+                self.memory.released(&model);
+            }
+        }
+    }
+
+    pub(crate) fn create_sink(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(domain) = pick(&self.domains, random) else {
+            return Ok(false);
+        };
+        if self.memory.sinks.len() == 3 {
+            return Ok(false);
+        }
+        let DomainModel { id: pd, pd: domain } = &self.domains[domain];
+        let size = *self.setup.buf_sizes.last().expect("a size");
+        self.memory.sinks.push(SinkModel {
+            pd: *pd,
+            sink: domain.sink(size)?,
+        });
+        Ok(true)
+    }
+
+    pub(crate) fn drop_sink(&mut self, random: &mut Random) -> bool {
+        let Some(index) = pick(&self.memory.sinks, random) else {
+            return false;
+        };
+        self.memory.sinks.swap_remove(index);
+        true
+    }
+
+    pub(crate) fn take_buf(&mut self, random: &mut Random) -> bool {
+        let Some(domain) = pick(&self.memory.pools, random) else {
+            return false;
+        };
+        let pd = self.memory.pools[domain].pd;
+        let Some(owned) = self.memory.take(pd, random) else {
+            return false;
+        };
+        self.memory.owned.push(owned);
+        true
+    }
+
+    pub(crate) fn drop_buf(&mut self, random: &mut Random) -> bool {
+        let Some(index) = pick(&self.memory.owned, random) else {
+            return false;
+        };
+        let OwnedBuf { buf, model } = self.memory.owned.swap_remove(index);
+        drop(buf);
+        self.memory.released(&model);
+        true
+    }
+
+    pub(crate) fn forget_buf(&mut self, random: &mut Random) -> bool {
+        // Each one leaks its pool.
+        if self.forgotten == 0 {
+            return false;
+        }
+        let Some(index) = pick(&self.memory.owned, random) else {
+            return false;
+        };
+        self.forgotten -= 1;
+        test_support::leak_check::forget(self.memory.owned.swap_remove(index).buf);
+        true
+    }
+
+    pub(crate) fn create_cq(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        if self.cqs.len() == 4 {
+            return Ok(false);
+        }
+        let options = CqOptions::new()
+            .depth(CQ_DEPTH)
+            .extended(random.below(2) == 0);
+        let cq = self.setup.context.create_cq(options)?;
+        let id = self.new_id();
+        self.note(|| format!("completion queue {id}, extended: {}", cq.is_extended()));
+        self.cqs.push(CqModel { id, cq: Some(cq) });
+        Ok(true)
+    }
+
+    pub(crate) fn drop_cq(&mut self, random: &mut Random) -> bool {
+        let Some(index) = pick(&self.cqs, random) else {
+            return false;
+        };
+        let id = self.cqs[index].id;
+        let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
+        if ends.any(|end| end.send_cq == id || end.recv_cq == id) {
+            return false;
+        }
+        self.cqs.swap_remove(index);
+        true
+    }
+
+    pub(crate) fn resize_cq(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(index) = pick(&self.cqs, random).filter(|_| self.setup.resizes) else {
+            return Ok(false);
+        };
+        let depth = CQ_DEPTH + u32::try_from(random.below(500)).expect("below 500");
+        let cq = self.cqs[index].cq.as_mut().expect("not being polled");
+        match cq.resize(depth) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(crate) fn create_srq(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(domain) = pick(&self.domains, random) else {
+            return Ok(false);
+        };
+        if self.srqs.len() == 2 {
+            return Ok(false);
+        }
+        let DomainModel { id: pd, pd: domain } = &self.domains[domain];
+        let srq = domain.create_srq(SrqOptions::new().max_wr(SRQ_RECVS))?;
+        let (pd, id, capacity) = (*pd, self.new_id(), srq.recv_slots_free());
+        self.note(|| format!("shared receive queue {id}"));
+        self.srqs.push(SrqModel {
+            id,
+            pd,
+            srq,
+            capacity,
+            recvs: Vec::new(),
+            unpolled: 0,
+            lost: 0,
+        });
+        Ok(true)
+    }
+
+    pub(crate) fn drop_srq(&mut self, random: &mut Random) -> bool {
+        let Some(index) = pick(&self.srqs, random) else {
+            return false;
+        };
+        let id = self.srqs[index].id;
+        let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
+        if ends.any(|end| end.srq == Some(id)) {
+            return false;
+        }
+        let SrqModel { srq, recvs, .. } = self.srqs.swap_remove(index);
+        drop(srq);
+        for model in recvs.iter().flat_map(|entry| &entry.bufs) {
+            self.memory.released(model);
+        }
+        true
+    }
+}
