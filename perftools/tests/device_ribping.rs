@@ -5,15 +5,18 @@ use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
-use ibverbs::{Context, RemoteMemory, device::TransportType};
+use ibverbs::{
+    Buf, CompletionQueue, Context, CqOptions, Direction, QpOptions, QueuePair, Rc, RemoteMemory,
+    device::TransportType, wr,
+};
 use perftools::ribping;
 use perftools::ribping::args::PingArgs;
 use perftools::ribping::rping::message::{decode, encode};
 use perftools::ribping::stop::StopFlag;
-use rdmacm::{Listener, Messenger, MessengerOptions};
+use rdmacm::{ConnectParams, Connection, Listener, Resolver};
 use serde_json::Value;
 use test_support::lab::{devices, ip_addresses, report_device};
 use test_support::process::{self, Process};
@@ -201,6 +204,67 @@ fn server_of_one_device_does_not_answer_on_others() {
 
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// A peer that sends messages of its choice.
+struct Peer {
+    // Drop order: the connection before its queue.
+    connection: Connection,
+    cq: CompletionQueue,
+}
+
+fn create_qp(context: &Context) -> (QueuePair<Rc>, CompletionQueue) {
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let qp = pd.create_qp(&cq, &cq, QpOptions::new()).expect("qp");
+    (qp, cq)
+}
+
+fn post_recvs(qp: &mut QueuePair<Rc>) {
+    for _ in 0..16 {
+        let buf = qp.pd().buf(64).expect("memory");
+        qp.post_recv(wr::recv(buf)).expect("receive");
+    }
+}
+
+impl Peer {
+    fn connect(to: SocketAddr) -> Self {
+        let route = Resolver::new(to).timeout(LIMIT).resolve().expect("resolve");
+        let (qp, cq) = create_qp(&route.context().expect("open"));
+        let mut ready = route.with_qp(qp).expect("INIT");
+        post_recvs(ready.qp_mut());
+        let connection = ready
+            .connect(&ConnectParams::default(), LIMIT)
+            .expect("a server");
+        Self { connection, cq }
+    }
+
+    fn send(&mut self, message: &[u8]) {
+        let qp = self.connection.qp_mut();
+        let mut buf = qp.pd().buf(message.len()).expect("memory");
+        buf.copy_from_slice(message);
+        // The peer may have disconnected already.
+        let _ = qp.post_send(wr::send(buf));
+    }
+
+    /// Returns the next message, or `None` when the peer has disconnected.
+    fn recv(&mut self) -> Option<Buf> {
+        let deadline = Instant::now() + LIMIT;
+        while Instant::now() < deadline {
+            for completion in self.cq.poll().expect("poll") {
+                let retired = self.connection.qp_mut().retire(completion).expect("own");
+                if retired.direction() == Direction::Recv && retired.is_success() {
+                    return retired.into_buf();
+                }
+            }
+            if self.connection.is_disconnected() {
+                return None;
+            }
+            let _ = self.connection.check_event().expect("an event");
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("neither a message nor a disconnect in time");
+    }
+}
+
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn malformed_clients_do_not_stop_the_server() {
@@ -217,14 +281,10 @@ fn malformed_clients_do_not_stop_the_server() {
         ];
         for message in messages {
             let to = SocketAddr::new(ip, CM_PORT);
-            let mut client =
-                Messenger::connect(to, &MessengerOptions::default(), LIMIT).expect("a server");
-            client.send(&message, LIMIT).expect("sent");
-            let received = client.recv(LIMIT);
-            assert!(
-                !matches!(received, Ok(Some(_))),
-                "{message:?} to {ip}: {received:?}"
-            );
+            let mut client = Peer::connect(to);
+            client.send(&message);
+            let received = client.recv();
+            assert!(received.is_none(), "{message:?} to {ip}: {received:?}");
         }
         ping_five(&["--via", "rdma_cm", &ip.to_string()]);
     }
@@ -248,26 +308,31 @@ fn misbehave(listener: &Listener, misbehavior: Misbehavior) {
         .accept(Some(LIMIT))
         .expect("a listener")
         .expect("a client");
-    let mut peer =
-        Messenger::accept(request, &MessengerOptions::default(), LIMIT).expect("a connection");
-    let offered = peer.recv(LIMIT).expect("an offer").expect("an offer");
+    let (qp, cq) = create_qp(&request.context().expect("open"));
+    let mut ready = request.with_qp(qp).expect("INIT");
+    post_recvs(ready.qp_mut());
+    let connection = ready
+        .accept(&ConnectParams::default(), LIMIT)
+        .expect("a connection");
+    let mut peer = Peer { connection, cq };
+    let offered = peer.recv().expect("an offer");
     assert!(decode(&offered).is_some());
     match misbehavior {
         Misbehavior::Disconnect => return,
         Misbehavior::Silence => {}
         Misbehavior::SkipTransfer => {
             for _ in 0..2 {
-                peer.send(&[0; 16], LIMIT).expect("sent");
+                peer.send(&[0; 16]);
             }
         }
         Misbehavior::UnexpectedMessages => {
             for _ in 0..5 {
-                let _ = peer.send(&[0; 3], LIMIT);
+                peer.send(&[0; 3]);
             }
         }
     }
     // Wait until the client disconnects.
-    while let Ok(Some(_)) = peer.recv(LIMIT) {}
+    while peer.recv().is_some() {}
 }
 
 #[test]

@@ -247,11 +247,8 @@ fn noise(seed: u32) -> Mad {
 /// Registers the ping class at the port of the host that this process runs on.
 fn agent(methods: Methods) -> Agent {
     let port = Port::open("ibsim0", 1).expect("the simulated port");
-    port.register(AgentOptions {
-        methods,
-        ..AgentOptions::openib_ping()
-    })
-    .expect("an agent for the ping class")
+    port.register(AgentOptions::openib_ping().methods(methods))
+        .expect("an agent for the ping class")
 }
 
 const MALFORMED_READY: &str = "answering with malformed responses";

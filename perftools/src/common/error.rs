@@ -1,7 +1,7 @@
 //! The error type of the tools: a message for the user, a remedy and the exit status.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 
 /// A `Result` with the error type of the tools.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -135,10 +135,4 @@ impl From<rdmacm::ConnectError> for Error {
     fn from(error: rdmacm::ConnectError) -> Self {
         ibverbs::Error::from(error).into()
     }
-}
-
-/// Writes a line to standard error and ignores failures, because a server may outlive the terminal
-/// that it was started from.
-pub fn log(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{line}");
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use super::collect::peer::PeerFacts;
 use super::collect::root::Root;
-use crate::common::error::{Error, Kind, Result, log};
+use crate::common::error::{Error, Kind, Result};
+use crate::common::log::log;
 use crate::common::protocol::frame::DeadlineReader;
-use crate::common::protocol::{frame, hello, printable};
+use crate::common::protocol::{frame, hello};
 use serde::{Deserialize, Serialize};
 
 /// The messages of `rperf`'s control protocol that transfer the facts of a host.
@@ -79,10 +80,7 @@ fn exchange(mut stream: TcpStream) -> Result<PeerFacts> {
     frame::write(&mut stream, &FactsMessage::AskFacts)?;
     match frame::read::<FactsMessage>(&mut DeadlineReader::new(&stream, CLIENT_TIMEOUT))? {
         FactsMessage::Facts(facts) => facts.validated(),
-        FactsMessage::Error { text } => Err(Error::new(
-            Kind::Peer,
-            format!("the peer: {}", printable(&text)),
-        )),
+        FactsMessage::Error { text } => Err(Error::new(Kind::Peer, format!("the peer: {text}"))),
         FactsMessage::AskFacts => Err(Error::protocol(
             "the peer requests facts instead of sending them",
         )),

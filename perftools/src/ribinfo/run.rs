@@ -17,7 +17,9 @@ use super::collect::probe::Probe;
 use super::collect::root::Root;
 use super::display::{self, UNKNOWN};
 use super::peer::{ANY_ADDRESS, request_facts, serve};
-use crate::common::error::{Error, Kind, Result, log};
+use crate::common::error::{Error, Kind, Result};
+use crate::common::log::log;
+use crate::common::peer_text::printable_json;
 
 /// Runs `ribinfo` and returns its exit code. The first argument is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
@@ -129,7 +131,7 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         (None, Some(path)) => {
             let text = fs::read_to_string(path)
                 .map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
-            let facts: PeerFacts = serde_json::from_str(&text).map_err(|e| {
+            let facts: PeerFacts = serde_json::from_str(&printable_json(&text)).map_err(|e| {
                 Error::new(
                     Kind::System,
                     format!(

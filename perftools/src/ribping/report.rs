@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::tracker::{PingCounts, PingTracker, ReplyKind};
-use crate::common::error::{Error, Result, log};
+use crate::common::error::{Error, Result};
 use crate::common::histogram::{Latencies, Percentiles};
+use crate::common::log::log;
 
 /// Version of the JSON document. It increases when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;

@@ -10,7 +10,8 @@ use super::session::PingConfig;
 use super::stop::StopFlag;
 use super::target::Target;
 use super::{server, session, transport_choice};
-use crate::common::error::{Result, log};
+use crate::common::error::Result;
+use crate::common::log::log;
 
 /// Runs `ribping` with these arguments; the first is the program's name.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {

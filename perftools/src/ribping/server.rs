@@ -11,7 +11,8 @@ use super::args::{PingArgs, TransportArg};
 use super::rping::server;
 use super::stop::StopFlag;
 use super::umad::UmadServer;
-use crate::common::error::{Error, Result, log};
+use crate::common::error::{Error, Result};
+use crate::common::log::log;
 
 /// Serves until `stop` is set.
 ///

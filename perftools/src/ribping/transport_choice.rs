@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
-use ibumad::{Address, Ca, Gid, Lid, Port, PortAttr, PortState};
+use ibumad::{Address, Ca, Gid, GlobalRoute, Lid, Port, PortAttr, PortState};
 use ibverbs::{Device, device::TransportType};
 use rdmacm::Resolver;
 
@@ -113,15 +113,9 @@ fn by_gid(gid: Ipv6Addr, port: &PortAttr, args: &PingArgs) -> Result<Box<dyn Pin
     let path = sa
         .path(gid.into())
         .map_err(|error| Error::from(error).context(format!("find a path to {gid}")))?;
-    let to = Address {
-        sl: path.sl(),
-        ..Address::lid(path.dlid())
-    };
+    let to = Address::lid(path.dlid()).sl(path.sl());
     let to = if path.hop_limit() > 1 {
-        Address {
-            route: Address::gid(gid.into(), 0).route,
-            ..to
-        }
+        to.route(GlobalRoute::new(gid.into(), 0))
     } else {
         to
     };

@@ -8,15 +8,12 @@ use ibumad::{Address, Agent, AgentOptions, Methods, Port, Received};
 use super::host_name;
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::transport::{PingEvent, PingTransport};
-use crate::common::error::{Error, Result, log};
+use crate::common::error::{Error, Result};
+use crate::common::log::log;
 
 /// Returns the options of an agent for ibping's management class with this OUI.
 fn agent_options(oui: Oui, methods: Methods) -> AgentOptions {
-    AgentOptions {
-        oui,
-        methods,
-        ..AgentOptions::openib_ping()
-    }
+    AgentOptions::openib_ping().oui(oui).methods(methods)
 }
 
 /// Sends pings with management datagrams.

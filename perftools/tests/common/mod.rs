@@ -80,6 +80,11 @@ impl Server {
         self.process.next_stderr_line(text)
     }
 
+    /// Returns the process ID of the server.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Sends a signal, named as for `kill(1)`.
     pub(crate) fn signal(&self, signal: &str) {
         process::send_signal(self.process.id(), signal);
@@ -88,6 +93,11 @@ impl Server {
     /// Waits until the server exits and returns its exit code.
     pub(crate) fn wait(self) -> Option<i32> {
         self.process.wait().code()
+    }
+
+    /// Waits until the server exits and returns its output.
+    pub(crate) fn wait_for_exit(self) -> Finished {
+        self.process.wait()
     }
 
     /// Checks that the server answers a client.

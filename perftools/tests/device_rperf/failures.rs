@@ -257,3 +257,36 @@ fn server_drops_a_stalled_client_of_one_sided_tests() {
         client.kill();
     }
 }
+
+/// Delays all packets of the loopback interface. Dropping it ends the delay.
+struct LoopbackDelay;
+
+impl LoopbackDelay {
+    fn new(delay: &str) -> Self {
+        process::run_line(&format!("tc qdisc add dev lo root netem delay {delay}"));
+        Self
+    }
+}
+
+impl Drop for LoopbackDelay {
+    fn drop(&mut self) {
+        let _ = Command::new("tc")
+            .args(["qdisc", "del", "dev", "lo", "root"])
+            .status();
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn writes_are_verified_after_they_have_arrived() {
+    // On iWARP a write completes when the local TCP stack has it, long before it arrives.
+    for device in devices() {
+        let _delay = LoopbackDelay::new("300ms");
+        for options in ["", "--qps 4"] {
+            let line = format!("-i {device} -to 30 --verify -n 20 {options} rc_rdma_write_bw");
+            let measured = &json(&line)[0]["outcome"]["measured"];
+            let verified = &measured["remote_stats"]["verified"];
+            assert_eq!(verified.as_u64(), Some(20 * 65536), "{line}: {measured:#}");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Data transfers of all tests, and their results.
 
+use perftools::rperf::spec::test::Test;
 use serde_json::Value;
 use test_support::lab::{ip_addresses, netdev};
 
@@ -46,13 +47,14 @@ fn client_and_server_run_with_each_connection_method() {
     }
 }
 
-/// Tests of atomic operations, whose messages have 8 bytes.
-const ATOMICS: &str = "rc_compare_swap_mr rc_compare_swap_lat rc_fetch_add_mr rc_fetch_add_lat ver_rc_compare_swap \
-    ver_rc_fetch_add";
-/// All other tests that transfer data.
-const TRANSFERS: &str = "rc_bw rc_bi_bw rc_lat rc_rdma_write_bw rc_rdma_write_bi_bw rc_rdma_write_lat \
-    rc_rdma_write_poll_lat rc_rdma_read_bw rc_rdma_read_bi_bw rc_rdma_read_lat uc_bw uc_bi_bw uc_lat uc_rdma_write_bw \
-    uc_rdma_write_bi_bw uc_rdma_write_lat uc_rdma_write_poll_lat ud_bw ud_bi_bw ud_lat xrc_bw xrc_bi_bw xrc_lat";
+/// Returns the names of the RDMA tests whose verb is atomic, so that messages have 8 bytes, or of
+/// the other ones.
+fn rdma_tests(atomic: bool) -> impl Iterator<Item = &'static str> {
+    Test::names().filter(move |name| {
+        let plan = Test::from_name(name).unwrap().plan();
+        plan.is_some_and(|plan| plan.verb.is_atomic() == atomic)
+    })
+}
 
 /// Returns a part of the message with which `rperf` refuses a test that the device does not
 /// support, or `None` for a supported test. `connect` is the option that selects the connection
@@ -80,10 +82,9 @@ fn all_tests_verify_their_bytes_or_name_a_missing_feature() {
         for connect in connect_options(&device) {
             // The two words of `-m 4001` are among `supported`, so they keep their position between
             // the tests.
-            let (supported, unsupported): (Vec<_>, Vec<_>) = ATOMICS
-                .split_whitespace()
+            let (supported, unsupported): (Vec<_>, Vec<_>) = rdma_tests(true)
                 .chain(["-m", "4001"])
-                .chain(TRANSFERS.split_whitespace())
+                .chain(rdma_tests(false))
                 .partition(|test| missing_feature(&device, test, connect).is_none());
             let n = 14;
             let line = format!(

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::common::error::{Error, Kind, Result};
+use crate::common::peer_text::printable_json;
 
 /// Maximum length of a frame in bytes. A test specification takes a few hundred bytes.
 pub const MAX_LEN: usize = 64 << 10;
@@ -38,7 +39,7 @@ pub fn write<T: Serialize>(stream: &mut impl Write, message: &T) -> Result<()> {
     })
 }
 
-/// Reads a frame.
+/// Reads a frame. All strings of the message are safe to print.
 ///
 /// # Errors
 /// - [`Kind::Gone`] if the peer closed the connection.
@@ -56,7 +57,9 @@ pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> Result<T> {
     }
     let mut bytes = vec![0; len];
     stream.read_exact(&mut bytes).map_err(|e| read_error(&e))?;
-    serde_json::from_slice(&bytes)
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Error::protocol("receive from the peer: invalid message: it is not UTF-8"))?;
+    serde_json::from_str(&printable_json(&text))
         .map_err(|e| Error::protocol(format!("receive from the peer: invalid message: {e}")))
 }
 

@@ -9,10 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::rate::LaneSpeed;
 
 /// Timeout and tries of the query to a local port.
-const RETRY: RetryPolicy = RetryPolicy {
-    timeout: Duration::from_millis(500),
-    tries: 2,
-};
+const RETRY: RetryPolicy = RetryPolicy::new()
+    .timeout(Duration::from_millis(500))
+    .tries(2);
 
 /// The capabilities of a port, or the error of the query. Only root can send the query, because it
 /// is a management datagram.

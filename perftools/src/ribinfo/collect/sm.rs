@@ -77,11 +77,8 @@ fn query_port(port: &PortAttr) -> Result<Sm, String> {
     }
     let info = || {
         let smi = Port::open(&port.ca_name, port.port_num)?.subnet_management()?;
-        smi.with_retry(RetryPolicy {
-            timeout: TIMEOUT,
-            tries: TRIES,
-        })
-        .sm_info(&Target::Lid(lid))
+        smi.with_retry(RetryPolicy::new().timeout(TIMEOUT).tries(TRIES))
+            .sm_info(&Target::Lid(lid))
     };
     let info = info().map_err(|error: ibumad::Error| error.to_string())?;
     Ok(Sm {

@@ -79,11 +79,9 @@ impl RpingClient {
         let sink = endpoint.pd.shared(len, AccessFlags::REMOTE_WRITE)?;
         let mut ready = route.with_qp(endpoint.create_qp()?)?;
         endpoint.post_recv(ready.qp_mut())?;
-        let params = ConnectParams {
-            responder_resources: 1,
-            initiator_depth: 1,
-            ..ConnectParams::default()
-        };
+        let params = ConnectParams::new()
+            .responder_resources(1)
+            .initiator_depth(1);
         let connection = ready.connect(&params, timeout).map_err(|error| {
             Error::new(Kind::System, format!("connect to {name}: {error}"))
                 .with_help("start `ribping -S` or `rping -s` on that host")

@@ -35,11 +35,7 @@ impl RpingEndpoint {
     pub(super) fn new(context: &Context) -> Result<Self> {
         let pd = context.alloc_pd()?;
         let channel = context.create_comp_channel()?;
-        let options = CqOptions {
-            depth: 16,
-            channel: Some(&channel),
-            ..CqOptions::default()
-        };
+        let options = CqOptions::new().depth(16).channel(&channel);
         let cq = context.create_cq(options)?;
         let messages = pd.pool(8, MESSAGE_LEN)?;
         Ok(Self {
@@ -52,11 +48,7 @@ impl RpingEndpoint {
 
     /// Creates a queue pair with capacity for one ping at a time.
     pub(super) fn create_qp(&self) -> Result<QueuePair<Rc>> {
-        let options = QpOptions {
-            max_send_wr: 8,
-            max_recv_wr: 8,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::new().max_send_wr(8).max_recv_wr(8);
         self.pd
             .create_qp::<Rc>(&self.cq, &self.cq, options)
             .map_err(Error::from)

@@ -13,7 +13,8 @@ use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener};
 use super::MAX_SIZE;
 use super::endpoint::{CompletionKind, RpingEndpoint};
 use super::message::{MESSAGE_LEN, decode};
-use crate::common::error::{Error, Kind, Result, log};
+use crate::common::error::{Error, Kind, Result};
+use crate::common::log::log;
 use crate::ribping::args::PingArgs;
 use crate::ribping::stop::{POLL_INTERVAL, StopFlag};
 
@@ -86,11 +87,9 @@ fn serve(request: ConnectRequest, stop: &StopFlag) -> Result<()> {
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     let mut pending = request.access(access).with_qp(qp)?;
     endpoint.post_recv(pending.qp_mut())?;
-    let params = ConnectParams {
-        responder_resources: 1,
-        initiator_depth: 1,
-        ..ConnectParams::default()
-    };
+    let params = ConnectParams::new()
+        .responder_resources(1)
+        .initiator_depth(1);
     let connection = pending.accept(&params, HANDSHAKE_TIMEOUT)?;
     Session {
         connection,

@@ -53,7 +53,8 @@ pub struct TuningOptions {
     /// [default: auto]
     #[arg(long, value_name = "SIZE|auto", value_parser = inline, help_heading = TUNING)]
     pub inline: Option<Inline>,
-    /// Request a completion for every Nth send [default: a quarter of the depth]
+    /// Request a completion for every Nth send; for every send on iWARP [default: a quarter of the
+    /// depth]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub cq_moderation: Option<u32>,
     /// Maximum number of RDMA reads and atomics in flight on each queue pair [default: the maximum

@@ -42,7 +42,6 @@ fn bounds() -> Bounds {
         max_cqe: 2000,
         mtu: 1024,
         infiniband: true,
-        signalled: 0..0,
         atomics: true,
         max_srq_wr: 100,
         xrc: false,

@@ -3,11 +3,11 @@
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::message::Message;
+use super::message::{Message, TURNS};
 use super::peer_state::{PeerState, Reader};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame;
@@ -72,12 +72,13 @@ impl ControlLink {
             .set_write_timeout(Some(timeout.max(Duration::from_secs(1))))
             .map_err(system)?;
         let peer_state = Arc::new(PeerState::new());
-        let (sender, messages) = channel();
+        let (sender, messages) = sync_channel(TURNS.into());
         let reader = Reader {
             stream: read_stream,
             peer_name,
             state: Arc::clone(&peer_state),
             messages: sender,
+            turn: 0,
         };
         std::thread::Builder::new()
             .name("control".into())

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::common::error::{Error, Kind, Result};
-use crate::common::protocol::printable;
 use crate::ribinfo::collect::peer::PeerFacts;
 use crate::rperf::engine::ExposedMemory;
 use crate::rperf::report::host_conf::HostConf;
@@ -86,17 +85,31 @@ pub enum Message {
     },
 }
 
+/// Turn of [`Message::Ready`].
+pub(super) const READY_TURN: u8 = 1;
+/// Number of turns in a session.
+pub(super) const TURNS: u8 = 3;
+
 impl Message {
+    /// Returns the position of the message among the messages that its sender sends in a session
+    /// after the request, from 0; `None` if the message has no fixed position or is not part of a
+    /// test.
+    pub(super) fn turn(&self) -> Option<u8> {
+        match self {
+            Self::Offer(_) | Self::Answer(_) | Self::Listening(_) | Self::Bound { .. } => Some(0),
+            Self::Ready { .. } => Some(READY_TURN),
+            Self::Stats(_) => Some(READY_TURN + 1),
+            _ => None,
+        }
+    }
+
     /// Returns the message, unless it is [`Message::Error`].
     ///
     /// # Errors
     /// Returns the error of the peer, prefixed with `peer_name`.
     pub fn or_error(self, peer_name: &str) -> Result<Self> {
         match self {
-            Message::Error { text } => Err(Error::new(
-                Kind::Peer,
-                format!("{peer_name}: {}", printable(&text)),
-            )),
+            Message::Error { text } => Err(Error::new(Kind::Peer, format!("{peer_name}: {text}"))),
             other => Ok(other),
         }
     }

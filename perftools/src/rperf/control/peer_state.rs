@@ -2,11 +2,11 @@
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::message::Message;
+use super::message::{Message, READY_TURN};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame;
 use crate::rperf::spec::MAX_THREADS;
@@ -66,13 +66,18 @@ impl PeerState {
             .clone()
     }
 
-    /// Stores the number of messages sent by a thread. Returns `false` if there is no such thread.
+    /// Stores the number of messages sent by a thread. Returns `false` if there is no such thread
+    /// or it has already finished.
     fn set_finished(&self, thread: u32, sent: u64) -> bool {
-        let finished = self.finished.get(thread as usize);
-        if let Some(finished) = finished {
+        let Some(finished) = self.finished.get(thread as usize) else {
+            return false;
+        };
+        // Only the reader stores a value.
+        let is_first = finished.load(Ordering::Relaxed) == NOT_FINISHED;
+        if is_first {
             finished.store(sent, Ordering::Release);
         }
-        finished.is_some()
+        is_first
     }
 
     fn set_heartbeat(&self) {
@@ -93,7 +98,9 @@ pub(super) struct Reader {
     pub(super) peer_name: &'static str,
     pub(super) state: Arc<PeerState>,
     /// Destination of all messages that do not only update the state.
-    pub(super) messages: Sender<Message>,
+    pub(super) messages: SyncSender<Message>,
+    /// Turn of the next message for `messages`.
+    pub(super) turn: u8,
 }
 
 impl Reader {
@@ -107,23 +114,32 @@ impl Reader {
         }
     }
 
+    /// Accepts messages only in their turn, so a peer cannot fill the memory of this host: between
+    /// two messages that are queued, it can send only messages that update the state.
     fn read_messages(&mut self) -> Result<()> {
         loop {
-            match self.read_message()? {
-                Message::Finished { sent, thread } if sent != NOT_FINISHED => {
-                    if !self.state.set_finished(thread, sent) {
+            let message = self.read_message()?;
+            match (&message, message.turn()) {
+                (Message::Finished { sent, thread }, _) if *sent != NOT_FINISHED => {
+                    if self.turn <= READY_TURN || !self.state.set_finished(*thread, *sent) {
                         return Err(Error::protocol(format!(
-                            "{} sent a message for thread {thread}, which does not exist",
+                            "{} sent an unexpected message: the end of thread {thread}",
                             self.peer_name
                         )));
                     }
                 }
-                Message::Heartbeat => self.state.set_heartbeat(),
-                message => {
-                    if self.messages.send(message).is_err() {
-                        return Ok(());
+                (Message::Heartbeat, _) if self.turn > READY_TURN => self.state.set_heartbeat(),
+                (_, Some(turn)) if turn == self.turn => {
+                    self.turn += 1;
+                    match self.messages.try_send(message) {
+                        Ok(()) => {}
+                        Err(TrySendError::Disconnected(_)) => return Ok(()),
+                        Err(TrySendError::Full(message)) => {
+                            return Err(message.unexpected(self.peer_name));
+                        }
                     }
                 }
+                _ => return Err(message.unexpected(self.peer_name)),
             }
         }
     }

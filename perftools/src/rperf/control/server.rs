@@ -15,7 +15,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::context::{Served, SessionContext};
 use super::rules::Rules;
 use super::session;
-use crate::common::error::{self, Error, Kind, Result};
+use crate::common::error::{Error, Kind, Result};
+use crate::common::log;
+use crate::common::peer_text::printable;
 use crate::rperf::spec::test::Test;
 use crate::rperf::transport::Backend;
 
@@ -283,7 +285,7 @@ impl Server {
                     ) => {}
                 // There are no descriptors or no memory. Connections that end will release some.
                 Err(e) => {
-                    error::log(format_args!("rperf: cannot accept a client: {e}"));
+                    log::log(format_args!("rperf: cannot accept a client: {e}"));
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
@@ -314,7 +316,9 @@ impl Server {
 
     fn log(&self, peer: SocketAddr, text: &str) {
         if self.log_level >= LogLevel::Errors {
-            error::log(format_args!("rperf: {}: {text}", peer.ip().to_canonical()));
+            // Some errors quote the peer, and each one is one line.
+            let text = printable(text);
+            log::log(format_args!("rperf: {}: {text}", peer.ip().to_canonical()));
         }
     }
 }

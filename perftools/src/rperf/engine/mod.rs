@@ -131,6 +131,15 @@ pub trait Wire {
     /// Returns an error if the peer has disconnected.
     fn check(&mut self, now: Instant) -> Result<()>;
 
+    /// Returns `true` if all completed RDMA writes are in the memory of the peer. If their
+    /// completions do not show that, the first call posts requests whose completions do.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Wire::send`].
+    fn confirm_placement(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Checks the memory of this end after the peer's last of `made` messages.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Encoding and decoding of the fields of a message: little-endian numbers and padded strings.
 
+use crate::common::peer_text::printable;
+
 /// A buffer of `N` bytes that is filled field by field.
 #[derive(Debug)]
 pub(super) struct Writer<const N: usize> {
@@ -75,14 +77,10 @@ impl Reader<'_> {
         u64::from_le_bytes(self.take())
     }
 
-    /// Reads a string of 64 bytes up to its first zero. Control characters become spaces, so that
-    /// the string is safe to print on a terminal.
+    /// Reads a string of 64 bytes up to its first zero. The result is safe to print.
     pub(super) fn text(&mut self) -> String {
         let field: [u8; 64] = self.take();
         let end = field.iter().position(|b| *b == 0).unwrap_or(64);
-        String::from_utf8_lossy(&field[..end])
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect()
+        printable(&String::from_utf8_lossy(&field[..end]))
     }
 }

@@ -58,9 +58,9 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_and_invalid_utf8_are_replaced() {
+    fn control_characters_and_invalid_utf8_are_escaped() {
         let read = decode(&[0x1b; LEN]);
-        assert_eq!(read.node, " ".repeat(64));
+        assert_eq!(read.node, "\\u{1b}".repeat(64));
         assert_eq!(decode(&[0xff; LEN]).os.chars().next(), Some('\u{fffd}'));
     }
 }

@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::{SYNC_AFTER, SYNC_BEFORE};
 use crate::common::error::{Error, Kind, Result};
+use crate::common::peer_text::printable;
 use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
 
@@ -167,13 +168,10 @@ impl ControlConn {
         let _ = self.read_until(&mut skipped, deadline);
         let mut text = [0; 256];
         let len = self.read_until(&mut text, deadline);
-        let text: String = String::from_utf8_lossy(&text[..len])
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
+        let text = printable(String::from_utf8_lossy(&text[..len]).trim());
         Err(Error::new(
             Kind::Peer,
-            format!("{}: {}", self.peer_name, text.trim()),
+            format!("{}: {text}", self.peer_name),
         ))
     }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::advice::Advice;
 use super::record::{Record, SCHEMA};
 use crate::common::error::{Error, Result};
+use crate::common::peer_text::printable_json;
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::interval::Interval;
 
@@ -44,6 +45,8 @@ impl Document {
             Error::protocol(format!("parse the records: not a record of rperf: {e}"))
                 .with_help("create a file of records with `rperf --json … > FILE`")
         };
+        // The file may come from another host, and its strings are printed.
+        let text = &printable_json(text);
         let document = match serde_json::from_str::<Self>(text) {
             Ok(document) => document,
             Err(error) => {

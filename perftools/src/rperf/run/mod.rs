@@ -10,7 +10,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::common::error::{self, Error, Result};
+use crate::common::error::{Error, Result};
+use crate::common::log;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
 use crate::rperf::control::client::{self, ServerAddr};
@@ -51,13 +52,15 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
         }) => run_client(host.as_deref(), &tests, &global),
         Err(error) => Err(error),
     };
-    match outcome {
+    let status = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            error::log(format_args!("rperf: {error}"));
+            log::log(format_args!("rperf: {error}"));
             ExitCode::from(error.exit_status())
         }
-    }
+    };
+    log::flush();
+    status
 }
 
 fn serve(options: &Options) -> Result<()> {
@@ -70,7 +73,8 @@ fn serve(options: &Options) -> Result<()> {
         server = server.verbose();
     }
     server.stopper().stop_on_signals()?;
-    error::log(format_args!("rperf: serving on {}", server.local_addr()?));
+    log::start_writer("rperf")?;
+    log::log(format_args!("rperf: serving on {}", server.local_addr()?));
     server.run(&VerbsBackend)
 }
 
@@ -149,7 +153,7 @@ fn with_server(
 /// Keeps the last error, which determines the exit status, and prints the previous one.
 fn keep_last_error(failed: &mut Option<Error>, error: Error) {
     if let Some(earlier) = failed.replace(error) {
-        error::log(format_args!("rperf: {earlier}"));
+        log::log(format_args!("rperf: {earlier}"));
     }
 }
 

@@ -1,7 +1,5 @@
 //! Fits a specification to a device: derives the queue sizes and checks the capabilities.
 
-use std::ops::Range;
-
 use super::config::Spec;
 use super::limits::{
     HEARTBEAT_INTERVAL, LATENCY_DEPTH, LATENCY_DEPTH_OWN_BUFFERS, MAX_DEPTH, MAX_MEMORY,
@@ -26,11 +24,9 @@ pub struct Bounds {
     pub max_cqe: u32,
     /// Active MTU of the port in bytes, which is the maximum size of a datagram.
     pub mtu: u32,
-    /// `true` if the device supports immediate data and unreliable queue pairs, which iWARP does
-    /// not.
+    /// `true` for InfiniBand and RoCE. iWARP has no immediate data and no unreliable queue pairs,
+    /// and every send has a completion.
     pub infiniband: bool,
-    /// Message sizes in bytes that the device sends faster if each send requests a completion.
-    pub signalled: Range<u64>,
     /// `true` if the device supports atomics.
     pub atomics: bool,
     /// Maximum number of requests in a shared receive queue; 0 if the device has none.
@@ -215,12 +211,11 @@ impl Spec {
     fn shape(&self, depth: u32, plan: Plan, bounds: &Bounds) -> Shape {
         let batch = (depth / 4).max(1);
         let max = (depth / 2 / self.qps).max(1);
-        let signalled = !plan.verb.fetches() && bounds.signalled.contains(&self.msg_size);
-        let default = match plan.is_latency() {
-            _ if signalled => 1,
+        let default = if plan.is_latency() {
             // A latency test does not wait for send completions: as few as the send queue allows.
-            true => max,
-            false => batch.min(self.max_sends_per_completion()) / self.qps,
+            max
+        } else {
+            batch.min(self.max_sends_per_completion()) / self.qps
         };
         let signal_every = self.tuning.signal_every.unwrap_or(default);
         Shape {
@@ -235,7 +230,7 @@ impl Spec {
             depth,
             batch,
             // The sends without a completion on all queue pairs together stay below the depth.
-            signal_every: if self.touches_payload() {
+            signal_every: if self.touches_payload() || !bounds.infiniband {
                 1
             } else {
                 signal_every.clamp(1, max)

@@ -92,11 +92,9 @@ impl Tuning {
             Pages::Huge2M => Backing::HugePages(HugePageSize::Mib2),
             Pages::Huge1G => Backing::HugePages(HugePageSize::Gib1),
         };
-        MemoryOptions {
-            backing,
-            on_demand: self.on_demand,
-            ..MemoryOptions::default()
-        }
+        MemoryOptions::new()
+            .backing(backing)
+            .on_demand(self.on_demand)
     }
 
     /// Returns `true` if packets carry attributes that rdma_cm does not let the program set.

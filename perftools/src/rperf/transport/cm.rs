@@ -135,12 +135,10 @@ impl CmListener {
 
 /// Returns the connection parameters of both ends.
 fn params(rd_atomic: u8, private_data: &[u8]) -> ConnectParams<'_> {
-    ConnectParams {
-        private_data,
-        initiator_depth: rd_atomic,
-        responder_resources: rd_atomic,
-        ..ConnectParams::default()
-    }
+    ConnectParams::new()
+        .private_data(private_data)
+        .initiator_depth(rd_atomic)
+        .responder_resources(rd_atomic)
 }
 
 /// Returns the error of a server to which the client did not connect.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ibverbs::{AhAttr, Endpoint, Gid, GlobalRoute, Lid, Psn, Qpn, wr::Destination};
+use ibverbs::{AhAttr, Endpoint, Gid, Lid, Psn, Qpn, wr::Destination};
 
 use super::QpEndpoint;
 use super::endpoint::{PreparedQp, QKEY, RdmaEndpoint, UnconnectedQp};
@@ -65,10 +65,7 @@ impl RdmaEndpoint {
                 };
                 (to.sl, to.src_path_bits, to.static_rate) =
                     (path.sl, path.src_path_bits, path.static_rate);
-                to.grh = to.grh.map(|grh| GlobalRoute {
-                    traffic_class: path.traffic_class,
-                    ..grh
-                });
+                to.grh = to.grh.map(|grh| grh.traffic_class(path.traffic_class));
                 let address = self
                     .pd
                     .create_ah(&to)

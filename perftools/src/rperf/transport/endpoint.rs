@@ -20,7 +20,7 @@ use crate::common::system::random;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::path::{PathSettings, StaticRate};
-use crate::rperf::spec::plan::Service;
+use crate::rperf::spec::plan::{Pattern, Service, Verb};
 use crate::rperf::spec::tuning::MAX_POST_LIST;
 use crate::rperf::spec::{Shape, Side};
 
@@ -95,17 +95,11 @@ impl ThreadQueues {
     fn new(opened: &OpenedDevice, pd: &ProtectionDomain, shape: &Shape) -> Result<Self> {
         let channel = opened.context.create_comp_channel()?;
         let depth = shape.sends() * shape.qps + shape.receives() * shape.receive_queues();
-        let options = CqOptions {
-            depth,
-            channel: Some(&channel),
-            ..CqOptions::default()
-        };
+        let options = CqOptions::new().depth(depth).channel(&channel);
         let cq = opened.context.create_cq(options)?;
-        let options = SrqOptions {
-            max_wr: shape.receives(),
-            max_batch: MAX_POST_LIST,
-            ..SrqOptions::default()
-        };
+        let options = SrqOptions::new()
+            .max_wr(shape.receives())
+            .max_batch(MAX_POST_LIST);
         let srq = match shape.plan.service {
             Service::Xrc => Some(SharedRecvQueue::xrc(&opened.context, pd, &cq, options)?),
             _ if shape.tuning.srq && shape.receives() > 0 => {
@@ -201,23 +195,18 @@ impl RdmaEndpoint {
         create: impl Fn(QpOptions) -> ibverbs::Result<QueuePair<T>>,
     ) -> Result<QueuePair<T>> {
         let inline = self.shape.tuning.inline.unwrap_or(DEFAULT_INLINE);
-        let options = QpOptions {
-            max_send_wr: self.shape.sends(),
-            max_recv_wr: self.shape.receives().max(1),
-            max_inline_data: if self.shape.msg_size <= inline {
+        let options = QpOptions::new()
+            .max_send_wr(self.shape.sends())
+            .max_recv_wr(self.shape.receives().max(1))
+            .max_inline_data(if self.shape.msg_size <= inline {
                 self.shape.msg_size
             } else {
                 0
-            },
-            max_batch: MAX_POST_LIST,
-            ..QpOptions::default()
-        };
+            })
+            .max_batch(MAX_POST_LIST);
         match create(options) {
             Err(_) if options.max_inline_data > 0 && self.shape.tuning.inline.is_none() => {
-                create(QpOptions {
-                    max_inline_data: 0,
-                    ..options
-                })
+                create(options.max_inline_data(0))
             }
             result => result,
         }
@@ -241,20 +230,18 @@ impl RdmaEndpoint {
         #[allow(clippy::cast_possible_truncation)] // A PSN has 24 bits.
         let psn = Psn(random() as u32 & 0x00ff_ffff);
         let tuning = &self.shape.tuning;
-        let path = RcPath {
-            psn,
-            access: self.shape.plan.verb.remote_access(),
-            max_dest_rd_atomic: self.opened.rd_atomic.1.min(self.rd_atomic()),
-            pkey_index: tuning.pkey_index,
-            sl: self
+        let path = RcPath::new(self.opened.port_num, gid_index.map(GidIndex), mtu)
+            .psn(psn)
+            .access(self.shape.plan.verb.remote_access())
+            .max_dest_rd_atomic(self.opened.rd_atomic.1.min(self.rd_atomic()))
+            .pkey_index(tuning.pkey_index)
+            .sl(self
                 .path_settings
                 .service_level
-                .unwrap_or(tuning.service_level),
-            src_path_bits: self.path_settings.src_path_bits.unwrap_or(0),
-            static_rate: self.path_settings.static_rate.map_or(0, StaticRate::code),
-            traffic_class: tuning.traffic_class,
-            ..RcPath::new(self.opened.port_num, gid_index.map(GidIndex), mtu)
-        };
+                .unwrap_or(tuning.service_level))
+            .src_path_bits(self.path_settings.src_path_bits.unwrap_or(0))
+            .static_rate(self.path_settings.static_rate.map_or(0, StaticRate::code))
+            .traffic_class(tuning.traffic_class);
         let qp = match self.shape.plan.service {
             Service::Uc => {
                 UnconnectedQp::Uc(self.create_qp(index).and_then(|qp| init_qp(qp, &path))?)
@@ -342,13 +329,20 @@ impl RdmaEndpoint {
         let mut group = self.group;
         // Soft-iWARP does not support solicited events.
         let has_solicited_events = self.opened.link != LinkType::Iwarp;
+        let completes_early = self.opened.link == LinkType::Iwarp
+            && shape.plan.verb == Verb::Write
+            && shape.plan.pattern != Pattern::Polled;
         let wires = self
             .queues
             .into_iter()
             .map(|ThreadQueues { cq, channel, srq }| {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
                 let wire = VerbsWire::new(qps, &self.pd, cq, channel, srq, group.take(), &shape)?;
-                Ok(wire.with_solicited_events(has_solicited_events))
+                let wire = wire.with_solicited_events(has_solicited_events);
+                if completes_early {
+                    return wire.confirming_placement(&self.pd);
+                }
+                Ok(wire)
             });
         Ok(ConnectedEndpoint {
             wires: wires.collect::<Result<_>>()?,

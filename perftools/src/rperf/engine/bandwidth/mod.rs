@@ -154,7 +154,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             };
             self.take(progress, wire)?;
             self.advance(progress, wire, peer)?;
-            self.notify(peer)?;
+            self.notify(wire, peer)?;
             if let Some(result) = self.finish(progress, wire, peer)? {
                 return Ok(result);
             }
@@ -368,7 +368,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     }
 
     /// Notifies the peer when this end has sent everything.
-    fn notify<P: Peer>(&mut self, peer: &P) -> Result<()> {
+    fn notify<W: Wire, P: Peer>(&mut self, wire: &mut W, peer: &P) -> Result<()> {
         let may_notify = match self.phase {
             Phase::Drain(_) => true,
             Phase::AwaitPeer(_) => false,
@@ -378,7 +378,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 !D::EVERYTHING_ARRIVES && self.has_sent_its_count()
             }
         };
-        if may_notify && !self.notified && self.is_drained() {
+        if may_notify && !self.notified && self.is_drained() && wire.confirm_placement()? {
             self.notified = true;
             peer.finish(self.posted)?;
         }

@@ -74,17 +74,9 @@ impl EndpointParts {
         .min(device.max_cqe / 2);
         let pd = context.alloc_pd()?;
         let channel = context.create_comp_channel()?;
-        let options = CqOptions {
-            depth: depth * 2,
-            channel: Some(&channel),
-            ..CqOptions::default()
-        };
+        let options = CqOptions::new().depth(depth * 2).channel(&channel);
         let cq = context.create_cq(options)?;
-        let options = QpOptions {
-            max_send_wr: depth,
-            max_recv_wr: depth,
-            ..QpOptions::default()
-        };
+        let options = QpOptions::new().max_send_wr(depth).max_recv_wr(depth);
         let qp = pd.create_qp(&cq, &cq, options)?;
         Ok((
             Self {
@@ -169,12 +161,10 @@ fn access_flags() -> AccessFlags {
 
 /// Returns the connection parameters, which are those of qperf.
 fn connect_params() -> ConnectParams<'static> {
-    ConnectParams {
-        responder_resources: 1,
-        initiator_depth: 1,
-        retry_count: 7,
-        ..ConnectParams::default()
-    }
+    ConnectParams::new()
+        .responder_resources(1)
+        .initiator_depth(1)
+        .retry_count(7)
 }
 
 impl QperfEndpoint {

@@ -49,9 +49,7 @@ fn loop_kind(test: Test, plan: Plan, client: bool) -> QperfLoop {
         Pattern::PingPong if verb.takes_receives() => QperfLoop::Pong(verb),
         Pattern::OneWay if verb.takes_receives() && !client => QperfLoop::Sink,
         _ if !client => QperfLoop::Idle,
-        _ if matches!(test, Test::VerRcCompareSwap | Test::VerRcFetchAdd) => {
-            QperfLoop::Verify(verb)
-        }
+        _ if test.verifies() => QperfLoop::Verify(verb),
         pattern => QperfLoop::Source {
             verb,
             one: pattern == Pattern::PingPong,

@@ -14,6 +14,7 @@ mod series;
 mod tables;
 mod units;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use chart::{Axis, Chart, Line, Point};
@@ -35,6 +36,9 @@ pub struct Run {
 }
 
 const STYLE: &str = include_str!("page.css");
+
+/// Number of message sizes up to which the plot of percentiles has a line for each.
+const MAX_PERCENTILE_SIZES: usize = 4;
 
 /// Formats the page.
 pub fn page(runs: &[Run]) -> String {
@@ -183,10 +187,29 @@ fn latency(samples: &[Sample<'_>]) -> String {
     against_size("Latency", note, "latency", lines, units::time)
 }
 
-/// Draws latency against percentile.
+/// Draws latency against percentile. Of many message sizes, it draws the smallest, the middle and
+/// the largest one, because more lines cannot be told apart.
 fn percentiles(samples: &[Sample<'_>]) -> String {
+    let sizes: BTreeSet<u64> = samples.iter().map(|s| s.measured.spec.msg_size).collect();
+    let sizes: Vec<u64> = sizes.into_iter().collect();
+    let drawn: Vec<u64> = match sizes.as_slice() {
+        [smallest, .., largest] if sizes.len() > MAX_PERCENTILE_SIZES => {
+            vec![*smallest, sizes[sizes.len() / 2], *largest]
+        }
+        _ => sizes.clone(),
+    };
+    let note = if drawn.len() < sizes.len() {
+        "Latency that a given share of the messages does not exceed, for the smallest, the middle and the largest message size. Each line ends at its maximum. Lower and flatter is better."
+    } else {
+        "Latency that a given share of the messages does not exceed. Each line ends at its maximum. Lower and flatter is better."
+    };
+    let samples: Vec<Sample<'_>> = samples
+        .iter()
+        .filter(|s| drawn.contains(&s.measured.spec.msg_size))
+        .cloned()
+        .collect();
     let mut lines = Vec::new();
-    for (color, (name, sample)) in per_run(samples).into_iter().enumerate() {
+    for (color, (name, sample)) in per_run(&samples).into_iter().enumerate() {
         let Some(p) = &sample.measured.latency else {
             continue;
         };
@@ -231,13 +254,17 @@ fn percentiles(samples: &[Sample<'_>]) -> String {
     }
     Chart {
         title: "Latency by percentile".to_owned(),
-        note: "Latency that a given share of the messages does not exceed. Each line ends at its maximum. Lower and flatter is better.",
+        note,
         x: Axis {
             title: "share of messages with at most this latency",
             scale: Scale::percentiles(x.into_iter().fold(0.0, f64::max)),
             format: units::percentile,
         },
-        y: Axis { title: "latency", scale: Scale::fitting(&y), format: units::time },
+        y: Axis {
+            title: "latency",
+            scale: Scale::fitting(&y),
+            format: units::time,
+        },
         lines,
         bands: Vec::new(),
     }

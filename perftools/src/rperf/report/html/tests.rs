@@ -87,6 +87,22 @@ fn pages_are_self_contained() {
 }
 
 #[test]
+fn percentiles_of_many_sizes_show_three_of_them() {
+    let with_sizes = |sizes: &[u64]| {
+        let record = |size: &u64| changed(latency(), |m| m.spec = m.spec.with_msg_size(*size));
+        let page = page(&[run("a", sizes.iter().map(record).collect())]);
+        let (_, plot) = page.split_once("Latency by percentile").unwrap();
+        plot.split("</svg>")
+            .next()
+            .unwrap()
+            .matches("<path class=\"line")
+            .count()
+    };
+    assert_eq!(with_sizes(&[1, 2, 4, 8]), 4);
+    assert_eq!(with_sizes(&[1, 2, 4, 8, 16, 32]), 3);
+}
+
+#[test]
 fn text_of_records_is_never_markup() {
     let page_with = |hostile_text: &str| {
         let replace = |text: &mut String| hostile_text.clone_into(text);

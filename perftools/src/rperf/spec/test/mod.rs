@@ -1,8 +1,7 @@
-//! The tests: their names, and a table of their properties.
+//! The tests: a table, and what is derived from it.
 
-mod id;
 mod names;
 mod properties;
 mod table;
 
-pub use id::Test;
+pub use table::Test;

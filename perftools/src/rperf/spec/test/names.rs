@@ -1,18 +1,17 @@
 //! Names of the tests, and suggestions for misspelled names.
 
-use super::id::Test;
-use super::table::{REMOVED, TESTS};
+use super::table::{REMOVED, TESTS, Test};
 use crate::common::error::{Error, Result};
 
 impl Test {
     /// Returns the name on the command line and in the output.
     pub fn name(self) -> &'static str {
-        TESTS.iter().find(|t| t.0 == self).map_or("?", |t| t.1)
+        self.row().name
     }
 
     /// Returns a description of one line.
     pub fn about(self) -> &'static str {
-        TESTS.iter().find(|t| t.0 == self).map_or("", |t| t.2)
+        self.row().about()
     }
 
     /// Returns the test with this name.
@@ -20,8 +19,8 @@ impl Test {
     /// # Errors
     /// A usage error if there is no such test; it suggests a similar name.
     pub fn from_name(name: &str) -> Result<Self> {
-        if let Some(test) = TESTS.iter().find(|t| t.1 == name) {
-            return Ok(test.0);
+        if let Some(row) = TESTS.iter().find(|row| row.name == name) {
+            return Ok(row.test);
         }
         if REMOVED.contains(&name) {
             return Err(Error::usage(format!(
@@ -38,23 +37,21 @@ impl Test {
 
     /// Returns the names of all tests.
     pub fn names() -> impl Iterator<Item = &'static str> {
-        TESTS.iter().map(|test| test.1)
+        TESTS.iter().map(|row| row.name)
     }
 
     /// Returns `true` if `name` is the name of a test, including removed ones.
     pub fn is_name(name: &str) -> bool {
-        REMOVED.contains(&name) || TESTS.iter().any(|t| t.1 == name)
+        REMOVED.contains(&name) || TESTS.iter().any(|row| row.name == name)
     }
 
     /// Returns the test name that is most similar to a misspelled one, if any is similar enough.
     pub fn suggest(name: &str) -> Option<&'static str> {
         TESTS
             .iter()
-            .map(|t| {
-                (
-                    strsim::damerau_levenshtein(t.1, &name.to_lowercase().replace('-', "_")),
-                    t.1,
-                )
+            .map(|row| {
+                let typed = name.to_lowercase().replace('-', "_");
+                (strsim::damerau_levenshtein(row.name, &typed), row.name)
             })
             .filter(|(distance, known)| *distance <= known.len() / 3)
             .min()
@@ -65,7 +62,7 @@ impl Test {
     pub fn list() -> String {
         let lines: Vec<String> = TESTS
             .iter()
-            .map(|(_, name, about, _)| format!("    {name:<24}{about}\n"))
+            .map(|row| format!("    {:<24}{}\n", row.name, row.about()))
             .collect();
         lines.concat()
     }
@@ -91,9 +88,9 @@ mod tests {
 
     #[test]
     fn the_name_of_every_test_is_parsed_back() {
-        for (test, name, ..) in TESTS {
-            assert_eq!(Test::from_name(name), Ok(*test));
-            assert_eq!(test.name(), *name);
+        for row in TESTS {
+            assert_eq!(Test::from_name(row.name), Ok(row.test));
+            assert_eq!(row.test.name(), row.name);
         }
     }
 }

@@ -1,22 +1,23 @@
 //! Properties of the tests.
 
-use super::id::Test;
-use super::table::{Kind, TESTS};
+use super::table::{Kind, Row, TESTS, Test};
 use crate::rperf::spec::plan::{Plan, Service};
 use crate::rperf::spec::socket_kind::SocketKind;
 
 impl Test {
+    /// Returns the row of the table. Rows and variants come from the same list.
+    pub(super) fn row(self) -> &'static Row {
+        &TESTS[self as usize]
+    }
+
     fn kind(self) -> Kind {
-        TESTS
-            .iter()
-            .find(|t| t.0 == self)
-            .map_or(Kind::Control, |t| t.3)
+        self.row().kind
     }
 
     /// Returns the RDMA operations of the test; `None` if it uses no RDMA device.
     pub fn plan(self) -> Option<Plan> {
         match self.kind() {
-            Kind::Rdma(plan) => Some(plan),
+            Kind::Rdma { plan, .. } => Some(plan),
             _ => None,
         }
     }
@@ -32,7 +33,7 @@ impl Test {
     /// Returns `true` if the test measures latency instead of bandwidth.
     pub fn is_latency(self) -> bool {
         match self.kind() {
-            Kind::Rdma(plan) => plan.is_latency(),
+            Kind::Rdma { plan, .. } => plan.is_latency(),
             Kind::Sockets { latency, .. } => latency,
             Kind::Control => false,
         }
@@ -41,7 +42,7 @@ impl Test {
     /// Returns `true` if messages may be lost, so that the sent bandwidth is reported separately.
     pub fn may_lose(self) -> bool {
         match self.kind() {
-            Kind::Rdma(plan) => !plan.service.is_reliable(),
+            Kind::Rdma { plan, .. } => !plan.service.is_reliable(),
             Kind::Sockets { kind, .. } => kind == SocketKind::Udp,
             Kind::Control => false,
         }
@@ -54,16 +55,16 @@ impl Test {
 
     /// Returns `true` if the test checks each result even without `--verify`.
     pub fn verifies(self) -> bool {
-        matches!(self, Test::VerRcCompareSwap | Test::VerRcFetchAdd)
+        matches!(self.kind(), Kind::Rdma { verifies: true, .. })
     }
 
     /// Returns the default message size in bytes, which is the one of qperf: 64 KiB for bandwidth
     /// (UDP and SCTP 32 KiB, RDS 8 KiB, UD 2 KiB), 1 byte for latency, 8 bytes for atomics.
     pub fn default_size(self) -> u64 {
         match self.kind() {
-            Kind::Rdma(plan) if plan.verb.is_atomic() => 8,
+            Kind::Rdma { plan, .. } if plan.verb.is_atomic() => 8,
             _ if self.is_latency() => 1,
-            Kind::Rdma(plan) if plan.service == Service::Ud => 2 << 10,
+            Kind::Rdma { plan, .. } if plan.service == Service::Ud => 2 << 10,
             Kind::Sockets {
                 kind: SocketKind::Udp | SocketKind::Sctp,
                 ..

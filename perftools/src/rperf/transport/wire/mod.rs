@@ -14,8 +14,8 @@ mod receive_queues;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    Completion, CompletionChannel, CompletionQueue, Direction, ProtectionDomain, RemoteMemory,
-    Retired, WcOpcode,
+    AccessFlags, Completion, CompletionChannel, CompletionQueue, Direction, Held, ProtectionDomain,
+    RemoteMemory, Retired, SharedRegion, WcOpcode,
 };
 
 use rdmacm::datagram::multicast::Membership;
@@ -67,6 +67,19 @@ struct QpGroup {
     acked: u64,
     /// Messages detected in memory since the completion queue was polled.
     unpolled: u32,
+    /// Confirmation that the peer has placed the writes, on devices that complete them before.
+    placement: Option<Placement>,
+}
+
+/// RDMA reads at the end of a test that follow all writes. A completion of a write on iWARP only
+/// shows that the local TCP stack has the data.
+struct Placement {
+    /// Target of the reads, for each queue pair.
+    targets: Vec<Held<SharedRegion>>,
+    /// The reads were posted.
+    posted: bool,
+    /// Reads that have not completed.
+    pending: usize,
 }
 
 impl std::fmt::Debug for VerbsWire {
@@ -106,6 +119,7 @@ impl VerbsWire {
             reached: 0,
             acked: 0,
             unpolled: 0,
+            placement: None,
         };
         Ok(Self {
             cq,
@@ -115,6 +129,29 @@ impl VerbsWire {
             has_solicited_events: true,
             _group: group,
         })
+    }
+
+    /// Makes [`Wire::confirm_placement`] read from the peer after the last write. Required on
+    /// iWARP, where an RDMA write completes before the peer has it.
+    ///
+    /// # Errors
+    /// Returns an error if the memory for the reads cannot be registered.
+    pub fn confirming_placement(mut self, pd: &ProtectionDomain) -> Result<Self> {
+        // The sink of a read on iWARP must be remotely writable.
+        let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
+        let region = pd.shared(8, access)?;
+        let targets = self
+            .traffic
+            .qps
+            .iter_mut()
+            .map(|state| state.qp.hold(&region));
+        let targets = targets.collect::<ibverbs::Result<Vec<_>>>()?;
+        self.traffic.placement = Some(Placement {
+            pending: targets.len(),
+            targets,
+            posted: false,
+        });
+        Ok(self)
     }
 
     /// Sets whether the device supports solicited events, which is the default. Without them, every
@@ -158,6 +195,14 @@ impl QpGroup {
         retired.ok()?;
         progress.completions += 1;
         match retired.direction() {
+            Direction::Send
+                if retired.opcode() == WcOpcode::RDMA_READ && self.placement.is_some() =>
+            {
+                if let Some(placement) = &mut self.placement {
+                    placement.pending = placement.pending.saturating_sub(1);
+                }
+                Ok(())
+            }
             Direction::Send => self.handle_send(index, retired.tag(), progress),
             Direction::Recv => self.handle_recv(index, retired, progress),
         }
@@ -390,6 +435,25 @@ impl Wire for VerbsWire {
             }
         }
         Ok(())
+    }
+
+    fn confirm_placement(&mut self) -> Result<bool> {
+        let QpGroup {
+            qps,
+            remote,
+            placement,
+            ..
+        } = &mut self.traffic;
+        let (Some(placement), Some(remote)) = (placement, remote) else {
+            return Ok(true);
+        };
+        if !placement.posted {
+            placement.posted = true;
+            for (state, target) in qps.iter_mut().zip(&placement.targets) {
+                state.qp.post_empty_read(*target, *remote, state.posted)?;
+            }
+        }
+        Ok(placement.pending == 0)
     }
 
     fn verify_final(&mut self, made: u64) -> Result<()> {

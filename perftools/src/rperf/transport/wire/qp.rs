@@ -1,8 +1,8 @@
 //! A queue pair of any service with its owner, and the counts of its messages.
 
 use ibverbs::{
-    Completion, Frozen, Held, Hold, Qpn, QueueId, QueuePair, Rc, RecvBatch, Retired, SharedRegion,
-    Sink, Uc, Ud,
+    Completion, Frozen, Held, Hold, Qpn, QueueId, QueuePair, Rc, RecvBatch, RemoteMemory, Retired,
+    SharedRegion, Sink, Uc, Ud,
     wr::{self, Destination},
 };
 
@@ -81,6 +81,26 @@ impl AnyQp {
             }
         }
         .map_err(Into::into)
+    }
+
+    /// Posts an RDMA read of no bytes with `tag` on a reliable connection. The peer answers it
+    /// after it has placed all earlier writes.
+    pub(super) fn post_empty_read(
+        &mut self,
+        target: Held<SharedRegion>,
+        remote: RemoteMemory,
+        tag: u64,
+    ) -> ibverbs::Result<()> {
+        let (Some(target), Some(remote)) = (target.slice(0..0), remote.slice(0, 0)) else {
+            return Ok(()); // every region has an empty slice at its start
+        };
+        let request = wr::read(target, remote).tag(tag);
+        match self {
+            AnyQp::Rc(qp) => qp.post_send(request)?,
+            AnyQp::Cm(connection) => connection.qp_mut().post_send(request)?,
+            AnyQp::Uc(_) | AnyQp::Ud(..) | AnyQp::Xrc(_) => {}
+        }
+        Ok(())
     }
 
     /// Posts one receive to the queue of the queue pair. This costs less than a batch of one.

@@ -1,0 +1,255 @@
+//! Servers and clients of `rperf` against a peer that floods the control connection or sends texts
+//! that are unsafe to print.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use perftools::common::protocol::{frame, hello};
+use perftools::rperf::args::command_line::Options;
+use perftools::rperf::control::message::Message;
+use perftools::rperf::spec::test::Test;
+use serde_json::{Value, json};
+use test_support::process::{Process, send_signal, wait_until};
+
+use common::{Server, rperf};
+
+/// Maximum growth of a process that a peer floods, in KiB.
+const MAX_GROWTH_KIB: u64 = 4096;
+/// Number of frames in a flood.
+const FRAMES: u32 = 16_000;
+
+/// Returns the peak of the resident memory of a process in KiB; `None` if it has ended.
+fn peak_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Sends a hello and reads that of the peer.
+fn exchange_hello(mut stream: &TcpStream) {
+    let timeout = Some(Duration::from_secs(20));
+    stream.set_read_timeout(timeout).unwrap();
+    stream.set_write_timeout(timeout).unwrap();
+    stream.write_all(&hello::encode(hello::PROTOCOL)).unwrap();
+    stream.read_exact(&mut [0; hello::LEN]).unwrap();
+}
+
+/// Returns a frame with the JSON text, padded with spaces to the maximum length.
+fn padded_frame(json: &str) -> Vec<u8> {
+    let mut bytes = u32::try_from(frame::MAX_LEN)
+        .unwrap()
+        .to_be_bytes()
+        .to_vec();
+    bytes.extend(json.bytes());
+    bytes.resize(4 + frame::MAX_LEN, b' ');
+    bytes
+}
+
+/// Returns `Ready` with warnings of the maximum length, as JSON.
+fn large_ready() -> String {
+    let via = json!({
+        "device": "", "port": 0, "link": "", "gid_index": null, "address": "", "cm": false,
+        "mtu": null, "port_mtu": null, "wait": "events",
+    });
+    let memory = vec![Value::Null; 12_000];
+    json!({ "ready": { "via": via, "memory": memory } }).to_string()
+}
+
+/// Sends `count` frames, or fewer if the peer closes the connection. Returns the number of frames
+/// and the growth of the process `pid` in KiB.
+fn flood(mut stream: &TcpStream, json: &str, count: u32, pid: u32) -> (u32, u64) {
+    let before = peak_kib(pid).unwrap();
+    let mut growth = 0;
+    let frame = padded_frame(json);
+    for sent in 0..count {
+        if sent % 50 == 0 {
+            growth = peak_kib(pid).map_or(growth, |peak| peak - before);
+        }
+        if stream.write_all(&frame).is_err() {
+            return (sent, growth);
+        }
+    }
+    (count, peak_kib(pid).map_or(growth, |peak| peak - before))
+}
+
+/// Connects as a client, requests `tcp_bw` and sends `Bound`, so that the server waits for the data
+/// connection.
+fn begin_test(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    exchange_hello(&stream);
+    let spec = Options::try_parse_from(["rperf", "--time=60", "--remote-timeout=60"])
+        .unwrap()
+        .to_spec(Test::TcpBw)
+        .unwrap();
+    let request = Message::Request {
+        spec: Box::new(spec),
+        client_info: None,
+    };
+    frame::write(&mut stream, &request).unwrap();
+    let reply = frame::read::<Message>(&mut stream).unwrap();
+    assert!(matches!(reply, Message::Listening(_)), "{reply:?}");
+    frame::write(&mut stream, &Message::Bound { port: 1 }).unwrap();
+    stream
+}
+
+#[test]
+fn flood_of_messages_does_not_grow_a_server() {
+    let server = Server::start();
+    let stream = begin_test(&server);
+    let (sent, growth) = flood(&stream, &large_ready(), FRAMES, server.id());
+    assert!(
+        sent < FRAMES && growth < MAX_GROWTH_KIB,
+        "{sent} frames, {growth} KiB"
+    );
+    server.wait_for_log("the client sent an unexpected message: ready");
+    server.assert_responds();
+}
+
+#[test]
+fn flood_of_heartbeats_does_not_grow_a_server() {
+    let server = Server::start();
+    let mut stream = begin_test(&server);
+    stream.write_all(&padded_frame(&large_ready())).unwrap();
+    let (sent, growth) = flood(&stream, r#""at_work""#, 1000, server.id());
+    assert!(
+        sent == 1000 && growth < MAX_GROWTH_KIB,
+        "{sent} frames, {growth} KiB"
+    );
+    drop(stream);
+    server.wait_for_log("the client closed the connection");
+}
+
+#[test]
+fn flood_of_messages_does_not_grow_a_client() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let client = Process::spawn(rperf().args(["-lp", &port.to_string(), "127.0.0.1", "tcp_bw"]));
+    let mut stream = listener.accept().unwrap().0;
+    exchange_hello(&stream);
+    let request = frame::read::<Message>(&mut stream).unwrap();
+    assert!(matches!(request, Message::Request { .. }), "{request:?}");
+    // The client connects to the data port. This test accepts the connection and reads nothing.
+    let data = TcpListener::bind("127.0.0.1:0").unwrap();
+    let data_port = data.local_addr().unwrap().port();
+    let listening = json!({ "listening": { "port": data_port, "token": 1 } }).to_string();
+    stream.write_all(&padded_frame(&listening)).unwrap();
+    let _data = data.accept().unwrap();
+    let (sent, growth) = flood(&stream, &large_ready(), FRAMES, client.id());
+    assert!(
+        sent < FRAMES && growth < MAX_GROWTH_KIB,
+        "{sent} frames, {growth} KiB"
+    );
+    let output = client.wait();
+    assert_eq!(output.code(), Some(1), "{output}");
+    let expected = "the server sent an unexpected message: ready";
+    assert!(output.stderr.contains(expected), "{output}");
+}
+
+/// A text that clears the screen, forges a line and reverses the text that follows.
+const UNSAFE_TEXT: &str = "x\u{1b}[2J\nrperf: forged\u{202e}\u{9b}";
+/// The same text, as it is printed.
+const ESCAPED_TEXT: &str = r"x\u{1b}[2J\nrperf: forged\u{202e}\u{9b}";
+
+/// Sends a frame with a message of an unknown type. The server logs the type.
+fn send_unknown_message(port: u16, name: &str) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    exchange_hello(&stream);
+    let json = json!({ name: 1 }).to_string();
+    stream.write_all(&padded_frame(&json)).unwrap();
+    let _ = stream.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn texts_of_an_unknown_client_are_logged_escaped() {
+    let server = Server::start();
+    send_unknown_message(server.port, UNSAFE_TEXT);
+    let line = server.wait_for_log("invalid message");
+    assert!(line.contains(&format!("`{ESCAPED_TEXT}`")), "{line}");
+    assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'));
+    send_unknown_message(server.port, &"y".repeat(60_000));
+    let line = server.wait_for_log("invalid message");
+    assert!(line.chars().count() < 2_100, "{}", line.chars().count());
+}
+
+#[test]
+fn texts_of_a_server_are_printed_escaped() {
+    let host = json!({ "node": UNSAFE_TEXT, "cpu": UNSAFE_TEXT, "os": UNSAFE_TEXT, "rperf": "1" });
+    for (reply, status) in [
+        (json!({ "conf": host }), 0),
+        (json!({ "error": { "text": UNSAFE_TEXT } }), 1),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = Process::spawn(rperf().args(["-lp", &port.to_string(), "127.0.0.1", "conf"]));
+        let mut stream = listener.accept().unwrap().0;
+        exchange_hello(&stream);
+        frame::read::<Message>(&mut stream).unwrap();
+        frame::write(&mut stream, &reply).unwrap();
+        let output = client.wait();
+        assert_eq!(output.code(), Some(status), "{output}");
+        let text = output.stdout + &output.stderr;
+        assert!(text.contains(ESCAPED_TEXT), "{text}");
+        let is_unsafe = |c: char| c == '\u{202e}' || c.is_control() && c != '\n';
+        assert!(!text.contains(is_unsafe), "{text}");
+    }
+}
+
+#[test]
+fn flood_of_log_lines_is_limited() {
+    let server = Server::start();
+    let begin = Instant::now();
+    for _ in 0..400 {
+        send_unknown_message(server.port, "z");
+    }
+    server.wait_for_log("log lines suppressed");
+    std::thread::sleep(Duration::from_secs(3));
+    let passed = begin.elapsed().as_secs();
+    server.signal("TERM");
+    let log = server.wait_for_exit().stderr;
+    let suppressed = log.lines().map(suppressed_lines).sum::<u64>();
+    // The first 100 lines and 20 per second are written.
+    let expected = 400 - 100 - 20 * passed.min(15);
+    assert!(
+        (expected..=300).contains(&suppressed),
+        "{suppressed}: {log}"
+    );
+}
+
+/// Returns the number of suppressed lines that a line of the log reports; 0 if it reports none.
+fn suppressed_lines(line: &str) -> u64 {
+    let words = line.strip_suffix(" log lines suppressed");
+    words.map_or(0, |words| {
+        words.rsplit(' ').next().unwrap().parse().unwrap()
+    })
+}
+
+#[test]
+fn server_with_an_unread_log_serves_and_stops() {
+    let mut child = rperf()
+        .args(["-lp", "0"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The buffer of the reader keeps what it has read. Nothing is read after the first line.
+    let mut log = BufReader::with_capacity(64, child.stderr.take().unwrap());
+    let mut first = String::new();
+    log.read_line(&mut first).unwrap();
+    let port: u16 = first.trim().rsplit(':').next().unwrap().parse().unwrap();
+    // A pipe holds 64 KiB.
+    for _ in 0..80 {
+        send_unknown_message(port, &"y".repeat(1500));
+    }
+    let output = common::run(&format!("-lp {port} 127.0.0.1 -n 100 conf tcp_lat"));
+    assert!(output.success(), "{output}");
+    send_signal(child.id(), "TERM");
+    let has_ended = wait_until(Duration::from_secs(10), || {
+        child.try_wait().unwrap().is_some()
+    });
+    let _ = child.kill();
+    assert!(has_ended && child.wait().unwrap().success());
+}
