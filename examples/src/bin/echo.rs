@@ -1,84 +1,90 @@
-//! An echo server and its client, connected through the connection manager by IP address. It runs
-//! on InfiniBand, RoCE and iWARP.
+//! An echo server and its client with `Messenger`, which creates the queues and buffers of its
+//! connection. It runs on InfiniBand, RoCE and iWARP.
 //!
-//! `echo 10.99.0.1:7471` serves clients one after the other. `echo 10.99.0.1:7471 some words` sends
-//! each word and prints the reply.
-
-#![forbid(unsafe_code)]
+//! ```toml
+//! [dependencies]
+//! rdmacm = "0.1"
+//! ```
+//!
+//! On two hosts, and on one host with Soft-RoCE (`rdma link add rxe0 type rxe netdev eth0`), always
+//! with the address of the server:
+//!
+//! ```text
+//! host1$ echo serve 10.0.0.1:7471           $ echo serve 10.0.0.1:7471 &
+//! host2$ echo send 10.0.0.1:7471 one two    $ echo send 10.0.0.1:7471 one two
+//! ```
 
 use std::net::SocketAddr;
-use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
-use examples::Result;
-use rdmacm::{Listener, Messenger, MessengerOptions};
+use rdmacm::{ConnectRequest, Listener, Messenger, MessengerOptions};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Time to wait for the peer in each operation.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Echo over RDMA: a client if words are given, else a server
-#[derive(Debug, Parser)]
-struct Args {
-    /// Address and port of the server; a server listens on them
-    address: SocketAddr,
-    /// Words to send
-    words: Vec<String>,
-    /// Number of clients to serve before exiting; 0 means no limit
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
-    clients: u64,
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
 }
 
-fn main() -> ExitCode {
-    let args = Args::parse();
-    examples::exit(if args.words.is_empty() {
-        serve(&args)
-    } else {
-        run_client(&args)
-    })
+fn run() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match &args[..] {
+        ["serve", address] => serve(parse(address)?),
+        ["send", address, words @ ..] if !words.is_empty() => send(parse(address)?, words),
+        _ => Err("expected arguments: serve ADDRESS:PORT, or send ADDRESS:PORT WORD…".into()),
+    }
 }
 
-fn serve(args: &Args) -> Result<()> {
-    let listener = Listener::bind(args.address, 16)?;
+fn parse(address: &str) -> Result<SocketAddr> {
+    address
+        .parse()
+        .map_err(|_| format!("{address}: expected ADDRESS:PORT, such as 10.0.0.1:7471").into())
+}
+
+/// Serves clients one after the other.
+fn serve(address: SocketAddr) -> Result<()> {
+    let listener = Listener::bind(address, 16)?;
     println!("listening on {}", listener.local_addr());
-    let mut served = 0;
-    while args.clients == 0 || served < args.clients {
+    loop {
         let Some(request) = listener.accept(None)? else {
             continue;
         };
         let peer = request.peer_addr();
-        // One failed client must not stop the server.
-        match echo(Messenger::accept(
-            request,
-            &MessengerOptions::default(),
-            TIMEOUT,
-        )) {
+        // A failed client must not stop the server.
+        match echo(request) {
             Ok(count) => println!("{peer}: {count} messages"),
             Err(error) => eprintln!("{peer}: {error}"),
         }
-        served += 1;
     }
-    Ok(())
 }
 
-fn echo(client: std::result::Result<Messenger, rdmacm::ConnectError>) -> Result<u64> {
-    let mut client = client?;
+/// Echoes the messages of a client until it shuts down, and returns their number.
+fn echo(request: ConnectRequest) -> Result<u64> {
+    let mut client = Messenger::accept(request, &MessengerOptions::default(), TIMEOUT)?;
     let mut count = 0;
     while let Some(message) = client.recv(TIMEOUT)? {
         client.send(&message, TIMEOUT)?;
         count += 1;
     }
+    client.shutdown(TIMEOUT)?;
     Ok(count)
 }
 
-fn run_client(args: &Args) -> Result<()> {
-    let mut server = Messenger::connect(args.address, &MessengerOptions::default(), TIMEOUT)?;
-    for word in &args.words {
+fn send(address: SocketAddr, words: &[&str]) -> Result<()> {
+    let mut server = Messenger::connect(address, &MessengerOptions::default(), TIMEOUT)?;
+    for word in words {
         server.send(word.as_bytes(), TIMEOUT)?;
-        let reply = server
-            .recv(TIMEOUT)?
-            .ok_or("receive the reply: the server disconnected")?;
+        let reply = server.recv(TIMEOUT)?.ok_or("the server disconnected")?;
         println!("{}", String::from_utf8_lossy(&reply));
     }
+    // Without it, the server cannot tell the end from a lost connection.
+    server.shutdown(TIMEOUT)?;
+    server.recv(TIMEOUT)?; // the end of the server's messages
     Ok(())
 }

@@ -1,28 +1,35 @@
 //! The shortest complete program: it sends one message between two queue pairs of one process.
 //!
-//! `loopback rxe0`. The device must have a GID other than a link-local one; iWARP devices cannot
-//! connect queue pairs without the connection manager.
+//! ```toml
+//! [dependencies]
+//! rdma-verbs = "0.1"
+//! ```
+//!
+//! On one host, also with Soft-RoCE (`rdma link add rxe0 type rxe netdev eth0`):
+//!
+//! ```text
+//! $ loopback rxe0
+//! ```
 
-#![forbid(unsafe_code)]
+use ibverbs::{CqOptions, Device, GidQuery, QpOptions, Rc, RcPath, wr};
 
-use ibverbs::{CqOptions, Device, QpOptions, Rc, RcPath, wr};
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let name = std::env::args().nth(1).ok_or("usage: loopback DEVICE")?;
-    let context = Device::by_name(&name)?.open()?;
-    let port = context.query_port(1)?;
-    let gid = context
-        .gids(1)?
-        .into_iter()
-        .find(|entry| !entry.gid.is_link_local())
-        .ok_or("select a GID: port 1 has no GID except link-local ones")?;
+fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let device = std::env::args().nth(1).ok_or("expected argument: DEVICE")?;
+    let context = Device::by_name(&device)?.open()?;
+    let gid = context.select_gid(1, &GidQuery::default())?.entry;
+    let path = RcPath::new(1, gid.index, context.query_port(1)?.active_mtu);
 
     let pd = context.alloc_pd()?;
     let mut cq = context.create_cq(CqOptions::default())?;
     let mut a = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
     let mut b = pd.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
-
-    let path = RcPath::new(1, gid.index, port.active_mtu);
     a.init(&path)?;
     b.init(&path)?;
     a.connect(&path, &b.endpoint(&path)?)?;
@@ -31,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut message = pd.buf(5)?;
     message.copy_from_slice(b"hello");
     b.post_recv(wr::recv(pd.buf(64)?))?;
-    a.post_send(wr::send(message))?;
+    a.post_send(wr::send(message))?; // `message` belongs to the queue pair now
 
     let mut received = None;
     while received.is_none() {

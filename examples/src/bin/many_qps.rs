@@ -1,163 +1,158 @@
-//! Hundreds of queue pairs that share one completion channel and one thread.
+//! Hundreds of queue pairs that share four completion queues, one completion channel and one
+//! thread.
 //!
-//! `many_qps -d rxe0 -c 512`. The thread sleeps on the channel. An event names the completion queue
-//! that has entries, and each completion names its queue pair. The queue pairs are connected in
-//! pairs within this process, and each pair sends one message back and forth.
-
-#![forbid(unsafe_code)]
+//! The thread sleeps on the channel. An event names the completion queue that has entries, and each
+//! completion names its queue pair. The queue pairs are connected in pairs within this process, and
+//! each pair sends one message back and forth.
+//!
+//! ```toml
+//! [dependencies]
+//! rdma-verbs = "0.1"
+//! ```
+//!
+//! On one host, also with Soft-RoCE (`rdma link add rxe0 type rxe netdev eth0`):
+//!
+//! ```text
+//! $ many_qps rxe0 512
+//! ```
 
 use std::collections::HashMap;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
-use examples::local::{Local, connect_pair};
-use examples::{Result, resident_bytes, wait};
-use ibverbs::{
-    AccessFlags, Completion, CompletionQueue, CqId, CqOptions, Direction, QpOptions, QueueId,
-    QueuePair, Rc, wr,
-};
+use ibverbs::prelude::*;
+use ibverbs::{CqId, Direction, QueueId};
 
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Number of completion queues, shared by all queue pairs.
+const COMPLETION_QUEUES: u32 = 4;
 /// Maximum number of sends, and of receives, in flight per queue pair.
 const DEPTH: u32 = 2;
-
-/// Ping-pong over many queue pairs with one completion channel and one thread
-#[derive(Debug, Parser)]
-struct Args {
-    /// RDMA device [default: the first one]
-    #[arg(short = 'd', long, value_name = "DEVICE")]
-    ib_dev: Option<String>,
-    /// Number of connections; each has two queue pairs
-    #[arg(short, long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
-    connections: u32,
-    /// Number of completion queues, shared by all queue pairs
-    #[arg(short = 'q', long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1 << 10))]
-    completion_queues: u32,
-    /// Message size in bytes
-    #[arg(short, long, value_name = "BYTES", default_value_t = 64)]
-    size: usize,
-    /// Messages to send per queue pair
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
-    iters: u64,
-}
-
-fn main() -> ExitCode {
-    examples::exit(run(&Args::parse()))
-}
+/// Message size in bytes, and number of messages that each queue pair sends.
+const SIZE: usize = 64;
+const MESSAGES: u32 = 20;
+/// Time without any completion after which the program fails.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A queue pair and the number of messages that it still has to send.
 struct PingPong {
     qp: QueuePair<Rc>,
-    remaining: u64,
+    remaining: u32,
 }
 
-fn run(args: &Args) -> Result<()> {
-    let local = Local::open(args.ib_dev.as_deref(), 1, None)?;
-    let pd = local.context.alloc_pd()?;
-    let channel = local.context.create_comp_channel()?;
-    let count = args.connections * 2;
-    let per_queue = args.connections.div_ceil(args.completion_queues) * 2;
-    let options = CqOptions {
-        depth: per_queue * DEPTH * 2,
-        channel: Some(&channel),
-        ..CqOptions::default()
-    };
-    let mut cqs = (0..args.completion_queues)
-        .map(|_| local.context.create_cq(options))
-        .collect::<ibverbs::Result<Vec<_>>>()?;
-    let pool = pd.pool(count as usize * 2, args.size)?;
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
 
-    let (start, resident_before) = (Instant::now(), resident_bytes()?);
-    let queues = QpOptions {
-        max_send_wr: DEPTH,
-        max_recv_wr: DEPTH,
-        max_batch: 1,
-        ..QpOptions::default()
+fn run() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [device, connections] = &args[..] else {
+        return Err("expected arguments: DEVICE CONNECTIONS".into());
     };
+    let connections: u32 = connections
+        .parse()
+        .ok()
+        .filter(|number| (1..=1 << 16).contains(number))
+        .ok_or_else(|| format!("{connections}: expected a number of connections, 1 to 65536"))?;
+
+    let context = Device::by_name(device)?.open()?;
+    let gid = context.select_gid(1, &GidQuery::default())?.entry;
+    let path = RcPath::new(1, gid.index, context.query_port(1)?.active_mtu);
+    let pd = context.alloc_pd()?;
+    let channel = context.create_comp_channel()?;
+    let per_queue = connections.div_ceil(COMPLETION_QUEUES) * 2;
+    let options = CqOptions::new()
+        .depth(per_queue * DEPTH * 2)
+        .channel(&channel);
+    let mut cqs = Vec::new();
+    for _ in 0..COMPLETION_QUEUES {
+        let mut cq = context.create_cq(options)?;
+        cq.arm(false)?; // before the first post, because an earlier completion causes no event
+        cqs.push(cq);
+    }
+
+    let start = Instant::now();
+    let options = QpOptions::new()
+        .max_send_wr(DEPTH)
+        .max_recv_wr(DEPTH)
+        .max_batch(1);
     let mut qps = Vec::new();
-    for cq in cqs.iter().cycle().take(args.connections as usize) {
-        qps.push((
-            pd.create_qp::<Rc>(cq, cq, queues)?,
-            pd.create_qp::<Rc>(cq, cq, queues)?,
-        ));
+    for cq in cqs.iter().cycle().take(connections as usize) {
+        let mut a = pd.create_qp::<Rc>(cq, cq, options)?;
+        let mut b = pd.create_qp::<Rc>(cq, cq, options)?;
+        a.init(&path)?;
+        b.init(&path)?;
+        a.connect(&path, &b.endpoint(&path)?)?;
+        b.connect(&path, &a.endpoint(&path)?)?;
+        qps.push((a, b));
     }
-    let created = start.elapsed();
-    let memory = resident_bytes()?.saturating_sub(resident_before);
-    let path = local.path(local.port.active_mtu, AccessFlags::empty());
-    for (a, b) in &mut qps {
-        connect_pair(&path, a, b)?;
-    }
-    let connected = start.elapsed().saturating_sub(created);
     println!(
-        "{count} queue pairs on {} completion queues: {} bytes of memory each",
-        cqs.len(),
-        memory / u64::from(count)
-    );
-    println!(
-        "created in {created:.0?} ({:.0?} each), connected in {connected:.0?}",
-        created / count
+        "{} queue pairs connected in {:.1?}",
+        connections * 2,
+        start.elapsed()
     );
 
-    // A completion queue must be armed before the first post: an earlier completion causes no
-    // event.
-    for cq in &mut cqs {
-        cq.arm(false)?;
-    }
-    let mut cqs: HashMap<CqId, CompletionQueue> = cqs.into_iter().map(|cq| (cq.id(), cq)).collect();
     // The first queue pair of each pair sends the first message, so it needs one receive less.
+    let pool = pd.pool(connections as usize * 4, SIZE)?;
+    let take = || pool.take().ok_or("the pool is empty");
     let mut ping_pongs = HashMap::new();
     for (mut a, mut b) in qps {
-        a.post_recv(wr::recv(pool.take().ok_or("the pool is empty")?))?;
+        a.post_recv(wr::recv(take()?))?;
         for _ in 0..DEPTH {
-            b.post_recv(wr::recv(pool.take().ok_or("the pool is empty")?))?;
+            b.post_recv(wr::recv(take()?))?;
         }
-        a.post_send(wr::send(pool.take().ok_or("the pool is empty")?))?;
-        for (qp, remaining) in [(a, args.iters - 1), (b, args.iters)] {
-            ping_pongs.insert(qp.id(), PingPong { qp, remaining });
-        }
+        a.post_send(wr::send(take()?))?;
+        ping_pongs.insert(
+            a.id(),
+            PingPong {
+                qp: a,
+                remaining: MESSAGES - 1,
+            },
+        );
+        ping_pongs.insert(
+            b.id(),
+            PingPong {
+                qp: b,
+                remaining: MESSAGES,
+            },
+        );
     }
+
     let start = Instant::now();
-    let (total, mut received) = (u64::from(count) * args.iters, 0);
+    let mut cqs: HashMap<CqId, CompletionQueue> = cqs.into_iter().map(|cq| (cq.id(), cq)).collect();
+    let (total, mut received) = (connections * 2 * MESSAGES, 0);
     while received < total {
-        let id = channel
-            .wait(Some(wait::TIMEOUT))?
-            .ok_or_else(|| format!("wait for messages: timed out after {received} of {total}"))?;
+        let id = channel.wait(Some(TIMEOUT))?.ok_or_else(|| {
+            format!("received {received} of {total} messages, then none for 10 s")
+        })?;
         let cq = cqs
             .get_mut(&id)
             .ok_or("an event named an unknown completion queue")?;
-        // Arm before polling, so that a completion that arrives after the last poll causes an
-        // event.
+        // Armed before polling, so that a completion after the last poll causes an event.
         cq.arm(false)?;
-        received += drain(cq, &mut ping_pongs)?;
+        while !cq.poll()?.is_empty() {
+            for completion in cq.poll()? {
+                received += u32::from(handle(completion, &mut ping_pongs)?);
+            }
+        }
     }
-    let elapsed = start.elapsed();
+    let seconds = start.elapsed().as_secs_f64();
     println!(
-        "{total} messages in {elapsed:.2?}: {:.0} per second",
-        per_second(total, elapsed)
+        "{total} messages in {seconds:.2} s: {:.0} per second",
+        f64::from(total) / seconds
     );
 
     let start = Instant::now();
     drop(ping_pongs);
     println!(
-        "destroyed in {:.0?}, {} objects leaked",
+        "destroyed in {:.1?}, {} objects leaked",
         start.elapsed(),
         ibverbs::leaked_objects()
     );
     Ok(())
-}
-
-/// Handles all entries of a completion queue, and returns the number of received messages.
-fn drain(cq: &mut CompletionQueue, ping_pongs: &mut HashMap<QueueId, PingPong>) -> Result<u64> {
-    let mut received = 0;
-    loop {
-        let completions = cq.poll()?;
-        if completions.is_empty() {
-            return Ok(received);
-        }
-        for completion in completions {
-            received += u64::from(handle(completion, ping_pongs)?);
-        }
-    }
 }
 
 /// Sends a received message back, or posts the buffer of a finished send as a receive.
@@ -178,9 +173,4 @@ fn handle(completion: Completion<'_>, ping_pongs: &mut HashMap<QueueId, PingPong
         qp.post_send(wr::send(buf))?;
     }
     Ok(received)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "printed with no decimals")]
-fn per_second(count: u64, time: Duration) -> f64 {
-    count as f64 / time.as_secs_f64()
 }

@@ -1,97 +1,205 @@
-//! Exchanges unreliable datagrams with a service that the connection manager resolves by IP
-//! address.
+//! Exchanges unreliable datagrams with a service that rdma_cm resolves by IP address. Client and
+//! server interoperate with `udaddy` of librdmacm: the client sends some datagrams, and the server
+//! sends as many back. Each carries the number of its queue pair as immediate data.
 //!
-//! `ud_chat -b 10.99.0.1` is the server; `ud_chat -s 10.99.0.1 hello` is the client. Both
-//! interoperate with `udaddy` of librdmacm: the client sends a number of datagrams, the server
-//! sends as many back, and each carries the number of its queue pair as immediate data.
+//! ```toml
+//! [dependencies]
+//! rdma-verbs = "0.1"
+//! rdmacm = "0.1"
+//! ```
+//!
+//! On two hosts, and on one host with Soft-RoCE (`rdma link add rxe0 type rxe netdev eth0`), always
+//! with the address of the server:
+//!
+//! ```text
+//! host1$ ud_chat serve 10.0.0.1:7174          $ ud_chat serve 10.0.0.1:7174 &
+//! host2$ ud_chat send 10.0.0.1:7174 hello     $ ud_chat send 10.0.0.1:7174 hello
+//! ```
 
-#![forbid(unsafe_code)]
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use std::net::{IpAddr, SocketAddr};
-use std::process::ExitCode;
-
-use clap::Parser;
-use examples::Result;
-use examples::datagrams::{DatagramSocket, TIMEOUT};
-use ibverbs::Qkey;
+use ibverbs::prelude::*;
+use ibverbs::wr::Destination;
+use ibverbs::{Context, Direction, GRH_LEN, Qkey, Qpn, UdSource};
 use rdmacm::{ListenOptions, Resolver};
 
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Number of datagrams in each direction, and their size in bytes: the defaults of `udaddy`.
+const DATAGRAMS: u32 = 10;
+const SIZE: usize = 100;
 /// The Q_Key of port space UDP (`RDMA_UDP_QKEY` in `rdma/rdma_cma.h`).
 const UDP_QKEY: Qkey = Qkey(0x0123_4567);
+/// Time without any completion after which the program fails.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Chat over datagrams: a client if the address of a server is given, else a server
-#[derive(Debug, Parser)]
-struct Args {
-    /// IP address of the server
-    #[arg(short, value_name = "ADDRESS")]
-    server: Option<IpAddr>,
-    /// Local IP address
-    #[arg(short, value_name = "ADDRESS")]
-    bind: Option<IpAddr>,
-    /// Port of the service
-    #[arg(short = 'P', value_name = "PORT", default_value_t = 7174)]
-    port: u16,
-    /// Number of datagrams in each direction
-    #[arg(short = 'C', value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    count: u32,
-    /// Datagram size in bytes
-    #[arg(short = 'S', value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    size: u16,
-    /// Text to send
-    #[arg(default_value = "hello")]
-    text: String,
-}
-
-fn main() -> ExitCode {
-    let args = Args::parse();
-    examples::exit(match args.server {
-        Some(server) => run_client(&args, server),
-        None => serve(&args),
-    })
-}
-
-fn run_client(args: &Args, server: IpAddr) -> Result<()> {
-    let mut resolver = Resolver::new(SocketAddr::new(server, args.port)).timeout(TIMEOUT);
-    if let Some(source) = args.bind {
-        resolver = resolver.source(source);
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("error: {error}");
+        std::process::exit(1);
     }
-    let route = resolver.resolve_datagram()?;
-    let mut socket = DatagramSocket::new(&route.context()?, args.size.into(), args.count)?;
+}
+
+fn run() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["serve", address] => serve(parse(address)?),
+        ["send", address, text] => send(parse(address)?, text),
+        _ => Err("expected arguments: serve ADDRESS:PORT, or send ADDRESS:PORT TEXT".into()),
+    }
+}
+
+fn parse(address: &str) -> Result<SocketAddr> {
+    address
+        .parse()
+        .map_err(|_| format!("{address}: expected ADDRESS:PORT, such as 10.0.0.1:7174").into())
+}
+
+fn send(server: SocketAddr, text: &str) -> Result<()> {
+    let route = Resolver::new(server).timeout(TIMEOUT).resolve_datagram()?;
+    let mut socket = Socket::new(&route.context()?)?;
     route.start_qp(&mut socket.qp)?;
-    socket.refill()?;
+    socket.post_receives()?;
     let service = route.query(b"", TIMEOUT)?;
     let destination = service.address.destination(&mut socket.qp)?;
-    for number in 1..=args.count {
-        let text = format!("{} {number}", args.text);
-        socket.send(&text, args.size.into(), destination)?;
+    for number in 1..=DATAGRAMS {
+        socket.send(&format!("{text} {number}"), destination)?;
     }
-    for _ in 0..args.count {
-        println!("{}", socket.receive()?.text());
+    for _ in 0..DATAGRAMS {
+        println!("{}", socket.recv()?.text);
     }
     Ok(())
 }
 
-fn serve(args: &Args) -> Result<()> {
-    let local = args.bind.unwrap_or(IpAddr::from([0, 0, 0, 0]));
-    let listener = ListenOptions::new().bind_datagram(SocketAddr::new(local, args.port))?;
-    let request = listener
-        .accept(None)?
-        .ok_or("accept a client: no request arrived")?;
+/// Serves one client.
+fn serve(address: SocketAddr) -> Result<()> {
+    let listener = ListenOptions::new().bind_datagram(address)?;
+    println!("listening on {}", listener.local_addr());
+    let request = listener.accept(None)?.ok_or("no request arrived")?;
     let port_num = request.port_num();
-    let mut socket = DatagramSocket::new(&request.context()?, args.size.into(), args.count)?;
+    let mut socket = Socket::new(&request.context()?)?;
     request.start_qp(&mut socket.qp)?;
-    socket.refill()?;
+    socket.post_receives()?;
     request.accept(&socket.qp, b"")?;
-    let mut replies = Vec::new();
-    for _ in 0..args.count {
-        let datagram = socket.receive()?;
-        println!("{}", datagram.text());
-        let destination = socket.reply_to(&datagram, port_num, UDP_QKEY)?;
-        replies.push((datagram.text().to_uppercase(), destination));
-    }
     // Like udaddy, receive all datagrams before the first reply.
+    let mut replies = Vec::new();
+    for _ in 0..DATAGRAMS {
+        let datagram = socket.recv()?;
+        println!("{}", datagram.text);
+        let address = socket
+            .pd
+            .create_ah_from_wc(port_num, &datagram.source, &datagram.buf)?;
+        let destination = Destination {
+            address: socket.qp.hold_address(&address)?,
+            qpn: datagram.sender,
+            qkey: UDP_QKEY,
+        };
+        replies.push((datagram.text.to_uppercase(), destination));
+    }
     for (text, destination) in replies {
-        socket.send(&text, args.size.into(), destination)?;
+        socket.send(&text, destination)?;
     }
     socket.flush()
+}
+
+/// A datagram queue pair with its completion queue and its buffers.
+struct Socket {
+    qp: QueuePair<Ud>,
+    cq: CompletionQueue,
+    pd: ProtectionDomain,
+    receives: Pool,
+    sends: Pool,
+}
+
+/// A received datagram.
+struct Datagram {
+    /// The global route header (GRH), which contains the sender's address, and the payload.
+    buf: Buf,
+    source: UdSource,
+    /// Queue pair of the sender, from the immediate data.
+    sender: Qpn,
+    text: String,
+}
+
+impl Socket {
+    fn new(context: &Context) -> Result<Self> {
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq(CqOptions::default())?;
+        let qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
+        let receives = pd.pool(DATAGRAMS as usize, GRH_LEN + SIZE)?;
+        let sends = pd.pool(DATAGRAMS as usize, SIZE)?;
+        Ok(Self {
+            qp,
+            cq,
+            pd,
+            receives,
+            sends,
+        })
+    }
+
+    /// Posts the free receive buffers.
+    fn post_receives(&mut self) -> Result<()> {
+        while let Some(buf) = self.receives.take() {
+            self.qp.post_recv(wr::recv(buf))?;
+        }
+        Ok(())
+    }
+
+    /// Sends text, padded with zeros.
+    fn send(&mut self, text: &str, destination: Destination) -> Result<()> {
+        let mut buf = self.sends.take().ok_or("all send buffers are in flight")?;
+        buf.fill(0);
+        let len = text.len().min(SIZE);
+        buf[..len].copy_from_slice(&text.as_bytes()[..len]);
+        let qp_num = self.qp.qp_num().0;
+        Ok(self
+            .qp
+            .post_send(wr::send_to_with_imm(buf, destination, qp_num))?)
+    }
+
+    /// Waits for the next datagram.
+    fn recv(&mut self) -> Result<Datagram> {
+        let start = Instant::now();
+        while start.elapsed() < TIMEOUT {
+            if let Some(completion) = self.cq.poll()?.next() {
+                let source = completion.source();
+                let retired = self.qp.retire(completion)?;
+                retired.ok()?;
+                if retired.direction() == Direction::Send {
+                    continue; // dropping `retired` returns its buffer to the pool
+                }
+                let sender = retired
+                    .imm_data()
+                    .ok_or("a datagram had no immediate data")?;
+                let buf = retired.into_buf().ok_or("a receive had no buffer")?;
+                self.post_receives()?;
+                let payload = buf[GRH_LEN..].split(|byte| *byte == 0).next();
+                let text = String::from_utf8_lossy(payload.unwrap_or_default()).into_owned();
+                return Ok(Datagram {
+                    buf,
+                    source,
+                    sender: Qpn(sender),
+                    text,
+                });
+            }
+            std::thread::yield_now(); // the peer may need this processor
+        }
+        Err(format!("no datagram for {} s", TIMEOUT.as_secs()).into())
+    }
+
+    /// Waits until all datagrams are sent.
+    fn flush(&mut self) -> Result<()> {
+        let start = Instant::now();
+        while self.sends.available() < DATAGRAMS as usize {
+            for completion in self.cq.poll()? {
+                self.qp.retire(completion)?.ok()?;
+            }
+            if start.elapsed() > TIMEOUT {
+                return Err("the last datagrams were not sent".into());
+            }
+        }
+        Ok(())
+    }
 }

@@ -1,134 +1,166 @@
-//! Ping-pong over unreliable datagrams. Client and server interoperate with `ibv_ud_pingpong`.
+//! Ping-pong over unreliable datagrams: the client sends a datagram, and each side sends back what
+//! it receives. Client and server interoperate with `ibv_ud_pingpong` of rdma-core.
 //!
-//! `ud_pingpong -d rxe0` is the server; `ud_pingpong -d rxe0 HOST` is its client. Lost datagrams
-//! are not retransmitted: after a loss the program times out.
+//! Lost datagrams are not sent again, so a loss ends the program after 10 s.
+//!
+//! ```toml
+//! [dependencies]
+//! rdma-verbs = "0.1"
+//! ```
+//!
+//! On two hosts, and on one host with Soft-RoCE (`rdma link add rxe0 type rxe netdev eth0`):
+//!
+//! ```text
+//! host1$ ud_pingpong mlx5_0                 $ ud_pingpong rxe0 &
+//! host2$ ud_pingpong mlx5_0 host1           $ ud_pingpong rxe0 localhost
+//! ```
 
-#![forbid(unsafe_code)]
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
-use std::process::ExitCode;
-use std::time::Instant;
+use ibverbs::prelude::*;
+use ibverbs::wr::Destination;
+use ibverbs::{AhAttr, Direction, GRH_LEN, Psn, Qkey};
 
-use clap::Parser;
-use examples::exchange::exchange;
-use examples::local::{Local, random_psn};
-use examples::pingpong::{Common, fill, print_address, require_gid};
-use examples::{Result, wait};
-use ibverbs::{
-    AhAttr, CqOptions, Direction, Endpoint, GRH_LEN, Qkey, QpOptions, Ud,
-    wr::{self, Destination},
-};
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The Q_Key of `ibv_ud_pingpong`.
+/// Datagram size in bytes and number of datagrams: the defaults of `ibv_ud_pingpong`.
+const SIZE: usize = 1024;
+const MESSAGES: u32 = 1000;
+/// The Q_Key of `ibv_ud_pingpong`. A queue pair drops datagrams with a different one.
 const QKEY: Qkey = Qkey(0x1111_1111);
+/// Number of receives to keep posted.
+const RECEIVES: usize = 16;
+const IB_PORT: u8 = 1;
+const TCP_PORT: u16 = 18515;
+/// Time without any completion after which the program fails.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Ping-pong over unreliable datagrams: a client if HOST is given, else a server
-#[derive(Debug, Parser)]
-struct Args {
-    #[command(flatten)]
-    common: Common,
-    /// Message size in bytes, at most the MTU of the port
-    #[arg(short, long, default_value_t = 1024)]
-    size: u32,
-}
-
-fn main() -> ExitCode {
-    examples::exit(run(&Args::parse()))
-}
-
-fn run(Args { common, size }: &Args) -> Result<()> {
-    let local = common.open()?;
-    let mtu = local.port.active_mtu;
-    if mtu.bytes().is_some_and(|bytes| *size > bytes) {
-        return Err(format!(
-            "send messages of {size} bytes: a datagram is limited to the port's MTU of {mtu} bytes"
-        )
-        .into());
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("error: {error}");
+        std::process::exit(1);
     }
-    let pd = local.context.alloc_pd()?;
-    let channel = common
-        .events
-        .then(|| local.context.create_comp_channel())
-        .transpose()?;
-    let depth = common.rx_depth + 16;
-    let mut cq = local.context.create_cq(CqOptions {
-        depth,
-        channel: channel.as_ref(),
-        ..CqOptions::default()
-    })?;
-    let queues = QpOptions {
-        max_send_wr: 16,
-        max_recv_wr: common.rx_depth,
-        ..QpOptions::default()
-    };
-    let mut qp = pd.create_qp::<Ud>(&cq, &cq, queues)?;
-    let psn = random_psn();
-    qp.start(local.port_num, 0, QKEY, psn)?;
+}
 
-    // The device writes a global route header in front of each received message.
-    let pool = pd.pool(common.rx_depth as usize, GRH_LEN + *size as usize)?;
-    while let Some(buf) = pool.take() {
+fn run() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (device, server) = match &args[..] {
+        [device] => (device, None),
+        [device, server] => (device, Some(server.as_str())),
+        _ => return Err("expected arguments: DEVICE [SERVER]".into()),
+    };
+    let context = Device::by_name(device)?.open()?;
+    let gid = context.select_gid(IB_PORT, &GidQuery::default())?.entry;
+    let pd = context.alloc_pd()?;
+    let mut cq = context.create_cq(CqOptions::default())?;
+    let mut qp = pd.create_qp::<Ud>(&cq, &cq, QpOptions::default())?;
+    // Differs from run to run, so that late packets of an earlier run are not accepted.
+    let psn = Psn(std::process::id() & 0x00ff_ffff);
+    qp.start(IB_PORT, 0, QKEY, psn)?;
+
+    // The device writes a global route header (GRH) in front of each received datagram.
+    let receives = pd.pool(RECEIVES, GRH_LEN + SIZE)?;
+    while let Some(buf) = receives.take() {
         qp.post_recv(wr::recv(buf))?;
     }
-    let sends = pd.pool(16, *size as usize)?;
+    let sends = pd.pool(RECEIVES, SIZE)?;
 
-    let mine = local.endpoint(qp.qp_num(), psn);
-    print_address(" local", &mine);
-    let mut peer = None;
-    exchange(common.role(), &[mine], |theirs| {
-        print_address("remote", &theirs[0]);
-        require_gid(&local, &theirs[0])?;
-        let handle = pd.create_ah(&address_of(&local, common.sl, &theirs[0]))?;
-        peer = Some(Destination {
-            address: qp.hold_address(&handle)?,
-            qpn: theirs[0].qpn,
-            qkey: QKEY,
-        });
-        Ok(())
-    })?;
-    let peer = peer.ok_or("the peer sent no endpoint")?;
+    let ours = Endpoint {
+        qpn: qp.qp_num(),
+        psn,
+        lid: context.query_port(IB_PORT)?.lid,
+        gid: gid.gid,
+    };
+    println!("local  {ours}, GID index {}", gid.index);
+    let theirs = exchange(&ours, server)?;
+    println!("remote {theirs}");
+    // One queue pair sends to any number of peers. Each datagram names its destination.
+    let handle = pd.create_ah(&AhAttr::for_gid(IB_PORT, gid.index, theirs.gid).dlid(theirs.lid))?;
+    let peer = Destination {
+        address: qp.hold_address(&handle)?,
+        qpn: theirs.qpn,
+        qkey: QKEY,
+    };
 
     let start = Instant::now();
     let (mut posted, mut sent, mut received) = (0, 0, 0);
-    if common.host.is_some() {
-        let mut message = sends.take().ok_or("all messages are in flight")?;
-        fill(&mut message);
+    if server.is_some() {
+        let mut message = sends.take().ok_or("all send buffers are in flight")?;
+        message.fill(0x5a);
         qp.post_send(wr::send_to(message, peer))?;
         posted += 1;
     }
-    wait::until(&mut cq, channel.as_ref(), |completion| {
-        let retired = qp.retire(completion)?;
-        retired.ok()?;
-        let direction = retired.direction();
-        let buf = retired.into_buf().ok_or("a request had no buffer")?;
-        if direction == Direction::Send {
-            sent += 1; // dropping `buf` returns it to its pool
-        } else {
+    let mut last = Instant::now();
+    while sent < MESSAGES || received < MESSAGES {
+        for completion in cq.poll()? {
+            last = Instant::now();
+            let retired = qp.retire(completion)?;
+            retired.ok()?;
+            if retired.direction() == Direction::Send {
+                sent += 1; // dropping `retired` returns its buffer to the pool
+                continue;
+            }
             received += 1;
+            let buf = retired.into_buf().ok_or("a receive had no buffer")?;
             let payload = &buf[GRH_LEN..];
-            common.check(payload, *size)?;
-            if posted < common.iters {
-                let mut message = sends.take().ok_or("all messages are in flight")?;
+            if payload.len() != SIZE {
+                return Err(
+                    format!("received {} bytes, expected {SIZE} bytes", payload.len()).into(),
+                );
+            }
+            if posted < MESSAGES {
+                let mut message = sends.take().ok_or("all send buffers are in flight")?;
                 message.copy_from_slice(payload);
                 qp.post_send(wr::send_to(message, peer))?;
                 posted += 1;
             }
             qp.post_recv(wr::recv(buf))?;
         }
-        Ok(sent >= common.iters && received >= common.iters)
-    })?;
-    common.report(*size, start);
+        if last.elapsed() > TIMEOUT {
+            return Err(
+                format!("received {received} of {MESSAGES} datagrams, then none for 10 s").into(),
+            );
+        }
+        std::thread::yield_now(); // the peer may need this processor
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let each = seconds * 1e6 / f64::from(MESSAGES);
+    println!("{MESSAGES} iters in {seconds:.2} seconds = {each:.2} usec/iter");
     Ok(())
 }
 
-/// Returns the address of an endpoint: its GID if this port uses one, else its LID.
-fn address_of(local: &Local, sl: u8, remote: &Endpoint) -> AhAttr {
-    let attr = match local.sgid_index() {
-        Some(index) => AhAttr::for_gid(local.port_num, index, remote.gid),
-        None => AhAttr::for_lid(local.port_num, remote.lid),
+/// Exchanges endpoints with the peer over TCP, as `ibv_ud_pingpong` does.
+fn exchange(ours: &Endpoint, server: Option<&str>) -> Result<Endpoint> {
+    let mut stream = match server {
+        Some(host) => TcpStream::connect((host, TCP_PORT))
+            .map_err(|error| format!("connect to {host}, TCP port {TCP_PORT}: {error}"))?,
+        None => {
+            TcpListener::bind(("::", TCP_PORT))
+                .map_err(|error| format!("listen on TCP port {TCP_PORT}: {error}"))?
+                .accept()?
+                .0
+        }
     };
-    AhAttr {
-        sl,
-        dlid: remote.lid,
-        ..attr
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let message = format!("{ours}\0"); // written at once, because the C program reads once
+    if server.is_some() {
+        stream.write_all(message.as_bytes())?;
     }
+    let mut text = [0; 52];
+    stream.read_exact(&mut text)?;
+    let theirs: Endpoint = String::from_utf8_lossy(&text)
+        .trim_end_matches('\0')
+        .parse()?;
+    if theirs.gid.is_zero() {
+        return Err("the peer sent no GID; help: start ibv_ud_pingpong with -g INDEX".into());
+    }
+    if server.is_some() {
+        stream.write_all(b"done\0")?;
+    } else {
+        stream.write_all(message.as_bytes())?;
+        stream.read_exact(&mut [0; 5])?; // "done"
+    }
+    Ok(theirs)
 }

@@ -45,3 +45,18 @@ pub(crate) fn tcp_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(18600);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
+
+/// Checks that the programs exited with status 0, and returns them.
+#[track_caller]
+pub(crate) fn assert_success<const N: usize>(programs: [Finished; N]) -> [Finished; N] {
+    for finished in &programs {
+        assert!(finished.success(), "{finished:?}");
+    }
+    programs
+}
+
+/// Ends a server that runs without limit, as Ctrl-C does, and returns its output.
+pub(crate) fn stop(server: Process) -> Finished {
+    server.interrupt();
+    server.wait()
+}

@@ -1,11 +1,29 @@
 //! Prints the RDMA devices of this host with their ports and GIDs.
+//!
+//! ```toml
+//! [dependencies]
+//! rdma-verbs = "0.1"
+//! ```
+//!
+//! ```text
+//! $ list_devices
+//! ```
 
-#![forbid(unsafe_code)]
+use ibverbs::{Device, GidQuery};
 
-use ibverbs::{Device, Error};
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
 
-fn main() -> Result<(), Error> {
-    for device in Device::list()? {
+fn run() -> ibverbs::Result<()> {
+    let devices = Device::list()?;
+    if devices.is_empty() {
+        println!("no RDMA device; for a software device: rdma link add rxe0 type rxe netdev eth0");
+    }
+    for device in devices {
         let context = device.open()?;
         let attr = context.query_device()?;
         println!(
@@ -22,6 +40,10 @@ fn main() -> Result<(), Error> {
             );
             for entry in context.gids(port_num)? {
                 println!("    gid[{}] {} {}", entry.index, entry.gid, entry.kind);
+            }
+            // The GID that the other examples use.
+            if let Ok(choice) = context.select_gid(port_num, &GidQuery::default()) {
+                println!("    chosen: gid[{}], {}", choice.entry.index, choice.reason);
             }
         }
     }
