@@ -61,11 +61,7 @@ impl Rig {
         });
         let context = Device::by_name(fake.name())?.open()?;
         let pd = context.alloc_pd()?;
-        let options = CqOptions {
-            depth: 128,
-            extended: extended_cq,
-            ..CqOptions::default()
-        };
+        let options = CqOptions::new().depth(128).extended(extended_cq);
         let (cq_a, cq_b) = (context.create_cq(options)?, context.create_cq(options)?);
         let mut a = pd.create_qp::<Rc>(&cq_a, &cq_a, QpOptions::default())?;
         let mut b = pd.create_qp::<Rc>(&cq_b, &cq_b, QpOptions::default())?;

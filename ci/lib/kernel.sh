@@ -5,6 +5,7 @@
 #   $LAB_CACHE/kernel/VERSION/boot/vmlinuz-VERSION, vmlinux-VERSION
 #   $LAB_CACHE/kernel/VERSION/lib/modules/VERSION/
 #   $LAB_CACHE/kernel/current → VERSION, created last, when the cache is complete
+#   $LAB_CACHE/kernel/backports → VERSION, the same for the kernel of lib/backports.sh
 
 readonly KERNEL_SERIES=6.12
 # Parts of the module tree that a lab can need. They are stored uncompressed, because that loads
@@ -16,20 +17,29 @@ readonly MODULE_DIRS=(
     fs/9p fs/netfs fs/configfs fs/overlayfs fs/fuse fs/nls fs/nfs fs/nfsd fs/nfs_common fs/lockd net lib crypto arch/x86/crypto
 )
 
+wants_backports() { [[ ${RDMA_LAB_KERNEL:-} == backports ]]; }
+
+wants_custom_kernel() { [[ -n ${RDMA_LAB_KERNEL:-} ]] && ! wants_backports; }
+
+# Prints the link to the wanted kernel in the cache.
+kernel_link() { if wants_backports; then echo "$LAB_CACHE/kernel/backports"; else echo "$LAB_CACHE/kernel/current"; fi; }
+
 cached_kernel() {
+    local link
+    link=$(kernel_link)
     # An installed kernel of this machine is a link to all its modules. A cache without fs/nfsd is
     # from a version of the lab that did not include it.
-    [[ -L $LAB_CACHE/kernel/current && -d $LAB_CACHE/kernel/current/lib/modules ]] || return
-    if [[ ! -L $(echo "$LAB_CACHE"/kernel/current/lib/modules/*) && ! -d $(echo "$LAB_CACHE"/kernel/current/lib/modules/*/kernel/fs/nfsd) ]]; then
+    [[ -L $link && -d $link/lib/modules ]] || return
+    if [[ ! -L $(echo "$link"/lib/modules/*) && ! -d $(echo "$link"/lib/modules/*/kernel/fs/nfsd) ]]; then
         return 1
     fi
-    readlink "$LAB_CACHE/kernel/current"
+    readlink "$link"
 }
 
 # shellcheck disable=SC2034 # used by other files
 # Sets KERNEL_IMAGE, KERNEL_VERSION and KERNEL_MODULES.
 find_kernel() {
-    if [[ -n ${RDMA_LAB_KERNEL:-} ]]; then
+    if wants_custom_kernel; then
         use_custom_kernel
         return
     fi
@@ -95,7 +105,7 @@ fill_kernel_cache() {
             "and install: ${VM_TOOLS[*]}"
     fi
     ensure_build_tools
-    local version work
+    local version
     version=$(debian_kernel_version)
     if [[ -z $version ]]; then
         use_installed_kernel && return
@@ -103,12 +113,19 @@ fill_kernel_cache() {
             "help: on Debian 12 enable bookworm-security; on other systems install a kernel with rdma_rxe," \
             "or set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION"
     fi
-    work=$LAB_CACHE/kernel/work
+    make_kernel "$version" download_kernel_packages prepare_kbuild
+}
+
+# Fills the cache with a kernel: make_kernel VERSION DOWNLOAD PREPARE. DOWNLOAD (VERSION DIR)
+# fetches the packages. PREPARE (VERSION WORK) makes the build system in the headers run on this
+# machine, and sets SIW_BUILD to the arguments of make that the compiler needs.
+make_kernel() {
+    local version=$1 work=$LAB_CACHE/kernel/work
     rm -rf "$work"
     mkdir -p "$work/debs"
-    download_kernel_packages "$version" "$work/debs"
+    "$2" "$version" "$work/debs"
     unpack_image "$version" "$work"
-    build_siw "$version" "$work" ||
+    build_siw "$version" "$work" "$3" ||
         info "building siw failed: the lab will have rxe0 only"
     publish_kernel "$version" "$work"
 }
@@ -152,14 +169,24 @@ fetch_packages() {
 
 unpack_image() {
     local version=$1 work=$2 tree dest
-    run_logged "unpacking linux-image-$version" dpkg-deb -x "$work/debs/linux-image-$version"_*.deb "$work/image"
+    run_logged "unpacking linux-image-$version" unpack_packages "$work/image" "$work/debs"/linux-{image,binary,base,modules}-"$version"_*.deb
     tree=$(find "$work/image" -type d -path "*/lib/modules/$version" | head -n 1)
     dest=$work/kernel/lib/modules/$version
     mkdir -p "$work/kernel/boot" "$dest/kernel"
-    cp "$work/image/boot/vmlinuz-$version" "$work/kernel/boot/"
+    # Recent packages have the image among the modules.
+    cp "$(find "$work/image/boot/vmlinuz-$version" "$tree/vmlinuz" 2>/dev/null | head -n 1)" "$work/kernel/boot/vmlinuz-$version"
     extract_vmlinux "$work/kernel/boot/vmlinuz-$version" "$work/kernel/boot/vmlinux-$version" ||
         rm -f "$work/kernel/boot/vmlinux-$version"
     run_logged "copying the modules of the lab" copy_modules "$tree" "$dest"
+}
+
+# Unpacks the existing ones of some packages: unpack_packages DIR PACKAGE…
+unpack_packages() {
+    local dir=$1 package
+    shift
+    for package in "$@"; do
+        [[ ! -e $package ]] || dpkg-deb -x "$package" "$dir" || return
+    done
 }
 
 # Extracts the kernel from the compressed image: it starts a second sooner under emulation, through
@@ -185,17 +212,20 @@ copy_modules() {
 
 # Builds drivers/infiniband/sw/siw outside the kernel tree, with unpacked headers packages.
 build_siw() {
-    local version=$1 work=$2 headers=$2/headers/usr/src/linux-headers-$1 compiler
+    local version=$1 work=$2 headers=$2/headers/usr/src/linux-headers-$1 series
+    local SIW_BUILD=()
+    series=$(kernel_series "$version")
     unpack_headers "$version" "$work"
-    compiler=$(headers_compiler "$version" "$work")
-    have "$compiler" || install_packages "$compiler"
-    ensure_kbuild_runs "$work/headers"
-    run_logged "unpacking siw from linux-source-$KERNEL_SERIES" unpack_siw_source "$work" &&
-        run_logged "building siw.ko with $compiler" \
-            make -C "$headers" M="$work/siw" CONFIG_RDMA_SIW=m modules &&
+    "$3" "$version" "$work"
+    run_logged "unpacking siw from linux-source-$series" unpack_siw_source "$series" "$work" &&
+        run_logged "building siw.ko for $version" \
+            make -C "$headers" M="$work/siw" CONFIG_RDMA_SIW=m "${SIW_BUILD[@]}" modules &&
         install -D -m 644 "$work/siw/siw.ko" \
             "$work/kernel/lib/modules/$version/kernel/drivers/infiniband/sw/siw/siw.ko"
 }
+
+# Prints the series of a version, such as 6.12.
+kernel_series() { grep -oE '^[0-9]+\.[0-9]+' <<<"$1"; }
 
 # Unpacks the headers. Their Makefile includes the common one by an absolute path, which is changed
 # to the cache. Their vmlinux is only used to add BTF, which needs another tool.
@@ -213,31 +243,34 @@ headers_compiler() {
     dpkg-deb -f "$2/debs/linux-headers-$1"_*.deb Depends | grep -oE 'gcc-[0-9]+' | head -n 1
 }
 
-# Installs libelf, which the headers' own programs (objtool) need.
-ensure_kbuild_runs() {
-    local objtool
-    objtool=$(find "$1" -type f -name 'objtool*' -perm -u+x | head -n 1)
+# Installs the compiler of the headers, and libelf, which their own programs (objtool) need.
+prepare_kbuild() {
+    local compiler objtool
+    compiler=$(headers_compiler "$1" "$2")
+    have "$compiler" || install_packages "$compiler"
+    objtool=$(find "$2/headers" -type f -name 'objtool*' -perm -u+x | head -n 1)
     if [[ -n $objtool ]] && ldd "$objtool" | grep -q 'libelf.*not found'; then
         install_packages libelf1
     fi
 }
 
 unpack_siw_source() {
-    mkdir -p "$1/siw"
-    dpkg-deb --fsys-tarfile "$1/debs/linux-source-$KERNEL_SERIES"_*.deb |
-        tar -xO "./usr/src/linux-source-$KERNEL_SERIES.tar.xz" |
+    local source=linux-source-$1 work=$2
+    mkdir -p "$work/siw"
+    dpkg-deb --fsys-tarfile "$work/debs/$source"_*.deb |
+        tar -xO "./usr/src/$source.tar.xz" |
         xz -dc -T0 |
-        tar -x -C "$1/siw" --strip-components=5 "linux-source-$KERNEL_SERIES/drivers/infiniband/sw/siw"
-    [[ -e $1/siw/siw_main.c ]]
+        tar -x -C "$work/siw" --strip-components=5 "$source/drivers/infiniband/sw/siw"
+    [[ -e $work/siw/siw_main.c ]]
 }
 
-# Indexes the modules, then makes the kernel the current one.
+# Indexes the modules, then sets the link of the wanted kernel to it.
 publish_kernel() {
     local version=$1 work=$2
     run_logged "indexing the modules" depmod_path -b "$work/kernel" "$version"
     rm -rf "${LAB_CACHE:?}/kernel/$version"
     mv "$work/kernel" "$LAB_CACHE/kernel/$version"
-    ln -sfn "$version" "$LAB_CACHE/kernel/current"
+    ln -sfn "$version" "$(kernel_link)"
     rm -rf "$work"
     info "kernel $version is in the cache ($(du -sh "$LAB_CACHE/kernel/$version" | cut -f1))"
 }

@@ -4,6 +4,12 @@
 
 # Sets LAB_BACKEND for a request (auto, host, kernel, vm, kvm, tcg).
 pick_backend() {
+    if wants_backports; then
+        case $1 in
+        auto | vm) pick_accelerator; return ;;
+        host | kernel) die "the kernel of trixie-backports needs a virtual machine, not RDMA_LAB=$1" "help: available with RDMA_LAB=vm, kvm and tcg" ;;
+        esac
+    fi
     case $1 in
     host) LAB_BACKEND=host-devices ;;
     kernel)
@@ -65,10 +71,11 @@ vm_tools_ready() {
 }
 
 cache_complete() {
-    virtme_installed && { [[ -n ${RDMA_LAB_KERNEL:-} ]] || cached_kernel >/dev/null; }
+    virtme_installed && { wants_custom_kernel || cached_kernel >/dev/null; }
 }
 
 fill_cache() {
     virtme_installed || install_virtme # another lab may have installed it
-    [[ -n ${RDMA_LAB_KERNEL:-} ]] || cached_kernel >/dev/null || fill_kernel_cache
+    if wants_custom_kernel || cached_kernel >/dev/null; then return; fi
+    if wants_backports; then fill_backports_cache; else fill_kernel_cache; fi
 }

@@ -2,6 +2,8 @@
 # Installs the programs that the lab needs on this machine, with apt where it exists.
 
 readonly VIRTME_VERSION=1.42
+# shellcheck disable=SC2034 # used by ci/dist
+readonly CARGO_DEB_VERSION=3.8.0 CARGO_GENERATE_RPM_VERSION=0.21.1
 
 # shellcheck disable=SC2034 # used by name, in missing_packages
 # Program → Debian package, for running a virtual machine from a complete cache.
@@ -111,4 +113,20 @@ install_virtme_into() {
     run_logged "creating a Python environment for virtme-ng" "$python" -m venv "$1" &&
         run_logged "installing virtme-ng $VIRTME_VERSION from PyPI" \
             "$1/bin/pip" install --disable-pip-version-check "virtme-ng==$VIRTME_VERSION"
+}
+
+# Prints the path of a program installed by ensure_cargo_tool: cargo_tool NAME VERSION
+cargo_tool() { echo "$LAB_CACHE/$1-$2/bin/$1"; }
+
+# Builds a program of crates.io in the cache: ensure_cargo_tool NAME VERSION [OPTION…]. Optimising
+# it would take longer than all its runs.
+ensure_cargo_tool() {
+    local name=$1 version=$2 build
+    shift 2
+    [[ ! -x $(cargo_tool "$name" "$version") ]] || return 0
+    build=$LAB_CACHE/build-$name
+    run_logged "building $name $version" cargo install --locked --version "$version" "$name" "$@" \
+        --debug --config profile.dev.debug=false --root "$LAB_CACHE/$name-$version" --target-dir "$build" ||
+        die "building $name $version failed"
+    rm -rf "$build"
 }

@@ -1,0 +1,177 @@
+#!/usr/bin/env bash
+# Tests the packages of ci/dist: their contents, and the tools after the installation of the Debian
+# package, which is removed again.
+#
+# usage: ci/tests/distribution.sh DIR   (the directory with both packages)
+set -euo pipefail
+dir=$(realpath "${1:?usage: ci/tests/distribution.sh DIR}")
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. ci/lib/common.sh
+. ci/lib/tools.sh
+readonly NAME=rdma-perftools
+readonly TOOLS=(rperf ribping ribinfo)
+deb=$(realpath "$dir/$NAME"_*.deb)
+rpm=$(realpath "$dir/$NAME"-*.rpm)
+work=$(mktemp -d)
+failures=0
+
+expect() { # NAME COMMAND…: reports success if the command succeeds
+    local name=$1
+    shift
+    if "$@" >"$work/output" 2>&1; then
+        echo "ok    $name"
+    else
+        echo "FAIL  $name"
+        sed 's/^/      /' "$work/output"
+        failures=$((failures + 1))
+    fi
+}
+
+# Succeeds if each line of the standard input is in the file, and prints the others.
+contains_lines() {
+    local missing
+    missing=$(LC_ALL=C sort -u | LC_ALL=C comm -23 - <(LC_ALL=C sort -u "$1"))
+    [[ -z $missing ]] || { printf 'missing: %s\n' "$missing"; return 1; }
+}
+
+# Prints the files that both packages must contain.
+common_files() {
+    local tool
+    for tool in "${TOOLS[@]}"; do
+        printf '%s\n' "/usr/bin/$tool" "/usr/share/man/man1/$tool.1.gz" \
+            "/usr/share/bash-completion/completions/$tool" "/usr/share/fish/vendor_completions.d/$tool.fish"
+    done
+    printf '%s\n' /usr/lib/systemd/system/rperf.service /usr/share/man/man1/ribinfo-check.1.gz \
+        "/usr/share/doc/$NAME"/{FORMAT.md,METHODOLOGY.md,schema/rperf-1.json}
+}
+
+# A file that is writable for others, or that does not belong to root, is a way to become root.
+only_root_can_write() { awk 'substr($1, 6, 1) == "w" || substr($1, 9, 1) == "w" || $2 !~ "^(root/root|0/0)$" { print; bad = 1 } END { exit bad }' "$1"; }
+
+# Succeeds if each file is a shell script for the unit of rperf.
+valid_scripts() {
+    local script
+    for script in "$@"; do
+        echo "$script"
+        sh -n "$script" || return
+        grep -E 'systemctl|deb-systemd' "$script" || return
+    done
+}
+
+test_deb_contents() {
+    dpkg-deb -c "$deb" >"$work/deb-list"
+    awk '{ sub(/^\./, "", $6); print $6 }' "$work/deb-list" >"$work/deb-files"
+    dpkg-deb -e "$deb" "$work/control"
+    expect "the .deb contains the tools, their pages and completions" contains_lines "$work/deb-files" < <(
+        common_files
+        printf '/usr/share/zsh/vendor-completions/_%s\n' "${TOOLS[@]}"
+        printf '%s\n' "/usr/share/doc/$NAME"/{copyright,changelog.gz,changelog.Debian.gz,LICENSE.dependencies}
+    )
+    expect "only root can write the files of the .deb" only_root_can_write "$work/deb-list"
+    expect "the .deb requires the RDMA libraries" contains_lines <(
+        dpkg-deb -f "$deb" Depends | tr ',' '\n' | awk '{ print $1 }'
+    ) < <(printf '%s\n' libc6 libibverbs1 librdmacm1 libibumad3)
+    expect "the .deb recommends the providers" contains_lines <(
+        dpkg-deb -f "$deb" Recommends | tr ',' '\n' | awk '{ print $1 }'
+    ) < <(echo ibverbs-providers)
+    expect "the maintainer scripts are valid" valid_scripts "$work/control"/{postinst,prerm,postrm}
+    expect "the changelog is in Debian's format" test "$(
+        dpkg-deb --fsys-tarfile "$deb" | tar -xO "./usr/share/doc/$NAME/changelog.Debian.gz" | gzip -d |
+            dpkg-parsechangelog -l- -S Version
+    )" = "$(dpkg-deb -f "$deb" Version)"
+}
+
+test_rpm_contents() {
+    local script
+    expect "the checksums of the .rpm are correct" rpm -K --nosignature "$rpm"
+    rpm -qpl "$rpm" >"$work/rpm-files"
+    rpm -qp --qf '[%{FILEMODES:perms} %{FILEUSERNAME}/%{FILEGROUPNAME} %{FILENAMES}\n]' "$rpm" >"$work/rpm-list"
+    expect "the .rpm contains the tools, their pages and completions" contains_lines "$work/rpm-files" < <(
+        common_files
+        printf '/usr/share/zsh/site-functions/_%s\n' "${TOOLS[@]}"
+        printf '%s\n' "/usr/share/licenses/$NAME"/{LICENSE-MIT,LICENSE-APACHE,LICENSE.dependencies}
+    )
+    expect "only root can write the files of the .rpm" only_root_can_write "$work/rpm-list"
+    expect "the .rpm requires the RDMA libraries" contains_lines <(rpm -qp --requires "$rpm") < <(
+        printf '%s()(64bit)\n' libc.so.6 libibverbs.so.1 librdmacm.so.1 libibumad.so.3
+    )
+    expect "the .rpm recommends the providers" contains_lines <(rpm -qp --recommends "$rpm") < <(echo libibverbs)
+    for script in POSTIN PREUN POSTUN; do
+        rpm -qp --qf "%{$script}\n" "$rpm" >"$work/$script"
+    done
+    expect "the scriptlets are valid" valid_scripts "$work"/{POSTIN,PREUN,POSTUN}
+    # Debian's rpm has no database of installed packages, so only the files are installed.
+    expect "rpm unpacks the .rpm" rpm --root "$work/root" --dbpath /var/lib/rpm -i --nodeps --noscripts "$rpm"
+    expect "rperf of the .rpm runs" "$work/root/usr/bin/rperf" --version
+}
+
+# Runs a TCP test against a server, both from the installed package.
+measure_tcp() {
+    local server status=0
+    rperf --listen-port "$1" >"$work/server" 2>&1 &
+    server=$!
+    timeout 30 bash -c "until (: </dev/tcp/127.0.0.1/$1) 2>/dev/null; do sleep 0.1; done" || status=1
+    timeout 30 rperf --listen-port "$1" --time 300ms 127.0.0.1 tcp_bw tcp_lat || status=1
+    kill "$server"
+    wait "$server" || true
+    ((status == 0)) || cat "$work/server"
+    return "$status"
+}
+
+# bash-completion loads the file by the name of the command, at the first completion.
+completion_loads() {
+    bash -c 'source /usr/share/bash-completion/bash_completion; _completion_loader "$1"; complete -p "$1"' -- "$1" | grep -q " -F _$1 "
+}
+
+remove_package() {
+    status=$?
+    trap - EXIT
+    dpkg-query -W "$NAME" >/dev/null 2>&1 && apt_quietly purge "$NAME" >"$work/purge" 2>&1
+    rm -rf "$work"
+    exit "$status"
+}
+
+test_installation() {
+    local tool unit=/usr/lib/systemd/system/rperf.service
+    [[ -z $(dpkg-query -W -f '${db:Status-Abbrev}' "$NAME" 2>/dev/null) ]] ||
+        die "$NAME is already installed, and this test removes it; remove it first: apt-get purge $NAME"
+    expect "apt installs the .deb with its dependencies" apt_quietly install --no-install-recommends "$deb"
+    dpkg -L "$NAME" >"$work/installed"
+    for tool in "${TOOLS[@]}"; do
+        expect "$tool is installed and prints its help" "/usr/bin/$tool" --help
+        expect "the completion of $tool loads in bash" completion_loads "$tool"
+        # Minimal images of Debian do not unpack manual pages.
+        if ! grep -qs '^path-exclude.*/man/' /etc/dpkg/dpkg.cfg.d/*; then
+            expect "the manual page of $tool is found" man -w "$tool"
+        fi
+    done
+    expect "rperf prints its version" test "$(/usr/bin/rperf --version)" = "rperf $(dpkg-deb -f "$deb" Version | sed 's/-[^-]*$//')"
+    expect "rperf measures TCP on the loopback interface" measure_tcp 19799
+    expect "systemd accepts the unit" systemd-analyze verify "$unit"
+    expect "the unit is not enabled" test "$(systemctl --root=/ is-enabled rperf.service)" = disabled
+    expect "apt removes the package" apt_quietly purge "$NAME"
+    expect "no file is left" none_exists "$work/installed"
+}
+
+# Directories can belong to other packages.
+none_exists() {
+    local file found=0
+    while read -r file; do
+        [[ -d $file || ! -e $file ]] || { echo "$file"; found=1; }
+    done <"$1"
+    return "$found"
+}
+
+main() {
+    local missing
+    mapfile -t missing < <(not_installed rpm dpkg-dev bash-completion man-db systemd)
+    install_packages "${missing[@]}"
+    trap remove_package EXIT
+    test_deb_contents
+    test_rpm_contents
+    test_installation
+    printf 'distribution: %d failed\n' "$failures"
+    ((failures == 0))
+}
+
+main
