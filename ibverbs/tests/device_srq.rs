@@ -4,7 +4,7 @@ mod lab;
 
 use std::time::{Duration, Instant};
 
-use ibverbs::{CqOptions, ErrorKind, PostError, QpOptions, Rc, SrqOptions, wr};
+use ibverbs::{AccessFlags, CqOptions, ErrorKind, PostError, QpOptions, Rc, SrqOptions, wr};
 use lab::{LeakCheck, connect, devices, is_iwarp, path, roce};
 
 #[test]
@@ -81,6 +81,64 @@ fn srq_completions_identify_the_queue_pair() {
         assert_eq!(pool.available(), 6);
         drop(pairs);
         assert_eq!(pool.available(), 8);
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn srq_receives_are_taken_in_any_order_by_queue_pairs() {
+    let _leak_check = LeakCheck::new();
+    for context in roce() {
+        let pd = context.alloc_pd().expect("protection domain");
+        let mut cq = context
+            .create_cq(CqOptions::default())
+            .expect("completion queue");
+        let mut srq = pd
+            .create_srq(SrqOptions::default())
+            .expect("shared receive queue");
+        let region = pd
+            .shared(4 << 20, AccessFlags::REMOTE_READ)
+            .expect("region");
+        let path = path(&context).access(AccessFlags::REMOTE_READ);
+        let mut pairs = Vec::new();
+        for _ in 0..2 {
+            let qp = |cq| pd.create_qp::<Rc>(cq, cq, QpOptions::default());
+            let mut sender = qp(&cq).expect("sender");
+            let mut receiver = pd
+                .create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default())
+                .expect("receiver");
+            connect(&mut sender, &mut receiver, &path);
+            pairs.push((sender, receiver));
+        }
+        for tag in [1, 2] {
+            let buf = pd.buf(64).expect("buffer");
+            srq.post_recv(wr::recv(buf).tag(tag)).expect("receive");
+        }
+        // The first message waits for a READ, and the second one overtakes it.
+        let (first, second) = pairs.split_at_mut(1);
+        let (first, second) = (&mut first[0].0, &mut second[0].0);
+        let sink = first.hold(&pd.sink(4 << 20).expect("sink")).expect("hold");
+        first
+            .post_send(wr::read(sink, region.remote()))
+            .expect("READ");
+        first
+            .post_send(wr::send(pd.buf(1).expect("buffer")).fenced())
+            .expect("send");
+        second
+            .post_send(wr::send(pd.buf(2).expect("buffer")))
+            .expect("send");
+        let (mut got, deadline) = (Vec::new(), Instant::now() + Duration::from_secs(10));
+        while got.len() < 2 {
+            assert!(Instant::now() < deadline, "{} of 2 arrived", got.len());
+            for completion in cq.poll().expect("poll") {
+                if completion.queue() == srq.id() {
+                    let len = completion.byte_len();
+                    let retired = srq.retire(completion).expect("in flight");
+                    got.push((retired.tag(), len));
+                }
+            }
+        }
+        assert_eq!(got, [(1, 2), (2, 1)], "tag of the receive, length");
     }
 }
 

@@ -173,6 +173,7 @@ impl World<'_> {
         }
         if completion.is_success() {
             let found = (completion.byte_len(), completion.imm_data());
+            let mut skipped = 0;
             let expected = loop {
                 let Some(expected) = end.incoming.pop_front() else {
                     return Err(Violation(format!(
@@ -182,7 +183,12 @@ impl World<'_> {
                 if !lossy || expected.imm == found.1 {
                     break expected;
                 }
+                skipped += 1;
             };
+            if let Some(srq) = srq {
+                // The first part of a lost message can have taken a receive.
+                self.srqs[srq].lost += skipped;
+            }
             if (expected.len, expected.imm) != found {
                 let expected = (expected.len, expected.imm);
                 return Err(Violation(format!(

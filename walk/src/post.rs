@@ -70,14 +70,14 @@ impl World<'_> {
         let peer = self.links[at.0].ends[1 - at.1].as_ref()?;
         let Some(id) = peer.srq else {
             let index = peer.incoming.len() + more;
-            let Some(tag) = peer.unpolled_recvs.get(index) else {
+            if index >= peer.unpolled_recvs.len() {
                 return waits.then_some(16);
-            };
-            return peer
-                .recvs
-                .iter()
-                .find(|entry| entry.tag == *tag)
-                .map(|entry| entry.capacity);
+            }
+            // If messages were lost, this one arrives in an earlier receive.
+            let first = if self.links[at.0].lossy { 0 } else { index };
+            let tags: Vec<u64> = peer.unpolled_recvs.range(first..=index).copied().collect();
+            let recvs = peer.recvs.iter().filter(|entry| tags.contains(&entry.tag));
+            return recvs.map(|entry| entry.capacity).min();
         };
         let ends = self.links.iter().flat_map(|link| &link.ends).flatten();
         let waiting: usize = ends
@@ -215,6 +215,12 @@ impl World<'_> {
                 let len = u64::try_from(bytes.len()).expect("small");
                 let memory = region.region.remote().slice(start, len).expect("within");
                 let mut after = region.cells[cell].bytes.clone();
+                let last = offset + bytes.len().saturating_sub(1);
+                if bytes.last() == after.get(last) {
+                    // Only the contents show that a WRITE has arrived: its last byte must differ.
+                    self.not_posted(entry, Vec::new());
+                    return None;
+                }
                 after[offset..offset + bytes.len()].copy_from_slice(&bytes);
                 let effect = Effect::Writes {
                     region: region.id,

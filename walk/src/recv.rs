@@ -188,7 +188,17 @@ impl World<'_> {
         if self.srqs[index].recvs.len() == self.srqs[index].capacity {
             return Ok(false);
         }
-        let Some(OwnedBuf { buf, model }) = self.memory.take(pd, random) else {
+        // Queue pairs take receives in any order. Each message in transit must fit into each
+        // receive.
+        let id = self.srqs[index].id;
+        let ends = self.links.iter().flat_map(|link| &link.ends).flatten();
+        let waiting = ends.filter(|end| end.srq == Some(id));
+        let messages = waiting.flat_map(|end| &end.incoming);
+        let lens = messages
+            .filter(|message| message.in_buffer)
+            .map(|message| message.len);
+        let needed = lens.max().unwrap_or(0);
+        let Some(OwnedBuf { buf, model }) = self.memory.take_at_least(pd, needed, random) else {
             return Ok(false);
         };
         let tag = self.new_id();
