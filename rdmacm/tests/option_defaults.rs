@@ -1,5 +1,7 @@
 //! The defaults that the documentation of option structs states.
 
+use std::time::Duration;
+
 use ibverbs::{AccessFlags, Gid};
 use rdmacm::address::{IbAddr, LookupOptions};
 use rdmacm::messenger::GroupOptions;
@@ -15,6 +17,7 @@ fn defaults_of_connections_are_documented() {
     let source = include_str!("../src/messenger/options.rs");
     let named = [
         named_value!(AccessFlags::empty()),
+        named_value!(Duration::from_micros(500)),
         ("ConnectParams::new", format!("{:?}", ConnectParams::new())),
     ];
     let options = MessengerOptions::default();

@@ -15,8 +15,8 @@ use ibverbs::{
 };
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
+use super::endpoint::Endpoint;
 use super::receives::SharedReceives;
-use super::shared::Shared;
 use super::state::State;
 use crate::convert::failed;
 use crate::event::EventChannel;
@@ -43,14 +43,14 @@ struct Polled {
     is_armed: bool,
     members: HashMap<Qpn, Member>,
     /// Messengers that the present poll has changed.
-    changed: Vec<Arc<Shared>>,
+    changed: Vec<Arc<Endpoint>>,
     /// The shared receive queue and the event channel of a group.
     group: Option<(Arc<SharedReceives>, EventChannel)>,
 }
 
 /// The messenger of a queue pair.
 enum Member {
-    Connected(Arc<Shared>),
+    Connected(Arc<Endpoint>),
     /// A connection of a group that is not established yet, and the messages that it received.
     Connecting(Vec<Retired>),
 }
@@ -119,10 +119,10 @@ impl Driver {
     }
 
     /// Moves the events of a member to the group's channel.
-    pub(super) fn migrate(&self, shared: &Shared) -> Result<()> {
+    pub(super) fn migrate(&self, endpoint: &Endpoint) -> Result<()> {
         let polled = self.polled();
         if let Some((_, events)) = &polled.group {
-            shared.with(|state| state.migrate(events))?;
+            endpoint.with(|state| state.migrate(events))?;
             polled.check_events()?;
         }
         Ok(())
@@ -135,14 +135,14 @@ impl Driver {
             .map_err(|errno| epoll_failed("epoll_ctl", errno))
     }
 
-    pub(super) fn add(&self, shared: &Arc<Shared>) {
-        let member = Member::Connected(Arc::clone(shared));
-        let earlier = self.polled().members.insert(shared.qp_num, member);
+    pub(super) fn add(&self, endpoint: &Arc<Endpoint>) {
+        let member = Member::Connected(Arc::clone(endpoint));
+        let earlier = self.polled().members.insert(endpoint.qp_num, member);
         if let Some(Member::Connecting(messages)) = earlier {
             for retired in messages {
-                shared.with(|state| state.completed(retired));
+                endpoint.with(|state| state.completed(retired));
             }
-            shared.with(State::pump);
+            endpoint.with(State::pump);
         }
     }
 
@@ -158,14 +158,14 @@ impl Driver {
 
     /// Reads pending events, arms the completion queue and polls it once more. Afterwards the
     /// descriptor becomes readable for anything new.
-    pub(super) fn prepare_wait(&self, shared: &Shared) -> Result<()> {
+    pub(super) fn prepare_wait(&self, endpoint: &Endpoint) -> Result<()> {
         let mut polled = self.polled();
         // The leader sleeps on the descriptor and must see its events. It reads them itself.
         if !self.waiters().has_leader {
             let mut events = [EpollEvent::empty(); 2];
             let count = self.wait(&mut events, EpollTimeout::ZERO)?;
             let tokens = events[..count].iter().map(EpollEvent::data);
-            let mut has_cm_event = shared.with(|state| state.has_shared_channel());
+            let mut has_cm_event = endpoint.with(|state| state.has_shared_channel());
             for token in tokens {
                 match token {
                     CQ_TOKEN if self.channel.try_get()?.is_some() => polled.is_armed = false,
@@ -182,10 +182,10 @@ impl Driver {
             polled.is_armed = true;
         }
         // Completions and messages from before the disconnect are taken before it is reported.
-        let is_over = shared.with(|state| state.is_over());
+        let is_over = endpoint.with(|state| state.is_over());
         polled.poll()?;
         if is_over {
-            shared.with(State::set_drained);
+            endpoint.with(State::set_drained);
         }
         Ok(())
     }
@@ -349,7 +349,7 @@ impl Waiting {
     }
 
     /// Sleeps until there may be something new, or until the deadline.
-    pub(super) fn sleep(&self, shared: &Shared, deadline: Deadline) -> Result<()> {
+    pub(super) fn sleep(&self, endpoint: &Endpoint, deadline: Deadline) -> Result<()> {
         let is_leader = !std::mem::replace(&mut self.driver.waiters().has_leader, true);
         if !is_leader {
             match deadline.remaining() {
@@ -358,7 +358,7 @@ impl Waiting {
             }
             return Ok(());
         }
-        let deadline = shared.with(|state| state.sleep_deadline(deadline));
+        let deadline = endpoint.with(|state| state.sleep_deadline(deadline));
         let timeout = deadline
             .remaining()
             .and_then(|remaining| EpollTimeout::try_from(as_millis(remaining)).ok())

@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use super::wire::{Header, Hello, Kind, MIN_RECEIVE_LEN, Violation};
+use ibverbs::{Error, ErrorKind, Result};
+
+use super::wire::{HEADER_LEN, Header, Hello, Kind, MIN_RECEIVE_LEN, VERB, Violation};
 
 /// Number of receives that data never uses, so that control messages can always be sent: the
 /// greeting, two credit updates, a request for an acknowledgement, an acknowledgement, and the end
@@ -277,6 +279,27 @@ impl Flow {
 
     pub(super) fn peer_has_ended(&self) -> bool {
         self.peer_has_ended
+    }
+}
+
+/// Returns the greeting that describes a messenger with these options.
+pub(super) fn hello(max_len: usize, buffer_len: usize, depth: u16) -> Result<Hello> {
+    let payload = buffer_len.min(max_len).max(1);
+    let receive_len = (payload.saturating_add(HEADER_LEN)).max(MIN_RECEIVE_LEN);
+    let receives = u32::from(depth.max(1)) + RESERVE;
+    debug_assert!(receives <= MAX_RECEIVES);
+    match (u32::try_from(receive_len), u32::try_from(max_len.max(1))) {
+        (Ok(receive_len), Ok(max_len)) => Ok(Hello {
+            receive_len,
+            receives,
+            max_len,
+        }),
+        _ => Err(Error::new(
+            ErrorKind::InvalidInput,
+            VERB,
+            format!("messages of at most {max_len} bytes in buffers of {buffer_len} bytes"),
+        )
+        .with_help("use less than 4 GiB for both")),
     }
 }
 

@@ -9,9 +9,8 @@ use ibverbs::{
 use rdma_types::setters;
 
 use super::driver::Driver;
-use super::flow::CONTROLS;
-use super::options::hello;
-use super::receives::SharedReceives;
+use super::flow::{CONTROLS, hello};
+use super::receives::{Lease, SharedReceives};
 use super::state::Pools;
 use super::wire::{HELLO_LEN, Hello, VERB};
 use crate::event::EventChannel;
@@ -70,6 +69,12 @@ setters! {
 ///
 /// The shared receive queue holds all receives that its messengers have promised to their peers, so
 /// that one connection cannot use up those of another.
+///
+/// Messengers share queues only in a group. One poll serves all its queue pairs, and the size of
+/// the queues follows from what the messengers have promised, so a queue that an application also
+/// uses for other requests could overflow. A protection domain of the application can be used
+/// ([`MessengerOptions::pd`](crate::MessengerOptions::pd)), and without a group also an event
+/// channel ([`Messenger::migrate`](crate::Messenger::migrate)).
 ///
 /// # Example
 /// ```no_run
@@ -181,7 +186,7 @@ impl MessengerGroup {
             return Err(Error::new(ErrorKind::QueueFull, VERB, detail)
                 .with_help("create the group with more `connections`"));
         }
-        let lease = Arc::new(Lease(Arc::clone(members)));
+        let lease = Arc::new(Lease::new(members));
         let options = QpOptions::new().max_send_wr(u32::from(self.depth()) + u32::from(CONTROLS));
         let qp = self.0.driver.create_member(|cq| {
             self.0
@@ -191,15 +196,5 @@ impl MessengerGroup {
         // Buffers of earlier connections may have returned since.
         self.0.receives.refill()?;
         Ok((qp, lease))
-    }
-}
-
-/// The share of one connection in the receives of its group. Its messages keep it.
-#[derive(Debug)]
-pub(super) struct Lease(Arc<AtomicU32>);
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

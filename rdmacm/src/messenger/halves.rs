@@ -4,13 +4,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ibverbs::Result;
+use ibverbs::{ErrorKind, Result};
 
 use super::TryRecv;
 use super::message::Message;
 use super::shared::{Owner, Shared};
 use super::state::{Side, State};
-use crate::wait::Deadline;
 
 /// The half of a messenger that sends: see [`Messenger::split`](crate::Messenger::split).
 ///
@@ -119,24 +118,32 @@ impl AsFd for RecvHalf {
 }
 
 pub(super) fn send(shared: &Shared, message: &[u8], timeout: Duration) -> Result<()> {
-    let deadline = Deadline::after(timeout);
-    shared.block(Side::Send, timeout, |state| state.try_send(message))?;
-    // The messenger has the whole message now, so running out of time is no error.
-    match shared.block(Side::Send, deadline.remaining(), State::try_finish_send) {
-        Err(error) if error.kind() == ibverbs::ErrorKind::TimedOut => Ok(()),
+    let mut is_posted = false;
+    let outcome = shared.block(Side::Send, timeout, |state| {
+        if !is_posted {
+            is_posted = state.try_send(message)?.is_some();
+        }
+        if !is_posted {
+            return Ok(None);
+        }
+        state.try_finish_send()
+    });
+    match outcome {
+        // The messenger has the whole message now.
+        Err(error) if is_posted && error.kind() == ErrorKind::TimedOut => Ok(()),
         outcome => outcome,
     }
 }
 
-pub(super) fn recv(shared: &Arc<Shared>, timeout: Duration) -> Result<Option<Message>> {
+pub(super) fn recv(shared: &Shared, timeout: Duration) -> Result<Option<Message>> {
     let received = shared.block(Side::Recv, timeout, State::try_recv)?;
-    Ok(received.into_message(shared))
+    Ok(received.into_message(&shared.endpoint))
 }
 
-pub(super) fn try_recv(shared: &Arc<Shared>) -> Result<TryRecv> {
+pub(super) fn try_recv(shared: &Shared) -> Result<TryRecv> {
     let Some(received) = shared.attempt_armed(&mut State::try_recv)? else {
         return Ok(TryRecv::Empty);
     };
-    let message = received.into_message(shared);
+    let message = received.into_message(&shared.endpoint);
     Ok(message.map_or(TryRecv::End, TryRecv::Message))
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 
 use ibverbs::Buf;
 
-use super::group::Lease;
-use super::shared::Shared;
+use super::endpoint::Endpoint;
+use super::receives::Lease;
 use super::state::{Content, Received};
 use super::wire::HEADER_LEN;
 
@@ -73,14 +73,14 @@ impl DerefMut for SendBuffer {
 pub struct Message {
     content: Option<Content>,
     /// The messenger that posts the buffer again.
-    owner: Weak<Shared>,
+    owner: Weak<Endpoint>,
     /// Keeps the receive of the group reserved.
     _lease: Option<Arc<Lease>>,
 }
 
 impl Received {
     /// Returns the message, or `None` at the end of the stream.
-    pub(super) fn into_message(self, owner: &Arc<Shared>) -> Option<Message> {
+    pub(super) fn into_message(self, owner: &Arc<Endpoint>) -> Option<Message> {
         match self {
             Self::Message(content) => Some(Message {
                 content: Some(content),
@@ -130,11 +130,14 @@ impl AsRef<[u8]> for Message {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        if let Some(Content::Received(buf)) = self.content.take() {
-            drop(buf); // returns to its pool
-            if let Some(owner) = self.owner.upgrade() {
+        let (content, owner) = (self.content.take(), self.owner.upgrade());
+        match (content, owner) {
+            (Some(Content::Received(buf)), Some(owner)) => {
+                drop(buf); // returns to its pool
                 owner.release();
             }
+            (Some(Content::Assembled(bytes)), Some(owner)) => owner.recycle(bytes),
+            _ => {}
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Connections for messages that include their queues and buffers. Nothing else in the crate uses
 //! this module.
 //!
-//! `wire` and `flow` are the protocol, without I/O. `state` applies it to a connection. `driver`
-//! polls the completion queue, and `shared` waits for it.
+//! `wire` and `flow` are the protocol, without I/O. `state` applies it to a connection, and
+//! `endpoint` is its lock. `driver` polls the completion queue, and `shared` waits for it.
 
 mod driver;
+mod endpoint;
 mod flow;
 #[cfg(test)]
 mod flow_tests;
@@ -12,7 +13,9 @@ mod group;
 mod halves;
 mod message;
 mod options;
+mod polling;
 mod receives;
+mod resources;
 mod shared;
 mod state;
 #[cfg(feature = "tokio")]
@@ -30,7 +33,7 @@ pub use self::group::{GroupOptions, MessengerGroup};
 pub use self::halves::{RecvHalf, SendHalf};
 pub use self::message::{Message, SendBuffer};
 pub use self::options::MessengerOptions;
-use self::options::Resources;
+use self::resources::Resources;
 use self::shared::{Owner, Shared};
 use self::state::{Side, State};
 #[cfg(feature = "tokio")]
@@ -170,7 +173,7 @@ impl Messenger {
             .block(Side::Recv, deadline.remaining(), State::try_greet)
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn shared(&self) -> &Shared {
         &self.owner.0
     }
 
@@ -202,7 +205,7 @@ impl Messenger {
 
     /// Returns the key that an [`EventChannel`] returns for this connection.
     pub fn key(&self) -> IdKey {
-        self.shared().key
+        self.shared().endpoint.key
     }
 
     /// Returns `true` if this side has received the event of the peer's disconnect.
@@ -215,7 +218,7 @@ impl Messenger {
     /// # Errors
     /// Same as [`Connection::migrate`]. [`ErrorKind::InvalidInput`] if the messenger is in a group.
     pub fn migrate(&mut self, to: &EventChannel) -> Result<()> {
-        if self.shared().lease.is_some() {
+        if self.shared().endpoint.lease.is_some() {
             let detail = "messenger group: its messengers share an event channel";
             return Err(Error::new(ErrorKind::InvalidInput, VERB, detail)
                 .with_help("create a messenger without a group"));

@@ -1,20 +1,11 @@
-//! Options of a messenger, and the objects that it creates.
+//! Options of a messenger.
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use ibverbs::{
-    AccessFlags, Context, CqOptions, Error, ErrorKind, ProtectionDomain, QpOptions, Qpn, QueuePair,
-    Rc, Result, wr,
-};
+use ibverbs::{AccessFlags, ProtectionDomain};
 use rdma_types::setters;
 
-use super::driver::Driver;
-use super::flow::{CONTROLS, MAX_RECEIVES, RESERVE};
-use super::group::{Lease, MessengerGroup};
-use super::shared::{Owner, Shared};
-use super::state::{Pools, State};
-use super::wire::{HEADER_LEN, HELLO_LEN, Hello, MIN_RECEIVE_LEN, VERB};
-use crate::connection::Connection;
+use super::group::MessengerGroup;
 use crate::params::ConnectParams;
 
 /// Options of a [`Messenger`](crate::Messenger).
@@ -45,6 +36,11 @@ pub struct MessengerOptions<'a> {
     /// Maximum number of requests in flight that the application posts itself with
     /// [`Messenger::with_qp`](crate::Messenger::with_qp). Default: `0`.
     pub requests: u16,
+    /// Maximum time for which a blocking call polls before it sleeps. A sleep costs several system
+    /// calls and the time until the processor is available again. Between polls, the call yields
+    /// the processor. Waits that are longer make the time shorter, down to zero, so that an idle
+    /// connection takes no processor time. Default: `Duration::from_micros(500)`.
+    pub poll_time: Duration,
     /// Operations that the peer may perform on registered memory. Messages need none. Default:
     /// `AccessFlags::empty()`.
     pub access: AccessFlags,
@@ -66,6 +62,7 @@ impl MessengerOptions<'_> {
             buffer_len: 4096,
             depth: 16,
             requests: 0,
+            poll_time: Duration::from_micros(500),
             access: AccessFlags::empty(),
             params: ConnectParams::new(),
             pd: None,
@@ -86,163 +83,10 @@ setters! {
         buffer_len: usize,
         depth: u16,
         requests: u16,
+        poll_time: Duration,
         access: AccessFlags,
         params: ConnectParams<'a>,
         pd: Option<&'a ProtectionDomain>,
         group: Option<&'a MessengerGroup>,
-    }
-}
-
-/// The objects of a messenger that is not connected yet.
-#[derive(Debug)]
-pub(super) struct Resources {
-    driver: Arc<Driver>,
-    pools: Pools,
-    depth: u16,
-    hello: Hello,
-    member: Option<Member>,
-}
-
-/// Membership in a group. Dropping it ends the membership of a connection that was not
-/// established.
-#[derive(Debug)]
-struct Member {
-    group: MessengerGroup,
-    qp_num: Qpn,
-    lease: Arc<Lease>,
-    is_connected: bool,
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        if !self.is_connected {
-            self.group.driver().remove(self.qp_num);
-        }
-    }
-}
-
-impl Resources {
-    /// Creates the objects of a messenger, and its queue pair.
-    pub(super) fn new(
-        options: &MessengerOptions<'_>,
-        open: impl FnOnce() -> Result<Context>,
-    ) -> Result<(Self, QueuePair<Rc>)> {
-        if let Some(group) = options.group {
-            return Self::in_group(group, options);
-        }
-        let hello = hello(options.max_len, options.buffer_len, options.depth)?;
-        let depth = options.depth.max(1);
-        let pd = match options.pd {
-            Some(pd) => pd.clone(),
-            None => open()?.alloc_pd()?,
-        };
-        let sends = u32::from(depth) + u32::from(CONTROLS) + u32::from(options.requests);
-        let channel = pd.context().create_comp_channel()?;
-        let entries = sends + hello.receives;
-        let cq_options = CqOptions::new().depth(entries).channel(&channel);
-        let cq = pd.context().create_cq(cq_options)?;
-        let qp_options = QpOptions::new()
-            .max_send_wr(sends)
-            .max_recv_wr(hello.receives);
-        let qp = pd.create_qp::<Rc>(&cq, &cq, qp_options)?;
-        let len = hello.receive_len as usize;
-        let pools = Pools {
-            recv: pd.pool(hello.receives as usize, len)?,
-            send: pd.pool(depth.into(), len)?,
-            control: pd.pool(CONTROLS.into(), HELLO_LEN)?,
-        };
-        let resources = Self {
-            driver: Driver::new(cq, channel, None)?,
-            pools,
-            depth,
-            hello,
-            member: None,
-        };
-        Ok((resources, qp))
-    }
-
-    fn in_group(
-        group: &MessengerGroup,
-        options: &MessengerOptions<'_>,
-    ) -> Result<(Self, QueuePair<Rc>)> {
-        if options.requests != 0 {
-            let detail = "messenger group: requests of the application";
-            return Err(Error::new(ErrorKind::InvalidInput, VERB, detail)
-                .with_help("create a messenger without a group for READ, WRITE and atomics"));
-        }
-        let (qp, lease) = group.create_qp()?;
-        let resources = Self {
-            driver: Arc::clone(group.driver()),
-            pools: group.pools().clone(),
-            depth: group.depth(),
-            hello: group.hello(),
-            member: Some(Member {
-                group: group.clone(),
-                qp_num: qp.qp_num(),
-                lease,
-                is_connected: false,
-            }),
-        };
-        Ok((resources, qp))
-    }
-
-    /// Posts the first receives. A group has posted them already.
-    pub(super) fn fill(&self, qp: &mut QueuePair<Rc>) -> Result<()> {
-        if self.member.is_some() {
-            return Ok(());
-        }
-        while let Some(buf) = self.pools.recv.take() {
-            qp.post_recv(wr::recv(buf)).map_err(Error::from)?;
-        }
-        Ok(())
-    }
-
-    /// Creates the messenger of an established connection. The active side sends its greeting.
-    pub(super) fn connected(self, connection: Connection, is_active: bool) -> Result<Arc<Owner>> {
-        let Self {
-            driver,
-            pools,
-            depth,
-            hello,
-            member,
-        } = self;
-        if member.is_none() {
-            driver.watch(connection.channel())?;
-        }
-        let (qp_num, key) = (connection.qp().qp_num(), connection.key());
-        let receives = member
-            .as_ref()
-            .map(|member| member.group.receives().clone());
-        let state = State::new(connection, pools, receives, depth, hello, is_active);
-        let lease = member.as_ref().map(|member| Arc::clone(&member.lease));
-        let shared = Shared::new(state, driver, qp_num, key, lease);
-        shared.driver.add(&shared);
-        let owner = Arc::new(Owner(shared));
-        if let Some(mut member) = member {
-            member.is_connected = true;
-            owner.0.driver.migrate(&owner.0)?;
-        }
-        Ok(owner)
-    }
-}
-
-/// Returns the greeting that describes a messenger with these options.
-pub(super) fn hello(max_len: usize, buffer_len: usize, depth: u16) -> Result<Hello> {
-    let payload = buffer_len.min(max_len).max(1);
-    let receive_len = (payload.saturating_add(HEADER_LEN)).max(MIN_RECEIVE_LEN);
-    let receives = u32::from(depth.max(1)) + RESERVE;
-    debug_assert!(receives <= MAX_RECEIVES);
-    match (u32::try_from(receive_len), u32::try_from(max_len.max(1))) {
-        (Ok(receive_len), Ok(max_len)) => Ok(Hello {
-            receive_len,
-            receives,
-            max_len,
-        }),
-        _ => Err(Error::new(
-            ErrorKind::InvalidInput,
-            VERB,
-            format!("messages of at most {max_len} bytes in buffers of {buffer_len} bytes"),
-        )
-        .with_help("use less than 4 GiB for both")),
     }
 }

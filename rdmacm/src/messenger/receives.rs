@@ -1,6 +1,7 @@
-//! The shared receive queue of a group.
+//! The shared receive queue of a group, and the shares of its connections.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ibverbs::{Completion, Error, Pool, Result, Retired, SharedReceiveQueue, wr};
 
@@ -41,5 +42,21 @@ impl SharedReceives {
 
     fn lock(&self) -> MutexGuard<'_, SharedReceiveQueue> {
         self.srq.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The share of one connection in the receives of its group. Its messages keep it.
+#[derive(Debug)]
+pub(super) struct Lease(Arc<AtomicU32>);
+
+impl Lease {
+    pub(super) fn new(members: &Arc<AtomicU32>) -> Self {
+        Self(Arc::clone(members))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

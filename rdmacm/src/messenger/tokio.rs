@@ -13,7 +13,7 @@ use ibverbs::{QueuePair, Rc, Result, Retired};
 pub use self::halves::{AsyncRecvHalf, AsyncSendHalf};
 use self::io::{ReadState, WriteState};
 pub(super) use self::reactor::Reactor;
-use super::options::Resources;
+use super::resources::Resources;
 use super::state::{Side, State};
 use super::{Message, Messenger, MessengerOptions};
 use crate::active::Resolver;

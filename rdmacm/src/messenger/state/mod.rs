@@ -84,6 +84,8 @@ pub(in crate::messenger) struct State {
     assembly: Option<(Vec<u8>, u32)>,
     /// The next message for the application.
     ready: Option<Content>,
+    /// Memory of an earlier message, for the next one that arrives in fragments.
+    spare: Vec<u8>,
     /// `true` if buffers have returned to the pool since receives were last posted.
     must_refill: bool,
     /// Number of data receives to be reported to the peer once they are posted.
@@ -135,6 +137,7 @@ impl State {
             inbox_remaining: 0,
             assembly: None,
             ready: None,
+            spare: Vec::new(),
             must_refill: false,
             released: 0,
             outgoing: None,
@@ -350,7 +353,12 @@ impl State {
                     return;
                 }
                 assembly => {
-                    let (mut bytes, _) = assembly.unwrap_or_default();
+                    let (mut bytes, _) = assembly.unwrap_or_else(|| {
+                        let mut bytes = std::mem::take(&mut self.spare);
+                        // At most `max_len` bytes: checked when the fragment arrived.
+                        bytes.reserve_exact((header.len + header.remaining) as usize);
+                        (bytes, 0)
+                    });
                     bytes.extend_from_slice(&buf[HEADER_LEN..]);
                     drop(buf);
                     self.release(1);
@@ -389,6 +397,14 @@ impl State {
     pub(in crate::messenger) fn release(&mut self, count: u32) {
         self.released += count;
         self.must_refill = true;
+    }
+
+    /// Keeps the memory of a message that the application has dropped.
+    pub(in crate::messenger) fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if bytes.capacity() > self.spare.capacity() {
+            bytes.clear();
+            self.spare = bytes;
+        }
     }
 
     /// Returns the error of a connection that has failed or ended.

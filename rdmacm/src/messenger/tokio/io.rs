@@ -2,7 +2,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -30,7 +29,7 @@ pub(super) struct WriteState {
 impl ReadState {
     fn poll(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Shared,
         reactor: &Reactor,
         context: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
@@ -56,7 +55,7 @@ impl ReadState {
             match polled {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
-                Poll::Ready(Ok(received)) => match received.into_message(shared) {
+                Poll::Ready(Ok(received)) => match received.into_message(&shared.endpoint) {
                     Some(message) => self.current = Some((message, 0)),
                     None => return Poll::Ready(Ok(())),
                 },

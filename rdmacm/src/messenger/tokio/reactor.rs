@@ -116,8 +116,8 @@ impl Reactor {
         self.wait(shared, Side::Send, State::try_finish_send).await
     }
 
-    pub(super) async fn recv(&self, shared: &Arc<Shared>) -> Result<Option<Message>> {
+    pub(super) async fn recv(&self, shared: &Shared) -> Result<Option<Message>> {
         let received = self.wait(shared, Side::Recv, State::try_recv).await?;
-        Ok(received.into_message(shared))
+        Ok(received.into_message(&shared.endpoint))
     }
 }
