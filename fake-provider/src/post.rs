@@ -69,6 +69,11 @@ unsafe fn post_one_send(
     // SAFETY: the caller's promise.
     let list = unsafe { entries(request.sg_list, request.num_sge) };
     let sges = Sges::from_list(list).ok_or(libc::EINVAL)?;
+    let first_empty = list.iter().position(|sge| sge.length == 0);
+    let before_data = |empty: usize| list[empty..].iter().any(|sge| sge.length > 0);
+    if state.profile.transport == Transport::Iwarp && first_empty.is_some_and(before_data) {
+        state.violation("an empty gather entry before others crashes the kernel of Soft-iWARP");
+    }
     // SAFETY: all fields of the unions are integers, which have no invalid values.
     let (imm_be, rdma, atomic) = unsafe {
         (

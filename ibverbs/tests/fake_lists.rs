@@ -40,6 +40,30 @@ impl Pair {
 }
 
 #[test]
+fn empty_parts_of_lists_do_not_reach_soft_iwarp() {
+    let mut pair = pair(Profile::SIW);
+    let frozen = pair.buf(b"gathered").freeze();
+    let held = pair.a.hold(&frozen).expect("hold");
+    let pieces = [0..3, 3..3, 3..8].map(|range| held.slice(range).expect("within"));
+    let list = pair.a.hold_list(&pieces).expect("hold");
+    let targets = [pair.targets(&[64]), pair.targets(&[64])];
+    for target in targets {
+        pair.b.post_recv(wr::recv(target)).expect("receive");
+    }
+    pair.a.post_send(wr::send(list)).expect("send");
+    let parts = pair.list(&[b"gat", b"", b"hered"]);
+    pair.a.post_send(wr::send(parts)).expect("send");
+    let (sent, received) = pair.retire();
+    assert_eq!((sent.len(), received.len()), (2, 2));
+    for received in received {
+        let list = received.into_list().expect("a list");
+        assert_eq!(&*list[0], b"gathered");
+    }
+    drop((sent, frozen));
+    pair.finish();
+}
+
+#[test]
 fn a_list_is_gathered_scattered_and_returned() {
     for profile in PROFILES {
         let mut pair = pair(profile);

@@ -42,6 +42,7 @@ pub(crate) use self::held::HeldMemory;
 pub use self::held::{Held, HeldList, Hold};
 pub use self::huge_pages::HugePageSize;
 pub use self::list::BufList;
+pub(crate) use self::list::gather_entries;
 pub use self::options::{Backing, MemoryOptions};
 pub use self::pool::Pool;
 pub use self::reclaim::ReclaimError;

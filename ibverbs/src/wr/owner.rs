@@ -9,7 +9,7 @@ use super::payload::PostableTo;
 use super::rejected::PostError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
-use crate::mr::{Held, HeldList, HeldMemory, Hold};
+use crate::mr::{Held, HeldList, HeldMemory, Hold, gather_entries};
 use crate::pd::{DomainKey, ProtectionDomain};
 
 /// Remedy for a mismatch of protection domains.
@@ -93,7 +93,7 @@ impl Owner {
                 .with_help("call `hold` on this queue pair"));
         }
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let entries = Entries(pieces.iter().map(Held::sge).collect());
+        let entries = Entries(gather_entries(pieces.iter().map(Held::sge)).collect());
         if let Some(Entries(sges)) = self.lists.get(&entries) {
             return Ok(HeldList::new(sges, len, self.id));
         }
