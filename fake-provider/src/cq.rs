@@ -145,6 +145,39 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     0
 }
 
+/// `ibv_resize_cq(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    // SAFETY: the caller passes a valid queue, which no other thread uses during the call.
+    unsafe {
+        let mut state = FakeDevice::from_context((*cq).context).state();
+        if let Some(errno) = state.faults.take(Verb::ResizeCq) {
+            return errno;
+        }
+        if state.profile.transport == Transport::Iwarp {
+            return libc::EOPNOTSUPP;
+        }
+        let requested = u32::try_from(cqe).unwrap_or(0);
+        let depth = round_up(&state, requested);
+        let Some(queue) = state.cqs.get_mut(crate::handle::cq(cq)) else {
+            return libc::EINVAL;
+        };
+        if requested == 0 || requested > MAX_CQE || queue.entries.len() > requested as usize {
+            return libc::EINVAL;
+        }
+        queue.depth = depth as usize;
+        // A post allocates no memory.
+        let more = queue.depth.saturating_sub(queue.entries.len());
+        queue.entries.reserve_exact(more);
+        let is_open = queue.polling.is_some();
+        (*cq).cqe = c_int::try_from(depth).unwrap_or(c_int::MAX);
+        if is_open {
+            state.violation("a completion queue was resized during a poll");
+        }
+    }
+    0
+}
+
 impl DeviceState {
     /// Removes the oldest completion and frees the send queue slots that it reports as complete.
     #[inline]
@@ -206,5 +239,9 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
 }
 
 pub(crate) fn entry_points() -> Vec<*const ()> {
-    vec![ibv_create_cq as *const (), ibv_destroy_cq as *const ()]
+    vec![
+        ibv_create_cq as *const (),
+        ibv_resize_cq as *const (),
+        ibv_destroy_cq as *const (),
+    ]
 }

@@ -24,6 +24,7 @@ pub enum Verb {
     DestroyCompChannel,
     CreateCq,
     CreateCqEx,
+    ResizeCq,
     DestroyCq,
     PollCq,
     ReqNotifyCq,

@@ -5,7 +5,7 @@ mod fake;
 
 use fake::{PROFILES, Pair, buf_bytes, connect, in_order, small};
 use fake_provider::{AfterDestroy, Profile, Verb};
-use ibverbs::{Completion, CqOptions, Errno, QpState, Rc, WcStatus, wr};
+use ibverbs::{Completion, CqOptions, Errno, ErrorKind, QpState, Rc, WcStatus, wr};
 
 #[test]
 fn unread_completions_are_returned_by_the_next_poll() {
@@ -307,5 +307,25 @@ fn completions_of_several_polls_are_in_order() {
         assert_eq!((next, polls), ([40, 40], 3));
         drop((a, b, cq, pd, context));
         fake.assert_clean();
+    }
+}
+
+#[test]
+fn a_resize_keeps_the_entries_of_the_queue() {
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        pair.post_recvs(3);
+        for _ in 0..3 {
+            pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+        }
+        pair.cq.resize(1000).expect("resize");
+        assert_eq!(pair.cq.depth(), 1023);
+        let error = pair.cq.resize(5).expect_err("6 entries");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert_eq!(pair.cq.depth(), 1023);
+        let (sends, recvs) = pair.retire();
+        assert_eq!((sends.len(), recvs.len()), (3, 3));
+        drop(recvs);
+        pair.finish();
     }
 }
