@@ -17,6 +17,7 @@ mod link;
 mod links;
 mod memory;
 mod objects;
+mod payload;
 mod poll;
 mod post;
 mod recv;

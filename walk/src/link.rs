@@ -89,6 +89,15 @@ pub(crate) enum HeldModel {
     Sink(Held<Sink>),
 }
 
+impl HeldModel {
+    pub(crate) fn sink(&self) -> Option<Held<Sink>> {
+        match self {
+            Self::Sink(sink) => Some(*sink),
+            _ => None,
+        }
+    }
+}
+
 pub(crate) struct End {
     pub(crate) qp: AnyQp,
     pub(crate) id: QueueId,
@@ -158,6 +167,8 @@ pub(crate) struct SrqModel {
     pub(crate) srq: SharedReceiveQueue,
     pub(crate) capacity: usize,
     pub(crate) recvs: Vec<Entry>,
+    /// Sinks that the queue holds.
+    pub(crate) sinks: Vec<Held<Sink>>,
     /// Number of receives that have not been polled.
     pub(crate) unpolled: usize,
     /// Number of receives that destroyed queue pairs may have taken.

@@ -55,11 +55,7 @@ impl World<'_> {
         let options = QpOptions::new()
             .max_send_wr(requests(random))
             .max_recv_wr(requests(random))
-            .max_send_sge(if self.setup.is_ib && random.below(2) == 0 {
-                2
-            } else {
-                1
-            })
+            .max_send_sge(if random.below(2) == 0 { 3 } else { 1 })
             .max_inline_data(if random.below(2) == 0 { 64 } else { 0 })
             .classic_only(random.below(2) == 0);
         Some(Parts {

@@ -10,7 +10,7 @@ use crate::{Violation, data};
 
 const REMOTE: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
-/// Entries of a completion queue, more than the queues of a walk can complete.
+/// Entries of a completion queue, more than twice the requests of all queues of a walk.
 const CQ_DEPTH: u32 = 2000;
 
 /// Receives of a shared receive queue.
@@ -337,14 +337,15 @@ impl World<'_> {
     }
 
     pub(crate) fn resize_cq(&mut self, random: &mut Random) -> Result<bool, Violation> {
-        let Some(index) = pick(&self.cqs, random).filter(|_| self.setup.resizes) else {
+        let Some(index) = pick(&self.cqs, random) else {
             return Ok(false);
         };
-        let depth = CQ_DEPTH + u32::try_from(random.below(500)).expect("below 500");
+        let depth = CQ_DEPTH / 2 + u32::try_from(random.below(1500)).expect("below 1500");
         let cq = self.cqs[index].cq.as_mut().expect("not being polled");
         match cq.resize(depth) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(false),
+            Ok(()) if cq.depth() >= depth as usize => Ok(true),
+            Ok(()) => Err(Violation(format!("resized to {}: {depth}", cq.depth()))),
+            Err(error) if error.kind() == ErrorKind::Unsupported && !self.setup.is_ib => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -366,6 +367,7 @@ impl World<'_> {
             srq,
             capacity,
             recvs: Vec::new(),
+            sinks: Vec::new(),
             unpolled: 0,
             lost: 0,
         });

@@ -2,27 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use ibverbs::{
-    Batch, BatchError, Buf, BufList, ConnectedDuplexTransport, Error, ErrorKind, Frozen, Held,
-    QueuePair, SharedRegion, wr,
-};
+use ibverbs::{Batch, BatchError, Buf, ConnectedDuplexTransport, Error, ErrorKind, QueuePair, wr};
 use test_support::random::Random;
 
-use crate::any_qp::{self, Fetch, Flags, Outbound, Poster, with_qp};
+use crate::Violation;
+use crate::any_qp::{self, Fetch, Flags, Outbound, with_qp};
 use crate::link::{Entry, HeldModel, Message};
 use crate::memory::{Effect, OwnedBuf};
+use crate::payload::{Payload, post};
 use crate::world::{World, unexpected};
-use crate::{Violation, data};
-
-/// Memory of a request to be posted.
-pub(crate) enum Payload {
-    Buf(Buf),
-    List(Vec<Buf>),
-    Inline(Vec<u8>),
-    Empty,
-    Frozen(Held<Frozen>),
-    Shared(Held<SharedRegion>),
-}
 
 /// A request to be posted, and its model.
 pub(crate) struct Prepared {
@@ -31,35 +19,6 @@ pub(crate) struct Prepared {
     flags: Flags,
     pub(crate) entry: Entry,
     pub(crate) message: Option<Message>,
-}
-
-/// Posts a request. If it was not posted, returns its buffers with the reason.
-fn post<T: ConnectedDuplexTransport>(
-    poster: &mut impl Poster<T>,
-    operation: Outbound,
-    payload: Payload,
-    flags: Flags,
-) -> Result<(), (Error, Vec<Buf>)> {
-    macro_rules! post {
-        ($payload:expr, $bufs:expr) => {
-            any_qp::post_outbound(poster, operation, $payload, flags).map_err(|rejected| {
-                (
-                    Error::new(rejected.error().kind(), "post", rejected.to_string()),
-                    $bufs(rejected.into_payload()),
-                )
-            })
-        };
-    }
-    match payload {
-        Payload::Buf(buf) => post!(buf, |buf: Option<Buf>| buf.into_iter().collect()),
-        Payload::List(bufs) => post!(BufList::new(bufs), |list: Option<BufList>| {
-            list.map(BufList::into_bufs).unwrap_or_default()
-        }),
-        Payload::Inline(bytes) => post!(wr::Inline(&bytes), |_| Vec::new()),
-        Payload::Empty => post!(wr::Empty, |_| Vec::new()),
-        Payload::Frozen(held) => post!(held, |_| Vec::new()),
-        Payload::Shared(held) => post!(held, |_| Vec::new()),
-    }
 }
 
 impl World<'_> {
@@ -98,71 +57,6 @@ impl World<'_> {
             .collect();
         let region = usable[crate::objects::pick(&usable, random)?];
         Some((region, regions[region].writable(random)?))
-    }
-
-    fn pick_payload(
-        &mut self,
-        at: (usize, usize),
-        max: usize,
-        random: &mut Random,
-    ) -> Option<(Payload, Entry, Vec<u8>)> {
-        let tag = self.new_id();
-        let mut entry = Entry::without_memory(tag, "send");
-        let end = self.end(at);
-        let (pd, caps) = (end.pd, with_qp!(&mut end.qp, qp => qp.caps()));
-        let held = (!end.held.is_empty()).then(|| end.held[random.below(end.held.len())]);
-        let choice = random.below(10);
-        let payload = match (choice, held) {
-            (0, _) => (Payload::Empty, Vec::new()),
-            (1, _) if caps.max_inline_data > 0 => {
-                let len = random.below(max.min(caps.max_inline_data as usize) + 1);
-                let bytes = data::bytes(random.next_u64(), len);
-                (Payload::Inline(bytes.clone()), bytes)
-            }
-            (2 | 3, Some(HeldModel::Frozen(token, _, model))) => {
-                let len = random.below(model.len.min(max) + 1);
-                (
-                    Payload::Frozen(token.slice(0..len)?),
-                    data::bytes(model.pattern, len),
-                )
-            }
-            (2 | 3, Some(HeldModel::Shared(token, id))) => {
-                let region = self.memory.region(id)?;
-                let cell = region.readable(random)?;
-                let range = region.range(cell);
-                let len = range.len().min(max);
-                let bytes = region.cells[cell].bytes[..len].to_vec();
-                let effect = Effect::Reads { region: id, cell };
-                self.memory.begin(effect, None);
-                entry.effects.push(effect);
-                (
-                    Payload::Shared(token.slice(range.start..range.start + len)?),
-                    bytes,
-                )
-            }
-            (4, _) if caps.max_send_sge > 1 => {
-                let parts = [self.memory.take(pd, random), self.memory.take(pd, random)];
-                let (mut bufs, mut bytes) = (Vec::new(), Vec::new());
-                for OwnedBuf { mut buf, mut model } in parts.into_iter().flatten() {
-                    model.len = model.len.min((max - bytes.len()) / 2);
-                    buf.set_len(model.len);
-                    bytes.extend_from_slice(&buf);
-                    entry.bufs.push(model);
-                    bufs.push(buf);
-                }
-                entry.is_list = true;
-                (Payload::List(bufs), bytes)
-            }
-            _ => {
-                let OwnedBuf { mut buf, mut model } = self.memory.take(pd, random)?;
-                model.len = model.len.min(max);
-                buf.set_len(model.len);
-                let bytes = buf.to_vec();
-                entry.bufs.push(model);
-                (Payload::Buf(buf), bytes)
-            }
-        };
-        Some((payload.0, entry, payload.1))
     }
 
     /// Prepares a request that transfers bytes to the peer; `more` messages are prepared already,

@@ -111,9 +111,14 @@ impl fmt::Display for Report {
 
 /// Performs random actions and compares the library with the model after each.
 ///
-/// `new_setup` opens a device for each epoch. If `shrinks`, the device is deterministic, and a
+/// `new_setup` opens a device for each epoch. The guard that it returns is dropped when all objects
+/// are destroyed; a panic then is a violation. If `shrinks`, the device is deterministic, and a
 /// failure is repeated with fewer actions.
-pub fn run(options: Options, shrinks: bool, mut new_setup: impl FnMut() -> Setup) -> Report {
+pub fn run<G>(
+    options: Options,
+    shrinks: bool,
+    mut new_setup: impl FnMut(usize) -> (Setup, G),
+) -> Report {
     let (start, mut counts) = (Instant::now(), Counts::default());
     let mut failure = None;
     let mut seeds = Random::new(options.seed.max(1));
@@ -121,7 +126,8 @@ pub fn run(options: Options, shrinks: bool, mut new_setup: impl FnMut() -> Setup
         let mut random = Random::new(seeds.next_u64() | 1);
         let count = EPOCH.min(options.actions - epoch * EPOCH);
         let actions: Vec<Action> = (0..count).map(|_| Action::random(&mut random)).collect();
-        let result = replay(&new_setup(), &actions, options.trace, Some(&mut counts));
+        let mut new_setup = || new_setup(epoch);
+        let result = replay(new_setup(), &actions, options.trace, Some(&mut counts));
         let Err((action, violation, log)) = result else {
             continue;
         };
@@ -160,13 +166,32 @@ const PRELUDE: [Kind; 8] = [
 
 type Failed = (usize, Violation, Vec<String>);
 
-/// Performs a list of actions and destroys all objects.
-fn replay(
+/// Performs a list of actions, destroys all objects and drops the guard.
+fn replay<G>(
+    (setup, guard): (Setup, G),
+    actions: &[Action],
+    trace: bool,
+    counts: Option<&mut Counts>,
+) -> Result<(), Failed> {
+    let result = perform(&setup, actions, trace, counts);
+    drop(setup);
+    // After a violation, a panic of the guard is a consequence.
+    match (result, catch_unwind(AssertUnwindSafe(|| drop(guard)))) {
+        (Ok(log), Err(panic)) => {
+            let violation = Violation(panic_message(&*panic));
+            Err((actions.len(), violation, log))
+        }
+        (result, _) => result.map(|_| ()),
+    }
+}
+
+/// Performs a list of actions and destroys all objects. Returns the effects of the last actions.
+fn perform(
     setup: &Setup,
     actions: &[Action],
     trace: bool,
     mut counts: Option<&mut Counts>,
-) -> Result<(), Failed> {
+) -> Result<Vec<String>, Failed> {
     let mut world = World::new(setup).map_err(|violation| (0, violation, Vec::new()))?;
     let prelude = PRELUDE
         .iter()
@@ -193,7 +218,7 @@ fn replay(
         .last()
         .map_or(Random::new(1), |action| action.choices());
     match catch_unwind(AssertUnwindSafe(|| world.finish(&mut random))) {
-        Ok(Ok(())) => Ok(()),
+        Ok(Ok(())) => Ok(log),
         Ok(Err(violation)) => Err((actions.len(), violation, log)),
         Err(panic) => Err((actions.len(), Violation(panic_message(&*panic)), log)),
     }
@@ -213,7 +238,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// Removes actions as long as a violation remains (delta debugging).
-fn shrink(failure: &mut Failure, new_setup: &mut impl FnMut() -> Setup) {
+fn shrink<G>(failure: &mut Failure, new_setup: &mut impl FnMut() -> (Setup, G)) {
     let mut replays = 0;
     let mut size = failure.program.len().div_ceil(2);
     while size > 0 && replays < MAX_REPLAYS {
@@ -223,7 +248,7 @@ fn shrink(failure: &mut Failure, new_setup: &mut impl FnMut() -> Setup) {
             let mut shorter = failure.program.clone();
             shorter.drain(start..end);
             replays += 1;
-            match replay(&new_setup(), &shorter, false, None) {
+            match replay(new_setup(), &shorter, false, None) {
                 Err((_, violation, log)) => {
                     failure.program = shorter;
                     (failure.violation, failure.log) = (violation, log);

@@ -32,8 +32,6 @@ pub struct Setup {
     pub in_order: bool,
     /// A send waits if the peer has no receive.
     pub sends_wait: bool,
-    /// Completion queues can be resized. The fake provider lacks the verb.
-    pub resizes: bool,
     /// Sizes of buffers.
     pub buf_sizes: &'static [usize],
 }

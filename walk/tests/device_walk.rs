@@ -19,7 +19,7 @@ fn a_walk_on_a_device_finds_no_violation() {
             options.seed,
             process::id()
         );
-        run(options, false, || setup(&context)).check();
+        run(options, false, |_| (setup(&context), ())).check();
     }
 }
 
@@ -50,7 +50,6 @@ fn setup(context: &Context) -> Setup {
         is_ib: !iwarp,
         in_order: !iwarp,
         sends_wait: false,
-        resizes: true,
         buf_sizes: &[16, 64, 256, 8192],
     }
 }
