@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod any_cq;
 mod any_qp;
 mod data;
 mod link;
@@ -24,6 +25,7 @@ mod recv;
 mod run;
 mod scope;
 mod threads;
+mod windows;
 mod world;
 
 use std::fmt;

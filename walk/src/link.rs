@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use ibverbs::{CompletionQueue, Frozen, Held, QueueId, SharedReceiveQueue, SharedRegion, Sink};
+use ibverbs::{Frozen, Held, QueueId, RemoteMemory, SharedReceiveQueue, SharedRegion, Sink};
 
 use crate::Violation;
+use crate::any_cq::AnyCq;
 use crate::any_qp::{AnyQp, with_qp};
 use crate::memory::{BufModel, Effect, Id};
+use crate::windows::{WindowModel, WindowRequest};
 
 /// A request in flight.
 pub(crate) struct Entry {
@@ -22,6 +24,7 @@ pub(crate) struct Entry {
     pub(crate) fetched: Option<Vec<u8>>,
     /// Number of bytes that a receive takes.
     pub(crate) capacity: usize,
+    pub(crate) window: Option<WindowRequest>,
 }
 
 /// Takes the request at `position` out of its queue. Its place is kept until all older requests
@@ -50,6 +53,7 @@ impl Entry {
             effects: Vec::new(),
             fetched: None,
             capacity: 0,
+            window: None,
         }
     }
 }
@@ -117,6 +121,9 @@ pub(crate) struct End {
     /// Messages that the peer sent and that have not been polled.
     pub(crate) incoming: VecDeque<Message>,
     pub(crate) held: Vec<HeldModel>,
+    pub(crate) windows: Vec<WindowModel>,
+    /// Memory of the window that was invalidated last.
+    pub(crate) stale: Option<RemoteMemory>,
 }
 
 impl End {
@@ -158,7 +165,7 @@ pub(crate) struct Link {
 pub(crate) struct CqModel {
     pub(crate) id: Id,
     /// `None` while it is polled.
-    pub(crate) cq: Option<CompletionQueue>,
+    pub(crate) cq: Option<AnyCq>,
 }
 
 pub(crate) struct SrqModel {

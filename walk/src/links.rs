@@ -24,8 +24,6 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 
 const MAX_LINKS: usize = 5;
 
-const REMOTE: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
-
 /// The objects on which a queue pair is created.
 struct Parts {
     pd: ProtectionDomain,
@@ -96,12 +94,17 @@ impl World<'_> {
         let qps = if lossy {
             let (a, b) = self.connected::<Uc>(&a, &b)?;
             (AnyQp::Uc(a), AnyQp::Uc(b))
-        } else if let Some(listener) = &self.listener {
+        } else if let Some(listener) = self
+            .listener
+            .as_ref()
+            .filter(|_| self.setup.path.is_none() || random.below(3) == 0)
+        {
             // Soft-iWARP fails to create one in dozens, without an error number.
             let (Ok(qp_a), Ok(qp_b)) = (self.create_qp(&a), self.create_qp(&b)) else {
                 return Ok(false);
             };
-            let (a, b) = connect_with_cm(listener, qp_a, qp_b)?;
+            let access = self.remote_access();
+            let (a, b) = connect_with_cm(listener, qp_a, qp_b, access)?;
             (AnyQp::Cm(a), AnyQp::Cm(b))
         } else {
             let (a, b) = self.connected::<Rc>(&a, &b)?;
@@ -156,6 +159,8 @@ impl World<'_> {
             unpolled_recvs: VecDeque::new(),
             incoming: VecDeque::new(),
             held: Vec::new(),
+            windows: Vec::new(),
+            stale: None,
         }
     }
 
@@ -179,7 +184,11 @@ impl World<'_> {
         let Some((link, _)) = self.pick_end(random) else {
             return Ok(false);
         };
-        if self.listener.is_some() || self.links[link].ends.iter().any(Option::is_none) {
+        let mut ends = self.links[link].ends.iter();
+        if ends.any(|end| {
+            end.as_ref()
+                .is_none_or(|end| matches!(end.qp, AnyQp::Cm(_)))
+        }) {
             return Ok(false);
         }
         // Drivers differ in whether completions of a shared receive queue survive the reset.
@@ -220,6 +229,7 @@ impl World<'_> {
             // Messages that were not received are lost.
             end.unpolled_sends.clear();
             end.unpolled_recvs.clear();
+            end.windows.clear();
         }
         for effect in std::mem::take(landing) {
             self.memory.ended("a transfer before a reset", effect)?;
@@ -245,11 +255,11 @@ impl World<'_> {
             return Ok(false);
         }
         let tag = self.new_id();
-        let remote = RemoteMemory {
+        let remote = self.stale_window(at).unwrap_or(RemoteMemory {
             addr: 4096,
             len: 8,
             rkey: 0,
-        };
+        });
         let end = self.end(at);
         let request = wr::write(wr::Empty, remote).tag(tag);
         let inline = [7; 8];
@@ -419,6 +429,7 @@ fn connect_with_cm(
     listener: &Listener,
     a: QueuePair<Rc>,
     b: QueuePair<Rc>,
+    access: AccessFlags,
 ) -> Result<(Connection, Connection), Violation> {
     let params = ConnectParams::default();
     let failed = |error: rdmacm::ConnectError| Violation(format!("connect: {error}"));
@@ -426,11 +437,11 @@ fn connect_with_cm(
         let passive = scope.spawn(|| {
             let request = listener.accept(Some(TIMEOUT))?;
             let request = request.ok_or_else(|| Violation("no connection request".to_owned()))?;
-            let ready = request.access(REMOTE).with_qp(b)?;
+            let ready = request.access(access).with_qp(b)?;
             ready.accept(&params, TIMEOUT).map_err(failed)
         });
         let resolver = Resolver::new(listener.local_addr()).timeout(TIMEOUT);
-        let active = resolver.resolve()?.access(REMOTE).with_qp(a)?;
+        let active = resolver.resolve()?.access(access).with_qp(a)?;
         let active = active.connect(&params, TIMEOUT).map_err(failed)?;
         Ok((active, passive.join().expect("no panic")?))
     })

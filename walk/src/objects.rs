@@ -1,14 +1,13 @@
 //! Actions on protection domains, memory and completion queues.
 
-use ibverbs::{AccessFlags, CqOptions, ErrorKind, SrqOptions};
+use ibverbs::{AccessFlags, AsyncCompletionQueue, CqOptions, ErrorKind, SrqOptions};
 use test_support::random::Random;
 
+use crate::any_cq::{AnyCq, new_runtime};
 use crate::link::{CqModel, HeldModel, SrqModel};
 use crate::memory::{Cell, FrozenModel, Id, OwnedBuf, PoolModel, RegionModel, SinkModel};
 use crate::world::{DomainModel, World};
 use crate::{Violation, data};
-
-const REMOTE: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
 /// Entries of a completion queue, more than twice the requests of all queues of a walk.
 const CQ_DEPTH: u32 = 2000;
@@ -25,6 +24,16 @@ pub(crate) fn pick<T>(elements: &[T], random: &mut Random) -> Option<usize> {
 }
 
 impl World<'_> {
+    /// Returns the access rights of peers.
+    pub(crate) fn remote_access(&self) -> AccessFlags {
+        let reads_and_writes = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+        if self.setup.is_ib {
+            reads_and_writes | AccessFlags::REMOTE_ATOMIC
+        } else {
+            reads_and_writes
+        }
+    }
+
     pub(crate) fn alloc_pd(&mut self) -> Result<bool, Violation> {
         if self.domains.len() == 2 {
             return Ok(false);
@@ -82,9 +91,9 @@ impl World<'_> {
             return Ok(false);
         }
         let access = if self.setup.is_ib {
-            REMOTE | AccessFlags::REMOTE_ATOMIC
+            self.remote_access() | AccessFlags::MW_BIND
         } else {
-            REMOTE
+            self.remote_access()
         };
         let sizes = self.setup.buf_sizes;
         let size = sizes[random.below(sizes.len())];
@@ -111,7 +120,7 @@ impl World<'_> {
         pick(&self.memory.regions, random).filter(|&index| !self.memory.regions[index].is_busy())
     }
 
-    /// Removes the tokens of a region, because its cells have no model anymore.
+    /// Removes the tokens and windows of a region, because its cells have no model anymore.
     fn forget_tokens(&mut self, region: Id) {
         for end in self
             .links
@@ -121,6 +130,7 @@ impl World<'_> {
         {
             end.held
                 .retain(|held| !matches!(held, HeldModel::Shared(_, id) if *id == region));
+            end.windows.retain(|window| window.region != region);
         }
     }
 
@@ -316,9 +326,17 @@ impl World<'_> {
         let options = CqOptions::new()
             .depth(CQ_DEPTH)
             .extended(random.below(2) == 0);
-        let cq = self.setup.context.create_cq(options)?;
+        // Under Miri, the runtime has no descriptors to wait for.
+        let cq = if random.below(3) == 0 && !cfg!(miri) {
+            let runtime = self.runtime.get_or_insert_with(new_runtime);
+            let _entered = runtime.enter();
+            AnyCq::Async(AsyncCompletionQueue::new(&self.setup.context, options)?)
+        } else {
+            AnyCq::Plain(self.setup.context.create_cq(options)?)
+        };
         let id = self.new_id();
-        self.note(|| format!("completion queue {id}, extended: {}", cq.is_extended()));
+        let (extended, awaited) = (cq.is_extended(), matches!(cq, AnyCq::Async(_)));
+        self.note(|| format!("completion queue {id}, extended: {extended}, async: {awaited}"));
         self.cqs.push(CqModel { id, cq: Some(cq) });
         Ok(true)
     }

@@ -2,22 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use ibverbs::{Completion, CompletionQueue, Direction, ForeignCompletion, Retired};
+use ibverbs::{Completion, Direction, ForeignCompletion, Retired};
 use test_support::random::Random;
 
 use crate::Violation;
 use crate::action::Kind;
+use crate::any_cq::AnyCq;
 use crate::any_qp::with_qp;
 use crate::link::{End, Entry, Link, Message, take_in_flight};
 use crate::memory::{Id, Written};
 use crate::objects::pick;
+use crate::windows::WindowRequest;
 use crate::world::World;
 
 /// Time limit for requests to complete.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A completion that was polled, and its request according to the model.
-struct Arrived<'cq> {
+pub(crate) struct Arrived<'cq> {
     completion: Completion<'cq>,
     at: Option<(usize, usize)>,
     srq: Option<usize>,
@@ -50,7 +52,7 @@ impl World<'_> {
 
     fn poll(
         &mut self,
-        cq: &mut CompletionQueue,
+        cq: &mut AnyCq,
         id: Id,
         how: Kind,
         random: &mut Random,
@@ -101,7 +103,7 @@ impl World<'_> {
 
     /// Finds the request of a completion in the model. Completions are assigned in the order of
     /// polling.
-    fn assign<'cq>(
+    pub(crate) fn assign<'cq>(
         &mut self,
         completion: Completion<'cq>,
         cq: Id,
@@ -200,7 +202,7 @@ impl World<'_> {
         Ok(arrived)
     }
 
-    fn retire(&mut self, arrived: Arrived<'_>) -> Result<(), Violation> {
+    pub(crate) fn retire(&mut self, arrived: Arrived<'_>) -> Result<(), Violation> {
         let Arrived {
             completion,
             at,
@@ -306,6 +308,9 @@ impl World<'_> {
     ) -> Result<(), Violation> {
         let name = format!("{}: {} {}", self.name(at), entry.what, entry.tag);
         self.complete(at, entry, retired.is_success())?;
+        let Some(retired) = self.retired_window(at, entry, retired)? else {
+            return Ok(());
+        };
         let written = match &entry.fetched {
             Some(bytes) if retired.is_success() => Written::All(bytes),
             Some(bytes) => Written::Maybe(bytes),
@@ -342,6 +347,9 @@ impl World<'_> {
         // READ returns, and one over UC may be lost.
         let proven = entry.fetched.is_some() || self.setup.is_ib && !self.links[at.0].lossy;
         let what = format!("{}: {} {}", self.name(at), entry.what, entry.tag);
+        if entry.window == Some(WindowRequest::Bind) {
+            self.bound(at, entry.tag, success);
+        }
         for &effect in &entry.effects {
             if success && proven {
                 self.memory.arrived(&what, effect)?;
@@ -479,7 +487,7 @@ impl World<'_> {
     }
 
     /// Returns the queue pairs of working links whose requests should have completed.
-    fn unsettled(&mut self) -> Vec<(usize, usize)> {
+    pub(crate) fn unsettled(&mut self) -> Vec<(usize, usize)> {
         let mut unsettled = Vec::new();
         for link in 0..self.links.len() {
             let Link {

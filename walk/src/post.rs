@@ -105,9 +105,10 @@ impl World<'_> {
                 let region = &self.memory.regions[index];
                 let range = region.range(cell);
                 let offset = random.below(range.len() - bytes.len() + 1);
-                let start = u64::try_from(range.start + offset).expect("small");
+                let from = u64::try_from(offset).expect("small");
                 let len = u64::try_from(bytes.len()).expect("small");
-                let memory = region.region.remote().slice(start, len).expect("within");
+                let memory = self.remote_cell(at, index, cell, random);
+                let memory = memory.slice(from, len).expect("within");
                 let mut after = region.cells[cell].bytes.clone();
                 let last = offset + bytes.len().saturating_sub(1);
                 if bytes.last() == after.get(last) {
@@ -218,20 +219,14 @@ impl World<'_> {
             return Ok(false);
         }
         let region = &self.memory.regions[index];
-        let (id, range, bytes) = (
-            region.id,
-            region.range(cell),
-            region.cells[cell].bytes.clone(),
-        );
-        let start = u64::try_from(range.start).expect("small");
-        let whole = u64::try_from(range.len()).expect("small");
-        let remote = region.region.remote();
+        let (id, bytes) = (region.id, region.cells[cell].bytes.clone());
+        let remote = self.remote_cell(at, index, cell, random);
         let tag = self.new_id();
         let mut entry = Entry::without_memory(tag, "READ");
         let operand = random.next_u64();
         let atomic = self.setup.is_ib && random.below(3) == 0;
         let operation = if atomic {
-            let word = remote.slice(start, 8).expect("a cell has a word");
+            let word = remote.slice(0, 8).expect("a cell has a word");
             let before = u64::from_ne_bytes(bytes[..8].try_into().expect("8 bytes"));
             let (operation, value) = match random.below(3) {
                 0 => (Fetch::Add(word, operand), before.wrapping_add(operand)),
@@ -251,7 +246,7 @@ impl World<'_> {
             self.memory.begin(effect, None);
             entry.effects.push(effect);
             entry.fetched = Some(bytes.clone());
-            Fetch::Read(remote.slice(start, whole).expect("within"))
+            Fetch::Read(remote)
         };
         let flags = Flags {
             tag,

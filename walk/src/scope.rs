@@ -7,6 +7,7 @@ use ibverbs::scope::Scope;
 use ibverbs::{Completion, CompletionQueue, Rc, RemoteMemory, Retired, wr};
 use test_support::random::Random;
 
+use crate::any_cq::AnyCq;
 use crate::any_qp::AnyQp;
 use crate::links::Removed;
 use crate::memory::Effect;
@@ -69,18 +70,21 @@ impl World<'_> {
         let peer_pd = self.links[at.0].ends[1 - at.1]
             .as_ref()
             .map_or(pd, |peer| peer.pd);
-        let Some(region) = crate::objects::pick(&self.memory.regions, random) else {
+        let cq = self.cqs.iter().position(|model| model.id == cq);
+        let cq = cq.expect("alive");
+        // A scope waits on the calling thread.
+        let can_wait = matches!(self.cqs[cq].cq, Some(AnyCq::Plain(_)));
+        let region = crate::objects::pick(&self.memory.regions, random);
+        let Some(index) = region.filter(|_| can_wait) else {
             return Ok(false);
         };
-        let region = &self.memory.regions[region];
+        let region = &self.memory.regions[index];
         let cell = region.writable(random).filter(|_| region.pd == peer_pd);
         let (Some(cell), false, false) = (cell, busy || peer_waits, self.links[at.0].lossy) else {
             return Ok(false);
         };
         let (id, range) = (region.id, region.range(cell));
-        let start = u64::try_from(range.start).expect("small");
-        let whole = u64::try_from(range.len()).expect("small");
-        let remote = region.region.remote().slice(start, whole).expect("within");
+        let remote = self.remote_cell(at, index, cell, random);
         let source = data::bytes(random.next_u64(), range.len());
         let mut target = vec![0; range.len()];
         let end_with = match random.below(3) {
@@ -99,11 +103,6 @@ impl World<'_> {
         };
         let effect = Effect::Writes { region: id, cell };
         self.memory.begin(effect, Some(source.clone()));
-        let cq = self
-            .cqs
-            .iter()
-            .position(|model| model.id == cq)
-            .expect("alive");
         self.links[at.0].landing.push(effect);
         let survived = self.run_scope(at, cq, transfer)?;
         if survived && self.setup.is_ib {
@@ -134,7 +133,9 @@ impl World<'_> {
         let mut end = self.links[at.0].ends[at.1]
             .take()
             .expect("a queue pair of `pick_end`");
-        let mut queue = self.cqs[cq].cq.take().expect("not being polled");
+        let Some(AnyCq::Plain(mut queue)) = self.cqs[cq].cq.take() else {
+            unreachable!("excluded by the caller");
+        };
         let queue_id = self.cqs[cq].id;
         let mut foreign = Ok(());
         let each = |polled: Result<Retired, Completion<'_>>| {
@@ -156,7 +157,7 @@ impl World<'_> {
             }
             AnyQp::Uc(_) => unreachable!("excluded by the caller"),
         }));
-        self.cqs[cq].cq = Some(queue);
+        self.cqs[cq].cq = Some(AnyCq::Plain(queue));
         foreign?;
         let mut removed = Removed {
             sends: std::mem::take(&mut end.sends),

@@ -6,12 +6,14 @@ use std::net::IpAddr;
 use ibverbs::{Context, Error, ProtectionDomain, RcPath, leaked_objects};
 use rdmacm::Listener;
 use test_support::random::Random;
+use tokio::runtime::Runtime;
 
 use crate::Violation;
 use crate::action::{Action, Kind};
 use crate::any_qp::with_qp;
 use crate::link::{CqModel, End, Link, SrqModel};
 use crate::memory::{Id, Memory};
+use crate::windows::AnyWindow;
 
 /// The device of a walk and its properties.
 #[derive(Clone, Debug)]
@@ -22,9 +24,9 @@ use crate::memory::{Id, Memory};
 pub struct Setup {
     /// The opened device.
     pub context: Context,
-    /// The address of an iWARP device, which connects with rdma_cm.
+    /// The address of the device, to connect with rdma_cm.
     pub address: Option<IpAddr>,
-    /// The path between the queue pairs of a device without an address.
+    /// The path between queue pairs that connect without rdma_cm, which iWARP requires.
     pub path: Option<RcPath>,
     /// The device has UC and atomics.
     pub is_ib: bool,
@@ -50,6 +52,10 @@ pub(crate) struct World<'a> {
     pub(crate) cqs: Vec<CqModel>,
     pub(crate) srqs: Vec<SrqModel>,
     pub(crate) links: Vec<Link>,
+    /// Windows that are not bound, and their domains.
+    pub(crate) windows: Vec<(Id, AnyWindow)>,
+    /// The runtime of the completion queues that can be awaited.
+    pub(crate) runtime: Option<Runtime>,
     /// Number of buffers that can still be forgotten.
     pub(crate) forgotten: usize,
     /// The effects of the last actions.
@@ -74,6 +80,8 @@ impl<'a> World<'a> {
             cqs: Vec::new(),
             srqs: Vec::new(),
             links: Vec::new(),
+            windows: Vec::new(),
+            runtime: None,
             forgotten: 1,
             log: VecDeque::new(),
         })
@@ -154,6 +162,8 @@ impl<'a> World<'a> {
             Kind::Post => self.post(random),
             Kind::PostFetch => self.post_fetch(random),
             Kind::PostBatch => self.post_batch(random),
+            Kind::BindWindow => self.bind_window(random),
+            Kind::InvalidateWindow => self.invalidate_window(random),
             Kind::PostRefused => self.post_refused(random),
             Kind::PostRecv => self.post_recv(random),
             Kind::RecvBatch => self.recv_batch(random),
@@ -162,6 +172,7 @@ impl<'a> World<'a> {
             | Kind::PollPartly
             | Kind::RetireWrong
             | Kind::DropCompletion => self.poll_one(action.kind, random),
+            Kind::Await => self.wait_for(random),
             Kind::Settle => self.settle(),
             Kind::Scope => self.scope(random, false),
             Kind::ScopePanic => self.scope(random, true),
@@ -215,6 +226,8 @@ impl<'a> World<'a> {
             cqs,
             srqs,
             listener,
+            windows,
+            runtime,
             ..
         } = self;
         let mut drops: Vec<Box<dyn FnOnce() + 'a>> = vec![
@@ -223,6 +236,8 @@ impl<'a> World<'a> {
             Box::new(|| drop(cqs)),
             Box::new(|| drop(srqs)),
             Box::new(|| drop(listener)),
+            Box::new(|| drop(windows)),
+            Box::new(|| drop(runtime)),
         ];
         while !drops.is_empty() {
             drops.swap_remove(random.below(drops.len()))();

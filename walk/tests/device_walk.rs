@@ -41,12 +41,12 @@ fn setup(context: &Context) -> Setup {
             .max_dest_rd_atomic(4)
             .access(access)
     };
-    let address = iwarp.then(|| ip_addresses(&netdev(name)));
+    let addresses = ip_addresses(&netdev(name));
     Setup {
         // Soft-iWARP fails to create queue pairs on a context that had many.
         context: context.device().open().expect("open device"),
         path: (!iwarp).then(path),
-        address: address.map(|all| *all.first().expect("an address")),
+        address: Some(*addresses.first().expect("an address")),
         is_ib: !iwarp,
         in_order: !iwarp,
         sends_wait: false,
