@@ -31,6 +31,7 @@ readonly PEER_PACKAGES=(
     libibverbs-dev librdmacm-dev libibumad-dev pkg-config
     ibverbs-utils rdmacm-utils infiniband-diags perftest qperf
     opensm ibsim-utils libumad2sim0 iproute2 kmod procps
+    nftables iptables ipset firewalld dbus
 )
 
 apt_quietly() {

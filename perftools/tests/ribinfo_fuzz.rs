@@ -12,12 +12,13 @@ use perftools::common::cpus::parse_list;
 use perftools::ribinfo::args::Info;
 use perftools::ribinfo::collect::device::{NamedCode, parse_guid};
 use perftools::ribinfo::collect::eipoib::slave;
-use perftools::ribinfo::collect::filter::{Packet, iptables, nft};
+use perftools::ribinfo::collect::filter::{Direction, Family, Packet, Protocol, Ruleset, Verdict};
 use perftools::ribinfo::collect::hwaddr::HwAddr;
 use perftools::ribinfo::collect::limits::{has_ipc_lock, memlock};
 use perftools::ribinfo::collect::mounts::mounts;
 use perftools::ribinfo::collect::opensm::{Conf, Sysconfig};
 use perftools::ribinfo::collect::partitions;
+use perftools::ribinfo::collect::probe::Firewall;
 use perftools::ribinfo::collect::rate::Rate;
 use perftools::ribinfo::collect::root::{number, unsigned};
 use test_support::random::Random;
@@ -210,45 +211,89 @@ fn opensm_conf_and_sysconfig() {
     });
 }
 
+/// Returns the verdict for the first packet of RoCE v2.
+fn verdict(firewall: &Firewall) -> Option<Verdict> {
+    let packet = Packet {
+        direction: Direction::Input,
+        family: Family::V4,
+        protocol: Protocol::Udp,
+        netdev: "eth0".into(),
+        local: Some([10, 0, 0, 1].into()),
+        peer: "10.0.0.0/24".parse().ok(),
+        source_port: None,
+        destination_port: Some(4791),
+        is_reply: false,
+    };
+    Some(Ruleset::parse(firewall).ok()?.verdict(&packet))
+}
+
 #[test]
-fn packet_filters() {
+fn rules_of_iptables_and_sets() {
     let fragments = [
-        "table inet t {\n",
-        "chain c {\n",
-        "type filter hook input priority 0; policy drop;\n",
-        "}\n",
-        "udp dport 4791",
-        " ",
-        "accept\n",
-        "drop\n",
-        "jump c\n",
-        "goto c\n",
-        "ct state new ",
-        "{ 22, 4791 }",
-        "\"",
-        "{",
-        "!= ",
-        "log prefix \"x\" ",
-        "counter packets 0 bytes 0 ",
-        "*filter\n",
-        ":INPUT DROP [0:0]\n",
+        "*filter\n:INPUT DROP [0:0]\n",
+        ":c - [0:0]\n",
         "-A INPUT ",
+        "-A c ",
         "-p udp --dport 4791 ",
+        "-s 10.0.0.0/255.0.0.0 ",
+        "--src-range 10.0.0.1-10.0.0.9 ",
+        "--tcp-flags FIN,SYN SYN ",
+        "--mark 0x1/0x3 ",
+        "-m set --match-set s src,dst ",
+        "-j MARK --set-xmark 0x1/0xf\n",
         "-j ACCEPT\n",
-        "-j INPUT\n",
+        "-j c\n",
+        "-g INPUT\n",
         "! ",
         "-m ",
+        "\"",
         "COMMIT\n",
-        "# ",
-        "return\n",
+        "create s hash:net,port\n",
+        "create s list:set\n",
+        "add s 10.0.0.0/24,udp:1-9\n",
+        "add s ",
+        "4791,",
+        "nomatch\n",
     ];
     fuzz(5, INPUTS, &fragments, |text| {
-        let packet = Packet {
-            protocol: "udp",
-            port: 4791,
+        let firewall = Firewall {
+            iptables: Some(text.to_owned()),
+            ipsets: Some(text.to_owned()),
+            ..Firewall::default()
         };
-        let _ = (nft(text, packet), iptables(text, packet));
+        assert!(verdict(&firewall).is_some());
     });
+}
+
+#[test]
+fn rules_of_nft() {
+    const CHAIN: &str = r#"{"nftables":[{"chain":{"family":"ip","table":"t","name":"c","hook":"input","prio":0,"policy":"drop"}},
+{"map":{"family":"ip","table":"t","name":"s","elem":[[4791,{"accept":null}],["*",{"drop":null}]]}},
+{"rule":{"family":"ip","table":"t","chain":"c","handle":1,"expr":["#;
+    let fragments = [
+        r#"{"match":{"op":"=="#,
+        r#"","left":{"payload":{"protocol":"udp","field":"dport"}},"right":4791}}"#,
+        r#"","left":{"meta":{"key":"mark"}},"right":{"set":[1,{"range":[2,3]}]}}}"#,
+        r#"","left":{"ct":{"key":"state"}},"right":["new","established"]}}"#,
+        r#"","left":{"concat":[{"meta":{"key":"iifname"}},{"ct":{"key":"mark"}}]},"right":"@s"}}"#,
+        r#"{"vmap":{"key":{"payload":{"protocol":"udp","field":"dport"}},"data":"@s"}}"#,
+        r#"{"mangle":{"key":{"meta":{"key":"mark"}},"value":{"|":[{"meta":{"key":"mark"}},7]}}}"#,
+        r#"{"jump":{"target":"c"}}"#,
+        r#"{"accept":null}"#,
+        r#"{"xt":null}"#,
+        ",",
+        "]}},{\"rule\":{\"family\":\"ip\",\"table\":\"t\",\"chain\":\"c\",\"expr\":[",
+    ];
+    let mut valid = 0;
+    fuzz(9, INPUTS / 5, &fragments, |text| {
+        let firewall = Firewall {
+            nft_json: Some(format!("{CHAIN}{text}]}}}}]}}")),
+            nft: Some(text.to_owned()),
+            ..Firewall::default()
+        };
+        valid += u32::from(verdict(&firewall).is_some());
+    });
+    assert!(valid > 1000, "{valid}");
 }
 
 #[test]

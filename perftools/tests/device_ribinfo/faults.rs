@@ -308,11 +308,24 @@ fn invalid_opensm_configuration_is_found() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn packet_filter_rule_that_blocks_roce_is_found() {
     roce_devices();
-    // A script prints the rules as nft would, because the kernel may have no packet filter.
+    // A script prints a rule as nft does, because the kernel of the lab has no packet filter. The
+    // test `netns_firewall` uses the real one.
     let root = HostRoot::with_links(&[]);
-    let rules = "table inet filter {\n\tchain input {\n\t\ttype filter hook input priority filter; policy accept;\n\t\tudp dport 4791 drop\n\t}\n}\n";
     let command = root.path().join("nft");
-    fs::write(&command, format!("#!/bin/sh\ncat <<'END'\n{rules}END\n")).expect("a command");
+    let script = r#"#!/bin/sh
+case $1 in
+-j) cat <<'END'
+{"nftables": [
+{"chain": {"family": "inet", "table": "filter", "name": "input", "hook": "input", "prio": 0, "policy": "accept"}},
+{"rule": {"family": "inet", "table": "filter", "chain": "input", "handle": 2, "expr": [
+{"match": {"op": "==", "left": {"payload": {"protocol": "udp", "field": "dport"}}, "right": 4791}},
+{"drop": null}]}}]}
+END
+;;
+*) printf 'table inet filter { # handle 1\n\tchain input {\n\t\tudp dport 4791 drop # handle 2\n'
+esac
+"#;
+    fs::write(&command, script).expect("a command");
     fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).expect("permissions");
     let path = format!(
         "{}:{}",

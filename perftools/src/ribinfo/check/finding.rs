@@ -10,6 +10,8 @@ use serde::Serialize;
 pub enum Level {
     /// Correct, or information only.
     Ok,
+    /// Not decided, because a fact is not known.
+    Unknown,
     /// Working, but slow, lost at a reboot, or not available to all users.
     Warning,
     /// Not working.
@@ -20,6 +22,7 @@ impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Ok => "ok",
+            Self::Unknown => "unknown",
             Self::Warning => "warning",
             Self::Fault => "fault",
         })
@@ -46,6 +49,11 @@ impl Finding {
     /// Creates a finding with [`Level::Ok`].
     pub fn ok(text: impl Into<String>) -> Self {
         Self::new(Level::Ok, text)
+    }
+
+    /// Creates a finding with [`Level::Unknown`].
+    pub fn unknown(text: impl Into<String>) -> Self {
+        Self::new(Level::Unknown, text)
     }
 
     /// Creates a finding with [`Level::Warning`].
@@ -105,7 +113,7 @@ impl fmt::Display for Finding {
 /// Returns the exit status: 0 without warnings or faults, 1 with warnings only, 2 with faults.
 pub fn exit_status(findings: &[Finding]) -> u8 {
     match findings.iter().map(|finding| finding.level).max() {
-        None | Some(Level::Ok) => 0,
+        None | Some(Level::Ok | Level::Unknown) => 0,
         Some(Level::Warning) => 1,
         Some(Level::Fault) => 2,
     }

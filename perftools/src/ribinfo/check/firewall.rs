@@ -1,161 +1,288 @@
-//! Packet filter rules for RoCE v2 and for the control connection.
+//! The packet filter, evaluated for the packets of RDMA traffic and of the tools.
 
-use super::finding::Finding;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::finding::{Finding, Level};
 use crate::common::protocol::DEFAULT_PORT;
 use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::filter::{Packet, Verdict, iptables, nft};
-use crate::ribinfo::collect::probe::Firewall;
+use crate::ribinfo::collect::filter::{Direction, Family, Packet, Protocol, Ruleset, Verdict};
+use crate::ribinfo::collect::listeners::listening;
 use crate::ribinfo::collect::roce::is_roce;
 
 /// Destination UDP port of RoCE v2.
 const ROCE: u16 = 4791;
+/// Port of connections to `ribping -S` and `rping -s`.
+const RPING: u16 = crate::ribping::args::CM_PORT;
+/// Port of NFS over RDMA.
+const NFS: u16 = 20049;
+/// TCP port of perftest.
+const PERFTEST: u16 = 18515;
+
+/// A kind of traffic that the packet filter must accept.
+#[derive(Clone, Debug)]
+struct Traffic {
+    protocol: Protocol,
+    port: u16,
+    text: String,
+    /// The level of the finding if it is blocked.
+    level: Level,
+    netdevs: Vec<String>,
+}
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let firewall = &facts.probe.firewall;
-    if firewall.nft.is_none() && firewall.iptables.is_none() && firewall.ip6tables.is_none() {
-        let filtered = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"]
+    let is_loaded = facts.root.exists("/sys/module/nf_tables")
+        || ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"]
             .iter()
             .any(|path| facts.root.value(path).is_some());
-        let nft = facts.root.exists("/sys/module/nf_tables");
-        return vec![if filtered || nft {
-            Finding::ok(
-                "a packet filter is loaded, but only root can read its rules: sudo nft list ruleset",
+    if firewall.nft_json.is_none() && firewall.iptables.is_none() && firewall.ip6tables.is_none() {
+        return vec![if is_loaded {
+            Finding::unknown(
+                "a packet filter is loaded, but its rules cannot be read: this needs root, and the commands nft or iptables-save",
             )
+            .with_remedy("sudo ribinfo check firewall")
         } else {
             Finding::ok("no packet filter is loaded")
         }];
     }
     let mut findings = Vec::new();
-    let software = facts
-        .ports()
-        .any(|(device, port)| is_roce(device, port) && device.is_software());
-    let hardware = facts
-        .ports()
-        .any(|(device, port)| is_roce(device, port) && !device.is_software());
-    if software {
-        findings.push(check_packet(
-            firewall,
-            Packet {
-                protocol: "udp",
-                port: ROCE,
-            },
-            "software RoCE v2",
-        ));
+    let ruleset = match Ruleset::parse(firewall) {
+        Ok(ruleset) => ruleset,
+        Err(error) => {
+            return vec![
+                Finding::unknown(format!(
+                    "the output of nft -j list ruleset is invalid: {error}"
+                ))
+                .with_remedy("nft list ruleset"),
+            ];
+        }
+    };
+    if firewall.nft_json.is_none() && facts.root.exists("/sys/module/nf_tables") {
+        findings.push(
+            Finding::unknown("rules of nftables may exist, but the command nft is missing")
+                .with_remedy("apt install nftables (Debian) or dnf install nftables (Red Hat)"),
+        );
     }
-    if hardware {
+    if facts
+        .ports()
+        .any(|(device, port)| is_roce(device, port) && !device.is_software())
+    {
         findings.push(Finding::ok(format!(
             "RoCE v2 of hardware adapters bypasses this host's packet filter; UDP port {ROCE} must be open in the network"
         )));
     }
-    findings.push(check_packet(
-        firewall,
-        Packet {
-            protocol: "tcp",
-            port: DEFAULT_PORT,
-        },
-        "the control connection of rperf and ribinfo",
-    ));
+    for traffic in traffic(facts) {
+        findings.push(check_traffic(facts, &ruleset, &traffic));
+    }
     findings
 }
 
-fn check_packet(firewall: &Firewall, packet: Packet, traffic: &str) -> Finding {
-    let Packet { protocol, port } = packet;
-    let on = format!("{protocol}/{port}");
-    let mut conditional = None;
-    for (text, filter) in [
-        (&firewall.nft, Filter::Nft),
-        (&firewall.iptables, Filter::Iptables),
-        (&firewall.ip6tables, Filter::Ip6tables),
-    ] {
-        let Some(text) = text else { continue };
-        match filter.verdict(text, packet) {
-            Verdict::Drop { rule, chain } => {
-                return Finding::fault(format!("{traffic} is blocked by: {rule}"))
-                    .on(on)
-                    .with_remedy(filter.allow_command(text, packet, &chain));
+/// Returns the traffic of this host, in the order of the report.
+fn traffic(facts: &HostFacts<'_>) -> Vec<Traffic> {
+    let netdevs_of = |is_wanted: &dyn Fn(bool) -> bool| -> Vec<String> {
+        let mut names: Vec<String> = facts
+            .ports()
+            .filter(|(device, port)| {
+                device.is_software() && port.is_ethernet() && is_wanted(device.is_iwarp())
+            })
+            .filter_map(|(_, port)| port.netdev.clone())
+            .collect();
+        names.dedup();
+        names
+    };
+    let (roce, iwarp) = (netdevs_of(&|iwarp| !iwarp), netdevs_of(&|iwarp| iwarp));
+    let with_address: Vec<String> = facts
+        .netdevs
+        .iter()
+        .filter(|netdev| netdev.name != "lo" && netdev.up)
+        .filter(|netdev| facts.addresses(&netdev.name).next().is_some())
+        .map(|netdev| netdev.name.clone())
+        .collect();
+    let open: Vec<u16> = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .flat_map(|path| listening(&facts.root.text(path).unwrap_or_default()))
+        .map(|(port, _)| port)
+        .collect();
+    let tcp = |port, text: &str, netdevs: &[String]| Traffic {
+        protocol: Protocol::Tcp,
+        port,
+        text: text.to_owned(),
+        level: if open.contains(&port) {
+            Level::Fault
+        } else {
+            Level::Warning
+        },
+        netdevs: netdevs.to_vec(),
+    };
+    let mut all = vec![
+        Traffic {
+            protocol: Protocol::Udp,
+            port: ROCE,
+            text: "software RoCE v2, with all its ports of rdma_cm".to_owned(),
+            level: Level::Fault,
+            netdevs: roce,
+        },
+        tcp(RPING, "ribping and rping over software iWARP", &iwarp),
+        tcp(NFS, "NFS over RDMA on software iWARP", &iwarp),
+        tcp(
+            DEFAULT_PORT,
+            "the control connection of rperf, qperf and ribinfo",
+            &with_address,
+        ),
+        tcp(
+            PERFTEST,
+            "the control connection of perftest",
+            &with_address,
+        ),
+    ];
+    for listener in &facts.probe.listeners {
+        if all.iter().all(|traffic| traffic.port != listener.port) {
+            let text = format!("the running server {}", listener.program);
+            all.push(tcp(listener.port, &text, &with_address));
+        }
+    }
+    all.retain(|traffic| !traffic.netdevs.is_empty());
+    all
+}
+
+fn check_traffic(facts: &HostFacts<'_>, ruleset: &Ruleset, traffic: &Traffic) -> Finding {
+    let Traffic {
+        protocol,
+        port,
+        text,
+        level,
+        netdevs,
+    } = traffic;
+    let on = format!("{}/{port}", protocol.name());
+    let mut unknown = None;
+    let mut blocked: Option<(String, String, Packet)> = None;
+    let mut blocked_on: Vec<&str> = Vec::new();
+    for netdev in netdevs {
+        for packet in packets(facts, netdev, *protocol, *port) {
+            match ruleset.verdict(&packet) {
+                Verdict::Accept => {}
+                Verdict::Unknown { rule } => unknown = unknown.or(Some((rule, packet))),
+                Verdict::Drop { rule, chain } => {
+                    if !blocked_on.contains(&netdev.as_str()) {
+                        blocked_on.push(netdev);
+                    }
+                    blocked = blocked.or(Some((rule, chain, packet)));
+                }
             }
-            Verdict::Conditional(rule) => conditional = Some(rule),
-            Verdict::Accept => {}
         }
     }
-    match conditional {
-        Some(rule) => Finding::ok(format!("{traffic} is allowed under a condition: {rule}")).on(on),
-        None => Finding::ok(format!("{traffic} is allowed")).on(on),
-    }
-}
-
-/// The command that printed the rules.
-#[derive(Clone, Copy)]
-enum Filter {
-    Nft,
-    Iptables,
-    Ip6tables,
-}
-
-impl Filter {
-    fn verdict(self, text: &str, packet: Packet) -> Verdict {
-        match self {
-            Self::Nft => nft(text, packet),
-            Self::Iptables | Self::Ip6tables => iptables(text, packet),
-        }
-    }
-
-    /// Returns the command that allows the packet, for firewalld or ufw if they manage the rules.
-    fn allow_command(self, text: &str, Packet { protocol, port }: Packet, chain: &str) -> String {
-        if text.contains("firewalld") {
-            return format!(
-                "firewall-cmd --permanent --add-port={port}/{protocol} && firewall-cmd --reload"
-            );
-        }
-        if text.contains("ufw-before-input") {
-            return format!("ufw allow {port}/{protocol}");
-        }
-        match self {
-            Self::Nft => format!("nft insert rule {chain} {protocol} dport {port} accept"),
-            Self::Iptables => format!("iptables -I INPUT -p {protocol} --dport {port} -j ACCEPT"),
-            Self::Ip6tables => format!("ip6tables -I INPUT -p {protocol} --dport {port} -j ACCEPT"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn remedy_uses_the_tool_that_manages_the_rules() {
-        let rules = |table: &str, more: &str| {
-            format!(
-                "table inet {table} {{\nchain in {{\ntype filter hook input priority 0; policy drop;\n{more}}}\n}}\n"
-            )
-        };
-        let remedy = |text: String| {
-            let firewall = Firewall {
-                nft: Some(text),
-                ..Firewall::default()
+    let finding = match (blocked, unknown) {
+        (Some((rule, chain, packet)), _) => {
+            let idle = if *level == Level::Fault {
+                ""
+            } else {
+                " (no server listens on it now)"
             };
-            check_packet(
-                &firewall,
-                Packet {
-                    protocol: "udp",
-                    port: ROCE,
-                },
-                "RoCE",
+            Finding {
+                level: *level,
+                ..Finding::ok(format!(
+                    "{text}: {} on {} are blocked by: {rule}{idle}",
+                    describe(&packet),
+                    blocked_on.join(", ")
+                ))
+            }
+            .with_remedy(allow_command(ruleset, &packet, *port, &chain))
+        }
+        (None, Some((rule, packet))) => Finding::unknown(format!(
+            "{text}: whether {} on {} are accepted depends on: {rule}",
+            describe(&packet),
+            packet.netdev
+        ))
+        .with_remedy(
+            "nft list ruleset; iptables-save (compare the rule with the address of the peer)",
+        ),
+        (None, None) => Finding::ok(format!("{text}: accepted on {}", netdevs.join(", "))),
+    };
+    finding.on(on)
+}
+
+/// Returns the packets that must be accepted for a service on a port of this host, and for a
+/// client on this host that uses the port of a peer.
+fn packets(facts: &HostFacts<'_>, netdev: &str, protocol: Protocol, port: u16) -> Vec<Packet> {
+    let mut ends: Vec<(Family, Option<IpAddr>, Option<IpNet>)> = facts
+        .addresses(netdev)
+        .map(|address| {
+            let bits = address.bits.and_then(|bits| u8::try_from(bits).ok());
+            let network = bits.and_then(|bits| IpNet::new(address.ip, bits).ok());
+            let family = if address.ip.is_ipv4() {
+                Family::V4
+            } else {
+                Family::V6
+            };
+            (
+                family,
+                Some(address.ip),
+                network.map(|network| network.trunc()),
             )
-            .remedy
-            .unwrap()
+        })
+        .collect();
+    if ends.is_empty() {
+        ends = vec![(Family::V4, None, None), (Family::V6, None, None)];
+    }
+    let mut packets = Vec::new();
+    for (family, local, peer) in ends {
+        let packet = |direction, source_port, destination_port, is_reply| Packet {
+            direction,
+            family,
+            protocol,
+            netdev: netdev.to_owned(),
+            local,
+            peer,
+            source_port,
+            destination_port,
+            is_reply,
         };
-        assert_eq!(
-            remedy(rules("own", "")),
-            "nft insert rule inet own in udp dport 4791 accept"
-        );
-        assert!(
-            remedy(rules("firewalld", ""))
-                .starts_with("firewall-cmd --permanent --add-port=4791/udp")
-        );
-        assert_eq!(
-            remedy(rules("filter", "jump ufw-before-input\n")),
-            "ufw allow 4791/udp"
+        packets.push(packet(Direction::Input, None, Some(port), false));
+        packets.push(packet(Direction::Output, None, Some(port), false));
+        if protocol == Protocol::Tcp {
+            packets.push(packet(Direction::Output, Some(port), None, true));
+            packets.push(packet(Direction::Input, Some(port), None, true));
+        }
+    }
+    packets
+}
+
+fn describe(packet: &Packet) -> &'static str {
+    match (packet.direction, packet.is_reply) {
+        (Direction::Input, false) => "incoming packets",
+        (Direction::Input, true) => "replies to a client on this host",
+        (Direction::Output, false) => "outgoing packets",
+        (Direction::Output, true) => "replies of a server on this host",
+    }
+}
+
+/// Returns the command that allows the packet, for firewalld or ufw if they manage the rules.
+fn allow_command(ruleset: &Ruleset, packet: &Packet, port: u16, chain: &str) -> String {
+    let protocol = packet.protocol.name();
+    let netdev = &packet.netdev;
+    let is_input = packet.direction == Direction::Input;
+    if ruleset.has(" firewalld") && is_input {
+        return format!(
+            "firewall-cmd --permanent --zone=$(firewall-cmd --get-zone-of-interface={netdev} || firewall-cmd --get-default-zone) --add-port={port}/{protocol} && firewall-cmd --reload"
         );
     }
+    if ruleset.has("ufw-before-input") {
+        let out = if is_input { "" } else { "out " };
+        return format!("ufw allow {out}{port}/{protocol}");
+    }
+    let direction = if packet.is_reply { "sport" } else { "dport" };
+    // Chains of nft have three words, such as `inet filter input`, and those of iptables two.
+    if chain.split(' ').count() == 2 {
+        let command = match packet.family {
+            Family::V4 => "iptables",
+            Family::V6 => "ip6tables",
+        };
+        let (table, chain) = chain.split_once(' ').unwrap_or(("filter", chain));
+        return format!(
+            "{command} -t {table} -I {chain} -p {protocol} --{direction} {port} -j ACCEPT"
+        );
+    }
+    format!("nft insert rule {chain} {protocol} {direction} {port} accept")
 }

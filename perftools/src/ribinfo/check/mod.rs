@@ -135,7 +135,7 @@ pub const SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "firewall",
-        about: "packet filter rules for UDP port 4791 (RoCE v2) and TCP port 19765 (control connection)",
+        about: "the packet filter, evaluated for RoCE v2, ribping, NFS over RDMA, perftest and rperf",
         check: firewall::check,
     },
     Subject {

@@ -11,6 +11,7 @@ pub mod filter;
 pub mod hwaddr;
 pub mod limits;
 pub mod link_caps;
+pub mod listeners;
 pub mod mounts;
 pub mod netdev;
 pub mod opensm;

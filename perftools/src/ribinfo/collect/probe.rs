@@ -12,6 +12,7 @@ use nix::sys::socket::SockaddrStorage;
 use serde::{Deserialize, Serialize};
 
 use super::link_caps::{self, PortCaps};
+use super::listeners::Listener;
 use super::sm::PortSm;
 use super::verbs::Verbs;
 
@@ -30,6 +31,8 @@ pub struct Probe {
     pub addresses: Vec<Address>,
     /// The rules of the packet filter.
     pub firewall: Firewall,
+    /// The servers of RDMA tests that listen on a TCP port.
+    pub listeners: Vec<Listener>,
     /// The devices and their verbs attributes.
     pub verbs: Verbs,
     /// The widths and speeds of the links of the InfiniBand ports.
@@ -89,25 +92,60 @@ impl fmt::Display for Address {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Firewall {
-    /// The output of `nft list ruleset`.
+    /// The output of `nft -j list ruleset`.
+    pub nft_json: Option<String>,
+    /// The output of `nft -a list ruleset`, for the texts of the rules.
     pub nft: Option<String>,
     /// The output of `iptables-save`.
     pub iptables: Option<String>,
+    /// The output of `iptables-legacy-save`, if it differs from `iptables-save` and has rules.
+    pub iptables_legacy: Option<String>,
     /// The output of `ip6tables-save`.
     pub ip6tables: Option<String>,
+    /// The output of `ip6tables-legacy-save`, if it differs from `ip6tables-save` and has rules.
+    pub ip6tables_legacy: Option<String>,
+    /// The output of `ipset save`.
+    pub ipsets: Option<String>,
+}
+
+impl Firewall {
+    fn query() -> Self {
+        let save = |command| output(command, &[]);
+        // The command itself would load the kernel module of the older packet filter.
+        let legacy = |command, save: &Option<String>, names| {
+            let is_loaded = fs::read_to_string(names).is_ok_and(|names| !names.is_empty());
+            let is_read = save
+                .as_ref()
+                .is_some_and(|save| save.contains('*') && !save.contains("(nf_tables)"));
+            (is_loaded && !is_read)
+                .then(|| output(command, &[]))
+                .flatten()
+        };
+        let (iptables, ip6tables) = (save("iptables-save"), save("ip6tables-save"));
+        Self {
+            nft_json: output("nft", &["-j", "list", "ruleset"]),
+            nft: output("nft", &["-a", "list", "ruleset"]),
+            iptables_legacy: legacy(
+                "iptables-legacy-save",
+                &iptables,
+                "/proc/net/ip_tables_names",
+            ),
+            ip6tables_legacy: legacy(
+                "ip6tables-legacy-save",
+                &ip6tables,
+                "/proc/net/ip6_tables_names",
+            ),
+            iptables,
+            ip6tables,
+            ipsets: output("ipset", &["save"]),
+        }
+    }
 }
 
 impl Probe {
     /// Queries this host. `node_directory` contains its device nodes. Devices are opened, memory is
     /// registered and commands are run only for the subjects that need them.
     pub fn query(node_directory: &Path, wanted: impl Fn(&str) -> bool) -> Self {
-        let output = |command, args| {
-            if wanted("firewall") {
-                output(command, args)
-            } else {
-                None
-            }
-        };
         Self {
             nodes: nodes(node_directory),
             registrations: if wanted("memlock") {
@@ -116,10 +154,15 @@ impl Probe {
                 Vec::new()
             },
             addresses: addresses(),
-            firewall: Firewall {
-                nft: output("nft", &["list", "ruleset"]),
-                iptables: output("iptables-save", &[]),
-                ip6tables: output("ip6tables-save", &[]),
+            firewall: if wanted("firewall") {
+                Firewall::query()
+            } else {
+                Firewall::default()
+            },
+            listeners: if wanted("firewall") {
+                super::listeners::query()
+            } else {
+                Vec::new()
             },
             // Opening the devices takes time.
             verbs: if ["nodes", "mtu", "ipoib", "peer"].into_iter().any(&wanted) {

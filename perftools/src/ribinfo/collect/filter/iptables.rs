@@ -1,112 +1,294 @@
 //! Rules printed by `iptables-save` and `ip6tables-save`.
 
-use super::{Action, Chain, Condition, Packet, Rule, Table, Verdict, combined_verdict, port_in};
+use std::collections::BTreeMap;
 
-/// Returns the result of the rules for a packet.
-pub fn iptables(saved: &str, packet: Packet) -> Verdict {
+use super::ipset::{Dimension, IpSet, IpSets, addresses};
+use super::nft::tcp_flag;
+use super::packet::{Element, Family, Field, Test};
+use super::ruleset::{Action, Base, Chain, Hook, Rule, Step, Table};
+
+/// Targets after which the evaluation continues with the next rule.
+const CONTINUING_TARGETS: &[&str] = &[
+    "LOG",
+    "NFLOG",
+    "ULOG",
+    "TRACE",
+    "AUDIT",
+    "TOS",
+    "DSCP",
+    "TTL",
+    "HL",
+    "ECN",
+    "TCPMSS",
+    "TCPOPTSTRIP",
+    "CHECKSUM",
+    "CLASSIFY",
+    "CONNMARK",
+    "SECMARK",
+    "CONNSECMARK",
+    "SET",
+    "TEE",
+    "IDLETIMER",
+    "LED",
+    "RATEEST",
+];
+
+/// Converts the output of `iptables-save` (or `ip6tables-save`, with [`Family::V6`]).
+pub(super) fn parse(saved: &str, family: Family, sets: &IpSets) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
+    let mut table_kind = "";
     for line in saved.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix('*') {
+            table_kind = name;
             tables.push(Table {
                 name: name.to_owned(),
-                chains: Vec::new(),
+                family: Some(family),
+                chains: BTreeMap::new(),
             });
             continue;
         }
         let Some(table) = tables.last_mut() else {
             continue;
         };
-        // Only the table `filter` blocks packets.
-        let filter = table.name == "filter";
         if let Some((name, policy)) = line.strip_prefix(':').and_then(|rest| rest.split_once(' ')) {
-            let input = name == "INPUT" && filter;
-            table.chains.push(Chain {
-                name: name.to_owned(),
-                input,
-                drops: policy.starts_with("DROP"),
+            let chain = Chain {
+                base: base(table_kind, name, policy),
                 rules: Vec::new(),
-            });
+            };
+            table.chains.insert(name.to_owned(), chain);
         } else if let Some((name, rest)) = line
             .strip_prefix("-A ")
-            .and_then(|rest| rest.split_once(' '))
+            .map(|rest| rest.split_once(' ').unwrap_or((rest, "")))
         {
-            if let Some(chain) = table.chains.iter_mut().find(|chain| chain.name == name) {
-                chain.rules.push(rule(rest, line, packet));
+            if let Some(chain) = table.chains.get_mut(name) {
+                chain.rules.push(rule(rest, line, sets));
             }
         }
     }
-    combined_verdict(&tables)
+    tables
 }
 
-fn rule(text: &str, line: &str, packet: Packet) -> Rule {
+fn base(table: &str, chain: &str, policy: &str) -> Option<Base> {
+    let hook = match chain {
+        "PREROUTING" => Hook::Prerouting,
+        "INPUT" => Hook::Input,
+        "OUTPUT" => Hook::Output,
+        "POSTROUTING" => Hook::Postrouting,
+        _ => return None,
+    };
+    let priority = match (table, hook) {
+        ("raw", _) => -300,
+        ("mangle", _) => -150,
+        ("nat", Hook::Prerouting | Hook::Output) => -100,
+        ("nat", _) => 100,
+        ("security", _) => 50,
+        _ => 0,
+    };
+    Some(Base {
+        hook,
+        priority,
+        drops: policy.starts_with("DROP"),
+        netdevs: None,
+        is_for_netdevs: false,
+    })
+}
+
+fn rule(text: &str, line: &str, sets: &IpSets) -> Rule {
     let words = words(text);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut holds = Condition::Yes;
-    let mut action = Action::Nothing;
+    let mut steps = Vec::new();
     let mut rest = words.as_slice();
     while !rest.is_empty() {
-        let used = match rest {
-            ["-j", "ACCEPT", ..] => set_action(&mut action, Action::Accept, rest.len()),
-            ["-j", "DROP" | "REJECT", ..] => set_action(&mut action, Action::Drop, rest.len()),
-            ["-j", "RETURN", ..] => set_action(&mut action, Action::Return, rest.len()),
-            // A user-defined chain, or a target after which the evaluation continues.
-            ["-j", to, ..] => set_action(&mut action, Action::Jump((*to).to_owned()), rest.len()),
-            ["-g", to, ..] => set_action(&mut action, Action::Goto((*to).to_owned()), rest.len()),
-            ["-m" | "--comment", _, ..] => 2,
-            ["!", "-i", "lo", ..] => 3,
-            ["-i", "lo", ..] => add_condition(&mut holds, Condition::No, 2),
-            ["-p", protocol, ..] => {
-                let number = if packet.protocol == "udp" { "17" } else { "6" };
-                add_condition(
-                    &mut holds,
-                    Condition::from_bool(
-                        *protocol == packet.protocol || *protocol == number || *protocol == "all",
-                    ),
-                    2,
-                )
-            }
-            ["--dport" | "--dports", ports, ..] => {
-                let found: Option<Vec<bool>> = ports
-                    .split(',')
-                    .map(|one| port_in(packet.port, one))
-                    .collect();
-                add_condition(
-                    &mut holds,
-                    found.map_or(Condition::Unknown, |found| {
-                        Condition::from_bool(found.contains(&true))
-                    }),
-                    2,
-                )
-            }
-            ["--state" | "--ctstate", states, ..] => add_condition(
-                &mut holds,
-                Condition::from_bool(
-                    states
-                        .split(',')
-                        .any(|state| state == "NEW" || state == "UNTRACKED"),
-                ),
-                2,
-            ),
-            ["!", _, _, ..] => add_condition(&mut holds, Condition::Unknown, 3),
-            _ => add_condition(&mut holds, Condition::Unknown, 1),
-        };
-        rest = rest.get(used..).unwrap_or_default();
+        let is_negated = rest[0] == "!";
+        let option = if is_negated { &rest[1..] } else { rest };
+        let used = add_steps(&mut steps, option, is_negated, sets).max(1);
+        rest = option.get(used..).unwrap_or_default();
     }
     Rule {
-        holds,
-        action,
+        steps,
         text: line.to_owned(),
     }
 }
 
-fn set_action(action: &mut Action, to: Action, used: usize) -> usize {
-    *action = to;
-    used
+/// Adds the steps of an option. Returns the number of words.
+fn add_steps(steps: &mut Vec<Step>, option: &[&str], is_negated: bool, sets: &IpSets) -> usize {
+    let mut test = |field, elements| {
+        steps.push(Step::Test(Test::new(field, is_negated, elements)));
+    };
+    match option {
+        ["-j", target, ..] => {
+            target_steps(steps, target, option.get(2..).unwrap_or_default());
+            option.len()
+        }
+        ["-g", chain, ..] => {
+            steps.push(Step::Do(Action::Goto((*chain).to_owned())));
+            option.len()
+        }
+        ["-m" | "--comment", _, ..] | ["-p", "all", ..] => 2,
+        ["--tcp-flags", mask, flags, ..] => {
+            match tcp_flags(mask).zip(tcp_flags(flags)) {
+                Some((mask, flags)) => test(Field::TcpFlags(mask), numbers(flags)),
+                None => steps.push(Step::Undecided),
+            }
+            3
+        }
+        ["--mark", mark, ..] => {
+            match mask(mark) {
+                Some((value, mask)) => test(Field::Mark(mask), numbers(value)),
+                None => steps.push(Step::Undecided),
+            }
+            2
+        }
+        ["--match-set", name, directions, ..] => {
+            steps.push(set_step(sets.get(*name), directions, is_negated));
+            3
+        }
+        ["--icmp-type" | "--icmpv6-type", _, ..] => {
+            steps.push(Step::Never);
+            2
+        }
+        // Without a field, this is an option of another extension. Its arguments follow.
+        [option, rest @ ..] => {
+            let found = rest
+                .first()
+                .and_then(|argument| field_test(option, argument));
+            let Some((field, elements)) = found else {
+                steps.push(Step::Undecided);
+                return 1;
+            };
+            test(field, elements);
+            2
+        }
+        [] => 0,
+    }
 }
 
-fn add_condition(holds: &mut Condition, other: Condition, used: usize) -> usize {
-    *holds = holds.and(other);
-    used
+/// Returns the field that an option tests, and the elements with which it is compared.
+fn field_test(option: &str, argument: &str) -> Option<(Field, Vec<Element>)> {
+    let names = || vec![Element::Name(argument.to_owned())];
+    Some(match option {
+        "-i" => (Field::InputInterface, interface(argument)),
+        "-o" => (Field::OutputInterface, interface(argument)),
+        "-p" => (Field::Protocol(None), vec![number_or_name(argument)]),
+        "-s" | "--src-range" => (Field::Source(None), list(argument, addresses)),
+        "-d" | "--dst-range" => (Field::Destination(None), list(argument, addresses)),
+        "--sport" | "--sports" => (Field::SourcePort(None), list(argument, port_range)),
+        "--dport" | "--dports" => (Field::DestinationPort(None), list(argument, port_range)),
+        // SNAT and DNAT are states of the translation.
+        "--state" | "--ctstate" => {
+            let state =
+                |state: &str| (!state.ends_with("NAT")).then(|| Element::Name(state.to_owned()));
+            (Field::ConnectionState, list(argument, state))
+        }
+        "--ctdir" => (Field::ConnectionDirection, names()),
+        "--src-type" => (Field::SourceType, names()),
+        "--dst-type" => (Field::DestinationType, names()),
+        "--pkt-type" => (Field::PacketType, names()),
+        _ => return None,
+    })
+}
+
+fn numbers(number: u32) -> Vec<Element> {
+    vec![Element::Numbers(number.into(), number.into())]
+}
+
+/// Converts the name of an interface. iptables writes the wildcard as `+`.
+fn interface(name: &str) -> Vec<Element> {
+    let name = name
+        .strip_suffix('+')
+        .map_or_else(|| name.to_owned(), |prefix| format!("{prefix}*"));
+    vec![Element::Name(name)]
+}
+
+fn target_steps(steps: &mut Vec<Step>, target: &str, options: &[&str]) {
+    match (target, options) {
+        // The translation of the source does not change where the packet goes.
+        ("ACCEPT" | "SNAT" | "MASQUERADE", _) => steps.push(Step::Do(Action::Accept)),
+        ("DROP" | "REJECT", _) => steps.push(Step::Do(Action::Drop)),
+        ("RETURN", _) => steps.push(Step::Do(Action::Return)),
+        ("NOTRACK", _) | ("CT", ["--notrack", ..]) => steps.push(Step::DisableTracking),
+        ("CT", _) => {}
+        ("MARK", ["--set-xmark", mark, ..]) => {
+            steps.push(Step::SetMark(mask(mark).map(|(value, mask)| (mask, value))));
+        }
+        ("MARK", _) => steps.push(Step::SetMark(None)),
+        ("DNAT" | "REDIRECT" | "NFQUEUE" | "TPROXY" | "SYNPROXY" | "NETMAP" | "CLUSTERIP", _) => {
+            steps.push(Step::Do(Action::Other));
+        }
+        (target, _) if CONTINUING_TARGETS.contains(&target) => {}
+        // An unknown chain is reported as a rule that cannot be evaluated.
+        (chain, _) => steps.push(Step::Do(Action::Jump(chain.to_owned()))),
+    }
+}
+
+fn set_step(set: Option<&IpSet>, directions: &str, is_negated: bool) -> Step {
+    let Some(set) = set else {
+        return Step::Undecided;
+    };
+    let directions: Vec<&str> = directions.split(',').collect();
+    if directions.len() < set.dimensions.len() {
+        return Step::Undecided;
+    }
+    let fields = set
+        .dimensions
+        .iter()
+        .zip(directions)
+        .map(|(dimension, direction)| match (dimension, direction) {
+            (Dimension::Address, "src") => Field::Source(None),
+            (Dimension::Address, "dst") => Field::Destination(None),
+            (Dimension::Port, "src") => Field::SourcePort(None),
+            (Dimension::Port, "dst") => Field::DestinationPort(None),
+            (Dimension::Interface, "src") => Field::InputInterface,
+            (Dimension::Interface, "dst") => Field::OutputInterface,
+            _ => Field::Unknown,
+        });
+    Step::Test(Test {
+        fields: fields.collect(),
+        is_negated,
+        elements: set.elements.clone(),
+    })
+}
+
+/// Converts the elements of a list that is separated by commas.
+fn list(text: &str, element: impl Fn(&str) -> Option<Element>) -> Vec<Element> {
+    text.split(',')
+        .map(|one| element(one).unwrap_or(Element::Unknown))
+        .collect()
+}
+
+fn port_range(text: &str) -> Option<Element> {
+    let (first, last) = text.split_once(':').unwrap_or((text, text));
+    Some(Element::Numbers(first.parse().ok()?, last.parse().ok()?))
+}
+
+fn number_or_name(text: &str) -> Element {
+    text.parse().map_or_else(
+        |_| Element::Name(text.to_owned()),
+        |number| Element::Numbers(number, number),
+    )
+}
+
+/// Parses a value with an optional mask, such as `0x10/0xff`.
+fn mask(text: &str) -> Option<(u32, u32)> {
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    match text.split_once('/') {
+        Some((value, mask)) => Some((number(value)?, number(mask)?)),
+        None => Some((number(text)?, u32::MAX)),
+    }
+}
+
+fn tcp_flags(text: &str) -> Option<u32> {
+    match text {
+        "NONE" => Some(0),
+        "ALL" => Some(0x3f),
+        text => text
+            .split(',')
+            .map(tcp_flag)
+            .try_fold(0, |flags, flag| Some(flags | flag?)),
+    }
 }
 
 /// Splits a rule into words. A quoted text is one word.
@@ -115,7 +297,10 @@ fn words(text: &str) -> Vec<String> {
     let mut rest = text.trim_start();
     while !rest.is_empty() {
         let (word, after) = match rest.strip_prefix('"') {
-            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+            Some(quoted) => {
+                let end = closing_quote(quoted);
+                (&quoted[..end], quoted.get(end + 1..).unwrap_or_default())
+            }
             None => rest.split_once(' ').unwrap_or((rest, "")),
         };
         words.push(word.to_owned());
@@ -124,46 +309,15 @@ fn words(text: &str) -> Vec<String> {
     words
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ROCE: Packet = Packet {
-        protocol: "udp",
-        port: 4791,
-    };
-    const CONTROL: Packet = Packet {
-        protocol: "tcp",
-        port: 19765,
-    };
-    const SAVED: &str = "*nat\n:INPUT DROP [0:0]\nCOMMIT\n*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\n:rdma - [0:0]\n-A INPUT -i lo -j ACCEPT\n-A INPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n-A INPUT -m comment --comment \"local rules\" -j rdma\n-A rdma -p tcp -m tcp --dport 19765 -j ACCEPT\n-A rdma -s 10.0.0.0/8 -p udp -m udp --dport 4791 -j ACCEPT\nCOMMIT\n";
-
-    #[test]
-    fn rules_and_policies_are_applied() {
-        assert_eq!(iptables(SAVED, CONTROL), Verdict::Accept);
-        assert!(
-            matches!(iptables(SAVED, ROCE), Verdict::Conditional(rule) if rule.contains("10.0.0.0/8"))
-        );
-        let open = SAVED.replace("-s 10.0.0.0/8 ", "");
-        assert_eq!(iptables(&open, ROCE), Verdict::Accept);
-        let closed = SAVED.replace("4791", "4792");
-        let chain = "filter INPUT".to_owned();
-        let rule = "the policy of chain filter INPUT".to_owned();
-        assert_eq!(
-            iptables(&closed, ROCE),
-            Verdict::Drop {
-                rule,
-                chain: chain.clone()
-            }
-        );
-        let multi = SAVED
-            .replace("-s 10.0.0.0/8 ", "")
-            .replace("-m udp --dport 4791", "-m multiport --dports 1,4790:4792");
-        assert_eq!(iptables(&multi, ROCE), Verdict::Accept);
-        let dropped =
-            "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p udp -m udp --dport 4791 -j DROP\nCOMMIT\n";
-        let rule = "-A INPUT -p udp -m udp --dport 4791 -j DROP".to_owned();
-        assert_eq!(iptables(dropped, ROCE), Verdict::Drop { rule, chain });
-        assert_eq!(iptables("", ROCE), Verdict::Accept);
+/// Returns the position of the quote that ends a quoted text, skipping escaped ones.
+fn closing_quote(text: &str) -> usize {
+    let mut is_escaped = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            '"' if !is_escaped => return at,
+            '\\' => is_escaped = !is_escaped,
+            _ => is_escaped = false,
+        }
     }
+    text.len()
 }

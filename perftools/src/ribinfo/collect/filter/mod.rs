@@ -1,234 +1,80 @@
-//! Evaluates the rules of a packet filter, as printed by `nft list ruleset` or `iptables-save`, for
-//! one packet.
+//! The rules of the packet filter, evaluated for one packet.
 //!
-//! Only conditions on the protocol, the destination port, the loopback interface and the connection
-//! state are evaluated. A rule with any other condition may or may not match. If such a rule
-//! accepts the packet, the result is [`Verdict::Conditional`].
+//! [`nft`] and [`iptables`] convert the output of their commands to tables of [`ruleset`], which
+//! evaluates them in the order of the kernel's hooks. A condition is decided from the fields of the
+//! [`Packet`]. If a condition that matters cannot be decided, the result is [`Verdict::Unknown`].
 
+mod ipset;
 mod iptables;
 mod nft;
+mod packet;
+mod ruleset;
 
-pub use iptables::iptables;
-pub use nft::nft;
+#[cfg(test)]
+mod tests;
 
-/// The first packet of a connection from another host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet {
-    /// `udp` or `tcp`.
-    pub protocol: &'static str,
-    /// The destination port.
-    pub port: u16,
-}
+pub use packet::{Direction, Family, Packet, Protocol};
+pub use ruleset::Verdict;
 
-/// The result for a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The packet is accepted.
-    Accept,
-    /// This rule accepts the packet under a condition that is not evaluated here.
-    Conditional(String),
-    /// The packet is dropped or rejected.
-    Drop {
-        /// The rule that drops the packet.
-        rule: String,
-        /// The input chain in which the evaluation began, for example `inet filter input`.
-        chain: String,
-    },
-}
+use super::probe::Firewall;
+use ruleset::Table;
 
-/// The result of evaluating the condition of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Condition {
-    Yes,
-    No,
-    Unknown,
-}
-
-impl Condition {
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::No, _) | (_, Self::No) => Self::No,
-            (Self::Yes, Self::Yes) => Self::Yes,
-            _ => Self::Unknown,
-        }
-    }
-
-    fn from_bool(holds: bool) -> Self {
-        if holds { Self::Yes } else { Self::No }
-    }
-}
-
-/// The action of a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Action {
-    Accept,
-    Drop,
-    Return,
-    Jump(String),
-    Goto(String),
-    Nothing,
-}
-
-/// A rule, evaluated for one packet.
+/// The rules of a host.
 #[derive(Clone, Debug)]
-struct Rule {
-    holds: Condition,
-    action: Action,
-    text: String,
+pub struct Ruleset {
+    tables: Vec<Table>,
 }
 
-/// A chain.
-#[derive(Clone, Debug, Default)]
-struct Chain {
-    name: String,
-    /// The chain filters incoming packets.
-    input: bool,
-    /// The policy of the chain is to drop.
-    drops: bool,
-    rules: Vec<Rule>,
-}
-
-/// Chains that can jump to each other.
-#[derive(Clone, Debug, Default)]
-struct Table {
-    name: String,
-    chains: Vec<Chain>,
-}
-
-/// The result of evaluating a chain.
-enum ChainResult {
-    Accept,
-    /// Dropped by this rule.
-    Drop(String),
-    /// No rule decided.
-    Undecided,
-}
-
-/// Maximum nesting of chains in the kernel.
-const MAX_DEPTH: usize = 16;
-/// Maximum number of rules that are evaluated, so that loops of jumps end.
-const MAX_STEPS: usize = 100_000;
-
-impl Table {
-    fn chain(&self, name: &str) -> Option<&Chain> {
-        self.chains.iter().find(|chain| chain.name == name)
-    }
-
-    /// Returns the combined result of all input chains.
-    fn verdict(&self) -> Verdict {
-        let mut strictest = Verdict::Accept;
-        for chain in self.chains.iter().filter(|chain| chain.input) {
-            let mut traversal = Traversal {
-                table: self,
-                conditional: None,
-                steps: 0,
+impl Ruleset {
+    /// Converts the output of the commands.
+    ///
+    /// # Errors
+    /// Returns an error if the output of nft is not JSON.
+    pub fn parse(firewall: &Firewall) -> Result<Self, String> {
+        let sets = ipset::parse(firewall.ipsets.as_deref().unwrap_or_default());
+        let mut tables = Vec::new();
+        for (saved, family) in [
+            (&firewall.iptables, Family::V4),
+            (&firewall.iptables_legacy, Family::V4),
+            (&firewall.ip6tables, Family::V6),
+            (&firewall.ip6tables_legacy, Family::V6),
+        ] {
+            if let Some(saved) = saved {
+                tables.extend(iptables::parse(saved, family, &sets));
+            }
+        }
+        if let Some(json) = &firewall.nft_json {
+            let text = firewall.nft.as_deref().unwrap_or_default();
+            // nft cannot decode the rules that iptables-nft has written. iptables-save prints them.
+            let is_read = |name: &str| {
+                let (family, name) = name.split_once(' ').unwrap_or_default();
+                let saved = match family {
+                    "ip" => &firewall.iptables,
+                    "ip6" => &firewall.ip6tables,
+                    _ => return false,
+                };
+                saved.as_ref().is_some_and(|saved| {
+                    saved.contains("(nf_tables)")
+                        && saved
+                            .lines()
+                            .any(|line| line.strip_prefix('*') == Some(name))
+                })
             };
-            let name = format!("{} {}", self.name, chain.name);
-            let verdict = match (traversal.chain(chain, 0), traversal.conditional) {
-                (ChainResult::Accept, _) => Verdict::Accept,
-                (ChainResult::Undecided, _) if !chain.drops => Verdict::Accept,
-                (ChainResult::Drop(_) | ChainResult::Undecided, Some(rule)) => {
-                    Verdict::Conditional(rule)
-                }
-                (ChainResult::Drop(rule), None) => Verdict::Drop { rule, chain: name },
-                (ChainResult::Undecided, None) => Verdict::Drop {
-                    rule: format!("the policy of chain {name}"),
-                    chain: name,
-                },
-            };
-            strictest = stricter(strictest, verdict);
+            let nft = nft::parse(json, text)?;
+            tables.extend(nft.into_iter().filter(|table| !is_read(&table.name)));
         }
-        strictest
+        Ok(Self { tables })
     }
-}
 
-/// Returns the stricter of two results, because the packet must pass both.
-pub(super) fn stricter(a: Verdict, b: Verdict) -> Verdict {
-    let rank = |verdict: &Verdict| match verdict {
-        Verdict::Accept => 0,
-        Verdict::Conditional(_) => 1,
-        Verdict::Drop { .. } => 2,
-    };
-    if rank(&b) > rank(&a) { b } else { a }
-}
-
-fn combined_verdict(tables: &[Table]) -> Verdict {
-    tables
-        .iter()
-        .map(Table::verdict)
-        .fold(Verdict::Accept, stricter)
-}
-
-struct Traversal<'a> {
-    table: &'a Table,
-    /// The first rule that accepts under a condition that is not evaluated.
-    conditional: Option<String>,
-    steps: usize,
-}
-
-impl Traversal<'_> {
-    fn chain(&mut self, chain: &Chain, depth: usize) -> ChainResult {
-        for rule in &chain.rules {
-            self.steps += 1;
-            if self.steps > MAX_STEPS {
-                break;
-            }
-            if rule.holds == Condition::No {
-                continue;
-            }
-            let certain = rule.holds == Condition::Yes;
-            match &rule.action {
-                Action::Accept if certain => return ChainResult::Accept,
-                Action::Accept => {
-                    self.conditional.get_or_insert_with(|| rule.text.clone());
-                }
-                Action::Drop if certain => return ChainResult::Drop(rule.text.clone()),
-                Action::Return if certain => return ChainResult::Undecided,
-                // A conditional drop is a block list for some sources, not for all.
-                Action::Nothing | Action::Drop | Action::Return => {}
-                Action::Jump(to) | Action::Goto(to) => {
-                    let Some(next) = self.table.chain(to).filter(|_| depth < MAX_DEPTH) else {
-                        continue;
-                    };
-                    match self.chain(next, depth + 1) {
-                        result @ (ChainResult::Accept | ChainResult::Drop(_)) if certain => {
-                            return result;
-                        }
-                        ChainResult::Accept => {
-                            self.conditional.get_or_insert_with(|| rule.text.clone());
-                        }
-                        ChainResult::Undecided
-                            if certain && matches!(rule.action, Action::Goto(_)) =>
-                        {
-                            return ChainResult::Undecided;
-                        }
-                        ChainResult::Drop(_) | ChainResult::Undecided => {}
-                    }
-                }
-            }
-        }
-        ChainResult::Undecided
+    /// Returns the result for a packet.
+    pub fn verdict(&self, packet: &Packet) -> Verdict {
+        ruleset::verdict(&self.tables, packet)
     }
-}
 
-/// Returns whether `text` contains the port. `text` is a port (`4791`), a range (`4790-4792` or
-/// `4790:4792`) or the name of a service. Returns `None` for any other text.
-fn port_in(port: u16, text: &str) -> Option<bool> {
-    let text = text.trim_matches(',');
-    if let Some((first, last)) = text.split_once(['-', ':']) {
-        return Some((first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?).contains(&port));
-    }
-    match text.parse::<u16>() {
-        Ok(number) => Some(number == port),
-        // A service name. The ports that are checked have none.
-        Err(_)
-            if text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-                && !text.is_empty() =>
-        {
-            Some(false)
-        }
-        Err(_) => None,
+    /// Returns `true` if a table or a chain has this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.tables
+            .iter()
+            .any(|table| table.name.ends_with(name) || table.chains.contains_key(name))
     }
 }

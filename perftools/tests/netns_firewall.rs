@@ -1,0 +1,457 @@
+//! `ribinfo check firewall` against the packet filter of the kernel.
+//!
+//! Each test runs in network namespaces of its own, in which it is root. It installs rules with the
+//! real commands, sends real packets between two namespaces, and compares what arrives with the
+//! verdict.
+
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use nix::sched::{CloneFlags, setns};
+use perftools::ribinfo::collect::filter::{Direction, Family, Packet, Protocol, Ruleset, Verdict};
+use perftools::ribinfo::collect::probe::Probe;
+use test_support::process::{self, Process};
+use test_support::temp_dir::TempDir;
+
+const RIBINFO: &str = env!("CARGO_BIN_EXE_ribinfo");
+/// Variable that is set in the namespaces.
+const INSIDE: &str = "NETNS_INSIDE";
+const ROCE: u16 = 4791;
+const CONTROL: u16 = 19765;
+
+/// Rules, and whether a packet exists for which they cannot be decided.
+struct Case {
+    script: &'static str,
+    is_decided: bool,
+}
+
+const fn decided(script: &'static str) -> Case {
+    Case {
+        script,
+        is_decided: true,
+    }
+}
+
+const fn undecided(script: &'static str) -> Case {
+    Case {
+        script,
+        is_decided: false,
+    }
+}
+
+/// Scripts that begin with `table` or `add` are input of nft. Others are shell commands.
+const CASES: &[Case] = &[
+    decided("true"),
+    decided("table inet t {\nchain i { type filter hook input priority 0; policy drop;\n}\n}"),
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nudp dport 4791 accept\n}\n}",
+    ),
+    // Sets, intervals, maps, and maps with a default.
+    decided(
+        "table inet t {\nset s { type inet_service; flags interval; elements = { 80, 4000-5000 }\n}\nchain i { type filter hook input priority 0; policy drop;\nudp dport @s accept\ntcp dport != @s accept\n}\n}",
+    ),
+    decided(
+        "table inet t {\nset a { type ipv4_addr; flags interval; elements = { 10.55.0.0/16 }\n}\nchain i { type filter hook input priority 0; policy drop;\nip saddr @a accept\n}\n}",
+    ),
+    decided(
+        "table inet t {\nset a { type ipv4_addr; elements = { 10.1.1.1 }\n}\nchain i { type filter hook input priority 0; policy accept;\nip saddr @a drop\nip6 saddr fd77::/64 drop\n}\n}",
+    ),
+    decided(
+        "table inet t {\nmap m { type inet_service : verdict; elements = { 22 : accept, 4791 : jump c }\n}\nchain c { drop\n}\nchain i { type filter hook input priority 0; policy accept;\nudp dport vmap @m\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain c { tcp dport 19765 accept\n}\nchain i { type filter hook input priority 0; policy accept;\nmeta l4proto vmap { tcp : goto c, udp : drop }\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\ntcp dport vmap { 22 : drop, 19000-20000 : accept }\nudp dport { 1-4790, 4792-65535 } drop\nmeta nfproto ipv6 udp dport 4791 accept\n}\n}",
+    ),
+    // Interfaces, alone, with a wildcard, and in a concatenation.
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\niifname { \"lo\", \"rnet\" } udp dport 4791 accept\niifname \"rn*\" tcp dport 19765 accept\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\niif != \"lo\" accept\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\niifname . udp dport { \"rnet\" . 4791, \"other\" . 1 } accept\noifname \"rnet\" accept\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\niifname vmap { lo : accept, rnet : jump c }\n}\nchain c { meta l4proto tcp return\naccept\n}\n}",
+    ),
+    // Connection tracking, and packets that it does not see.
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nct state vmap { established : accept, related : accept, invalid : drop, new : jump c }\n}\nchain c { tcp dport 19765 accept\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nct state established,related accept\nct state != new drop\nct state new udp dport 4791 counter accept\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain p { type filter hook prerouting priority raw; policy accept;\nudp dport 4791 notrack\n}\nchain i { type filter hook input priority 0; policy accept;\nct state new drop\nct state untracked accept\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain p { type filter hook prerouting priority raw; policy accept;\nudp dport 4791 drop\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nct status dnat accept\nct direction original tcp dport 19765 accept\n}\n}",
+    ),
+    // Marks pass from one hook to the next.
+    decided(
+        "table inet t {\nchain p { type filter hook prerouting priority mangle; policy accept;\nudp dport 4791 meta mark set 0x10\ntcp dport 19765 meta mark set meta mark | 0x3\n}\nchain i { type filter hook input priority 0; policy drop;\nmeta mark 0x10 accept\nmeta mark & 0x1 == 0x0 accept\n}\n}",
+    ),
+    // TCP flags, numbers, address kinds, and the route to the source.
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy accept;\ntcp flags & (fin|syn|rst|ack) == syn drop\nudp dport > 4000 drop\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy accept;\ntcp flags syn / fin,syn,rst,ack drop\nudp dport < 4000 drop\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain p { type filter hook prerouting priority raw; policy drop;\nfib saddr . iif oif missing drop\nfib daddr type local accept\n}\n}",
+    ),
+    decided(
+        "table ip t {\nchain i { type filter hook input priority 0; policy drop;\nip protocol udp accept\n}\n}",
+    ),
+    decided(
+        "table ip6 t {\nchain i { type filter hook input priority 0; policy drop;\nip6 nexthdr tcp accept\nicmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n}\n}",
+    ),
+    decided(
+        "table ip t {\nchain i { type filter hook input priority 0; policy drop;\nip saddr 10.55.0.0-10.55.0.255 ip daddr 10.55.0.1 accept\n}\n}",
+    ),
+    // Reject, return, goto, and several base chains.
+    decided(
+        "table inet t {\nchain c { return\n}\nchain d { jump c\n}\nchain i { type filter hook input priority 0; policy accept;\njump d\nudp dport 4791 goto d\nreject with icmpx admin-prohibited\n}\n}",
+    ),
+    decided(
+        "table inet a {\nchain i { type filter hook input priority 0; policy accept;\naccept\n}\n}\ntable inet b {\nchain i { type filter hook input priority 10; policy accept;\nudp dport 4791 drop\n}\n}",
+    ),
+    // Packets and replies of this host.
+    decided(
+        "table inet t {\nchain o { type filter hook output priority 0; policy accept;\nudp dport 4791 drop\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain o { type filter hook output priority 0; policy drop;\nct state established accept\noifname \"rnet\" udp dport 4791 accept\nicmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n}\n}",
+    ),
+    decided(
+        "table inet t {\nchain o { type filter hook output priority 0; policy accept;\ntcp sport 19765 reject\n}\n}",
+    ),
+    // A block list without the peer, and one with it.
+    decided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy accept;\nip saddr { 192.0.2.0/24, 198.51.100.7 } drop\n}\n}",
+    ),
+    undecided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy accept;\nip saddr 10.55.0.200 drop\n}\n}",
+    ),
+    undecided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nlimit rate 10/second accept\n}\n}",
+    ),
+    undecided(
+        "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nudp length 9 accept\ntcp dport 19765 meta hour >= \"00:00\" accept\n}\n}",
+    ),
+    undecided(
+        "table netdev t {\nchain i { type filter hook ingress device rnet priority 0; policy accept;\nudp dport 4791 drop\n}\n}",
+    ),
+    undecided(
+        "table ip t {\nchain p { type nat hook prerouting priority dstnat;\ntcp dport 19765 redirect to :22\n}\n}",
+    ),
+    // The two implementations of iptables.
+    decided(
+        "iptables-nft -P INPUT DROP && iptables-nft -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT && iptables-nft -A INPUT -i rnet -p udp -m multiport --dports 1,4790:4792 -m comment --comment 'RoCE \"v2\"' -j ACCEPT",
+    ),
+    decided(
+        "iptables-legacy -P INPUT DROP && iptables-legacy -A INPUT ! -i lo -p tcp --syn --dport 19765 -j ACCEPT && iptables-legacy -A INPUT -p tcp ! --syn -j ACCEPT",
+    ),
+    decided(
+        "iptables-nft -N rdma && iptables-nft -A INPUT -s 10.55.0.0/24 -j rdma && iptables-nft -A INPUT -j REJECT && iptables-nft -A rdma -p tcp -j RETURN && iptables-nft -A rdma -i rn+ -j ACCEPT",
+    ),
+    decided(
+        "iptables-nft -t raw -A PREROUTING -p udp --dport 4791 -j CT --notrack && iptables-nft -A INPUT -m conntrack --ctstate NEW -j DROP",
+    ),
+    decided(
+        "iptables-nft -t mangle -A PREROUTING -p udp -j MARK --set-mark 0x7 && iptables-nft -A INPUT -m mark --mark 0x3/0x3 -j DROP",
+    ),
+    decided(
+        "iptables-nft -A OUTPUT -p udp --dport 4791 -j DROP && iptables-nft -A INPUT -m addrtype --dst-type LOCAL -p tcp -j DROP",
+    ),
+    decided(
+        "ip6tables-nft -A INPUT -s fd77::/64 -p udp -j DROP && ip6tables-nft -A INPUT -p tcp -m pkttype --pkt-type unicast -j REJECT",
+    ),
+    decided(
+        "ipset create peers hash:net,port && ipset add peers 10.55.0.0/24,udp:4791 && ipset add peers 10.55.0.0/24,tcp:22 && iptables-nft -A INPUT -m set --match-set peers src,dst -j DROP",
+    ),
+    decided(
+        "ipset create peers hash:ip && ipset add peers 192.0.2.1 && iptables-nft -A INPUT -m set ! --match-set peers src -j DROP",
+    ),
+    undecided("iptables-nft -A INPUT -p udp -m length --length 29 -j DROP"),
+    undecided("iptables-nft -A INPUT -p tcp --dport 19765 -m recent --name a --rcheck -j DROP"),
+];
+
+/// Runs a test of this program in new namespaces, in which it is root.
+fn run_inside(test: &str) {
+    let exe = std::env::current_exe().expect("the path of this program");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--net", "--mount"])
+        .arg(exe)
+        .args(["--ignored", "--exact", test, "--nocapture"])
+        .env(INSIDE, "1");
+    let output = process::output(&mut command);
+    assert!(output.success(), "{output}");
+    print!("{}", output.stdout);
+}
+
+fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+fn shell(script: &str) -> String {
+    process::run(Command::new("sh").args(["-ec", script]))
+}
+
+/// Connects this namespace to another one, named `peer`.
+fn connect_namespaces() {
+    shell(
+        "mount -t tmpfs none /run; mount -t sysfs none /sys
+        ip link set lo up; ip netns add peer
+        ip link add rnet type veth peer name pnet netns peer
+        ip addr add 10.55.0.1/24 dev rnet; ip addr add fd77::1/64 dev rnet nodad; ip link set rnet up
+        ip -n peer addr add 10.55.0.2/24 dev pnet; ip -n peer addr add fd77::2/64 dev pnet nodad
+        ip -n peer link set pnet up",
+    );
+}
+
+fn install(script: &str) {
+    if script.starts_with("table") {
+        let dir = TempDir::new();
+        let path = dir.path().join("rules");
+        std::fs::write(&path, script).expect("a file");
+        process::run(Command::new("nft").arg("-f").arg(path));
+    } else {
+        shell(script);
+    }
+}
+
+fn remove_rules() {
+    shell(
+        "nft flush ruleset; iptables-legacy -P INPUT ACCEPT; iptables-legacy -F
+        ipset destroy",
+    );
+}
+
+/// Runs a function in the namespace `peer`.
+fn in_peer<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    thread::spawn(move || {
+        let namespace = File::open("/run/netns/peer").expect("the namespace");
+        setns(namespace, CloneFlags::CLONE_NEWNET).expect("entering the namespace");
+        run()
+    })
+    .join()
+    .expect("the thread in the namespace")
+}
+
+/// Returns whether a datagram arrives. Packets that are dropped are sent three times.
+fn datagram_arrives(to: SocketAddr, is_input: bool) -> bool {
+    let receiver = move || {
+        let socket = UdpSocket::bind(to).expect("a socket");
+        let timeout = Some(Duration::from_millis(150));
+        socket.set_read_timeout(timeout).expect("a timeout");
+        socket
+    };
+    let send = move || {
+        let any: IpAddr = if to.is_ipv4() {
+            [0; 4].into()
+        } else {
+            [0; 16].into()
+        };
+        let socket = UdpSocket::bind((any, 0)).expect("a socket");
+        // The packet filter of this host can make this fail.
+        let _ = socket.send_to(b"x", to);
+    };
+    let socket = if is_input {
+        receiver()
+    } else {
+        in_peer(receiver)
+    };
+    (0..3).any(|_| {
+        if is_input {
+            in_peer(send);
+        } else {
+            send();
+        }
+        socket.recv(&mut [0; 8]).is_ok()
+    })
+}
+
+/// Returns whether a connection can be made.
+fn connects(to: SocketAddr, is_input: bool) -> bool {
+    let listen = move || TcpListener::bind(to).expect("a listener");
+    let connect = move || TcpStream::connect_timeout(&to, Duration::from_millis(400)).is_ok();
+    let _listener = if is_input { listen() } else { in_peer(listen) };
+    if is_input {
+        in_peer(connect)
+    } else {
+        connect()
+    }
+}
+
+fn packet(direction: Direction, protocol: Protocol, is_ipv6: bool, is_reply: bool) -> Packet {
+    let (family, local, peer): (_, IpAddr, IpNet) = if is_ipv6 {
+        (
+            Family::V6,
+            "fd77::1".parse().expect("an address"),
+            "fd77::/64".parse().expect("a network"),
+        )
+    } else {
+        (
+            Family::V4,
+            "10.55.0.1".parse().expect("an address"),
+            "10.55.0.0/24".parse().expect("a network"),
+        )
+    };
+    let port = if protocol == Protocol::Udp {
+        ROCE
+    } else {
+        CONTROL
+    };
+    Packet {
+        direction,
+        family,
+        protocol,
+        netdev: "rnet".into(),
+        local: Some(local),
+        peer: Some(peer),
+        source_port: is_reply.then_some(port),
+        destination_port: (!is_reply).then_some(port),
+        is_reply,
+    }
+}
+
+#[test]
+#[ignore = "needs nft, iptables, ipset and network namespaces: run by ci/test tools"]
+fn verdicts_are_those_of_the_kernel() {
+    if !is_inside() {
+        return run_inside("verdicts_are_those_of_the_kernel");
+    }
+    connect_namespaces();
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for Case { script, is_decided } in CASES {
+        install(script);
+        let firewall = Probe::query("/dev".as_ref(), |subject| subject == "firewall").firewall;
+        let ruleset = Ruleset::parse(&firewall).expect("rules");
+        let mut has_unknown = false;
+        for is_ipv6 in [false, true] {
+            for is_input in [true, false] {
+                let (there, back) = if is_input {
+                    (Direction::Input, Direction::Output)
+                } else {
+                    (Direction::Output, Direction::Input)
+                };
+                let host = match (is_ipv6, is_input) {
+                    (false, true) => "10.55.0.1",
+                    (false, false) => "10.55.0.2",
+                    (true, true) => "[fd77::1]",
+                    (true, false) => "[fd77::2]",
+                };
+                let to = |port| format!("{host}:{port}").parse().expect("an address");
+                for protocol in [Protocol::Udp, Protocol::Tcp] {
+                    let mut verdicts =
+                        vec![ruleset.verdict(&packet(there, protocol, is_ipv6, false))];
+                    if protocol == Protocol::Tcp {
+                        verdicts.push(ruleset.verdict(&packet(back, protocol, is_ipv6, true)));
+                    }
+                    if verdicts
+                        .iter()
+                        .any(|verdict| matches!(verdict, Verdict::Unknown { .. }))
+                    {
+                        has_unknown = true;
+                        continue;
+                    }
+                    let expected = verdicts.iter().all(|verdict| *verdict == Verdict::Accept);
+                    let arrives = if protocol == Protocol::Udp {
+                        datagram_arrives(to(ROCE), is_input)
+                    } else {
+                        connects(to(CONTROL), is_input)
+                    };
+                    compared += 1;
+                    if arrives != expected {
+                        wrong.push(format!(
+                            "{script}\n  {protocol:?} to {host}: arrives: {arrives}, verdicts: {verdicts:?}\n"
+                        ));
+                    }
+                }
+            }
+        }
+        if has_unknown == *is_decided {
+            wrong.push(format!(
+                "{script}\n  has an unknown verdict: {has_unknown}\n"
+            ));
+        }
+        remove_rules();
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    println!("{} rulesets, {compared} kinds of packets", CASES.len());
+    assert!(compared > 250, "{compared}");
+}
+
+/// The configuration of a message bus on which every user can provide every service.
+const BUS: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig><type>system</type><listen>unix:path=/run/dbus/system_bus_socket</listen>
+<auth>EXTERNAL</auth><policy context="default"><allow user="*"/><allow own="*"/>
+<allow send_destination="*"/><allow receive_sender="*"/></policy></busconfig>"#;
+
+/// Returns the output of `ribinfo check firewall`.
+fn check_firewall() -> String {
+    process::output(Command::new(RIBINFO).args(["check", "firewall"])).stdout
+}
+
+#[test]
+#[ignore = "needs firewalld and network namespaces: run by ci/test tools"]
+fn firewalld_zone_that_rejects_is_found_and_opened() {
+    if !is_inside() {
+        return run_inside("firewalld_zone_that_rejects_is_found_and_opened");
+    }
+    connect_namespaces();
+    // The changes that `firewall-cmd --permanent` makes stay in this namespace.
+    shell("mkdir -p /run/dbus /run/firewalld; mount -t tmpfs none /etc/firewalld");
+    std::fs::write("/run/bus.conf", BUS).expect("a file");
+    shell("dbus-daemon --config-file=/run/bus.conf --fork --nopidfile");
+    let _firewalld = Process::spawn(Command::new("firewalld").args(["--nofork", "--nopid"]));
+    let is_running = || process::output(Command::new("firewall-cmd").arg("--state")).success();
+    assert!(process::wait_until(Duration::from_secs(60), is_running));
+
+    let control: SocketAddr = format!("10.55.0.1:{CONTROL}").parse().expect("an address");
+    assert!(
+        !connects(control, true),
+        "the default zone rejects the packet"
+    );
+    let text = check_firewall();
+    let line = text
+        .lines()
+        .find(|line| line.contains("firewall tcp/19765:"))
+        .unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        line.starts_with("warning") && line.contains("on rnet are blocked by: reject with icmpx"),
+        "{line}"
+    );
+    // With a server on the port, the same rule is a fault.
+    let listener = TcpListener::bind(("0.0.0.0", CONTROL)).expect("a listener");
+    assert!(check_firewall().contains("fault    firewall tcp/19765:"));
+    drop(listener);
+
+    let (_, remedy) = line.split_once(" => ").expect("a remedy");
+    shell(remedy);
+    assert!(connects(control, true), "{remedy}");
+    let text = check_firewall();
+    assert!(text.contains("ok       firewall tcp/19765:"), "{text}");
+    assert!(text.contains("warning  firewall tcp/18515:"), "{text}");
+
+    // The zone `trusted` accepts everything.
+    shell("firewall-cmd --zone=trusted --change-interface=rnet");
+    let text = check_firewall();
+    assert!(text.contains("ok       firewall tcp/18515:"), "{text}");
+}
