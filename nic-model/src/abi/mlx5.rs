@@ -1,0 +1,200 @@
+//! Driver data and driver methods of mlx5 (`rdma/mlx5-abi.h`, `rdma/mlx5_user_ioctl_cmds.h`).
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub(crate) const OBJECT_UAR: u16 = 0x1008;
+pub(crate) const UAR_ALLOC: u16 = 0x1000;
+pub(crate) const UAR_DESTROY: u16 = 0x1001;
+pub(crate) const UAR_HANDLE: u16 = 0x1000;
+pub(crate) const UAR_MMAP_OFFSET: u16 = 0x1002;
+pub(crate) const UAR_MMAP_LENGTH: u16 = 0x1003;
+pub(crate) const UAR_PAGE_ID: u16 = 0x1004;
+
+pub(crate) const OBJECT_DEVX: u16 = 0x1000;
+pub(crate) const DEVX_OTHER: u16 = 0x1000;
+pub(crate) const DEVX_CMD_IN: u16 = 0x1000;
+pub(crate) const DEVX_CMD_OUT: u16 = 0x1001;
+
+/// Response of the query of a context.
+pub(crate) const QUERY_CONTEXT_RESP: u16 = 0x1000;
+
+/// Query of a protection domain, for a second context.
+pub(crate) const PD_QUERY: u16 = 0x1000;
+pub(crate) const QUERY_PD_HANDLE: u16 = 0x1000;
+pub(crate) const QUERY_PD_PDN: u16 = 0x1001;
+
+/// Query of device memory, for a second context.
+pub(crate) const DM_QUERY: u16 = 0x1001;
+pub(crate) const QUERY_DM_HANDLE: u16 = 0x1000;
+pub(crate) const QUERY_DM_START_OFFSET: u16 = 0x1001;
+pub(crate) const QUERY_DM_PAGE_INDEX: u16 = 0x1002;
+pub(crate) const QUERY_DM_LENGTH: u16 = 0x1003;
+
+pub(crate) const DM_START_OFFSET: u16 = 0x1000;
+pub(crate) const DM_PAGE_INDEX: u16 = 0x1001;
+pub(crate) const DM_TYPE: u16 = 0x1002;
+
+/// Commands of mmap: the upper bits of the page offset.
+pub(crate) const MMAP_CORE_CLOCK: u64 = 5;
+pub(crate) const MMAP_CLOCK_INFO: u64 = 7;
+pub(crate) const MMAP_DEVICE_MEM: u64 = 8;
+
+pub(crate) const RESP_CORE_CLOCK_OFFSET: u32 = 1;
+pub(crate) const RESP_ECE: u32 = 4;
+pub(crate) const CMDS_SUPP_UHW_CREATE_AH: u8 = 2;
+pub(crate) const INLINE_MODE_NONE: u8 = 1;
+
+pub(crate) const QP_FLAG_SIGNATURE: u32 = 1 << 0;
+pub(crate) const QP_FLAG_TYPE_DCT: u32 = 1 << 4;
+pub(crate) const QP_FLAG_TYPE_DCI: u32 = 1 << 5;
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct AllocUcontextResp {
+    pub(crate) qp_tab_size: u32,
+    pub(crate) bf_reg_size: u32,
+    pub(crate) tot_bfregs: u32,
+    pub(crate) cache_line_size: u32,
+    pub(crate) max_sq_desc_sz: u16,
+    pub(crate) max_rq_desc_sz: u16,
+    pub(crate) max_send_wqebb: u32,
+    pub(crate) max_recv_wr: u32,
+    pub(crate) max_srq_recv_wr: u32,
+    pub(crate) num_ports: u16,
+    pub(crate) flow_action_flags: u16,
+    pub(crate) comp_mask: u32,
+    pub(crate) response_length: u32,
+    pub(crate) cqe_version: u8,
+    pub(crate) cmds_supp_uhw: u8,
+    pub(crate) eth_min_inline: u8,
+    pub(crate) clock_info_versions: u8,
+    pub(crate) hca_core_clock_offset: u64,
+    pub(crate) log_uar_size: u32,
+    pub(crate) num_uars_per_page: u32,
+    pub(crate) num_dyn_bfregs: u32,
+    pub(crate) dump_fill_mkey: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CreateCq {
+    pub(crate) buf_addr: u64,
+    pub(crate) db_addr: u64,
+    pub(crate) cqe_size: u32,
+    pub(crate) cqe_comp_en: u8,
+    pub(crate) cqe_comp_res_format: u8,
+    pub(crate) flags: u16,
+    pub(crate) uar_page_index: u16,
+    pub(crate) reserved0: u16,
+    pub(crate) reserved1: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct ResizeCq {
+    pub(crate) buf_addr: u64,
+    pub(crate) cqe_size: u16,
+    pub(crate) reserved0: u16,
+    pub(crate) reserved1: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CreateSrq {
+    pub(crate) buf_addr: u64,
+    pub(crate) db_addr: u64,
+    pub(crate) flags: u32,
+    pub(crate) reserved0: u32,
+    pub(crate) uidx: u32,
+    pub(crate) reserved1: u32,
+}
+
+/// Response of the creation of a completion queue or of a shared receive queue: its number.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct NumberResp {
+    pub(crate) number: u32,
+    pub(crate) reserved: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CreateQp {
+    pub(crate) buf_addr: u64,
+    pub(crate) db_addr: u64,
+    pub(crate) sq_wqe_count: u32,
+    pub(crate) rq_wqe_count: u32,
+    pub(crate) rq_wqe_shift: u32,
+    pub(crate) flags: u32,
+    pub(crate) uidx: u32,
+    pub(crate) bfreg_index: u32,
+    /// Address of the send queue of a raw packet queue pair, or access key of a DC target.
+    pub(crate) access_key: u64,
+    pub(crate) ece_options: u32,
+    pub(crate) dci_streams: u16,
+    pub(crate) reserved: u16,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CreateQpResp {
+    pub(crate) bfreg_index: u32,
+    pub(crate) ece_options: u32,
+    pub(crate) comp_mask: u32,
+    pub(crate) tirn: u32,
+    pub(crate) tisn: u32,
+    pub(crate) rqn: u32,
+    pub(crate) sqn: u32,
+    pub(crate) reserved1: u32,
+    pub(crate) tir_icm_addr: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct ModifyQp {
+    pub(crate) comp_mask: u32,
+    pub(crate) max_burst_sz: u32,
+    pub(crate) typical_pkt_sz: u16,
+    pub(crate) reserved: u16,
+    pub(crate) ece_options: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct ModifyQpResp {
+    pub(crate) response_length: u32,
+    pub(crate) dctn: u32,
+    pub(crate) ece_options: u32,
+    pub(crate) reserved: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct CreateAhResp {
+    pub(crate) response_length: u32,
+    pub(crate) dmac: [u8; 6],
+    pub(crate) reserved: [u8; 6],
+}
+
+/// The page that converts cycles to wall-clock time (`mlx5_ib_clock_info`).
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct ClockInfo {
+    pub(crate) sign: u32,
+    pub(crate) resv: u32,
+    pub(crate) nsec: u64,
+    pub(crate) cycles: u64,
+    pub(crate) frac: u64,
+    pub(crate) mult: u32,
+    pub(crate) shift: u32,
+    pub(crate) mask: u64,
+    pub(crate) overflow_period: u64,
+}
+
+const _: () = assert!(
+    size_of::<AllocUcontextResp>() == 72
+        && size_of::<CreateQp>() == 56
+        && size_of::<CreateCq>() == 32
+        && size_of::<ModifyQp>() == 16
+        && size_of::<ModifyQpResp>() == 16
+);

@@ -1,0 +1,217 @@
+//! The functions of libc that this crate replaces.
+//!
+//! A definition in the program, or in a preloaded library, has precedence over that of libc. Each
+//! function handles the descriptors and the path of the device, and otherwise makes the system call
+//! that libc would make. The variadic functions of C are defined with their last argument, which
+//! the calling conventions of x86_64 and aarch64 pass in the same register.
+#![allow(unsafe_code, reason = "replaces functions of libc")]
+#![allow(unreachable_pub, reason = "the linker finds the functions by name")]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
+
+use libc::{off_t, size_t};
+
+use crate::abi::ioctl::RDMA_VERBS_IOCTL;
+use crate::errno::Errno;
+use crate::{descriptors, model, syscall, sysfs};
+
+/// Protocol of the netlink socket that libibverbs would ask for devices.
+const NETLINK_RDMA: c_int = 20;
+
+/// Returns `true` if `path` is the device of the model.
+///
+/// # Safety
+/// `path` is NULL or a C string.
+unsafe fn is_device(path: *const c_char) -> bool {
+    // SAFETY: as the function's.
+    model::is_started() && !path.is_null() && unsafe { CStr::from_ptr(path) } == sysfs::DEVICE_PATH
+}
+
+fn fail(errno: Errno) -> c_int {
+    syscall::set_errno(errno);
+    -1
+}
+
+/// # Safety
+/// As `open` of libc.
+unsafe fn open_any(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    // SAFETY: as the function's.
+    if unsafe { is_device(path) } {
+        let opened = match model::lock().as_mut() {
+            Some(model) => model.open(),
+            None => Err(Errno::ENOENT),
+        };
+        return opened.unwrap_or_else(fail);
+    }
+    // SAFETY: as the function's.
+    unsafe { syscall::open(path, flags, mode) }
+}
+
+/// Replaces `open` of libc.
+///
+/// # Safety
+/// As `open` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    // SAFETY: as the function's.
+    unsafe { open_any(path, flags, mode) }
+}
+
+/// Replaces `open64` of libc.
+///
+/// # Safety
+/// As `open64` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    // SAFETY: as the function's.
+    unsafe { open_any(path, flags, mode) }
+}
+
+/// Replaces `stat` of libc.
+///
+/// # Safety
+/// As `stat` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c_int {
+    // SAFETY: as the function's.
+    let path = if unsafe { is_device(path) } {
+        sysfs::STAND_IN.as_ptr()
+    } else {
+        path
+    };
+    // SAFETY: as the function's.
+    unsafe { syscall::stat(path, status) }
+}
+
+/// Replaces `close` of libc.
+///
+/// # Safety
+/// As `close` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if descriptors::is_known(fd)
+        && let Some(model) = model::lock().as_mut()
+    {
+        model.close(fd);
+    }
+    // SAFETY: as the function's.
+    unsafe { syscall::close(fd) }
+}
+
+/// Replaces `socket` of libc.
+///
+/// # Safety
+/// As `socket` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // Without netlink, libibverbs finds the devices in sysfs.
+    if model::is_started() && domain == libc::AF_NETLINK && protocol == NETLINK_RDMA {
+        return fail(Errno::EPROTONOSUPPORT);
+    }
+    syscall::socket(domain, kind, protocol)
+}
+
+/// Replaces `ioctl` of libc.
+///
+/// # Safety
+/// As `ioctl` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    if descriptors::is_known(fd) && request == RDMA_VERBS_IOCTL {
+        let result = match model::lock().as_mut() {
+            Some(model) => model.ioctl(fd, argument as u64),
+            None => Err(Errno::EBADF),
+        };
+        return result.map_or_else(fail, |()| 0);
+    }
+    // SAFETY: as the function's.
+    unsafe { syscall::ioctl(fd, request, argument) }
+}
+
+/// Replaces `fcntl` of libc.
+///
+/// # Safety
+/// As `fcntl` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    let result = syscall::fcntl(fd, command, argument);
+    if result >= 0
+        && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
+        && descriptors::is_known(fd)
+        && let Some(model) = model::lock().as_mut()
+    {
+        model.duplicate(fd, result);
+    }
+    result
+}
+
+/// Replaces `fcntl64` of libc.
+///
+/// # Safety
+/// As `fcntl64` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    // SAFETY: as the function's.
+    unsafe { fcntl(fd, command, argument) }
+}
+
+/// # Safety
+/// As `mmap` of libc.
+unsafe fn map_any(
+    address: *mut c_void,
+    length: size_t,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    if descriptors::is_known(fd) {
+        let mapped = model::lock()
+            .as_mut()
+            .and_then(|model| model.mmap(fd, length, protection, offset.cast_unsigned()));
+        match mapped {
+            Some(Ok(start)) => return start,
+            Some(Err(errno)) => {
+                syscall::set_errno(errno);
+                return libc::MAP_FAILED;
+            }
+            None => {}
+        }
+    }
+    // SAFETY: as the function's.
+    unsafe { syscall::mmap(address, length, protection, flags, fd, offset) }
+}
+
+/// Replaces `mmap` of libc.
+///
+/// # Safety
+/// As `mmap` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap(
+    address: *mut c_void,
+    length: size_t,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    // SAFETY: as the function's.
+    unsafe { map_any(address, length, protection, flags, fd, offset) }
+}
+
+/// Replaces `mmap64` of libc.
+///
+/// # Safety
+/// As `mmap64` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mmap64(
+    address: *mut c_void,
+    length: size_t,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    // SAFETY: as the function's.
+    unsafe { map_any(address, length, protection, flags, fd, offset) }
+}

@@ -1,0 +1,206 @@
+//! Memory keys: regions and windows, and the translation of addresses that requests name.
+
+use crate::abi::core::access;
+use crate::errno::{Errno, Result};
+use crate::memory::Pinned;
+use crate::table::Table;
+
+/// Maximum number of memory keys: the upper 24 bits of a key are its index.
+const MAX_KEYS: u32 = 1 << 20;
+
+/// A memory region, or a window onto one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    /// Current value of the key. Binding a window changes its low 8 bits.
+    pub(crate) value: u32,
+    pub(crate) pd: u32,
+    pub(crate) target: Target,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    Region(Region),
+    Window {
+        /// `IBV_MW_TYPE_1` or `IBV_MW_TYPE_2`.
+        kind: u8,
+        bound: Option<Binding>,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Region {
+    pub(crate) memory: Pinned,
+    /// Address of the first byte in requests.
+    pub(crate) iova: u64,
+    pub(crate) access: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Binding {
+    /// Key of the region.
+    pub(crate) region: u32,
+    pub(crate) address: u64,
+    pub(crate) length: u64,
+    pub(crate) access: u32,
+    /// The only queue pair that may use a window of type 2.
+    pub(crate) qpn: Option<u32>,
+}
+
+pub(crate) struct Keys {
+    table: Table<Key>,
+    next_variant: u8,
+}
+
+/// Index of a key value in the table.
+pub(crate) const fn index(value: u32) -> u32 {
+    value >> 8
+}
+
+impl Keys {
+    pub(crate) fn new() -> Self {
+        Self {
+            table: Table::new(MAX_KEYS),
+            next_variant: 0x11,
+        }
+    }
+
+    /// Creates a key and returns its value.
+    pub(crate) fn insert(&mut self, pd: u32, target: Target) -> Result<u32> {
+        // The low byte of a region's key changes, so that a stale key is noticed. A window starts
+        // with 0, which the library increments.
+        let variant = match target {
+            Target::Region(_) => self.next_variant,
+            Target::Window { .. } => 0,
+        };
+        self.next_variant = self.next_variant.wrapping_add(0x35);
+        let number = self.table.insert(Key {
+            value: 0,
+            pd,
+            target,
+        })?;
+        let value = number << 8 | u32::from(variant);
+        self.table.get_mut(number).ok_or(Errno::ENOMEM)?.value = value;
+        Ok(value)
+    }
+
+    pub(crate) fn get(&self, value: u32) -> Option<&Key> {
+        self.table
+            .get(index(value))
+            .filter(|key| key.value == value)
+    }
+
+    /// Returns the entry of a key whatever its low byte.
+    pub(crate) fn by_index(&mut self, index: u32) -> Option<&mut Key> {
+        self.table.get_mut(index)
+    }
+
+    pub(crate) fn remove(&mut self, index: u32) {
+        self.table.remove(index);
+    }
+
+    /// Returns the memory that a data segment names. `write` asks for the right to change it.
+    pub(crate) fn local(
+        &self,
+        value: u32,
+        pd: u32,
+        address: u64,
+        length: u64,
+        write: bool,
+    ) -> Option<Pinned> {
+        let need = if write { access::LOCAL_WRITE } else { 0 };
+        let key = self.get(value).filter(|key| key.pd == pd)?;
+        match key.target {
+            Target::Region(region) if region.access & need == need => {
+                region.translate(address, length)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the memory that a remote request names, if the rights include `need`.
+    pub(crate) fn remote(
+        &self,
+        value: u32,
+        pd: u32,
+        qpn: u32,
+        address: u64,
+        length: u64,
+        need: u32,
+    ) -> Option<Pinned> {
+        let key = self.get(value).filter(|key| key.pd == pd)?;
+        match key.target {
+            Target::Region(region) if region.access & need == need => {
+                region.translate(address, length)
+            }
+            Target::Window {
+                bound: Some(bound), ..
+            } if bound.access & need == need
+                && bound.qpn.is_none_or(|allowed| allowed == qpn)
+                && address >= bound.address
+                && address.checked_add(length)? <= bound.address + bound.length =>
+            {
+                match self.get(bound.region)?.target {
+                    Target::Region(region) => region.translate(address, length),
+                    Target::Window { .. } => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Binds a window to a part of a region.
+    pub(crate) fn bind(&mut self, window: u32, value: u32, pd: u32, binding: Binding) -> bool {
+        let Some(Target::Region(region)) = self
+            .get(binding.region)
+            .filter(|key| key.pd == pd)
+            .map(|key| key.target)
+        else {
+            return false;
+        };
+        let writes = access::REMOTE_WRITE | access::REMOTE_ATOMIC;
+        if region.access & access::MW_BIND == 0
+            || region.access & access::ZERO_BASED != 0
+            || region.translate(binding.address, binding.length).is_none()
+            || (binding.access & writes != 0 && region.access & access::LOCAL_WRITE == 0)
+        {
+            return false;
+        }
+        match self.by_index(window) {
+            Some(Key {
+                value: current,
+                pd: window_pd,
+                target: Target::Window { bound, kind },
+            }) if *window_pd == pd && !(*kind == 2 && bound.is_some()) => {
+                *bound = Some(binding);
+                *current = value;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Invalidates a bound window. Fails if `value` is not the current key of a bound window, or
+    /// if another queue pair owns it.
+    pub(crate) fn unbind(&mut self, value: u32, pd: u32, qpn: u32) -> bool {
+        match self.by_index(index(value)) {
+            Some(Key {
+                value: current,
+                pd: window_pd,
+                target: Target::Window { bound, .. },
+            }) if *current == value && *window_pd == pd => {
+                let owned = bound.is_some_and(|b| b.qpn.is_none_or(|owner| owner == qpn));
+                if owned {
+                    *bound = None;
+                }
+                owned
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Region {
+    fn translate(&self, address: u64, length: u64) -> Option<Pinned> {
+        self.memory.part(address.checked_sub(self.iova)?, length)
+    }
+}

@@ -1,0 +1,57 @@
+//! A model of the kernel's verbs interface and of an RDMA adapter, in user space.
+//!
+//! Unmodified libibverbs and libmlx5 run on it, without an adapter, a kernel driver or privileges.
+//! See the README of the crate.
+
+mod abi;
+mod attr;
+mod channels;
+mod clock;
+mod descriptors;
+mod errno;
+mod interpose;
+mod keys;
+mod memory;
+mod model;
+mod nic;
+mod options;
+mod preload;
+mod qp_state;
+mod syscall;
+mod sysfs;
+mod table;
+mod uverbs;
+mod wire;
+
+pub use options::{Drive, Link, Options};
+pub use wire::fault::{Fault, FaultRule, Nak};
+
+/// Starts the model in this process. Further calls have no effect.
+///
+/// Call it before the first verb: libibverbs looks for devices only once. The call changes the
+/// environment variable `SYSFS_PATH`, so no other thread may use the environment at the same time.
+///
+/// # Errors
+/// Fails if the files that stand for sysfs cannot be written to the temporary directory.
+pub fn start(options: Options) -> std::io::Result<()> {
+    model::start(options).map(|_| ())
+}
+
+/// Runs the adapter for a moment, in step mode. Returns `true` if there was work.
+///
+/// A step starts posted requests, delivers packets that have arrived, and sends events.
+pub fn step() -> bool {
+    model::lock().as_mut().is_some_and(model::Model::step)
+}
+
+/// Runs the adapter until it has no work left, in step mode. Requests that wait for a timer stay.
+pub fn settle() {
+    while step() {}
+}
+
+/// Orders a fault of the wire. It has no effect before [`start`].
+pub fn inject(rule: FaultRule) {
+    if let Some(model) = model::lock().as_mut() {
+        model.shared.wire.faults.add(rule);
+    }
+}

@@ -1,0 +1,305 @@
+//! The state of the model, its lock and its engine.
+#![allow(unsafe_code, reason = "registers handlers for fork")]
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::attr::Attrs;
+use crate::channels::Channels;
+use crate::clock::Clock;
+use crate::descriptors::{Descriptors, Meaning};
+use crate::errno::{Errno, Result};
+use crate::keys::Keys;
+use crate::nic::mlx5::{Mlx5, gids};
+use crate::nic::{Nic, Shared};
+use crate::options::{Drive, Options};
+use crate::syscall;
+use crate::sysfs;
+use crate::table::Table;
+use crate::uverbs::{Call, Core, File};
+use crate::wire::Wire;
+
+/// Steps that the adapter makes at most before a command.
+const CATCH_UP_STEPS: usize = 64;
+/// Packets that one step delivers at most.
+const PACKETS_PER_STEP: usize = 64;
+
+pub(crate) struct Model {
+    pub(crate) options: Options,
+    pub(crate) shared: Shared,
+    nic: Box<dyn Nic>,
+    core: Core,
+    files: Table<File>,
+    descriptors: Descriptors,
+    engine_runs: bool,
+}
+
+static MODEL: Mutex<Option<Model>> = Mutex::new(None);
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Returns `true` if the model has been started in this process.
+pub(crate) fn is_started() -> bool {
+    STARTED.load(Ordering::Acquire)
+}
+
+/// Locks the model.
+pub(crate) fn lock() -> MutexGuard<'static, Option<Model>> {
+    MODEL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the model. Returns `false` if it was started before.
+pub(crate) fn start(options: Options) -> std::io::Result<bool> {
+    static FORK: Once = Once::new();
+
+    let mut model = lock();
+    if model.is_some() {
+        return Ok(false);
+    }
+    sysfs::install(options)?;
+    *model = Some(Model::new(options));
+    STARTED.store(true, Ordering::Release);
+    FORK.call_once(|| {
+        // SAFETY: the handlers are functions without arguments.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+    });
+    Ok(true)
+}
+
+/// Guard that is held while the process forks.
+static FORKING: Mutex<Option<ForkGuard>> = Mutex::new(None);
+
+/// The lock of the model. Only the thread that forks takes it and gives it back.
+struct ForkGuard(MutexGuard<'static, Option<Model>>);
+
+// SAFETY: the guard is dropped by the thread that stored it, or by its copy in the child.
+unsafe impl Send for ForkGuard {}
+
+extern "C" fn before_fork() {
+    let guard = ForkGuard(lock());
+    *FORKING.lock().unwrap_or_else(PoisonError::into_inner) = Some(guard);
+}
+
+extern "C" fn after_fork() {
+    drop(
+        FORKING
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(),
+    );
+}
+
+/// The child has its own adapter. What it inherited belongs to the parent.
+extern "C" fn in_child() {
+    let guard = FORKING
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take();
+    if let Some(mut guard) = guard
+        && let Some(model) = guard.0.as_mut()
+    {
+        model.become_child();
+    }
+}
+
+impl Model {
+    fn new(options: Options) -> Self {
+        let link = options.link;
+        Self {
+            options,
+            shared: Shared {
+                keys: Keys::new(),
+                channels: Channels::new(),
+                wire: Wire::new(),
+                clock: Clock::new(options.drive == Drive::Step),
+                link,
+                gids: gids(link),
+            },
+            nic: Box::new(Mlx5::new()),
+            core: Core::new(),
+            files: Table::new(1 << 16),
+            descriptors: Descriptors::default(),
+            engine_runs: false,
+        }
+    }
+
+    /// Replaces what a child process has inherited. Descriptors of the device stay usable, with
+    /// their protection domains. Queues are not: their memory belongs to the parent.
+    fn become_child(&mut self) {
+        let fresh = Self::new(self.options);
+        let mut parent = std::mem::replace(self, fresh);
+        std::mem::swap(&mut self.core, &mut parent.core);
+        self.core.forget_targets();
+        std::mem::swap(&mut self.files, &mut parent.files);
+        for number in 1..=self.files.last() {
+            if let Some(file) = self.files.get_mut(number) {
+                file.forget_all_but_pds();
+            }
+        }
+        std::mem::swap(&mut self.descriptors, &mut parent.descriptors);
+        self.descriptors.forget_channels();
+        // Dropping the channels closes the child's copies of the model's descriptors. Nothing else
+        // has an effect outside of this process.
+        drop(parent);
+    }
+
+    /// Opens the device and returns its descriptor.
+    pub(crate) fn open(&mut self) -> Result<RawFd> {
+        let fd = syscall::open_stand_in(sysfs::STAND_IN);
+        if fd < 0 {
+            return Err(Errno::last());
+        }
+        let file = self.files.insert(File::default())?;
+        self.descriptors.add_file(fd, file)?;
+        if self.options.drive == Drive::Thread && !self.engine_runs {
+            self.engine_runs = true;
+            start_engine();
+        }
+        Ok(fd)
+    }
+
+    /// Handles the close of a descriptor. The caller closes it.
+    pub(crate) fn close(&mut self, fd: RawFd) {
+        match self.descriptors.remove(fd) {
+            Some((Meaning::File(file), 0)) => {
+                if let Some(mut file) = self.files.remove(file) {
+                    #[allow(
+                        clippy::redundant_closure_for_method_calls,
+                        reason = "the method is not general enough in its lifetime"
+                    )]
+                    self.call(Attrs::default(), &mut file, |call| call.close());
+                }
+            }
+            Some((Meaning::Channel(channel), 0)) => self.shared.channels.release(channel),
+            _ => {}
+        }
+    }
+
+    /// Notes that `copy` is a duplicate of `fd`.
+    pub(crate) fn duplicate(&mut self, fd: RawFd, copy: RawFd) {
+        let added = match self.descriptors.get(fd) {
+            Some(Meaning::File(file)) => self.descriptors.add_file(copy, file),
+            Some(Meaning::Channel(channel)) => self.descriptors.add_channel(copy, channel),
+            None => Ok(()),
+        };
+        if added.is_err() {
+            eprintln!("nic-model: descriptor {copy} is too large");
+        }
+    }
+
+    fn call<R>(
+        &mut self,
+        attrs: Attrs,
+        file: &mut File,
+        method: impl FnOnce(&mut Call<'_>) -> R,
+    ) -> R {
+        method(&mut Call {
+            attrs,
+            file,
+            descriptors: &mut self.descriptors,
+            core: &mut self.core,
+            nic: &mut *self.nic,
+            cx: &mut self.shared,
+        })
+    }
+
+    /// Executes an ioctl of verbs. `Err(EBADF)` if the descriptor is not an open device.
+    pub(crate) fn ioctl(&mut self, fd: RawFd, argument: u64) -> Result<()> {
+        let Some(Meaning::File(number)) = self.descriptors.get(fd) else {
+            return Err(Errno::EBADF);
+        };
+        let (header, attrs) = Attrs::parse(argument)?;
+        self.catch_up();
+        let mut file = self.files.remove(number).ok_or(Errno::EBADF)?;
+        let result = self.call(attrs, &mut file, |call| {
+            call.execute(header.object_id, header.method_id)
+        });
+        self.files.put_back(number, file);
+        if let Err(errno) = result
+            && std::env::var_os("NIC_MODEL_TRACE").is_some()
+        {
+            eprintln!(
+                "nic-model: object {:#x}, method {:#x}: errno {}",
+                header.object_id, header.method_id, errno.0
+            );
+        }
+        result
+    }
+
+    /// Lets the adapter finish what it can. A command of the kernel takes longer than that.
+    fn catch_up(&mut self) {
+        if self.options.drive == Drive::Thread {
+            for _ in 0..CATCH_UP_STEPS {
+                if !self.step() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Maps something of the device. `None` if the descriptor is not an open device.
+    pub(crate) fn mmap(
+        &mut self,
+        fd: RawFd,
+        length: usize,
+        protection: c_int,
+        offset: u64,
+    ) -> Option<Result<*mut c_void>> {
+        match self.descriptors.get(fd) {
+            Some(Meaning::File(_)) => Some(self.nic.mmap(length, protection, offset)),
+            _ => None,
+        }
+    }
+
+    /// Runs the adapter for a moment. Returns `true` if there was work.
+    pub(crate) fn step(&mut self) -> bool {
+        self.shared.clock.step();
+        let now = self.shared.clock.now();
+        let mut worked = self.nic.step(&mut self.shared);
+        for _ in 0..PACKETS_PER_STEP {
+            let Some(packet) = self.shared.wire.receive(now) else {
+                break;
+            };
+            worked = true;
+            self.nic.receive(&mut self.shared, packet);
+        }
+        self.shared.channels.flush();
+        worked
+    }
+}
+
+/// Starts the thread that runs the adapter.
+fn start_engine() {
+    let run = || {
+        let mut idle = 0_u32;
+        loop {
+            let worked = lock().as_mut().is_some_and(Model::step);
+            idle = if worked { 0 } else { idle.saturating_add(1) };
+            match idle {
+                0..=3 => thread::yield_now(),
+                4..=1000 => thread::sleep(Duration::from_micros(2)),
+                _ => thread::sleep(Duration::from_micros(100)),
+            }
+        }
+    };
+    let mut all = std::mem::MaybeUninit::uninit();
+    let mut old = std::mem::MaybeUninit::uninit();
+    // Signals of the program are not for this thread, which inherits the mask.
+    // SAFETY: both sets are written by the first two calls before they are read.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr());
+    }
+    let thread = thread::Builder::new()
+        .name("nic-model".to_owned())
+        .spawn(run);
+    // SAFETY: `old` was written above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
+    if let Err(error) = thread {
+        eprintln!("nic-model: starting the engine: {error}");
+        std::process::abort();
+    }
+}

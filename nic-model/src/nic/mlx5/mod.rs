@@ -1,0 +1,233 @@
+//! The adapter of libmlx5 (ConnectX) with its kernel driver `mlx5_ib`.
+//!
+//! The model follows the source of libmlx5 and the kernel's headers, not firmware.
+
+mod caps;
+pub(crate) use caps::{gids, guid_text};
+mod cq;
+mod cqe;
+mod pages;
+mod qp;
+mod requester;
+mod responder;
+mod srq;
+mod umr;
+mod wqe;
+
+use std::ffi::{c_int, c_void};
+
+use crate::abi::core::{AhAttr, ExQueryDeviceResp, ModifyQp, QpCap, QueryPortRespEx, QueryQpResp};
+use crate::abi::mlx5::{CreateAhResp, QUERY_CONTEXT_RESP};
+use crate::attr::{Attrs, Udata};
+use crate::errno::{Errno, Result};
+use crate::memory::Pinned;
+use crate::nic::{CreateCq, CreateQp, CreateSrq, Destroyed, Nic, Shared, SrqAttr};
+use crate::qp_state::ERR;
+use crate::table::Table;
+use crate::wire::packet::{self, MULTICAST_QPN, Packet, QPN_BITS};
+
+pub(crate) struct Mlx5 {
+    cqs: Table<cq::Cq>,
+    qps: Table<qp::Qp>,
+    srqs: Table<srq::Srq>,
+    pages: pages::Pages,
+}
+
+impl Mlx5 {
+    pub(crate) fn new() -> Self {
+        Self {
+            cqs: Table::new(caps::MAX_CQ),
+            qps: Table::new((1 << QPN_BITS) - 1),
+            srqs: Table::new(caps::MAX_SRQ),
+            pages: pages::Pages::new(),
+        }
+    }
+
+    /// Returns the queue pairs that receive a packet.
+    fn receivers(&self, cx: &Shared, packet: &Packet) -> Vec<u32> {
+        let header = &packet.header;
+        if header.destination == MULTICAST_QPN {
+            return self
+                .qps
+                .iter()
+                .filter(|(_, qp)| qp.groups.contains(&header.destination_gid))
+                .map(|(number, _)| number)
+                .collect();
+        }
+        cx.wire
+            .local_index(header.destination)
+            .into_iter()
+            .collect()
+    }
+}
+
+impl Nic for Mlx5 {
+    fn get_context(&mut self, _cx: &mut Shared, udata: &Udata) -> Result<()> {
+        udata.write(&caps::context())
+    }
+
+    fn query_context(&self, attrs: &Attrs) -> Result<()> {
+        attrs.write(QUERY_CONTEXT_RESP, &caps::context())
+    }
+
+    fn query_device(&self, cx: &Shared, _udata: &Udata) -> Result<ExQueryDeviceResp> {
+        Ok(caps::device(cx))
+    }
+
+    fn query_port(&self, cx: &Shared) -> QueryPortRespEx {
+        caps::port(cx)
+    }
+
+    fn comp_vectors(&self) -> u32 {
+        caps::COMP_VECTORS
+    }
+
+    fn alloc_pd(&mut self, pd: u32, udata: &Udata) -> Result<()> {
+        udata.write(&pd)
+    }
+
+    fn create_ah(&mut self, _cx: &mut Shared, attr: &AhAttr, udata: &Udata) -> Result<()> {
+        let _ = attr;
+        // All ports of the model are on one host: the address does not select a route.
+        udata.write(&CreateAhResp {
+            response_length: 10,
+            dmac: caps::MAC,
+            reserved: [0; 6],
+        })
+    }
+
+    fn create_cq(&mut self, _cx: &mut Shared, create: &CreateCq, udata: &Udata) -> Result<u32> {
+        self.new_cq(create, udata)
+    }
+
+    fn resize_cq(&mut self, cx: &mut Shared, cq: u32, entries: u32, udata: &Udata) -> Result<u32> {
+        self.change_cq(cx, cq, entries, udata)
+    }
+
+    fn destroy_cq(&mut self, _cx: &mut Shared, cq: u32) -> Destroyed {
+        self.remove_cq(cq)
+    }
+
+    fn create_qp(
+        &mut self,
+        cx: &mut Shared,
+        create: &CreateQp,
+        udata: &Udata,
+    ) -> Result<(u32, u32, QpCap)> {
+        self.new_qp(cx, create, udata)
+    }
+
+    fn qp_state(&self, qp: u32) -> u8 {
+        self.qps.get(qp).map_or(ERR, |qp| qp.state)
+    }
+
+    fn modify_qp(
+        &mut self,
+        cx: &mut Shared,
+        qp: u32,
+        modify: &ModifyQp,
+        udata: &Udata,
+    ) -> Result<()> {
+        self.change_qp(cx, qp, modify, udata)
+    }
+
+    fn query_qp(&self, qp: u32) -> Result<QueryQpResp> {
+        self.qp_attr(qp)
+    }
+
+    fn destroy_qp(&mut self, _cx: &mut Shared, qp: u32) -> Destroyed {
+        self.remove_qp(qp)
+    }
+
+    fn is_multicast_member(&self, qp: u32) -> bool {
+        self.qps.get(qp).is_some_and(|qp| !qp.groups.is_empty())
+    }
+
+    fn attach_multicast(&mut self, qp: u32, gid: [u8; 16]) -> Result<()> {
+        let qp = self.qps.get_mut(qp).ok_or(Errno::EINVAL)?;
+        if !qp.groups.contains(&gid) {
+            qp.groups.push(gid);
+        }
+        Ok(())
+    }
+
+    fn detach_multicast(&mut self, qp: u32, gid: [u8; 16]) -> Result<()> {
+        let qp = self.qps.get_mut(qp).ok_or(Errno::EINVAL)?;
+        let all = qp.groups.len();
+        qp.groups.retain(|group| *group != gid);
+        (qp.groups.len() < all).then_some(()).ok_or(Errno::EINVAL)
+    }
+
+    fn create_srq(&mut self, _cx: &mut Shared, create: &CreateSrq, udata: &Udata) -> Result<u32> {
+        self.new_srq(create, udata)
+    }
+
+    fn modify_srq(&mut self, cx: &mut Shared, srq: u32, limit: u32) -> Result<()> {
+        self.srqs
+            .get_mut(srq)
+            .ok_or(Errno::EINVAL)?
+            .set_limit(cx, limit)
+    }
+
+    fn query_srq(&self, srq: u32) -> Result<SrqAttr> {
+        Ok(self.srqs.get(srq).ok_or(Errno::EINVAL)?.attr())
+    }
+
+    fn destroy_srq(&mut self, _cx: &mut Shared, srq: u32) -> Destroyed {
+        self.remove_srq(srq)
+    }
+
+    fn alloc_dm(&mut self, length: u64, attrs: &Attrs) -> Result<u32> {
+        self.pages.alloc_dm(length, attrs)
+    }
+
+    fn dm(&self, dm: u32) -> Result<Pinned> {
+        self.pages.dm(dm)
+    }
+
+    fn free_dm(&mut self, dm: u32) {
+        self.pages.free_dm(dm);
+    }
+
+    fn query_dm(&self, dm: u32, attrs: &Attrs) -> Result<()> {
+        self.pages.query_dm(dm, attrs)
+    }
+
+    fn driver_method(&mut self, object: u16, method: u16, attrs: &Attrs) -> Result<()> {
+        self.pages.driver_method(object, method, attrs)
+    }
+
+    fn mmap(&mut self, length: usize, protection: c_int, offset: u64) -> Result<*mut c_void> {
+        self.pages.mmap(length, protection, offset)
+    }
+
+    fn receive(&mut self, cx: &mut Shared, packet: Packet) {
+        for number in self.receivers(cx, &packet) {
+            self.with_qp(number, |nic, qp| {
+                if packet.header.kind == packet::RESPONSE {
+                    nic.receive_response(cx, qp, &packet);
+                } else {
+                    nic.receive_request(cx, qp, &packet);
+                }
+            });
+        }
+    }
+
+    fn step(&mut self, cx: &mut Shared) -> bool {
+        self.pages.update_clock(cx.clock.now());
+        let mut worked = false;
+        for number in 1..=self.qps.last() {
+            worked |= self
+                .with_qp(number, |nic, qp| {
+                    if qp.state == ERR {
+                        nic.flush(cx, qp)
+                    } else {
+                        nic.run_requester(cx, qp)
+                    }
+                })
+                .unwrap_or(false);
+        }
+        self.notify_all(cx);
+        worked
+    }
+}

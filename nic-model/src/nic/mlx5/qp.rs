@@ -1,0 +1,390 @@
+//! Queue pairs: creation, attributes and states.
+
+use std::collections::VecDeque;
+
+use super::Mlx5;
+use super::requester::Requester;
+use super::responder::Responder;
+use super::wqe::Layout;
+use crate::abi::core::{ModifyQp, QpCap, QueryQpResp, event, qp_type};
+use crate::abi::mlx5::{
+    CreateQp as UserCreate, CreateQpResp, ModifyQp as UserModify, ModifyQpResp, QP_FLAG_SIGNATURE,
+    QP_FLAG_TYPE_DCI, QP_FLAG_TYPE_DCT,
+};
+use crate::attr::Udata;
+use crate::errno::{Errno, Result};
+use crate::memory::{self, Pinned};
+use crate::nic::{CreateQp, Destroyed, EventTarget, Shared};
+use crate::options::Link;
+use crate::qp_state::{ERR, INIT, RESET, RTR, RTS, SQD, SQE, mask};
+
+/// Maximum number of RDMA READ and atomic operations in flight, in each direction.
+pub(super) const MAX_READS: u8 = 16;
+/// Largest `ibv_mtu`: 4096 bytes.
+const MAX_MTU: u8 = 5;
+
+/// Types of queue pairs that the adapter handles differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    Rc,
+    Uc,
+    Ud,
+    XrcInitiator,
+    XrcTarget,
+    DcInitiator,
+    DcTarget,
+}
+
+impl Transport {
+    /// Returns `true` if requests are acknowledged.
+    pub(super) fn is_reliable(self) -> bool {
+        !matches!(self, Self::Uc | Self::Ud)
+    }
+
+    pub(super) fn layout(self) -> Layout {
+        Layout {
+            xrc: self == Self::XrcInitiator,
+            address_vector: matches!(self, Self::Ud | Self::DcInitiator),
+        }
+    }
+}
+
+/// A queue in memory of the program.
+pub(super) struct Ring {
+    pub(super) memory: Pinned,
+    /// Number of blocks, a power of 2.
+    pub(super) blocks: u32,
+    /// Size of a block as a power of 2.
+    pub(super) shift: u32,
+    /// Blocks that the adapter has taken, modulo 2^16.
+    pub(super) taken: u16,
+}
+
+impl Ring {
+    /// Returns the offset of a block.
+    pub(super) fn offset(&self, index: u16) -> u64 {
+        u64::from(u32::from(index) & (self.blocks - 1)) << self.shift
+    }
+}
+
+pub(super) struct Qp {
+    pub(super) number: u32,
+    pub(super) transport: Transport,
+    pub(super) pd: Option<u32>,
+    pub(super) send_cq: Option<u32>,
+    pub(super) recv_cq: Option<u32>,
+    pub(super) srq: Option<u32>,
+    pub(super) xrcd: Option<u32>,
+    /// Number that the provider uses to find the queue pair of a completion.
+    pub(super) uidx: u32,
+    pub(super) dc_key: u64,
+    pub(super) receive: Option<Ring>,
+    pub(super) send: Option<Ring>,
+    pub(super) doorbell: Option<Pinned>,
+    pub(super) state: u8,
+    pub(super) attr: ModifyQp,
+    cap: QpCap,
+    flags: u32,
+    pub(super) groups: Vec<[u8; 16]>,
+    pub(super) requester: Requester,
+    pub(super) responder: Responder,
+    pub(super) events: EventTarget,
+    pub(super) async_events: u32,
+}
+
+/// Offsets of the doorbell record.
+const RECEIVE: u64 = 0;
+const SEND: u64 = 4;
+
+impl Qp {
+    /// Returns the number of posted blocks of the send queue, modulo 2^16.
+    pub(super) fn send_posted(&self) -> u16 {
+        self.posted(SEND)
+    }
+
+    pub(super) fn receive_posted(&self) -> u16 {
+        self.posted(RECEIVE)
+    }
+
+    fn posted(&self, offset: u64) -> u16 {
+        let count = self.doorbell.map_or(0, |record| record.load_be32(offset));
+        (count & 0xffff) as u16
+    }
+
+    /// Returns the size of a packet on a network, in bytes.
+    pub(super) fn mtu(&self) -> u32 {
+        128 << u32::from(self.attr.path_mtu.clamp(1, MAX_MTU))
+    }
+
+    pub(super) fn report(&mut self, cx: &mut Shared, event: u32) {
+        self.async_events += 1;
+        self.events.report(&mut cx.channels, event);
+    }
+}
+
+/// Returns the transport of a new queue pair.
+fn transport(kind: u8, flags: u32) -> Result<Transport> {
+    Ok(match kind {
+        qp_type::RC => Transport::Rc,
+        qp_type::UC => Transport::Uc,
+        qp_type::UD => Transport::Ud,
+        qp_type::XRC_INI => Transport::XrcInitiator,
+        qp_type::XRC_TGT => Transport::XrcTarget,
+        qp_type::DRIVER if flags & QP_FLAG_TYPE_DCI != 0 => Transport::DcInitiator,
+        qp_type::DRIVER if flags & QP_FLAG_TYPE_DCT != 0 => Transport::DcTarget,
+        _ => return Err(Errno::EOPNOTSUPP),
+    })
+}
+
+impl Mlx5 {
+    pub(super) fn new_qp(
+        &mut self,
+        cx: &mut Shared,
+        create: &CreateQp,
+        udata: &Udata,
+    ) -> Result<(u32, u32, QpCap)> {
+        let user: UserCreate = udata.read()?;
+        let transport = transport(create.kind, user.flags)?;
+        if user.flags & QP_FLAG_SIGNATURE != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let has_queues = !matches!(transport, Transport::XrcTarget | Transport::DcTarget);
+        if (has_queues && create.send_cq.is_none())
+            || (matches!(transport, Transport::Rc | Transport::Uc | Transport::Ud)
+                && create.recv_cq.is_none())
+        {
+            return Err(Errno::EINVAL);
+        }
+        let mut receive = None;
+        let mut send = None;
+        let mut doorbell = None;
+        if has_queues {
+            let (rq, sq) = (user.rq_wqe_count, user.sq_wqe_count);
+            let valid = |count: u32| count == 0 || (count.is_power_of_two() && count <= 1 << 15);
+            if !valid(rq) || !valid(sq) || !(rq == 0 || (4..=10).contains(&user.rq_wqe_shift)) {
+                return Err(Errno::EINVAL);
+            }
+            let rq_size = u64::from(rq) << user.rq_wqe_shift;
+            let memory = memory::pin(user.buf_addr, rq_size + u64::from(sq) * 64, true)?;
+            let ring = |offset, blocks: u32, shift| {
+                let memory = memory.part(offset, u64::from(blocks) << shift)?;
+                (blocks > 0).then_some(Ring {
+                    memory,
+                    blocks,
+                    shift,
+                    taken: 0,
+                })
+            };
+            receive = ring(0, rq, user.rq_wqe_shift);
+            send = ring(rq_size, sq, 6);
+            doorbell = Some(memory::pin(user.db_addr, 8, true)?);
+        }
+        let number = self.qps.insert(Qp {
+            number: 0,
+            transport,
+            pd: create.pd,
+            send_cq: create.send_cq,
+            recv_cq: create.recv_cq,
+            srq: create.srq,
+            xrcd: create.xrcd,
+            uidx: user.uidx,
+            dc_key: user.access_key,
+            receive,
+            send,
+            doorbell,
+            state: RESET,
+            attr: ModifyQp::default(),
+            cap: create.cap,
+            flags: create.flags,
+            groups: Vec::new(),
+            requester: Requester::default(),
+            responder: Responder::default(),
+            events: create.events,
+            async_events: 0,
+        })?;
+        let qpn = cx.wire.qpn(number);
+        self.qps.get_mut(number).ok_or(Errno::EINVAL)?.number = qpn;
+        udata.write(&CreateQpResp {
+            bfreg_index: user.bfreg_index,
+            ece_options: user.ece_options,
+            ..CreateQpResp::default()
+        })?;
+        Ok((number, qpn, create.cap))
+    }
+
+    pub(super) fn change_qp(
+        &mut self,
+        cx: &mut Shared,
+        number: u32,
+        modify: &ModifyQp,
+        udata: &Udata,
+    ) -> Result<()> {
+        let user: UserModify = udata.read()?;
+        let qp = self.qps.get_mut(number).ok_or(Errno::EINVAL)?;
+        let bits = modify.attr_mask;
+        let next = if bits & mask::STATE != 0 {
+            modify.qp_state
+        } else {
+            qp.state
+        };
+        check_driver(cx, qp, modify, next)?;
+        copy_attributes(&mut qp.attr, modify);
+        let mut response = ModifyQpResp {
+            response_length: 16,
+            ece_options: user.ece_options,
+            ..ModifyQpResp::default()
+        };
+        if qp.transport == Transport::DcTarget && next == RTR {
+            response.dctn = qp.number;
+        }
+        match next {
+            RESET => reset(qp),
+            ERR => {}
+            _ => {
+                if bits & mask::RQ_PSN != 0 {
+                    qp.responder = Responder::new(modify.rq_psn);
+                }
+                if bits & mask::SQ_PSN != 0 {
+                    qp.requester = Requester::new(modify.sq_psn, &qp.attr);
+                }
+                qp.state = next;
+            }
+        }
+        if next == ERR {
+            self.with_qp(number, |nic, qp| nic.enter_error(cx, qp));
+        }
+        udata.write(&response)
+    }
+
+    pub(super) fn qp_attr(&self, number: u32) -> Result<QueryQpResp> {
+        let qp = self.qps.get(number).ok_or(Errno::EINVAL)?;
+        let attr = &qp.attr;
+        Ok(QueryQpResp {
+            dest: attr.dest,
+            alt_dest: attr.alt_dest,
+            max_send_wr: qp.cap.max_send_wr,
+            max_recv_wr: qp.receive.as_ref().map_or(0, |ring| ring.blocks),
+            max_send_sge: qp.cap.max_send_sge,
+            max_recv_sge: qp.cap.max_recv_sge,
+            max_inline_data: qp.cap.max_inline_data,
+            qkey: attr.qkey,
+            rq_psn: attr.rq_psn,
+            sq_psn: attr.sq_psn,
+            dest_qp_num: attr.dest_qp_num,
+            qp_access_flags: attr.qp_access_flags,
+            pkey_index: attr.pkey_index,
+            alt_pkey_index: attr.alt_pkey_index,
+            qp_state: qp.state,
+            cur_qp_state: qp.state,
+            path_mtu: attr.path_mtu,
+            path_mig_state: attr.path_mig_state,
+            sq_draining: 0,
+            max_rd_atomic: attr.max_rd_atomic,
+            max_dest_rd_atomic: attr.max_dest_rd_atomic,
+            min_rnr_timer: attr.min_rnr_timer,
+            port_num: attr.port_num,
+            timeout: attr.timeout,
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+            alt_port_num: attr.alt_port_num,
+            alt_timeout: attr.alt_timeout,
+            sq_sig_all: u8::from(qp.flags & crate::abi::core::QP_CREATE_SQ_SIG_ALL != 0),
+            reserved: [0; 5],
+        })
+    }
+
+    pub(super) fn remove_qp(&mut self, number: u32) -> Destroyed {
+        let asynchronous = self.qps.remove(number).map_or(0, |qp| qp.async_events);
+        Destroyed {
+            completion: 0,
+            asynchronous,
+        }
+    }
+
+    /// Moves a queue pair to the error state and flushes its requests.
+    pub(super) fn enter_error(&mut self, cx: &mut Shared, qp: &mut Qp) {
+        if qp.state == ERR {
+            return;
+        }
+        qp.state = ERR;
+        self.flush(cx, qp);
+        if qp.srq.is_some() {
+            qp.report(cx, event::QP_LAST_WQE_REACHED);
+        }
+    }
+
+    /// Calls a function with a queue pair that is taken out of the table for the time being.
+    pub(super) fn with_qp<R>(
+        &mut self,
+        number: u32,
+        change: impl FnOnce(&mut Self, &mut Qp) -> R,
+    ) -> Option<R> {
+        let mut qp = self.qps.remove(number)?;
+        let result = change(self, &mut qp);
+        self.qps.put_back(number, qp);
+        Some(result)
+    }
+}
+
+/// Checks a modification as the driver does.
+fn check_driver(cx: &Shared, qp: &Qp, modify: &ModifyQp, next: u8) -> Result<()> {
+    let has = |bit: u32| modify.attr_mask & bit != 0;
+    // The driver has no command from RTS to SQD: only the adapter itself drains a send queue.
+    let known = match (qp.state, next) {
+        (_, RESET) | (RESET | INIT, INIT) | (INIT, RTR) | (RTR | RTS | SQD | SQE, RTS) => true,
+        (from, ERR) => from != RESET,
+        _ => false,
+    };
+    if !known
+        || (has(mask::MAX_QP_RD_ATOMIC) && modify.max_rd_atomic > MAX_READS)
+        || (has(mask::MAX_DEST_RD_ATOMIC) && modify.max_dest_rd_atomic > MAX_READS)
+        || (has(mask::PATH_MTU) && !(1..=MAX_MTU).contains(&modify.path_mtu))
+        || (has(mask::AV) && cx.link == Link::Ethernet && modify.dest.is_global == 0)
+    {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Copies the attributes that the mask names.
+fn copy_attributes(to: &mut ModifyQp, from: &ModifyQp) {
+    let has = |bit: u32| from.attr_mask & bit != 0;
+    macro_rules! copy {
+        ($($bit:ident: $($field:ident),+;)+) => {
+            $(if has(mask::$bit) { $(to.$field = from.$field;)+ })+
+        };
+    }
+    copy! {
+        ACCESS_FLAGS: qp_access_flags;
+        PKEY_INDEX: pkey_index;
+        PORT: port_num;
+        QKEY: qkey;
+        AV: dest;
+        PATH_MTU: path_mtu;
+        TIMEOUT: timeout;
+        RETRY_CNT: retry_cnt;
+        RNR_RETRY: rnr_retry;
+        RQ_PSN: rq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic;
+        ALT_PATH: alt_dest, alt_pkey_index, alt_port_num, alt_timeout;
+        MIN_RNR_TIMER: min_rnr_timer;
+        SQ_PSN: sq_psn;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        PATH_MIG_STATE: path_mig_state;
+        DEST_QPN: dest_qp_num;
+    }
+}
+
+/// Returns a queue pair to the state after its creation. The provider resets the doorbell record.
+fn reset(qp: &mut Qp) {
+    qp.state = RESET;
+    qp.requester = Requester::default();
+    qp.responder = Responder::default();
+    for ring in [&mut qp.receive, &mut qp.send].into_iter().flatten() {
+        ring.taken = 0;
+    }
+    qp.attr = ModifyQp::default();
+}
+
+/// Requests of a queue pair that wait for their result.
+pub(super) type InFlightQueue = VecDeque<super::requester::InFlight>;

@@ -1,0 +1,544 @@
+//! The sending side: fetching requests, retries, completions and flushes.
+
+use zerocopy::byteorder::network_endian::{U16, U32};
+
+use super::Mlx5;
+use super::cqe::{Cqe, Syndrome, kind};
+use super::qp::{InFlightQueue, Qp, Transport};
+use super::wqe::{self, BLOCK, Data, Work, opcode};
+use crate::abi::core::ModifyQp;
+use crate::nic::Shared;
+use crate::qp_state::{ERR, RTS};
+use crate::wire::packet::{self, Header, Packet, flag, status};
+
+/// Maximum number of requests of a queue pair that wait for a result.
+const WINDOW: usize = 32;
+/// Requests that a queue pair may start in one step.
+const BURST: usize = 16;
+/// Maximum size of a message, in bytes.
+pub(super) const MAX_MESSAGE: u64 = 1 << 30;
+/// Maximum size of a datagram, in bytes.
+const MAX_DATAGRAM: u64 = 4096;
+/// Retry count that means "forever" for a receiver that is not ready.
+const RNR_FOREVER: u8 = 7;
+/// Bytes of the local address of an RNR or acknowledgement timeout: 4.096 µs.
+const TIMEOUT_UNIT: u64 = 4_096;
+
+/// A request that was started.
+pub(super) struct InFlight {
+    work: Work,
+    psn: u32,
+    packets: u32,
+    result: Option<std::result::Result<(), Syndrome>>,
+}
+
+#[derive(Default)]
+pub(super) struct Requester {
+    in_flight: InFlightQueue,
+    /// Sequence number of the next request.
+    psn: u32,
+    /// First request in flight that must be sent again.
+    resend: Option<usize>,
+    /// Time before which nothing is sent, because the receiver was not ready.
+    resume_at: u64,
+    /// Time at which the oldest request is sent again. 0 means never.
+    deadline: u64,
+    retries_left: u8,
+    rnr_retries_left: u8,
+    /// A request failed: no more are fetched.
+    stopped: bool,
+}
+
+impl Requester {
+    pub(super) fn new(psn: u32, attr: &ModifyQp) -> Self {
+        Self {
+            psn: psn & 0x00ff_ffff,
+            retries_left: attr.retry_cnt,
+            rnr_retries_left: attr.rnr_retry,
+            ..Self::default()
+        }
+    }
+
+    /// Starts the timer of the oldest request.
+    fn restart_timer(&mut self, now: u64, timeout: u8) {
+        self.deadline = if timeout == 0 || self.in_flight.is_empty() {
+            0
+        } else {
+            now + (TIMEOUT_UNIT << timeout.min(31))
+        };
+    }
+
+    fn reads_in_flight(&self) -> usize {
+        let pending = |entry: &&InFlight| entry.work.is_read() && entry.result.is_none();
+        self.in_flight.iter().filter(pending).count()
+    }
+}
+
+/// Returns the distance from `b` to `a` in sequence numbers of 24 bits.
+pub(super) fn psn_distance(a: u32, b: u32) -> i32 {
+    let difference = a.wrapping_sub(b) & 0x00ff_ffff;
+    ((difference << 8).cast_signed()) >> 8
+}
+
+impl Mlx5 {
+    /// Executes posted requests of a queue pair. Returns `true` if there was work.
+    pub(super) fn run_requester(&mut self, cx: &mut Shared, qp: &mut Qp) -> bool {
+        if qp.send.is_none() || qp.state != RTS {
+            return false;
+        }
+        let now = cx.clock.now();
+        if now < qp.requester.resume_at {
+            return false;
+        }
+        let mut worked = self.check_timeout(cx, qp, now);
+        if let Some(first) = qp.requester.resend.take() {
+            worked = true;
+            for position in first..qp.requester.in_flight.len() {
+                Self::transmit(cx, qp, position);
+            }
+        }
+        for _ in 0..BURST {
+            if qp.state != RTS || qp.requester.stopped || qp.requester.resume_at > now {
+                break;
+            }
+            let Some(work) = fetch(qp) else {
+                break;
+            };
+            worked = true;
+            Self::start(cx, qp, work);
+        }
+        self.retire(cx, qp);
+        worked
+    }
+
+    /// Sends the requests again whose acknowledgement is overdue.
+    fn check_timeout(&mut self, cx: &mut Shared, qp: &mut Qp, now: u64) -> bool {
+        let requester = &mut qp.requester;
+        if requester.deadline == 0 || now < requester.deadline {
+            return false;
+        }
+        let first = requester
+            .in_flight
+            .iter()
+            .position(|entry| entry.result.is_none());
+        let Some(first) = first else {
+            requester.deadline = 0;
+            return false;
+        };
+        self.retry(cx, qp, first, now);
+        true
+    }
+
+    /// Sends a request and the following ones again, or fails it if there were too many retries.
+    fn retry(&mut self, cx: &mut Shared, qp: &mut Qp, first: usize, now: u64) {
+        let requester = &mut qp.requester;
+        if requester.retries_left == 0 {
+            requester.in_flight[first].result = Some(Err(Syndrome::TransportRetryExceeded));
+            requester.stopped = true;
+            self.retire(cx, qp);
+            return;
+        }
+        requester.retries_left -= 1;
+        requester.resend = Some(first);
+        let timeout = qp.attr.timeout;
+        requester.restart_timer(now, timeout);
+    }
+
+    fn start(cx: &mut Shared, qp: &mut Qp, work: Work) {
+        let length = work.data.length();
+        let packets = u32::try_from(length.div_ceil(u64::from(qp.mtu())))
+            .unwrap_or(u32::MAX)
+            .max(1);
+        let local = matches!(work.opcode, opcode::UMR | opcode::NOP);
+        let requester = &mut qp.requester;
+        requester.in_flight.push_back(InFlight {
+            work,
+            psn: requester.psn,
+            packets,
+            result: None,
+        });
+        let position = requester.in_flight.len() - 1;
+        if local {
+            let result = Self::execute_local(cx, qp, position);
+            qp.requester.in_flight[position].result = Some(result);
+            qp.requester.stopped = result.is_err();
+            return;
+        }
+        if qp.transport.is_reliable() {
+            requester.psn = (requester.psn + packets) & 0x00ff_ffff;
+        }
+        if requester.deadline == 0 {
+            let timeout = qp.attr.timeout;
+            requester.restart_timer(cx.clock.now(), timeout);
+        }
+        Self::transmit(cx, qp, position);
+    }
+
+    /// Sends the packet of a request in flight.
+    fn transmit(cx: &mut Shared, qp: &mut Qp, position: usize) {
+        let entry = &qp.requester.in_flight[position];
+        if entry.result.is_some() {
+            return;
+        }
+        let result = match request_packet(cx, qp, entry) {
+            Ok(packet) => {
+                cx.wire.send(packet, cx.clock.now());
+                (!qp.transport.is_reliable()).then_some(Ok(()))
+            }
+            Err(syndrome) => Some(Err(syndrome)),
+        };
+        let entry = &mut qp.requester.in_flight[position];
+        entry.result = result;
+        if matches!(result, Some(Err(_))) {
+            qp.requester.stopped = true;
+        }
+    }
+
+    /// Handles a response.
+    pub(super) fn receive_response(&mut self, cx: &mut Shared, qp: &mut Qp, packet: &Packet) {
+        let header = &packet.header;
+        let requester = &mut qp.requester;
+        let position = requester
+            .in_flight
+            .iter()
+            .position(|entry| entry.psn == header.psn && !is_local(&entry.work));
+        let (Some(position), RTS) = (position, qp.state) else {
+            return;
+        };
+        let now = cx.clock.now();
+        // An acknowledgement also covers earlier requests, except those that wait for data.
+        for earlier in 0..position {
+            let entry = &mut requester.in_flight[earlier];
+            if entry.result.is_some() {
+                continue;
+            }
+            if entry.work.is_read() {
+                self.retry(cx, qp, earlier, now);
+                return;
+            }
+            entry.result = Some(Ok(()));
+        }
+        let requester = &mut qp.requester;
+        if requester.in_flight[position].result.is_some() {
+            return;
+        }
+        let result = match header.status {
+            status::ACK => {
+                requester.retries_left = qp.attr.retry_cnt;
+                requester.rnr_retries_left = qp.attr.rnr_retry;
+                let entry = &requester.in_flight[position];
+                if entry.work.is_read() {
+                    scatter(cx, qp.pd, &entry.work, &packet.payload)
+                } else {
+                    Ok(())
+                }
+            }
+            status::RNR => {
+                if requester.rnr_retries_left == 0 {
+                    Err(Syndrome::RnrRetryExceeded)
+                } else {
+                    if requester.rnr_retries_left != RNR_FOREVER {
+                        requester.rnr_retries_left -= 1;
+                    }
+                    requester.resend = Some(position);
+                    requester.resume_at = now + u64::from(header.length);
+                    let timeout = qp.attr.timeout;
+                    requester.restart_timer(requester.resume_at, timeout);
+                    return;
+                }
+            }
+            status::SEQUENCE => {
+                self.retry(cx, qp, position, now);
+                return;
+            }
+            status::INVALID => Err(Syndrome::RemoteInvalidRequest),
+            status::ACCESS => Err(Syndrome::RemoteAccess),
+            _ => Err(Syndrome::RemoteOperation),
+        };
+        let requester = &mut qp.requester;
+        requester.in_flight[position].result = Some(result);
+        requester.stopped |= result.is_err();
+        let timeout = qp.attr.timeout;
+        requester.restart_timer(now, timeout);
+        self.retire(cx, qp);
+    }
+
+    /// Completes the oldest requests whose result is known.
+    fn retire(&mut self, cx: &mut Shared, qp: &mut Qp) {
+        while let Some(result) = qp
+            .requester
+            .in_flight
+            .front()
+            .and_then(|entry| entry.result)
+        {
+            let Some(entry) = qp.requester.in_flight.pop_front() else {
+                break;
+            };
+            if let Some(first) = &mut qp.requester.resend {
+                *first = first.saturating_sub(1);
+            }
+            match result {
+                Ok(()) => {
+                    if entry.work.signaled && !self.complete_send(cx, qp, &entry.work) {
+                        self.enter_error(cx, qp);
+                        return;
+                    }
+                }
+                Err(syndrome) => {
+                    self.fail_send(cx, qp, entry.work.counter, entry.work.opcode, syndrome);
+                    self.enter_error(cx, qp);
+                    return;
+                }
+            }
+        }
+        if qp.requester.in_flight.is_empty() {
+            qp.requester.deadline = 0;
+        }
+    }
+
+    fn complete_send(&mut self, cx: &mut Shared, qp: &Qp, work: &Work) -> bool {
+        let Some(cq) = qp.send_cq else {
+            return true;
+        };
+        let cqe = Cqe {
+            srqn_uidx: U32::new(qp.uidx),
+            byte_cnt: U32::new(u32::try_from(work.data.length()).unwrap_or(u32::MAX)),
+            sop_drop_qpn: U32::new(u32::from(work.opcode) << 24 | qp.number),
+            wqe_counter: U16::new(work.counter),
+            ..Cqe::default()
+        };
+        self.complete(cx, cq, cqe, kind::REQ, false)
+    }
+
+    fn fail_send(&mut self, cx: &mut Shared, qp: &Qp, counter: u16, op: u8, why: Syndrome) {
+        if let Some(cq) = qp.send_cq {
+            let cqe = Cqe::error(qp.uidx, qp.number, counter, op, why);
+            self.complete(cx, cq, cqe, kind::REQ_ERR, false);
+        }
+    }
+
+    /// Completes all requests of a queue pair in the error state as flushed. Returns `true` if
+    /// there were any.
+    pub(super) fn flush(&mut self, cx: &mut Shared, qp: &mut Qp) -> bool {
+        let mut worked = false;
+        for entry in std::mem::take(&mut qp.requester.in_flight) {
+            worked = true;
+            let work = &entry.work;
+            self.fail_send(cx, qp, work.counter, work.opcode, Syndrome::Flush);
+        }
+        let posted = qp.send_posted();
+        while let Some((counter, op)) = skip(qp, posted) {
+            worked = true;
+            self.fail_send(cx, qp, counter, op, Syndrome::Flush);
+        }
+        let posted = qp.receive_posted();
+        while let (Some(ring), Some(cq), None) = (&mut qp.receive, qp.recv_cq, qp.srq) {
+            if ring.taken == posted {
+                break;
+            }
+            worked = true;
+            let counter = ring.taken;
+            ring.taken = counter.wrapping_add(1);
+            let cqe = Cqe::error(qp.uidx, qp.number, counter, 0, Syndrome::Flush);
+            self.complete(cx, cq, cqe, kind::RESP_ERR, false);
+        }
+        debug_assert_eq!(qp.state, ERR);
+        worked
+    }
+
+    fn execute_local(
+        cx: &mut Shared,
+        qp: &Qp,
+        position: usize,
+    ) -> std::result::Result<(), Syndrome> {
+        let work = &qp.requester.in_flight[position].work;
+        let Some((umr, segment)) = &work.umr else {
+            return Ok(());
+        };
+        let done = super::umr::execute(&mut cx.keys, qp, work, umr, segment.as_ref());
+        done.then_some(()).ok_or(Syndrome::Bind)
+    }
+}
+
+fn is_local(work: &Work) -> bool {
+    matches!(work.opcode, opcode::UMR | opcode::NOP)
+}
+
+/// Takes the next request from the send queue, if it may start now.
+fn fetch(qp: &mut Qp) -> Option<Work> {
+    let posted = qp.send_posted();
+    let transport = qp.transport;
+    let ring = qp.send.as_mut()?;
+    if ring.taken == posted || qp.requester.in_flight.len() >= WINDOW {
+        return None;
+    }
+    let counter = ring.taken;
+    let mut bytes = vec![0; BLOCK];
+    ring.memory.read(ring.offset(counter), &mut bytes);
+    let blocks = wqe::blocks(&bytes);
+    bytes.resize(usize::from(blocks) * BLOCK, 0);
+    for (block, part) in (counter..).zip(bytes.chunks_exact_mut(BLOCK)).skip(1) {
+        ring.memory.read(ring.offset(block), part);
+    }
+    let work = wqe::parse(&bytes, qp.number, counter, transport.layout());
+    let reads = qp.requester.reads_in_flight();
+    let Some(work) = work else {
+        eprintln!(
+            "nic-model: malformed request {counter} of queue pair {:#x}",
+            qp.number
+        );
+        std::process::abort();
+    };
+    // A fenced request waits for reads; a change of a key waits for everything.
+    if (work.fence && reads > 0)
+        || (work.is_read() && reads >= usize::from(qp.attr.max_rd_atomic.max(1)))
+        || (is_local(&work) && !qp.requester.in_flight.is_empty())
+    {
+        return None;
+    }
+    ring.taken = counter.wrapping_add(blocks);
+    Some(work)
+}
+
+/// Skips a request of the send queue. Returns its counter and operation.
+fn skip(qp: &mut Qp, posted: u16) -> Option<(u16, u8)> {
+    let ring = qp.send.as_mut()?;
+    if ring.taken == posted {
+        return None;
+    }
+    let counter = ring.taken;
+    let mut first = [0; 16];
+    ring.memory.read(ring.offset(counter), &mut first);
+    ring.taken = counter.wrapping_add(wqe::blocks(&first));
+    Some((counter, first[3]))
+}
+
+/// Builds the packet of a request.
+fn request_packet(cx: &Shared, qp: &Qp, entry: &InFlight) -> std::result::Result<Packet, Syndrome> {
+    let work = &entry.work;
+    let length = work.data.length();
+    let limit = if qp.transport == Transport::Ud {
+        MAX_DATAGRAM
+    } else {
+        MAX_MESSAGE
+    };
+    if length > limit {
+        return Err(Syndrome::LocalLength);
+    }
+    if work.is_read() && matches!(qp.transport, Transport::Uc | Transport::Ud) {
+        return Err(Syndrome::LocalQpOperation);
+    }
+    let (address, rkey) = work.remote.unwrap_or_default();
+    let (swap_add, compare) = work.atomic.unwrap_or_default();
+    let mut header = Header {
+        kind: packet::REQUEST,
+        opcode: work.opcode,
+        flags: work.packet_flags(),
+        service_level: qp.attr.dest.sl,
+        traffic_class: qp.attr.dest.traffic_class,
+        hop_limit: qp.attr.dest.hop_limit,
+        source: qp.number,
+        destination: qp.attr.dest_qp_num,
+        psn: entry.psn,
+        packets: entry.packets,
+        immediate: u32::from_ne_bytes(work.immediate),
+        rkey,
+        length: u32::try_from(length).map_err(|_| Syndrome::LocalLength)?,
+        srqn: work.srqn,
+        address,
+        swap_add,
+        compare,
+        ..Header::default()
+    };
+    if let Some(gid) = cx
+        .gids
+        .iter()
+        .find(|gid| gid.gid_index == u32::from(qp.attr.dest.sgid_index))
+    {
+        header.source_gid = zerocopy::transmute!(gid.gid);
+    }
+    header.flags |= match qp.transport {
+        Transport::Ud => flag::DATAGRAM,
+        Transport::Uc => flag::UNRELIABLE,
+        Transport::XrcInitiator => flag::XRC,
+        Transport::DcInitiator => flag::DC,
+        _ => 0,
+    };
+    if let Some(av) = &work.address_vector {
+        header.destination = av.qpn();
+        header.service_level = av.service_level();
+        header.traffic_class = av.traffic_class;
+        header.hop_limit = av.hop_limit;
+        header.flow_label = av.flow_label();
+        header.destination_gid = av.gid;
+        header.dc_key = av.dc_key();
+        // A Q_Key with the highest bit set stands for that of the queue pair.
+        header.qkey = if av.qkey() & 0x8000_0000 != 0 {
+            qp.attr.qkey
+        } else {
+            av.qkey()
+        };
+        if av.has_grh() || cx.link == crate::options::Link::Ethernet {
+            header.flags |= flag::GRH;
+        }
+    }
+    let payload = if work.is_read() {
+        Vec::new()
+    } else {
+        gather(cx, qp, &work.data).ok_or(Syndrome::LocalProtection)?
+    };
+    Ok(Packet { header, payload })
+}
+
+/// Reads the data of a request.
+fn gather(cx: &Shared, qp: &Qp, data: &Data) -> Option<Vec<u8>> {
+    let segments = match data {
+        Data::Inline(bytes) => return Some(bytes.clone()),
+        Data::Segments(segments) => segments,
+    };
+    let mut payload = Vec::new();
+    for segment in segments {
+        let length = segment.length();
+        let memory = cx.keys.local(
+            segment.lkey(),
+            qp.pd?,
+            segment.address(),
+            u64::from(length),
+            false,
+        )?;
+        let start = payload.len();
+        payload.resize(start + length as usize, 0);
+        memory.read(0, &mut payload[start..]);
+    }
+    Some(payload)
+}
+
+/// Writes the data of a response to the memory that the request names.
+fn scatter(
+    cx: &Shared,
+    pd: Option<u32>,
+    work: &Work,
+    mut payload: &[u8],
+) -> std::result::Result<(), Syndrome> {
+    let Data::Segments(segments) = &work.data else {
+        return Err(Syndrome::LocalQpOperation);
+    };
+    for segment in segments {
+        let length = payload.len().min(segment.length() as usize);
+        let memory = pd.and_then(|pd| {
+            cx.keys.local(
+                segment.lkey(),
+                pd,
+                segment.address(),
+                u64::from(segment.length()),
+                true,
+            )
+        });
+        let Some(memory) = memory else {
+            return Err(Syndrome::LocalProtection);
+        };
+        memory.write(0, &payload[..length]);
+        payload = &payload[length..];
+    }
+    Ok(())
+}

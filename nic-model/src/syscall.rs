@@ -1,0 +1,198 @@
+//! System calls that bypass the functions of libc that this crate replaces.
+#![allow(unsafe_code, reason = "raw system calls")]
+
+use std::ffi::{c_char, c_int, c_long, c_ulong, c_void};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use crate::errno::{Errno, Result};
+
+/// Opens a file, as `open` does.
+///
+/// # Safety
+/// `path` is a C string, or the kernel reports `EFAULT`.
+pub(crate) unsafe fn open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int {
+    // SAFETY: the arguments are those of the caller.
+    result(unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) })
+}
+
+/// Returns the status of a file, as `stat` does.
+///
+/// # Safety
+/// `path` is a C string and `status` is valid for writing, or the kernel reports `EFAULT`.
+pub(crate) unsafe fn stat(path: *const c_char, status: *mut libc::stat) -> c_int {
+    // SAFETY: the arguments are those of the caller.
+    result(unsafe { libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, path, status, 0) })
+}
+
+/// Closes a descriptor.
+///
+/// # Safety
+/// The caller owns the descriptor.
+pub(crate) unsafe fn close(fd: RawFd) -> c_int {
+    // SAFETY: as the function's.
+    result(unsafe { libc::syscall(libc::SYS_close, fd) })
+}
+
+/// Executes an ioctl.
+///
+/// # Safety
+/// The arguments are valid for the request.
+pub(crate) unsafe fn ioctl(fd: RawFd, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: as the function's.
+    result(unsafe { libc::syscall(libc::SYS_ioctl, fd, request, argument) })
+}
+
+/// Creates a socket.
+pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the call has no pointers.
+    result(unsafe { libc::syscall(libc::SYS_socket, domain, kind, protocol) })
+}
+
+/// Duplicates a descriptor, as `fcntl` with `F_DUPFD` or `F_DUPFD_CLOEXEC` does.
+pub(crate) fn fcntl(fd: RawFd, command: c_int, argument: c_ulong) -> c_int {
+    // SAFETY: the commands that this crate passes have a number as argument, and those of the
+    // program are passed on unchanged.
+    result(unsafe { libc::syscall(libc::SYS_fcntl, fd, command, argument) })
+}
+
+/// Maps memory.
+///
+/// # Safety
+/// As `mmap`: with `MAP_FIXED`, the caller owns the address range.
+pub(crate) unsafe fn mmap(
+    address: *mut c_void,
+    length: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: RawFd,
+    offset: libc::off_t,
+) -> *mut c_void {
+    // SAFETY: as the function's.
+    let start = unsafe {
+        libc::syscall(
+            libc::SYS_mmap,
+            address,
+            length,
+            protection,
+            flags,
+            fd,
+            offset,
+        )
+    };
+    start as *mut c_void
+}
+
+fn result(value: c_long) -> c_int {
+    c_int::try_from(value).unwrap_or(-1)
+}
+
+/// Sets `errno` of the calling thread.
+pub(crate) fn set_errno(errno: Errno) {
+    // SAFETY: the location belongs to the calling thread.
+    unsafe { *libc::__errno_location() = errno.0 }
+}
+
+/// Opens `/dev/null` or another device without side effects. The descriptor stands for a verbs
+/// device.
+pub(crate) fn open_stand_in(path: &std::ffi::CStr) -> c_int {
+    // SAFETY: `path` is a C string.
+    unsafe { open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0) }
+}
+
+/// Creates a pipe: the read end and the write end.
+pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for two descriptors.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: the call returned two new descriptors.
+    Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
+}
+
+pub(crate) fn set_nonblocking(fd: RawFd) -> Result<()> {
+    let flags = fcntl(fd, libc::F_GETFL, 0);
+    let wanted = c_ulong::try_from(flags | libc::O_NONBLOCK).map_err(|_| Errno::EBADF)?;
+    if flags < 0 || fcntl(fd, libc::F_SETFL, wanted) < 0 {
+        return Err(Errno::last());
+    }
+    Ok(())
+}
+
+/// Memory that the model and the program share: a page with a clock, or memory of the device.
+#[derive(Debug)]
+pub(crate) struct SharedMemory {
+    file: OwnedFd,
+    start: *mut c_void,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread.
+unsafe impl Send for SharedMemory {}
+
+impl SharedMemory {
+    /// Allocates whole pages.
+    pub(crate) fn new(length: usize) -> Result<Self> {
+        let length = length.next_multiple_of(4096);
+        let size = libc::off_t::try_from(length).map_err(|_| Errno::EINVAL)?;
+        // SAFETY: the name is a C string.
+        let fd = unsafe { libc::memfd_create(c"nic-model".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(Errno::last());
+        }
+        // SAFETY: the descriptor is new.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: the call has no pointers.
+        if unsafe { libc::ftruncate(fd, size) } != 0 {
+            return Err(Errno::last());
+        }
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let start = unsafe { mmap(std::ptr::null_mut(), length, both, libc::MAP_SHARED, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        Ok(Self {
+            file,
+            start,
+            length,
+        })
+    }
+
+    /// Maps the memory a second time, for the program.
+    pub(crate) fn map(&self, length: usize, protection: c_int) -> Result<*mut c_void> {
+        use std::os::fd::AsRawFd;
+
+        if length > self.length {
+            return Err(Errno::EINVAL);
+        }
+        let fd = self.file.as_raw_fd();
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        Ok(start)
+    }
+
+    /// Returns the memory for the adapter.
+    pub(crate) fn pinned(&self) -> crate::memory::Pinned {
+        crate::memory::Pinned::of_model(self.start, self.length as u64)
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: the model made this mapping and no longer uses it.
+        unsafe { libc::munmap(self.start, self.length) };
+    }
+}

@@ -1,0 +1,104 @@
+//! The files of sysfs that libibverbs reads, in a directory that `SYSFS_PATH` names.
+#![allow(unsafe_code, reason = "sets an environment variable")]
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use crate::nic::mlx5::{gids, guid_text};
+use crate::options::{Link, Options};
+use zerocopy::IntoBytes;
+
+/// Path that the program opens.
+pub(crate) const DEVICE_PATH: &std::ffi::CStr = c"/dev/infiniband/uverbs0";
+/// Device that is opened instead. libibverbs compares its number with the file `dev`.
+pub(crate) const STAND_IN: &std::ffi::CStr = c"/dev/null";
+const STAND_IN_NUMBER: &str = "1:3";
+
+/// Name of the device.
+const DEVICE: &str = "mlx5_0";
+
+/// Writes the files and sets `SYSFS_PATH`.
+///
+/// Processes with the same options share the directory.
+pub(crate) fn install(options: Options) -> io::Result<()> {
+    // SAFETY: the call has no arguments.
+    let user = unsafe { libc::getuid() };
+    let link = match options.link {
+        Link::InfiniBand => "ib",
+        Link::Ethernet => "eth",
+    };
+    let root = std::env::temp_dir().join(format!("nic-model-{user}-{DEVICE}-{link}"));
+    let verbs = "class/infiniband_verbs/uverbs0";
+    let device = format!("class/infiniband/{DEVICE}");
+    let port = format!("{device}/ports/1");
+    let guid = guid_text();
+    let mut files = vec![
+        (
+            "class/infiniband_verbs/abi_version".to_owned(),
+            "6".to_owned(),
+        ),
+        (format!("{verbs}/ibdev"), DEVICE.to_owned()),
+        (format!("{verbs}/dev"), STAND_IN_NUMBER.to_owned()),
+        (format!("{verbs}/abi_version"), "1".to_owned()),
+        (format!("{device}/node_type"), "1: CA".to_owned()),
+        (format!("{device}/node_guid"), guid.clone()),
+        (format!("{device}/sys_image_guid"), guid),
+        (format!("{device}/fw_ver"), "16.35.1012".to_owned()),
+        (format!("{device}/hca_type"), "MT4119".to_owned()),
+        (format!("{device}/board_id"), "MODEL0000001".to_owned()),
+        (
+            format!("{device}/device/modalias"),
+            "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00".to_owned(),
+        ),
+        (format!("{port}/pkeys/0"), "0xffff".to_owned()),
+        (
+            format!("{port}/link_layer"),
+            match options.link {
+                Link::InfiniBand => "InfiniBand",
+                Link::Ethernet => "Ethernet",
+            }
+            .to_owned(),
+        ),
+    ];
+    for entry in gids(options.link) {
+        let index = entry.gid_index;
+        let gid: Vec<String> = entry
+            .gid
+            .as_bytes()
+            .chunks(2)
+            .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
+            .collect();
+        files.push((format!("{port}/gids/{index}"), gid.join(":")));
+        if options.link == Link::Ethernet {
+            let kind = if entry.gid_type == 2 {
+                "RoCE v2"
+            } else {
+                "IB/RoCE v1"
+            };
+            files.push((format!("{port}/gid_attrs/types/{index}"), kind.to_owned()));
+            files.push((format!("{port}/gid_attrs/ndevs/{index}"), "lo".to_owned()));
+        }
+    }
+    for (path, content) in files {
+        write(root.join(path), &content)?;
+    }
+    // SAFETY: the model starts before the program has other threads (its constructor), or the
+    // caller of `start` promises it.
+    unsafe { std::env::set_var("SYSFS_PATH", &root) };
+    Ok(())
+}
+
+/// Writes a line to a file, unless it is already there. Other processes may read it meanwhile.
+fn write(path: PathBuf, content: &str) -> io::Result<()> {
+    let content = format!("{content}\n");
+    if fs::read_to_string(&path).is_ok_and(|old| old == content) {
+        return Ok(());
+    }
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    let temporary = path.with_extension(std::process::id().to_string());
+    fs::write(&temporary, content)?;
+    fs::rename(temporary, path)
+}
