@@ -44,7 +44,7 @@ fn values_out_of_range_are_rejected_before_connecting() {
         ("nowhere.invalid --post-list 65 rc_bw", "expected 1 to 64"),
         ("nowhere.invalid --qps 0 rc_bw", "expected 1 to 256"),
         (
-            "nowhere.invalid --rate-limit 0 rc_bw",
+            "nowhere.invalid --rate-limit 0B/s rc_bw",
             "the minimum is 1 byte per second",
         ),
         (
@@ -74,7 +74,7 @@ fn values_out_of_range_are_rejected_before_connecting() {
             "only ud_bw supports it",
         ),
     ] {
-        let text = fails(line, 1);
+        let text = fails(line, 2);
         assert!(text.contains(expected), "{line}: {text}");
     }
 }
@@ -92,6 +92,8 @@ fn help_and_version_are_printed() {
         ("ud_bw", "UD send/receive"),
         ("msg_size", "Size of each message in bytes"),
         ("-nr", "--rd-atomic"),
+        ("perftest", "ib_send_bw"),
+        ("compare", "--threshold <PERCENT>"),
         ("opts", "--msg-size SIZE (-m)"),
         ("categories", "examples"),
         ("sctp_lat", "messages of 1 byte"),
@@ -100,6 +102,8 @@ fn help_and_version_are_printed() {
         let text = run(&format!("--help {topic}")).stdout;
         assert!(text.contains(word), "{topic}: {text}");
     }
+    let help = run("report --help").stdout;
+    assert!(help.starts_with("Writes an HTML page"), "{help}");
     assert!(fails("--help nonsense", 2).contains("no help topic named `nonsense`"));
 }
 

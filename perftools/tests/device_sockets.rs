@@ -119,12 +119,12 @@ fn sctp_runs_with_a_qperf_client_and_a_qperf_server() {
     let words = format!("-lp {} 127.0.0.1 -to 30 -t 1 sctp_lat", server.port);
     let output = qperf(&words);
     let text = output.stdout.clone();
-    assert!(output.success() && text.contains("latency  =  "), "{text}");
+    assert!(output.success() && text.contains("latency "), "{text}");
 
     let (_qperf_server, port) = qperf_server();
     let output = run(&format!("-lp {port} 127.0.0.1 -to 30 -t 1 sctp_lat"));
     assert!(
-        output.success() && output.stdout.contains("latency  =  "),
+        output.success() && output.stdout.contains("latency "),
         "{output}"
     );
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use fake_provider::{Fake, Profile};
 use perftools::common::error::Result;
+use perftools::common::interrupt::Interrupt;
 use perftools::rperf::args::command_line::Options;
 use perftools::rperf::control::client::{self, ServerAddr};
 use perftools::rperf::control::rules::Rules;
@@ -40,6 +41,7 @@ fn run(spec: &Spec) -> Result<Measured> {
             wait,
             token: None,
             qperf: false,
+            interrupt: Interrupt::default(),
         };
         let outcome = client::run(&target, spec, &VerbsBackend, MonitorOptions::default());
         stopper.stop();

@@ -90,7 +90,7 @@ fn options_for_one_end_apply_only_to_that_end() {
     let Ok(Invocation::Client { tests, .. }) = args::parse(line.split(' ')) else {
         panic!("{line}")
     };
-    let spec = tests[0].1.to_spec(tests[0].0).unwrap();
+    let spec = tests[0].options.to_spec(tests[0].test).unwrap();
     let (client, server) = (spec.client.path, spec.server.path);
     assert_eq!(
         (client.service_level, server.service_level),

@@ -82,7 +82,7 @@ fn invalid_input_files_are_rejected_by_name() {
         );
     }
     assert!(fails("report /nowhere.json", 1).contains("cannot read /nowhere.json"));
-    assert!(fails("report", 2).contains("needs files"));
+    assert!(fails("report", 2).contains("<[NAME=]FILE>"));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn progress_is_shown_only_on_a_terminal() {
         .env("TERM", "xterm");
     let text = process::output(&mut script).stdout;
     assert!(
-        text.contains("tcp_bw [") && text.contains("bw  ="),
+        text.contains("tcp_bw [") && text.contains("    bw "),
         "{text}"
     );
     // Escape sequences only move the cursor. There are no colors, with or without `NO_COLOR`.

@@ -25,6 +25,13 @@ pub enum Kind {
     Gone,
     /// The test failed: a message was lost, corrupted or late.
     Test,
+    /// A test was measured, and its result is outside the limits of the user.
+    Exceeded,
+    /// A signal ended the program.
+    Interrupted {
+        /// Number of the signal.
+        signal: u8,
+    },
 }
 
 /// An error message in the form `what was tried: what went wrong`, with an optional remedy.
@@ -99,9 +106,25 @@ impl Error {
         self.kind
     }
 
-    /// Returns the exit status of the program: 2 for an invalid command line, otherwise 1.
+    /// Returns the exit status of the program: 2 for an invalid command line, 3 for a result
+    /// outside the limits of the user, 128 plus the number of a signal, otherwise 1.
     pub fn exit_status(&self) -> u8 {
-        if self.kind == Kind::Usage { 2 } else { 1 }
+        match self.kind {
+            Kind::Usage => 2,
+            Kind::Exceeded => 3,
+            Kind::Interrupted { signal } => 128_u8.saturating_add(signal),
+            _ => 1,
+        }
+    }
+
+    /// Changes the category to [`Kind::Usage`], for a value from the command line that is out of
+    /// range.
+    #[must_use]
+    pub fn into_usage(self) -> Self {
+        Self {
+            kind: Kind::Usage,
+            ..self
+        }
     }
 }
 

@@ -121,7 +121,7 @@ fn roce_and_iwarp_devices_cannot_be_combined() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn message_above_the_size_limit_is_rejected() {
     for device in devices() {
-        let text = fails(&format!("-i {device} -m 8G rc_bw"), 1);
+        let text = fails(&format!("-i {device} -m 8G rc_bw"), 2);
         assert!(
             text.contains("message size of 8 GiB: the maximum is 1 GiB"),
             "{text}"

@@ -102,8 +102,13 @@ impl Style {
                 unit,
                 bytes: Some(self.commas(&bytes.to_string())),
             },
-            _ => self.scaled(bytes as f64, &["bytes", "KB", "MB", "GB", "TB"]),
+            _ => self.bytes(bytes),
         }
+    }
+
+    /// Formats a total of bytes, always in decimal units like a bandwidth.
+    pub fn bytes(self, bytes: u64) -> Figure {
+        self.scaled(bytes as f64, &["bytes", "KB", "MB", "GB", "TB"])
     }
 
     fn scaled(self, mut value: f64, units: &[&'static str]) -> Figure {
@@ -186,6 +191,7 @@ mod tests {
             }
         );
         assert_eq!(formatted(&s.size(703_500_000)), "704 MB");
+        assert_eq!(formatted(&s.bytes(19_922_944)), "19.9 MB");
         assert_eq!(s.size(743_440_384).bytes.as_deref(), Some("743,440,384"));
         let u = Style {
             unify: true,

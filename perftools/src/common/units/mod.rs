@@ -10,4 +10,4 @@ mod figure;
 mod parse;
 
 pub use figure::{Figure, Style};
-pub use parse::{Size, parse_time, show_time};
+pub use parse::{Rate, Size, parse_time, show_time};

@@ -129,6 +129,69 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     parse_scaled(text, TIME_UNITS, "time").map(Duration::from_nanos)
 }
 
+/// A rate in bytes per second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate(pub u64);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    /// Parses a rate in bits (`10Gb/s`, `10Gbit`, `10Gbps`) or bytes (`500MB/s`, `1GiB/s`). A
+    /// number without such a unit is an error, because programs disagree whether it counts bits or
+    /// bytes.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let split = text
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let Some(bits_per_unit) = rate_unit(unit.trim_start()) else {
+            let hint = match unit.trim() {
+                prefix @ ("" | "k" | "K" | "M" | "G" | "T") if !number.is_empty() => {
+                    let prefix = if prefix.is_empty() { "M" } else { prefix };
+                    format!(
+                        "; did you mean {number}{prefix}b/s (bits) or {number}{prefix}B/s (bytes)?"
+                    )
+                }
+                _ => String::new(),
+            };
+            return Err(format!(
+                "`{text}` is not a rate with a unit; expected a rate such as 10Gb/s, 10Gbit or 500MB/s{hint}"
+            ));
+        };
+        let units = [(unit.trim_start(), bits_per_unit)];
+        parse_scaled(text, &units, "rate").map(|bits| Rate(bits / 8))
+    }
+}
+
+/// Returns the bits per second of a unit such as `Gb/s`, `Gbit`, `Gbps` or `MiB/s`.
+fn rate_unit(unit: &str) -> Option<u64> {
+    let per_second = ["/sec", "/s", "ps"]
+        .iter()
+        .find_map(|suffix| unit.strip_suffix(suffix));
+    let name = per_second.unwrap_or(unit);
+    let (prefix, bits) = [("bits", 1), ("bit", 1), ("bytes", 8), ("b", 1), ("B", 8)]
+        .into_iter()
+        .find_map(|(name_of_unit, bits)| Some((name.strip_suffix(name_of_unit)?, bits)))?;
+    // `Gbit` cannot be anything but a rate, but `GB` is a size.
+    if per_second.is_none() && !name.ends_with("bit") {
+        return None;
+    }
+    let factor = match prefix {
+        "" => 1,
+        "k" | "K" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
+        _ => return None,
+    };
+    Some(factor * bits)
+}
+
 /// Formats a time with its unit, exact to the nanosecond. [`parse_time`] parses the result.
 pub fn show_time(time: Duration) -> String {
     let nanos = time.as_nanos();
@@ -215,6 +278,34 @@ mod tests {
         assert!(parse_time("soon").is_err());
     }
 
+    #[test]
+    fn rates_need_a_unit_of_bits_or_bytes() {
+        for (text, bytes) in [
+            ("10Gb/s", 1_250_000_000),
+            ("10Gbit", 1_250_000_000),
+            ("10 Gbit/s", 1_250_000_000),
+            ("10Gbps", 1_250_000_000),
+            ("2.5Gb/sec", 312_500_000),
+            ("500MB/s", 500_000_000),
+            ("1GiB/s", 1 << 30),
+            ("100bytes/sec", 100),
+            ("8kbit", 1000),
+        ] {
+            assert_eq!(text.parse::<Rate>(), Ok(Rate(bytes)), "{text}");
+        }
+        for (text, hint) in [
+            ("10", "10Mb/s (bits) or 10MB/s (bytes)"),
+            ("10G", "10Gb/s (bits) or 10GB/s (bytes)"),
+            ("10GB", "such as 10Gb/s"),
+            ("fast", "such as 10Gb/s"),
+            ("", "such as 10Gb/s"),
+            ("99999999999Tb/s", "too large"),
+        ] {
+            let error = text.parse::<Rate>().unwrap_err();
+            assert!(error.contains(hint), "{text}: {error}");
+        }
+    }
+
     proptest! {
         #[test]
         fn formatted_sizes_parse_back(bytes: u64) {
@@ -237,6 +328,7 @@ mod tests {
         fn any_text_parses_without_a_panic(text in ".{0,24}") {
             let _ = text.parse::<Size>();
             let _ = parse_time(&text);
+            let _ = text.parse::<Rate>();
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use super::limits::LimitOptions;
 use super::server::ServerOptions;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
@@ -203,6 +204,9 @@ pub struct Options {
     /// Options of tests over sockets.
     #[command(flatten)]
     pub sockets: SocketOptions,
+    /// Limits for the results.
+    #[command(flatten)]
+    pub limits: LimitOptions,
     /// Limits of a server, and how a client identifies itself to it.
     #[command(flatten)]
     pub server: ServerOptions,
@@ -242,6 +246,10 @@ impl Options {
             (
                 self.sockets.any_in_use(),
                 "--ip-port (-ip) or --sock-buf-size (-sb)",
+            ),
+            (
+                self.limits.any_in_use(),
+                "a limit for results, such as --min-bw,",
             ),
             (self.server.qperf, "--qperf"),
         ];

@@ -4,6 +4,7 @@ use clap::CommandFactory;
 
 use super::command_line::Options;
 use super::qperf::{self, OptionName};
+use super::records;
 use crate::common::error::{Error, Result};
 use crate::common::units::Size;
 use crate::rperf::spec::plan::Service;
@@ -34,12 +35,15 @@ pub fn requested_text(args: &[String]) -> Result<Option<String>> {
     if args.iter().any(|a| a == "--version" || a == "-V") {
         return Ok(Some(format!("rperf {}\n", env!("CARGO_PKG_VERSION"))));
     }
+    if let Some(text) = records::requested_help(args) {
+        return Ok(Some(text));
+    }
     let Some(at) = args.iter().position(|a| a == "--help" || a == "-h") else {
         return Ok(None);
     };
     match args.get(at + 1).map_or("main", String::as_str) {
         "main" | "options" => Ok(Some(format!(
-            "{}\nTests:\n{}\nExamples:\n{EXAMPLES}\nThe option names of qperf are accepted everywhere; `rperf --help qperf` lists them.\n",
+            "{}\nTests:\n{}\nExamples:\n{EXAMPLES}\nThe option names of qperf are accepted everywhere; `rperf --help qperf` lists them.\n`rperf --help perftest` lists the equivalents of the programs and options of perftest.\n",
             Options::command().term_width(100).render_help(),
             Test::list()
         ))),
@@ -51,11 +55,14 @@ pub fn requested_text(args: &[String]) -> Result<Option<String>> {
         "tests" => Ok(Some(Test::list())),
         "examples" => Ok(Some(EXAMPLES.to_owned())),
         "qperf" => Ok(Some(super::qperf::table())),
+        "perftest" => Ok(Some(super::perftest::help())),
+        "compare" | "report" => Ok(records::help_of(&args[at + 1])),
         other => topic_help(other).map(Some),
     }
 }
 
-pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, qperf";
+pub(crate) const TOPICS: &str =
+    "main, categories, tests, options, opts, examples, qperf, perftest, compare, report";
 
 /// Returns one line per option, with its short qperf name.
 fn summary() -> String {

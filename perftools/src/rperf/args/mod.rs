@@ -6,6 +6,8 @@
 mod auto;
 pub mod command_line;
 pub mod help;
+pub mod limits;
+mod perftest;
 pub mod qperf;
 mod records;
 pub mod server;
@@ -19,6 +21,7 @@ mod values;
 use clap::Parser;
 
 use crate::common::error::{Error, Result};
+use crate::rperf::spec::Parameter;
 use crate::rperf::spec::test::Test;
 use command_line::Options;
 use split::SplitArgs;
@@ -60,11 +63,22 @@ pub enum Invocation {
         /// Host name or address of the server; `None` to run both ends on this host.
         host: Option<String>,
         /// The tests in order, each with the options that apply to it.
-        tests: Vec<(Test, Options)>,
+        tests: Vec<TestRun>,
         /// All options together. Settings of the whole run, such as the output and the port of the
         /// server, are read from here.
         global: Box<Options>,
     },
+}
+
+/// A test on the command line, or one run of a sweep.
+#[derive(Clone, Debug)]
+pub struct TestRun {
+    /// The test.
+    pub test: Test,
+    /// Options that apply to it.
+    pub options: Options,
+    /// Parameters that a sweep set for this run.
+    pub parameters: Vec<Parameter>,
 }
 
 /// Parses the command line. `args` does not include the name of the program.
@@ -85,6 +99,7 @@ where
         Some(("report", rest)) => return records::report(rest),
         _ => {}
     }
+    perftest::reject(&args)?;
     let SplitArgs {
         host,
         tests,
@@ -101,10 +116,16 @@ where
     let mut all = Vec::new();
     for (test, options) in tests {
         for sweep_values in sweep::runs(&parse_options(&options)?)? {
+            let parameters = sweep::parameters(&sweep_values);
             let options: Vec<String> = options.iter().cloned().chain(sweep_values).collect();
-            all.push((test, parse_options(&options)?));
+            all.push(TestRun {
+                test,
+                options: parse_options(&options)?,
+                parameters,
+            });
         }
     }
+    reject_unused_limits(&all)?;
     let times = usize::from(global.tuning.repeat.unwrap_or(1));
     if all.len() * times > sweep::MAX_RUNS {
         return Err(Error::usage(format!(
@@ -119,6 +140,21 @@ where
         tests,
         global: Box::new(global),
     })
+}
+
+/// Checks that each limit for results applies to at least one test.
+fn reject_unused_limits(runs: &[TestRun]) -> Result<()> {
+    let tests: Vec<Test> = runs.iter().map(|run| run.test).collect();
+    let unused = runs
+        .iter()
+        .find_map(|run| run.options.limits.to_limits().first_without_test(&tests));
+    let Some((option, needed)) = unused else {
+        return Ok(());
+    };
+    Err(Error::usage(format!(
+        "{option} limits the result of {needed}, and none of the tests is one"
+    ))
+    .with_help(format!("name {needed}, or omit {option}")))
 }
 
 fn parse_without_tests(host: Option<String>, global: Options) -> Result<Invocation> {
@@ -172,7 +208,10 @@ mod tests {
                 host,
                 tests,
                 global,
-            }) => (host, tests, *global),
+            }) => {
+                let tests = tests.into_iter().map(|run| (run.test, run.options));
+                (host, tests.collect(), *global)
+            }
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -283,6 +322,16 @@ mod tests {
             ("node rc_bw -ap 2", "path migration"),
             ("node rc_bw -sr 7", "2.5, 5, 10"),
             ("node rc_bw -D", "has no debug output"),
+            ("-P 4 node tcp_bw", "--parallel 4"),
+            (
+                "node rc_bw --rate-limit 10",
+                "10Mb/s (bits) or 10MB/s (bytes)",
+            ),
+            (
+                "node rc_lat --min-bw 90%",
+                "--min-bw limits the result of a bandwidth test",
+            ),
+            ("--min-bw 90%", "is an option of a client"),
             ("node sdp_bw", "Linux no longer has SDP"),
             ("node rc_bw --bind ::1", "--bind is an option of the server"),
             ("node rc_bw -H other rc_lat", "two hosts"),

@@ -181,7 +181,7 @@ const NO_PATH_MIGRATION: (&str, &str) = (
 );
 const NO_DEBUG_OUTPUT: (&str, &str) = (
     "rperf has no debug output",
-    "use -v, which prints how a test ran and lets a server log each test",
+    "use -v, which prints how a test ran and lets a server log each test; perftest's -D, --duration is --time (-t)",
 );
 
 /// Looks up the name of an option, first among the names of qperf, then among the long options.

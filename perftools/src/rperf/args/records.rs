@@ -2,81 +2,110 @@
 
 use std::path::Path;
 
+use clap::{CommandFactory, Parser};
+
 use super::Invocation;
 use crate::common::error::{Error, Result};
 
+/// Compares the results of two runs, for each test that both have with the same parameters.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "rperf compare",
+    override_usage = "rperf compare [--threshold PERCENT] OLD NEW",
+    after_help = "OLD and NEW are written with `rperf --json … > FILE`. With --repeat N in both runs, the\ndifference has a 95 % confidence interval. The exit status is 1 if a result is worse by\nmore than the threshold.\n\nExample:\n    rperf --json --repeat 5 node1 rc_bw > old.json\n    rperf --json --repeat 5 node1 rc_bw > new.json\n    rperf compare old.json new.json"
+)]
+struct CompareArgs {
+    /// Output of the old run
+    old: String,
+    /// Output of the new run
+    new: String,
+    /// Largest change in percent that counts as no change
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = percentage)]
+    threshold: f64,
+}
+
+/// Writes an HTML page with tables and plots of one or more runs.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "rperf report",
+    override_usage = "rperf report [NAME=]FILE… [--output PAGE]",
+    after_help = "The files are written with `rperf --json … > FILE`. With two files the page has a table of\nthe changes from the first to the second.\n\nExample:\n    rperf report old=monday.json new=tuesday.json --output page.html"
+)]
+struct ReportArgs {
+    /// Output of a run, and the name of the run on the page [default: the name of the file]
+    #[arg(required = true, value_name = "[NAME=]FILE")]
+    files: Vec<String>,
+    /// File to write the page to [default: standard output, if it is not a terminal]
+    #[arg(long, short, value_name = "PAGE", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    output: Option<String>,
+}
+
+fn percentage(text: &str) -> std::result::Result<f64, String> {
+    let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
+    number
+        .filter(|n| (0.0..1000.0).contains(n))
+        .ok_or_else(|| "expected a percentage from 0 to 1000, such as 5".to_owned())
+}
+
+/// Returns the help of `compare` or `report`, if `args` request it.
+pub(super) fn requested_help(args: &[String]) -> Option<String> {
+    let (command, rest) = args.split_first()?;
+    let mut command = match command.as_str() {
+        "compare" => CompareArgs::command(),
+        "report" => ReportArgs::command(),
+        _ => return None,
+    };
+    let is_help = |word: &String| word == "--help" || word == "-h";
+    rest.iter()
+        .any(is_help)
+        .then(|| command.render_help().to_string())
+}
+
+/// Returns the help of a command by its name, for `rperf --help compare`.
+pub(super) fn help_of(command: &str) -> Option<String> {
+    requested_help(&[command.to_owned(), "--help".to_owned()])
+}
+
+fn parse<P: Parser>(command: &str, args: &[String], remedy: &str) -> Result<P> {
+    let words = std::iter::once(command).chain(args.iter().map(String::as_str));
+    P::try_parse_from(words).map_err(|error| {
+        let text = error.render().to_string();
+        let cause = text.trim_start_matches("error: ").split("\n\n").next();
+        let cause = cause.unwrap_or_default().split_whitespace();
+        Error::usage(format!(
+            "rperf {command}: {}",
+            cause.collect::<Vec<_>>().join(" ")
+        ))
+        .with_help(remedy)
+    })
+}
+
 /// Parses `compare OLD NEW [--threshold PERCENT]`.
 pub(super) fn compare(args: &[String]) -> Result<Invocation> {
-    let mut files = Vec::new();
-    let mut threshold = 5.0;
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let value = match arg.strip_prefix("--threshold") {
-            Some("") => args.next().map(String::as_str),
-            Some(rest) => rest.strip_prefix('='),
-            None if arg.starts_with("--") => {
-                return Err(Error::usage(format!(
-                    "rperf compare: no option named `{arg}`; available: --threshold"
-                )));
-            }
-            None => {
-                files.push(arg.clone());
-                continue;
-            }
-        };
-        let number = value.and_then(|v| v.trim_end_matches('%').trim_end().parse::<f64>().ok());
-        threshold = number
-            .filter(|n| (0.0..1000.0).contains(n))
-            .ok_or_else(|| {
-                Error::usage("--threshold needs a percentage from 0 to 1000, such as 5")
-            })?;
-    }
-    match <[String; 2]>::try_from(files) {
-        Ok([old, new]) => Ok(Invocation::Compare {
-            old,
-            new,
-            threshold: threshold / 100.0,
-        }),
-        Err(_) => Err(Error::usage(
-            "rperf compare needs two files, written with `rperf --json … > FILE`",
-        )
-        .with_help("run `rperf compare OLD NEW`; for a host named compare, use -H compare")),
-    }
+    let CompareArgs {
+        old,
+        new,
+        threshold,
+    } = parse(
+        "compare",
+        args,
+        "run `rperf compare OLD NEW` with two files of `rperf --json`; for a host named compare, use -H compare",
+    )?;
+    Ok(Invocation::Compare {
+        old,
+        new,
+        threshold: threshold / 100.0,
+    })
 }
 
 /// Parses `report [NAME=]FILE… [--output PAGE]`.
 pub(super) fn report(args: &[String]) -> Result<Invocation> {
-    let mut files = Vec::new();
-    let mut output = None;
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let value = match arg.strip_prefix("--output") {
-            Some("") => args.next().map(String::as_str),
-            Some(rest) => rest.strip_prefix('='),
-            None if arg == "-o" => args.next().map(String::as_str),
-            None if arg.starts_with('-') && arg.len() > 1 => {
-                return Err(Error::usage(format!(
-                    "rperf report: no option named `{arg}`; available: --output (-o)"
-                )));
-            }
-            None => {
-                files.push(split_name(arg));
-                continue;
-            }
-        };
-        let page = value
-            .filter(|v| !v.is_empty())
-            .ok_or_else(|| Error::usage(format!("{arg} needs the name of a file")))?;
-        output = Some(page.to_owned());
-    }
-    if files.is_empty() {
-        return Err(Error::usage(
-            "rperf report needs files, written with `rperf --json … > FILE`",
-        )
-        .with_help(
-            "run `rperf report FILE… --output PAGE.html`; for a host named report, use -H report",
-        ));
-    }
+    let ReportArgs { files, output } = parse(
+        "report",
+        args,
+        "run `rperf report FILE… --output PAGE.html` with files of `rperf --json`; for a host named report, use -H report",
+    )?;
+    let files = files.iter().map(|file| split_name(file)).collect();
     Ok(Invocation::Report { files, output })
 }
 
@@ -94,18 +123,14 @@ fn split_name(arg: &str) -> (Option<String>, String) {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Invocation> {
-        report(
-            &line
-                .split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>(),
-        )
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
     }
 
     #[test]
     fn files_have_optional_names() {
-        let Ok(Invocation::Report { files, output }) = parse("old=a.json b.json -o page.html")
+        let Ok(Invocation::Report { files, output }) =
+            report(&words("old=a.json b.json -o page.html"))
         else {
             panic!()
         };
@@ -118,7 +143,7 @@ mod tests {
         );
         assert_eq!(output.as_deref(), Some("page.html"));
         assert!(matches!(
-            parse("a --output=x"),
+            report(&words("a --output=x")),
             Ok(Invocation::Report {
                 output: Some(_),
                 ..
@@ -129,15 +154,35 @@ mod tests {
     #[test]
     fn errors_name_the_missing_argument() {
         for (line, expected) in [
-            ("", "needs files"),
-            ("a --output", "needs the name of a file"),
-            ("a --csv", "available: --output (-o)"),
+            ("", "<[NAME=]FILE>"),
+            ("a --output", "a value is required for '--output"),
+            ("a --csv", "unexpected argument '--csv'"),
         ] {
-            let error = parse(line).unwrap_err();
+            let error = report(&words(line)).unwrap_err();
             assert!(
                 error.to_string().contains(expected) && error.exit_status() == 2,
                 "{line}: {error}"
             );
         }
+        for (line, expected) in [
+            ("a", "<NEW>"),
+            ("a b c", "unexpected argument 'c'"),
+            ("a b --threshold x", "expected a percentage"),
+        ] {
+            let error = compare(&words(line)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn each_command_has_its_own_help() {
+        for (line, expected) in [
+            ("compare --help", "--threshold <PERCENT>"),
+            ("report -h", "--output <PAGE>"),
+        ] {
+            let help = requested_help(&words(line)).unwrap();
+            assert!(help.contains(expected), "{line}: {help}");
+        }
+        assert_eq!(requested_help(&words("node rc_bw --help")), None);
     }
 }

@@ -1,5 +1,6 @@
 //! Separates host, tests and options, and assigns the options to the tests.
 
+use super::perftest;
 use super::qperf::{self, OptionName};
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::test::Test;
@@ -76,7 +77,18 @@ fn add_option<'a>(
             split.host = Some(host);
             return Ok(());
         }
-        OptionName::Value(long) => format!("--{long}={}", value()?),
+        OptionName::Value(long) => {
+            let value = value()?;
+            if name == "-P" && value.parse().is_ok_and(|n: u32| n > 1) {
+                return Err(Error::usage(format!(
+                    "-P {value}: -P is qperf's --poll, which is 0 or 1"
+                ))
+                .with_help(format!(
+                    "for {value} parallel streams of a test over sockets, use --parallel {value}"
+                )));
+            }
+            format!("--{long}={value}")
+        }
         OptionName::Flag(long) => match inline {
             None => format!("--{long}"),
             Some(_) => return Err(Error::usage(format!("{name} takes no value"))),
@@ -86,10 +98,10 @@ fn add_option<'a>(
         }
         OptionName::Unknown => {
             let error = Error::usage(format!("no option named `{name}`"));
-            return Err(error.with_help(match qperf::suggest(name) {
-                Some(option) => format!("did you mean {option}?"),
-                None => "`rperf --help` lists the options".to_owned(),
-            }));
+            let help = perftest::option_hint(name)
+                .or_else(|| Some(format!("did you mean {}?", qperf::suggest(name)?)));
+            return Err(error
+                .with_help(help.unwrap_or_else(|| "`rperf --help` lists the options".to_owned())));
         }
     };
     split.options.push(long);

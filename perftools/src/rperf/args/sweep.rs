@@ -3,7 +3,8 @@
 
 use super::command_line::Options;
 use crate::common::error::{Error, Result};
-use crate::common::units::{Size, parse_time};
+use crate::common::units::{Rate, Size, parse_time, show_time};
+use crate::rperf::spec::Parameter;
 
 /// Maximum number of runs that one command line may ask for.
 pub const MAX_RUNS: usize = 10_000;
@@ -83,17 +84,11 @@ fn loop_options(text: &str) -> Result<Vec<String>> {
             "--loop {text}: `{name}` is not an option with a numeric value; expected: an option such as msg-size, depth, messages or time"
         ))
     })?;
-    let is_time = matches!(
-        name.as_str(),
-        "time" | "timeout" | "warm-up" | "local-timeout" | "remote-timeout"
-    );
+    let quantity = Quantity::of_option(&name);
     let number = |text: &str| {
-        let read = if is_time {
-            parse_time(text).map(|t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX))
-        } else {
-            text.parse::<Size>().map(|s| s.0)
-        };
-        read.map_err(|e| Error::usage(format!("--loop {name}: {e}")))
+        quantity
+            .parse(text)
+            .map_err(|e| Error::usage(format!("--loop {name}: {e}")))
     };
     let step = match step.split_at_checked(1) {
         Some(("*", times)) => Step::Multiply(times.parse().map_err(|_| {
@@ -110,16 +105,65 @@ fn loop_options(text: &str) -> Result<Vec<String>> {
         step,
         &format!("--loop {text}"),
     )?;
+    let unit = quantity.unit();
     Ok(all
         .into_iter()
-        .map(|n| {
-            if is_time {
-                format!("--{name}={n}ns")
-            } else {
-                format!("--{name}={n}")
-            }
-        })
+        .map(|n| format!("--{name}={n}{unit}"))
         .collect())
+}
+
+/// Quantity of the values of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Quantity {
+    /// A number or a size in bytes.
+    Number,
+    /// A time in nanoseconds.
+    Time,
+    /// A rate in bytes per second.
+    Rate,
+}
+
+impl Quantity {
+    fn of_option(name: &str) -> Self {
+        match name {
+            "time" | "timeout" | "warm-up" | "local-timeout" | "remote-timeout" => Self::Time,
+            "rate-limit" => Self::Rate,
+            _ => Self::Number,
+        }
+    }
+
+    fn parse(self, text: &str) -> std::result::Result<u64, String> {
+        match self {
+            Self::Number => text.parse::<Size>().map(|s| s.0),
+            Self::Time => parse_time(text).map(|t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)),
+            Self::Rate => text.parse::<Rate>().map(|rate| rate.0),
+        }
+    }
+
+    /// Returns the unit of the parsed values.
+    fn unit(self) -> &'static str {
+        match self {
+            Self::Number => "",
+            Self::Time => "ns",
+            Self::Rate => "B/s",
+        }
+    }
+}
+
+/// Returns the parameters that a run of a sweep sets, for its record. `values` are the options
+/// that [`runs`] returned for it.
+pub fn parameters(values: &[String]) -> Vec<Parameter> {
+    let parameter = |option: &String| {
+        let (name, value) = option.trim_start_matches('-').split_once('=')?;
+        Some(Parameter {
+            name: name.to_owned(),
+            value: match parse_time(value) {
+                Ok(time) if value.ends_with("ns") => show_time(time),
+                _ => value.to_owned(),
+            },
+        })
+    };
+    values.iter().filter_map(parameter).collect()
 }
 
 fn values(first: u64, last: u64, step: Step, what: &str) -> Result<Vec<u64>> {
@@ -199,6 +243,20 @@ mod tests {
     }
 
     #[test]
+    fn values_of_a_loop_have_the_units_of_its_option() {
+        assert_eq!(
+            runs_of("--loop=rate-limit:1Gb/s:2Gb/s:+1Gb/s").unwrap(),
+            ["--rate-limit=125000000B/s", "--rate-limit=250000000B/s"]
+        );
+        let options = ["--time=1500000000ns", "--traffic-class=32"].map(str::to_owned);
+        let parameters: Vec<_> = parameters(&options)
+            .into_iter()
+            .map(|p| format!("{} {}", p.name, p.value))
+            .collect();
+        assert_eq!(parameters, ["time 1.5 s", "traffic-class 32"]);
+    }
+
+    #[test]
     fn invalid_loops_are_rejected() {
         for (line, expected) in [
             ("--loop=msg_size:1:4:0", "never reaches the last value"),
@@ -212,6 +270,7 @@ mod tests {
                 "--loop=depth:1:1000:1 --loop=msg_size:1:1000:1",
                 "the maximum is 10000",
             ),
+            ("--loop=rate-limit:1:4", "such as 10Gb/s"),
             ("--sizes=1..x", "--sizes"),
             ("--sizes=0..8", "the minimum message size is 1 byte"),
             ("--sizes=8..1", "above the last"),

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::values::{Inline, inline, on_off, pages};
 use crate::common::cpus::CpuList;
-use crate::common::units::{Size, parse_time};
+use crate::common::units::{Rate, parse_time};
 use crate::rperf::spec::path::{PathSettings, StaticRate};
 use crate::rperf::spec::tuning::{Pages, Tuning};
 
@@ -33,9 +33,9 @@ pub struct TuningOptions {
     /// Run the test for this time before the measurement starts [default: 0 s]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TUNING)]
     pub warm_up: Option<Duration>,
-    /// Limit the sender to this many bytes per second [default: no limit]
-    #[arg(long, value_name = "SIZE", help_heading = TUNING)]
-    pub rate_limit: Option<Size>,
+    /// Limit the payload of each sender, such as 10Gb/s, 10Gbit or 500MB/s [default: no limit]
+    #[arg(long, value_name = "RATE", help_heading = TUNING)]
+    pub rate_limit: Option<Rate>,
     /// Maximum number of messages posted with one doorbell [default: 16]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub post_list: Option<u32>,
@@ -145,7 +145,7 @@ impl TuningOptions {
         let default = Tuning::default();
         Tuning {
             warm_up: self.warm_up.unwrap_or_default(),
-            rate_limit: self.rate_limit.map(|s| s.0),
+            rate_limit: self.rate_limit.map(|rate| rate.0),
             post_list: self.post_list.unwrap_or(default.post_list),
             inline: self.inline.and_then(|inline| inline.0),
             signal_every: self.cq_moderation,

@@ -4,12 +4,14 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::context::SessionResult;
 use super::link::ControlLink;
 use super::message::Message;
 use super::socket_session::{self, SocketAddrs};
 use super::token::Token;
 use super::{admission, session};
 use crate::common::error::{Error, Kind, Result};
+use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame;
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::hello::{self, Peer};
@@ -19,7 +21,7 @@ use crate::rperf::qperf;
 use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::record::{Measured, Outcome};
 use crate::rperf::report::warning::{self, WarningInput};
-use crate::rperf::spec::plan::Pattern;
+use crate::rperf::spec::plan::{Pattern, Plan};
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::interval::DipKind;
@@ -41,6 +43,8 @@ pub struct ServerAddr {
     pub token: Option<Token>,
     /// If `true`, the server is a qperf.
     pub qperf: bool,
+    /// Ends a running test early, with what has been measured.
+    pub interrupt: Interrupt,
 }
 
 /// Runs one test with a server.
@@ -60,11 +64,12 @@ pub fn run<B: Backend>(
     stream.set_nodelay(true).map_err(system)?;
     stream.set_write_timeout(Some(timeout)).map_err(system)?;
     if server_addr.qperf {
-        return qperf::client::run(stream, spec, monitor_options);
+        return qperf::client::run(stream, spec, monitor_options, &server_addr.interrupt);
     }
     if !exchange_hello(&mut stream, server_addr, timeout)? {
         drop(stream);
-        return qperf::client::run(connect(server_addr)?, spec, monitor_options);
+        let stream = connect(server_addr)?;
+        return qperf::client::run(stream, spec, monitor_options, &server_addr.interrupt);
     }
     match spec.test {
         Test::Conf => match request(&mut stream, spec)? {
@@ -78,7 +83,13 @@ pub fn run<B: Backend>(
             Message::Quitting => Ok(Outcome::Quit),
             other => Err(other.unexpected("the server")),
         },
-        _ => run_test(stream, spec, backend, monitor_options),
+        _ => run_test(
+            stream,
+            spec,
+            backend,
+            monitor_options,
+            &server_addr.interrupt,
+        ),
     }
 }
 
@@ -133,6 +144,7 @@ fn run_test<B: Backend>(
     spec: &Spec,
     backend: &B,
     monitor_options: MonitorOptions<'_>,
+    interrupt: &Interrupt,
 ) -> Result<Outcome> {
     let addresses = SocketAddrs::of_stream(&stream)?;
     let hosts = ControlAddrs {
@@ -141,7 +153,9 @@ fn run_test<B: Backend>(
     };
     let link = ControlLink::new(stream, "the server", spec.client.timeout, Arc::default())?;
     let monitor = Monitor::new(monitor_options, test_info(spec));
-    let link = link.with_counters(monitor.counters());
+    let link = link
+        .with_counters(monitor.counters())
+        .with_interrupt(interrupt.clone());
     let on_begin = |_| monitor.start();
     let run = || {
         if let Some(kind) = spec.test.socket() {
@@ -177,6 +191,9 @@ fn run_test<B: Backend>(
     let done = monitor
         .run(run)
         .inspect_err(|error| link.send_error(error))?;
+    if !link.was_interrupted() {
+        check_arrival(spec, &done)?;
+    }
     let monitored = monitor.finish(done.measurement.stats.nanos);
     let one_host = hosts.local == hosts.peer;
     let one_port = one_host
@@ -195,11 +212,15 @@ fn run_test<B: Backend>(
         intervals: monitored.intervals,
         dips: monitored.dips,
         warnings,
+        exceeded: Vec::new(),
+        partial: link.was_interrupted(),
         spec: spec.clone(),
         plan: done.plan,
         depth: done.depth,
         local: done.via,
         remote: done.peer_via,
+        local_host: Some(HostConf::read()),
+        remote_host: done.peer_host,
         summary: Summary::new(
             Interpretation::new(spec.test, done.plan).with_flip(spec.flip),
             &done.measurement.stats,
@@ -209,6 +230,27 @@ fn run_test<B: Backend>(
         local_stats: done.measurement.stats,
         remote_stats: done.peer_stats,
     })))
+}
+
+/// Checks that the test has measured, and verified, anything: unreliable services may lose all
+/// messages.
+fn check_arrival(spec: &Spec, done: &SessionResult) -> Result<()> {
+    let (local, remote) = (&done.measurement.stats, &done.peer_stats);
+    let sent = local.sent.msgs + remote.sent.msgs;
+    let arrived = local.received.msgs + remote.received.msgs;
+    let has_receiver = done.plan.is_none_or(Plan::has_receiver);
+    if has_receiver && sent > 0 && arrived == 0 {
+        return Err(Error::test(format!("none of the {sent} messages arrived")).with_help(
+            "check the path with `ribping` and the MTU of both ports, or limit the sender with --rate-limit",
+        ));
+    }
+    if spec.verify && local.verified + remote.verified == 0 {
+        return Err(
+            Error::test("--verify checked nothing, because no message arrived in time")
+                .with_help("set --time (-t) higher"),
+        );
+    }
+    Ok(())
 }
 
 /// Returns the properties of a test that the monitor needs.
@@ -222,7 +264,14 @@ fn test_info(spec: &Spec) -> TestInfo {
         Limit::Messages(n) if both => (None, Some(n.saturating_mul(2))),
         Limit::Messages(n) => (None, Some(n)),
     };
+    #[allow(clippy::cast_precision_loss)] // An estimate.
+    let gap = |rate: u64| Duration::from_secs_f64(spec.msg_size as f64 / rate.max(1) as f64);
+    // Without this option, each message has a completion if the rate is low.
+    let signal_every = spec.tuning.signal_every.unwrap_or(1);
     TestInfo {
+        usual_gap: spec.tuning.rate_limit.map_or(Duration::ZERO, |rate| {
+            gap(rate).saturating_mul(signal_every)
+        }),
         latency: spec.test.is_latency(),
         size: spec.msg_size,
         warm_up: spec.tuning.warm_up,
@@ -260,6 +309,9 @@ fn connect(server_addr: &ServerAddr) -> Result<TcpStream> {
                 }
                 Err(error) => last = Some(error),
             }
+        }
+        if let Some(error) = server_addr.interrupt.error() {
+            return Err(error);
         }
         if Instant::now() + Duration::from_millis(100) >= deadline {
             let cause = last.map_or_else(|| "it has no address".to_owned(), |e| e.to_string());

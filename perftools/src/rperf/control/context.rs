@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::rules::Rules;
 use crate::rperf::engine::Measurement;
+use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::warning::Warning;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::Plan;
@@ -46,6 +47,7 @@ pub(super) struct SessionResult {
     pub(super) measurement: Measurement,
     pub(super) via: ConnectionInfo,
     pub(super) peer_via: ConnectionInfo,
+    pub(super) peer_host: Option<HostConf>,
     pub(super) peer_stats: SideStats,
     pub(super) peer_warnings: Vec<Warning>,
     pub(super) plan: Option<Plan>,

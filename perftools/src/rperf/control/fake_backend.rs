@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::fake::{self, FakeWire};
-use crate::rperf::spec::connection::ConnectionInfo;
+use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::{Bounds, Spec};
 use crate::rperf::transport::{
@@ -58,6 +58,7 @@ pub(super) fn connection_info() -> ConnectionInfo {
         cm: false,
         mtu: None,
         port_mtu: None,
+        hardware: Hardware::default(),
         wait: Wait::Adaptive,
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::message::{Message, TURNS};
 use super::peer_state::{PeerState, Reader};
 use crate::common::error::{Error, Kind, Result};
+use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame;
 use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
@@ -30,6 +31,12 @@ struct SharedConnection {
     write_lock: Mutex<()>,
     peer_state: Arc<PeerState>,
     stop: Arc<AtomicBool>,
+    /// Signals at the client.
+    interrupt: Interrupt,
+    /// This end has requested the early end of the test.
+    stop_sent: AtomicBool,
+    /// The timed loops have begun.
+    begun: AtomicBool,
 }
 
 /// The control connection, with the thread that reads it.
@@ -90,6 +97,9 @@ impl ControlLink {
             write_lock: Mutex::new(()),
             peer_state,
             stop,
+            interrupt: Interrupt::default(),
+            stop_sent: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
         };
         Ok(Self {
             shared,
@@ -107,8 +117,21 @@ impl ControlLink {
         self
     }
 
+    /// Sets the interrupt that ends the test early, with what has been measured.
+    #[must_use]
+    pub fn with_interrupt(mut self, interrupt: Interrupt) -> Self {
+        self.shared.interrupt = interrupt;
+        self
+    }
+
+    /// Returns `true` if the interrupt has ended the test early.
+    pub fn was_interrupted(&self) -> bool {
+        self.shared.stop_sent.load(Ordering::Relaxed)
+    }
+
     /// Returns the link for a thread of the test.
     pub fn thread(&self, thread: u32) -> ThreadLink<'_> {
+        self.shared.begun.store(true, Ordering::Relaxed);
         ThreadLink {
             shared: &self.shared,
             thread,
@@ -157,6 +180,10 @@ impl ControlLink {
             }
             if self.shared.stop.load(Ordering::Relaxed) {
                 return Err(stopped_error());
+            }
+            // After the begin of a test, its loops end it.
+            if let Some(error) = self.shared.interrupt_before_begin() {
+                return Err(error);
             }
             if Instant::now() >= deadline {
                 // The caller sends an error of `Kind::Test` to the peer, so that a peer that is
@@ -209,6 +236,22 @@ impl SharedConnection {
         }
     }
 
+    /// Returns the error of an interrupt that arrived before the timed loops began.
+    fn interrupt_before_begin(&self) -> Option<Error> {
+        let begun = self.begun.load(Ordering::Relaxed);
+        self.interrupt.error().filter(|_| !begun)
+    }
+
+    /// Returns `true` if the test must end early. The first call at an interrupted client notifies
+    /// the server.
+    fn is_interrupted(&self) -> bool {
+        if self.interrupt.is_set() && !self.stop_sent.swap(true, Ordering::Relaxed) {
+            // If the connection is broken, the reader reports it.
+            let _ = self.write(&Message::Stop);
+        }
+        self.stop_sent.load(Ordering::Relaxed) || self.peer_state.has_stopped()
+    }
+
     fn is_gone(&self) -> bool {
         self.peer_state.has_failed() || self.stop.load(Ordering::Relaxed)
     }
@@ -217,9 +260,16 @@ impl SharedConnection {
         if !self.is_gone() {
             return None;
         }
-        self.peer_state
-            .failure()
-            .or_else(|| self.stop.load(Ordering::Relaxed).then(stopped_error))
+        let failure = self.peer_state.failure();
+        // When the server stops, it closes the connections that are left. That is not the peer's
+        // doing.
+        let is_peers = failure
+            .as_ref()
+            .is_some_and(|error| error.kind() != Kind::Gone);
+        if self.stop.load(Ordering::Relaxed) && !is_peers {
+            return Some(stopped_error());
+        }
+        failure
     }
 
     fn explain(&self, error: Error) -> Error {
@@ -272,6 +322,11 @@ impl Peer for ThreadLink<'_> {
 
     fn explain(&self, error: Error) -> Error {
         self.shared.explain(error)
+    }
+
+    #[inline]
+    fn is_interrupted(&self) -> bool {
+        self.shared.is_interrupted()
     }
 
     fn send_heartbeat(&self) -> Result<()> {

@@ -54,6 +54,9 @@ pub enum Message {
         via: ConnectionInfo,
         /// Memory of each thread of the sender that the peer will read or write.
         memory: Vec<Option<ExposedMemory>>,
+        /// The sender's host.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<HostConf>,
         /// Conditions on the sender's host that affect the results.
         #[serde(default)]
         warnings: Vec<Warning>,
@@ -68,6 +71,8 @@ pub enum Message {
     /// From either end: the sender is working, although no data shows it.
     #[serde(rename = "at_work")]
     Heartbeat,
+    /// From the client: both ends end the test early and report what they have measured.
+    Stop,
     /// From either end: its statistics.
     Stats(Box<SideStats>),
     /// From the server: description of its host.

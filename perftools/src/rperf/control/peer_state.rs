@@ -22,6 +22,8 @@ pub(super) struct PeerState {
     /// Time of the latest heartbeat, in milliseconds since `start`.
     heartbeat_millis: AtomicU64,
     start: Instant,
+    /// The peer requested the early end of the test.
+    stopped: AtomicBool,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
 }
@@ -34,6 +36,7 @@ impl PeerState {
                 .collect(),
             heartbeat_millis: AtomicU64::new(0),
             start: Instant::now(),
+            stopped: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
@@ -50,6 +53,12 @@ impl PeerState {
     pub(super) fn silence(&self) -> Duration {
         let heartbeat = Duration::from_millis(self.heartbeat_millis.load(Ordering::Relaxed));
         self.start.elapsed().saturating_sub(heartbeat)
+    }
+
+    /// Returns `true` if the peer requested the early end of the test.
+    #[inline]
+    pub(super) fn has_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
     }
 
     /// Returns `true` if the peer failed or the connection ended.
@@ -129,6 +138,9 @@ impl Reader {
                     }
                 }
                 (Message::Heartbeat, _) if self.turn > READY_TURN => self.state.set_heartbeat(),
+                (Message::Stop, _) if self.turn > READY_TURN => {
+                    self.state.stopped.store(true, Ordering::Relaxed);
+                }
                 (_, Some(turn)) if turn == self.turn => {
                     self.turn += 1;
                     match self.messages.try_send(message) {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 
 use super::token::Token;
 use crate::common::error::{Error, Result};
@@ -115,7 +116,7 @@ impl Rules {
     pub fn admit_host(&self, peer: IpAddr) -> Result<()> {
         let peer = peer.to_canonical();
         if self.allow.is_empty()
-            || peer.is_loopback()
+            || is_this_host(peer)
             || self.allow.iter().any(|net| net.contains(&peer))
         {
             return Ok(());
@@ -194,6 +195,20 @@ impl Rules {
     }
 }
 
+/// Returns `true` if the address belongs to this host.
+fn is_this_host(ip: IpAddr) -> bool {
+    let has_address = |interface: InterfaceAddress| {
+        let Some(address) = interface.address else {
+            return false;
+        };
+        match ip {
+            IpAddr::V4(ip) => address.as_sockaddr_in().is_some_and(|a| a.ip() == ip),
+            IpAddr::V6(ip) => address.as_sockaddr_in6().is_some_and(|a| a.ip() == ip),
+        }
+    };
+    ip.is_loopback() || getifaddrs().is_ok_and(|mut all| all.any(has_address))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,6 +243,18 @@ mod tests {
                 served,
                 "{peer}"
             );
+        }
+    }
+
+    #[test]
+    fn each_address_of_this_host_is_admitted() {
+        let rules = rules("--allow 192.0.2.7/32");
+        let addresses = getifaddrs().unwrap().filter_map(|interface| {
+            let v4 = interface.address?.as_sockaddr_in()?.ip();
+            Some(IpAddr::V4(v4))
+        });
+        for address in addresses {
+            assert!(rules.admit_host(address).is_ok(), "{address}");
         }
     }
 

@@ -18,7 +18,7 @@ use crate::ribinfo::collect::peer::PeerFacts;
 use crate::ribinfo::collect::root::Root;
 use crate::rperf::engine::{self, Role};
 use crate::rperf::report::host_conf::HostConf;
-use crate::rperf::report::warning;
+use crate::rperf::report::{hardware, warning};
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 use crate::rperf::transport::{Backend, ClientInfo, ConnectedEndpoint, ControlAddrs, ServerSetup};
@@ -232,34 +232,43 @@ pub(super) fn run_connected<W: engine::Wire + Send>(
         Role::Client => (&spec.client, "the server", Vec::new()),
         Role::Server => (&spec.server, "the client", warning::host()),
     };
+    let via = hardware::describe(via);
     wires.iter_mut().try_for_each(W::post_receives)?;
     let memory = wires.iter().map(W::exposed).collect();
     link.send(&Message::Ready {
         via: via.clone(),
         memory,
+        host: Some(HostConf::read()),
         warnings,
     })?;
-    let (peer_via, peer_warnings) = match link.receive_after_memory_work(shape.memory())? {
-        Message::Ready {
-            via,
-            memory,
-            warnings,
-        } => {
-            for (wire, memory) in wires.iter_mut().zip(memory) {
-                if let Some(memory) = memory {
-                    wire.peer_exposes(memory);
+    let (peer_via, peer_host, peer_warnings) =
+        match link.receive_after_memory_work(shape.memory())? {
+            Message::Ready {
+                via,
+                memory,
+                host,
+                warnings,
+            } => {
+                for (wire, memory) in wires.iter_mut().zip(memory) {
+                    if let Some(memory) = memory {
+                        wire.peer_exposes(memory);
+                    }
                 }
+                (via, host, warnings)
             }
-            (via, warnings)
-        }
-        other => return Err(other.unexpected(peer_name)),
-    };
+            other => return Err(other.unexpected(peer_name)),
+        };
     on_begin(spec.test);
     let mut ends: Vec<_> = (0..)
         .zip(wires)
         .map(|(number, wire)| (wire, link.thread(number)))
         .collect();
-    let measurement = engine::threads::run(role, &shape, side, &mut ends)?;
+    let measurement = engine::threads::run(role, &shape, side, &mut ends).map_err(|error| {
+        match error.kind() {
+            Kind::Device | Kind::Test => hardware::name_inactive_port(error, &via),
+            _ => error,
+        }
+    })?;
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
     let peer_stats = match link.receive_after_memory_work(shape.memory())? {
         Message::Stats(stats) => *stats,
@@ -269,6 +278,7 @@ pub(super) fn run_connected<W: engine::Wire + Send>(
         measurement,
         via,
         peer_via,
+        peer_host,
         peer_stats,
         peer_warnings,
         plan: Some(shape.plan),

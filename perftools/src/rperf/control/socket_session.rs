@@ -20,7 +20,8 @@ use super::link::ControlLink;
 use super::message::Message;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::Role;
-use crate::rperf::report::warning;
+use crate::rperf::report::host_conf::HostConf;
+use crate::rperf::report::{hardware, warning};
 use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
@@ -115,14 +116,20 @@ fn run_connected(
         Role::Client => (&spec.client, "the server", Vec::new()),
         Role::Server => (&spec.server, "the client", warning::host()),
     };
-    let via = endpoint::connection_info(kind, &socket, side);
+    let via = hardware::describe(endpoint::connection_info(kind, &socket, side));
     link.send(&Message::Ready {
         via: via.clone(),
         memory: Vec::new(),
+        host: Some(HostConf::read()),
         warnings,
     })?;
-    let (peer_via, peer_warnings) = match link.receive()? {
-        Message::Ready { via, warnings, .. } => (via, warnings),
+    let (peer_via, peer_host, peer_warnings) = match link.receive()? {
+        Message::Ready {
+            via,
+            host,
+            warnings,
+            ..
+        } => (via, host, warnings),
         other => return Err(other.unexpected(peer_name)),
     };
     on_begin(spec.test);
@@ -144,6 +151,7 @@ fn run_connected(
         measurement,
         via,
         peer_via,
+        peer_host,
         peer_stats,
         peer_warnings,
         plan: None,

@@ -12,6 +12,7 @@ use super::message::Message;
 use super::rules::Rules;
 use super::server::Server;
 use crate::common::error::Result;
+use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame;
 use crate::common::protocol::hello::{self, PROTOCOL};
 use crate::rperf::args::command_line::Options;
@@ -36,6 +37,7 @@ fn server_addr(address: SocketAddr) -> ServerAddr {
         wait: Duration::from_secs(2),
         token: None,
         qperf: false,
+        interrupt: Interrupt::default(),
     }
 }
 
@@ -336,6 +338,7 @@ fn server_survives_the_loss_of_a_client() {
         )
         .unwrap();
         let ready = Message::Ready {
+            host: None,
             via: connection_info(),
             memory: Vec::new(),
             warnings: Vec::new(),
@@ -472,6 +475,7 @@ fn unreachable_server_is_reported_in_time() {
         wait: Duration::from_millis(300),
         token: None,
         qperf: false,
+        interrupt: Interrupt::default(),
     };
     let begin = Instant::now();
     let text = client::run(

@@ -187,6 +187,12 @@ pub trait Peer {
         None
     }
 
+    /// Returns `true` if the test must end early with what was measured up to now. Both ends are
+    /// notified.
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+
     /// Notifies the peer of the error that ends the test here.
     fn give_up(&self, _: &Error) {}
 }
@@ -243,6 +249,11 @@ fn wrong_count(received: u64, sent: u64) -> Error {
     Error::test(format!(
         "{received} messages arrived, but the peer sent {sent}"
     ))
+}
+
+/// Returns the error of a test that was interrupted before its measurement began.
+fn interrupted_in_warm_up() -> Error {
+    Error::test("interrupted during the warm-up")
 }
 
 /// Returns when the clock stops in a test with a time limit.

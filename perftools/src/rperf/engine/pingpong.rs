@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::heartbeat::Heartbeat;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
-use super::{LoopResult, Peer, Wire, deadline, wrong_count};
+use super::{LoopResult, Peer, Wire, deadline, interrupted_in_warm_up, wrong_count};
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::{Limit, Shape};
 use crate::rperf::stats::Count;
@@ -72,7 +72,7 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     let mut lost = 0;
     let mut before = start.wall();
     let mut warm_up = WarmUp::new(shape, start.wall());
-    while sent < last && deadline.is_none_or(|end| before < end) {
+    while sent < last && deadline.is_none_or(|end| before < end) && !peer.is_interrupted() {
         wire.send(sent, 1, signal, last)?;
         sent += 1;
         let lost_at = (!shape.is_reliable()).then(|| before + LOST_AFTER);
@@ -98,6 +98,9 @@ pub(crate) fn ping<W: Wire, P: Peer>(
         if warm_up.ends(|| now, sent, arrived.count) {
             before = Instant::now();
         }
+    }
+    if warm_up.is_on() {
+        return Err(interrupted_in_warm_up());
     }
     let end = ClockReading::now_wall_first();
     peer.finish(sent)?;
@@ -156,7 +159,7 @@ pub(crate) fn one_sided<W: Wire, P: Peer>(
     let mut before = start.wall();
     let mut warm_up = WarmUp::new(shape, start.wall());
     let mut heartbeat = Heartbeat::new(shape, start.wall());
-    while posted < last && deadline.is_none_or(|end| before < end) {
+    while posted < last && deadline.is_none_or(|end| before < end) && !peer.is_interrupted() {
         heartbeat.tick(peer)?;
         wire.send(posted, 1, 1, last)?;
         posted += 1;
@@ -171,6 +174,9 @@ pub(crate) fn one_sided<W: Wire, P: Peer>(
         if warm_up.ends(|| now, done, Count::default()) {
             before = Instant::now();
         }
+    }
+    if warm_up.is_on() {
+        return Err(interrupted_in_warm_up());
     }
     let end = ClockReading::now_wall_first();
     peer.finish(posted)?;

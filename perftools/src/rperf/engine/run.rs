@@ -105,7 +105,12 @@ pub fn run<W: Wire, P: Peer>(
         nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos())
             .unwrap_or(u64::MAX),
         max_cqe: waiter.max_completions(),
-        stalled: stalled(waiter.silence(), start.wall()..until, completions),
+        stalled: Some(stalled(
+            waiter.silence(),
+            start.wall()..until,
+            completions,
+            usual_gap(shape),
+        )),
         cpu: counted.end.since(&start),
         verified: wire.verified(),
         threads: Vec::new(),
@@ -113,9 +118,20 @@ pub fn run<W: Wire, P: Peer>(
     Ok(Measurement { stats, latency })
 }
 
+/// Returns the time between two completions that the rate limit of the user causes, in nanoseconds.
+fn usual_gap(shape: &Shape) -> u64 {
+    let gap = shape.gap().unwrap_or_default().as_nanos() * u128::from(shape.signal_every);
+    u64::try_from(gap).unwrap_or(u64::MAX)
+}
+
 /// Returns the length in nanoseconds of the part of `silence` in the counted time, or 0 if that was
-/// not a stall.
-fn stalled(silence: Option<Range<Instant>>, counted: Range<Instant>, completions: u64) -> u64 {
+/// not a stall. A silence that the rate limit causes is none.
+fn stalled(
+    silence: Option<Range<Instant>>,
+    counted: Range<Instant>,
+    completions: u64,
+    usual_gap: u64,
+) -> u64 {
     let Some(silence) = silence else { return 0 };
     let nanos = |from: Instant, to: Instant| {
         u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
@@ -125,7 +141,10 @@ fn stalled(silence: Option<Range<Instant>>, counted: Range<Instant>, completions
         silence.end.min(counted.end),
     );
     let remaining = nanos(counted.start, counted.end).saturating_sub(length);
-    let usual = remaining.checked_div(completions).unwrap_or(u64::MAX);
+    let usual = remaining
+        .checked_div(completions)
+        .unwrap_or(u64::MAX)
+        .max(usual_gap);
     if is_stall(length, usual) { length } else { 0 }
 }
 
@@ -139,7 +158,7 @@ mod tests {
         let zero = Instant::now();
         let at = |ms: u64| zero + Duration::from_millis(ms);
         let stall = |from, to, completions| {
-            stalled(Some(at(from)..at(to)), at(100)..at(600), completions) / 1_000_000
+            stalled(Some(at(from)..at(to)), at(100)..at(600), completions, 0) / 1_000_000
         };
         assert_eq!(stall(110, 590, 3), 480);
         assert_eq!(stall(0, 700, 3), 500);
@@ -161,6 +180,9 @@ mod tests {
             ),
             (0, 0, 0)
         );
-        assert_eq!(stalled(None, at(0)..at(9), 1), 0);
+        assert_eq!(stalled(None, at(0)..at(9), 1, 0), 0);
+        // With a rate limit, a silence is expected.
+        let silence = Some(at(110)..at(590));
+        assert_eq!(stalled(silence, at(100)..at(600), 3, 200_000_000), 0);
     }
 }

@@ -4,12 +4,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::control_conn::ControlConn;
+use super::control_conn::{ControlConn, SERVER_NAME};
 use super::request::Request;
 use super::stat::{self, Stat};
 use super::{SYNC_AFTER, conf, index, rdma};
 use crate::common::error::{Error, Result};
+use crate::common::interrupt::Interrupt;
 use crate::rperf::engine::{self, Peer, Role};
+use crate::rperf::report::hardware;
 use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::record::{Measured, Outcome};
 use crate::rperf::report::warning::{self, WarningInput};
@@ -28,7 +30,12 @@ use crate::rperf::stats::summary::{Interpretation, Summary};
 /// # Errors
 /// Returns an error if qperf does not support the test or an option, if the server reported an
 /// error, or if the test failed.
-pub fn run(stream: TcpStream, spec: &Spec, monitor_options: MonitorOptions<'_>) -> Result<Outcome> {
+pub fn run(
+    stream: TcpStream,
+    spec: &Spec,
+    monitor_options: MonitorOptions<'_>,
+    interrupt: &Interrupt,
+) -> Result<Outcome> {
     if monitor_options.interval.is_some() {
         return Err(
             Error::limit("--interval is not supported with a qperf server")
@@ -43,9 +50,9 @@ pub fn run(stream: TcpStream, spec: &Spec, monitor_options: MonitorOptions<'_>) 
     let (local, peer) = (address(stream.local_addr())?, address(stream.peer_addr())?);
     let conn = ControlConn::new(
         stream,
-        "the server (qperf)",
+        SERVER_NAME,
         spec.client.timeout,
-        Arc::default(),
+        Arc::clone(interrupt.flag()),
     )?;
     conn.send(&request.encode())?;
     let run = || match (spec.test, spec.test.socket()) {
@@ -194,10 +201,12 @@ fn run_over_sockets(
     )
     .map_err(|e| conn.explain(e))?;
     let local = endpoint::connection_info(kind, &socket, &spec.client);
+    // The description of the hardware is only known for this end.
     let remote = ConnectionInfo {
         address: SocketAddr::new(peer_addr.ip().to_canonical(), port).to_string(),
         ..local.clone()
     };
+    let local = hardware::describe(local);
     conn.synchronize_before()?;
     let measurement = endpoint::run(
         kind,
@@ -218,7 +227,8 @@ fn run_over_rdma(conn: &ControlConn, spec: &Spec, peer: SocketAddr) -> Result<Ou
         .ok_or_else(|| unsupported_test(spec.test))?;
     let mut end =
         rdma::QperfEndpoint::connect(conn, spec, plan, peer).map_err(|e| conn.explain(e))?;
-    let connections = end.connection_infos(&spec.client);
+    let (local, remote) = end.connection_infos(&spec.client);
+    let connections = (hardware::describe(local), remote);
     let measurement = rdma::run(&mut end, spec, &spec.client, conn, &|| ())?;
     let outcome = collect_results(conn, spec, measurement, connections)?;
     end.wait_disconnected(true);
@@ -249,6 +259,10 @@ fn collect_results(
             .saturating_sub(remote_stats.received.msgs);
     }
     Ok(Outcome::Measured(Box::new(Measured {
+        exceeded: Vec::new(),
+        partial: false,
+        local_host: Some(HostConf::read()),
+        remote_host: None,
         intervals: Vec::new(),
         dips: Vec::new(),
         warnings: warning::collect(&WarningInput {

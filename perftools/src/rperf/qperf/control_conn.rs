@@ -28,6 +28,9 @@ const MAX_ERROR_TEXT: usize = 240;
 /// Interval in milliseconds at which a wait checks the stop flag.
 const STOP_CHECK_MILLIS: u16 = 100;
 
+/// Name of a qperf server in error messages.
+pub(super) const SERVER_NAME: &str = "the server (qperf)";
+
 /// A control connection to a qperf peer.
 #[derive(Debug)]
 pub struct ControlConn {
@@ -128,7 +131,7 @@ impl ControlConn {
                 return Ok(true);
             }
             if self.stop.load(Ordering::Relaxed) {
-                return Err(stopped_error());
+                return Err(self.stopped_error());
             }
             if Instant::now() >= deadline {
                 return Ok(false);
@@ -292,11 +295,15 @@ impl ControlConn {
     }
 }
 
-fn stopped_error() -> Error {
-    Error::new(
-        Kind::System,
-        "the server was stopped in the middle of the test",
-    )
+impl ControlConn {
+    fn stopped_error(&self) -> Error {
+        let stopped = if self.peer_name == SERVER_NAME {
+            "the test was interrupted"
+        } else {
+            "the server was stopped in the middle of the test"
+        };
+        Error::new(Kind::System, stopped)
+    }
 }
 
 /// During a test, qperf sends nothing except an error.
@@ -311,7 +318,7 @@ impl Peer for ControlConn {
 
     fn failure(&self) -> Option<Error> {
         if self.stop.load(Ordering::Relaxed) {
-            return Some(stopped_error());
+            return Some(self.stopped_error());
         }
         match self.poll_stream(0) {
             Err(error) => Some(error),

@@ -280,7 +280,7 @@ mod tests {
             },
             nanos: 1_234_567_890,
             max_cqe: 9,
-            stalled: 0,
+            stalled: None,
             cpu: CpuUse {
                 host: HostCpuTime {
                     user: 0.25,

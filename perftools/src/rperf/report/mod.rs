@@ -5,9 +5,11 @@
 pub mod advice;
 pub mod compare;
 pub mod csv;
+pub mod hardware;
 pub mod host_conf;
 pub mod html;
 pub mod json;
+pub mod limits;
 pub mod record;
 #[cfg(test)]
 mod schema;

@@ -4,15 +4,17 @@
 //! Latencies and durations are in nanoseconds, CPU times in seconds, sizes in bytes, and rates per
 //! second.
 
+use std::time::SystemTime;
+
 use serde::{Deserialize, Serialize};
 
 use super::host_conf::HostConf;
 use super::warning::Warning;
 use crate::common::histogram::Percentiles;
-use crate::rperf::spec::Spec;
 use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::spec::plan::Plan;
+use crate::rperf::spec::plan::{Pattern, Plan};
 use crate::rperf::spec::test::Test;
+use crate::rperf::spec::{Parameter, Spec};
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::interval::{Dip, Interval};
 use crate::rperf::stats::summary::Summary;
@@ -25,6 +27,9 @@ pub const SCHEMA: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Measured {
+    /// `true` if the test was interrupted. The figures cover the time until then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
     /// Requested parameters.
     pub spec: Spec,
     /// Service, verb and pattern of the test on these devices; null for socket tests.
@@ -35,6 +40,12 @@ pub struct Measured {
     pub local: ConnectionInfo,
     /// Device and path of the server.
     pub remote: ConnectionInfo,
+    /// The client's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local_host: Option<HostConf>,
+    /// The server's host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_host: Option<HostConf>,
     /// Bandwidth, latency and message rate.
     pub summary: Summary,
     /// Latencies, for latency tests: half of each round trip, or whole round trips for RDMA READ
@@ -50,12 +61,21 @@ pub struct Measured {
     /// Stalls and outliers among the intervals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dips: Vec<Dip>,
+    /// Limits of the user that the result exceeds, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exceeded: Vec<String>,
     /// Detected conditions that can distort the results.
     #[serde(default)]
     pub warnings: Vec<Warning>,
 }
 
 impl Measured {
+    /// Returns `true` if both ends send data at the same time.
+    pub fn is_bidirectional(&self) -> bool {
+        self.plan
+            .is_some_and(|plan| plan.pattern == Pattern::BothWays)
+    }
+
     /// Returns `true` if the main result is a bandwidth rather than a latency or a message rate.
     pub fn is_bandwidth_test(&self) -> bool {
         self.summary.bandwidth.is_some() && !self.plan.is_some_and(|plan| plan.verb.is_atomic())
@@ -93,6 +113,38 @@ pub struct Record {
     pub test: Test,
     /// Host name given on the command line; null if both ends are on this host.
     pub host: Option<String>,
+    /// Time at which the test started, in UTC (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<String>,
+    /// Command line of the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Parameters that a sweep set for this run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<Parameter>,
     /// Outcome of the test.
     pub outcome: Outcome,
+}
+
+impl Record {
+    /// Creates a record without a date, a command line and parameters of a sweep.
+    pub fn new(test: Test, host: Option<&str>, outcome: Outcome) -> Self {
+        Self {
+            test,
+            host: host.map(str::to_owned),
+            started: None,
+            command: None,
+            parameters: Vec::new(),
+            outcome,
+        }
+    }
+
+    /// Sets the time at which the test started.
+    #[must_use]
+    pub fn started_at(self, time: SystemTime) -> Self {
+        Self {
+            started: Some(humantime::format_rfc3339_seconds(time).to_string()),
+            ..self
+        }
+    }
 }

@@ -1,12 +1,11 @@
 //! `--auto`: runs the search against a server and prints its advice.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::live::LiveOutput;
 use super::print;
 use crate::common::error::{Error, Result};
-use crate::ribinfo::collect::rate::Rate;
-use crate::ribinfo::collect::root::Root;
+use crate::common::shell;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::auto::verdict::PathLimits;
 use crate::rperf::auto::{self, Runner};
@@ -29,6 +28,7 @@ struct ClientRunner<'a> {
     live: LiveOutput,
     records: Vec<Record>,
     host: Option<&'a str>,
+    command: &'a str,
 }
 
 impl Runner for ClientRunner<'_> {
@@ -37,15 +37,16 @@ impl Runner for ClientRunner<'_> {
             interval: None,
             observer: self.live.begin(spec),
         };
+        let started = SystemTime::now();
         let outcome = client::run(self.server_addr, spec, &VerbsBackend, monitor_options);
         self.live.end()?;
         match outcome? {
             Outcome::Measured(measured) => {
                 let outcome = Outcome::Measured(measured.clone());
+                let record = Record::new(spec.test, self.host, outcome);
                 self.records.push(Record {
-                    test: spec.test,
-                    host: self.host.map(str::to_owned),
-                    outcome,
+                    command: Some(self.command.to_owned()),
+                    ..record.started_at(started)
                 });
                 Ok(*measured)
             }
@@ -64,6 +65,7 @@ pub(super) fn run(
     base: &Spec,
     options: &Options,
     words: &[String],
+    command_line: &str,
 ) -> Result<()> {
     let format = Format::new(options);
     let mut spec = base.clone();
@@ -77,19 +79,18 @@ pub(super) fn run(
         live,
         records: Vec::new(),
         host,
+        command: command_line,
     };
     let path_limits = |m: &Measured| PathLimits {
-        link: link_rate(&m.local.device, m.local.port),
+        #[allow(clippy::cast_precision_loss)] // A rate below 2^53.
+        link: m.local.hardware.link_rate.map(|rate| rate as f64),
         one_host: host.is_none(),
     };
     let command = |test: &str| {
-        let words = words.iter().map(|word| shell_quote(word));
-        let command = ["rperf".to_owned()]
-            .into_iter()
-            .chain(words)
-            .chain(host.map(shell_quote))
-            .chain([test.to_owned()]);
-        command.collect::<Vec<_>>().join(" ")
+        let words = words.iter().map(String::as_str);
+        let command = ["rperf"].into_iter().chain(words).chain(host);
+        // `test` may be several words.
+        format!("{} {test}", shell::join(command))
     };
     let advice = auto::run(
         &mut runner,
@@ -107,40 +108,4 @@ pub(super) fn run(
         return print(&document.render());
     }
     print(&advice.render(format.style))
-}
-
-/// Returns the link rate of a port in bits per second, or `None` for a software device, whose
-/// reported rate means nothing.
-fn link_rate(device: &str, port: u8) -> Option<f64> {
-    let root = Root::host();
-    let directory = format!("/sys/class/infiniband/{device}");
-    let rate = root
-        .exists(&format!("{directory}/device"))
-        .then(|| root.text(&format!("{directory}/ports/{port}/rate")))?;
-    Rate::parse(&rate?).map(|rate| f64::from(rate.mbps) * 1e6)
-}
-
-/// Quotes a word for the shell if necessary.
-fn shell_quote(word: &str) -> String {
-    if word
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "-_./:=,+[]%".contains(c))
-    {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_with_special_characters_are_quoted() {
-        assert_eq!(
-            (shell_quote("--id=mlx5_0:1"), shell_quote("[fe80::1%eth0]")),
-            ("--id=mlx5_0:1".into(), "[fe80::1%eth0]".into())
-        );
-        assert_eq!(shell_quote("a b'c"), "'a b'\\''c'");
-    }
 }

@@ -1,6 +1,7 @@
 //! Output while tests run: interval lines on standard output, and a progress bar on a terminal.
 
-use std::io::{IsTerminal, stderr};
+use std::env;
+use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -15,6 +16,8 @@ use crate::rperf::spec::test::Test;
 use crate::rperf::stats::interval::{Interval, format_interval};
 use crate::rperf::stats::monitor::{Observer, Progress};
 
+/// Maximum width of the progress bar with its texts.
+const MAX_WIDTH: usize = 79;
 /// Steps of the progress bar from 0 to 100 %.
 const STEPS: u32 = 1000;
 
@@ -60,7 +63,9 @@ impl LiveOutput {
             }
             _ => IntervalFormat::None,
         };
-        let bar = stderr().is_terminal().then(new_bar);
+        // A terminal without cursor movement cannot show a bar.
+        let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        let bar = (stderr().is_terminal() && !is_dumb).then(new_bar);
         Self {
             style,
             intervals,
@@ -95,6 +100,8 @@ impl LiveOutput {
     pub(super) fn end(&self) -> Result<(), Error> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+            // Some terminals do not erase a line that is longer than they are wide, or at all.
+            let _ = write!(stderr(), "\r{:MAX_WIDTH$}\r", "");
         }
         self.lock().error.take().map_or(Ok(()), Err)
     }
@@ -153,7 +160,7 @@ impl Observer for LiveOutput {
 /// Creates the progress bar. It has no colors, so `NO_COLOR` needs no support.
 fn new_bar() -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(5);
-    let style = ProgressStyle::with_template("{prefix} [{bar:30}] {elapsed} {msg}");
+    let style = ProgressStyle::with_template("{prefix} [{bar:20}] {elapsed} {msg}");
     let style = style
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("=> ");

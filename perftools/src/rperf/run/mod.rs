@@ -2,6 +2,7 @@
 //! the binary uses it.
 
 mod auto;
+mod client;
 mod live;
 mod records;
 
@@ -11,26 +12,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::common::error::{Error, Result};
+use crate::common::interrupt::Interrupt;
 use crate::common::log;
+use crate::common::shell;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
-use crate::rperf::control::client::{self, ServerAddr};
+use crate::rperf::control::client::ServerAddr;
 use crate::rperf::control::rules::Rules;
 use crate::rperf::control::server::Server;
 use crate::rperf::control::token::Token;
-use crate::rperf::report::csv;
-use crate::rperf::report::json::{self, Document};
-use crate::rperf::report::record::{Outcome, Record};
-use crate::rperf::report::table::Table;
-use crate::rperf::report::text::Format;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
-use crate::rperf::stats::monitor::MonitorOptions;
 use crate::rperf::transport::verbs::VerbsBackend;
-use live::LiveOutput;
 
 /// Runs `rperf` with the given arguments. The first one is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    let args: Vec<String> = args.into_iter().collect();
+    let command_line = shell::join(&args);
     let outcome = match args::parse(args.into_iter().skip(1)) {
         Ok(Invocation::Print(text)) => print(&text),
         Ok(Invocation::Server(options)) => serve(&options),
@@ -44,12 +42,12 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             host,
             words,
             options,
-        }) => search(host.as_deref(), &words, &options),
+        }) => search(host.as_deref(), &words, &options, &command_line),
         Ok(Invocation::Client {
             host,
             tests,
             global,
-        }) => run_client(host.as_deref(), &tests, &global),
+        }) => client::run(host.as_deref(), tests, &global, &command_line),
         Err(error) => Err(error),
     };
     let status = match outcome {
@@ -78,25 +76,15 @@ fn serve(options: &Options) -> Result<()> {
     server.run(&VerbsBackend)
 }
 
-fn run_client(host: Option<&str>, tests: &[(Test, Options)], global: &Options) -> Result<()> {
-    // Check all specifications before the first test runs.
-    let (mut specs, mut failed) = (Vec::new(), None);
-    for (test, options) in tests {
-        match options.to_spec(*test) {
-            Ok(spec) => specs.push(spec),
-            Err(error) if global.keep_going => keep_last_error(&mut failed, error),
-            Err(error) => return Err(error),
-        }
-    }
-    with_server(host, &mut specs, global, |server_addr, specs| {
-        run_tests(host, server_addr, specs, global, failed)
-    })
-}
-
-fn search(host: Option<&str>, words: &[String], options: &Options) -> Result<()> {
+fn search(
+    host: Option<&str>,
+    words: &[String],
+    options: &Options,
+    command_line: &str,
+) -> Result<()> {
     let mut spec = [options.to_spec(Test::RcBw)?];
     with_server(host, &mut spec, options, |server_addr, spec| {
-        auto::run(host, server_addr, &spec[0], options, words)
+        auto::run(host, server_addr, &spec[0], options, words, command_line)
     })
 }
 
@@ -108,6 +96,7 @@ fn with_server(
     global: &Options,
     action: impl FnOnce(&ServerAddr, &[Spec]) -> Result<()>,
 ) -> Result<()> {
+    let interrupt = Interrupt::on_signals()?;
     let wait = global.wait_server.unwrap_or(Duration::from_secs(5));
     if let Some(host) = host {
         let token = global
@@ -122,6 +111,7 @@ fn with_server(
             wait,
             token,
             qperf: global.server.qperf,
+            interrupt,
         };
         return action(&server_addr, specs);
     }
@@ -143,83 +133,12 @@ fn with_server(
             wait,
             token: None,
             qperf: false,
+            interrupt,
         };
         let outcome = action(&server_addr, specs);
         stopper.stop();
         outcome
     })
-}
-
-/// Keeps the last error, which determines the exit status, and prints the previous one.
-fn keep_last_error(failed: &mut Option<Error>, error: Error) {
-    if let Some(earlier) = failed.replace(error) {
-        log::log(format_args!("rperf: {earlier}"));
-    }
-}
-
-fn run_tests(
-    host: Option<&str>,
-    server_addr: &ServerAddr,
-    specs: &[Spec],
-    global: &Options,
-    mut failed: Option<Error>,
-) -> Result<()> {
-    let format = Format::new(global);
-    let mut records = Vec::new();
-    let mut table = global.tuning.is_sweep().then(|| Table::new(format));
-    if global.csv {
-        print(csv::HEADER)?;
-    }
-    let live = LiveOutput::new(global, host, format.style, specs.len());
-    for spec in specs {
-        let monitor_options = MonitorOptions {
-            interval: global.interval,
-            observer: live.begin(spec),
-        };
-        let outcome = client::run(server_addr, spec, &VerbsBackend, monitor_options);
-        live.end()?;
-        let (outcome, error) = match outcome {
-            Ok(outcome) => (outcome, None),
-            Err(error) => (
-                Outcome::Failed {
-                    error: error.to_string(),
-                },
-                Some(error),
-            ),
-        };
-        let record = Record {
-            test: spec.test,
-            host: host.map(str::to_owned),
-            outcome,
-        };
-        // With `--json`, one document with all records is printed at the end.
-        if !global.json {
-            let text = if global.json_lines {
-                json::record_line(&record)
-            } else if global.csv {
-                csv::render(&record)
-            } else if let (Some(table), None) = (&mut table, &error) {
-                table.render(&record)
-            } else if live.is_name_printed() {
-                format.figures(&record)
-            } else {
-                format.render(&record)
-            };
-            print(&text)?;
-        }
-        records.push(record);
-        if let Some(error) = error.map(|error| error.context(spec.test.name())) {
-            keep_last_error(&mut failed, error);
-            // The following tests would most likely fail for the same reason.
-            if !global.keep_going {
-                break;
-            }
-        }
-    }
-    if global.json {
-        print(&Document::new(records).render())?;
-    }
-    failed.map_or(Ok(()), Err)
 }
 
 fn print(text: &str) -> Result<()> {

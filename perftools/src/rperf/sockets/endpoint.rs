@@ -18,7 +18,7 @@ use super::{EndMode, LoopParams, SocketKind};
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::pin::Pinned;
 use crate::rperf::engine::{Measurement, Peer, Role};
-use crate::rperf::spec::connection::ConnectionInfo;
+use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::{Side, Sockets, Spec};
 
@@ -173,6 +173,7 @@ pub fn connection_info(kind: SocketKind, socket: &Socket, side: &Side) -> Connec
         cm: false,
         mtu: None,
         port_mtu: None,
+        hardware: Hardware::default(),
         wait: side.wait,
     }
 }

@@ -154,11 +154,11 @@ fn memory_is_limited_for_every_verb() {
 fn a_limited_rate_is_counted_to_10_ms() {
     for (line, signal_every) in [
         ("", 64),
-        ("--rate-limit 300K", 1),
-        ("--rate-limit 50M", 8),
-        ("--rate-limit 50M --qps 2", 4),
-        ("--rate-limit 50G", 64),
-        ("--rate-limit 300K --cq-moderation 16", 16),
+        ("--rate-limit 300KiB/s", 1),
+        ("--rate-limit 50MiB/s", 8),
+        ("--rate-limit 50MiB/s --qps 2", 4),
+        ("--rate-limit 50GiB/s", 64),
+        ("--rate-limit 300KiB/s --cq-moderation 16", 16),
     ] {
         let mut spec = spec(line).unwrap();
         spec.msg_size = 64 << 10;

@@ -17,8 +17,10 @@ const TICK: f64 = 0.01;
 pub struct CpuUse {
     /// Time of the thread that ran the test.
     pub thread: f64,
-    /// Time of its process. This includes the other end if both ends run in one process.
-    pub process: f64,
+    /// Time of its process. This includes the other end if both ends run in one process. Null if it
+    /// is unknown, as for a peer that is qperf.
+    #[serde(default)]
+    pub process: Option<f64>,
     /// Time of the whole host, with a resolution of 10 ms.
     pub host: HostCpuTime,
     /// Number of processors that the process may use.
@@ -123,7 +125,7 @@ impl ClockReading {
         let (a, b) = (&earlier.host, &self.host);
         CpuUse {
             thread: self.thread.saturating_sub(earlier.thread).as_secs_f64(),
-            process: self.process.saturating_sub(earlier.process).as_secs_f64(),
+            process: Some(self.process.saturating_sub(earlier.process).as_secs_f64()),
             host: HostCpuTime {
                 user: (b.user - a.user).max(0.0),
                 kernel: (b.kernel - a.kernel).max(0.0),
@@ -177,7 +179,7 @@ mod tests {
         }
         let used = ClockReading::now().since(&before);
         assert!(
-            used.thread > 0.001 && used.process >= used.thread * 0.5,
+            used.thread > 0.001 && used.process.unwrap() >= used.thread * 0.5,
             "{used:?}"
         );
     }

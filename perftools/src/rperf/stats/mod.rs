@@ -70,10 +70,10 @@ pub struct SideStats {
     pub nanos: u64,
     /// Largest number of completions that one poll returned.
     pub max_cqe: u32,
-    /// Longest stall, a time without completions, in nanoseconds. 0 if there was no stall, or if
-    /// stalls were not looked for (sockets, a qperf peer).
+    /// Longest stall, a time without completions, in nanoseconds; 0 if there was none. Null if it
+    /// is unknown (sockets, a qperf peer).
     #[serde(default)]
-    pub stalled: u64,
+    pub stalled: Option<u64>,
     /// Processor time used in the measured time.
     pub cpu: CpuUse,
     /// Number of bytes that `--verify` checked. All of them were correct.

@@ -69,6 +69,8 @@ pub struct TestInfo {
     pub messages: Option<u64>,
     /// Number of threads that run the test.
     pub threads: u32,
+    /// Time between two completions that the rate limit of the user causes.
+    pub usual_gap: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -176,6 +178,7 @@ impl<'a> Monitor<'a> {
             interval: self.options.interval.map_or(u64::MAX, nanos).max(1),
             end: self.info.time.map_or(u64::MAX, nanos),
             messages: self.info.messages.unwrap_or(u64::MAX),
+            usual_gap: nanos(self.info.usual_gap),
         }
     }
 
@@ -302,6 +305,7 @@ mod tests {
             time,
             messages: None,
             threads: 2,
+            usual_gap: Duration::ZERO,
         }
     }
 

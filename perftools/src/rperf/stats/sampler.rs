@@ -18,6 +18,8 @@ pub(super) struct SamplerConfig {
     /// Number of messages that ends the test; `u64::MAX` if unlimited. A bidirectional test counts
     /// both directions.
     pub(super) messages: u64,
+    /// Time between two completions that the rate limit of the user causes.
+    pub(super) usual_gap: u64,
 }
 
 impl SamplerConfig {
@@ -195,7 +197,8 @@ impl Sampler {
         let mean_gap = self
             .last_change
             .checked_div(self.changes)
-            .unwrap_or(u64::MAX);
+            .unwrap_or(u64::MAX)
+            .max(self.config.usual_gap);
         if is_stall(now.saturating_sub(self.last_change), mean_gap) {
             self.stalls.push(Dip {
                 kind: DipKind::Stall,
@@ -221,6 +224,7 @@ mod tests {
                 interval: 1000 * MS,
                 end: 4000 * MS,
                 messages: u64::MAX,
+                usual_gap: 0,
             },
             CounterSnapshot::default(),
         )

@@ -17,7 +17,7 @@ use super::xrc::{SharedRecvQueue, XrcConnection};
 use super::{ConnectedEndpoint, LinkType, QpEndpoint};
 use crate::common::error::{Error, Result};
 use crate::common::system::random;
-use crate::rperf::spec::connection::ConnectionInfo;
+use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::path::{PathSettings, StaticRate};
 use crate::rperf::spec::plan::{Pattern, Service, Verb};
@@ -314,6 +314,7 @@ impl RdmaEndpoint {
             cm,
             mtu,
             port_mtu: Some(self.opened.bounds.mtu),
+            hardware: Hardware::default(),
             wait: self.wait,
         }
     }

@@ -16,12 +16,12 @@
 mod delivery;
 mod pacing;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::heartbeat::Heartbeat;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
-use super::{LoopResult, Peer, PollCounts, Wire, deadline, wrong_count};
+use super::{LoopResult, Peer, PollCounts, Wire, deadline, interrupted_in_warm_up, wrong_count};
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::{Limit, Shape};
 use crate::rperf::stats::Count;
@@ -80,6 +80,8 @@ struct Bandwidth<'a, D> {
     shape: &'a Shape,
     delivery: D,
     phase: Phase,
+    /// End of the test. An interruption turns a number of messages into a time.
+    limit: Limit,
     deadline: Option<Instant>,
     warm_up: WarmUp,
     heartbeat: Heartbeat,
@@ -115,6 +117,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             } else {
                 Phase::Measure
             },
+            limit: shape.limit,
             deadline: deadline(shape, start),
             warm_up,
             heartbeat: Heartbeat::new(shape, start),
@@ -143,6 +146,9 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             if !self.notified {
                 self.heartbeat.tick(peer)?;
             }
+            if self.is_running() && peer.is_interrupted() {
+                self.interrupt()?;
+            }
             if let Some(pacer) = &mut self.pacer {
                 pacer.update();
             }
@@ -168,7 +174,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
 
     /// Returns the number of messages that this end sends in total.
     fn total(&self) -> u64 {
-        match self.shape.limit {
+        match self.limit {
             Limit::Messages(n) if self.flow.sends => n,
             Limit::Time(_) if self.flow.sends => u64::MAX,
             _ => 0,
@@ -195,6 +201,21 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             self.phase,
             Phase::WarmUp | Phase::Measure | Phase::LastCompletion
         )
+    }
+
+    /// Returns `true` until the time is over.
+    fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::WarmUp | Phase::Measure)
+    }
+
+    /// Ends the time of the test now.
+    fn interrupt(&mut self) -> Result<()> {
+        if self.warm_up.is_on() {
+            return Err(interrupted_in_warm_up());
+        }
+        self.limit = Limit::Time(Duration::ZERO);
+        self.deadline = Some(Instant::now());
+        Ok(())
     }
 
     /// Returns how many messages may be posted now.
@@ -233,9 +254,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
 
     /// Returns the time when a wait must end without a completion.
     fn wake_at(&self) -> Option<Instant> {
-        let clock_end = self
-            .deadline
-            .filter(|_| matches!(self.phase, Phase::WarmUp | Phase::Measure));
+        let clock_end = self.deadline.filter(|_| self.is_running());
         let (next_send, heartbeat) = if self.notified {
             (None, None)
         } else {
@@ -325,7 +344,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
 
     /// Returns `true` if all messages of a test by count are sent and received.
     fn has_moved_all(&self) -> bool {
-        let Limit::Messages(n) = self.shape.limit else {
+        let Limit::Messages(n) = self.limit else {
             return false;
         };
         (!self.flow.sends || self.completed >= n)
@@ -392,14 +411,14 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
 
     /// Returns `true` if this end has sent all messages of a test by count.
     fn has_sent_its_count(&self) -> bool {
-        matches!(self.shape.limit, Limit::Messages(n) if self.flow.sends && self.completed >= n)
+        matches!(self.limit, Limit::Messages(n) if self.flow.sends && self.completed >= n)
     }
 
     /// Returns `true` if this end has posted all that it has to post. In one-sided tests nothing
     /// may be in flight either, because the peer then checks its memory and deregisters it.
     fn is_drained(&self) -> bool {
         let is_quiet = !self.is_one_sided() || self.completed == self.posted;
-        match self.shape.limit {
+        match self.limit {
             Limit::Messages(_) => is_quiet && self.posted >= self.total(),
             Limit::Time(_) => is_quiet,
         }

@@ -15,7 +15,7 @@ use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
 use crate::rperf::qperf::control_conn::ControlConn;
 use crate::rperf::qperf::node::{self, Node};
-use crate::rperf::spec::connection::ConnectionInfo;
+use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
 use crate::rperf::spec::plan::Plan;
 use crate::rperf::spec::{Side, Spec};
 
@@ -249,6 +249,7 @@ impl QperfEndpoint {
             cm: true,
             mtu: None,
             port_mtu: None,
+            hardware: Hardware::default(),
             wait: side.wait,
         };
         let local = info(self.connection.local_addr());

@@ -6,6 +6,11 @@ use super::escape::Escaped;
 use super::{Run, units};
 use crate::rperf::report::record::{Measured, Outcome, Record};
 
+/// Returns the text of an unknown value.
+fn unknown() -> String {
+    "-".to_owned()
+}
+
 const COLUMNS: &[&str] = &[
     "run",
     "test",
@@ -74,12 +79,9 @@ fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
         nanos.map_or_else(String::new, |n| units::time(super::series::to_f64(n)))
     };
     let cpus_used = |side: &crate::rperf::stats::SideStats| {
-        let seconds = side.seconds();
-        if seconds > 0.0 {
-            format!("{:.2}", side.cpu.process / seconds)
-        } else {
-            String::new()
-        }
+        let seconds = Some(side.seconds()).filter(|seconds| *seconds > 0.0);
+        let used = side.cpu.process.zip(seconds);
+        used.map_or_else(unknown, |(used, seconds)| format!("{:.2}", used / seconds))
     };
     vec![
         run.name.clone(),

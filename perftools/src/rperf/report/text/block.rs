@@ -26,7 +26,20 @@ impl Block {
         self.lines.push((name.into(), Value::Text(text)));
     }
 
-    /// Appends the lines to `out`.
+    /// Adds a line with a number and its unit, or with `-` if it is unknown.
+    pub(super) fn figure_if_known(&mut self, name: impl Into<String>, figure: Option<Figure>) {
+        match figure {
+            Some(figure) => self.figure(name, figure),
+            None => self.text(name, "-".to_owned()),
+        }
+    }
+
+    /// Adds the lines of another block.
+    pub(super) fn append(&mut self, other: Self) {
+        self.lines.extend(other.lines);
+    }
+
+    /// Appends the lines to `out`, with one column of values.
     pub(super) fn print(&self, out: &mut String) {
         let names = self.lines.iter().map(|l| l.0.len()).max().unwrap_or(0);
         let digits = |value: &Value| match value {

@@ -16,15 +16,16 @@ impl Format {
         let bytes = max(|s| s.sent.bytes + s.received.bytes);
         let msgs = max(|s| s.sent.msgs + s.received.msgs);
         for (prefix, side) in ["loc", "rem"].into_iter().zip(sides) {
+            let process = side.cpu.process;
             if m.is_bandwidth_test() {
-                block.figure(
+                block.figure_if_known(
                     format!("{prefix}_cpu_cost"),
-                    self.style.cost(side.cpu.process * 1e9 / bytes),
+                    process.map(|secs| self.style.cost(secs * 1e9 / bytes)),
                 );
             }
-            block.figure(
+            block.figure_if_known(
                 format!("{prefix}_cpu_msg"),
-                self.style.time(side.cpu.process * 1e9 / msgs),
+                process.map(|secs| self.style.time(secs * 1e9 / msgs)),
             );
         }
     }
@@ -74,7 +75,7 @@ impl Format {
                 ("loc_process", &m.local_stats),
                 ("rem_process", &m.remote_stats),
             ] {
-                b.figure(name, s.time(side.cpu.process * 1e9));
+                b.figure_if_known(name, side.cpu.process.map(|secs| s.time(secs * 1e9)));
             }
             for (name, side) in [
                 ("loc_threads", &m.local_stats),
@@ -90,13 +91,18 @@ impl Format {
         }
         let verified = m.local_stats.verified + m.remote_stats.verified;
         if m.spec.verify {
-            b.figure("verified", s.size(verified));
+            b.figure("verified", s.bytes(verified));
         }
         if m.spec.threads > 1 {
             b.figure("threads", s.count(u64::from(m.spec.threads)));
         }
         if v.used >= 2 {
             b.figure("depth", s.count(u64::from(m.depth)));
+        }
+        if m.partial {
+            #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
+            let time = s.time(m.local_stats.nanos as f64);
+            b.text("partial", format!("interrupted after {time}"));
         }
         b.text("via", m.local.to_string());
         if v.conf >= 1

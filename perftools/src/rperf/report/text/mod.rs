@@ -2,7 +2,7 @@
 //! `NAME  =  VALUE UNIT`, indented by four spaces.
 //!
 //! Results that qperf does not print (percentiles, the path, the CPU time of the processes) follow
-//! in a separate block, so that they do not change the alignment of qperf's lines.
+//! the lines of qperf, in the same columns.
 
 mod block;
 mod extra;
@@ -68,8 +68,12 @@ impl Format {
         }
     }
 
-    /// Formats a record, starting with the name of its test.
+    /// Formats a record, starting with the name of its test. A failed test has no text, because its
+    /// error is printed separately.
     pub fn render(self, record: &Record) -> String {
+        if matches!(record.outcome, Outcome::Failed { .. }) {
+            return String::new();
+        }
         format!("{}:\n{}", record.test.name(), self.figures(record))
     }
 
@@ -80,16 +84,15 @@ impl Format {
             Outcome::Quit | Outcome::Failed { .. } => {}
             Outcome::Conf { local, remote } => conf(local, remote).print(&mut out),
             Outcome::Measured(m) => {
-                self.qperf_lines(m).print(&mut out);
-                self.extra_lines(m).print(&mut out);
-                let mut warnings = Block::default();
+                let mut block = self.qperf_lines(m);
+                block.append(self.extra_lines(m));
                 for dip in &m.dips {
-                    warnings.text("noticed", dip.to_string());
+                    block.text("noticed", dip.to_string());
                 }
                 for warning in &m.warnings {
-                    warnings.text("warning", warning.text.clone());
+                    block.text("warning", warning.text.clone());
                 }
-                warnings.print(&mut out);
+                block.print(&mut out);
             }
         }
         out

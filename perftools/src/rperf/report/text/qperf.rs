@@ -136,7 +136,7 @@ impl Format {
             };
             let directions = [(sent, side.sent), (received, side.received)];
             for (direction, count) in directions.into_iter().filter(|d| d.1.bytes > 0) {
-                b.figure(format!("{prefix}{direction}_bytes"), s.size(count.bytes));
+                b.figure(format!("{prefix}{direction}_bytes"), s.bytes(count.bytes));
             }
             for (direction, count) in directions.into_iter().filter(|d| d.1.msgs > 0) {
                 b.figure(format!("{prefix}{direction}_msgs"), s.count(count.msgs));

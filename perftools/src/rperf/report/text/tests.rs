@@ -1,7 +1,7 @@
 use super::*;
 use crate::common::histogram::Latencies;
 use crate::rperf::report::record::Measured;
-use crate::rperf::spec::connection::ConnectionInfo;
+use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
 use crate::rperf::spec::modes::{Cm, Wait};
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::cpu::{CpuUse, HostCpuTime};
@@ -19,6 +19,7 @@ fn via(cm: bool) -> ConnectionInfo {
         cm,
         mtu: Some(4096),
         port_mtu: Some(4096),
+        hardware: Hardware::default(),
         wait: Wait::Adaptive,
     }
 }
@@ -35,10 +36,10 @@ fn stats(sent: u64, received: u64, size: u64) -> SideStats {
         },
         nanos: 2_000_000_000,
         max_cqe: 32,
-        stalled: 0,
+        stalled: Some(0),
         cpu: CpuUse {
             thread: 0.5,
-            process: 0.6,
+            process: Some(0.6),
             host: HostCpuTime {
                 kernel: 2.0,
                 ..HostCpuTime::default()
@@ -63,10 +64,14 @@ fn record(
         Options::try_parse_from(std::iter::once("rperf").chain(options.iter().copied())).unwrap();
     let spec = options.to_spec(test).unwrap();
     let cm = spec.use_cm == Cm::On;
-    Record {
+    Record::new(
         test,
-        host: Some("node1".into()),
-        outcome: Outcome::Measured(Box::new(Measured {
+        Some("node1"),
+        Outcome::Measured(Box::new(Measured {
+            exceeded: Vec::new(),
+            partial: false,
+            local_host: None,
+            remote_host: None,
             intervals: Vec::new(),
             dips: Vec::new(),
             warnings: Vec::new(),
@@ -80,7 +85,7 @@ fn record(
             local_stats: local,
             remote_stats: remote,
         })),
-    }
+    )
 }
 
 pub(crate) fn one_way() -> Record {
@@ -157,13 +162,10 @@ fn conf_prints_both_hosts() {
         os: "Linux 6.12".into(),
         rperf: "0.1.0".into(),
     };
-    let record = Record {
-        test: Test::Conf,
-        host: None,
-        outcome: Outcome::Conf {
-            local: host.clone(),
-            remote: host,
-        },
+    let outcome = Outcome::Conf {
+        local: host.clone(),
+        remote: host,
     };
+    let record = Record::new(Test::Conf, None, outcome);
     insta::assert_snapshot!(text(&record, &[]));
 }

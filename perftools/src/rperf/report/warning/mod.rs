@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 pub use host::host;
 
-use crate::common::units::show_time;
-use crate::rperf::spec::Spec;
+use crate::common::units::{Size, Style, show_time};
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::Wait;
+use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::port_counters::PortTraffic;
 
@@ -21,7 +21,8 @@ use crate::rperf::stats::port_counters::PortTraffic;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Warning {
     /// Kind for programs to match: `debug_build`, `cpu_scaling`, `oversubscribed`,
-    /// `mtu_below_port`, `small_mtu`, `swap`, `other_traffic`, `lost`, `stalled`.
+    /// `mtu_below_port`, `small_mtu`, `swap`, `other_traffic`, `rate_limit`, `few_messages`,
+    /// `lost`, `stalled`.
     pub kind: String,
     /// Description of the condition and, after `help:`, its remedy.
     pub text: String,
@@ -92,6 +93,8 @@ pub fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
         input.stats,
         port_traffic,
     ));
+    all.extend(rate_limit(spec));
+    all.extend(few_messages(spec, local, remote));
     let lost = lost(spec, local, remote);
     // A lost message can cause a stall too. Report only the loss in that case.
     if lost.is_none() && !stalls_reported {
@@ -132,6 +135,51 @@ fn cpu_wait(side: &SideStats) -> Option<Warning> {
     (share > 0.05).then(|| Warning::new("oversubscribed", text))
 }
 
+/// Returns a warning if the rate limit, rather than the device or the network, determines the
+/// number of messages: it lets fewer than [`FEW_MESSAGES`] begin.
+fn rate_limit(spec: &Spec) -> Option<Warning> {
+    let (rate, Limit::Time(time)) = (spec.tuning.rate_limit?, spec.limit) else {
+        return None;
+    };
+    #[allow(clippy::cast_precision_loss)] // Three digits are shown.
+    let (rate, size) = (rate as f64, spec.msg_size as f64);
+    let allowed = rate * time.as_secs_f64() / size;
+    let gap = Style::default().time(size / rate * 1e9);
+    let text = format!(
+        "--rate-limit allows one message of {} each {gap}, and so determines the results; help: set --rate-limit or --time higher, or --msg-size lower",
+        Size(spec.msg_size)
+    );
+    (allowed < FEW_MESSAGES).then(|| Warning::new("rate_limit", text))
+}
+
+/// Number of messages below which the filling and draining of the queues, and single events of the
+/// system, determine the results of a bandwidth test.
+const FEW_MESSAGES: f64 = 100.0;
+/// Number of latencies below which the 99.9th percentile is the maximum.
+const FEW_LATENCIES: u64 = 1000;
+
+/// Returns a warning if a test had too few messages for stable figures.
+fn few_messages(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Warning> {
+    let msgs = [local, remote].map(|side| side.sent.msgs.max(side.received.msgs));
+    let msgs = msgs[0].max(msgs[1]);
+    #[allow(clippy::cast_precision_loss)] // Compared with a small number.
+    let is_few = if spec.test.is_latency() {
+        msgs < FEW_LATENCIES
+    } else {
+        (msgs as f64) < FEW_MESSAGES
+    };
+    let consequence = if spec.test.is_latency() {
+        "the high percentiles are no more than the maximum"
+    } else {
+        "starting and ending the test affects the figures"
+    };
+    let text = format!(
+        "only {msgs} messages were measured, so {consequence}; help: set --messages (-n) or --time (-t) higher"
+    );
+    // A test in which nothing arrived has an error or another warning.
+    (is_few && msgs > 0).then(|| Warning::new("few_messages", text))
+}
+
 /// Returns a warning if the path MTU is less than the port's MTU, or less than 4096 bytes.
 fn mtu(connection: &ConnectionInfo) -> Option<Warning> {
     let mtu = connection.mtu?;
@@ -151,7 +199,11 @@ fn lost(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Warning> {
     let lost = local.lost + remote.lost;
     let sent = local.sent.msgs + remote.sent.msgs;
     let remedy = if spec.test.plan().is_some() {
-        "limit the sender with --rate-limit"
+        if spec.tuning.rate_limit.is_some() {
+            "set --rate-limit lower"
+        } else {
+            "limit the sender with --rate-limit, such as --rate-limit 1Gb/s"
+        }
     } else {
         "use larger socket buffers with --sock-buf-size"
     };
@@ -160,7 +212,8 @@ fn lost(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Warning> {
 }
 
 fn stalled(local: &SideStats) -> Option<Warning> {
-    let length = show_time(Duration::from_nanos(local.stalled / 1_000_000 * 1_000_000));
+    let stalled = local.stalled.unwrap_or(0);
+    let length = show_time(Duration::from_nanos(stalled / 1_000_000 * 1_000_000));
     let on = if local.threads.is_empty() {
         ""
     } else {
@@ -169,7 +222,7 @@ fn stalled(local: &SideStats) -> Option<Warning> {
     let text = format!(
         "nothing completed{on} for {length}, and the results include this stall; help: repeat the test, with --interval to find the time of the stall"
     );
-    (local.stalled > 0).then(|| Warning::new("stalled", text))
+    (stalled > 0).then(|| Warning::new("stalled", text))
 }
 
 #[cfg(test)]
@@ -216,7 +269,7 @@ mod tests {
         bad.local.mtu = Some(1024);
         bad.remote_stats.cpu.waited = 0.5;
         bad.local_stats.lost = 2;
-        bad.local_stats.stalled = 480_123_456;
+        bad.local_stats.stalled = Some(480_123_456);
         bad.spec.client.wait = Wait::Poll;
         let all = ["oversubscribed", "oversubscribed", "mtu_below_port", "lost"];
         assert_eq!(kinds(&bad, &[], false), all);
@@ -229,6 +282,30 @@ mod tests {
             text.starts_with("nothing completed for 480 ms, and"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_rate_limit_that_decides_the_result_is_named() {
+        let mut m = measured();
+        m.spec.tuning.rate_limit = Some(10);
+        let text = rate_limit(&m.spec).unwrap().text;
+        assert!(
+            text.starts_with("--rate-limit allows one message of 64 KiB each 6,554 sec"),
+            "{text}"
+        );
+        m.spec.tuning.rate_limit = Some(1_000_000_000);
+        assert_eq!(rate_limit(&m.spec), None);
+    }
+
+    #[test]
+    fn few_messages_are_a_warning() {
+        let mut m = measured();
+        (m.local_stats.sent.msgs, m.remote_stats.received.msgs) = (32, 32);
+        assert_eq!(kinds(&m, &[], false), ["few_messages"]);
+        (m.local_stats.sent.msgs, m.remote_stats.received.msgs) = (100, 100);
+        assert_eq!(kinds(&m, &[], false), [""; 0]);
+        m.spec.test = crate::rperf::spec::test::Test::RcLat;
+        assert_eq!(kinds(&m, &[], false), ["few_messages"]);
     }
 
     #[test]

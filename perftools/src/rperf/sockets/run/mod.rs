@@ -147,7 +147,7 @@ impl<P: Peer> Run<'_, P> {
     }
 
     fn is_over(&self) -> bool {
-        self.deadline.is_some_and(|end| Instant::now() >= end)
+        self.deadline.is_some_and(|end| Instant::now() >= end) || self.peer.is_interrupted()
     }
 
     fn stop_clock(&mut self) {

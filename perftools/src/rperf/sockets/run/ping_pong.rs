@@ -16,7 +16,10 @@ const LOST_AFTER: Duration = Duration::from_millis(500);
 impl<P: Peer> Run<'_, P> {
     pub(super) fn ping(&mut self, start: Instant, latencies: &mut LatencyRecorder) -> Result<()> {
         let mut before = start;
-        while self.received.msgs < self.total() && self.deadline.is_none_or(|end| before < end) {
+        while self.received.msgs < self.total()
+            && self.deadline.is_none_or(|end| before < end)
+            && !self.peer.is_interrupted()
+        {
             fill_payload(self.params, &mut self.buffer, self.sent.msgs);
             if !self.send_whole()? || !self.wait_for_reply()? {
                 break;

@@ -1,0 +1,44 @@
+//! Limits for the results of tests.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::common::units::parse_time;
+use crate::rperf::spec::{MinBandwidth, ResultLimits};
+
+const LIMITS: &str = "Limits (exit status 3 if a result exceeds one)";
+
+/// Limits for the results of tests.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LimitOptions {
+    /// Minimum bandwidth of bandwidth tests, such as 380Gb/s, or 90% of the rate of the link
+    #[arg(long, value_name = "RATE|PERCENT", help_heading = LIMITS)]
+    pub min_bw: Option<MinBandwidth>,
+    /// Maximum mean latency of latency tests, such as 5us
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = LIMITS)]
+    pub max_lat: Option<Duration>,
+    /// Maximum 99th percentile of the latency, such as 20us
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = LIMITS)]
+    pub max_p99: Option<Duration>,
+    /// Maximum number of lost messages, such as 0
+    #[arg(long, value_name = "N", help_heading = LIMITS)]
+    pub max_lost: Option<u64>,
+}
+
+impl LimitOptions {
+    /// Returns the limits.
+    pub fn to_limits(&self) -> ResultLimits {
+        ResultLimits {
+            min_bandwidth: self.min_bw,
+            max_latency: self.max_lat,
+            max_p99: self.max_p99,
+            max_lost: self.max_lost,
+        }
+    }
+
+    /// Returns `true` if any limit is set; all are options of a client.
+    pub fn any_in_use(&self) -> bool {
+        self.to_limits() != ResultLimits::default()
+    }
+}
