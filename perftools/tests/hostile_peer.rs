@@ -4,8 +4,10 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -77,14 +79,15 @@ fn flood(mut stream: &TcpStream, json: &str, count: u32, pid: u32) -> (u32, u64)
     (count, peak_kib(pid).map_or(growth, |peak| peak - before))
 }
 
-/// Connects as a client, requests `tcp_bw` and sends `Bound`, so that the server waits for the data
-/// connection.
-fn begin_test(server: &Server) -> TcpStream {
+/// Connects as a client and requests a test over sockets. Returns the control connection and the
+/// port and the token for the data connection.
+fn request_test(server: &Server, test: Test) -> (TcpStream, u16, u64) {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     exchange_hello(&stream);
-    let spec = Options::try_parse_from(["rperf", "--time=60", "--remote-timeout=60"])
+    let options = ["rperf", "--time=60", "--remote-timeout=60", "--msg-size=1K"];
+    let spec = Options::try_parse_from(options)
         .unwrap()
-        .to_spec(Test::TcpBw)
+        .to_spec(test)
         .unwrap();
     let request = Message::Request {
         spec: Box::new(spec),
@@ -92,9 +95,81 @@ fn begin_test(server: &Server) -> TcpStream {
     };
     frame::write(&mut stream, &request).unwrap();
     let reply = frame::read::<Message>(&mut stream).unwrap();
-    assert!(matches!(reply, Message::Listening(_)), "{reply:?}");
+    let Message::Listening(info) = reply else {
+        panic!("{reply:?}")
+    };
+    (stream, info.port, info.token)
+}
+
+/// Connects as a client, requests `tcp_bw` and sends `Bound`, so that the server waits for the data
+/// connection.
+fn begin_test(server: &Server) -> TcpStream {
+    let (mut stream, _, _) = request_test(server, Test::TcpBw);
     frame::write(&mut stream, &Message::Bound { port: 1 }).unwrap();
     stream
+}
+
+/// Requests a test over sockets and floods the data connection from a thread until `stop` is set.
+/// Returns the control connection when the server has begun the test.
+fn flood_data(server: &Server, test: Test, stop: &Arc<AtomicBool>) -> TcpStream {
+    let (mut control, port, token) = request_test(server, test);
+    let (stop, data) = (Arc::clone(stop), [0x5a; 1024]);
+    let bound = if test == Test::TcpBw {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.write_all(&token.to_be_bytes()).unwrap();
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) && stream.write_all(&data).is_ok() {}
+        });
+        1
+    } else {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let own_port = socket.local_addr().unwrap().port();
+        socket.connect(("127.0.0.1", port)).unwrap();
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = socket.send(&data);
+            }
+        });
+        own_port
+    };
+    frame::write(&mut control, &Message::Bound { port: bound }).unwrap();
+    control.write_all(&padded_frame(&large_ready())).unwrap();
+    server.wait_for_log("begins");
+    control
+}
+
+#[test]
+fn a_flood_of_data_ends_with_the_control_connection() {
+    for test in [Test::TcpBw, Test::UdpBw] {
+        let server = Server::with_options(&["-v", "--max-clients", "1"]);
+        let stop = Arc::default();
+        let control = flood_data(&server, test, &stop);
+        drop(control);
+        server.wait_for_log("the client closed the connection in the middle of the test");
+        server.assert_responds();
+        stop.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_flood_of_data_does_not_outlive_sigterm() {
+    for test in [Test::TcpBw, Test::UdpBw] {
+        let server = Server::with_options(&["-v"]);
+        let stop = Arc::default();
+        let _control = flood_data(&server, test, &stop);
+        server.signal("TERM");
+        assert_eq!(server.wait(), Some(0));
+        stop.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn the_server_limits_the_timeout_of_a_client() {
+    let server = Server::with_options(&["--max-timeout", "1"]);
+    let begin = Instant::now();
+    let _stream = begin_test(&server);
+    server.wait_for_log("the client did not connect over TCP within 1 s");
+    assert!(begin.elapsed() < Duration::from_secs(10));
 }
 
 #[test]

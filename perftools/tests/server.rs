@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -91,14 +91,8 @@ fn each_address_of_this_host_is_allowed() {
 
 #[test]
 fn errors_for_server_limits_name_the_option() {
-    let server = Server::with_options(&[
-        "--max-size",
-        "1M",
-        "--max-time",
-        "10",
-        "--max-memory",
-        "600K",
-    ]);
+    let server =
+        Server::with_options(&["--max-size", "1M", "--max-time", "10", "--max-memory", "1M"]);
     for (words, expected) in [
         (
             "-m 2M tcp_bw",
@@ -124,7 +118,7 @@ fn errors_for_server_limits_name_the_option() {
 
 #[test]
 fn memory_limit_applies_to_all_clients_together() {
-    let server = Server::with_options(&["-v", "--max-memory", "1M"]);
+    let server = Server::with_options(&["-v", "--max-memory", "2M"]);
     let line = format!("{} -t 60 -m 800K tcp_bw", server.target());
     let first = spawn(&line);
     server.wait_for_log("begins");
@@ -160,6 +154,87 @@ fn slow_and_silent_clients_do_not_block_others() {
     }
     assert!(begin.elapsed() < Duration::from_secs(15));
     server.assert_responds();
+}
+
+#[test]
+fn silent_connections_take_no_place_of_a_client() {
+    let server = Server::with_options(&["--max-clients", "1"]);
+    // More than one address may have, so the oldest ones are closed.
+    let silent: Vec<TcpStream> = (0..200)
+        .map(|_| TcpStream::connect(("127.0.0.1", server.port)).unwrap())
+        .collect();
+    let begin = Instant::now();
+    server.assert_responds();
+    assert!(begin.elapsed() < Duration::from_secs(3));
+    let mut oldest = &silent[0];
+    let _ = oldest.set_read_timeout(Some(Duration::from_secs(1)));
+    assert!(matches!(oldest.read(&mut [0]), Ok(0)));
+}
+
+#[test]
+fn a_wrong_token_is_answered_late_and_takes_no_place() {
+    let token = TokenFile::new("a secret of some length\n", 0o600);
+    let other = TokenFile::new("another secret of length\n", 0o600);
+    let server = Server::with_options(&[&token.option(), "--max-clients", "1"]);
+    let wrong: Vec<_> = (0..8)
+        .map(|_| spawn(&format!("{} {} conf", server.target(), other.option())))
+        .collect();
+    let begin = Instant::now();
+    let line = format!("{} {} conf", server.target(), token.option());
+    assert_eq!(json(&line).len(), 1);
+    for client in wrong {
+        let output = client.wait();
+        assert!(output.stderr.contains("token differs"), "{output}");
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(900));
+}
+
+#[test]
+fn a_client_with_a_token_rejects_a_server_without() {
+    let token = TokenFile::new("a secret of some length\n", 0o600);
+    let server = Server::start();
+    let text = fails(&format!("{} {} conf", server.target(), token.option()), 1);
+    let expected = "the server requires no token, so it may not be the intended server";
+    assert!(text.contains(expected), "{text}");
+    // A qperf server asks for an upgrade.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let qperf = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"upgrade qperf on server from").unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+        listener.set_nonblocking(true).unwrap();
+        listener.accept().is_ok()
+    });
+    let text = fails(&format!("-lp {port} {} 127.0.0.1 conf", token.option()), 1);
+    assert!(text.contains("the server is a qperf"), "{text}");
+    assert!(!qperf.join().unwrap(), "the client tried again as qperf");
+    let line = format!("--qperf -lp {port} {} 127.0.0.1 conf", token.option());
+    assert!(fails(&line, 2).contains("--token-file with --qperf"));
+}
+
+#[test]
+fn an_allocation_that_fails_ends_only_the_test() {
+    let mut command = std::process::Command::new("sh");
+    let rperf = env!("CARGO_BIN_EXE_rperf");
+    command.args(["-c", "ulimit -v 800000; exec \"$0\" -lp 0", rperf]);
+    let server = Server::spawn(&mut command);
+    let text = fails(&format!("{} -m 1G tcp_bw", server.target()), 1);
+    assert!(
+        text.contains("the server: cannot allocate a buffer of 1 GiB"),
+        "{text}"
+    );
+    server.assert_responds();
+}
+
+#[test]
+fn a_privileged_data_port_is_rejected() {
+    let server = Server::start();
+    let text = fails(&format!("{} -ip 80 tcp_bw", server.target()), 1);
+    assert!(
+        text.contains("data port 80: the server opens only ports from 1024"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -200,6 +275,9 @@ fn server_options_are_rejected_on_a_client() {
         "--allow 10.0.0.0/8",
         "--max-memory 1G",
         "--max-time 1",
+        "--max-timeout 1",
+        "--max-threads 1",
+        "--max-qps 1",
         "--max-size 1M",
         "--allow-quit",
         "--max-clients 1",

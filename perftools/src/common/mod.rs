@@ -1,7 +1,8 @@
 //! Code shared by the tools: errors, the log, texts of peers, units, names of devices and CPUs,
-//! signals, quoting, latency histograms and the framing of the control protocol. Used by `rperf`,
-//! `ribping` and `ribinfo`; depends on no other directory.
+//! signals, quoting, latency histograms, the framing of the control protocol and parts of its
+//! servers. Used by `rperf`, `ribping` and `ribinfo`; depends on no other directory.
 
+pub mod buffer;
 pub mod cpus;
 pub mod device_id;
 pub mod error;
@@ -10,6 +11,7 @@ pub mod interrupt;
 pub mod log;
 pub(crate) mod peer_text;
 pub mod protocol;
+pub mod server;
 pub(crate) mod shell;
 pub mod system;
 pub mod units;

@@ -1,8 +1,10 @@
 //! Command-line arguments of `ribinfo`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use ipnet::IpNet;
 
 use crate::common::protocol::DEFAULT_PORT;
 
@@ -79,17 +81,32 @@ pub enum Command {
     /// Print the facts of this host as JSON, for check --peer-facts on another host
     Facts,
     /// Answer check --peer of other hosts until interrupted
-    Serve {
-        /// TCP port to listen on
-        #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
-        port: u16,
-    },
+    Serve(Serve),
     /// Save all facts of this host to a directory, for --root on another host
     Capture {
         /// Empty or new directory
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
+}
+
+/// Options of `serve`.
+#[derive(Args, Clone, Debug)]
+pub struct Serve {
+    /// TCP port to listen on
+    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
+    pub port: u16,
+    /// Listen only on this address [default: all addresses]
+    #[arg(long, value_name = "ADDRESS")]
+    pub bind: Option<IpAddr>,
+    /// Answer only clients from these networks and from this host; may be repeated [default:
+    /// answer all clients]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub allow: Vec<IpNet>,
+    /// File with a shared secret of at least 16 bytes; only clients with the same secret are
+    /// answered
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// Options of `check`.
@@ -104,6 +121,9 @@ pub struct Check {
     /// TCP port of the peer
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
     pub peer_port: u16,
+    /// File with the shared secret of the peer
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    pub token_file: Option<PathBuf>,
     /// Compare with the output of `ribinfo facts` on the peer
     #[arg(long, value_name = "FILE", conflicts_with = "peer")]
     pub peer_facts: Option<PathBuf>,

@@ -11,5 +11,6 @@ pub mod collect;
 pub mod display;
 pub mod peer;
 mod run;
+mod serve;
 
 pub use run::{main, run};

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use serde::Serialize;
 
-use super::args::{Check, Command, Global, Info};
+use super::args::{Check, Command, Global, Info, Serve};
 use super::check::finding::{Finding, Level, exit_status};
 use super::check::{SUBJECTS, check};
 use super::collect::HostFacts;
@@ -16,10 +16,12 @@ use super::collect::peer::PeerFacts;
 use super::collect::probe::Probe;
 use super::collect::root::Root;
 use super::display::{self, UNKNOWN};
-use super::peer::{ANY_ADDRESS, request_facts, serve};
+use super::peer::request_facts;
+use super::serve::FactsServer;
 use crate::common::error::{Error, Kind, Result};
-use crate::common::log::log;
+use crate::common::log::{self, log};
 use crate::common::peer_text::printable_json;
+use crate::common::protocol::token::Token;
 
 /// Runs `ribinfo` and returns its exit code. The first argument is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
@@ -30,13 +32,23 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             return ExitCode::from(if error.use_stderr() { UNKNOWN } else { 0 });
         }
     };
-    match run(&info).and_then(|(text, status)| print(&text).map(|()| status)) {
+    let status = match run(&info).and_then(|(text, status)| print(&text).map(|()| status)) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             log(format_args!("ribinfo: {error}"));
             ExitCode::from(UNKNOWN)
         }
-    }
+    };
+    log::flush();
+    status
+}
+
+fn serve(root: &Root, options: &Serve) -> Result<()> {
+    let server = FactsServer::bind(root, options)?;
+    server.stopper().stop_on_signals()?;
+    log::start_writer("ribinfo")?;
+    log(format_args!("ribinfo: serving on {}", server.local_addr()?));
+    server.run()
 }
 
 /// Runs a command and returns its output and its exit status.
@@ -63,7 +75,7 @@ pub fn run(info: &Info) -> Result<(String, u8)> {
         Command::Sm => return display::sm::show(&root, json),
         Command::Check(options) => return run_check(&root, options, json),
         Command::Facts => display::json(&PeerFacts::collect(&root))?,
-        Command::Serve { port } => serve(&root, ANY_ADDRESS, *port).map(|()| String::new())?,
+        Command::Serve(options) => serve(&root, options).map(|()| String::new())?,
         Command::Capture { directory } => capture(root, directory).map(|()| String::new())?,
     };
     Ok((text, 0))
@@ -126,7 +138,9 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     }
     let peer = match (&options.peer, &options.peer_facts) {
         (Some(host), _) => {
-            Some(request_facts(host, options.peer_port).map_err(|error| error.to_string()))
+            let token = options.token_file.as_deref().map(Token::read).transpose()?;
+            let facts = request_facts(host, options.peer_port, token.as_ref());
+            Some(facts.map_err(|error| error.to_string()))
         }
         (None, Some(path)) => {
             let text = fs::read_to_string(path)

@@ -2,10 +2,7 @@
 //! this machine.
 
 use std::process::Command;
-use std::thread;
 
-use perftools::ribinfo::collect::root::Root;
-use perftools::ribinfo::peer;
 use test_support::process::{self, Process};
 
 use super::host_root::HostRoot;
@@ -14,8 +11,8 @@ use super::program::{assert_finding, check, ribinfo_command, roce_devices};
 /// A server for `ribinfo check --peer`.
 struct Peer {
     port: u16,
-    /// Keeps the process of the server alive; `None` if the server is a thread.
-    _process: Option<Process>,
+    /// Keeps the process of the server alive.
+    _process: Process,
 }
 
 impl Peer {
@@ -26,21 +23,15 @@ impl Peer {
         let process = Process::spawn(&mut command).wait_for_tcp_listener(port);
         Self {
             port,
-            _process: Some(process),
+            _process: process,
         }
     }
 
-    /// Starts a server in a thread of this process. It reports the configuration below `root`, and
-    /// runs until the test program exits.
+    /// Starts a server that reports the configuration below `root`.
     fn from_root(root: &HostRoot) -> Self {
-        let port = process::free_tcp_port();
-        let root = Root::at(root.path()).expect("a root directory");
-        thread::spawn(move || peer::serve(&root, peer::ANY_ADDRESS, port));
-        process::wait_for_tcp_listener(port);
-        Self {
-            port,
-            _process: None,
-        }
+        let mut serve = ribinfo_command();
+        serve.arg("serve").arg("--root").arg(root.path());
+        Self::from_command(serve, "--port")
     }
 
     /// Runs `ribinfo check` on these subjects against the server. Returns the output and the exit

@@ -138,9 +138,13 @@ impl Drop for SignalOnDrop {
     }
 }
 
+/// Stack size in bytes of a thread that waits for the kernel.
+const STACK_SIZE: usize = 256 << 10;
+
 pub(super) fn spawn(path: &Path, work: impl FnOnce() + Send + 'static) -> Result<()> {
     match thread::Builder::new()
         .name("rdma_connect".into())
+        .stack_size(STACK_SIZE)
         .spawn(work)
     {
         Ok(_detached) => Ok(()),

@@ -13,6 +13,9 @@ use crate::common::peer_text::printable_json;
 /// Maximum length of a frame in bytes. A test specification takes a few hundred bytes.
 pub const MAX_LEN: usize = 64 << 10;
 
+/// Maximum length in bytes of a frame with the facts of a host, which grow with its ports.
+pub const MAX_FACTS_LEN: usize = 8 << 20;
+
 /// Writes a frame.
 ///
 /// # Errors
@@ -20,13 +23,21 @@ pub const MAX_LEN: usize = 64 << 10;
 /// - [`Kind::Gone`] if the peer closed the connection or stopped reading.
 /// - [`Kind::System`] if the stream returns another error.
 pub fn write<T: Serialize>(stream: &mut impl Write, message: &T) -> Result<()> {
+    write_up_to(stream, message, MAX_LEN)
+}
+
+/// Writes a frame of at most `max` bytes, like [`write`].
+///
+/// # Errors
+/// Returns the errors of [`write`].
+pub fn write_up_to<T: Serialize>(stream: &mut impl Write, message: &T, max: usize) -> Result<()> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message)
         .map_err(|e| Error::protocol(format!("encode a message: {e}")))?;
     let len = bytes.len() - 4;
-    if len > MAX_LEN {
+    if len > max {
         return Err(Error::protocol(format!(
-            "send to the peer: a message of {len} bytes exceeds the limit of {MAX_LEN} bytes"
+            "send to the peer: a message of {len} bytes exceeds the limit of {max} bytes"
         )));
     }
     bytes[..4].copy_from_slice(&u32::try_from(len).unwrap_or(0).to_be_bytes());
@@ -47,12 +58,20 @@ pub fn write<T: Serialize>(stream: &mut impl Write, message: &T) -> Result<()> {
 /// - [`Kind::Protocol`] if the frame is longer than [`MAX_LEN`] or is not a `T`.
 /// - [`Kind::System`] if the stream returns another error.
 pub fn read<T: DeserializeOwned>(stream: &mut impl Read) -> Result<T> {
+    read_up_to(stream, MAX_LEN)
+}
+
+/// Reads a frame of at most `max` bytes, like [`read`].
+///
+/// # Errors
+/// Returns the errors of [`read`].
+pub fn read_up_to<T: DeserializeOwned>(stream: &mut impl Read, max: usize) -> Result<T> {
     let mut len = [0; 4];
     stream.read_exact(&mut len).map_err(|e| read_error(&e))?;
     let len = u32::from_be_bytes(len) as usize;
-    if len > MAX_LEN {
+    if len > max {
         return Err(Error::protocol(format!(
-            "receive from the peer: a message of {len} bytes exceeds the limit of {MAX_LEN} bytes"
+            "receive from the peer: a message of {len} bytes exceeds the limit of {max} bytes"
         )));
     }
     let mut bytes = vec![0; len];

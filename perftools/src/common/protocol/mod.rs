@@ -1,9 +1,11 @@
-//! Framing of the control protocol: the greeting ([`hello`]) and length-prefixed JSON messages
-//! ([`frame`]). `rperf` controls tests with it, and `ribinfo` requests the facts of another host.
-//! Each tool defines its own messages.
+//! Start and framing of the control protocol: the greeting ([`hello`]), authentication with a token
+//! ([`auth`], [`token`]) and length-prefixed JSON messages ([`frame`]). `rperf` controls tests with
+//! it, and `ribinfo` requests the facts of another host. Each tool defines its own messages.
 
+pub mod auth;
 pub mod frame;
 pub mod hello;
+pub mod token;
 
 /// Default TCP port of a server, the same as that of qperf.
 pub const DEFAULT_PORT: u16 = 19765;

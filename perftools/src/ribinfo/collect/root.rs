@@ -1,12 +1,12 @@
 //! Access to the files of a host through a root directory. Tests can use another root directory,
 //! and a root can record the files that are read.
 
-use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
@@ -23,7 +23,7 @@ const PROBE: &str = "probe.json";
 pub struct Root {
     path: PathBuf,
     captured: Option<Box<Probe>>,
-    recorded: Option<RefCell<BTreeMap<String, Recorded>>>,
+    recorded: Option<Mutex<BTreeMap<String, Recorded>>>,
 }
 
 /// A file, directory or link that was read, for [`Root::save`].
@@ -66,7 +66,7 @@ impl Root {
     /// Records what is read from now on, for [`save`](Root::save).
     #[must_use]
     pub fn recording(mut self) -> Self {
-        self.recorded = Some(RefCell::default());
+        self.recorded = Some(Mutex::default());
         self
     }
 
@@ -171,7 +171,7 @@ impl Root {
 
     fn record(&self, path: &str, entry: impl FnOnce() -> Recorded) {
         if let Some(recorded) = &self.recorded {
-            let mut recorded = recorded.borrow_mut();
+            let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
             // Do not replace the text of a file with an empty entry from `exists`.
             if !matches!(recorded.get(path), Some(Recorded::File(text)) if !text.is_empty()) {
                 recorded.insert(path.to_owned(), entry());
@@ -187,7 +187,11 @@ impl Root {
         let Some(recorded) = &self.recorded else {
             return Ok(());
         };
-        for (path, recorded) in recorded.borrow().iter() {
+        for (path, recorded) in recorded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
             let path = to.join(path.trim_start_matches('/'));
             fs::create_dir_all(path.parent().unwrap_or(to))?;
             match recorded {

@@ -21,15 +21,26 @@ pub struct ServerOptions {
     /// Maximum number of clients served at the same time [default: 64]
     #[arg(long, value_name = "N", help_heading = SERVER)]
     pub max_clients: Option<u32>,
-    /// Maximum memory of the buffers of all running tests together, in bytes [default: 4G]
+    /// Maximum memory of all running tests together, in bytes: buffers, queues and thread stacks
+    /// [default: 4G]
     #[arg(long, value_name = "SIZE", help_heading = SERVER)]
     pub max_memory: Option<Size>,
-    /// Maximum duration of a test [default: 1 h]
+    /// Maximum number of threads of all running tests together [default: 256]
+    #[arg(long, value_name = "N", help_heading = SERVER)]
+    pub max_threads: Option<u32>,
+    /// Maximum number of queue pairs of all running tests together [default: 4096]
+    #[arg(long, value_name = "N", help_heading = SERVER)]
+    pub max_qps: Option<u32>,
+    /// Maximum duration of a test, with its warm-up [default: 1 h]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = SERVER)]
     pub max_time: Option<Duration>,
     /// Maximum message size in bytes [default: 1G]
     #[arg(long, value_name = "SIZE", help_heading = SERVER)]
     pub max_size: Option<Size>,
+    /// Maximum time to wait for a client during a test, at least 1 s; a longer --timeout of a
+    /// client is lowered to it [default: 1 min]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = SERVER)]
+    pub max_timeout: Option<Duration>,
     /// Let clients from other hosts stop the server with `quit` [default: only from this host]
     #[arg(long, help_heading = SERVER)]
     pub allow_quit: bool,
@@ -50,7 +61,10 @@ impl ServerOptions {
             (!self.allow.is_empty(), "--allow"),
             (self.max_clients.is_some(), "--max-clients"),
             (self.max_memory.is_some(), "--max-memory"),
+            (self.max_threads.is_some(), "--max-threads"),
+            (self.max_qps.is_some(), "--max-qps"),
             (self.max_time.is_some(), "--max-time"),
+            (self.max_timeout.is_some(), "--max-timeout"),
             (self.max_size.is_some(), "--max-size"),
             (self.allow_quit, "--allow-quit"),
         ];

@@ -1,96 +1,16 @@
-//! Authentication with a token, and the admission of qperf clients.
+//! The admission of qperf clients.
 
 use std::net::TcpStream;
 use std::time::Duration;
 
 use super::context::{Served, SessionContext};
-use super::message::Message;
-use super::token::{self, Prover, Token};
 use crate::common::error::{Error, Result};
-use crate::common::protocol::frame::{self, DeadlineReader};
 use crate::rperf::qperf::control_conn::ControlConn;
 use crate::rperf::qperf::server as qperf_server;
 use crate::rperf::qperf::server::Admission;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 use crate::rperf::transport::ControlAddrs;
-
-/// Authenticates a client, on the server: the client proves that it has the token, then the server
-/// does.
-///
-/// # Errors
-/// Returns an error if the client does not have the token or sent another message.
-pub(super) fn challenge(stream: &mut TcpStream, token: &Token, timeout: Duration) -> Result<()> {
-    let server_nonce = token::nonce()?;
-    frame::write(
-        stream,
-        &Message::Challenge {
-            nonce: server_nonce.clone(),
-        },
-    )?;
-    let (client_nonce, mac) =
-        match frame::read::<Message>(&mut DeadlineReader::new(stream, timeout))? {
-            Message::Proof { nonce, mac } => (nonce, mac),
-            other => return Err(other.unexpected("the client")),
-        };
-    if client_nonce == server_nonce
-        || !token.is_proven(Prover::Client, &server_nonce, &client_nonce, &mac)
-    {
-        return Err(Error::limit("the client's token differs from the server's")
-            .with_help("use the same --token-file on both ends"));
-    }
-    let mac = token.proof(Prover::Server, &server_nonce, &client_nonce)?;
-    frame::write(
-        stream,
-        &Message::Proof {
-            nonce: server_nonce,
-            mac,
-        },
-    )
-}
-
-/// Authenticates a server, on the client: the client proves that it has the token and checks the
-/// proof of the server.
-///
-/// # Errors
-/// Returns an error if the client has no token or the server has another one.
-pub(super) fn prove(
-    stream: &mut TcpStream,
-    token: Option<&Token>,
-    timeout: Duration,
-) -> Result<()> {
-    let token = token.ok_or_else(|| {
-        Error::limit("the server requires a token")
-            .with_help("set --token-file to a file with the server's token")
-    })?;
-    let read = |stream: &TcpStream| {
-        frame::read::<Message>(&mut DeadlineReader::new(stream, timeout))?.or_error("the server")
-    };
-    let server_nonce = match read(stream)? {
-        Message::Challenge { nonce } => nonce,
-        other => return Err(other.unexpected("the server")),
-    };
-    let client_nonce = token::nonce()?;
-    let mac = token.proof(Prover::Client, &server_nonce, &client_nonce)?;
-    frame::write(
-        stream,
-        &Message::Proof {
-            nonce: client_nonce.clone(),
-            mac,
-        },
-    )?;
-    match read(stream)? {
-        Message::Proof { mac, .. }
-            if token.is_proven(Prover::Server, &server_nonce, &client_nonce, &mac) =>
-        {
-            Ok(())
-        }
-        Message::Proof { .. } => Err(Error::limit(
-            "the server does not have the token: it is not the intended server",
-        )),
-        other => Err(other.unexpected("the server")),
-    }
-}
 
 /// Decisions of the server about the requests of a qperf client.
 struct QperfAdmission<'a> {
@@ -99,8 +19,9 @@ struct QperfAdmission<'a> {
 }
 
 impl Admission for QperfAdmission<'_> {
-    fn admit(&self, spec: &Spec) -> Result<Box<dyn std::any::Any>> {
-        Ok(Box::new(self.context.rules.admit(spec)?))
+    fn admit(&self, spec: &mut Spec) -> Result<Box<dyn std::any::Any>> {
+        let reservation = self.context.admit(spec)?;
+        Ok(Box::new(reservation))
     }
 
     fn admit_quit(&self) -> Result<()> {

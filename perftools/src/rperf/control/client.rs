@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use super::context::SessionResult;
 use super::link::ControlLink;
 use super::message::Message;
+use super::session;
 use super::socket_session::{self, SocketAddrs};
-use super::token::Token;
-use super::{admission, session};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;
+use crate::common::protocol::auth;
 use crate::common::protocol::frame;
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::hello::{self, Peer};
+use crate::common::protocol::token::Token;
 use crate::common::units::show_time;
 use crate::rperf::engine::Role;
 use crate::rperf::qperf;
@@ -125,11 +126,12 @@ fn exchange_hello(
     match hello::read(&mut DeadlineReader::new(stream, timeout)) {
         Ok(Peer::Rperf(server)) => {
             hello::check(&server, "the server")?;
-            if server.requires_token {
-                admission::prove(stream, server_addr.token.as_ref(), timeout)?;
-            }
+            auth::prove(stream, &server, server_addr.token.as_ref(), timeout)?;
             Ok(true)
         }
+        Ok(Peer::QperfServer) if server_addr.token.is_some() => Err(auth::unauthenticated(
+            "the server is a qperf, which supports no token",
+        )),
         Ok(Peer::QperfServer) => Ok(false),
         Ok(_) => Err(not_rperf()),
         Err(error) if error.kind() == Kind::Gone => Err(not_rperf()),

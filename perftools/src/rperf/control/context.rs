@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::rules::Rules;
+use super::rules::{Reservation, Rules};
+use crate::common::error::Result;
+use crate::common::server::connections::Registration;
 use crate::rperf::engine::Measurement;
 use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::warning::Warning;
+use crate::rperf::spec::Spec;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::Plan;
 use crate::rperf::spec::test::Test;
@@ -29,8 +32,25 @@ pub struct SessionContext<'a> {
     pub stop: &'a Arc<AtomicBool>,
     /// Limits and permissions.
     pub rules: &'a Rules,
+    /// The connection in the table of the server.
+    pub connection: &'a Registration<'a>,
     /// Called with the test when both ends are ready.
     pub on_begin: &'a dyn Fn(Test),
+}
+
+impl SessionContext<'_> {
+    /// Makes the connection a session if the server allows the test. Lowers the timeout of the
+    /// server's end to the limit of the server.
+    ///
+    /// # Errors
+    /// Returns an error that names the exceeded limit and its option.
+    pub(super) fn admit(&self, spec: &mut Spec) -> Result<Reservation> {
+        let reservation = self.rules.admit(spec)?;
+        self.connection
+            .begin_session(self.rules.max_test_time(spec))?;
+        spec.server.timeout = spec.server.timeout.min(self.rules.max_timeout);
+        Ok(reservation)
+    }
 }
 
 impl std::fmt::Debug for SessionContext<'_> {

@@ -14,6 +14,7 @@ use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame;
 use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
+use crate::rperf::spec::footprint::CONTROL_STACK;
 use crate::rperf::stats::thread_counters::ThreadCounters;
 
 /// Time to wait for an error message of the peer after the data connection broke.
@@ -89,7 +90,7 @@ impl ControlLink {
         };
         std::thread::Builder::new()
             .name("control".into())
-            .stack_size(256 << 10)
+            .stack_size(CONTROL_STACK)
             .spawn(move || reader.run())
             .map_err(system)?;
         let shared = SharedConnection {

@@ -17,18 +17,6 @@ use crate::rperf::transport::{ClientEndpoints, ClientInfo, Offer};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Message {
-    /// From the server: requests a proof that the client has the token.
-    Challenge {
-        /// Random number of the sender, used once.
-        nonce: String,
-    },
-    /// From either end: proves that the sender has the token.
-    Proof {
-        /// Random number of the sender, used once.
-        nonce: String,
-        /// HMAC over both numbers.
-        mac: String,
-    },
     /// From the client: requests a test.
     Request {
         /// The whole specification.

@@ -31,7 +31,6 @@ pub mod rules;
 pub mod server;
 pub mod session;
 mod socket_session;
-pub mod token;
 
 #[cfg(test)]
 mod fake_backend;

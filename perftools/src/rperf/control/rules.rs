@@ -1,25 +1,37 @@
 //! Limits and permissions of a server.
 
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 
-use super::token::Token;
 use crate::common::error::{Error, Result};
+use crate::common::protocol::token::Token;
+use crate::common::server::networks;
 use crate::common::units::{Size, show_time};
 use crate::rperf::args::server::ServerOptions;
-use crate::rperf::spec::{Limit, MAX_MESSAGE, MAX_TIME, Spec};
+use crate::rperf::spec::{Footprint, Limit, MAX_MESSAGE, MAX_TIME, Spec};
 
 /// Default for the number of clients at a time.
 const DEFAULT_MAX_CLIENTS: u32 = 64;
 /// Default for the memory of all running tests, in bytes.
 const DEFAULT_MAX_MEMORY: u64 = 4 << 30;
+/// Default for the number of threads of all running tests.
+const DEFAULT_MAX_THREADS: u32 = 256;
+/// Default for the number of queue pairs of all running tests.
+const DEFAULT_MAX_QPS: u32 = 4096;
 /// Default for the duration of a test.
 const DEFAULT_MAX_TIME: Duration = Duration::from_secs(3600);
+/// Default for the time to wait for a client.
+const DEFAULT_MAX_TIMEOUT: Duration = Duration::from_secs(60);
+/// Minimum of the time to wait for a client. The interval of the heartbeats, which both ends derive
+/// from the client's timeouts, stays below it.
+const MIN_MAX_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time that setup and end of a test may take in addition to its duration.
+const GRACE: Duration = Duration::from_secs(60);
+/// First port that needs no privileges.
+const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
 /// Limits and permissions of a server.
 #[derive(Clone, Debug)]
@@ -32,14 +44,20 @@ pub struct Rules {
     pub remote_quit: bool,
     /// Maximum number of clients at a time.
     pub max_clients: u32,
-    /// Maximum size in bytes of the buffers of all running tests together.
+    /// Maximum memory in bytes of all running tests together.
     pub max_memory: u64,
-    /// Maximum duration of a test.
+    /// Maximum number of threads of all running tests together.
+    pub max_threads: u32,
+    /// Maximum number of queue pairs of all running tests together.
+    pub max_qps: u32,
+    /// Maximum duration of a test with its warm-up.
     pub max_time: Duration,
+    /// Maximum time to wait for a client during a test.
+    pub max_timeout: Duration,
     /// Maximum message size in bytes.
     pub max_size: u64,
-    /// Bytes reserved by running tests.
-    in_use: Arc<AtomicU64>,
+    /// Resources reserved by running tests.
+    in_use: Arc<Mutex<Footprint>>,
 }
 
 impl Default for Rules {
@@ -52,24 +70,47 @@ impl Default for Rules {
             remote_quit: false,
             max_clients: DEFAULT_MAX_CLIENTS,
             max_memory: u64::MAX,
+            max_threads: u32::MAX,
+            max_qps: u32::MAX,
             max_time: MAX_TIME,
+            max_timeout: Duration::MAX,
             max_size: MAX_MESSAGE,
             in_use: Arc::default(),
         }
     }
 }
 
-/// Memory reserved by a test. It is released on drop.
+/// Resources reserved by a test. They are released on drop.
 #[derive(Debug)]
-pub struct MemoryReservation {
-    in_use: Arc<AtomicU64>,
-    bytes: u64,
+pub struct Reservation {
+    in_use: Arc<Mutex<Footprint>>,
+    reserved: Footprint,
 }
 
-impl Drop for MemoryReservation {
-    fn drop(&mut self) {
-        self.in_use.fetch_sub(self.bytes, Ordering::Relaxed);
+impl Reservation {
+    /// Releases what exceeds `needed`, the resources of the test on its device.
+    pub fn reduce_to(&mut self, needed: Footprint) {
+        let kept = Footprint {
+            memory: self.reserved.memory.min(needed.memory),
+            threads: self.reserved.threads.min(needed.threads),
+            qps: self.reserved.qps.min(needed.qps),
+        };
+        let mut in_use = lock(&self.in_use);
+        in_use.memory -= self.reserved.memory - kept.memory;
+        in_use.threads -= self.reserved.threads - kept.threads;
+        in_use.qps -= self.reserved.qps - kept.qps;
+        self.reserved = kept;
     }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.reduce_to(Footprint::default());
+    }
+}
+
+fn lock(in_use: &Mutex<Footprint>) -> MutexGuard<'_, Footprint> {
+    in_use.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Rules {
@@ -84,13 +125,18 @@ impl Rules {
             remote_quit: o.allow_quit,
             max_clients: o.max_clients.unwrap_or(DEFAULT_MAX_CLIENTS),
             max_memory: o.max_memory.map_or(DEFAULT_MAX_MEMORY, |s| s.0),
+            max_threads: o.max_threads.unwrap_or(DEFAULT_MAX_THREADS),
+            max_qps: o.max_qps.unwrap_or(DEFAULT_MAX_QPS),
             max_time: o.max_time.unwrap_or(DEFAULT_MAX_TIME),
+            max_timeout: o.max_timeout.unwrap_or(DEFAULT_MAX_TIMEOUT),
             max_size: o.max_size.map_or(MAX_MESSAGE, |s| s.0),
             in_use: Arc::default(),
         };
         for (is_zero, option) in [
             (rules.max_clients == 0, "--max-clients"),
             (rules.max_memory == 0, "--max-memory"),
+            (rules.max_threads == 0, "--max-threads"),
+            (rules.max_qps == 0, "--max-qps"),
             (rules.max_time.is_zero(), "--max-time"),
             (rules.max_size == 0, "--max-size"),
         ] {
@@ -98,6 +144,14 @@ impl Rules {
                 return Err(Error::limit(format!("{option} must not be 0"))
                     .with_help(format!("omit {option} or set it higher")));
             }
+        }
+        if rules.max_timeout < MIN_MAX_TIMEOUT {
+            return Err(Error::limit(format!(
+                "--max-timeout of {}: the minimum is {}",
+                show_time(rules.max_timeout),
+                show_time(MIN_MAX_TIMEOUT)
+            ))
+            .with_help("omit --max-timeout or set it higher"));
         }
         Ok(rules)
     }
@@ -114,22 +168,14 @@ impl Rules {
     /// # Errors
     /// Returns an error if the address belongs to none of the networks.
     pub fn admit_host(&self, peer: IpAddr) -> Result<()> {
-        let peer = peer.to_canonical();
-        if self.allow.is_empty()
-            || is_this_host(peer)
-            || self.allow.iter().any(|net| net.contains(&peer))
-        {
-            return Ok(());
-        }
-        Err(Error::limit(format!("clients at {peer} are not allowed"))
-            .with_help("add the network to --allow on the server"))
+        networks::admit(&self.allow, peer)
     }
 
-    /// Checks that a test is within the limits and reserves its memory.
+    /// Checks that a test is within the limits and reserves its resources.
     ///
     /// # Errors
     /// Returns an error that names the exceeded limit and its option.
-    pub fn admit(&self, spec: &Spec) -> Result<MemoryReservation> {
+    pub fn admit(&self, spec: &Spec) -> Result<Reservation> {
         if spec.msg_size > self.max_size {
             return Err(Error::limit(format!(
                 "message size {}: the server allows at most {}",
@@ -138,37 +184,77 @@ impl Rules {
             ))
             .with_help("set --max-size higher on the server"));
         }
-        if let Limit::Time(time) = spec.limit {
-            if time > self.max_time {
-                return Err(Error::limit(format!(
-                    "duration {}: the server allows at most {}",
-                    show_time(time),
-                    show_time(self.max_time)
-                ))
-                .with_help("set --max-time higher on the server"));
-            }
-        }
-        let bytes = spec.memory();
-        let reserve = |used: u64| {
-            used.checked_add(bytes)
-                .filter(|sum| *sum <= self.max_memory)
-        };
-        match self
-            .in_use
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve)
-        {
-            Ok(_) => Ok(MemoryReservation {
-                in_use: Arc::clone(&self.in_use),
-                bytes,
-            }),
-            Err(used) => Err(Error::limit(format!(
-                "buffers of {}: the server allows {} for all tests together, of these {} are in use",
-                Size(bytes),
-                Size(self.max_memory),
-                Size(used)
+        if let Some(time) = duration(spec).filter(|time| *time > self.max_time) {
+            return Err(Error::limit(format!(
+                "duration {}: the server allows at most {}",
+                show_time(time),
+                show_time(self.max_time)
             ))
-            .with_help("set --max-memory higher on the server")),
+            .with_help("set --max-time higher on the server"));
         }
+        let port = spec.sockets.port;
+        if (1..FIRST_UNPRIVILEGED_PORT).contains(&port) {
+            return Err(Error::limit(format!(
+                "data port {port}: the server opens only ports from {FIRST_UNPRIVILEGED_PORT}"
+            ))
+            .with_help("set --ip-port (-ip) higher, or omit it"));
+        }
+        self.reserve(spec.footprint())
+    }
+
+    fn reserve(&self, needed: Footprint) -> Result<Reservation> {
+        let mut in_use = lock(&self.in_use);
+        let memory = in_use.memory.saturating_add(needed.memory);
+        if memory > self.max_memory {
+            return Err(Error::limit(format!(
+                "buffers, queues and stacks of {}: the server allows {} for all tests together, of these {} are in use",
+                Size(needed.memory),
+                Size(self.max_memory),
+                Size(in_use.memory)
+            ))
+            .with_help("set --max-memory higher on the server"));
+        }
+        let count = |what: &str, needed: u32, max: u32, in_use: u32, option: &str| {
+            let sum = in_use.saturating_add(needed);
+            if sum <= max {
+                return Ok(sum);
+            }
+            Err(Error::limit(format!(
+                "{needed} {what}: the server allows {max} for all tests together, of these {in_use} are in use"
+            ))
+            .with_help(format!("set {option} higher on the server")))
+        };
+        let threads = count(
+            "threads",
+            needed.threads,
+            self.max_threads,
+            in_use.threads,
+            "--max-threads",
+        )?;
+        let qps = count(
+            "queue pairs",
+            needed.qps,
+            self.max_qps,
+            in_use.qps,
+            "--max-qps",
+        )?;
+        *in_use = Footprint {
+            memory,
+            threads,
+            qps,
+        };
+        Ok(Reservation {
+            in_use: Arc::clone(&self.in_use),
+            reserved: needed,
+        })
+    }
+
+    /// Returns the time after which the connection of a test is closed, however active the client
+    /// is.
+    pub fn max_test_time(&self, spec: &Spec) -> Duration {
+        duration(spec)
+            .map_or(self.max_time, |time| time.min(self.max_time))
+            .saturating_add(GRACE)
     }
 
     /// Checks that the client at `peer`, which is connected to this host's address `local`, may
@@ -188,25 +274,14 @@ impl Rules {
             "run `rperf localhost quit` on the server, or start the server with --allow-quit",
         ))
     }
-
-    /// Returns the time after which a connection is closed.
-    pub fn max_connection_time(&self) -> Duration {
-        self.max_time.saturating_add(Duration::from_secs(60))
-    }
 }
 
-/// Returns `true` if the address belongs to this host.
-fn is_this_host(ip: IpAddr) -> bool {
-    let has_address = |interface: InterfaceAddress| {
-        let Some(address) = interface.address else {
-            return false;
-        };
-        match ip {
-            IpAddr::V4(ip) => address.as_sockaddr_in().is_some_and(|a| a.ip() == ip),
-            IpAddr::V6(ip) => address.as_sockaddr_in6().is_some_and(|a| a.ip() == ip),
-        }
-    };
-    ip.is_loopback() || getifaddrs().is_ok_and(|mut all| all.any(has_address))
+/// Returns the duration of a test with its warm-up; `None` if it is a number of messages.
+fn duration(spec: &Spec) -> Option<Duration> {
+    match spec.limit {
+        Limit::Time(time) => Some(time.saturating_add(spec.tuning.warm_up)),
+        Limit::Messages(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -215,6 +290,7 @@ mod tests {
     use crate::rperf::args::command_line::Options;
     use crate::rperf::spec::test::Test;
     use clap::Parser;
+    use nix::ifaddrs::getifaddrs;
 
     fn options(line: &str) -> Options {
         Options::try_parse_from(std::iter::once("rperf").chain(line.split_whitespace())).unwrap()
@@ -279,10 +355,55 @@ mod tests {
     }
 
     #[test]
+    fn threads_and_queue_pairs_of_all_tests_are_limited() {
+        let rules = rules("--max-threads 5 --max-qps 12");
+        let spec = |line: &str| options(line).to_spec(Test::RcBw).unwrap();
+        let mut first = rules.admit(&spec("--threads 3 --qps 3 --depth 8")).unwrap();
+        for (line, option) in [
+            ("--threads 3 --depth 8", "--max-threads"),
+            ("--qps 4 --depth 8", "--max-qps"),
+        ] {
+            let text = rules.admit(&spec(line)).unwrap_err().to_string();
+            assert!(text.contains(option) && text.contains("in use"), "{text}");
+        }
+        let second = rules.admit(&spec("--threads 2 --depth 8")).unwrap();
+        drop(second);
+        first.reduce_to(Footprint {
+            qps: 1,
+            ..Footprint::default()
+        });
+        rules.admit(&spec("--threads 5 --depth 8")).unwrap();
+        drop(first);
+        assert_eq!(*lock(&rules.in_use), Footprint::default());
+    }
+
+    #[test]
+    fn queues_and_stacks_count_as_memory() {
+        let rules = rules("--max-memory 64M");
+        let many = "--msg-size 1 --depth 16384 --threads 64 --qps 4";
+        let spec = options(many).to_spec(Test::RcBw).unwrap();
+        let text = rules.admit(&spec).unwrap_err().to_string();
+        assert!(text.contains("--max-memory"), "{text}");
+        assert!(spec.footprint().memory > 670 << 20);
+        rules
+            .admit(&options("").to_spec(Test::RcBw).unwrap())
+            .unwrap();
+    }
+
+    #[test]
     fn errors_for_exceeded_limits_name_the_option() {
         let rules = rules("--max-time 10 --max-size 1M");
-        for (line, option) in [("--time 11", "--max-time"), ("--msg-size 2M", "--max-size")] {
-            let spec = options(line).to_spec(Test::TcpBw).unwrap();
+        for (line, option) in [
+            ("--time 11", "--max-time"),
+            ("--time 6 --warm-up 5", "--max-time"),
+            ("--msg-size 2M", "--max-size"),
+        ] {
+            let test = if line.contains("warm") {
+                Test::RcBw
+            } else {
+                Test::TcpBw
+            };
+            let spec = options(line).to_spec(test).unwrap();
             assert!(
                 rules.admit(&spec).unwrap_err().to_string().contains(option),
                 "{line}"

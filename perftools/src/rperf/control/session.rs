@@ -13,7 +13,7 @@ use super::message::Message;
 use super::socket_session::{self, SocketAddrs};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame::DeadlineReader;
-use crate::common::protocol::{frame, hello};
+use crate::common::protocol::{auth, frame, hello};
 use crate::ribinfo::collect::peer::PeerFacts;
 use crate::ribinfo::collect::root::Root;
 use crate::rperf::engine::{self, Role};
@@ -25,6 +25,8 @@ use crate::rperf::transport::{Backend, ClientInfo, ConnectedEndpoint, ControlAdd
 
 /// Time to wait for the hello message of the client.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum time to send a reply that is not a test.
+const REPLY_TIME: Duration = Duration::from_secs(60);
 /// Time to wait for the request that follows. The client examines its devices first.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -62,7 +64,7 @@ pub fn serve<B: Backend>(
                 return Err(notify_client(&mut stream, error));
             }
             if let Some(token) = &context.rules.token {
-                admission::challenge(&mut stream, token, HELLO_TIMEOUT)
+                auth::challenge(&mut stream, token, HELLO_TIMEOUT, context.stop)
                     .map_err(|error| notify_client(&mut stream, error))?;
             }
         }
@@ -79,8 +81,12 @@ pub fn serve<B: Backend>(
         match frame::read::<Message>(&mut DeadlineReader::new(&stream, REQUEST_TIMEOUT)) {
             Ok(Message::Request { spec, client_info }) => (*spec, client_info),
             Ok(Message::AskFacts) => {
+                if let Err(error) = context.connection.begin_session(REPLY_TIME) {
+                    return Err(notify_client(&mut stream, error));
+                }
                 let facts = PeerFacts::collect(&Root::host());
-                return frame::write(&mut stream, &Message::Facts(Box::new(facts)))
+                let reply = Message::Facts(Box::new(facts));
+                return frame::write_up_to(&mut stream, &reply, frame::MAX_FACTS_LEN)
                     .map(|()| Served::Nothing);
             }
             // A client whose device does not support the test sends an error instead of a request.
@@ -93,18 +99,22 @@ pub fn serve<B: Backend>(
             Err(error) if error.kind() == Kind::Gone => return Ok(Served::Nothing),
             Err(error) => return Err(notify_client(&mut stream, error)),
         };
+    let moves_data = spec.test.moves_data();
     let outcome = match spec.test {
-        Test::Conf => frame::write(&mut stream, &Message::Conf(HostConf::read()))
+        Test::Conf => context
+            .connection
+            .begin_session(REPLY_TIME)
+            .and_then(|()| frame::write(&mut stream, &Message::Conf(HostConf::read())))
             .map(|()| Served::Test(Test::Conf)),
         Test::Quit => quit(
             &mut stream,
             context.rules.admit_quit(hosts.local, hosts.peer),
         ),
-        test => run_test(&stream, backend, &spec, client_info, hosts, context)
+        test => run_test(&stream, backend, spec, client_info, hosts, context)
             .map(|()| Served::Test(test)),
     };
     outcome.map_err(|error| {
-        if spec.test.moves_data() {
+        if moves_data {
             error
         } else {
             notify_client(&mut stream, error)
@@ -163,14 +173,19 @@ fn quit(stream: &mut TcpStream, admitted: Result<()>) -> Result<Served> {
 fn run_test<B: Backend>(
     stream: &TcpStream,
     backend: &B,
-    spec: &Spec,
+    mut spec: Spec,
     client_info: Option<ClientInfo>,
     hosts: ControlAddrs,
     context: &SessionContext<'_>,
 ) -> Result<()> {
     let system = |e| Error::system("cannot set the options of the control connection", &e);
-    // Once the specification is checked, its timeout applies.
-    let timeout = spec.check().map_or(HELLO_TIMEOUT, |()| spec.server.timeout);
+    // The timeout of the specification applies if the test is admitted.
+    let admitted = spec.check().and_then(|()| context.admit(&mut spec));
+    let timeout = match &admitted {
+        Ok(_) => spec.server.timeout,
+        Err(_) => HELLO_TIMEOUT,
+    };
+    let spec = &spec;
     let link = ControlLink::new(
         stream.try_clone().map_err(system)?,
         "the client",
@@ -178,8 +193,7 @@ fn run_test<B: Backend>(
         Arc::clone(context.stop),
     )?;
     let run = || {
-        spec.check()?;
-        let _reserved = context.rules.admit(spec)?;
+        let mut reservation = admitted?;
         if let Some(kind) = spec.test.socket() {
             let done = socket_session::server(
                 &link,
@@ -208,6 +222,7 @@ fn run_test<B: Backend>(
         let connected = setup
             .accept(&answer, timeout, &gone)
             .map_err(|e| link.explain(e))?;
+        reservation.reduce_to(connected.shape.footprint());
         run_connected(&link, spec, Role::Server, connected, context.on_begin).map(drop)
     };
     run().inspect_err(|error| link.send_error(error))

@@ -369,7 +369,7 @@ fn silent_clients_get_a_timeout_error() {
 #[test]
 fn clients_beyond_the_maximum_are_rejected() {
     with_server(1, |address, backend| {
-        let first = connect_with_hello(address, PROTOCOL);
+        let first = connect_with_offer(address, backend, spec(Test::RcBw, ""));
         let text = client::run(
             &server_addr(address),
             &spec(Test::Conf, ""),

@@ -34,12 +34,12 @@ pub enum Handled {
 
 /// Decisions of the server about requests.
 pub trait Admission {
-    /// Checks that the server allows a test. The caller keeps the returned value until the test
-    /// has ended, because it may hold a reservation.
+    /// Checks that the server allows a test, and lowers the timeout of the server to its limit. The
+    /// caller keeps the returned value until the test has ended, because it may hold a reservation.
     ///
     /// # Errors
     /// Returns an error that names the limit exceeded by the test.
-    fn admit(&self, spec: &Spec) -> Result<Box<dyn std::any::Any>>;
+    fn admit(&self, spec: &mut Spec) -> Result<Box<dyn std::any::Any>>;
 
     /// Checks that this client may stop the server.
     ///
@@ -89,7 +89,7 @@ fn handle_request(
     let name = index::name(request.index)
         .ok_or_else(|| Error::protocol(format!("unknown test number {}", request.index)))?;
     let test = Test::from_name(name).map_err(|_| unsupported_test(name))?;
-    let spec = spec_from_request(test, &request)?;
+    let mut spec = spec_from_request(test, &request)?;
     match (test, test.socket()) {
         (Test::Conf, _) => conn
             .send(&conf::encode(&HostConf::read()))
@@ -102,7 +102,7 @@ fn handle_request(
         }
         (_, Some(kind)) => {
             spec.check()?;
-            let _reserved = admission.admit(&spec)?;
+            let _reserved = admission.admit(&mut spec)?;
             conn.set_timeout(spec.server.timeout);
             run_over_sockets(conn, &spec, kind, admission).map(|()| Handled::Test(test))
         }
@@ -110,7 +110,7 @@ fn handle_request(
             let plan =
                 rdma::plan(&spec, request.use_cm != 0).map_err(|error| error.context(name))?;
             spec.check()?;
-            let _reserved = admission.admit(&spec)?;
+            let _reserved = admission.admit(&mut spec)?;
             conn.set_timeout(spec.server.timeout);
             run_over_rdma(conn, &spec, plan, admission).map(|()| Handled::Test(test))
         }

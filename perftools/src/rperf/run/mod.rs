@@ -14,13 +14,13 @@ use std::time::Duration;
 use crate::common::error::{Error, Result};
 use crate::common::interrupt::Interrupt;
 use crate::common::log;
+use crate::common::protocol::token::Token;
 use crate::common::shell;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
 use crate::rperf::control::client::ServerAddr;
 use crate::rperf::control::rules::Rules;
 use crate::rperf::control::server::Server;
-use crate::rperf::control::token::Token;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 use crate::rperf::transport::verbs::VerbsBackend;
@@ -105,6 +105,12 @@ fn with_server(
             .as_deref()
             .map(Token::read)
             .transpose()?;
+        if token.is_some() && global.server.qperf {
+            return Err(
+                Error::usage("--token-file with --qperf: qperf supports no token")
+                    .with_help("remove one of them"),
+            );
+        }
         let server_addr = ServerAddr {
             host: host.to_owned(),
             port: global.listen_port,

@@ -35,29 +35,24 @@ pub struct Bounds {
     pub xrc: bool,
 }
 
-impl Spec {
-    /// Returns the maximum memory of the buffers of one end in bytes.
-    pub fn memory(&self) -> u64 {
-        if self.test.socket().is_some() {
-            return self.msg_size;
+impl Bounds {
+    /// Returns the bounds of a device that supports everything, up to the limits of this program.
+    pub(super) fn unlimited() -> Self {
+        Self {
+            device: String::new(),
+            max_msg: u64::MAX,
+            max_qp_wr: u32::MAX,
+            max_cqe: u32::MAX,
+            mtu: u32::MAX,
+            infiniband: true,
+            atomics: true,
+            max_srq_wr: u32::MAX,
+            xrc: true,
         }
-        let own_buffers = self.touches_payload();
-        let buffers = if own_buffers {
-            u64::from(self.depth) * 2 + 12
-        } else {
-            2
-        };
-        let max = if own_buffers {
-            VERIFY_MEMORY + self.msg_size.saturating_mul(12 * u64::from(self.qps))
-        } else {
-            u64::MAX
-        };
-        buffers
-            .saturating_mul(self.msg_size)
-            .min(max)
-            .saturating_mul(u64::from(self.threads) * u64::from(self.receivers()))
     }
+}
 
+impl Spec {
     /// Fits the test to a device. Lowers the depth if the device or the memory limit requires it.
     ///
     /// # Errors

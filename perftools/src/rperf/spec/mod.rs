@@ -8,6 +8,7 @@ mod check;
 mod config;
 pub mod connection;
 mod fit;
+pub mod footprint;
 mod limits;
 pub mod modes;
 mod parameter;
@@ -25,8 +26,9 @@ mod tests;
 
 pub use config::Spec;
 pub use fit::Bounds;
+pub use footprint::Footprint;
 pub(super) use limits::default_depth;
-pub use limits::{MAX_DEPTH, MAX_MEMORY, MAX_QPS, MAX_THREADS, MAX_TIME};
+pub use limits::{ARRIVALS_WINDOW, MAX_DEPTH, MAX_MEMORY, MAX_QPS, MAX_THREADS, MAX_TIME};
 pub use parameter::Parameter;
 pub use plan::MAX_MESSAGE;
 pub use result_limits::{MinBandwidth, ResultLimits};

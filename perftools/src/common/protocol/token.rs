@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use hmac::{Hmac, Mac};
@@ -60,9 +60,23 @@ impl Token {
     pub fn read(path: &Path) -> Result<Self> {
         let system =
             |e| Error::system(format!("cannot read the token file {}", path.display()), &e);
-        let mut file = File::open(path).map_err(system)?;
-        let mode = file.metadata().map_err(system)?.permissions().mode();
-        if mode & 0o077 != 0 {
+        // A FIFO without a writer would block.
+        let mut file = File::options()
+            .read(true)
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(path)
+            .map_err(system)?;
+        let metadata = file.metadata().map_err(system)?;
+        if !metadata.is_file() {
+            return Err(Error::limit(format!(
+                "the token file {} is not a regular file",
+                path.display()
+            ))
+            .with_help("write the token to a file and run `chmod 600` on it"));
+        }
+        let mode = metadata.permissions().mode();
+        let group = access_control_list(&file).map_or(mode >> 3 & 7, |list| group_access(&list));
+        if mode & 0o007 != 0 || group != 0 {
             return Err(Error::limit(format!(
                 "the token file {} is accessible to other users (mode {:o})",
                 path.display(),
@@ -128,6 +142,30 @@ impl Token {
             _ => false,
         }
     }
+}
+
+/// Returns the access control list of a file, as the kernel encodes it; `None` if it has none.
+fn access_control_list(file: &File) -> Option<Vec<u8>> {
+    let mut list = vec![0; 4096];
+    let len = rustix::fs::fgetxattr(file, "system.posix_acl_access", &mut list).ok()?;
+    list.truncate(len);
+    Some(list)
+}
+
+/// Returns the access of groups according to an access control list, as the bits of a mode. With a
+/// list, the group bits of the mode are a mask for all entries. Entries of single users are not
+/// counted: systemd gives the user of a service access to its credentials in this way.
+fn group_access(list: &[u8]) -> u32 {
+    const HEADER: usize = 4;
+    const ENTRY: usize = 8;
+    const OWNING_GROUP: u16 = 0x04;
+    const NAMED_GROUP: u16 = 0x08;
+    let number = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
+    list.get(HEADER..)
+        .unwrap_or_default()
+        .chunks_exact(ENTRY)
+        .filter(|entry| matches!(number(entry), OWNING_GROUP | NAMED_GROUP))
+        .fold(0, |access, entry| access | u32::from(number(&entry[2..])))
 }
 
 fn to_hex(bytes: &[u8]) -> String {
@@ -229,6 +267,52 @@ mod tests {
                 .to_string()
                 .contains("cannot read the token file")
         );
+    }
+
+    #[test]
+    fn an_access_control_list_may_name_users_only() {
+        const OWNER: (u16, u16) = (0x01, 6);
+        const USER: (u16, u16) = (0x02, 4);
+        const MASK: (u16, u16) = (0x10, 4);
+        const OTHER: (u16, u16) = (0x20, 0);
+        let list = |entries: &[(u16, u16)]| {
+            let mut bytes = 2_u32.to_le_bytes().to_vec();
+            for (tag, access) in entries {
+                bytes.extend(tag.to_le_bytes());
+                bytes.extend(access.to_le_bytes());
+                bytes.extend(1000_u32.to_le_bytes());
+            }
+            bytes
+        };
+        let users = list(&[OWNER, USER, (0x04, 0), MASK, OTHER]);
+        assert_eq!(group_access(&users), 0);
+        assert_eq!(group_access(&list(&[OWNER, (0x04, 4), MASK, OTHER])), 4);
+        let group = list(&[OWNER, (0x04, 0), (0x08, 4), MASK, OTHER]);
+        assert_eq!(group_access(&group), 4);
+        assert_eq!(group_access(&users[..3]), 0);
+        // The file systems of the tests have access control lists.
+        let path = std::env::temp_dir().join(format!("rperf-acl-{}", std::process::id()));
+        std::fs::write(&path, "0123456789abcdef").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let set = |list: &[u8]| {
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&path, "system.posix_acl_access", list, flags).unwrap();
+            let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o640);
+            Token::read(&path)
+        };
+        set(&users).unwrap();
+        set(&group).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_fifo_is_rejected_without_waiting_for_a_writer() {
+        let path = std::env::temp_dir().join(format!("rperf-fifo-{}", std::process::id()));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let error = Token::read(&path).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 
     proptest::proptest! {

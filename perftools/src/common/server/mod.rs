@@ -1,0 +1,78 @@
+//! Parts that TCP servers share: the listening socket ([`listener`]), the table of open connections
+//! ([`connections`]), the networks whose clients are served ([`networks`]), and the loop that
+//! serves each connection on a thread ([`run`]). `rperf` and `ribinfo serve` use them.
+
+pub mod connections;
+pub mod listener;
+pub mod networks;
+
+use std::net::{SocketAddr, TcpStream};
+use std::thread::{Builder, Scope, scope};
+use std::time::Duration;
+
+use crate::common::error::{Error, Result};
+use connections::{Connections, Registration};
+use listener::{Accepted, Listener};
+
+/// Time that running sessions have to end when the server stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Stack size in bytes of the thread that serves a client.
+pub const SESSION_STACK: usize = 512 << 10;
+
+/// A service for the clients of a server.
+pub trait Service: Sync {
+    /// Serves a client until its connection ends.
+    fn serve(&self, stream: TcpStream, peer: SocketAddr, connection: &Registration<'_>);
+
+    /// Reports a connection that cannot be served.
+    fn report(&self, peer: Option<SocketAddr>, text: &str);
+}
+
+/// Serves each connection on a thread of its own until the server is stopped.
+///
+/// # Errors
+/// Returns an error if the listening socket broke.
+pub fn run(listener: &Listener, connections: &Connections, service: &dyn Service) -> Result<()> {
+    scope(|scope| {
+        let result = loop {
+            connections.close_overdue();
+            match listener.accept() {
+                Ok(Accepted::Connection(stream, peer)) => {
+                    if let Err(error) = spawn(scope, stream, peer, connections, service) {
+                        service.report(Some(peer), &format!("rejected: {error}"));
+                    }
+                }
+                Ok(Accepted::Nothing) => {}
+                Ok(Accepted::Failed(error)) => {
+                    service.report(None, &format!("cannot accept a client: {error}"));
+                }
+                Ok(Accepted::Stopped) => break Ok(()),
+                Err(error) => {
+                    listener.stopper().stop();
+                    break Err(error);
+                }
+            }
+        };
+        connections.drain(DRAIN_TIMEOUT);
+        result
+    })
+}
+
+fn spawn<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    connections: &'scope Connections,
+    service: &'scope dyn Service,
+) -> Result<()> {
+    let registered = connections.register(&stream, peer.ip());
+    let registered = registered.map_err(|e| Error::system("cannot accept a client", &e))?;
+    let connection = registered.ok_or_else(|| Error::limit("too many connections"))?;
+    Builder::new()
+        .name("client".into())
+        .stack_size(SESSION_STACK)
+        .spawn_scoped(scope, move || service.serve(stream, peer, &connection))
+        .map(drop)
+        .map_err(|e| Error::system("cannot create a thread", &e))
+}
