@@ -14,6 +14,7 @@
 //! message that arrived, and a sender without credit treats messages in flight as lost after a
 //! while.
 
+pub mod arrivals;
 pub mod bandwidth;
 mod heartbeat;
 pub mod passive;
@@ -59,6 +60,8 @@ pub struct PollCounts {
     pub acked: u64,
     /// Credit messages that arrived.
     pub credits: u32,
+    /// Data messages that had arrived before. They are not counted otherwise.
+    pub duplicates: u32,
     /// Completions of all kinds.
     pub completions: u32,
 }

@@ -102,6 +102,7 @@ pub fn run<W: Wire, P: Peer>(
         sent,
         received,
         lost: counted.lost,
+        duplicates: waiter.duplicates(),
         nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos())
             .unwrap_or(u64::MAX),
         max_cqe: waiter.max_completions(),

@@ -4,6 +4,7 @@ use std::thread::{Builder, scope};
 
 use super::{Measurement, Peer, Role, Wire, pin, run};
 use crate::common::error::{Error, Kind, Result};
+use crate::rperf::spec::footprint::ENGINE_STACK;
 use crate::rperf::spec::{Shape, Side};
 use crate::rperf::stats::{SideStats, ThreadStats};
 
@@ -41,6 +42,7 @@ pub fn run<W: Wire + Send, P: Peer + Send>(
                 };
                 Builder::new()
                     .name(format!("engine {number}"))
+                    .stack_size(ENGINE_STACK)
                     .spawn_scoped(scope, body)
             })
             .collect();
@@ -85,6 +87,7 @@ fn add(sum: &mut SideStats, one: &SideStats, side: Side) {
     sum.sent = sum.sent + one.sent;
     sum.received = sum.received + one.received;
     sum.lost += one.lost;
+    sum.duplicates += one.duplicates;
     sum.verified += one.verified;
     sum.max_cqe = sum.max_cqe.max(one.max_cqe);
     sum.stalled = sum.stalled.max(one.stalled);

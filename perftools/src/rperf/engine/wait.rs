@@ -28,6 +28,7 @@ struct PollStats {
     /// Longest observed time without a completion after the first completion.
     silence: Option<Range<Instant>>,
     max_completions: u32,
+    duplicates: u64,
     counters: Option<Arc<ThreadCounters>>,
 }
 
@@ -59,6 +60,11 @@ impl Waiter {
     /// Returns the largest number of completions that one poll returned.
     pub fn max_completions(&self) -> u32 {
         self.stats.max_completions
+    }
+
+    /// Returns the number of messages that arrived again.
+    pub fn duplicates(&self) -> u64 {
+        self.stats.duplicates
     }
 
     /// Returns the longest observed time without a completion after the first completion.
@@ -112,6 +118,7 @@ impl PollStats {
         let progress = wire.poll()?;
         if progress.completions > 0 {
             self.max_completions = self.max_completions.max(progress.completions);
+            self.duplicates += u64::from(progress.duplicates);
             if let Some(counters) = &self.counters {
                 if progress.sent > 0 {
                     counters.set_sent(progress.sent);

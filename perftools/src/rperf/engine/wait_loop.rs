@@ -27,6 +27,9 @@ const MAX_SLEEP: Duration = Duration::from_millis(20);
 const POLLS_PER_CLOCK: Range<u64> = 8..64;
 /// Empty polls between calls of [`PollSource::check`].
 const POLLS_PER_CHECK: Range<u64> = 64..1024;
+/// Events between calls of [`PollSource::check`]. A peer that sends without a pause must not keep
+/// this end from noticing that the control connection ended.
+const EVENTS_PER_CHECK: u64 = 64;
 /// Remaining time below which the clock is read at the shortest interval.
 const SOON: Duration = Duration::from_millis(1);
 
@@ -47,8 +50,8 @@ pub trait PollSource {
     /// Returns an error if the connection broke or the received data is wrong.
     fn block(&mut self, limit: Duration) -> Result<Option<Self::Event>>;
 
-    /// Checks that waiting can still succeed. This is called now and then while nothing happens;
-    /// `idle` is the time without an event so far.
+    /// Checks that waiting can still succeed. This is called now and then; `idle` is the time
+    /// without an event so far.
     ///
     /// # Errors
     /// Returns an error if the peer failed, the connection broke or the timeout has passed.
@@ -68,6 +71,8 @@ pub struct WaitLoop {
     yields: bool,
     /// Time of the first check since the latest [`WaitLoop::reset`].
     idle_since: Option<Instant>,
+    /// Number of waits that returned an event.
+    events: u64,
 }
 
 impl WaitLoop {
@@ -83,6 +88,7 @@ impl WaitLoop {
             },
             yields: single_processor,
             idle_since: None,
+            events: 0,
         }
     }
 
@@ -107,6 +113,23 @@ impl WaitLoop {
     /// # Errors
     /// Returns the error of the source.
     pub fn wait<S: PollSource>(
+        &mut self,
+        source: &mut S,
+        until: Option<Instant>,
+    ) -> Result<Option<S::Event>> {
+        let event = self.wait_for_event(source, until)?;
+        if event.is_some() {
+            self.events += 1;
+            if self.events % EVENTS_PER_CHECK == 0 {
+                let now = Instant::now();
+                source.check(now..now)?;
+            }
+        }
+        Ok(event)
+    }
+
+    #[inline]
+    fn wait_for_event<S: PollSource>(
         &mut self,
         source: &mut S,
         until: Option<Instant>,
@@ -362,6 +385,38 @@ mod tests {
         let mut wait_loop = WaitLoop::new(Wait::Poll, false);
         let error = wait_loop.wait(&mut Fake::default(), None).unwrap_err();
         assert!(error.to_string().contains("too many checks"), "{error}");
+    }
+
+    /// A source that always has an event, and whose checks fail.
+    struct Flood;
+
+    impl PollSource for Flood {
+        type Event = ();
+
+        fn poll(&mut self) -> Result<Option<()>> {
+            Ok(Some(()))
+        }
+
+        fn block(&mut self, _: Duration) -> Result<Option<()>> {
+            Ok(Some(()))
+        }
+
+        fn check(&mut self, _: Range<Instant>) -> Result<()> {
+            Err(Error::test("the peer is gone"))
+        }
+
+        fn is_finished(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_flood_of_events_is_checked() {
+        for mode in [Wait::Poll, Wait::Events, Wait::Adaptive] {
+            let mut wait_loop = WaitLoop::new(mode, false);
+            let waits = (0..1000).take_while(|_| wait_loop.wait(&mut Flood, None).is_ok());
+            assert!(waits.count() < 100, "{mode:?}");
+        }
     }
 
     #[test]

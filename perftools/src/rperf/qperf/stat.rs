@@ -270,6 +270,7 @@ mod tests {
     fn statistics_survive_a_round_trip() {
         let side = SideStats {
             lost: 0,
+            duplicates: 0,
             sent: Count {
                 msgs: 3,
                 bytes: 300,

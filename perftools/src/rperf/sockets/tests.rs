@@ -295,3 +295,53 @@ fn missing_protocol_names_the_kernel_module() {
         }
     }
 }
+
+#[test]
+fn a_repeated_datagram_does_not_hide_a_lost_one() {
+    const SENT: u64 = 120;
+    for verify in [false, true] {
+        let address: SocketAddr = HOSTS[0].parse().unwrap();
+        let server = BoundSocket::open(SocketKind::Udp, address, 0).unwrap();
+        let relay = std::net::UdpSocket::bind(address).unwrap();
+        let client = BoundSocket::open(SocketKind::Udp, address, 0).unwrap();
+        let client = client.join(relay.local_addr().unwrap()).unwrap();
+        let server_address = server.address();
+        let [mut client, mut server] = [client, server.into_socket()]
+            .map(|socket| MessageSocket::new(socket, SocketKind::Udp, false).unwrap());
+        let timeout = Some(Duration::from_secs(10));
+        relay.set_read_timeout(timeout).unwrap();
+        // The relay drops every fourth datagram, and sends the others twice.
+        let relayed = std::thread::spawn(move || {
+            for number in 0..SENT {
+                let mut bytes = [0; 64];
+                relay.recv(&mut bytes).unwrap();
+                if number % 4 != 0 {
+                    relay.send_to(&bytes, server_address).unwrap();
+                    relay.send_to(&bytes, server_address).unwrap();
+                }
+            }
+        });
+        let finished = Finished::default();
+        let params = LoopParams {
+            verify,
+            ..params(64, Limit::Messages(SENT), EndMode::Announced)
+        };
+        let received = std::thread::scope(|scope| {
+            let sink = scope.spawn(|| {
+                run::run(
+                    SocketLoop::Sink,
+                    &mut server,
+                    &params,
+                    false,
+                    &Side(&finished, 1),
+                )
+            });
+            let source = SocketLoop::Source;
+            run::run(source, &mut client, &params, false, &Side(&finished, 0)).unwrap();
+            sink.join().unwrap().unwrap().stats
+        });
+        relayed.join().unwrap();
+        let counts = (received.received.msgs, received.lost, received.duplicates);
+        assert_eq!(counts, (SENT / 4 * 3, SENT / 4, SENT / 4 * 3), "{verify}");
+    }
+}

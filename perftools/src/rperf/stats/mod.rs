@@ -66,6 +66,9 @@ pub struct SideStats {
     /// Messages that the peer sent and that never arrived.
     #[serde(default)]
     pub lost: u64,
+    /// Messages of the peer that arrived again. They are counted only here.
+    #[serde(default)]
+    pub duplicates: u64,
     /// Measured time in nanoseconds.
     pub nanos: u64,
     /// Largest number of completions that one poll returned.

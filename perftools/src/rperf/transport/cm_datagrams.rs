@@ -28,6 +28,15 @@ pub(super) struct LocalAddress {
     pub(super) port_num: u8,
 }
 
+/// The client whose requests are accepted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CmPeer<'a> {
+    /// Device of this end that receives the requests.
+    pub(super) device: &'a str,
+    /// GID of the client.
+    pub(super) gid: Gid,
+}
+
 /// Returns the private data of the client's request number `index`: the request_id, then the queue
 /// pair number, LID and GID of the client.
 fn private_data(token: u64, index: u32, qpn: Qpn, local: LocalAddress) -> Vec<u8> {
@@ -71,20 +80,20 @@ impl UdListener {
         self.listener.local_addr().port()
     }
 
-    /// Waits until the client has requested each of `qps`, which belong to `device`. Other requests
+    /// Waits until `peer` has requested each of `qps`, which belong to its device. Other requests
     /// are rejected.
     pub(super) fn accept(
         self,
         qps: Vec<QueuePair<Ud>>,
         local: LocalAddress,
-        device: &str,
+        peer: CmPeer<'_>,
         timeout: Duration,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Vec<AnyQp>> {
         let deadline = Instant::now() + timeout;
         let accepted = (0..)
             .zip(qps)
-            .map(|(index, qp)| self.accept_one(qp, index, local, device, deadline, is_gone));
+            .map(|(index, qp)| self.accept_one(qp, index, local, peer, deadline, is_gone));
         accepted.collect()
     }
 
@@ -93,7 +102,7 @@ impl UdListener {
         mut qp: QueuePair<Ud>,
         index: u32,
         local: LocalAddress,
-        device: &str,
+        peer: CmPeer<'_>,
         deadline: Instant,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<AnyQp> {
@@ -116,7 +125,11 @@ impl UdListener {
                 .strip_prefix(&request_id)
                 .and_then(|bytes| client_address(bytes, local));
             // Dropping a request rejects it.
-            let Some((to, qpn)) = address.filter(|_| request.device_name() == device) else {
+            let is_expected = |to: &AhAttr| {
+                request.device_name() == peer.device
+                    && to.grh.is_none_or(|grh| grh.dgid == peer.gid)
+            };
+            let Some((to, qpn)) = address.filter(|(to, _)| is_expected(to)) else {
                 continue;
             };
             request.start_qp(&mut qp)?;

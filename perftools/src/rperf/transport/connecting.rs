@@ -137,7 +137,7 @@ impl RdmaEndpoint {
     }
 }
 
-fn parse_gid(gid: &str) -> Result<Gid> {
+pub(super) fn parse_gid(gid: &str) -> Result<Gid> {
     gid.parse()
         .map_err(|_| Error::protocol(format!("the peer sent an invalid GID `{gid}`")))
 }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use ibverbs::Gid;
+
 use super::address::{PortAddress, choose};
 use super::cm::CmListener;
-use super::cm_datagrams::{LocalAddress, UdListener};
+use super::cm_datagrams::{CmPeer, LocalAddress, UdListener};
+use super::connecting::parse_gid;
 use super::device::{self, OpenedDevice};
 use super::endpoint::{PreparedQp, RdmaEndpoint};
 use super::host_memory::check_available_memory;
@@ -12,7 +15,8 @@ use super::multicast::random_group;
 use super::path_checks::uses_cm;
 use super::wire::{AnyQp, VerbsWire};
 use super::{
-    ClientEndpoints, ClientInfo, ConnectMethod, ConnectedEndpoint, ControlAddrs, Offer, ServerSetup,
+    ClientEndpoints, ClientInfo, ConnectMethod, ConnectedEndpoint, ControlAddrs, Offer, QpEndpoint,
+    ServerSetup,
 };
 use crate::common::error::{Error, Result};
 use crate::common::system::random;
@@ -27,6 +31,8 @@ pub struct RdmaServer {
     pending: PendingConnection,
     via: ConnectionInfo,
     has_group: bool,
+    /// GID of the client's address that both ends agreed on.
+    client_gid: Gid,
 }
 
 /// The state of the connection method between offer and connection.
@@ -132,6 +138,7 @@ impl RdmaServer {
                 pending,
                 via,
                 has_group: group.is_some(),
+                client_gid: gid_of(client.addresses[client_address]),
             },
             offer,
         ))
@@ -152,7 +159,9 @@ impl ServerSetup for RdmaServer {
             pending,
             via,
             has_group,
+            client_gid,
         } = self;
+        check_gids(&client.ends, client_gid)?;
         let qps = match pending {
             PendingConnection::Cm(listener) => {
                 let qps = (0..end.qp_count())
@@ -171,7 +180,11 @@ impl ServerSetup for RdmaServer {
                 let qps = (0..end.qp_count())
                     .map(|index| end.create_qp(index))
                     .collect::<Result<Vec<_>>>()?;
-                listener.accept(qps, local, end.device_name(), timeout, is_gone)?
+                let expected = CmPeer {
+                    device: end.device_name(),
+                    gid: client_gid,
+                };
+                listener.accept(qps, local, expected, timeout, is_gone)?
             }
             PendingConnection::Direct(prepared) if has_group => {
                 end.connect_to_group(prepared, &client.ends, true)?
@@ -180,6 +193,25 @@ impl ServerSetup for RdmaServer {
         };
         end.into_connected(qps, via)
     }
+}
+
+/// Returns the GID of an address; zero if the port has none.
+fn gid_of(address: PortAddress) -> Gid {
+    address.ip.map_or(Gid([0; 16]), Gid::from)
+}
+
+/// Checks that the client's queue pairs have the address that both ends agreed on. Otherwise a
+/// client could make this host send to any other one.
+fn check_gids(ends: &[QpEndpoint], agreed: Gid) -> Result<()> {
+    for end in ends {
+        let gid = parse_gid(&end.gid)?;
+        if gid != agreed {
+            return Err(Error::protocol(format!(
+                "the client's queue pair has the GID {gid}: agreed was {agreed}"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn no_path(opened: &OpenedDevice, client: &ClientInfo) -> Error {
@@ -214,5 +246,43 @@ fn path_mtu(spec: &Spec, server: u32, client: u32) -> Result<u32> {
         .with_help(format!("set --mtu (-mt) to at most {active}"))),
         Some(mtu) => Ok(mtu),
         None => Ok(active),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(gid: &str) -> QpEndpoint {
+        QpEndpoint {
+            qpn: 1,
+            psn: 0,
+            lid: 0,
+            gid: gid.into(),
+            rd_atomic: 1,
+            xrc: None,
+        }
+    }
+
+    #[test]
+    fn only_the_agreed_gid_of_the_client_is_accepted() {
+        let address = PortAddress {
+            ip: Some("10.99.0.1".parse().unwrap()),
+            prefix: 24,
+            gid_index: Some(1),
+        };
+        let agreed = gid_of(address);
+        check_gids(&[end("::ffff:10.99.0.1"), end("::ffff:10.99.0.1")], agreed).unwrap();
+        for wrong in ["::ffff:10.99.0.2", "::", "fe80::1"] {
+            let ends = [end("::ffff:10.99.0.1"), end(wrong)];
+            let text = check_gids(&ends, agreed).unwrap_err().to_string();
+            assert!(text.contains("agreed was ::ffff:10.99.0.1"), "{text}");
+        }
+        let none = PortAddress {
+            ip: None,
+            prefix: 0,
+            gid_index: None,
+        };
+        check_gids(&[end("::")], gid_of(none)).unwrap();
     }
 }

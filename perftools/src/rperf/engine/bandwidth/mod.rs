@@ -29,6 +29,9 @@ use crate::rperf::stats::cpu::ClockReading;
 use delivery::{Delivery, Lossy, Reliable};
 use pacing::Pacer;
 
+/// Rounds of the loop between checks of the control connection while requests complete.
+const ROUNDS_PER_CHECK: u64 = 64;
+
 /// Directions in which data flows at this end.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
@@ -103,6 +106,8 @@ struct Bandwidth<'a, D> {
     awaits_first: bool,
     /// The peer has been notified that this end will send no more.
     notified: bool,
+    /// Number of rounds of the loop.
+    rounds: u64,
 }
 
 impl<'a, D: Delivery> Bandwidth<'a, D> {
@@ -133,6 +138,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             returned: 0,
             awaits_first: flow.waits_first,
             notified: false,
+            rounds: 0,
         }
     }
 
@@ -164,7 +170,8 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             if let Some(result) = self.finish(progress, wire, peer)? {
                 return Ok(result);
             }
-            if progress.completions == 0 {
+            self.rounds += 1;
+            if progress.completions == 0 || self.rounds % ROUNDS_PER_CHECK == 0 {
                 if let Some(failure) = peer.failure() {
                     return Err(failure);
                 }
@@ -273,7 +280,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     /// Takes account of what a poll returned, and returns credit to the peer.
     fn take<W: Wire>(&mut self, progress: PollCounts, wire: &mut W) -> Result<()> {
         self.completed = self.completed.max(progress.sent);
-        if progress.data + progress.credits > 0 {
+        if progress.data + progress.credits + progress.duplicates > 0 {
             // The receives must be posted before the credit for them is sent.
             wire.repost()?;
             self.awaits_first = false;

@@ -89,6 +89,10 @@ impl Format {
         if m.spec.test.may_lose() {
             b.figure("lost", s.count(m.local_stats.lost + m.remote_stats.lost));
         }
+        let duplicates = m.local_stats.duplicates + m.remote_stats.duplicates;
+        if duplicates > 0 {
+            b.figure("duplicates", s.count(duplicates));
+        }
         let verified = m.local_stats.verified + m.remote_stats.verified;
         if m.spec.verify {
             b.figure("verified", s.bytes(verified));

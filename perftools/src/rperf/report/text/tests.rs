@@ -49,6 +49,7 @@ fn stats(sent: u64, received: u64, size: u64) -> SideStats {
         },
         verified: 0,
         lost: 0,
+        duplicates: 0,
         threads: Vec::new(),
     }
 }

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use super::Run;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::Peer;
-use crate::rperf::engine::payload;
 use crate::rperf::sockets::EndMode;
 use crate::rperf::sockets::message_socket::Received;
 
@@ -15,8 +14,8 @@ const DRAIN_TIME: Duration = Duration::from_millis(60);
 impl<P: Peer> Run<'_, P> {
     pub(super) fn source(&mut self) -> Result<()> {
         while self.sent.msgs < self.total() && !self.is_over() {
-            if self.send(self.deadline)? && self.params.verify {
-                payload::fill(&mut self.buffer, self.sent.msgs);
+            if self.send(self.deadline)? {
+                self.prepare_message(self.sent.msgs);
             }
         }
         self.stop_clock();

@@ -7,8 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::buffer::zeroed;
 use crate::common::error::{Error, Kind as Failure, Result};
 use crate::common::units::show_time;
+use crate::rperf::engine::arrivals::Arrivals;
 use crate::rperf::engine::payload;
 use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};
 use crate::rperf::engine::{Measurement, Peer, Role};
@@ -20,6 +22,9 @@ use crate::rperf::stats::cpu::ClockReading;
 use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::thread_counters::ThreadCounters;
 use crate::rperf::stats::{Count, SideStats};
+
+/// Length in bytes of the number at the start of a datagram.
+const NUMBER_LEN: usize = 8;
 
 /// The loop that an end runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,10 @@ struct Run<'a, P> {
     verified: u64,
     /// Datagrams that never arrived.
     lost: u64,
+    /// Datagrams that arrived again.
+    duplicates: u64,
+    /// Numbers of the datagrams that arrived, if datagrams carry numbers.
+    arrivals: Option<Arrivals>,
     counters: Option<Arc<ThreadCounters>>,
     /// Messages sent and received until the clock was stopped, and the time.
     counted: Option<(Count, Count, ClockReading)>,
@@ -84,13 +93,17 @@ pub fn run<P: Peer>(
 ) -> Result<Measurement> {
     let mut latencies =
         (loop_kind == SocketLoop::Ping).then(|| LatencyRecorder::new(peer.counters()));
-    let mut buffer = vec![0; params.size];
+    let mut buffer = zeroed(params.size)?;
     payload::fill(&mut buffer, 0);
     let start = ClockReading::now();
     let deadline = match params.limit {
         Limit::Time(time) => start.wall().checked_add(time),
         Limit::Messages(_) => None,
     };
+    // qperf's datagrams carry no numbers.
+    let is_numbered = socket.kind().is_datagram()
+        && params.size >= NUMBER_LEN
+        && params.end_mode == EndMode::Announced;
     let mut run = Run {
         socket,
         params,
@@ -103,6 +116,8 @@ pub fn run<P: Peer>(
         received: Count::default(),
         verified: 0,
         lost: 0,
+        duplicates: 0,
+        arrivals: is_numbered.then(Arrivals::default),
         counters: peer.counters(),
         counted: None,
     };
@@ -130,6 +145,7 @@ pub fn run<P: Peer>(
         cpu: end.since(&start),
         verified: run.verified,
         lost: run.lost,
+        duplicates: run.duplicates,
         ..SideStats::default()
     };
     Ok(Measurement {
@@ -208,7 +224,19 @@ impl<P: Peer> Run<'_, P> {
         Ok(true)
     }
 
-    /// Receives a message into the buffer, counts it and checks it.
+    /// Fills the buffer with the payload of message `number`, if payload is verified. Otherwise
+    /// only writes the number, if datagrams carry numbers.
+    fn prepare_message(&mut self, number: u64) {
+        let len = match self.arrivals {
+            _ if self.params.verify => self.buffer.len(),
+            Some(_) => NUMBER_LEN,
+            None => 0,
+        };
+        payload::fill(&mut self.buffer[..len], number);
+    }
+
+    /// Receives a message into the buffer, counts it and checks it. A datagram that arrived before
+    /// is [`Received::Nothing`].
     fn receive(&mut self, until: Option<Instant>) -> Result<Received> {
         let step = |socket: &mut MessageSocket, message: &mut [u8]| {
             let got = socket.receive(message)?;
@@ -216,9 +244,21 @@ impl<P: Peer> Run<'_, P> {
         };
         let got = self.wait(until, step)?.unwrap_or(Received::Nothing);
         if let Received::Message(len) = got {
+            if self.is_duplicate(len) {
+                self.duplicates += 1;
+                return Ok(Received::Nothing);
+            }
             self.count_arrival(len)?;
         }
         Ok(got)
+    }
+
+    /// Records the number of a datagram of `len` bytes. Returns `true` if it arrived before.
+    fn is_duplicate(&mut self, len: usize) -> bool {
+        let Some(arrivals) = &mut self.arrivals else {
+            return false;
+        };
+        len >= NUMBER_LEN && !arrivals.record(payload::number(&self.buffer))
     }
 
     /// Waits briefly for the control connection, after the peer closed the data connection.

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use super::Run;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::Peer;
-use crate::rperf::engine::payload;
 use crate::rperf::sockets::message_socket::Received;
-use crate::rperf::sockets::{EndMode, LoopParams, SocketKind};
+use crate::rperf::sockets::{EndMode, SocketKind};
 use crate::rperf::stats::latency::LatencyRecorder;
 
 /// Time without a reply after which a datagram counts as lost.
@@ -20,7 +19,7 @@ impl<P: Peer> Run<'_, P> {
             && self.deadline.is_none_or(|end| before < end)
             && !self.peer.is_interrupted()
         {
-            fill_payload(self.params, &mut self.buffer, self.sent.msgs);
+            self.prepare_message(self.sent.msgs);
             if !self.send_whole()? || !self.wait_for_reply()? {
                 break;
             }
@@ -81,7 +80,7 @@ impl<P: Peer> Run<'_, P> {
         loop {
             match self.receive(self.wait_limit())? {
                 Received::Message(_) => {
-                    fill_payload(self.params, &mut self.buffer, self.sent.msgs);
+                    self.prepare_message(self.sent.msgs);
                     if !self.send_whole()? {
                         break;
                     }
@@ -110,12 +109,5 @@ impl<P: Peer> Run<'_, P> {
             EndMode::Clock => Ok(()),
             EndMode::Announced => self.peer.finish(self.sent.msgs),
         }
-    }
-}
-
-/// Fills the buffer with the payload of message `number`, if payload is verified.
-fn fill_payload(params: &LoopParams, buffer: &mut [u8], number: u64) {
-    if params.verify {
-        payload::fill(buffer, number);
     }
 }

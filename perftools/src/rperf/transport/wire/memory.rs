@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ibverbs::{AccessFlags, Buf, Frozen, GRH_LEN, Pool, ProtectionDomain, SharedRegion, Sink};
 
 use super::qp::QpState;
+use crate::common::buffer::zeroed;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::payload;
 use crate::rperf::spec::Shape;
@@ -73,7 +74,7 @@ impl Memory {
                     shape.tuning.memory(),
                 )?;
                 Content::Marked {
-                    bytes: vec![0; size],
+                    bytes: zeroed(size)?,
                     region,
                 }
             }
@@ -122,7 +123,8 @@ impl Memory {
                 exposed,
                 shape,
                 header,
-                scratch: vec![0; size],
+                // Only received payload that is accessed is copied.
+                scratch: zeroed(if shape.touches_payload() { size } else { 0 })?,
                 verified: 0,
             },
             sink,
@@ -258,7 +260,7 @@ fn register_exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion
         shape.tuning.memory(),
     )?;
     if shape.plan.verb == Verb::Read {
-        let mut bytes = vec![0; shape.msg_size as usize];
+        let mut bytes = zeroed(shape.msg_size as usize)?;
         for n in 0..slots {
             payload::fill(&mut bytes, n as u64);
             region.write(n * shape.stride(), &bytes)?;

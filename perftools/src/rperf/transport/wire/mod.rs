@@ -246,6 +246,15 @@ impl QpGroup {
             Some(imm) if self.numbered || with_imm => from_low_bits(imm, self.reached),
             _ => state.arrived * qps + index as u64,
         };
+        if self.numbered {
+            let receivers = self.memory.shape.receivers;
+            let turn = if receivers > 1 { number } else { number / qps };
+            if !state.arrivals.get_or_insert_default().record(turn) {
+                progress.duplicates += 1;
+                self.recycle(retired);
+                return Ok(());
+            }
+        }
         state.arrived += 1;
         state.reached = state.reached.max(number + 1);
         self.reached = if self.memory.shape.receivers > 1 {

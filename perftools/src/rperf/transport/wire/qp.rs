@@ -7,6 +7,7 @@ use ibverbs::{
 };
 
 use super::message_number::low_bits;
+use crate::rperf::engine::arrivals::Arrivals;
 use crate::rperf::transport::cm::Connection;
 use crate::rperf::transport::xrc::XrcConnection;
 
@@ -158,6 +159,8 @@ pub(super) struct QpState {
     pub(super) arrived: u64,
     /// Number after that of the latest message that arrived.
     pub(super) reached: u64,
+    /// Numbers of the messages that arrived, on services that may repeat messages.
+    pub(super) arrivals: Option<Arrivals>,
 }
 
 impl QpState {
@@ -181,6 +184,7 @@ impl QpState {
             completed: 0,
             arrived: 0,
             reached: 0,
+            arrivals: None,
         }
     }
 }
