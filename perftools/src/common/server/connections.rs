@@ -155,7 +155,7 @@ fn make_room(open: &mut HashMap<u64, OpenConnection>, source: IpAddr) {
     }
 }
 
-/// Returns the address by which connections are counted. A host with IPv6 usually has all addresses
+/// Returns the address that connections are counted by. A host with IPv6 usually has all addresses
 /// of a network of 64 bits.
 fn source(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {

@@ -15,8 +15,8 @@ pub const MAX_MEMORY: u64 = 2 << 30;
 /// Memory in bytes that the buffers of one end may take if each message has its own buffer; the
 /// depth is lowered to stay within it.
 pub(super) const VERIFY_MEMORY: u64 = 64 << 20;
-/// Number of consecutive messages of which a receiver of unreliable messages knows whether each one
-/// arrived. A message that arrives later than that counts as a duplicate.
+/// Number of consecutive messages for which a receiver of unreliable messages remembers if they
+/// arrived. A message that is later than that counts as a duplicate.
 pub const ARRIVALS_WINDOW: u64 = 1 << 18;
 /// Default number of messages in flight.
 const DEFAULT_DEPTH: u64 = 1024;
