@@ -148,6 +148,8 @@ test_installation() {
     expect "rperf prints its version" test "$(/usr/bin/rperf --version)" = "rperf $(dpkg-deb -f "$deb" Version | sed 's/-[^-]*$//')"
     expect "rperf measures TCP on the loopback interface" measure_tcp 19799
     expect "systemd accepts the unit" systemd-analyze verify "$unit"
+    expect "systemd rates the exposure of the unit at most 1.9" \
+        systemd-analyze security --offline=yes --no-pager --threshold=19 "$unit"
     expect "the unit is not enabled" test "$(systemctl --root=/ is-enabled rperf.service)" = disabled
     expect "apt removes the package" apt_quietly purge "$NAME"
     expect "no file is left" none_exists "$work/installed"

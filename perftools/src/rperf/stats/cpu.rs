@@ -17,8 +17,8 @@ const TICK: f64 = 0.01;
 pub struct CpuUse {
     /// Time of the thread that ran the test.
     pub thread: f64,
-    /// Time of its process. This includes the other end if both ends run in one process. Null if it
-    /// is unknown, as for a peer that is qperf.
+    /// Time of its process. This includes the other end if both ends run in one process. Null if
+    /// it is unknown, as for a peer that is qperf.
     #[serde(default)]
     pub process: Option<f64>,
     /// Time of the whole host, with a resolution of 10 ms.
