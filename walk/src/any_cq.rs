@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ibverbs::{AsyncCompletionQueue, CompletionQueue, Completions};
 use test_support::random::Random;
@@ -14,9 +14,6 @@ use crate::action::{Action, Kind};
 use crate::memory::Id;
 use crate::objects::pick;
 use crate::world::World;
-
-/// Time limit for requests to complete.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Number of times that a future is polled before it is dropped.
 const MAX_POLLS: usize = 4;
@@ -112,7 +109,7 @@ impl World<'_> {
             if polls == 0 && !is_due {
                 return Ok(true);
             }
-            if start.elapsed() > TIMEOUT {
+            if start.elapsed() > self.setup.timeout {
                 let what = format!("completion queue {id}: the future missed a completion");
                 return Err(Violation(what));
             }
@@ -130,11 +127,11 @@ impl World<'_> {
     }
 
     /// Returns `true` if a request will complete in this completion queue without another action.
-    fn is_due(&mut self, cq: Id) -> bool {
-        let unsettled = self.unsettled();
-        unsettled.into_iter().any(|at| {
-            let end = self.end(at);
-            end.send_cq == cq && !end.unpolled_sends.is_empty()
+    fn is_due(&self, cq: Id) -> bool {
+        let mut ends = (0..self.links.len()).flat_map(|link| [(link, 0), (link, 1)]);
+        ends.any(|at| {
+            let end = self.links[at.0].ends[at.1].as_ref();
+            end.is_some_and(|end| end.send_cq == cq) && self.sends_are_due(at)
         })
     }
 }

@@ -14,6 +14,7 @@ mod action;
 mod any_cq;
 mod any_qp;
 mod data;
+mod datagrams;
 mod link;
 mod links;
 mod memory;

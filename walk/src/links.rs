@@ -362,9 +362,13 @@ impl World<'_> {
                     .ended("a transfer of a destroyed queue pair", effect)?;
             }
         }
-        // Completions of the destroyed queue pair can remain in its queues.
+        self.poll_stale(removed.queues)
+    }
+
+    /// Polls the completion queues of a destroyed queue pair, in which its completions can remain.
+    pub(crate) fn poll_stale(&mut self, queues: [Id; 2]) -> Result<(), Violation> {
         for index in 0..self.cqs.len() {
-            while removed.queues.contains(&self.cqs[index].id)
+            while queues.contains(&self.cqs[index].id)
                 && self.cqs[index].cq.is_some()
                 && self.poll_cq(index, Kind::Poll, &mut Random::new(1))? > 0
             {}

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use ibverbs::{Buf, Frozen, Pool, SharedRegion, Sink};
+use ibverbs::{Buf, Frozen, GRH_LEN, Pool, SharedRegion, Sink};
 use test_support::random::Random;
 
 use crate::{Violation, data};
@@ -198,6 +198,7 @@ impl Memory {
         let capacity = buf.capacity();
         let expected_len = match written {
             Written::All(bytes) => bytes.len(),
+            Written::AfterHeader(bytes) => GRH_LEN + bytes.len(),
             _ => model.len,
         };
         if buf.len() != expected_len && !matches!(written, Written::Unknown | Written::Maybe(_)) {
@@ -217,6 +218,12 @@ impl Memory {
             Written::Nothing => data::check(what, &buf, &before)?,
             Written::All(bytes) => data::check(what, &buf, &after(bytes))?,
             Written::Maybe(bytes) => data::check_either(what, &buf, &before, &after(bytes))?,
+            Written::AfterHeader(bytes) => {
+                let mut after = before.clone();
+                after[..GRH_LEN].copy_from_slice(&buf[..GRH_LEN]);
+                after[GRH_LEN..GRH_LEN + bytes.len()].copy_from_slice(bytes);
+                data::check(what, &buf, &after)?;
+            }
             Written::Unknown => {}
         }
         data::fill(model.pattern, &mut buf);
@@ -341,6 +348,8 @@ impl Memory {
 pub(crate) enum Written<'a> {
     Nothing,
     All(&'a [u8]),
+    /// A datagram after a route header, whose bytes the model does not know.
+    AfterHeader(&'a [u8]),
     /// Each byte may have been written.
     Maybe(&'a [u8]),
     Unknown,

@@ -154,7 +154,8 @@ impl World<'_> {
             cells,
         } = self.memory.regions.swap_remove(index);
         let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
-        let refused = !self.setup.is_ib || ends.any(|end| end.pd == pd);
+        let datagrams = self.datagrams.iter().any(|model| model.pd == pd);
+        let refused = !self.setup.is_ib || datagrams || ends.any(|end| end.pd == pd);
         match region.try_into_buf() {
             Ok(buf) if !refused => {
                 let expected: Vec<u8> = cells.into_iter().flat_map(|cell| cell.bytes).collect();
@@ -347,7 +348,10 @@ impl World<'_> {
         };
         let id = self.cqs[index].id;
         let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
-        if ends.any(|end| end.send_cq == id || end.recv_cq == id) {
+        let mut datagrams = self.datagrams.iter();
+        if ends.any(|end| end.send_cq == id || end.recv_cq == id)
+            || datagrams.any(|model| model.cqs.contains(&id))
+        {
             return false;
         }
         self.cqs.swap_remove(index);

@@ -1,6 +1,6 @@
 //! Polling, retiring completions in every way, and comparing the results with the model.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ibverbs::{Completion, Direction, ForeignCompletion, Retired};
 use test_support::random::Random;
@@ -9,20 +9,18 @@ use crate::Violation;
 use crate::action::Kind;
 use crate::any_cq::AnyCq;
 use crate::any_qp::with_qp;
-use crate::link::{End, Entry, Link, Message, take_in_flight};
+use crate::link::{Entry, Link, Message, take_in_flight};
 use crate::memory::{Id, Written};
 use crate::objects::pick;
 use crate::windows::WindowRequest;
 use crate::world::World;
-
-/// Time limit for requests to complete.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A completion that was polled, and its request according to the model.
 pub(crate) struct Arrived<'cq> {
     completion: Completion<'cq>,
     at: Option<(usize, usize)>,
     srq: Option<usize>,
+    datagram: Option<usize>,
     /// The request, where the order of completions determines it.
     tag: Option<u64>,
     message: Option<Message>,
@@ -134,9 +132,16 @@ impl World<'_> {
             completion,
             at,
             srq,
+            datagram: None,
             tag: None,
             message: None,
         };
+        let datagram = self.datagrams.iter().position(|model| model.queue == queue);
+        if let Some(index) = datagram {
+            arrived.datagram = datagram;
+            (arrived.tag, arrived.message) = self.assign_datagram(index, &arrived.completion)?;
+            return Ok(arrived);
+        }
         let Some(at) = at else {
             return Ok(arrived);
         };
@@ -207,9 +212,13 @@ impl World<'_> {
             completion,
             at,
             srq,
+            datagram,
             tag,
             message,
         } = arrived;
+        if let Some(index) = datagram {
+            return self.retire_datagram(index, completion, tag, message.as_ref());
+        }
         if let Some(srq) = srq {
             let retired = self.srqs[srq].srq.retire(completion);
             let retired =
@@ -476,6 +485,7 @@ impl World<'_> {
             srq,
             tag,
             message,
+            ..
         } = arrived;
         let queue = completion.queue();
         match with_qp!(&mut self.end(other).qp, qp => qp.retire(completion)) {
@@ -486,36 +496,32 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Returns `true` if sends of a queue pair will complete without another action.
+    pub(crate) fn sends_are_due(&self, (link, side): (usize, usize)) -> bool {
+        let Link { ends, failed, .. } = &self.links[link];
+        let (Some(end), Some(peer)) = (&ends[side], &ends[1 - side]) else {
+            return false;
+        };
+        let waits = peer.incoming.len() > peer.unpolled_recvs.len() && peer.srq.is_none();
+        !failed && !waits && !end.unpolled_sends.is_empty()
+    }
+
+    /// Returns `true` if a message to a queue pair will arrive without another action.
+    fn message_is_due(&self, (link, side): (usize, usize)) -> bool {
+        let Link { ends, failed, .. } = &self.links[link];
+        let Some(end) = &ends[side] else {
+            return false;
+        };
+        let certain = !failed && !self.links[link].lossy && ends[1 - side].is_some();
+        let has_receive = end.srq.is_some() || !end.unpolled_recvs.is_empty();
+        certain && has_receive && !end.incoming.is_empty()
+    }
+
     /// Returns the queue pairs of working links whose requests should have completed.
-    pub(crate) fn unsettled(&mut self) -> Vec<(usize, usize)> {
-        let mut unsettled = Vec::new();
-        for link in 0..self.links.len() {
-            let Link {
-                ends,
-                failed,
-                lossy,
-                ..
-            } = &self.links[link];
-            if *failed {
-                continue;
-            }
-            for side in 0..2 {
-                let (Some(end), Some(peer)) = (&ends[side], &ends[1 - side]) else {
-                    continue;
-                };
-                let has_receive = |end: &End| match end.srq {
-                    None => !end.unpolled_recvs.is_empty(),
-                    Some(_) => true,
-                };
-                let waits = peer.incoming.len() > peer.unpolled_recvs.len() && peer.srq.is_none();
-                if !waits && !end.unpolled_sends.is_empty()
-                    || !lossy && !end.incoming.is_empty() && has_receive(end)
-                {
-                    unsettled.push((link, side));
-                }
-            }
-        }
-        unsettled
+    fn unsettled(&self) -> Vec<(usize, usize)> {
+        let ends = (0..self.links.len()).flat_map(|link| [(link, 0), (link, 1)]);
+        ends.filter(|&at| self.sends_are_due(at) || self.message_is_due(at))
+            .collect()
     }
 
     /// Waits until the requests of all working queue pairs have completed.
@@ -523,13 +529,14 @@ impl World<'_> {
         let start = Instant::now();
         loop {
             for index in 0..self.cqs.len() {
-                self.poll_cq(index, Kind::Poll, &mut Random::new(1))?;
+                while self.poll_cq(index, Kind::Poll, &mut Random::new(1))? > 0 {}
             }
             let unsettled = self.unsettled();
             if unsettled.is_empty() {
+                self.check_deliveries()?;
                 return Ok(true);
             }
-            if start.elapsed() > TIMEOUT {
+            if start.elapsed() > self.setup.timeout {
                 let unsettled: Vec<String> = unsettled
                     .into_iter()
                     .map(|at| self.describe_end(at))

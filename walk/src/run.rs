@@ -13,8 +13,8 @@ use crate::world::{Setup, World};
 /// Number of actions after which all objects are destroyed and the walk begins again.
 const EPOCH: usize = 1000;
 
-/// Number of replays that shrinking may take.
-const MAX_REPLAYS: usize = 2000;
+/// Time that shrinking may take.
+const MAX_SHRINKING: Duration = Duration::from_secs(30);
 
 /// Length and seed of a walk.
 #[derive(Clone, Copy, Debug)]
@@ -239,21 +239,20 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
 
 /// Removes actions as long as a violation remains (delta debugging).
 fn shrink<G>(failure: &mut Failure, new_setup: &mut impl FnMut() -> (Setup, G)) {
-    let mut replays = 0;
+    let start = Instant::now();
     let mut size = failure.program.len().div_ceil(2);
-    while size > 0 && replays < MAX_REPLAYS {
-        let mut start = 0;
-        while start < failure.program.len() && replays < MAX_REPLAYS {
-            let end = (start + size).min(failure.program.len());
+    while size > 0 && start.elapsed() < MAX_SHRINKING {
+        let mut first = 0;
+        while first < failure.program.len() && start.elapsed() < MAX_SHRINKING {
+            let end = (first + size).min(failure.program.len());
             let mut shorter = failure.program.clone();
-            shorter.drain(start..end);
-            replays += 1;
+            shorter.drain(first..end);
             match replay(new_setup(), &shorter, false, None) {
                 Err((_, violation, log)) => {
                     failure.program = shorter;
                     (failure.violation, failure.log) = (violation, log);
                 }
-                Ok(()) => start = end,
+                Ok(()) => first = end,
             }
         }
         size = if size == 1 { 0 } else { size.div_ceil(2) };

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ibverbs::{Context, Error, ProtectionDomain, RcPath, leaked_objects};
 use rdmacm::Listener;
@@ -11,6 +12,7 @@ use tokio::runtime::Runtime;
 use crate::Violation;
 use crate::action::{Action, Kind};
 use crate::any_qp::with_qp;
+use crate::datagrams::{DatagramModel, InTransit};
 use crate::link::{CqModel, End, Link, SrqModel};
 use crate::memory::{Id, Memory};
 use crate::windows::AnyWindow;
@@ -34,6 +36,8 @@ pub struct Setup {
     pub in_order: bool,
     /// A send waits if the peer has no receive.
     pub sends_wait: bool,
+    /// Time limit for requests to complete.
+    pub timeout: Duration,
     /// Sizes of buffers.
     pub buf_sizes: &'static [usize],
 }
@@ -52,6 +56,8 @@ pub(crate) struct World<'a> {
     pub(crate) cqs: Vec<CqModel>,
     pub(crate) srqs: Vec<SrqModel>,
     pub(crate) links: Vec<Link>,
+    pub(crate) datagrams: Vec<DatagramModel>,
+    pub(crate) in_transit: Vec<InTransit>,
     /// Windows that are not bound, and their domains.
     pub(crate) windows: Vec<(Id, AnyWindow)>,
     /// The runtime of the completion queues that can be awaited.
@@ -80,6 +86,8 @@ impl<'a> World<'a> {
             cqs: Vec::new(),
             srqs: Vec::new(),
             links: Vec::new(),
+            datagrams: Vec::new(),
+            in_transit: Vec::new(),
             windows: Vec::new(),
             runtime: None,
             forgotten: 1,
@@ -112,6 +120,7 @@ impl<'a> World<'a> {
         {
             end.check_slots()?;
         }
+        self.check_datagrams()?;
         for srq in &self.srqs {
             let expected = srq.capacity - srq.recvs.len();
             let found = srq.srq.recv_slots_free();
@@ -164,6 +173,11 @@ impl<'a> World<'a> {
             Kind::PostBatch => self.post_batch(random),
             Kind::BindWindow => self.bind_window(random),
             Kind::InvalidateWindow => self.invalidate_window(random),
+            Kind::CreateDatagram => self.create_datagram(random),
+            Kind::DropDatagram => self.drop_datagram(random),
+            Kind::ChangeAddress => self.change_address(random),
+            Kind::PostDatagram => self.post_datagram(random),
+            Kind::PostDatagramRecv => self.post_datagram_recv(random),
             Kind::PostRefused => self.post_refused(random),
             Kind::PostRecv => self.post_recv(random),
             Kind::RecvBatch => self.recv_batch(random),
@@ -217,6 +231,9 @@ impl<'a> World<'a> {
         self.check_memory()?;
         while let Some(at) = self.pick_end(random) {
             self.remove_end(at, random.below(2) == 0)?;
+        }
+        while !self.datagrams.is_empty() {
+            self.remove_datagram(0, random.below(2) == 0)?;
         }
         self.check_memory()?;
         self.memory.check_pools()?;

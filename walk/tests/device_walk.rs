@@ -1,6 +1,7 @@
 //! The walk on real drivers.
 
 use std::process;
+use std::time::Duration;
 
 use ibverbs::{AccessFlags, Context, GidQuery, RcPath};
 use test_support::lab::{devices, ip_addresses, is_iwarp, netdev, report_device};
@@ -50,6 +51,7 @@ fn setup(context: &Context) -> Setup {
         is_ib: !iwarp,
         in_order: !iwarp,
         sends_wait: false,
+        timeout: Duration::from_secs(20),
         buf_sizes: &[16, 64, 256, 8192],
     }
 }

@@ -1,5 +1,7 @@
 //! The walk on fake devices.
 
+use std::time::Duration;
+
 use fake_provider::{Fake, Profile};
 use ibverbs::{AccessFlags, Device, GidIndex, Mtu, RcPath};
 use walk::{Options, Setup, run};
@@ -40,6 +42,7 @@ fn open(profile: Profile) -> (Setup, Fake) {
         is_ib: follows_ibta,
         in_order: follows_ibta,
         sends_wait: follows_ibta,
+        timeout: Duration::from_millis(if cfg!(miri) { 20_000 } else { 200 }),
         buf_sizes: if cfg!(miri) {
             &[16, 64]
         } else {
