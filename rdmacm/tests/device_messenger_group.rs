@@ -1,16 +1,22 @@
 //! Groups of messengers on real drivers: what a connection costs, and that one does not disturb
 //! another.
+//!
+//! `RDMACM_MANY` multiplies the number of connections of one group: 1,000 with `RDMACM_MANY=100`.
 
 mod lab;
 
 use std::fs;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ibverbs::ErrorKind;
 use lab::{Endpoint, TIMEOUT, assert_no_leaks, one_endpoint_each};
 use rdmacm::messenger::{GroupOptions, MessengerGroup, TryRecv};
 use rdmacm::{Messenger, MessengerOptions};
+
+fn scaled(count: usize) -> usize {
+    count * std::env::var("RDMACM_MANY").map_or(1, |factor| factor.parse().expect("a number"))
+}
 
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").expect("descriptors").count()
@@ -88,6 +94,43 @@ fn a_connection_of_a_group_takes_no_descriptor() {
             assert!(costs[2].0 <= 5, "{} descriptors", costs[2].0);
             assert!(costs[0].0 >= 2 * PAIRS * 5 && costs[1].0 < costs[0].0);
             assert!(costs[2].1 < costs[0].1 / 2, "{costs:?} KiB");
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn many_connections_of_a_group_share_its_objects() {
+    let count = scaled(10);
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let before = (descriptors(), pinned());
+            let group = group(&endpoint, u16::try_from(2 * count).expect("below 2^16"));
+            let options = MessengerOptions::new().group(&group);
+            let started = Instant::now();
+            let mut pairs = connect(&endpoint, count, &options);
+            let (fds, kib) = (descriptors() - before.0, pinned() - before.1);
+            let name = endpoint.name();
+            println!(
+                "{name}: {count} connections of one group in {:.1?}",
+                started.elapsed()
+            );
+            println!(
+                "{name}: {fds} descriptors and {kib} KiB pinned for their {} ends",
+                2 * count
+            );
+            assert_eq!(group.connections(), 2 * count);
+            for (number, (client, server)) in pairs.iter_mut().enumerate() {
+                client.send(&number.to_be_bytes(), TIMEOUT).expect("send");
+                server.send(&number.to_le_bytes(), TIMEOUT).expect("send");
+            }
+            for (number, (client, server)) in pairs.iter_mut().enumerate().rev() {
+                let to_server = server.recv(TIMEOUT).expect("receive").expect("a message");
+                assert_eq!(to_server[..], number.to_be_bytes());
+                let to_client = client.recv(TIMEOUT).expect("receive").expect("a message");
+                assert_eq!(to_client[..], number.to_le_bytes());
+            }
+            assert!(fds <= 5, "{fds} descriptors");
         });
     }
 }
