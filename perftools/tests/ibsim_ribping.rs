@@ -197,6 +197,15 @@ fn exit_codes_are_those_of_ping() {
         code(&[&options, args].concat())
     };
     assert_eq!(short(&[&lid]), Some(1), "no server");
+    let (_, silent) = report(&fabric, &["-c", "1", "-t", "50", &lid]);
+    assert!(
+        silent["note"]
+            .as_str()
+            .is_some_and(|note| note.contains("is reachable, but no `ribping -S` answers there")),
+        "{silent}"
+    );
+    let (_, absent) = report(&fabric, &["-c", "1", "-t", "50", "99"]);
+    assert_eq!(absent["note"], Value::Null, "{absent}");
     assert_eq!(short(&["-G", "0x9999"]), Some(2), "no path");
     assert_eq!(short(&["-C", "mlx4_0", &lid]), Some(2), "no such adapter");
     assert_eq!(short(&["-P", "2", &lid]), Some(2), "no such port");

@@ -1,9 +1,17 @@
 //! Device and port names on the command line.
 
 use std::fmt;
+use std::fs;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+/// Returns `true` if the kernel reports the device as an iWARP adapter, which has no management
+/// datagrams.
+pub fn is_iwarp(device: &str) -> bool {
+    fs::read_to_string(format!("/sys/class/infiniband/{device}/node_type"))
+        .is_ok_and(|node_type| node_type.trim_start().starts_with('4'))
+}
 
 /// The name of a device, optionally with a port: `rxe0`, `mlx5_0:1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

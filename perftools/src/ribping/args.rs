@@ -32,6 +32,9 @@ pub enum TransportArg {
 /// datagrams, like with ibping. Hosts and GIDs that map an IPv4 address are pinged over a
 /// connection, like with rping. The server also answers ibping and rping.
 ///
+/// Errors do not end the client: it connects again, and prints the number and the reason of each
+/// lost ping. SIGQUIT (Ctrl-\\) and SIGUSR1 print statistics.
+///
 /// Exit status: 0 if a reply was received (with -c and -w: all replies), 1 if not, 2 for an error.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ribping", version)]

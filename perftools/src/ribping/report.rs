@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::tracker::{PingCounts, PingTracker, ReplyKind};
+use super::transport::PingTransport;
 use crate::common::error::{Error, Result};
 use crate::common::histogram::{Latencies, Percentiles};
 use crate::common::log::log;
@@ -15,7 +16,8 @@ use crate::common::log::log;
 pub const SCHEMA: u32 = 1;
 
 /// The target of a run and the transport to it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PingInfo {
     /// Target, such as `Lid 4`.
     pub target: String,
@@ -42,9 +44,14 @@ pub struct Report {
     /// Exact minimum, maximum and sum of the round-trip times.
     min_max_sum: Option<(Duration, Duration, Duration)>,
     is_output_closed: bool,
+    /// Number of times the transport was opened.
+    opened: u64,
+    last_error: Option<String>,
+    note: Option<String>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Document<'a> {
     schema: u32,
     program: &'static str,
@@ -58,6 +65,12 @@ struct Document<'a> {
     duplicates: u64,
     late: u64,
     resent: u64,
+    /// Number of times the transport was opened again after a failure.
+    reconnects: u64,
+    /// Reason of the last failure of the transport, or of the whole run.
+    last_error: Option<&'a str>,
+    /// The facts known about a target that has never replied.
+    note: Option<&'a str>,
     time_ns: u64,
     rtt_ns: Option<Percentiles>,
 }
@@ -76,6 +89,9 @@ impl Report {
             times: Latencies::new(),
             min_max_sum: None,
             is_output_closed: false,
+            opened: 0,
+            last_error: None,
+            note: None,
         }
     }
 
@@ -136,6 +152,86 @@ impl Report {
         }
     }
 
+    /// Records that the transport was opened.
+    pub fn record_opened(&mut self, transport: &dyn PingTransport) {
+        self.info.device = transport.device();
+        self.info.port = transport.port();
+        self.info.target = transport.target();
+        if self.opened > 0 {
+            log(format_args!("ribping: connected again"));
+        } else {
+            log(format_args!(
+                "ribping: pinging {} with {} on {} port {}",
+                self.info.target, self.info.transport, self.info.device, self.info.port
+            ));
+        }
+        self.opened += 1;
+    }
+
+    /// Records the failure of the transport, which has lost a ping.
+    pub fn record_failed_transport(&mut self, seq: u32, reason: &str) {
+        log(format_args!("ribping: ping {seq} is lost: {reason}"));
+        self.last_error = Some(reason.to_owned());
+    }
+
+    /// Records a failure of the transport between two pings.
+    pub fn log_closed(&mut self, reason: &str) {
+        log(format_args!("ribping: {reason}"));
+        self.last_error = Some(reason.to_owned());
+    }
+
+    /// Sets the reason for which no ping was sent.
+    pub fn set_error(&mut self, error: &Error) {
+        self.last_error = Some(error.to_string());
+    }
+
+    /// Sets what is known about a target that has never replied.
+    pub fn set_note(&mut self, note: String) {
+        self.note = Some(note);
+    }
+
+    /// Logs the counts and times so far.
+    pub fn print_progress(&self) {
+        log(format_args!("{}", self.progress()));
+    }
+
+    fn progress(&self) -> String {
+        let counts = self.tracker.counts();
+        let (min, max, sum) = self.min_max_sum.unwrap_or_default();
+        let mean = sum
+            .checked_div(u32::try_from(counts.received).unwrap_or(u32::MAX))
+            .unwrap_or_default();
+        format!(
+            "{}/{} packets, {}% loss, min/avg/max = {}/{}/{} ms",
+            counts.received,
+            counts.transmitted,
+            (counts.lost() * 100)
+                .checked_div(counts.transmitted)
+                .unwrap_or(0),
+            Ms(min),
+            Ms(mean),
+            Ms(max)
+        )
+    }
+
+    /// Returns the percentiles. The histogram rounds them up, but none exceeds the exact maximum.
+    fn percentiles(&self) -> Option<Percentiles> {
+        let (min, max, _) = self.min_max_sum?;
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let p = self.times.percentiles()?;
+        let (min, max) = (nanos(min), nanos(max));
+        Some(Percentiles {
+            min,
+            p50: p.p50.min(max),
+            p90: p.p90.min(max),
+            p99: p.p99.min(max),
+            p99_9: p.p99_9.min(max),
+            p99_99: p.p99_99.min(max),
+            max,
+            ..p
+        })
+    }
+
     /// Prints the summary.
     ///
     /// # Errors
@@ -180,7 +276,7 @@ impl Report {
             Ms(mean),
             Ms(max)
         );
-        if let Some(p) = self.times.percentiles().filter(|p| p.samples > 1) {
+        if let Some(p) = self.percentiles().filter(|p| p.samples > 1) {
             let ms = |nanos| Ms(Duration::from_nanos(nanos));
             let _ = writeln!(
                 text,
@@ -197,6 +293,9 @@ impl Report {
                 "{} duplicates, {} late, {} resent",
                 counts.duplicates, counts.late, counts.resent
             );
+        }
+        if let Some(note) = &self.note {
+            let _ = writeln!(text, "{note}");
         }
         text
     }
@@ -221,8 +320,11 @@ impl Report {
             duplicates: counts.duplicates,
             late: counts.late,
             resent: counts.resent,
+            reconnects: self.opened.saturating_sub(1),
+            last_error: self.last_error.as_deref(),
+            note: self.note.as_deref(),
             time_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
-            rtt_ns: self.times.percentiles(),
+            rtt_ns: self.percentiles(),
         };
         serde_json::to_string_pretty(&document).unwrap_or_default() + "\n"
     }
@@ -279,6 +381,17 @@ mod tests {
             "{text}"
         );
         assert_eq!(lines[5], "1 duplicates, 0 late, 0 resent");
+    }
+
+    #[test]
+    fn no_percentile_exceeds_the_maximum() {
+        let mut report = report();
+        // A value in the middle of a bucket of the histogram.
+        let start = Instant::now();
+        report.tracker().record_sent(9, start);
+        report.record_reply(9, "node1", start + Duration::from_nanos(7_777_777));
+        let p = report.percentiles().expect("replies");
+        assert_eq!((p.min, p.max, p.p99_99), (1_500_000, 7_777_777, 7_777_777));
     }
 
     #[test]

@@ -9,8 +9,9 @@ use super::report::{PingInfo, Report};
 use super::session::PingConfig;
 use super::stop::StopFlag;
 use super::target::Target;
+use super::transport::Link;
 use super::{server, session, transport_choice};
-use crate::common::error::Result;
+use crate::common::error::{Kind, Result};
 use crate::common::log::log;
 
 /// Runs `ribping` with these arguments; the first is the program's name.
@@ -39,43 +40,68 @@ fn serve(args: &PingArgs) -> Result<()> {
 
 fn ping(args: &PingArgs) -> Result<ExitCode> {
     let stop = StopFlag::on_signals()?;
-    let (report, result) = run(args, &stop)?;
+    let report = match run(args, &stop) {
+        Ok(report) => report,
+        Err(error) if args.json => {
+            let info = PingInfo {
+                target: args.target.clone().unwrap_or_default(),
+                ..PingInfo::default()
+            };
+            let mut report = Report::new(info, true, false);
+            report.set_error(&error);
+            report.finish(true)?;
+            return Err(error);
+        }
+        Err(error) => return Err(error),
+    };
     report.finish(args.json)?;
-    result?;
     Ok(ExitCode::from(u8::from(
         !PingConfig::new(args)?.is_success(report.counts()),
     )))
 }
 
-/// Pings the target of a command line. Returns the report, and the error that ended the run early
-/// if there was one.
+/// Pings the target of a command line, and returns the report.
 ///
 /// # Errors
 /// - [`Kind::Usage`](crate::common::error::Kind::Usage) if the command line is invalid.
-/// - Other kinds if no transport reaches the target.
-pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<(Report, Result<()>)> {
+/// - Other kinds if this host has no port for the target, or does not know it. A peer that does not
+///   answer is not an error.
+pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Report> {
     let config = PingConfig::new(args)?;
     let target = Target::parse(
         args.target.as_deref().unwrap_or_default(),
         args.lid,
         args.guid,
     )?;
-    let mut transport = transport_choice::choose(&target, args)?;
-    let info = PingInfo {
-        target: transport.target(),
-        transport: transport.name(),
-        device: transport.device(),
-        port: transport.port(),
+    let mut first = match transport_choice::choose(&target, args) {
+        Ok(transport) => Some(Ok(transport)),
+        // The server may not run yet.
+        Err(error) if error.kind() == Kind::Gone => Some(Err(error)),
+        Err(error) => return Err(error),
     };
-    log(format_args!(
-        "ribping: pinging {} with {} on {} port {}",
-        info.target, info.transport, info.device, info.port
-    ));
+    let info = match &first {
+        Some(Ok(transport)) => PingInfo {
+            target: transport.target(),
+            transport: transport.name(),
+            device: transport.device(),
+            port: transport.port(),
+        },
+        _ => PingInfo {
+            target: format!("Host {}", args.target.as_deref().unwrap_or_default()),
+            transport: "rdma_cm",
+            ..PingInfo::default()
+        },
+    };
     let mut report = Report::new(
         info,
         args.flood || args.json,
         args.errors || args.verbosity() > 0,
     );
-    let result = session::run(transport.as_mut(), &config, stop, &mut report);
-    Ok((report, result))
+    let mut link = Link::new(Box::new(|| {
+        first
+            .take()
+            .unwrap_or_else(|| transport_choice::choose(&target, args))
+    }));
+    session::run(&mut link, &config, stop, &mut report);
+    Ok(report)
 }

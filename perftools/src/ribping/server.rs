@@ -11,6 +11,7 @@ use super::args::{PingArgs, TransportArg};
 use super::rping::server;
 use super::stop::StopFlag;
 use super::umad::UmadServer;
+use crate::common::device_id::is_iwarp;
 use crate::common::error::{Error, Result};
 use crate::common::log::log;
 
@@ -26,10 +27,17 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
         datagram_servers(args)?
     };
     let connections = if args.via == TransportArg::Umad {
-        Vec::new()
+        Ok(Vec::new())
     } else {
         listeners(args)
     };
+    if datagrams.is_empty() && matches!(&connections, Err(error) if is_taken(error)) {
+        let text = format!("start the server: port {} is taken", args.cm_port);
+        return Err(Error::device(text).with_help(
+            "another `ribping -S` or `rping -s` runs on this host; stop it, or use --cm-port",
+        ));
+    }
+    let connections = connections.unwrap_or_default();
     if datagrams.is_empty() && connections.is_empty() {
         return Err(Error::device(
             "start the server: no port accepts management datagrams or connections",
@@ -66,7 +74,8 @@ fn datagram_servers(args: &PingArgs) -> Result<Vec<UmadServer>> {
     let oui = args.oui()?;
     let mut servers = Vec::new();
     for name in Ca::names().unwrap_or_default() {
-        if args.ca.as_ref().is_some_and(|selected| *selected != name) {
+        // libibumad prints a warning about an iWARP device, which has no partition keys.
+        if is_iwarp(&name) || args.ca.as_ref().is_some_and(|selected| *selected != name) {
             continue;
         }
         let ca = match Ca::by_name(&name) {
@@ -112,17 +121,23 @@ fn describe(port: &PortAttr) -> String {
 ///
 /// A listener on the IPv6 wildcard address also accepts IPv4 except on iWARP, and no other listener
 /// can use the same port beside it. Hosts with iWARP therefore listen on each address.
-fn listeners(args: &PingArgs) -> Vec<Listener> {
+///
+/// # Errors
+/// Returns the error of the last attempt if no address can be bound, or if another program uses the
+/// port.
+fn listeners(args: &PingArgs) -> rdmacm::Result<Vec<Listener>> {
     let bind = |ip: IpAddr| Listener::bind(SocketAddr::new(ip, args.cm_port), 64);
-    let bound: Vec<_> = if has_iwarp() {
-        // Binding fails for addresses of interfaces without RDMA.
-        own_addresses()
-            .into_iter()
-            .filter_map(|ip| bind(ip).ok())
-            .collect()
-    } else {
-        Vec::new()
-    };
+    let mut bound = Vec::new();
+    if has_iwarp() {
+        for ip in own_addresses() {
+            match bind(ip) {
+                Ok(listener) => bound.push(listener),
+                Err(error) if is_taken(&error) => return Err(error),
+                // Binding fails for addresses of interfaces without RDMA.
+                Err(_) => {}
+            }
+        }
+    }
     if !bound.is_empty() {
         let addresses: Vec<_> = bound
             .iter()
@@ -133,7 +148,7 @@ fn listeners(args: &PingArgs) -> Vec<Listener> {
             args.cm_port,
             addresses.join(", ")
         ));
-        return bound;
+        return Ok(bound);
     }
     match bind(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| bind(Ipv4Addr::UNSPECIFIED.into())) {
         Ok(listener) => {
@@ -141,16 +156,23 @@ fn listeners(args: &PingArgs) -> Vec<Listener> {
                 "ribping: answering connections on port {}",
                 args.cm_port
             ));
-            vec![listener]
+            Ok(vec![listener])
         }
         Err(error) => {
             log(format_args!(
                 "ribping: listen for connections on port {}: {error}",
                 args.cm_port
             ));
-            Vec::new()
+            Err(error)
         }
     }
+}
+
+/// Returns `true` if another program uses the port.
+fn is_taken(error: &rdmacm::Error) -> bool {
+    error
+        .errno()
+        .is_some_and(|errno| errno.0 == nix::libc::EADDRINUSE)
 }
 
 fn has_iwarp() -> bool {

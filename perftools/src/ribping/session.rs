@@ -6,7 +6,7 @@ use super::args::PingArgs;
 use super::report::Report;
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::tracker::PingCounts;
-use super::transport::{PingEvent, PingTransport};
+use super::transport::{Link, PingEvent};
 use crate::common::error::{Error, Result};
 
 /// Validated settings of a ping run.
@@ -67,21 +67,23 @@ impl PingConfig {
 
 /// Pings until the count or the deadline is reached, `stop` is set or standard output is closed.
 ///
-/// # Errors
-/// Returns the error of the transport. The report has the results up to the error.
-pub fn run(
-    transport: &mut dyn PingTransport,
-    config: &PingConfig,
-    stop: &StopFlag,
-    report: &mut Report,
-) -> Result<()> {
+/// A failed transport loses the ping in flight. It is opened again for the next ping.
+pub fn run(link: &mut Link<'_>, config: &PingConfig, stop: &StopFlag, report: &mut Report) {
     let start = Instant::now();
     let end = config.deadline.map(|deadline| start + deadline);
     let is_over = |now: Instant| stop.is_set() || end.is_some_and(|end| now >= end);
     let mut next = start;
+    let mut session = Session {
+        link,
+        config,
+        stop,
+        report,
+        is_over: &is_over,
+        has_explained: false,
+    };
     for number in 0..config.count {
         let now = Instant::now();
-        if is_over(now) || report.is_output_closed() {
+        if is_over(now) || session.report.is_output_closed() {
             break;
         }
         // A delayed ping delays the next ones too, so that the interval is never shorter.
@@ -90,42 +92,148 @@ pub fn run(
             clippy::cast_possible_truncation,
             reason = "sequence numbers wrap, and only recent ones are compared"
         )]
-        ping(transport, config, number as u32, &is_over, report)?;
+        let seq = number as u32;
+        let is_answered = session.ping(seq);
+        if !session.link.is_open() {
+            // Do not open a transport in a busy loop when flooding.
+            next = next.max(Instant::now() + config.interval.max(REOPEN_INTERVAL));
+        }
         if number + 1 < config.count {
-            wait_until_next(transport, next, &is_over, report)?;
+            session.wait_until(next);
+        } else if !is_answered {
+            session.explain_silence();
         }
     }
-    Ok(())
 }
 
-/// Sends one ping, up to `tries` times, and waits for its reply.
-fn ping(
-    transport: &mut dyn PingTransport,
-    config: &PingConfig,
-    seq: u32,
-    is_over: &dyn Fn(Instant) -> bool,
-    report: &mut Report,
-) -> Result<()> {
-    for attempt in 0..config.tries {
+/// Minimum time between two attempts to open a failed transport.
+const REOPEN_INTERVAL: Duration = Duration::from_millis(200);
+
+struct Session<'a, 'l> {
+    link: &'a mut Link<'l>,
+    config: &'a PingConfig,
+    stop: &'a StopFlag,
+    report: &'a mut Report,
+    is_over: &'a dyn Fn(Instant) -> bool,
+    has_explained: bool,
+}
+
+impl Session<'_, '_> {
+    /// Sends one ping, up to `tries` times, and waits for its reply. Returns `true` if there is
+    /// one.
+    fn ping(&mut self, seq: u32) -> bool {
+        self.report.tracker().record_sent(seq, Instant::now());
+        let mut reason = None;
+        for attempt in 0..self.config.tries {
+            if attempt > 0 {
+                self.report.tracker().record_resend();
+            }
+            match self.attempt(seq) {
+                Ok(PingResult::Answered) => return true,
+                Ok(PingResult::TimedOut) => {
+                    self.report.log_failure(seq, "no reply before the timeout");
+                }
+                Ok(PingResult::Failed(text)) => self.report.log_failure(seq, &text),
+                Err(error) => {
+                    self.link.close();
+                    reason = Some(error.to_string());
+                    break;
+                }
+            }
+            if (self.is_over)(Instant::now()) {
+                break;
+            }
+        }
+        self.report.tracker().record_timeout(seq);
+        if let Some(reason) = reason {
+            self.report.record_failed_transport(seq, &reason);
+        }
+        false
+    }
+
+    /// Sends a ping once and waits for its reply.
+    fn attempt(&mut self, seq: u32) -> Result<PingResult> {
+        let was_open = self.link.is_open();
+        let transport = self.link.transport()?;
+        if !was_open {
+            self.report.record_opened(transport);
+        }
         let now = Instant::now();
-        if attempt == 0 {
-            report.tracker().record_sent(seq, now);
-        } else {
-            report.tracker().record_resend();
-        }
+        self.report.tracker().record_time(seq, now);
         transport.send(seq)?;
-        let deadline = now + config.timeout;
-        match wait_for_reply(transport, seq, deadline, is_over, report)? {
-            PingResult::Answered => return Ok(()),
-            PingResult::TimedOut => report.log_failure(seq, "no reply before the timeout"),
-            PingResult::Failed(reason) => report.log_failure(seq, &reason),
-        }
-        if is_over(Instant::now()) {
-            break;
+        self.wait_for_reply(seq, now + self.config.timeout)
+    }
+
+    /// Waits for the reply to a ping until `deadline` or the end of the run.
+    fn wait_for_reply(&mut self, expected: u32, deadline: Instant) -> Result<PingResult> {
+        loop {
+            let now = Instant::now();
+            if now >= deadline || (self.is_over)(now) {
+                return Ok(PingResult::TimedOut);
+            }
+            match self.wait((deadline - now).min(POLL_INTERVAL))? {
+                PingEvent::Pong { seq, from } => {
+                    self.report.record_reply(seq, &from, Instant::now());
+                    if seq == expected {
+                        return Ok(PingResult::Answered);
+                    }
+                }
+                PingEvent::Failed { seq, reason } if seq == expected => {
+                    return Ok(PingResult::Failed(reason));
+                }
+                PingEvent::Failed { .. } | PingEvent::Nothing => {}
+            }
         }
     }
-    report.tracker().record_timeout(seq);
-    Ok(())
+
+    /// Waits for an event, and prints statistics if a signal requests them.
+    fn wait(&mut self, timeout: Duration) -> Result<PingEvent> {
+        if self.stop.take_statistics_request() {
+            self.report.print_progress();
+        }
+        self.link.transport()?.wait(timeout)
+    }
+
+    /// Waits until the next ping is due. Records late and duplicate replies meanwhile.
+    fn wait_until(&mut self, due: Instant) {
+        loop {
+            let now = Instant::now();
+            if now >= due || (self.is_over)(now) {
+                return;
+            }
+            let timeout = (due - now).min(POLL_INTERVAL);
+            if !self.link.is_open() {
+                if self.stop.take_statistics_request() {
+                    self.report.print_progress();
+                }
+                std::thread::sleep(timeout);
+                continue;
+            }
+            match self.wait(timeout) {
+                Ok(PingEvent::Pong { seq, from }) => {
+                    self.report.record_reply(seq, &from, Instant::now());
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    self.link.close();
+                    self.report.log_closed(&error.to_string());
+                }
+            }
+        }
+    }
+
+    /// Records what is known about a target that has never replied.
+    fn explain_silence(&mut self) {
+        if self.has_explained || self.report.counts().received > 0 || !self.link.is_open() {
+            return;
+        }
+        self.has_explained = true;
+        if let Ok(transport) = self.link.transport() {
+            if let Some(note) = transport.explain_silence() {
+                self.report.set_note(note);
+            }
+        }
+    }
 }
 
 enum PingResult {
@@ -134,64 +242,30 @@ enum PingResult {
     Failed(String),
 }
 
-/// Waits for the reply to a ping until `deadline` or the end of the run.
-fn wait_for_reply(
-    transport: &mut dyn PingTransport,
-    expected: u32,
-    deadline: Instant,
-    is_over: &dyn Fn(Instant) -> bool,
-    report: &mut Report,
-) -> Result<PingResult> {
-    loop {
-        let now = Instant::now();
-        if now >= deadline || is_over(now) {
-            return Ok(PingResult::TimedOut);
-        }
-        match transport.wait((deadline - now).min(POLL_INTERVAL))? {
-            PingEvent::Pong { seq, from } => {
-                report.record_reply(seq, &from, Instant::now());
-                if seq == expected {
-                    return Ok(PingResult::Answered);
-                }
-            }
-            PingEvent::Failed { seq, reason } if seq == expected => {
-                return Ok(PingResult::Failed(reason));
-            }
-            PingEvent::Failed { .. } | PingEvent::Nothing => {}
-        }
-    }
-}
-
-/// Waits until the next ping is due. Records late and duplicate replies meanwhile.
-fn wait_until_next(
-    transport: &mut dyn PingTransport,
-    due: Instant,
-    is_over: &dyn Fn(Instant) -> bool,
-    report: &mut Report,
-) -> Result<()> {
-    loop {
-        let now = Instant::now();
-        if now >= due || is_over(now) {
-            return Ok(());
-        }
-        if let PingEvent::Pong { seq, from } = transport.wait((due - now).min(POLL_INTERVAL))? {
-            report.record_reply(seq, &from, Instant::now());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ribping::report::PingInfo;
+    use crate::ribping::transport::PingTransport;
+    use std::cell::RefCell;
     use std::collections::VecDeque;
+    use std::rc::Rc;
 
-    /// A transport with the events that follow each send.
-    struct FakeTransport {
-        events: VecDeque<Vec<PingEvent>>,
+    /// The consequence of a send: events, or the failure of the transport.
+    type Reply = std::result::Result<Vec<PingEvent>, &'static str>;
+
+    /// The state of a transport, which outlives its failures.
+    #[derive(Default)]
+    struct Script {
+        replies: VecDeque<Reply>,
         pending: VecDeque<PingEvent>,
         sends: Vec<u32>,
+        opened: u32,
+        /// The errors of the next attempts to open the transport.
+        open_errors: VecDeque<Option<&'static str>>,
     }
+
+    struct FakeTransport(Rc<RefCell<Script>>);
 
     impl PingTransport for FakeTransport {
         fn target(&self) -> String {
@@ -207,17 +281,48 @@ mod tests {
             1
         }
         fn send(&mut self, seq: u32) -> Result<()> {
-            self.sends.push(seq);
-            self.pending
-                .extend(self.events.pop_front().unwrap_or_default());
-            Ok(())
+            let mut script = self.0.borrow_mut();
+            script.sends.push(seq);
+            match script.replies.pop_front() {
+                Some(Err(error)) => Err(Error::device(error)),
+                Some(Ok(events)) => {
+                    script.pending.extend(events);
+                    Ok(())
+                }
+                None => Ok(()),
+            }
         }
         fn wait(&mut self, timeout: Duration) -> Result<PingEvent> {
-            Ok(self.pending.pop_front().unwrap_or_else(|| {
+            let event = self.0.borrow_mut().pending.pop_front();
+            Ok(event.unwrap_or_else(|| {
                 std::thread::sleep(timeout.min(Duration::from_millis(1)));
                 PingEvent::Nothing
             }))
         }
+        fn explain_silence(&mut self) -> Option<String> {
+            Some("reachable".into())
+        }
+    }
+
+    fn link(script: &Rc<RefCell<Script>>) -> Link<'static> {
+        let script = Rc::clone(script);
+        Link::new(Box::new(move || {
+            if let Some(Some(error)) = script.borrow_mut().open_errors.pop_front() {
+                return Err(Error::device(error));
+            }
+            script.borrow_mut().opened += 1;
+            Ok(Box::new(FakeTransport(Rc::clone(&script))))
+        }))
+    }
+
+    fn report() -> Report {
+        let info = PingInfo {
+            target: "Lid 4".into(),
+            transport: "fake",
+            device: "fake0".into(),
+            port: 1,
+        };
+        Report::new(info, true, false)
     }
 
     fn pong(seq: u32) -> PingEvent {
@@ -260,25 +365,69 @@ mod tests {
         }
     }
 
+    fn run_script(script: Script, config: &PingConfig) -> (Report, Rc<RefCell<Script>>) {
+        let script = Rc::new(RefCell::new(script));
+        let mut report = report();
+        run(
+            &mut link(&script),
+            config,
+            &StopFlag::default(),
+            &mut report,
+        );
+        (report, script)
+    }
+
     fn run_with(events: Vec<Vec<PingEvent>>, tries: u32) -> (Report, Vec<u32>) {
-        let mut transport = FakeTransport {
-            events: events.into(),
-            pending: VecDeque::new(),
-            sends: Vec::new(),
+        let script = Script {
+            replies: events.into_iter().map(Ok).collect(),
+            ..Script::default()
         };
         let config = PingConfig {
             tries,
             ..config(3, None)
         };
-        let info = PingInfo {
-            target: transport.target(),
-            transport: transport.name(),
-            device: transport.device(),
-            port: 1,
+        let (report, script) = run_script(script, &config);
+        let sends = script.borrow().sends.clone();
+        (report, sends)
+    }
+
+    #[test]
+    fn failed_transport_is_opened_again_and_its_pings_are_lost() {
+        let script = Script {
+            replies: [Ok(vec![pong(0)]), Err("link lost"), Ok(vec![pong(3)])].into(),
+            open_errors: [None, Some("no route")].into(),
+            ..Script::default()
         };
-        let mut report = Report::new(info, true, false);
-        run(&mut transport, &config, &StopFlag::default(), &mut report).expect("no error");
-        (report, transport.sends)
+        let (report, script) = run_script(script, &config(4, None));
+        let counts = report.counts();
+        assert_eq!(
+            (script.borrow().sends.as_slice(), script.borrow().opened),
+            (&[0, 1, 3][..], 2)
+        );
+        assert_eq!(
+            (counts.transmitted, counts.received, counts.lost()),
+            (4, 2, 2)
+        );
+        let text = report.text(true);
+        let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(document["reconnects"], 1, "{text}");
+        assert_eq!(document["last_error"], "no route", "{text}");
+    }
+
+    #[test]
+    fn silent_target_is_explained() {
+        let (report, _) = run_script(Script::default(), &config(1, None));
+        assert!(
+            report.text(false).contains("reachable"),
+            "{}",
+            report.text(false)
+        );
+        let script = Script {
+            replies: [Ok(vec![pong(0)])].into(),
+            ..Script::default()
+        };
+        let (report, _) = run_script(script, &config(2, None));
+        assert!(!report.text(false).contains("reachable"));
     }
 
     #[test]
@@ -332,11 +481,6 @@ mod tests {
 
     #[test]
     fn the_deadline_ends_the_run() {
-        let mut transport = FakeTransport {
-            events: VecDeque::new(),
-            pending: VecDeque::new(),
-            sends: Vec::new(),
-        };
         let config = PingConfig {
             count: u64::MAX,
             interval: Duration::from_secs(3600),
@@ -344,15 +488,8 @@ mod tests {
             tries: 9,
             deadline: Some(Duration::from_millis(20)),
         };
-        let info = PingInfo {
-            target: transport.target(),
-            transport: transport.name(),
-            device: transport.device(),
-            port: 1,
-        };
-        let mut report = Report::new(info, true, false);
-        run(&mut transport, &config, &StopFlag::default(), &mut report).expect("no error");
-        assert_eq!(transport.sends, [0]);
+        let (report, script) = run_script(Script::default(), &config);
+        assert_eq!(script.borrow().sends, [0]);
         assert_eq!(report.counts().received, 0);
     }
 }

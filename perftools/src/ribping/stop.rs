@@ -1,10 +1,10 @@
-//! Clean shutdown on Ctrl-C and SIGTERM.
+//! Signals: clean shutdown, and statistics while the program runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::common::error::{Error, Result};
 
@@ -12,38 +12,55 @@ use crate::common::error::{Error, Result};
 /// not on the simulated fabric.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A flag that asks the program to stop.
+/// Flags that ask the program to stop, or to print statistics.
 #[derive(Clone, Debug, Default)]
-pub struct StopFlag(Arc<AtomicBool>);
+pub struct StopFlag {
+    stop: Arc<AtomicBool>,
+    statistics: Arc<AtomicBool>,
+}
 
 impl StopFlag {
-    /// Creates a flag that is set on SIGINT and SIGTERM. A second signal ends the process
-    /// immediately.
+    /// Creates a flag that is set on SIGINT, SIGTERM and SIGHUP. A second signal ends the process
+    /// immediately. SIGQUIT and SIGUSR1 request statistics.
     ///
     /// # Errors
     /// Returns [`Kind::System`](crate::common::error::Kind::System) if a handler cannot be
     /// installed.
     pub fn on_signals() -> Result<Self> {
         let stop = Self::default();
-        for signal in [SIGINT, SIGTERM] {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register_conditional_shutdown(
                 signal,
                 128 + signal,
-                Arc::clone(&stop.0),
+                Arc::clone(&stop.stop),
             )
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop.0)))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop.stop)))
             .map_err(|e| Error::system("install signal handlers", &e))?;
+        }
+        for signal in [SIGQUIT, SIGUSR1] {
+            signal_hook::flag::register(signal, Arc::clone(&stop.statistics))
+                .map_err(|e| Error::system("install signal handlers", &e))?;
         }
         Ok(stop)
     }
 
+    /// Returns `true` once for each request for statistics.
+    pub fn take_statistics_request(&self) -> bool {
+        self.statistics.swap(false, Ordering::Relaxed)
+    }
+
+    /// Requests statistics.
+    pub fn request_statistics(&self) {
+        self.statistics.store(true, Ordering::Relaxed);
+    }
+
     /// Returns `true` if the program should stop.
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// Asks the program to stop.
     pub fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
     }
 }

@@ -45,6 +45,7 @@ impl PingCounts {
 struct Sent {
     seq: u32,
     time: Instant,
+    has_started: bool,
     is_answered: bool,
     has_timed_out: bool,
 }
@@ -65,10 +66,20 @@ impl PingTracker {
         self.recent.push_back(Sent {
             seq,
             time: now,
+            has_started: false,
             is_answered: false,
             has_timed_out: false,
         });
         self.counts.transmitted += 1;
+    }
+
+    /// Sets the time at which a ping was first sent, if it is later than recorded, because the
+    /// transport had to be opened.
+    pub fn record_time(&mut self, seq: u32, now: Instant) {
+        if let Some(sent) = self.find(seq).filter(|sent| !sent.has_started) {
+            sent.has_started = true;
+            sent.time = now;
+        }
     }
 
     /// Records that a ping was sent again.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::error::Result;
+use crate::common::error::{Error, Result};
 
 /// An event from the transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,4 +50,61 @@ pub trait PingTransport {
     /// # Errors
     /// Returns an error if the transport has failed and cannot receive further replies.
     fn wait(&mut self, timeout: Duration) -> Result<PingEvent>;
+
+    /// Returns what is known about a target that has not replied, such as that its host is
+    /// reachable.
+    fn explain_silence(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// Opens the transport, at the start and again after it has failed.
+pub type Open<'a> = dyn FnMut() -> Result<Box<dyn PingTransport>> + 'a;
+
+/// The transport of a run. It is opened again when it has failed.
+pub struct Link<'a> {
+    open: Box<Open<'a>>,
+    transport: Option<Box<dyn PingTransport>>,
+}
+
+impl<'a> Link<'a> {
+    /// Creates a link that is not open.
+    pub fn new(open: Box<Open<'a>>) -> Self {
+        Self {
+            open,
+            transport: None,
+        }
+    }
+
+    /// Returns the transport, and opens it if necessary.
+    ///
+    /// # Errors
+    /// Returns the error of opening it.
+    pub fn transport(&mut self) -> Result<&mut dyn PingTransport> {
+        if self.transport.is_none() {
+            self.transport = Some((self.open)()?);
+        }
+        self.transport
+            .as_deref_mut()
+            .map(|transport| transport as &mut dyn PingTransport)
+            .ok_or_else(|| Error::protocol("open the transport: it is missing"))
+    }
+
+    /// Returns `true` if the transport is open.
+    pub fn is_open(&self) -> bool {
+        self.transport.is_some()
+    }
+
+    /// Closes the transport after an error.
+    pub fn close(&mut self) {
+        self.transport = None;
+    }
+}
+
+impl std::fmt::Debug for Link<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("is_open", &self.is_open())
+            .finish_non_exhaustive()
+    }
 }

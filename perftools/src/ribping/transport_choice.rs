@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
-use ibumad::{Address, Ca, Gid, GlobalRoute, Lid, Port, PortAttr, PortState};
+use ibumad::{Address, Ca, ErrorKind, Gid, GlobalRoute, Lid, Port, PortAttr, PortState};
 use ibverbs::{Device, device::TransportType};
 use rdmacm::Resolver;
 
@@ -11,6 +11,7 @@ use super::rping::client::RpingClient;
 use super::target::Target;
 use super::transport::PingTransport;
 use super::umad::UmadPinger;
+use crate::common::device_id::is_iwarp;
 use crate::common::error::{Error, Result};
 
 /// Opens the transport to a target.
@@ -50,7 +51,13 @@ pub fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn PingTransport>
 fn by_lid(lid: Lid, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
     let ports = ports(args)?;
     let port = infiniband(&ports).ok_or_else(|| no_port(args, "InfiniBand"))?;
-    datagrams(port, Address::lid(lid), format!("Lid {lid}"), args)
+    datagrams(
+        port,
+        Address::lid(lid),
+        format!("Lid {lid}"),
+        Some(lid),
+        args,
+    )
 }
 
 /// Opens the transport to a GID: a port in the InfiniBand subnet, a RoCE port, or the address of an
@@ -105,10 +112,11 @@ fn by_gid(gid: Ipv6Addr, port: &PortAttr, args: &PingArgs) -> Result<Box<dyn Pin
             port,
             Address::gid(gid.into(), index),
             format!("Gid {gid}"),
+            None,
             args,
         );
     }
-    let open = Port::open(&port.ca_name, port.port_num)?;
+    let open = open_port(port)?;
     let sa = open.subnet_administration(args.sm_port.map(Lid))?;
     let path = sa
         .path(gid.into())
@@ -119,13 +127,15 @@ fn by_gid(gid: Ipv6Addr, port: &PortAttr, args: &PingArgs) -> Result<Box<dyn Pin
     } else {
         to
     };
-    datagrams(port, to, format!("Lid {}", path.dlid()), args)
+    let lid = path.dlid();
+    datagrams(port, to, format!("Lid {lid}"), Some(lid), args)
 }
 
 fn datagrams(
     port: &PortAttr,
     to: Address,
     target: String,
+    lid: Option<Lid>,
     args: &PingArgs,
 ) -> Result<Box<dyn PingTransport>> {
     if args.size.is_some() {
@@ -134,14 +144,31 @@ fn datagrams(
                 .with_help("add --via rdma_cm to ping over a connection"),
         );
     }
-    let open = Port::open(&port.ca_name, port.port_num)?;
+    let open = open_port(port)?;
+    let timeout = args.reply_timeout();
     Ok(Box::new(UmadPinger::new(
         &open,
         to,
         target,
         args.oui()?,
-        args.reply_timeout(),
+        timeout,
+        lid,
     )?))
+}
+
+/// Opens a port for management datagrams.
+fn open_port(port: &PortAttr) -> Result<Port> {
+    Port::open(&port.ca_name, port.port_num).map_err(|error| {
+        if error.kind() == ErrorKind::PermissionDenied {
+            Error::device(format!(
+                "open {} port {} for management datagrams: this needs root",
+                port.ca_name, port.port_num
+            ))
+            .with_help("run as root, or ping a host over a connection, which needs no privileges: `ribping --via rdma_cm HOST`")
+        } else {
+            error.into()
+        }
+    })
 }
 
 fn connect(to: SocketAddr, name: &str, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
@@ -182,6 +209,10 @@ fn ports(args: &PingArgs) -> Result<Vec<PortAttr>> {
     };
     let mut all = Vec::new();
     for name in names {
+        // libibumad prints a warning about a device without partition keys.
+        if is_iwarp(&name) {
+            continue;
+        }
         match Ca::by_name(&name) {
             Ok(ca) => all.extend(ca.ports),
             Err(error) if args.ca.is_some() => return Err(error.into()),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ibumad::mad::{Method, MgmtClass, Oui, VendorMad};
-use ibumad::{Address, Agent, AgentOptions, Methods, Port, Received};
+use ibumad::{Address, Agent, AgentOptions, Lid, Methods, Port, Received, RetryPolicy, Target};
 
 use super::host_name;
 use super::stop::{POLL_INTERVAL, StopFlag};
@@ -24,13 +24,14 @@ pub struct UmadPinger {
     to: Address,
     target: String,
     timeout: Duration,
+    lid: Option<Lid>,
     /// Transaction ID of the ping with sequence number 0.
     first_transaction: u32,
 }
 
 impl UmadPinger {
     /// Creates a pinger from `port` to the address `to`. `target` is the address in ibping's
-    /// notation.
+    /// notation. `lid` is the LID of the target on InfiniBand.
     ///
     /// # Errors
     /// Returns an error if an agent for the class cannot be registered.
@@ -40,6 +41,7 @@ impl UmadPinger {
         target: String,
         oui: Oui,
         timeout: Duration,
+        lid: Option<Lid>,
     ) -> Result<Self> {
         let agent = port.register(agent_options(oui, Methods::NONE))?;
         let first_transaction = agent.next_transaction_id();
@@ -49,6 +51,7 @@ impl UmadPinger {
             to,
             target,
             timeout,
+            lid,
             first_transaction,
         })
     }
@@ -109,6 +112,22 @@ impl PingTransport for UmadPinger {
     fn wait(&mut self, timeout: Duration) -> Result<PingEvent> {
         let received = self.agent.recv(Some(timeout))?;
         Ok(received.map_or(PingEvent::Nothing, |received| self.event(&received)))
+    }
+
+    /// Queries the node. Its management agent answers without a server.
+    fn explain_silence(&mut self) -> Option<String> {
+        let lid = self.lid?;
+        let port = self.agent.port();
+        let smi = Port::open(port.ca_name(), port.port_num())
+            .ok()?
+            .subnet_management()
+            .ok()?;
+        let smi = smi.with_retry(RetryPolicy::new().timeout(self.timeout).tries(2));
+        let name = smi.node_description(&Target::Lid(lid)).ok()?;
+        Some(format!(
+            "Lid {lid} ({}) is reachable, but no `ribping -S` answers there",
+            name.text()
+        ))
     }
 }
 

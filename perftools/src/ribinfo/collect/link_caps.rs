@@ -7,6 +7,7 @@ use ibumad::{Ca, Port, PortAttr, RetryPolicy, Target};
 use serde::{Deserialize, Serialize};
 
 use super::rate::LaneSpeed;
+use crate::common::device_id::is_iwarp;
 
 /// Timeout and tries of the query to a local port.
 const RETRY: RetryPolicy = RetryPolicy::new()
@@ -133,6 +134,8 @@ fn query_port(device: &str, port: u8) -> ibumad::Result<LinkCaps> {
 pub(super) fn infiniband_ports() -> ibumad::Result<Vec<PortAttr>> {
     let cas = Ca::names()?
         .into_iter()
+        // libibumad prints a warning about a device without partition keys.
+        .filter(|name| !is_iwarp(name))
         .filter_map(|name| Ca::by_name(&name).ok());
     Ok(cas
         .flat_map(|ca| ca.ports)

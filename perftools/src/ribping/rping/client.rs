@@ -46,7 +46,7 @@ impl RpingClient {
     /// # Errors
     /// - [`Kind::Usage`] if `--size` is out of range or -C and -P select another port than the
     ///   route.
-    /// - [`Kind::System`] if the server cannot be connected.
+    /// - [`Kind::Gone`] if the server cannot be connected.
     /// - [`Kind::Device`] if a resource cannot be created.
     pub fn connect(to: SocketAddr, name: &str, args: &PingArgs) -> Result<Self> {
         let size = args.size.unwrap_or(DEFAULT_SIZE);
@@ -83,8 +83,20 @@ impl RpingClient {
             .responder_resources(1)
             .initiator_depth(1);
         let connection = ready.connect(&params, timeout).map_err(|error| {
-            Error::new(Kind::System, format!("connect to {name}: {error}"))
-                .with_help("start `ribping -S` or `rping -s` on that host")
+            let has_no_listener = error
+                .rejection()
+                .is_some_and(|rejection| rejection.reason.has_no_listener());
+            let text = if has_no_listener {
+                format!(
+                    "{name} is reachable, but no `ribping -S` answers there on port {}",
+                    to.port()
+                )
+            } else {
+                let text = error.to_string();
+                let (cause, _) = text.split_once("; help: ").unwrap_or((&text, ""));
+                format!("connect to {name}: {cause}")
+            };
+            Error::new(Kind::Gone, text).with_help("start `ribping -S` or `rping -s` on that host")
         })?;
         let target = match to {
             SocketAddr::V4(v4) => format!("Host {}", v4.ip()),
