@@ -1,5 +1,5 @@
 //! Compares `Messenger` with TCP and with the raw queue pair of `rperf`, in one run: round trips of
-//! 64 bytes, and a stream of messages of 1 MiB. Both ends run on this host.
+//! 64 bytes, and streams of messages of 64 KiB and 1 MiB. Both ends run on this host.
 //!
 //! ```text
 //! messenger_bench RPERF DEVICE=ADDRESS…
@@ -17,61 +17,122 @@ use rdmacm::{Listener, Messenger, MessengerOptions};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const LIMIT: Duration = Duration::from_secs(20);
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 7;
 const TRIPS: u32 = 5000;
 const SMALL: usize = 64;
-const LARGE: usize = 1 << 20;
-const MESSAGES: u32 = 500;
+const STREAM: u32 = 512 << 20;
+
+/// A stream of messages: their length, and the length and number of the messenger's buffers. All
+/// buffers together should fit into the cache of the processor.
+struct Stream {
+    name: &'static str,
+    message: u32,
+    buffer: u32,
+    depth: u16,
+    is_copied: bool,
+}
+
+const STREAMS: [Stream; 4] = [
+    Stream {
+        name: "64 KiB",
+        message: 64 << 10,
+        buffer: 64 << 10,
+        depth: 16,
+        is_copied: false,
+    },
+    Stream {
+        name: "1 MiB",
+        message: 1 << 20,
+        buffer: 1 << 20,
+        depth: 4,
+        is_copied: false,
+    },
+    Stream {
+        name: "1 MiB, copied",
+        message: 1 << 20,
+        buffer: 1 << 20,
+        depth: 4,
+        is_copied: true,
+    },
+    Stream {
+        name: "1 MiB, copied, in fragments of 256 KiB",
+        message: 1 << 20,
+        buffer: 256 << 10,
+        depth: 8,
+        is_copied: true,
+    },
+];
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [rperf, devices @ ..] = &args[..] else {
         return Err("expected arguments: RPERF DEVICE=ADDRESS…".into());
     };
-    println!("| device | | TCP | rperf | Messenger | copied | / TCP | / rperf | copied / rperf |");
+    println!(
+        "| device | | TCP | rperf | rperf, own buffers | Messenger | / TCP | / rperf | / own buffers |"
+    );
     println!("|---|---|---:|---:|---:|---:|---:|---:|---:|");
     for device in devices {
         let (device, address) = device.split_once('=').ok_or("expected DEVICE=ADDRESS")?;
         let ip: IpAddr = address.parse()?;
-        let (mut trips, mut streams) = (Vec::new(), Vec::new());
+        let rperf = |test, size, options: &[&str]| run_rperf(rperf, device, test, size, options);
+        let mut trips = Vec::new();
+        let mut streams = STREAMS.each_ref().map(|_| Vec::new());
         for _ in 0..ROUNDS {
-            let rperf = |test, size: usize| run_rperf(rperf, device, test, size);
-            let raw = 2e-3 * rperf("rc_lat", SMALL)?;
-            trips.push([tcp_trip(ip)?, raw, messenger_trip(ip)?, f64::NAN]);
-            streams.push([
-                tcp_stream(ip)?,
-                rperf("rc_bw", LARGE)? / 1e6,
-                messenger_stream(ip, false)?,
-                messenger_stream(ip, true)?,
-            ]);
+            let raw = 2e-3 * rperf("rc_lat", SMALL, &[])?;
+            trips.push([tcp_trip(ip)?, raw, f64::NAN, messenger_trip(ip)?]);
+            for (stream, rounds) in STREAMS.iter().zip(&mut streams) {
+                let size = stream.message as usize;
+                rounds.push([
+                    tcp_stream(ip, stream)?,
+                    rperf("rc_bw", size, &[])? / 1e6,
+                    rperf("rc_bw", size, &["--access-received", "on"])? / 1e6,
+                    messenger_stream(ip, stream)?,
+                ]);
+            }
         }
         print_row(device, "round trip of 64 bytes, µs", &trips);
-        print_row(device, "stream of 1 MiB, MB/s", &streams);
+        for (stream, rounds) in STREAMS.iter().zip(&streams) {
+            print_row(device, &format!("stream of {}, MB/s", stream.name), rounds);
+        }
     }
     Ok(())
 }
 
-/// Prints the medians of the rounds, and the medians of the ratios within a round.
+/// Prints the medians of the rounds, and the medians of the ratios within a round with the smallest
+/// and the largest one.
 fn print_row(device: &str, test: &str, rounds: &[[f64; 4]]) {
-    let median = |value: &dyn Fn(&[f64; 4]) -> f64| {
+    let sorted = |value: &dyn Fn(&[f64; 4]) -> f64| {
         let mut values: Vec<f64> = rounds.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
+        (
+            values[values.len() / 2],
+            values[0],
+            values[values.len() - 1],
+        )
     };
-    let [tcp, raw, messenger, copied] = [0, 1, 2, 3].map(|at| median(&|round| round[at]));
-    println!(
-        "| {device} | {test} | {tcp:.1} | {raw:.1} | {messenger:.1} | {copied:.1} | {:.2} | {:.2} | {:.2} |",
-        median(&|round| round[2] / round[0]),
-        median(&|round| round[2] / round[1]),
-        median(&|round| round[3] / round[1]),
-    );
+    print!("| {device} | {test} |");
+    for at in 0..4 {
+        match sorted(&|round| round[at]).0 {
+            median if median.is_nan() => print!(" – |"),
+            median => print!(" {median:.1} |"),
+        }
+    }
+    for at in 0..3 {
+        match sorted(&|round| round[3] / round[at]) {
+            (median, ..) if median.is_nan() => print!(" – |"),
+            (median, least, most) => print!(" {median:.2} ({least:.2}..{most:.2}) |"),
+        }
+    }
+    println!();
 }
 
 /// Returns the latency in nanoseconds or the bandwidth in bytes per second of a test of rperf.
-fn run_rperf(rperf: &str, device: &str, test: &str, size: usize) -> Result<f64> {
+fn run_rperf(rperf: &str, device: &str, test: &str, size: usize, options: &[&str]) -> Result<f64> {
     let size = size.to_string();
     let output = Command::new(rperf)
-        .args(["--id", device, "-m", &size, "-t", "1", "--json", test])
+        .args(["--id", device, "-m", &size, "-t", "500ms", "--json", test])
+        .args(options)
         .output()?;
     let json = String::from_utf8(output.stdout)?;
     let key = if test == "rc_lat" {
@@ -90,8 +151,7 @@ fn micros_per_trip(started: Instant) -> f64 {
 }
 
 fn megabytes_per_second(started: Instant) -> f64 {
-    let bytes = f64::from(MESSAGES) * f64::from(1 << 20);
-    bytes / 1e6 / started.elapsed().as_secs_f64()
+    f64::from(STREAM) / 1e6 / started.elapsed().as_secs_f64()
 }
 
 fn tcp_pair(ip: IpAddr) -> Result<(TcpStream, TcpStream)> {
@@ -123,17 +183,18 @@ fn tcp_trip(ip: IpAddr) -> Result<f64> {
     Ok(result)
 }
 
-fn tcp_stream(ip: IpAddr) -> Result<f64> {
+fn tcp_stream(ip: IpAddr, stream: &Stream) -> Result<f64> {
+    let (len, count) = (stream.message as usize, STREAM / stream.message);
     let (mut client, mut server) = tcp_pair(ip)?;
     let started = Instant::now();
     let reader = thread::spawn(move || {
-        let mut buffer = vec![0; LARGE];
-        for _ in 0..MESSAGES {
+        let mut buffer = vec![0; len];
+        for _ in 0..count {
             server.read_exact(&mut buffer).expect("read");
         }
     });
-    let buffer = vec![7; LARGE];
-    for _ in 0..MESSAGES {
+    let buffer = vec![7; len];
+    for _ in 0..count {
         client.write_all(&buffer)?;
     }
     reader.join().map_err(|_| "the reader failed")?;
@@ -170,21 +231,24 @@ fn messenger_trip(ip: IpAddr) -> Result<f64> {
     Ok(result)
 }
 
-fn messenger_stream(ip: IpAddr, is_copied: bool) -> Result<f64> {
-    let options = MessengerOptions::new().buffer_len(LARGE).depth(16);
+fn messenger_stream(ip: IpAddr, stream: &Stream) -> Result<f64> {
+    let (len, count) = (stream.message as usize, STREAM / stream.message);
+    let options = MessengerOptions::new()
+        .buffer_len(stream.buffer as usize)
+        .depth(stream.depth);
     let (mut client, mut server) = messengers(ip, &options)?;
     let started = Instant::now();
     let reader = thread::spawn(move || {
-        let mut count = 0;
+        let mut received = 0;
         while let Some(message) = server.recv(LIMIT).expect("receive") {
-            assert_eq!(message.len(), LARGE);
-            count += 1;
+            assert_eq!(message.len(), len);
+            received += 1;
         }
-        assert_eq!(count, MESSAGES);
+        assert_eq!(received, count);
     });
-    let bytes = vec![7; LARGE];
-    for _ in 0..MESSAGES {
-        if is_copied {
+    let bytes = vec![7; len];
+    for _ in 0..count {
+        if stream.is_copied {
             client.send(&bytes, LIMIT)?;
         } else {
             let buffer = client.buffer(LIMIT)?;
