@@ -3,13 +3,12 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::thread;
 
 use ibverbs::{Errno, Error, ErrorKind, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::{Attempt, VERB};
+use super::{Attempt, VERB, threads};
 use crate::error::{ConnectError, Rejection};
 use crate::event::EventChannel;
 use crate::id::Path;
@@ -138,22 +137,14 @@ impl Drop for SignalOnDrop {
     }
 }
 
-/// Stack size in bytes of a thread that waits for the kernel.
-const STACK_SIZE: usize = 256 << 10;
-
 pub(super) fn spawn(path: &Path, work: impl FnOnce() + Send + 'static) -> Result<()> {
-    match thread::Builder::new()
-        .name("rdma_connect".into())
-        .stack_size(STACK_SIZE)
-        .spawn(work)
-    {
-        Ok(_detached) => Ok(()),
-        Err(error) => Err(Error::new(
+    threads::run("rdma_connect", work).map_err(|error| {
+        Error::new(
             ErrorKind::Os,
             VERB,
             format!("{path}: could not start a thread for the handshake: {error}"),
-        )),
-    }
+        )
+    })
 }
 
 fn failed(verb: &'static str, errno: nix::errno::Errno, path: &Path) -> Error {

@@ -8,6 +8,7 @@ mod ready;
 mod resolver;
 mod resolving;
 mod route;
+mod threads;
 
 use ibverbs::{QueuePair, Rc, Result};
 
