@@ -125,12 +125,21 @@ vm_network_options() {
     done
 }
 
+# Prints the additional kernel arguments under emulation. The kernel would measure the frequency of
+# the time stamp counter, which is that of this machine, against emulated timers. On a busy machine
+# it was wrong by a factor of ten, and with it all time limits of the tests.
+emulation_arguments() {
+    local khz
+    khz=$(python3 "$LAB_SCRIPTS/lib/tsc_khz.py") || die "measuring the time stamp counter failed"
+    echo "$KERNEL_EMULATED tsc_early_khz=$khz"
+}
+
 # Sets VM_COMMAND to virtme's command line for host N of HOSTS in MODE.
 vm_command() {
     local host=$1 hosts=$2 mode=$3 dir=$VM_DIR/host$1 kvm=()
     local cpu network logging=$KERNEL_LOGGING emulated=''
     [[ $mode != shell ]] || logging='quiet loglevel=1'
-    [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm) emulated=$KERNEL_EMULATED
+    [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm) emulated=$(emulation_arguments)
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
     # shellcheck disable=SC2054 # commas are part of QEMU's options
