@@ -231,6 +231,10 @@ impl Spec {
                 signal_every.clamp(1, max)
             },
             credited: plan.verb.takes_receives() && (!self.flood || plan.service.is_reliable()),
+            // A receiver that polls its memory sees each write by itself.
+            confirms_writes: !bounds.infiniband
+                && plan.verb == Verb::Write
+                && plan.pattern != Pattern::Polled,
             limit: self.limit,
             verify: self.verify,
         }

@@ -80,7 +80,7 @@ impl Verb {
         self != Self::Send
     }
 
-    /// Returns the access rights that the peer needs to this end's memory.
+    /// Returns the access rights that the verb needs to the memory of the other end.
     pub fn remote_access(self) -> AccessFlags {
         match self {
             Verb::Send => AccessFlags::empty(),

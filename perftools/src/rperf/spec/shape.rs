@@ -2,12 +2,18 @@
 
 use std::time::Duration;
 
+use ibverbs::AccessFlags;
+
 use super::plan::{Pattern, Plan, Service, Verb};
 use super::side::Limit;
 use super::tuning::Tuning;
 
 /// The parameters of the engine. Both ends compute the same shape from the same
 /// [`Spec`](super::Spec) and depth.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a condition of its own"
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The RDMA operations of the test.
@@ -33,6 +39,9 @@ pub struct Shape {
     pub signal_every: u32,
     /// `true` if the sender only sends messages for which it has credits of the receiver.
     pub credited: bool,
+    /// `true` if an end that wrote to the peer's memory confirms with a read that the peer has the
+    /// data. On iWARP a write completes earlier.
+    pub confirms_writes: bool,
     /// End of the test: a duration or a number of messages.
     pub limit: Limit,
     /// Check each received byte.
@@ -61,6 +70,16 @@ impl Shape {
                 ..self.tuning
             },
             ..*self
+        }
+    }
+
+    /// Returns the access rights that the peer needs to this end's memory.
+    pub fn remote_access(&self) -> AccessFlags {
+        let access = self.plan.verb.remote_access();
+        if self.confirms_writes {
+            access | AccessFlags::REMOTE_READ
+        } else {
+            access
         }
     }
 

@@ -121,7 +121,7 @@ impl ClientSetup for RdmaClient {
                     rd_atomic: self.end.rd_atomic(),
                 };
                 let qps = (0..self.end.qp_count()).map(|index| {
-                    let (verb, device) = (shape.plan.verb, self.end.device_name());
+                    let (access, device) = (shape.remote_access(), self.end.device_name());
                     if shape.plan.service == Service::Ud {
                         let qp = self.end.create_qp(index)?;
                         return cm_datagrams::connect(
@@ -134,7 +134,7 @@ impl ClientSetup for RdmaClient {
                         );
                     }
                     let qp = self.end.create_qp(index)?;
-                    cm::connect(qp, device, &target, index, verb, timeout).map(AnyQp::Cm)
+                    cm::connect(qp, device, &target, index, access, timeout).map(AnyQp::Cm)
                 });
                 let qps = qps.collect::<Result<Vec<_>>>()?;
                 let via = self.end.connection_info(address, true, None);

@@ -3,11 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ibverbs::{QueuePair, Rc};
+use ibverbs::{AccessFlags, QueuePair, Rc};
 use rdmacm::{CmEventType, ConnectParams, Listener, Resolver};
 
 use crate::common::error::{Error, Kind, Result};
-use crate::rperf::spec::plan::Verb;
 
 /// Interval at which a waiting server checks that its client is still connected.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -78,7 +77,7 @@ impl CmListener {
         self,
         qps: Vec<QueuePair<Rc>>,
         device: &str,
-        verb: Verb,
+        access: AccessFlags,
         timeout: Duration,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Vec<Connection>> {
@@ -89,7 +88,7 @@ impl CmListener {
                 qp,
                 &request_id(self.token, index),
                 device,
-                verb,
+                access,
                 deadline,
                 is_gone,
             )?);
@@ -102,7 +101,7 @@ impl CmListener {
         qp: QueuePair<Rc>,
         request_id: &[u8],
         device: &str,
-        verb: Verb,
+        access: AccessFlags,
         deadline: Instant,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Connection> {
@@ -123,7 +122,7 @@ impl CmListener {
             if !request.private_data().starts_with(request_id) || request.device_name() != device {
                 continue;
             }
-            let pending = request.access(verb.remote_access()).with_qp(qp)?;
+            let pending = request.access(access).with_qp(qp)?;
             let remaining = deadline
                 .saturating_duration_since(Instant::now())
                 .max(CHECK_INTERVAL);
@@ -181,7 +180,7 @@ pub fn connect(
     device: &str,
     target: &CmTarget,
     index: u32,
-    verb: Verb,
+    access: AccessFlags,
     timeout: Duration,
 ) -> Result<Connection> {
     let CmTarget {
@@ -198,7 +197,7 @@ pub fn connect(
         return Err(wrong_device(target, route.device_name(), device));
     }
     let private_data = request_id(token, index);
-    let ready = route.access(verb.remote_access()).with_qp(qp)?;
+    let ready = route.access(access).with_qp(qp)?;
     ready
         .connect(&params(rd_atomic, &private_data), timeout)
         .map(Connection)

@@ -20,7 +20,7 @@ use crate::common::system::random;
 use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::path::{PathSettings, StaticRate};
-use crate::rperf::spec::plan::{Pattern, Service, Verb};
+use crate::rperf::spec::plan::Service;
 use crate::rperf::spec::tuning::MAX_POST_LIST;
 use crate::rperf::spec::{Shape, Side};
 
@@ -232,7 +232,7 @@ impl RdmaEndpoint {
         let tuning = &self.shape.tuning;
         let path = RcPath::new(self.opened.port_num, gid_index.map(GidIndex), mtu)
             .psn(psn)
-            .access(self.shape.plan.verb.remote_access())
+            .access(self.shape.remote_access())
             .max_dest_rd_atomic(self.opened.rd_atomic.1.min(self.rd_atomic()))
             .pkey_index(tuning.pkey_index)
             .sl(self
@@ -330,9 +330,6 @@ impl RdmaEndpoint {
         let mut group = self.group;
         // Soft-iWARP does not support solicited events.
         let has_solicited_events = self.opened.link != LinkType::Iwarp;
-        let completes_early = self.opened.link == LinkType::Iwarp
-            && shape.plan.verb == Verb::Write
-            && shape.plan.pattern != Pattern::Polled;
         let wires = self
             .queues
             .into_iter()
@@ -340,7 +337,7 @@ impl RdmaEndpoint {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
                 let wire = VerbsWire::new(qps, &self.pd, cq, channel, srq, group.take(), &shape)?;
                 let wire = wire.with_solicited_events(has_solicited_events);
-                if completes_early {
+                if shape.confirms_writes {
                     return wire.confirming_placement(&self.pd);
                 }
                 Ok(wire)

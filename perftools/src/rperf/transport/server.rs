@@ -170,7 +170,7 @@ impl ServerSetup for RdmaServer {
                 let connections = listener.accept(
                     qps,
                     end.device_name(),
-                    end.shape.plan.verb,
+                    end.shape.remote_access(),
                     timeout,
                     is_gone,
                 )?;

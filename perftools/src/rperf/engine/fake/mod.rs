@@ -72,6 +72,7 @@ pub(crate) fn shape(test: Test, depth: u32, limit: Limit) -> Shape {
         batch,
         signal_every: batch,
         credited,
+        confirms_writes: false,
         limit,
         verify: false,
     }

@@ -256,7 +256,7 @@ fn register_exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion
     let slots = shape.exposed_slots() as usize;
     let region = pd.shared_with(
         slots * shape.stride(),
-        shape.plan.verb.remote_access(),
+        shape.remote_access(),
         shape.tuning.memory(),
     )?;
     if shape.plan.verb == Verb::Read {

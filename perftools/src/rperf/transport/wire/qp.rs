@@ -7,6 +7,7 @@ use ibverbs::{
 };
 
 use super::message_number::low_bits;
+use crate::common::error::{Error, Result};
 use crate::rperf::engine::arrivals::Arrivals;
 use crate::rperf::transport::cm::Connection;
 use crate::rperf::transport::xrc::XrcConnection;
@@ -84,16 +85,16 @@ impl AnyQp {
         .map_err(Into::into)
     }
 
-    /// Posts an RDMA read of no bytes with `tag` on a reliable connection. The peer answers it
+    /// Posts an RDMA read of one byte with `tag` on a reliable connection. The peer answers it
     /// after it has placed all earlier writes.
-    pub(super) fn post_empty_read(
+    pub(super) fn post_short_read(
         &mut self,
         target: Held<SharedRegion>,
         remote: RemoteMemory,
         tag: u64,
-    ) -> ibverbs::Result<()> {
-        let (Some(target), Some(remote)) = (target.slice(0..0), remote.slice(0, 0)) else {
-            return Ok(()); // every region has an empty slice at its start
+    ) -> Result<()> {
+        let (Some(target), Some(remote)) = (target.slice(0..1), remote.slice(0, 1)) else {
+            return Err(Error::protocol("the peer's memory is empty"));
         };
         let request = wr::read(target, remote).tag(tag);
         match self {
