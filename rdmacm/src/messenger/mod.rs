@@ -16,6 +16,7 @@ mod options;
 mod polling;
 mod receives;
 mod resources;
+mod rtr;
 mod shared;
 mod state;
 #[cfg(feature = "tokio")]
@@ -27,7 +28,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ibverbs::{Error, ErrorKind, ProtectionDomain, QueuePair, Rc, Result, Retired};
+use ibverbs::{
+    Error, ErrorKind, ProtectionDomain, QueuePair, Rc, Result, Retired, device::TransportType,
+};
 
 pub use self::group::{GroupOptions, MessengerGroup};
 pub use self::halves::{RecvHalf, SendHalf};
@@ -164,7 +167,11 @@ impl Messenger {
             private_data: connection.private_data().to_vec(),
             pd: connection.qp().pd().clone(),
         });
+        let has_late_receiver = is_active && connection.transport() == TransportType::IWARP;
         let owner = resources.connected(connection, is_active)?;
+        if has_late_receiver {
+            rtr::start(&owner.0.endpoint);
+        }
         Ok(Self { owner, info })
     }
 

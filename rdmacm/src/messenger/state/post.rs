@@ -1,6 +1,6 @@
 //! Posting receives, messages and control messages.
 
-use ibverbs::{Buf, Error, Result, wr};
+use ibverbs::{Buf, Error, Rc, RemoteMemory, Result, wr};
 
 use super::{Side, State};
 use crate::connection::Connection;
@@ -76,7 +76,36 @@ impl State {
             && self.pools.control.available() > 0
     }
 
+    /// Posts an empty WRITE if the peer's greeting has not arrived. Returns `false` if it has, or
+    /// if the connection has ended.
+    pub(in crate::messenger) fn post_rtr(&mut self) -> bool {
+        if self.peer.is_some() || self.is_over || self.failure.is_some() {
+            return false;
+        }
+        // Earlier ones that have not completed will still be sent.
+        if self.flow.hello_is_sent() && self.can_post_control() {
+            let nowhere = RemoteMemory {
+                addr: 0,
+                len: 0,
+                rkey: 0,
+            };
+            let posted = self.post_from_control_pool(&[], |buf| wr::write(buf, nowhere));
+            if let Err(error) = posted {
+                self.fail_with(&error);
+            }
+        }
+        true
+    }
+
     fn post_control(&mut self, bytes: &[u8]) -> Result<()> {
+        self.post_from_control_pool(bytes, wr::send)
+    }
+
+    fn post_from_control_pool<O: wr::Operation<Rc, Buf>>(
+        &mut self,
+        bytes: &[u8],
+        request: impl FnOnce(Buf) -> wr::SendRequest<O, Buf>,
+    ) -> Result<()> {
         let (Some(connection), Some(mut buf)) = (&mut self.connection, self.pools.control.take())
         else {
             return Ok(());
@@ -85,7 +114,7 @@ impl State {
         buf.copy_from_slice(bytes);
         connection
             .qp_mut()
-            .post_send(wr::send(buf))
+            .post_send(request(buf))
             .map_err(Error::from)?;
         self.controls_in_flight += 1;
         Ok(())
