@@ -7,7 +7,7 @@ use ibverbs::{AccessFlags, SharedRegion};
 use rdmacm::{ConnectParams, Connection, Resolver};
 
 use super::MAX_SIZE;
-use super::endpoint::{CompletionKind, RpingEndpoint};
+use super::endpoint::{CompletionKind, RpingEndpoint, post_rtr};
 use super::message::{encode, text};
 use crate::common::error::{Error, Kind, Result};
 use crate::ribping::args::PingArgs;
@@ -35,6 +35,8 @@ pub struct RpingClient {
     source: SharedRegion,
     sink: SharedRegion,
     stage: Stage,
+    /// `true` once the server has sent a message.
+    has_answer: bool,
     sent: Vec<u8>,
     target: String,
     from: String,
@@ -108,6 +110,7 @@ impl RpingClient {
             source,
             sink,
             stage: Stage::Idle,
+            has_answer: false,
             sent: Vec::new(),
             target,
             from: name.to_owned(),
@@ -188,8 +191,17 @@ impl PingTransport for RpingClient {
             .endpoint
             .next_completion(&mut self.connection, timeout)?
         {
-            Some(CompletionKind::Received(_)) => self.handle_message(),
-            Some(CompletionKind::Request) | None => Ok(PingEvent::Nothing),
+            Some(CompletionKind::Received(_)) => {
+                self.has_answer = true;
+                self.handle_message()
+            }
+            Some(CompletionKind::Request) => Ok(PingEvent::Nothing),
+            None => {
+                if !self.has_answer && self.stage != Stage::Idle {
+                    post_rtr(&mut self.connection)?;
+                }
+                Ok(PingEvent::Nothing)
+            }
         }
     }
 }

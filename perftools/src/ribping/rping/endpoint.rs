@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     CompletionChannel, CompletionQueue, Context, CqOptions, Direction, Pool, ProtectionDomain,
-    QpOptions, QueuePair, Rc, Retired, WcStatus, wr,
+    QpOptions, QueuePair, Rc, RemoteMemory, Retired, WcStatus, device::TransportType, wr,
 };
 use rdmacm::Connection;
 
@@ -137,6 +137,24 @@ impl RpingEndpoint {
         self.post_recv(connection.qp_mut())?;
         Ok(CompletionKind::Received(message))
     }
+}
+
+/// Posts an empty WRITE on iWARP. The passive side of Soft-iWARP can overlook the first message
+/// until more data arrives (ci/DRIVERS.md, fault 48).
+pub(super) fn post_rtr(connection: &mut Connection) -> Result<()> {
+    let is_iwarp = connection.transport() == TransportType::IWARP;
+    let qp = connection.qp_mut();
+    // A slot stays free for the next message.
+    if is_iwarp && qp.send_slots_free() > 1 {
+        let nowhere = RemoteMemory {
+            addr: 0,
+            len: 0,
+            rkey: 0,
+        };
+        qp.post_send(wr::write(wr::Empty, nowhere))
+            .map_err(ibverbs::Error::from)?;
+    }
+    Ok(())
 }
 
 fn disconnected() -> Error {
