@@ -107,7 +107,8 @@ fn an_early_message_finds_the_receive_posted_before_connecting() {
                 let mut active = connect(address, endpoint.resources(), b"");
                 active.send(b"from the active side");
                 for _ in 0..2 {
-                    active.retire().ok().expect("success");
+                    let retired = active.wait_for_effect(lab::Peer::retire_within);
+                    retired.ok().expect("success");
                 }
             });
         }
@@ -182,7 +183,8 @@ fn several_threads_accept_from_one_listener() {
                         let mut active = connect(address, endpoint.resources(), b"");
                         active.send(b"ping");
                         for _ in 0..2 {
-                            active.retire().ok().expect("success");
+                            let retired = active.wait_for_effect(lab::Peer::retire_within);
+                            retired.ok().expect("success");
                         }
                     }
                 });

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc, Retired,
-    device::TransportType, wr,
+    CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc, RemoteMemory,
+    Retired, device::TransportType, wr,
 };
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
@@ -20,6 +20,9 @@ pub(crate) use test_support::leak_check::{LeakCheck, forget};
 
 /// Time limit of every wait, long enough for a busy machine under emulation.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Tag of an empty WRITE: see [`Peer::wait_for_effect`].
+const RTR: u64 = u64::MAX;
 
 /// A device and one of its IP addresses.
 pub(crate) struct Endpoint {
@@ -167,12 +170,12 @@ impl Peer {
         let deadline = Instant::now() + timeout;
         loop {
             if let Some(completion) = self.resources.cq.poll().expect("poll").next() {
-                return Some(
-                    self.connection
-                        .qp_mut()
-                        .retire(completion)
-                        .expect("in flight"),
-                );
+                let retired = self.connection.qp_mut().retire(completion);
+                let retired = retired.expect("in flight");
+                if retired.tag() != RTR {
+                    return Some(retired);
+                }
+                continue;
             }
             if Instant::now() >= deadline {
                 return None;
@@ -183,6 +186,47 @@ impl Peer {
 
     pub(crate) fn retire(&mut self) -> Retired {
         self.retire_within(TIMEOUT).expect("a completion")
+    }
+
+    /// Waits for the effect of the first message, which the side that connected has sent. `wait`
+    /// waits for it for a limited time.
+    ///
+    /// The passive side of Soft-iWARP may not notice that message before more data arrives
+    /// (ci/DRIVERS.md, fault 48). Empty WRITEs are that data.
+    pub(crate) fn wait_for_effect<R>(
+        &mut self,
+        mut wait: impl FnMut(&mut Self, Duration) -> Option<R>,
+    ) -> R {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            if let Some(effect) = wait(self, Duration::from_millis(100)) {
+                return effect;
+            }
+            assert!(Instant::now() < deadline, "no effect in time");
+            let qp = self.connection.qp_mut();
+            if self.resources.pd.context().device().transport() == TransportType::IWARP
+                && qp.send_slots_free() > 1
+            {
+                let nowhere = RemoteMemory {
+                    addr: 0,
+                    len: 0,
+                    rkey: 0,
+                };
+                qp.post_send(wr::write(wr::Empty, nowhere).tag(RTR))
+                    .expect("an empty WRITE");
+            }
+        }
+    }
+
+    /// Waits for the event that the connection has ended, after the first message of this side,
+    /// which connected.
+    pub(crate) fn expect_disconnected_after_first(&mut self) {
+        let event = self.wait_for_effect(|peer, time| {
+            // Takes the completions of the empty WRITEs, and of flushed requests.
+            let _ = peer.retire_within(Duration::ZERO);
+            peer.connection.wait_event(Some(time)).expect("wait")
+        });
+        assert_eq!(event.event_type, CmEventType::DISCONNECTED, "{event:?}");
     }
 
     /// Waits for the event that the connection has ended.
