@@ -13,6 +13,9 @@ use std::{env, fmt, fs, iter};
 /// lab may run under emulation.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Maximum number of lines of standard output in the message of a failed test.
+const MAX_STDOUT_LINES: usize = 40;
+
 /// A running child process. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Process {
@@ -56,7 +59,16 @@ impl fmt::Display for Finished {
             Some(status) => write!(f, "{status}: ")?,
             None => write!(f, "killed after {TIMEOUT:?}: ")?,
         }
-        write!(f, "{}{}", self.stdout, self.stderr)
+        writeln!(f, "{}", self.stderr.trim_end())?;
+        // The errors would drown in a long document.
+        let lines: Vec<&str> = self.stdout.lines().collect();
+        let omitted = lines.len().saturating_sub(MAX_STDOUT_LINES);
+        if omitted > 0 {
+            writeln!(f, "… {omitted} lines of standard output …")?;
+        }
+        lines[omitted..]
+            .iter()
+            .try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
