@@ -39,7 +39,7 @@ fn report_contains_all_tests_of_its_inputs() {
         "Bandwidth against message size",
         "Latency by percentile",
         "over time",
-        "Hosts",
+        "Environment",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -45,6 +45,44 @@ impl Latencies {
             max: h.max(),
         })
     }
+
+    /// Returns the number of latencies in each bucket that has any. The width of a bucket is at
+    /// most 10 % of its values.
+    pub fn buckets(&self) -> Vec<Bucket> {
+        let mut buckets: Vec<Bucket> = Vec::new();
+        for value in self.nanos.iter_recorded() {
+            let from = bucket_start(value.value_iterated_to());
+            match buckets.last_mut().filter(|last| last.from == from) {
+                Some(last) => last.count += value.count_since_last_iteration(),
+                None => buckets.push(Bucket {
+                    from,
+                    count: value.count_since_last_iteration(),
+                }),
+            }
+        }
+        buckets
+    }
+}
+
+/// Returns the first value of the bucket that contains `nanos`: the value with all digits after the
+/// second one set to 0.
+fn bucket_start(nanos: u64) -> u64 {
+    let mut unit = 1;
+    while nanos / unit >= 100 {
+        unit *= 10;
+    }
+    nanos / unit * unit
+}
+
+/// Number of latencies in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Bucket {
+    /// Shortest latency of the bucket in nanoseconds, a number with at most two digits that are not
+    /// 0. The bucket ends before the next such number.
+    pub from: u64,
+    /// Number of latencies.
+    pub count: u64,
 }
 
 impl Default for Latencies {
@@ -95,5 +133,16 @@ mod tests {
         assert!((499_000..=502_000).contains(&p.p50), "{p:?}");
         assert!((989_000..=993_000).contains(&p.p99), "{p:?}");
         assert!(p.max >= LONGEST, "{p:?}");
+    }
+
+    #[test]
+    fn buckets_contain_each_latency_once() {
+        let mut l = Latencies::new();
+        assert_eq!(l.buckets(), []);
+        for nanos in [5, 99, 1234, 1299, 1300, 1300] {
+            l.record(nanos);
+        }
+        let buckets: Vec<_> = l.buckets().iter().map(|b| (b.from, b.count)).collect();
+        assert_eq!(buckets, [(5, 1), (99, 1), (1200, 2), (1300, 2)]);
     }
 }

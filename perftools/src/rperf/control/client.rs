@@ -26,6 +26,7 @@ use crate::rperf::spec::plan::{Pattern, Plan};
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::interval::DipKind;
+use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::monitor::{Monitor, MonitorOptions, TestInfo};
 use crate::rperf::stats::port_counters::PortCounters;
 use crate::rperf::stats::summary::{Interpretation, Summary};
@@ -228,6 +229,12 @@ fn run_test<B: Backend>(
             &done.measurement.stats,
             &done.peer_stats,
         ),
+        latency_buckets: done
+            .measurement
+            .latency
+            .as_ref()
+            .map(LatencyRecorder::buckets)
+            .unwrap_or_default(),
         latency: done.measurement.latency.and_then(|l| l.percentiles()),
         local_stats: done.measurement.stats,
         remote_stats: done.peer_stats,

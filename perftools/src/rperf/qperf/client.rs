@@ -21,6 +21,7 @@ use crate::rperf::spec::modes::{Cm, Wait};
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::tuning::Tuning;
 use crate::rperf::spec::{Limit, Spec};
+use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::monitor::MonitorOptions;
 use crate::rperf::stats::port_counters::PortTraffic;
 use crate::rperf::stats::summary::{Interpretation, Summary};
@@ -285,6 +286,11 @@ fn collect_results(
             &measurement.stats,
             &remote_stats,
         ),
+        latency_buckets: measurement
+            .latency
+            .as_ref()
+            .map(LatencyRecorder::buckets)
+            .unwrap_or_default(),
         latency: measurement.latency.and_then(|l| l.percentiles()),
         local_stats: measurement.stats,
         remote_stats,

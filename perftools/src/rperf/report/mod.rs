@@ -5,11 +5,13 @@
 pub mod advice;
 pub mod compare;
 pub mod csv;
+mod environment;
 pub mod hardware;
 pub mod host_conf;
 pub mod html;
 pub mod json;
 pub mod limits;
+mod parameters;
 pub mod record;
 #[cfg(test)]
 mod schema;

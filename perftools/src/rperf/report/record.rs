@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host_conf::HostConf;
 use super::warning::Warning;
-use crate::common::histogram::Percentiles;
+use crate::common::histogram::{Bucket, Percentiles};
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::{Pattern, Plan};
 use crate::rperf::spec::test::Test;
@@ -51,6 +51,9 @@ pub struct Measured {
     /// Latencies, for latency tests: half of each round trip, or whole round trips for RDMA READ
     /// and atomics.
     pub latency: Option<Percentiles>,
+    /// Histogram of the latencies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latency_buckets: Vec<Bucket>,
     /// Counters of the client.
     pub local_stats: SideStats,
     /// Counters of the server.

@@ -22,13 +22,14 @@ fn read_document(path: &str) -> Result<Document> {
 /// Returns an error if the new run is worse by more than `threshold`, if the runs have no test in
 /// common, or if a file cannot be read.
 pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
-    let rows = compare::compare(&read_document(old)?, &read_document(new)?, threshold);
+    let comparison = compare::compare(&read_document(old)?, &read_document(new)?, threshold);
+    print(&compare::render(&comparison))?;
+    let rows = &comparison.rows;
     if rows.is_empty() {
-        return Err(Error::usage(format!(
+        return Err(Error::test(format!(
             "cannot compare {old} and {new}: they have no test with the same parameters in common"
         )));
     }
-    print(&compare::render(&rows))?;
     match rows
         .iter()
         .filter(|row| row.verdict == compare::Verdict::Worse)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::thread_counters::ThreadCounters;
-use crate::common::histogram::{Latencies, Percentiles};
+use crate::common::histogram::{Bucket, Latencies, Percentiles};
 
 /// A histogram of latencies that also feeds the counters of its thread, if the test is monitored.
 #[derive(Debug, Default)]
@@ -28,6 +28,11 @@ impl LatencyRecorder {
         if let Some(counters) = &self.counters {
             counters.record_latency(nanos);
         }
+    }
+
+    /// Returns the number of latencies in each bucket.
+    pub fn buckets(&self) -> Vec<Bucket> {
+        self.latencies.buckets()
     }
 
     /// Returns the percentiles; `None` if nothing was recorded.

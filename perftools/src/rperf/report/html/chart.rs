@@ -1,23 +1,32 @@
-//! A plot with a legend, as inline SVG. The page's style sheet sets the colors, so that plots are
-//! readable in light and dark mode.
+//! A plot with a legend, as inline SVG, drawn with `plotters`.
+//!
+//! The style sheet of the page sets the color of texts, so that plots are readable in light and
+//! dark mode.
 
-use std::fmt::Write;
+use maud::{Markup, PreEscaped, html};
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};
+use plotters::prelude::*;
 
-use super::escape::Escaped;
 use super::scale::Scale;
 
-/// Number of colors in the page's style sheet. They are distinguishable by color-blind readers.
-pub(super) const COLORS: usize = 8;
-pub(super) const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 380.0;
-const LEFT: f64 = 118.0;
-const RIGHT: f64 = 20.0;
-const TOP: f64 = 14.0;
-const BOTTOM: f64 = 58.0;
-/// Minimum distance between two labels of the x axis.
-const LABEL_DISTANCE: f64 = 62.0;
+/// Colors of lines, distinguishable by color-blind readers in light and dark mode.
+const COLORS: [RGBColor; 8] = [
+    RGBColor(0x2f, 0x7f, 0xc8),
+    RGBColor(0xd9, 0x72, 0x2e),
+    RGBColor(0x2f, 0x9e, 0x6b),
+    RGBColor(0xb4, 0x55, 0xa0),
+    RGBColor(0xa8, 0x8b, 0x12),
+    RGBColor(0x1a, 0x9a, 0xaa),
+    RGBColor(0xd9, 0x53, 0x4f),
+    RGBColor(0x74, 0x79, 0xd9),
+];
+const GRAY: RGBColor = RGBColor(0x80, 0x80, 0x80);
+/// Space in pixels that a label of the x axis needs.
+const LABEL_WIDTH: u32 = 78;
 
 /// An axis of a plot.
+#[derive(Clone)]
 pub(super) struct Axis {
     /// Quantity and unit.
     pub(super) title: &'static str,
@@ -27,6 +36,7 @@ pub(super) struct Axis {
 }
 
 /// A point of a line.
+#[derive(Clone)]
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
@@ -37,20 +47,36 @@ pub(super) struct Point {
 }
 
 /// A line of a plot.
+#[derive(Clone)]
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) points: Vec<Point>,
-    /// Index of the color and the marker shape.
+    /// Index of the color.
     pub(super) color: usize,
     /// `true` for the second line of two with the same color.
     pub(super) dashed: bool,
 }
 
-/// A plot with its title and legend.
+impl Line {
+    /// Returns the color as CSS.
+    pub(super) fn css_color(&self) -> String {
+        let RGBColor(r, g, b) = self.rgb();
+        format!("#{r:02x}{g:02x}{b:02x}")
+    }
+
+    fn rgb(&self) -> RGBColor {
+        COLORS[self.color % COLORS.len()]
+    }
+
+    /// Lines after the first eight repeat the colors and are dashed.
+    fn is_dashed(&self) -> bool {
+        self.dashed || self.color >= COLORS.len()
+    }
+}
+
+/// A plot.
 pub(super) struct Chart {
     pub(super) title: String,
-    /// Explanation shown below the title.
-    pub(super) note: &'static str,
     pub(super) x: Axis,
     pub(super) y: Axis,
     pub(super) lines: Vec<Line>,
@@ -58,184 +84,172 @@ pub(super) struct Chart {
     pub(super) bands: Vec<(f64, f64, String)>,
 }
 
-/// Returns the start of a figure: the caption and the opening tag of the drawing.
-pub(super) fn figure_start(title: &str, note: &str, height: f64) -> String {
-    let (title, note) = (Escaped(title), Escaped(note));
-    format!(
-        "<figure>\n<figcaption><h2>{title}</h2><p>{note}</p></figcaption>\n<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{title}\">\n"
-    )
+/// Position and text of a tooltip.
+type Tooltip = ((i32, i32), String);
+
+/// The scale of an axis as a coordinate of `plotters`, with the values that have a label.
+struct Coordinate {
+    scale: Scale,
+    labels: Vec<f64>,
+}
+
+impl Ranged for Coordinate {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    #[allow(clippy::cast_possible_truncation)] // Pixels of a plot.
+    fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
+        low + (self.scale.position(*value) * f64::from(high - low)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.labels.clone()
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.scale.range()
+    }
+}
+
+impl Axis {
+    /// Returns the coordinate with at most `max` labels.
+    fn coordinate(&self, max: usize) -> Coordinate {
+        let ticks = self.scale.ticks();
+        let step = ticks.len().div_ceil(max.max(1)).max(1);
+        Coordinate {
+            scale: self.scale.clone(),
+            labels: ticks.iter().step_by(step).copied().collect(),
+        }
+    }
+
+    fn title(&self) -> String {
+        let log = if self.scale.is_log() {
+            " (logarithmic)"
+        } else {
+            ""
+        };
+        format!("{}{log}", self.title)
+    }
 }
 
 impl Chart {
-    /// Draws the plot.
-    pub(super) fn render(&self) -> String {
-        let mut out = figure_start(&self.title, self.note, HEIGHT);
-        self.axes(&mut out);
+    /// Draws the plot with this width and height in pixels.
+    pub(super) fn render(&self, size: (u32, u32)) -> Markup {
+        let mut svg = String::new();
+        let mut tooltips = Vec::new();
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        let drawn = self.draw(&root, size, &mut tooltips);
+        drop(root);
+        if let Err(error) = drawn {
+            return html! { p { "cannot draw the plot: " (error) } };
+        }
+        // Inline SVG needs no declaration of a namespace, and no fixed size.
+        let body = svg.split_once('>').map_or("", |(_, body)| body);
+        let body = body.rsplit_once("</svg>").map_or(body, |(body, _)| body);
+        html! {
+            svg viewBox={ "0 0 " (size.0) " " (size.1) } role="img" aria-label=(self.title) {
+                (PreEscaped(body))
+                @for ((x, y), text) in &tooltips {
+                    circle cx=(x) cy=(y) r="7" fill="transparent" { title { (text) } }
+                }
+            }
+        }
+    }
+
+    fn draw(
+        &self,
+        root: &DrawingArea<SVGBackend<'_>, Shift>,
+        (width, _): (u32, u32),
+        tooltips: &mut Vec<Tooltip>,
+    ) -> Result<(), String> {
+        let error = |e: DrawingAreaErrorKind<_>| e.to_string();
+        let x_labels = width.saturating_sub(100) / LABEL_WIDTH;
+        let mut chart = ChartBuilder::on(root)
+            .margin(10)
+            .margin_right(30)
+            .x_label_area_size(44)
+            .y_label_area_size(98)
+            .build_cartesian_2d(
+                self.x.coordinate(x_labels as usize),
+                self.y.coordinate(usize::MAX),
+            )
+            .map_err(error)?;
+        chart
+            .configure_mesh()
+            .x_label_formatter(&|value| (self.x.format)(*value))
+            .y_label_formatter(&|value| (self.y.format)(*value))
+            .x_desc(self.x.title())
+            .y_desc(self.y.title())
+            .label_style(("sans-serif", 12))
+            .axis_style(GRAY)
+            .bold_line_style(GRAY.mix(0.25))
+            .light_line_style(TRANSPARENT)
+            .draw()
+            .map_err(error)?;
+        let y_range = self.y.scale.range();
         for (from, to, description) in &self.bands {
-            let (from, to) = (self.x_position(*from), self.x_position(*to));
-            let _ = writeln!(
-                out,
-                "<rect class=\"band\" x=\"{from:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
-                (to - from).max(2.0),
-                HEIGHT - TOP - BOTTOM,
-                Escaped(description)
-            );
+            let corners = [(*from, y_range.start), (*to, y_range.end)];
+            let band = Rectangle::new(corners, COLORS[1].mix(0.15).filled());
+            chart.draw_series([band]).map_err(error)?;
+            let center = (f64::midpoint(*from, *to), y_range.end);
+            tooltips.push((chart.backend_coord(&center), description.clone()));
         }
         for line in &self.lines {
-            self.line(line, &mut out);
-        }
-        out += "</svg>\n";
-        self.legend(&mut out);
-        out + "</figure>\n"
-    }
-
-    fn x_position(&self, x: f64) -> f64 {
-        LEFT + self.x.scale.position(x) * (WIDTH - LEFT - RIGHT)
-    }
-
-    fn y_position(&self, y: f64) -> f64 {
-        HEIGHT - BOTTOM - self.y.scale.position(y) * (HEIGHT - TOP - BOTTOM)
-    }
-
-    fn axes(&self, out: &mut String) {
-        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-        for tick in self.y.scale.ticks() {
-            let y = self.y_position(*tick);
-            let _ = writeln!(
-                out,
-                "<path class=\"grid\" d=\"M{LEFT} {y:.1}H{right}\"/><text x=\"{}\" y=\"{:.1}\" class=\"end\">{}</text>",
-                LEFT - 8.0,
-                y + 4.0,
-                Escaped(&(self.y.format)(*tick))
-            );
-        }
-        let mut last = f64::MIN;
-        for tick in self.x.scale.ticks() {
-            let x = self.x_position(*tick);
-            let _ = writeln!(out, "<path class=\"grid\" d=\"M{x:.1} {TOP}V{bottom}\"/>");
-            if x - last < LABEL_DISTANCE {
-                continue;
-            }
-            last = x;
-            let name = (self.x.format)(*tick);
-            let _ = writeln!(
-                out,
-                "<text x=\"{x:.1}\" y=\"{}\" class=\"middle\">{}</text>",
-                bottom + 18.0,
-                Escaped(&name)
-            );
-        }
-        let _ = writeln!(
-            out,
-            "<path class=\"axis\" d=\"M{LEFT} {TOP}V{bottom}H{right}\"/>\n<text x=\"{}\" y=\"{}\" class=\"title middle\">{}</text>",
-            f64::midpoint(LEFT, right),
-            HEIGHT - 12.0,
-            Escaped(self.x.title)
-        );
-        let _ = writeln!(
-            out,
-            "<text transform=\"translate(16 {}) rotate(-90)\" class=\"title middle\">{}{}</text>",
-            f64::midpoint(TOP, bottom),
-            Escaped(self.y.title),
-            if self.y.scale.is_log() {
-                " (logarithmic)"
+            let color = line.rgb();
+            let points = line.points.iter().map(|p| (p.x, p.y));
+            if line.is_dashed() {
+                let dashes = DashedLineSeries::new(points.clone(), 6, 4, color.stroke_width(2));
+                chart.draw_series(dashes).map_err(error)?;
             } else {
-                ""
+                let solid = LineSeries::new(points.clone(), color.stroke_width(2));
+                chart.draw_series(solid).map_err(error)?;
             }
-        );
-    }
-
-    fn line(&self, line: &Line, out: &mut String) {
-        let class = class(line);
-        let path: Vec<String> = line
-            .points
-            .iter()
-            .map(|p| format!("{:.1} {:.1}", self.x_position(p.x), self.y_position(p.y)))
-            .collect();
-        if path.len() > 1 {
-            let _ = writeln!(
-                out,
-                "<path class=\"line {class}\" d=\"M{}\"/>",
-                path.join("L")
-            );
-        }
-        for point in &line.points {
-            let (x, y) = (self.x_position(point.x), self.y_position(point.y));
-            if let Some((min, max)) = point.spread {
-                let _ = writeln!(
-                    out,
-                    "<path class=\"line {class}\" d=\"M{x:.1} {:.1}V{:.1}\"/>",
-                    self.y_position(min),
-                    self.y_position(max)
-                );
+            for point in &line.points {
+                if let Some((min, max)) = point.spread {
+                    let ends = [(point.x, min), (point.x, max)];
+                    let spread = PathElement::new(ends.to_vec(), color.stroke_width(2));
+                    chart.draw_series([spread]).map_err(error)?;
+                }
+                tooltips.push((
+                    chart.backend_coord(&(point.x, point.y)),
+                    format!("{}: {}", line.name, point.tooltip),
+                ));
             }
-            let shape = marker(
-                line.color,
-                x,
-                y,
-                if line.points.len() > 60 { 1.5 } else { 3.5 },
-            );
-            let _ = writeln!(
-                out,
-                "<g class=\"mark {class}\">{shape}<title>{}</title></g>",
-                Escaped(&point.tooltip)
-            );
+            // Many points are drawn without marks.
+            if line.points.len() <= 60 {
+                // The shape depends on the color, for color-blind readers.
+                match line.color % 3 {
+                    0 => chart.draw_series(points.map(|at| Circle::new(at, 3, color.filled()))),
+                    1 => chart
+                        .draw_series(points.map(|at| TriangleMarker::new(at, 5, color.filled()))),
+                    _ => {
+                        chart.draw_series(points.map(|at| Cross::new(at, 4, color.stroke_width(2))))
+                    }
+                }
+                .map_err(error)?;
+            }
         }
-    }
-
-    fn legend(&self, out: &mut String) {
-        *out += "<ul class=\"legend\">\n";
-        for line in &self.lines {
-            let class = class(line);
-            let _ = writeln!(
-                out,
-                "<li><svg viewBox=\"0 0 30 12\" aria-hidden=\"true\"><path class=\"line {class}\" d=\"M0 6H30\"/><g class=\"mark {class}\">{}</g></svg>{}</li>",
-                marker(line.color, 15.0, 6.0, 3.5),
-                Escaped(&line.name)
-            );
-        }
-        *out += "</ul>\n";
+        root.present().map_err(error)
     }
 }
 
-/// Returns the style classes of a line. Lines after the first [`COLORS`] repeat the colors and are
-/// dotted.
-fn class(line: &Line) -> String {
-    let style = if line.dashed {
-        " dashed"
-    } else if line.color >= COLORS {
-        " dotted"
-    } else {
-        ""
-    };
-    format!("c{}{style}", line.color % COLORS)
-}
-
-/// Returns a marker with the center (`x`, `y`) and the radius `r`. Its shape depends on the color.
-fn marker(color: usize, x: f64, y: f64, r: f64) -> String {
-    match color % 4 {
-        0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{r}\"/>"),
-        1 => format!(
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"{}\" height=\"{}\"/>",
-            x - r,
-            y - r,
-            r * 2.0,
-            r * 2.0
-        ),
-        2 => format!(
-            "<path d=\"M{x:.1} {:.1}L{:.1} {:.1}L{:.1} {:.1}Z\"/>",
-            y - r * 1.3,
-            x + r * 1.2,
-            y + r,
-            x - r * 1.2,
-            y + r
-        ),
-        _ => format!(
-            "<path d=\"M{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}Z\"/>",
-            y - r * 1.4,
-            x + r * 1.4,
-            y + r * 1.4,
-            x - r * 1.4
-        ),
+/// Returns a figure with its caption, a legend of `lines` and the drawings.
+pub(super) fn figure(title: &str, note: &str, lines: &[Line], drawings: &Markup) -> Markup {
+    html! {
+        figure {
+            figcaption {
+                h2 { (title) }
+                p { (note) }
+            }
+            (drawings)
+            ul.legend {
+                @for line in lines {
+                    li {
+                        span.swatch.dashed[line.is_dashed()] style={ "border-color:" (line.css_color()) } {}
+                        (line.name)
+                    }
+                }
+            }
+        }
     }
 }

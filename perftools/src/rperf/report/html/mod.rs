@@ -1,24 +1,23 @@
 //! HTML output: the records of one or more runs as a page with plots.
 //!
 //! The page is self-contained. Its plots are inline SVG, and its content security policy forbids
-//! scripts and external resources.
+//! scripts and external resources. `maud` writes the HTML and `plotters` the SVG; both escape all
+//! text from records.
 //!
 //! `series` groups records into lines and `scale` computes positions. `chart` and `bars` draw
-//! plots, and `tables` creates tables and lists. All text from records goes through `escape`.
+//! plots, and `tables` creates tables and lists.
 
 mod bars;
 mod chart;
-mod escape;
 mod scale;
 mod series;
 mod tables;
 mod units;
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
-use chart::{Axis, Chart, Line, Point};
-use escape::Escaped;
+use chart::{Axis, Chart, Line, Point, figure};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use scale::Scale;
 use series::{Sample, by_size, per_run, samples, to_f64};
 
@@ -37,8 +36,10 @@ pub struct Run {
 
 const STYLE: &str = include_str!("page.css");
 
-/// Number of message sizes up to which the plot of percentiles has a line for each.
-const MAX_PERCENTILE_SIZES: usize = 4;
+/// Size of a plot that fills the page, in pixels.
+const FULL: (u32, u32) = (820, 400);
+/// Size of one of several small plots.
+const SMALL: (u32, u32) = (460, 270);
 
 /// Formats the page.
 pub fn page(runs: &[Run]) -> String {
@@ -50,45 +51,44 @@ pub fn page(runs: &[Run]) -> String {
             .cloned()
             .collect()
     };
-    let bandwidths = select(Measured::is_bandwidth_test);
-    let rates = select(|m| m.latency.is_none());
     let latencies = select(|m| m.latency.is_some());
-
-    let mut out = head(runs);
-    out += &bandwidth(&bandwidths);
-    out += &message_rate(&rates);
-    out += &latency(&latencies);
-    out += &percentiles(&latencies);
-    out += &intervals(
-        &select(|m| m.latency.is_none() && !m.intervals.is_empty()),
-        true,
-    );
-    out += &intervals(
-        &select(|m| m.latency.is_some() && !m.intervals.is_empty()),
-        false,
-    );
-    out += &tables::warnings(runs);
-    out += &tables::results(runs);
-    out += &tables::hosts(runs);
-    out + "</body>\n</html>\n"
+    let body = html! {
+        (tables::changes(runs))
+        (bandwidth(&select(Measured::is_bandwidth_test)))
+        (message_rate(&select(|m| m.latency.is_none())))
+        (latency(&latencies))
+        (percentiles(&latencies))
+        (intervals(&select(|m| m.latency.is_none() && !m.intervals.is_empty()), true))
+        (intervals(&select(|m| m.latency.is_some() && !m.intervals.is_empty()), false))
+        (tables::warnings(runs))
+        (tables::results(runs))
+        (tables::environments(runs))
+    };
+    document(runs, &body).into_string() + "\n"
 }
 
-fn head(runs: &[Run]) -> String {
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>rperf report</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>rperf report</h1>\n"
-    );
-    for run in runs {
-        let tests = run.document.tests.len();
-        let text = format!(
-            "{}: {tests} {} by {}",
-            run.name,
-            if tests == 1 { "record" } else { "records" },
-            run.document.program
-        );
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "<p>{}</p>", Escaped(&text));
+/// Returns the page with this body.
+fn document(runs: &[Run], body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "rperf report" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "rperf report" }
+                @for run in runs {
+                    @let tests = run.document.tests.len();
+                    p { (run.name) ": " (tests) @if tests == 1 { " record" } @else { " records" } " by " (run.document.program) }
+                }
+                (body)
+            }
+        }
     }
-    out
 }
 
 const SIZE: &str = "message size, bytes";
@@ -100,14 +100,14 @@ fn against_size(
     y: &'static str,
     mut lines: Vec<Line>,
     format: fn(f64) -> String,
-) -> String {
+) -> Markup {
     let Some(first) = lines
         .iter()
         .flat_map(|line| &line.points)
         .next()
         .map(|p| p.x)
     else {
-        return String::new();
+        return html! {};
     };
     if lines.iter().all(|line| line.points.len() == 1) {
         if lines
@@ -128,9 +128,9 @@ fn against_size(
     let values: Vec<f64> = points()
         .flat_map(|p| p.spread.map_or([p.y, p.y], |s| [s.0, s.1]))
         .collect();
-    Chart {
-        title: format!("{title} against message size"),
-        note,
+    let title = format!("{title} against message size");
+    let chart = Chart {
+        title: title.clone(),
         x: Axis {
             title: SIZE,
             scale: Scale::powers_of_two(&sizes),
@@ -143,11 +143,11 @@ fn against_size(
         },
         lines,
         bands: Vec::new(),
-    }
-    .render()
+    };
+    figure(&title, note, &chart.lines, &chart.render(FULL))
 }
 
-fn bandwidth(samples: &[Sample<'_>]) -> String {
+fn bandwidth(samples: &[Sample<'_>]) -> Markup {
     let lines = by_size(samples, |m| m.summary.bandwidth, units::bandwidth, "");
     let note = "Payload per second, timed by the receiver; for RDMA WRITE and READ, timed by the requester. Higher is better.";
     against_size(
@@ -159,7 +159,7 @@ fn bandwidth(samples: &[Sample<'_>]) -> String {
     )
 }
 
-fn message_rate(samples: &[Sample<'_>]) -> String {
+fn message_rate(samples: &[Sample<'_>]) -> Markup {
     let lines = by_size(samples, |m| Some(m.summary.msg_rate), units::rate, "");
     against_size(
         "Message rate",
@@ -170,7 +170,7 @@ fn message_rate(samples: &[Sample<'_>]) -> String {
     )
 }
 
-fn latency(samples: &[Sample<'_>]) -> String {
+fn latency(samples: &[Sample<'_>]) -> Markup {
     let percentile = |m: &Measured, field: fn(&crate::common::histogram::Percentiles) -> u64| {
         m.latency.as_ref().map(|p| to_f64(field(p)))
     };
@@ -187,92 +187,119 @@ fn latency(samples: &[Sample<'_>]) -> String {
     against_size("Latency", note, "latency", lines, units::time)
 }
 
-/// Draws latency against percentile. Of many message sizes, it draws the smallest, the middle and
-/// the largest one, because more lines cannot be told apart.
-fn percentiles(samples: &[Sample<'_>]) -> String {
+/// Draws latency against percentile: a small plot for each message size, all with the same axes.
+fn percentiles(samples: &[Sample<'_>]) -> Markup {
     let sizes: BTreeSet<u64> = samples.iter().map(|s| s.measured.spec.msg_size).collect();
-    let sizes: Vec<u64> = sizes.into_iter().collect();
-    let drawn: Vec<u64> = match sizes.as_slice() {
-        [smallest, .., largest] if sizes.len() > MAX_PERCENTILE_SIZES => {
-            vec![*smallest, sizes[sizes.len() / 2], *largest]
-        }
-        _ => sizes.clone(),
-    };
-    let note = if drawn.len() < sizes.len() {
-        "Latency that a given share of the messages does not exceed, for the smallest, the middle and the largest message size. Each line ends at its maximum. Lower and flatter is better."
-    } else {
-        "Latency that a given share of the messages does not exceed. Each line ends at its maximum. Lower and flatter is better."
-    };
-    let samples: Vec<Sample<'_>> = samples
-        .iter()
-        .filter(|s| drawn.contains(&s.measured.spec.msg_size))
-        .cloned()
+    let names: Vec<String> = series::lines(samples)
+        .into_iter()
+        .map(|line| line.0)
         .collect();
-    let mut lines = Vec::new();
-    for (color, (name, sample)) in per_run(&samples).into_iter().enumerate() {
-        let Some(p) = &sample.measured.latency else {
-            continue;
-        };
-        let max = to_f64(p.samples).max(1.0);
-        // With fewer than `one_in` samples, a percentile equals the maximum.
-        let known = [
-            (1.0, p.min),
-            (2.0, p.p50),
-            (10.0, p.p90),
-            (100.0, p.p99),
-            (1e3, p.p99_9),
-            (1e4, p.p99_99),
-        ];
-        let known = known
-            .into_iter()
-            .filter(|(one_in, _)| *one_in < max)
-            .chain([(max, p.max)]);
-        let points = known.map(|(one_in, nanos)| {
-            let label = if one_in < max {
-                units::percentile(one_in)
-            } else {
-                "max".to_owned()
-            };
-            Point {
-                x: one_in,
-                y: to_f64(nanos),
-                spread: None,
-                tooltip: format!("{label}: {}", units::time(to_f64(nanos))),
+    let mut plots: Vec<(u64, Vec<Line>)> = Vec::new();
+    for size in sizes {
+        let of_size: Vec<Sample<'_>> = samples
+            .iter()
+            .filter(|s| s.measured.spec.msg_size == size)
+            .cloned()
+            .collect();
+        let mut lines = Vec::new();
+        for (color, name) in names.iter().enumerate() {
+            for sample in series::with_name(samples, &of_size, name) {
+                lines.extend(percentile_line(name, color, sample.measured));
             }
-        });
-        lines.push(Line {
-            name,
-            points: points.collect(),
-            color,
-            dashed: false,
-        });
+        }
+        plots.push((size, lines));
     }
-    let points = || lines.iter().flat_map(|line| &line.points);
+    let points = || {
+        plots
+            .iter()
+            .flat_map(|(_, lines)| lines)
+            .flat_map(|line| &line.points)
+    };
     let (x, y): (Vec<f64>, Vec<f64>) = points().map(|p| (p.x, p.y)).unzip();
     if x.is_empty() {
-        return String::new();
+        return html! {};
     }
-    Chart {
-        title: "Latency by percentile".to_owned(),
-        note,
-        x: Axis {
+    let axes = (
+        Axis {
             title: "share of messages with at most this latency",
             scale: Scale::percentiles(x.into_iter().fold(0.0, f64::max)),
             format: units::percentile,
         },
-        y: Axis {
+        Axis {
             title: "latency",
             scale: Scale::fitting(&y),
             format: units::time,
         },
-        lines,
-        bands: Vec::new(),
-    }
-    .render()
+    );
+    let legend: Vec<Line> = names
+        .iter()
+        .enumerate()
+        .map(|(color, name)| Line {
+            name: name.clone(),
+            points: Vec::new(),
+            color,
+            dashed: false,
+        })
+        .collect();
+    let drawings = html! {
+        div.multiples {
+            @for (size, lines) in plots {
+                @let title = format!("{} messages", units::size(to_f64(size)));
+                div {
+                    h3 { (title) }
+                    ({
+                        let (x, y) = axes.clone();
+                        Chart { title: format!("Latency by percentile, {title}"), x, y, lines, bands: Vec::new() }
+                            .render(SMALL)
+                    })
+                }
+            }
+        }
+    };
+    let note = "Latency that a given share of the messages does not exceed, for each message size. Each line ends at its maximum. Lower and flatter is better.";
+    figure("Latency by percentile", note, &legend, &drawings)
+}
+
+/// Returns the percentiles of a test as a line.
+fn percentile_line(name: &str, color: usize, measured: &Measured) -> Option<Line> {
+    let p = measured.latency.as_ref()?;
+    let max = to_f64(p.samples).max(1.0);
+    // With fewer than `one_in` samples, a percentile equals the maximum.
+    let known = [
+        (1.0, p.min),
+        (2.0, p.p50),
+        (10.0, p.p90),
+        (100.0, p.p99),
+        (1e3, p.p99_9),
+        (1e4, p.p99_99),
+    ];
+    let known = known
+        .into_iter()
+        .filter(|(one_in, _)| *one_in < max)
+        .chain([(max, p.max)]);
+    let points = known.map(|(one_in, nanos)| {
+        let label = if one_in < max {
+            units::percentile(one_in)
+        } else {
+            "max".to_owned()
+        };
+        Point {
+            x: one_in,
+            y: to_f64(nanos),
+            spread: None,
+            tooltip: format!("{label}: {}", units::time(to_f64(nanos))),
+        }
+    });
+    Some(Line {
+        name: name.to_owned(),
+        points: points.collect(),
+        color,
+        dashed: false,
+    })
 }
 
 /// Draws bandwidth or latency over time.
-fn intervals(samples: &[Sample<'_>], is_bandwidth: bool) -> String {
+fn intervals(samples: &[Sample<'_>], is_bandwidth: bool) -> Markup {
     let format = if is_bandwidth {
         units::bandwidth
     } else {
@@ -324,7 +351,7 @@ fn intervals(samples: &[Sample<'_>], is_bandwidth: bool) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
     let (x, y): (Vec<f64>, Vec<f64>) = points().map(|p| (p.x, p.y)).unzip();
     if x.is_empty() {
-        return String::new();
+        return html! {};
     }
     let max = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
     let scale = if is_bandwidth {
@@ -337,15 +364,23 @@ fn intervals(samples: &[Sample<'_>], is_bandwidth: bool) -> String {
     } else {
         ("Latency over time", "latency")
     };
-    Chart {
+    let chart = Chart {
         title: title.to_owned(),
-        note: "One point at the middle of each interval, measured by the client. Shaded areas are dips and stalls.",
-        x: Axis { title: "time since the start of the measurement, seconds", scale: Scale::linear(max(&x)), format: units::seconds },
-        y: Axis { title: y_title, scale, format },
+        x: Axis {
+            title: "time since the start of the measurement, seconds",
+            scale: Scale::linear(max(&x)),
+            format: units::seconds,
+        },
+        y: Axis {
+            title: y_title,
+            scale,
+            format,
+        },
         lines,
         bands,
-    }
-    .render()
+    };
+    let note = "One point at the middle of each interval, measured by the client. Shaded areas are dips and stalls.";
+    figure(title, note, &chart.lines, &chart.render(FULL))
 }
 
 #[cfg(test)]

@@ -143,6 +143,12 @@ impl Scale {
         }
     }
 
+    /// Returns the first and the last value of the axis.
+    pub(super) fn range(&self) -> std::ops::Range<f64> {
+        let value = |end: f64| self.base.map_or(end, |base| base.powf(end));
+        value(self.low)..value(self.high)
+    }
+
     /// Returns the values with a label.
     pub(super) fn ticks(&self) -> &[f64] {
         &self.ticks

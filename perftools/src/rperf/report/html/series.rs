@@ -5,10 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
-
 use super::chart::{Line, Point};
 use super::{Run, units};
+use crate::rperf::report::parameters;
 use crate::rperf::report::record::{Measured, Outcome};
 
 /// A record with results, and the parameters that distinguish it.
@@ -27,28 +26,17 @@ pub(super) fn samples(runs: &[Run]) -> Vec<Sample<'_>> {
             let Outcome::Measured(measured) = &record.outcome else {
                 continue;
             };
-            let mut parameters = BTreeMap::new();
+            let mut parameters: BTreeMap<String, String> = BTreeMap::new();
             // These parameters have digits as names, so that they sort before all others.
             parameters.insert("0".to_owned(), run.name.clone());
             parameters.insert("1".to_owned(), record.test.name().to_owned());
             parameters.insert("2".to_owned(), measured.local.link.clone());
             parameters.insert("3".to_owned(), measured.local.device.clone());
-            if let Ok(Value::Object(mut spec)) = serde_json::to_value(&measured.spec) {
-                for ignored in ["test", "msg_size", "limit", "sockets"] {
-                    spec.remove(ignored);
-                }
-                // The default depth depends only on the message size.
-                if measured.spec.has_default_depth() {
-                    spec.remove("depth");
-                }
-                // The name already contains the device in use.
-                for side in ["client", "server"] {
-                    spec.get_mut(side)
-                        .and_then(Value::as_object_mut)
-                        .map(|side| side.remove("id"));
-                }
-                flatten("", &Value::Object(spec), &mut parameters);
-            }
+            let ignored = |name: &String| {
+                ["time", "messages"].contains(&name.as_str()) || name.starts_with("sockets ")
+            };
+            let others = parameters::parameters(measured).into_iter();
+            parameters.extend(others.filter(|(name, _)| !ignored(name)));
             all.push(Sample {
                 measured,
                 parameters,
@@ -56,26 +44,6 @@ pub(super) fn samples(runs: &[Run]) -> Vec<Sample<'_>> {
         }
     }
     all
-}
-
-/// Adds the fields of a JSON value to `parameters`. The name of a nested field includes the name of
-/// the outer field.
-fn flatten(name: &str, value: &Value, parameters: &mut BTreeMap<String, String>) {
-    match value {
-        Value::Object(fields) => {
-            for (field, value) in fields {
-                let field = field.replace('_', " ");
-                let name = match name {
-                    "" | "tuning" => field,
-                    outer => format!("{outer} {field}"),
-                };
-                flatten(&name, value, parameters);
-            }
-        }
-        Value::Null => {}
-        Value::String(text) => drop(parameters.insert(name.to_owned(), text.clone())),
-        other => drop(parameters.insert(name.to_owned(), other.to_string())),
-    }
 }
 
 /// Groups samples into lines. Returns the name and the samples of each line.
@@ -123,6 +91,22 @@ pub(super) fn lines<'s, 'a>(samples: &'s [Sample<'a>]) -> Vec<(String, Vec<&'s S
         }
     }
     all
+}
+
+/// Returns those of `some` of the `samples` that belong to the line with this name.
+pub(super) fn with_name<'s, 'a>(
+    samples: &[Sample<'a>],
+    some: &'s [Sample<'a>],
+    name: &str,
+) -> Vec<&'s Sample<'a>> {
+    let line = lines(samples).into_iter().find(|line| line.0 == name);
+    let members = line.map(|line| line.1).unwrap_or_default();
+    let is_member = |sample: &&Sample<'a>| {
+        members
+            .iter()
+            .any(|member| std::ptr::eq(member.measured, sample.measured))
+    };
+    some.iter().filter(is_member).collect()
 }
 
 /// Returns lines of a result against the message size. Repeated runs with the same size form one

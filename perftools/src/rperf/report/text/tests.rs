@@ -82,6 +82,7 @@ fn record(
             local: via(cm),
             remote: via(cm),
             summary: Summary::new(Interpretation::new(test, test.plan()), &local, &remote),
+            latency_buckets: Vec::new(),
             latency: latency.and_then(|l| l.percentiles()),
             local_stats: local,
             remote_stats: remote,
