@@ -8,17 +8,25 @@ use std::time::Duration;
 use ibverbs::{
     CompletionQueue, CqOptions, ErrorKind, QpOptions, QueuePair, Rc, cq_ex::CqFields, wr,
 };
-use lab::{LeakCheck, devices, expect_unsupported, is_iwarp, pair, path, roce};
+use lab::{LeakCheck, devices, expect_unsupported, is_iwarp, is_mlx5, pair, path, roce};
 
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn unsupported_field_is_named_in_the_error() {
+fn fields_work_or_are_named_in_the_error() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let fields = CqFields::new();
+        if is_mlx5(&context) {
+            let options = CqOptions::default();
+            let (timestamp, wallclock) = (fields.timestamp(), fields.wallclock());
+            drop(context.create_cq_ex(options, timestamp).expect("supported"));
+            drop(context.create_cq_ex(options, wallclock).expect("supported"));
+            assert!(context.raw_clock().expect("a clock") > 0);
+            continue;
+        }
         let error = context
             .create_cq_ex(CqOptions::default(), fields.timestamp())
             .expect_err("no timestamps");
@@ -129,14 +137,19 @@ fn resize_keeps_entries_or_is_unsupported() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn moderation_is_unsupported() {
+fn moderation_works_or_is_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
         let mut cq = context
             .create_cq(CqOptions::default())
             .expect("completion queue");
-        expect_unsupported(cq.moderate(16, Duration::from_micros(50)));
+        let moderated = cq.moderate(16, Duration::from_micros(50));
+        if is_mlx5(&context) {
+            moderated.expect("supported");
+        } else {
+            expect_unsupported(moderated);
+        }
         let error = cq
             .moderate(16, Duration::from_secs(1))
             .expect_err("longer than the verb supports");

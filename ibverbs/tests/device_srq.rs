@@ -5,7 +5,7 @@ mod lab;
 use std::time::{Duration, Instant};
 
 use ibverbs::{AccessFlags, CqOptions, ErrorKind, PostError, QpOptions, Rc, SrqOptions, wr};
-use lab::{LeakCheck, connect, devices, is_iwarp, path, roce};
+use lab::{LeakCheck, connect, devices, is_iwarp, is_mlx5, path, roce};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -138,6 +138,14 @@ fn srq_receives_are_taken_in_any_order_by_queue_pairs() {
                 }
             }
         }
+        if is_mlx5(&context) {
+            // The model executes the READ at once, so either message can be the first.
+            got.sort_unstable_by_key(|&(_, len)| len);
+            let mut tags = [got[0].0, got[1].0];
+            tags.sort_unstable();
+            assert_eq!((tags, got[0].1, got[1].1), ([1, 2], 1, 2));
+            continue;
+        }
         assert_eq!(got, [(1, 2), (2, 1)], "tag of the receive, length");
     }
 }
@@ -164,7 +172,12 @@ fn srq_limit_resize_and_query_work_or_are_unsupported() {
             );
         } else {
             assert_eq!(srq.query().expect("query").limit, 8);
-            srq.resize(128).expect("resize");
+            let resized = srq.resize(128);
+            if is_mlx5(&context) {
+                resized.expect_err("the driver cannot change the size");
+                continue;
+            }
+            resized.expect("resize");
             assert!(srq.query().expect("query").max_wr >= 128);
         }
     }

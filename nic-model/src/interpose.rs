@@ -13,18 +13,21 @@ use libc::{off_t, size_t};
 
 use crate::abi::ioctl::RDMA_VERBS_IOCTL;
 use crate::errno::Errno;
-use crate::{descriptors, model, syscall, sysfs};
+use crate::{control, descriptors, model, syscall, sysfs};
 
 /// Protocol of the netlink socket that libibverbs would ask for devices.
 const NETLINK_RDMA: c_int = 20;
 
-/// Returns `true` if `path` is the device of the model.
+/// Returns `path` if the model is started and the path may be one of its own.
 ///
 /// # Safety
-/// `path` is NULL or a C string.
-unsafe fn is_device(path: *const c_char) -> bool {
+/// `path` is NULL or a C string, which outlives the result.
+unsafe fn own_path<'a>(path: *const c_char) -> Option<&'a CStr> {
+    if path.is_null() || !model::is_started() {
+        return None;
+    }
     // SAFETY: as the function's.
-    model::is_started() && !path.is_null() && unsafe { CStr::from_ptr(path) } == sysfs::DEVICE_PATH
+    Some(unsafe { CStr::from_ptr(path) })
 }
 
 fn fail(errno: Errno) -> c_int {
@@ -36,13 +39,28 @@ fn fail(errno: Errno) -> c_int {
 /// As `open` of libc.
 unsafe fn open_any(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     // SAFETY: as the function's.
-    if unsafe { is_device(path) } {
+    let Some(own) = (unsafe { own_path(path) }) else {
+        // SAFETY: as the function's.
+        return unsafe { syscall::open(path, flags, mode) };
+    };
+    if own == sysfs::DEVICE_PATH {
         let opened = match model::lock().as_mut() {
             Some(model) => model.open(),
             None => Err(Errno::ENOENT),
         };
         return opened.unwrap_or_else(fail);
     }
+    if let Some(name) = control::file_name(own.to_bytes()) {
+        let content = model::lock()
+            .as_mut()
+            .and_then(|model| control::read(model, name));
+        return content
+            .ok_or(Errno::ENOENT)
+            .and_then(|content| syscall::memory_file(&content))
+            .unwrap_or_else(fail);
+    }
+    let redirected = sysfs::redirect(own.to_bytes());
+    let path = redirected.as_deref().map_or(path, CStr::as_ptr);
     // SAFETY: as the function's.
     unsafe { syscall::open(path, flags, mode) }
 }
@@ -74,13 +92,30 @@ pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c_int {
     // SAFETY: as the function's.
-    let path = if unsafe { is_device(path) } {
-        sysfs::STAND_IN.as_ptr()
-    } else {
-        path
+    let own = unsafe { own_path(path) };
+    let redirected = own.and_then(|own| sysfs::redirect(own.to_bytes()));
+    let path = match own {
+        Some(own) if own == sysfs::DEVICE_PATH => sysfs::STAND_IN.as_ptr(),
+        _ => redirected.as_deref().map_or(path, CStr::as_ptr),
     };
     // SAFETY: as the function's.
     unsafe { syscall::stat(path, status) }
+}
+
+/// Replaces `opendir` of libc.
+///
+/// # Safety
+/// As `opendir` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: as the function's.
+    let fd = unsafe { open_any(path, flags, 0) };
+    if fd < 0 {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the descriptor is a directory, and the result owns it.
+    unsafe { libc::fdopendir(fd) }
 }
 
 /// Replaces `close` of libc.

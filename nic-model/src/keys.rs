@@ -2,7 +2,7 @@
 
 use crate::abi::core::access;
 use crate::errno::{Errno, Result};
-use crate::memory::Pinned;
+use crate::memory::{PAGE, Pinned};
 use crate::table::Table;
 
 /// Maximum number of memory keys: the upper 24 bits of a key are its index.
@@ -87,6 +87,15 @@ impl Keys {
         self.table
             .get(index(value))
             .filter(|key| key.value == value)
+    }
+
+    /// Returns the size of all regions in whole pages, in bytes.
+    pub(crate) fn pinned(&self) -> u64 {
+        let size = |key: &Key| match key.target {
+            Target::Region(region) => region.memory.length().next_multiple_of(PAGE),
+            Target::Window { .. } => 0,
+        };
+        self.table.iter().map(|(_, key)| size(key)).sum()
     }
 
     /// Returns the entry of a key whatever its low byte.
@@ -179,14 +188,14 @@ impl Keys {
         }
     }
 
-    /// Invalidates a bound window. Fails if `value` is not the current key of a bound window, or
-    /// if another queue pair owns it.
+    /// Invalidates a bound window of type 2. Fails if `value` is not the current key of a bound
+    /// window, or if another queue pair owns it.
     pub(crate) fn unbind(&mut self, value: u32, pd: u32, qpn: u32) -> bool {
         match self.by_index(index(value)) {
             Some(Key {
                 value: current,
                 pd: window_pd,
-                target: Target::Window { bound, .. },
+                target: Target::Window { bound, kind: 2 },
             }) if *current == value && *window_pd == pd => {
                 let owned = bound.is_some_and(|b| b.qpn.is_none_or(|owner| owner == qpn));
                 if owned {

@@ -7,6 +7,7 @@ mod abi;
 mod attr;
 mod channels;
 mod clock;
+mod control;
 mod descriptors;
 mod errno;
 mod interpose;

@@ -20,6 +20,7 @@ use crate::options::{Drive, Options};
 use crate::syscall;
 use crate::sysfs;
 use crate::table::Table;
+use crate::uverbs::objects::Kind;
 use crate::uverbs::{Call, Core, File};
 use crate::wire::Wire;
 
@@ -175,6 +176,26 @@ impl Model {
             }
             Some((Meaning::Channel(channel), 0)) => self.shared.channels.release(channel),
             _ => {}
+        }
+    }
+
+    /// Returns the objects of all open devices.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = Kind> {
+        self.files.iter().flat_map(|(_, file)| file.objects.kinds())
+    }
+
+    /// Returns the number of contexts.
+    pub(crate) fn contexts(&self) -> u32 {
+        let open = self.files.iter().filter(|(_, file)| file.has_context());
+        u32::try_from(open.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Reports an event of port 1 to all open devices.
+    pub(crate) fn report_port_event(&mut self, event: u32) {
+        for (_, file) in self.files.iter() {
+            if let Some(channel) = file.async_channel() {
+                self.shared.channels.asynchronous(channel, 1, event);
+            }
         }
     }
 

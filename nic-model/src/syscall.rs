@@ -99,6 +99,24 @@ pub(crate) fn open_stand_in(path: &std::ffi::CStr) -> c_int {
     unsafe { open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0) }
 }
 
+/// Creates a file in memory with this content, to be read from the beginning.
+pub(crate) fn memory_file(content: &str) -> Result<c_int> {
+    use std::io::{Seek, Write};
+    use std::os::fd::IntoRawFd;
+
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(c"nic-model".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: the descriptor is new.
+    let mut file = unsafe { std::fs::File::from_raw_fd(fd) };
+    file.write_all(content.as_bytes())
+        .and_then(|()| file.rewind())
+        .map_err(|_| Errno::last())?;
+    Ok(file.into_raw_fd())
+}
+
 /// Creates a pipe: the read end and the write end.
 pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
@@ -117,6 +135,28 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> Result<()> {
         return Err(Errno::last());
     }
     Ok(())
+}
+
+/// Returns the limit on locked memory in bytes, or `None` if none applies to the calling thread.
+pub(crate) fn locked_memory_limit() -> Option<u64> {
+    const CAP_IPC_LOCK: u32 = 14;
+    const VERSION_3: u32 = 0x2008_0522;
+
+    let mut header = [VERSION_3, 0];
+    // Effective, permitted and inheritable capabilities: 0 to 31, and from 32.
+    let mut data = [[0_u32; 3]; 2];
+    // SAFETY: the arrays have the layout of the structures that the kernel documents.
+    let status = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), data.as_mut_ptr()) };
+    if status == 0 && data[0][0] & 1 << CAP_IPC_LOCK != 0 {
+        return None;
+    }
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the structure is valid for writing.
+    let status = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) };
+    (status == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Memory that the model and the program share: a page with a clock, or memory of the device.

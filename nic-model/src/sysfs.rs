@@ -1,9 +1,11 @@
 //! The files of sysfs that libibverbs reads, in a directory that `SYSFS_PATH` names.
 #![allow(unsafe_code, reason = "sets an environment variable")]
 
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use crate::nic::mlx5::{gids, guid_text};
 use crate::options::{Link, Options};
@@ -16,7 +18,22 @@ pub(crate) const STAND_IN: &std::ffi::CStr = c"/dev/null";
 const STAND_IN_NUMBER: &str = "1:3";
 
 /// Name of the device.
-const DEVICE: &str = "mlx5_0";
+pub(crate) const DEVICE: &str = "mlx5_0";
+
+/// Paths of sysfs that are redirected, for programs that do not read `SYSFS_PATH`.
+const CLASS: &[u8] = b"/sys/class/infiniband";
+
+/// Directory of the files.
+static ROOT: OnceLock<PathBuf> = OnceLock::new();
+
+/// Returns the path that replaces a path of sysfs.
+pub(crate) fn redirect(path: &[u8]) -> Option<CString> {
+    let root = ROOT.get()?;
+    path.strip_prefix(CLASS)?;
+    let mut new = root.as_os_str().as_encoded_bytes().to_vec();
+    new.extend_from_slice(&path[b"/sys".len()..]);
+    CString::new(new).ok()
+}
 
 /// Writes the files and sets `SYSFS_PATH`.
 ///
@@ -52,6 +69,7 @@ pub(crate) fn install(options: Options) -> io::Result<()> {
             "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00".to_owned(),
         ),
         (format!("{port}/pkeys/0"), "0xffff".to_owned()),
+        (format!("{port}/rate"), "100 Gb/sec (4X EDR)".to_owned()),
         (
             format!("{port}/link_layer"),
             match options.link {
@@ -83,9 +101,10 @@ pub(crate) fn install(options: Options) -> io::Result<()> {
     for (path, content) in files {
         write(root.join(path), &content)?;
     }
+    let root = ROOT.get_or_init(|| root);
     // SAFETY: the model starts before the program has other threads (its constructor), or the
     // caller of `start` promises it.
-    unsafe { std::env::set_var("SYSFS_PATH", &root) };
+    unsafe { std::env::set_var("SYSFS_PATH", root) };
     Ok(())
 }
 

@@ -109,3 +109,19 @@ fn a_wrong_key_fails_and_flushes_both_queue_pairs() {
     assert_eq!(pair.a.state().expect("query"), QpState::ERR);
     assert_eq!(pair.b.state().expect("query"), QpState::ERR);
 }
+
+#[test]
+fn unread_completions_survive_a_resize() {
+    let mut pair = connect();
+    for depth in [400, 100] {
+        for _ in 0..3 {
+            pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
+            pair.a.post_send(wr::send(wr::Empty)).expect("send");
+        }
+        nic_model::settle();
+        pair.cq.resize(depth).expect("resize");
+        pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
+        pair.a.post_send(wr::send(wr::Empty)).expect("send");
+        assert_eq!(pair.statuses(8), [WcStatus::SUCCESS; 8]);
+    }
+}

@@ -123,6 +123,10 @@ pub fn ip_addresses(netdev: &str) -> Vec<std::net::IpAddr> {
     all
 }
 
+/// Files that change the link of the model of an adapter (`nic-model`), if this process has one.
+const MODEL_LINK_DOWN: &str = "/dev/infiniband/nic-model/link-down";
+const MODEL_LINK_UP: &str = "/dev/infiniband/nic-model/link-up";
+
 /// A network interface that is down. It is up again when this is dropped.
 #[derive(Debug)]
 pub struct LinkDown {
@@ -135,6 +139,11 @@ impl LinkDown {
     /// # Panics
     /// Panics if the interface cannot be changed.
     pub fn new(netdev: &str) -> Self {
+        if fs::read(MODEL_LINK_DOWN).is_ok() {
+            return Self {
+                netdev: netdev.to_owned(),
+            };
+        }
         // By default the kernel removes the global IPv6 addresses of an interface that goes down,
         // and with them GIDs of the port.
         let keep = format!("/proc/sys/net/ipv6/conf/{netdev}/keep_addr_on_down");
@@ -148,7 +157,9 @@ impl LinkDown {
 
 impl Drop for LinkDown {
     fn drop(&mut self) {
-        set_link(&self.netdev, "up");
+        if fs::read(MODEL_LINK_UP).is_err() {
+            set_link(&self.netdev, "up");
+        }
     }
 }
 

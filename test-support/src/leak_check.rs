@@ -11,12 +11,16 @@ use crate::process::run_line;
 /// Number of objects of each kind (`pd`, `cq`, `qp`, `cm_id`, `mr`, `ctx`, `srq`).
 pub type ObjectCounts = BTreeMap<String, u64>;
 
-/// Returns the number of RDMA objects on each device, as counted by `rdma resource show`.
+/// Objects of the model of an adapter (`nic-model`), in the format of `rdma resource show`.
+const MODEL_OBJECTS: &str = "/dev/infiniband/nic-model/objects";
+
+/// Returns the number of RDMA objects on each device, as counted by `rdma resource show`, or by the
+/// model of an adapter if this process has one.
 ///
 /// # Panics
 /// Panics if the command fails or names no device.
 pub fn objects() -> BTreeMap<String, ObjectCounts> {
-    let text = run_line("rdma resource show");
+    let text = fs::read_to_string(MODEL_OBJECTS).unwrap_or_else(|_| run_line("rdma resource show"));
     let all: BTreeMap<String, ObjectCounts> = text.lines().filter_map(parse).collect();
     assert!(
         !all.is_empty(),

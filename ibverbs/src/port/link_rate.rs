@@ -94,16 +94,24 @@ impl LinkSpeed {
 
     /// Returns the signalling rate of one lane in Mbit/s, including coding and error correction.
     pub const fn signalling_mbps(self) -> Option<u32> {
+        match self.signalling_kbps() {
+            Some(kbps) => Some(kbps / 1000),
+            None => None,
+        }
+    }
+
+    /// Returns the signalling rate of one lane in kbit/s, rounded down.
+    const fn signalling_kbps(self) -> Option<u32> {
         Some(match self {
-            Self::SDR => 2_500,
-            Self::DDR => 5_000,
-            Self::QDR => 10_000,
-            Self::FDR10 => 10_312,
-            Self::FDR => 14_062,
-            Self::EDR => 25_781,
-            Self::HDR => 53_125,
-            Self::NDR => 106_250,
-            Self::XDR => 212_500,
+            Self::SDR => 2_500_000,
+            Self::DDR => 5_000_000,
+            Self::QDR => 10_000_000,
+            Self::FDR10 => 10_312_500,
+            Self::FDR => 14_062_500,
+            Self::EDR => 25_781_250,
+            Self::HDR => 53_125_000,
+            Self::NDR => 106_250_000,
+            Self::XDR => 212_500_000,
             _ => return None,
         })
     }
@@ -140,7 +148,8 @@ impl LinkRate {
 
     /// Returns the signalling rate in Mbit/s, or `None` for an unknown code.
     pub fn signalling_mbps(self) -> Option<u64> {
-        Some(u64::from(self.width.lanes()?) * u64::from(self.speed.signalling_mbps()?))
+        let lanes = u64::from(self.width.lanes()?);
+        Some(lanes * u64::from(self.speed.signalling_kbps()?) / 1000)
     }
 }
 
@@ -208,5 +217,14 @@ mod tests {
             assert!(speed.name().is_some());
             assert!(speed.signalling_mbps() >= speed.nominal_mbps(), "{speed}");
         }
+    }
+
+    #[test]
+    fn lanes_are_added_before_rounding() {
+        let rate = LinkRate {
+            width: LinkWidth::X4,
+            speed: LinkSpeed::EDR,
+        };
+        assert_eq!(rate.signalling_mbps(), Some(103_125));
     }
 }

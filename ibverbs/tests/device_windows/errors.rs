@@ -13,7 +13,8 @@ use crate::{REMOTE_ACCESS, pair_and_region};
 /// Returns `true` for the status of a locally rejected request. Soft-RoCE flushes it instead of
 /// reporting the specified status (ci/DRIVERS.md).
 fn is_local_error(status: WcStatus, specified: WcStatus) -> bool {
-    [specified, WcStatus::WR_FLUSH_ERR].contains(&status)
+    // mlx5 reports errors of windows and invalidations as bind errors.
+    [specified, WcStatus::WR_FLUSH_ERR, WcStatus::MW_BIND_ERR].contains(&status)
 }
 
 #[test]

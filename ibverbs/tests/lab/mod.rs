@@ -38,6 +38,11 @@ pub(crate) fn is_iwarp(context: &Context) -> bool {
     context.device().transport() == TransportType::IWARP
 }
 
+/// Returns `true` if the device is an mlx5 adapter or the model of one.
+pub(crate) fn is_mlx5(context: &Context) -> bool {
+    context.device_name().starts_with("mlx5")
+}
+
 /// Runs `test` on every device and checks that no objects are leaked.
 pub(crate) fn for_each_device(test: impl Fn(&Context, &ProtectionDomain)) {
     let _leak_check = LeakCheck::new();

@@ -34,6 +34,16 @@ pub(crate) struct File {
 }
 
 impl File {
+    /// Returns `true` if the provider has allocated its context.
+    pub(crate) fn has_context(&self) -> bool {
+        self.context
+    }
+
+    /// Returns the channel of events that belong to no object.
+    pub(crate) fn async_channel(&self) -> Option<u32> {
+        self.async_channel
+    }
+
     /// Keeps only what a child process can use: the context and its protection domains.
     pub(crate) fn forget_all_but_pds(&mut self) {
         self.objects.keep_pds();

@@ -7,6 +7,7 @@ use crate::abi::ioctl::mr;
 use crate::errno::{Errno, Result};
 use crate::keys::{Region, Target, index};
 use crate::memory::{self, PAGE};
+use crate::syscall;
 
 /// Parts of a region that a new registration changes.
 mod change {
@@ -66,6 +67,10 @@ impl Call<'_> {
             command.access_flags,
         )?;
         let pd = self.file.objects.pd(command.pd_handle)?;
+        let pinned = self.cx.keys.pinned() + command.length.next_multiple_of(PAGE);
+        if syscall::locked_memory_limit().is_some_and(|limit| pinned > limit) {
+            return Err(Errno::ENOMEM);
+        }
         let key = self.cx.keys.insert(pd, Target::Region(region))?;
         let mr_handle = self
             .file

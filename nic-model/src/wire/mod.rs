@@ -12,6 +12,8 @@ use packet::{MULTICAST_QPN, Packet, QPN_BITS};
 pub(crate) struct Wire {
     /// Number of this process. It is the upper part of its queue pair numbers.
     pub(crate) node: u32,
+    /// `false` while the link of the port is down: packets are lost.
+    pub(crate) link_up: bool,
     pub(crate) faults: Faults,
     queue: VecDeque<Packet>,
     /// Delayed packets with the time of their arrival.
@@ -22,6 +24,7 @@ impl Wire {
     pub(crate) fn new() -> Self {
         Self {
             node: 1,
+            link_up: true,
             faults: Faults::default(),
             queue: VecDeque::new(),
             delayed: Vec::new(),
@@ -40,6 +43,9 @@ impl Wire {
 
     /// Sends a packet. Faults that were ordered apply here.
     pub(crate) fn send(&mut self, packet: Packet, now: u64) {
+        if !self.link_up {
+            return;
+        }
         for treatment in self.faults.treat(packet) {
             match treatment {
                 Treatment::Now(packet) => self.deliver(packet),

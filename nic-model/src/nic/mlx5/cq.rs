@@ -75,7 +75,8 @@ impl Mlx5 {
     }
 
     /// Changes the buffer. The provider copies the entries from the old buffer, up to a special
-    /// entry that the adapter writes there.
+    /// entry that the adapter writes there. Each copy has the next index, so that the special entry
+    /// counts.
     pub(super) fn change_cq(
         &mut self,
         cx: &mut Shared,
@@ -92,7 +93,6 @@ impl Mlx5 {
         }
         let memory = memory::pin(user.buf_addr, length, true)?;
         cq.write(Cqe::default(), kind::RESIZE, false);
-        cq.produced = cq.produced.wrapping_sub(1);
         cq.memory = memory;
         cq.entries = entries + 1;
         cq.entry_size = size;

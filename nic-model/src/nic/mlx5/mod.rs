@@ -162,11 +162,11 @@ impl Nic for Mlx5 {
         self.new_srq(create, udata)
     }
 
-    fn modify_srq(&mut self, cx: &mut Shared, srq: u32, limit: u32) -> Result<()> {
+    fn modify_srq(&mut self, _cx: &mut Shared, srq: u32, limit: u32) -> Result<()> {
         self.srqs
             .get_mut(srq)
             .ok_or(Errno::EINVAL)?
-            .set_limit(cx, limit)
+            .set_limit(limit)
     }
 
     fn query_srq(&self, srq: u32) -> Result<SrqAttr> {

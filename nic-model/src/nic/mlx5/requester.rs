@@ -384,8 +384,8 @@ fn fetch(qp: &mut Qp) -> Option<Work> {
     let reads = qp.requester.reads_in_flight();
     let Some(work) = work else {
         eprintln!(
-            "nic-model: malformed request {counter} of queue pair {:#x}",
-            qp.number
+            "nic-model: malformed request {counter} of queue pair {:#x} ({:?}): {bytes:02x?}",
+            qp.number, qp.transport
         );
         std::process::abort();
     };

@@ -248,8 +248,14 @@ impl Mlx5 {
                 let key = u32::from_be(header.immediate);
                 let pd = receiver.pd.unwrap_or(0);
                 if !cx.keys.unbind(key, pd, qp.number) {
-                    self.fail_receive(cx, qp, receiver, receive.counter, Syndrome::LocalProtection);
-                    return Err(Refused(status::ACCESS));
+                    self.fail_receive(
+                        cx,
+                        qp,
+                        receiver,
+                        receive.counter,
+                        Syndrome::RemoteInvalidRequest,
+                    );
+                    return Err(Refused(status::INVALID));
                 }
             }
             _ => {}

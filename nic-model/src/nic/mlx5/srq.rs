@@ -113,12 +113,12 @@ impl Srq {
         }
     }
 
-    pub(super) fn set_limit(&mut self, cx: &mut Shared, limit: u32) -> Result<()> {
+    pub(super) fn set_limit(&mut self, limit: u32) -> Result<()> {
         if limit > self.max_wr {
             return Err(Errno::EINVAL);
         }
+        // A limit above the present number takes effect at the next receive.
         self.limit = limit;
-        self.check_limit(cx);
         Ok(())
     }
 

@@ -178,15 +178,16 @@ pub(super) fn blocks(first: &[u8]) -> u16 {
 
 /// Reads an element that is contiguous in `bytes`. Returns `None` if it is malformed.
 pub(super) fn parse(bytes: &[u8], qpn: u32, counter: u16, layout: Layout) -> Option<Work> {
+    // What follows the element in its last block is left over from an earlier one.
+    let segments = usize::from(*bytes.get(7)? & 0x3f);
+    let bytes = bytes.get(..segments * 16)?;
     let word = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_be_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let first = word(0)?;
-    let second = word(4)?;
-    if first >> 8 & 0xffff != u32::from(counter) || second >> 8 != qpn {
+    if first >> 8 & 0xffff != u32::from(counter) || word(4)? >> 8 != qpn {
         return None;
     }
     let operation = (first & 0xff) as u8;
-    let bytes = bytes.get(..(second & 0x3f) as usize * 16)?;
     let flags = bytes[11];
     let mut work = Work {
         counter,
@@ -256,5 +257,23 @@ impl Work {
     /// Returns the flags of the request's packet that come from the element.
     pub(super) fn packet_flags(&self) -> u8 {
         if self.solicited { flag::SOLICITED } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leftovers_after_the_element_are_ignored() {
+        let mut block = [0; BLOCK];
+        // A write without data: two segments of 16 bytes.
+        block[..8].copy_from_slice(&[0, 0, 4, opcode::RDMA_WRITE, 0, 0x40, 8, 2]);
+        // An earlier element had inline data here.
+        block[32..36].copy_from_slice(&[0x80, 0, 0, 1]);
+        let work = parse(&block, 0x4008, 4, Layout::default()).expect("valid");
+        assert_eq!(work.data.length(), 0);
+        assert!(parse(&block, 0x4008, 5, Layout::default()).is_none());
+        assert!(parse(&block, 0x4009, 4, Layout::default()).is_none());
     }
 }

@@ -1,0 +1,62 @@
+//! Files that tests read to inspect or change the model. They work in any process that has it.
+//!
+//! | file | effect |
+//! |---|---|
+//! | `/dev/infiniband/nic-model/objects` | counts the objects, in the format of `rdma resource show` |
+//! | `/dev/infiniband/nic-model/link-down` | takes the link of the port down |
+//! | `/dev/infiniband/nic-model/link-up` | takes it up again |
+
+use crate::abi::core::event;
+use crate::model::Model;
+use crate::sysfs;
+use crate::uverbs::objects::Kind;
+
+/// Directory of the control files.
+const DIRECTORY: &[u8] = b"/dev/infiniband/nic-model/";
+
+/// Returns the name of a control file.
+pub(crate) fn file_name(path: &[u8]) -> Option<&[u8]> {
+    path.strip_prefix(DIRECTORY)
+}
+
+/// Reads a control file: returns its content, after its effect. `None` if there is no such file.
+pub(crate) fn read(model: &mut Model, name: &[u8]) -> Option<String> {
+    match name {
+        b"objects" => Some(objects(model)),
+        b"link-down" => Some(set_link(model, false)),
+        b"link-up" => Some(set_link(model, true)),
+        _ => None,
+    }
+}
+
+fn objects(model: &Model) -> String {
+    let mut counts = [0_u32; 6];
+    for kind in model.objects() {
+        let index = match kind {
+            Kind::Pd { .. } => 0,
+            Kind::Cq { .. } => 1,
+            Kind::Qp { .. } | Kind::OpenedQp { .. } => 2,
+            Kind::Mr { .. } | Kind::Mw { .. } => 3,
+            Kind::Srq { .. } => 5,
+            Kind::Ah | Kind::Xrcd { .. } | Kind::Dm { .. } => continue,
+        };
+        counts[index] += 1;
+    }
+    counts[4] = model.contexts();
+    let [pd, cq, qp, mr, ctx, srq] = counts;
+    let device = sysfs::DEVICE;
+    format!("0: {device}: pd {pd} cq {cq} qp {qp} cm_id 0 mr {mr} ctx {ctx} srq {srq}\n")
+}
+
+fn set_link(model: &mut Model, up: bool) -> String {
+    if model.shared.wire.link_up != up {
+        model.shared.wire.link_up = up;
+        let event = if up {
+            event::PORT_ACTIVE
+        } else {
+            event::PORT_ERR
+        };
+        model.report_port_event(event);
+    }
+    String::new()
+}
