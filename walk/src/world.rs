@@ -62,6 +62,8 @@ pub(crate) struct World<'a> {
     pub(crate) windows: Vec<(Id, AnyWindow)>,
     /// The runtime of the completion queues that can be awaited.
     pub(crate) runtime: Option<Runtime>,
+    /// Number of objects that were leaked before the walk, if a failure is being shrunk.
+    leaked: u64,
     /// Number of buffers that can still be forgotten.
     pub(crate) forgotten: usize,
     /// The effects of the last actions.
@@ -90,6 +92,7 @@ impl<'a> World<'a> {
             in_transit: Vec::new(),
             windows: Vec::new(),
             runtime: None,
+            leaked: leaked_objects(),
             forgotten: 1,
             log: VecDeque::new(),
         })
@@ -131,7 +134,7 @@ impl<'a> World<'a> {
                 )));
             }
         }
-        match leaked_objects() {
+        match leaked_objects() - self.leaked {
             0 => Ok(done),
             leaked => Err(Violation(format!("{leaked} objects were not destroyed"))),
         }
