@@ -9,6 +9,7 @@ pub mod args;
 pub mod auto;
 pub mod control;
 pub mod engine;
+pub mod mesh;
 pub mod qperf;
 pub mod report;
 pub mod run;

@@ -8,6 +8,7 @@ pub mod command_line;
 pub mod help;
 pub mod limits;
 mod perftest;
+pub mod mesh;
 pub mod qperf;
 mod records;
 pub mod server;

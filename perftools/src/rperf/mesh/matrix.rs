@@ -1,0 +1,74 @@
+//! The latest result of each ordered pair, for one test.
+
+use super::cell::{Cell, Cells, Figure};
+use super::schedule::Pair;
+
+/// Marks a pair without a result.
+const NONE: u32 = u32::MAX;
+
+/// Position of the latest cell of each ordered pair of endpoints, for one test.
+#[derive(Clone, Debug)]
+pub struct Matrix<'a> {
+    cells: &'a [Cell],
+    positions: Vec<u32>,
+    endpoints: u32,
+}
+
+impl<'a> Matrix<'a> {
+    /// Indexes the cells of a test.
+    pub fn new(cells: &'a Cells, test: u16) -> Self {
+        let n = cells.endpoints.len();
+        let mut positions = vec![NONE; n * n];
+        for (position, cell) in (0..).zip(&cells.list) {
+            if cell.test == test {
+                positions[cell.pair.from as usize * n + cell.pair.to as usize] = position;
+            }
+        }
+        Self {
+            cells: &cells.list,
+            positions,
+            endpoints: u32::try_from(n).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Returns the number of endpoints.
+    pub fn endpoints(&self) -> u32 {
+        self.endpoints
+    }
+
+    /// Returns the cell of a pair, if it was measured.
+    pub fn cell(&self, pair: Pair) -> Option<&'a Cell> {
+        let row = pair.from as usize * self.endpoints as usize;
+        let position = *self.positions.get(row + pair.to as usize)?;
+        self.cells.get(position as usize)
+    }
+
+    /// Returns the cells in the order of their endpoints.
+    pub fn cells(&self) -> impl Iterator<Item = &'a Cell> + '_ {
+        let positions = self.positions.iter().filter(|p| **p != NONE);
+        positions.map(|p| &self.cells[*p as usize])
+    }
+
+    /// Returns the smallest and the largest figure, without failed cells.
+    pub fn range(&self) -> Option<(f64, f64)> {
+        self.cells().filter_map(value).fold(None, |range, value| {
+            Some(range.map_or((value, value), |(low, high): (f64, f64)| {
+                (low.min(value), high.max(value))
+            }))
+        })
+    }
+
+    /// Returns `true` if the figures are bandwidths.
+    pub fn is_bandwidth(&self) -> bool {
+        self.cells()
+            .any(|cell| matches!(cell.figure, Figure::Bandwidth(_)))
+    }
+}
+
+/// Returns the figure of a cell, unless the test failed.
+pub fn value(cell: &Cell) -> Option<f64> {
+    match cell.figure {
+        Figure::Bandwidth(value) | Figure::Latency(value) => Some(value),
+        Figure::Failed(_) => None,
+    }
+}
