@@ -96,6 +96,27 @@ impl Token {
             .map_err(|error| error.context(format!("the token file {}", path.display())))
     }
 
+    /// Reads a secret from a line of text, without its line break.
+    ///
+    /// # Errors
+    /// Returns an error if the secret is too short or too long.
+    pub fn from_line(line: &str) -> Result<Self> {
+        Self::new(line.trim_end_matches(['\n', '\r']).into())
+    }
+
+    /// Creates a random secret.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel provides no random numbers.
+    pub fn random() -> Result<Self> {
+        Self::new(nonce()?.into())
+    }
+
+    /// Returns the secret as a line of text, for a server that this program starts.
+    pub fn line(&self) -> String {
+        format!("{}\n", String::from_utf8_lossy(&self.0))
+    }
+
     fn new(secret: Vec<u8>) -> Result<Self> {
         if secret.len() < MIN_LEN || secret.len() as u64 > MAX_LEN {
             return Err(Error::limit(format!(

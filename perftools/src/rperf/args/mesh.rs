@@ -1,7 +1,18 @@
 //! The command line of `rperf mesh`.
 
-use clap::ValueEnum;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
+
+use super::command_line::Options;
+use super::split::{self, SplitArgs};
+use super::{Invocation, parse_options};
+use crate::common::device_id::DeviceId;
+use crate::common::error::{Error, Result};
+use crate::common::units::parse_time;
+use crate::rperf::spec::test::Test;
 
 /// Order in which the pairs of hosts are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -21,4 +32,253 @@ pub enum Pattern {
     Outcast,
     /// Each port sends to all other ports, all at once
     AllToAll,
+}
+
+/// Way to start the servers of a mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StartMethod {
+    /// One ssh for each host
+    Ssh,
+    /// One srun for all hosts of a Slurm job
+    Slurm,
+    /// One kubectl exec for each pod
+    Kubectl,
+    /// One mpirun for all hosts
+    Mpirun,
+}
+
+/// Options of `rperf mesh` beside those of its tests.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "rperf mesh", disable_help_flag = true)]
+pub struct MeshOptions {
+    /// Order of the measurements
+    #[arg(long, value_enum, value_name = "PATTERN", default_value = "pairs")]
+    pub pattern: Pattern,
+    /// RDMA devices to measure on each host, such as mlx5_0,mlx5_1 [default: one, selected by
+    /// address]
+    #[arg(long, value_name = "DEV[:PORT],…", value_delimiter = ',')]
+    pub devices: Vec<DeviceId>,
+    /// Read the hosts from a file with one host, or HOST:PORT, per line
+    #[arg(long, value_name = "FILE")]
+    pub hosts_file: Option<PathBuf>,
+    /// Read the hosts from an Ansible inventory, or from the output of `ansible-inventory --list`
+    #[arg(long, value_name = "FILE")]
+    pub inventory: Option<PathBuf>,
+    /// Group of the Ansible inventory [default: all]
+    #[arg(long, value_name = "GROUP", requires = "inventory")]
+    pub group: Option<String>,
+    /// Use the hosts of a Slurm node list, such as node[01-16] [default with --start slurm:
+    /// SLURM_JOB_NODELIST]
+    #[arg(long, value_name = "LIST")]
+    pub nodelist: Option<String>,
+    /// Use the pods that a Kubernetes label selector matches, such as app=rperf
+    #[arg(long, value_name = "LABEL=VALUE")]
+    pub selector: Option<String>,
+    /// Start the servers, and stop them at the end [default: servers run already, with --mesh]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub start: Option<StartMethod>,
+    /// Start the servers with this command instead of ssh, srun, kubectl or mpirun; its words are
+    /// separated by spaces
+    #[arg(long, value_name = "COMMAND", requires = "start")]
+    pub launcher: Option<String>,
+    /// Path of rperf on the hosts
+    #[arg(long, value_name = "PATH", default_value = "rperf", requires = "start")]
+    pub remote_rperf: String,
+    /// Wait up to this time until all started servers respond
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "30")]
+    pub start_timeout: Duration,
+    /// A latency above this multiple of the minimum is slow
+    #[arg(long, value_name = "FACTOR", default_value_t = 2.1)]
+    pub slow_latency: f64,
+    /// A bandwidth below this percentage of the maximum is slow
+    #[arg(long, value_name = "PERCENT", default_value = "93", value_parser = percent)]
+    pub slow_bandwidth: f64,
+    /// Write the results to this file while they are measured
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Continue the run of the file of --record
+    #[arg(long, requires = "record")]
+    pub resume: bool,
+    /// Write a page with heat maps to this file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Command line of `rperf mesh`.
+#[derive(Clone, Debug)]
+pub struct MeshInvocation {
+    /// Host names, each with its port if one is given.
+    pub hosts: Vec<String>,
+    /// The tests in order, each with the options that apply to it.
+    pub tests: Vec<(Test, Options)>,
+    /// All options of the tests together, for the output and the connection to servers.
+    pub global: Options,
+    /// Options of the mesh.
+    pub mesh: MeshOptions,
+}
+
+/// Parses a percentage as a fraction.
+fn percent(text: &str) -> std::result::Result<f64, String> {
+    let number = text.trim_end_matches('%').trim_end().parse::<f64>();
+    let number = number.ok().filter(|n| (0.0..=100.0).contains(n));
+    number
+        .map(|n| n / 100.0)
+        .ok_or_else(|| format!("invalid percentage `{text}`; expected 0 to 100, such as 93"))
+}
+
+/// Returns the long name of an option of the mesh, and `true` if it takes a value.
+fn mesh_option(arg: &str) -> Option<bool> {
+    use clap::CommandFactory;
+    let name = arg.strip_prefix("--")?.split('=').next()?;
+    let command = MeshOptions::command();
+    let found = command
+        .get_arguments()
+        .find(|a| a.get_long() == Some(name))?;
+    Some(found.get_action().takes_values())
+}
+
+/// Parses `mesh [OPTIONS] [HOST,…] TEST…`.
+pub(super) fn parse(args: &[String]) -> Result<Invocation> {
+    let (mut own, mut rest) = (vec!["rperf mesh".to_owned()], Vec::new());
+    let mut words = args.iter();
+    while let Some(word) = words.next() {
+        match mesh_option(word) {
+            Some(takes_value) => {
+                own.push(word.clone());
+                if takes_value && !word.contains('=') {
+                    own.extend(words.next().cloned());
+                }
+            }
+            None => rest.push(word.clone()),
+        }
+    }
+    let mesh = MeshOptions::try_parse_from(own).map_err(|e| super::clap_error(&e))?;
+    if mesh.slow_latency.is_nan() || mesh.slow_latency < 1.0 {
+        return Err(Error::usage(format!(
+            "--slow-latency {}: expected a factor of at least 1",
+            mesh.slow_latency
+        )));
+    }
+    let SplitArgs {
+        host,
+        tests,
+        options,
+    } = split::split(&rest)?;
+    let global = parse_options(&options)?;
+    reject_options(&global)?;
+    if tests.is_empty() {
+        return Err(Error::usage("rperf mesh: no test to run")
+            .with_help("name tests, as in `rperf mesh node1,node2,node3 rc_bw rc_lat`"));
+    }
+    let mut runs = Vec::new();
+    for (test, options) in tests {
+        if !test.moves_data() {
+            return Err(Error::usage(format!(
+                "rperf mesh: {} is not a measurement",
+                test.name()
+            )));
+        }
+        runs.push((test, parse_options(&options)?));
+    }
+    let sources = [
+        host.is_some(),
+        mesh.hosts_file.is_some(),
+        mesh.inventory.is_some(),
+        mesh.nodelist.is_some(),
+        mesh.selector.is_some(),
+    ];
+    match sources.iter().filter(|s| **s).count() {
+        0 if mesh.start != Some(StartMethod::Slurm) => {
+            return Err(Error::usage("rperf mesh: no hosts").with_help(
+                "name the hosts, as in `rperf mesh node1,node2 rc_bw`, or use --hosts-file, --inventory, --nodelist or --selector",
+            ));
+        }
+        0 | 1 => {}
+        _ => {
+            return Err(Error::usage(
+                "rperf mesh: the hosts are given more than once; expected one of HOST,…, --hosts-file, --inventory, --nodelist and --selector",
+            ));
+        }
+    }
+    let hosts = host.map_or_else(Vec::new, |list| {
+        let names = list.split(',').filter(|name| !name.is_empty());
+        names.map(str::to_owned).collect()
+    });
+    Ok(Invocation::Mesh(Box::new(MeshInvocation {
+        hosts,
+        tests: runs,
+        global,
+        mesh,
+    })))
+}
+
+/// Rejects options of a client that a mesh does not have.
+fn reject_options(global: &Options) -> Result<()> {
+    global.reject_server_options()?;
+    let unsupported = [
+        (global.limits != Default::default(), "limits of results (--min-bw, --max-lat …)"),
+        (global.auto, "--auto"),
+        (global.interval.is_some(), "--interval"),
+        (global.json_lines, "--json-lines"),
+        (global.tuning.is_sweep(), "a sweep (--sizes, LIST or RANGE)"),
+        (global.tuning.repeat.is_some(), "--repeat"),
+        (global.server.qperf, "--qperf"),
+    ];
+    match unsupported.into_iter().find(|u| u.0) {
+        Some((_, option)) => Err(Error::usage(format!(
+            "rperf mesh does not support {option}"
+        ))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mesh(line: &str) -> MeshInvocation {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        match parse(&words) {
+            Ok(Invocation::Mesh(mesh)) => *mesh,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn mesh_options_and_test_options_mix() {
+        let m =
+            mesh("-m 1K --pattern ring a,b:7,[::1]:8 -t 1 rc_bw --slow-bandwidth=50% -m 64 rc_lat");
+        assert_eq!(m.hosts, ["a", "b:7", "[::1]:8"]);
+        assert_eq!(
+            (m.mesh.pattern, m.mesh.slow_bandwidth),
+            (Pattern::Ring, 0.5)
+        );
+        assert_eq!(m.tests[0].1.msg_size.unwrap().0, 1024);
+        assert_eq!(
+            (m.tests[1].0, m.tests[1].1.msg_size.unwrap().0),
+            (Test::RcLat, 64)
+        );
+        let m = mesh("--start slurm tcp_bw");
+        assert!(m.hosts.is_empty() && m.mesh.start == Some(StartMethod::Slurm));
+    }
+
+    #[test]
+    fn errors_of_mesh_name_the_remedy() {
+        for (line, expected) in [
+            ("a,b", "no test to run"),
+            ("rc_bw", "no hosts"),
+            ("a,b --hosts-file f rc_bw", "more than once"),
+            ("a,b --pattern star rc_bw", "all-to-all"),
+            ("a,b --resume rc_bw", "--record"),
+            ("a,b --repeat 3 rc_bw", "does not support --repeat"),
+            ("a,b conf", "not a measurement"),
+            ("a,b --slow-bandwidth 193 rc_bw", "0 to 100"),
+            ("a,b --slow-latency 0.5 rc_bw", "at least 1"),
+        ] {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let error = parse(&words).unwrap_err();
+            assert_eq!(error.exit_status(), 2, "{line}");
+            assert!(error.to_string().contains(expected), "{line}: {error}");
+        }
+    }
 }

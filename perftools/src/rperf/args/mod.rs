@@ -52,6 +52,8 @@ pub enum Invocation {
         /// All options.
         options: Box<Options>,
     },
+    /// Measure all pairs of many hosts.
+    Mesh(Box<mesh::MeshInvocation>),
     /// Write an HTML page with the records of these files.
     Report {
         /// The files with the records: the name of the run, if one was given, and the path.
@@ -98,6 +100,7 @@ where
     match args.split_first().map(|(word, rest)| (word.as_str(), rest)) {
         Some(("compare", rest)) => return records::compare(rest),
         Some(("report", rest)) => return records::report(rest),
+        Some(("mesh", rest)) => return mesh::parse(rest),
         _ => {}
     }
     perftest::reject(&args)?;
@@ -183,17 +186,20 @@ fn parse_without_tests(host: Option<String>, global: Options) -> Result<Invocati
 /// Parses options in their long form with clap.
 fn parse_options(options: &[String]) -> Result<Options> {
     Options::try_parse_from(std::iter::once("rperf").chain(options.iter().map(String::as_str)))
-        .map_err(|error| {
-            let text = error.render().to_string();
-            let text = text.trim_start_matches("error: ");
-            Error::usage(
-                text.split("\n\nUsage:")
-                    .next()
-                    .unwrap_or(text)
-                    .trim_end()
-                    .to_owned(),
-            )
-        })
+        .map_err(|error| clap_error(&error))
+}
+
+/// Converts an error of clap.
+fn clap_error(error: &clap::Error) -> Error {
+    let text = error.render().to_string();
+    let text = text.trim_start_matches("error: ");
+    Error::usage(
+        text.split("\n\nUsage:")
+            .next()
+            .unwrap_or(text)
+            .trim_end()
+            .to_owned(),
+    )
 }
 
 #[cfg(test)]

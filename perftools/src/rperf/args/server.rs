@@ -44,6 +44,14 @@ pub struct ServerOptions {
     /// Let clients from other hosts stop the server with `quit` [default: only from this host]
     #[arg(long, help_heading = SERVER)]
     pub allow_quit: bool,
+    /// Let a coordinator of `rperf mesh` run tests from this host to other hosts; needs
+    /// --token-file or --allow
+    #[arg(long, help_heading = SERVER)]
+    pub mesh: bool,
+    /// Read the token from the first line of standard input, and stop at its end; `rperf mesh`
+    /// starts servers in this way
+    #[arg(long, conflicts_with = "token_file", help_heading = SERVER)]
+    pub supervised: bool,
     /// File with a shared secret of at least 16 bytes, which is never sent; a server that has one
     /// serves only clients with the same secret
     #[arg(long, value_name = "FILE", help_heading = CLIENT)]
@@ -67,6 +75,8 @@ impl ServerOptions {
             (self.max_timeout.is_some(), "--max-timeout"),
             (self.max_size.is_some(), "--max-size"),
             (self.allow_quit, "--allow-quit"),
+            (self.mesh, "--mesh"),
+            (self.supervised, "--supervised"),
         ];
         uses.into_iter().find(|u| u.0).map(|u| u.1)
     }

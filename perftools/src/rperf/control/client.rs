@@ -2,9 +2,10 @@
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::context::SessionResult;
+use super::context::{SessionHooks, SessionResult};
 use super::link::ControlLink;
 use super::message::Message;
 use super::session;
@@ -49,6 +50,14 @@ pub struct ServerAddr {
     pub interrupt: Interrupt,
 }
 
+/// Control over a client from outside.
+pub(super) struct ClientControl<'a> {
+    /// Stops the test when it is set.
+    pub(super) stop: Arc<AtomicBool>,
+    /// Called when the client is connected, before the test starts.
+    pub(super) before_start: &'a dyn Fn() -> Result<()>,
+}
+
 /// Runs one test with a server.
 ///
 /// # Errors
@@ -60,11 +69,8 @@ pub fn run<B: Backend>(
     backend: &B,
     monitor_options: MonitorOptions<'_>,
 ) -> Result<Outcome> {
-    let mut stream = connect(server_addr)?;
-    let system = |e| Error::system("cannot set the options of the control connection", &e);
     let timeout = spec.client.timeout;
-    stream.set_nodelay(true).map_err(system)?;
-    stream.set_write_timeout(Some(timeout)).map_err(system)?;
+    let mut stream = connect_with_options(server_addr, timeout)?;
     if server_addr.qperf {
         return qperf::client::run(stream, spec, monitor_options, &server_addr.interrupt);
     }
@@ -85,14 +91,71 @@ pub fn run<B: Backend>(
             Message::Quitting => Ok(Outcome::Quit),
             other => Err(other.unexpected("the server")),
         },
-        _ => run_test(
-            stream,
-            spec,
-            backend,
-            monitor_options,
-            &server_addr.interrupt,
-        ),
+        _ => {
+            let control = ClientControl {
+                stop: Arc::default(),
+                before_start: &|| Ok(()),
+            };
+            let measured = run_test(
+                stream,
+                spec,
+                backend,
+                monitor_options,
+                &control,
+                &server_addr.interrupt,
+            )?;
+            Ok(Outcome::Measured(Box::new(measured)))
+        }
     }
+}
+
+/// Runs one test with an rperf server, under the control of the caller.
+///
+/// # Errors
+/// Returns the errors of [`run`], and an error if the server is a qperf.
+pub(super) fn run_controlled<B: Backend>(
+    server_addr: &ServerAddr,
+    spec: &Spec,
+    backend: &B,
+    control: &ClientControl<'_>,
+) -> Result<Measured> {
+    let stream = open(server_addr, spec.client.timeout)?;
+    let monitor_options = MonitorOptions {
+        interval: None,
+        observer: None,
+    };
+    run_test(
+        stream,
+        spec,
+        backend,
+        monitor_options,
+        control,
+        &server_addr.interrupt,
+    )
+}
+
+/// Connects to an rperf server and authenticates.
+///
+/// # Errors
+/// Returns an error if the server cannot be reached, rejects the client or is not an rperf.
+pub fn open(server_addr: &ServerAddr, timeout: Duration) -> Result<TcpStream> {
+    let mut stream = connect_with_options(server_addr, timeout)?;
+    if exchange_hello(&mut stream, server_addr, timeout)? {
+        return Ok(stream);
+    }
+    Err(Error::protocol(format!(
+        "port {} of {} belongs to a qperf server, which cannot take part in a mesh",
+        server_addr.port, server_addr.host
+    ))
+    .with_help("start `rperf` there"))
+}
+
+fn connect_with_options(server_addr: &ServerAddr, timeout: Duration) -> Result<TcpStream> {
+    let stream = connect(server_addr)?;
+    let system = |e| Error::system("cannot set the options of the control connection", &e);
+    stream.set_nodelay(true).map_err(system)?;
+    stream.set_write_timeout(Some(timeout)).map_err(system)?;
+    Ok(stream)
 }
 
 /// Sends the request of a test that moves no data and receives the reply.
@@ -147,26 +210,31 @@ fn run_test<B: Backend>(
     spec: &Spec,
     backend: &B,
     monitor_options: MonitorOptions<'_>,
+    control: &ClientControl<'_>,
     interrupt: &Interrupt,
-) -> Result<Outcome> {
+) -> Result<Measured> {
     let addresses = SocketAddrs::of_stream(&stream)?;
     let hosts = ControlAddrs {
         local: addresses.local.ip().to_canonical(),
         peer: addresses.peer.ip().to_canonical(),
     };
-    let link = ControlLink::new(stream, "the server", spec.client.timeout, Arc::default())?;
+    let stop = Arc::clone(&control.stop);
+    let link = ControlLink::new(stream, "the server", spec.client.timeout, stop)?;
     let monitor = Monitor::new(monitor_options, test_info(spec));
     let link = link
         .with_counters(monitor.counters())
         .with_interrupt(interrupt.clone());
-    let on_begin = |_| monitor.start();
+    let hooks = SessionHooks {
+        before_ready: control.before_start,
+        on_begin: &|_| monitor.start(),
+    };
     let run = || {
         if let Some(kind) = spec.test.socket() {
             link.send(&Message::Request {
                 spec: Box::new(spec.clone()),
                 client_info: None,
             })?;
-            return socket_session::client(&link, spec, kind, addresses, &on_begin);
+            return socket_session::client(&link, spec, kind, addresses, &hooks);
         }
         let (mut setup, client_info) = backend.client(spec, hosts)?;
         link.send(&Message::Request {
@@ -188,7 +256,7 @@ fn run_test<B: Backend>(
             )
             .with_help("omit --interval or --flip"));
         }
-        session::run_connected(&link, spec, Role::Client, connected, &on_begin)
+        session::run_connected(&link, spec, Role::Client, connected, &hooks)
     };
     let counters_before = PortCounters::now();
     let done = monitor
@@ -211,7 +279,7 @@ fn run_test<B: Backend>(
         stalls_reported: monitored.dips.iter().any(|dip| dip.kind == DipKind::Stall),
         server_warnings: &done.peer_warnings,
     });
-    Ok(Outcome::Measured(Box::new(Measured {
+    Ok(Measured {
         intervals: monitored.intervals,
         dips: monitored.dips,
         warnings,
@@ -238,7 +306,7 @@ fn run_test<B: Backend>(
         latency: done.measurement.latency.and_then(|l| l.percentiles()),
         local_stats: done.measurement.stats,
         remote_stats: done.peer_stats,
-    })))
+    })
 }
 
 /// Checks that the test has measured, and verified, anything: unreliable services may lose all

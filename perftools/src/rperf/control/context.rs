@@ -61,6 +61,24 @@ impl std::fmt::Debug for SessionContext<'_> {
     }
 }
 
+/// Functions that a session calls.
+pub(super) struct SessionHooks<'a> {
+    /// Called when this end is connected, before the peer is notified.
+    pub(super) before_ready: &'a dyn Fn() -> Result<()>,
+    /// Called with the test when both ends are ready.
+    pub(super) on_begin: &'a dyn Fn(Test),
+}
+
+impl<'a> SessionHooks<'a> {
+    /// Creates the hooks of a server.
+    pub(super) fn server(on_begin: &'a dyn Fn(Test)) -> Self {
+        Self {
+            before_ready: &|| Ok(()),
+            on_begin,
+        }
+    }
+}
+
 /// Results of a test at one end.
 #[derive(Debug)]
 pub(super) struct SessionResult {

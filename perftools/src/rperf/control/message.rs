@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::delegate::{ClientRequest, ClientResult};
 use crate::common::error::{Error, Kind, Result};
 use crate::ribinfo::collect::peer::PeerFacts;
 use crate::rperf::engine::ExposedMemory;
@@ -69,6 +70,24 @@ pub enum Message {
     AskFacts,
     /// From the server: facts of its host.
     Facts(Box<PeerFacts>),
+    /// From a coordinator: requests that the server run a test as the client of another server.
+    RunClient(Box<ClientRequest>),
+    /// From the server that runs a test as a client: it is connected and waits for `Start`.
+    Connected,
+    /// From a coordinator: requests the time of the server's clock.
+    AskClock,
+    /// From the server: the time of its clock.
+    Clock {
+        /// Time in nanoseconds.
+        nanos: u64,
+    },
+    /// From a coordinator: the start of the test.
+    Start {
+        /// Time of the server's clock in nanoseconds.
+        at: u64,
+    },
+    /// From the server that ran a test as a client: its result.
+    ClientResult(ClientResult),
     /// From the server: it stops.
     Quitting,
     /// From either end: it failed, and the session ends.

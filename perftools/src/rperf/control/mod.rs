@@ -15,6 +15,7 @@
 //!                 the test runs; both send Finished (number of sent messages)
 //!   Stats ◀───────────────────────────────▶ Stats
 //! ```
+//! A coordinator of `rperf mesh` may send `RunClient` instead of `Request`; see [`delegate`].
 //! A client may send `AskFacts` instead of `Request`; the server replies with `Facts`. Either end
 //! may send an `Error` at any time, which ends the session. Each connection is used for one test.
 //!
@@ -24,6 +25,8 @@
 pub mod admission;
 pub mod client;
 pub mod context;
+pub mod coordinator;
+pub mod delegate;
 pub mod link;
 pub mod message;
 mod peer_state;

@@ -42,6 +42,8 @@ pub struct Rules {
     pub token: Option<Token>,
     /// If `true`, all clients may stop the server, not only those on this host.
     pub remote_quit: bool,
+    /// If `true`, a coordinator of a mesh may run tests from this host to other hosts.
+    pub mesh: bool,
     /// Maximum number of clients at a time.
     pub max_clients: u32,
     /// Maximum memory in bytes of all running tests together.
@@ -68,6 +70,7 @@ impl Default for Rules {
             allow: Vec::new(),
             token: None,
             remote_quit: false,
+            mesh: false,
             max_clients: DEFAULT_MAX_CLIENTS,
             max_memory: u64::MAX,
             max_threads: u32::MAX,
@@ -123,6 +126,7 @@ impl Rules {
             allow: o.allow.clone(),
             token: o.token_file.as_deref().map(Token::read).transpose()?,
             remote_quit: o.allow_quit,
+            mesh: o.mesh,
             max_clients: o.max_clients.unwrap_or(DEFAULT_MAX_CLIENTS),
             max_memory: o.max_memory.map_or(DEFAULT_MAX_MEMORY, |s| s.0),
             max_threads: o.max_threads.unwrap_or(DEFAULT_MAX_THREADS),
@@ -169,6 +173,18 @@ impl Rules {
     /// Returns an error if the address belongs to none of the networks.
     pub fn admit_host(&self, peer: IpAddr) -> Result<()> {
         networks::admit(&self.allow, peer)
+    }
+
+    /// Checks that a coordinator may run tests from this host to other hosts.
+    ///
+    /// # Errors
+    /// Returns an error if the server was not started for a mesh.
+    pub fn admit_mesh(&self) -> Result<()> {
+        if self.mesh {
+            return Ok(());
+        }
+        Err(Error::limit("the server does not run tests for a mesh")
+            .with_help("start it with --mesh, and with --token-file or --allow"))
     }
 
     /// Checks that a test is within the limits and reserves its resources.

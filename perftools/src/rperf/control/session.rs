@@ -7,7 +7,8 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::admission;
-use super::context::{Served, SessionContext, SessionResult};
+use super::context::{Served, SessionContext, SessionHooks, SessionResult};
+use super::delegate;
 use super::link::ControlLink;
 use super::message::Message;
 use super::socket_session::{self, SocketAddrs};
@@ -80,6 +81,10 @@ pub fn serve<B: Backend>(
     let (spec, client_info) =
         match frame::read::<Message>(&mut DeadlineReader::new(&stream, REQUEST_TIMEOUT)) {
             Ok(Message::Request { spec, client_info }) => (*spec, client_info),
+            Ok(Message::RunClient(request)) => {
+                return delegate::serve(&stream, &request, backend, context)
+                    .map(|()| Served::Test(request.spec.test));
+            }
             Ok(Message::AskFacts) => {
                 if let Err(error) = context.connection.begin_session(REPLY_TIME) {
                     return Err(notify_client(&mut stream, error));
@@ -200,7 +205,7 @@ fn run_test<B: Backend>(
                 spec,
                 kind,
                 SocketAddrs::of_stream(stream)?,
-                context.on_begin,
+                &SessionHooks::server(context.on_begin),
             );
             return done.map(drop);
         }
@@ -223,7 +228,8 @@ fn run_test<B: Backend>(
             .accept(&answer, timeout, &gone)
             .map_err(|e| link.explain(e))?;
         reservation.reduce_to(connected.shape.footprint());
-        run_connected(&link, spec, Role::Server, connected, context.on_begin).map(drop)
+        let hooks = SessionHooks::server(context.on_begin);
+        run_connected(&link, spec, Role::Server, connected, &hooks).map(drop)
     };
     run().inspect_err(|error| link.send_error(error))
 }
@@ -235,7 +241,7 @@ pub(super) fn run_connected<W: engine::Wire + Send>(
     spec: &Spec,
     role: Role,
     connected: ConnectedEndpoint<W>,
-    on_begin: &dyn Fn(Test),
+    hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
     let ConnectedEndpoint {
         mut wires,
@@ -249,6 +255,7 @@ pub(super) fn run_connected<W: engine::Wire + Send>(
     };
     let via = hardware::describe(via);
     wires.iter_mut().try_for_each(W::post_receives)?;
+    (hooks.before_ready)()?;
     let memory = wires.iter().map(W::exposed).collect();
     link.send(&Message::Ready {
         via: via.clone(),
@@ -273,7 +280,7 @@ pub(super) fn run_connected<W: engine::Wire + Send>(
             }
             other => return Err(other.unexpected(peer_name)),
         };
-    on_begin(spec.test);
+    (hooks.on_begin)(spec.test);
     let mut ends: Vec<_> = (0..)
         .zip(wires)
         .map(|(number, wire)| (wire, link.thread(number)))

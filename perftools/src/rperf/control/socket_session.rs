@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use socket2::Socket;
 
-use super::context::SessionResult;
+use super::context::{SessionHooks, SessionResult};
 use super::link::ControlLink;
 use super::message::Message;
 use crate::common::error::{Error, Result};
@@ -24,7 +24,6 @@ use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::{hardware, warning};
 use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
 use crate::rperf::spec::Spec;
-use crate::rperf::spec::test::Test;
 
 /// Addresses of the control connection.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +48,7 @@ pub(super) fn client(
     spec: &Spec,
     kind: SocketKind,
     addresses: SocketAddrs,
-    on_begin: &dyn Fn(Test),
+    hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
     let listen_info = match link.receive()? {
         Message::Listening(listen_info) => listen_info,
@@ -68,7 +67,7 @@ pub(super) fn client(
     link.send(&Message::Bound {
         port: endpoint::port(&socket)?,
     })?;
-    run_connected(link, spec, Role::Client, kind, socket, on_begin)
+    run_connected(link, spec, Role::Client, kind, socket, hooks)
 }
 
 /// Runs the test at the server, after the request.
@@ -77,7 +76,7 @@ pub(super) fn server(
     spec: &Spec,
     kind: SocketKind,
     addresses: SocketAddrs,
-    on_begin: &dyn Fn(Test),
+    hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
     let server = endpoint::SocketServer::open(
         kind,
@@ -99,7 +98,7 @@ pub(super) fn server(
         Role::Server,
         kind,
         socket.map_err(|e| link.explain(e))?,
-        on_begin,
+        hooks,
     )
 }
 
@@ -109,7 +108,7 @@ fn run_connected(
     role: Role,
     kind: SocketKind,
     socket: Socket,
-    on_begin: &dyn Fn(Test),
+    hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
     // Only the server sends warnings. The client reports those of both hosts.
     let (side, peer_name, warnings) = match role {
@@ -117,6 +116,7 @@ fn run_connected(
         Role::Server => (&spec.server, "the client", warning::host()),
     };
     let via = hardware::describe(endpoint::connection_info(kind, &socket, side));
+    (hooks.before_ready)()?;
     link.send(&Message::Ready {
         via: via.clone(),
         memory: Vec::new(),
@@ -132,7 +132,7 @@ fn run_connected(
         } => (via, host, warnings),
         other => return Err(other.unexpected(peer_name)),
     };
-    on_begin(spec.test);
+    (hooks.on_begin)(spec.test);
     let measurement = endpoint::run(
         kind,
         spec,

@@ -46,7 +46,7 @@ pub struct Counters {
     pub to_cpu: f64,
 }
 
-/// What a cell records beside its main result.
+/// Results of a test beside its main result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detail {
     /// Latencies, for latency tests.

@@ -130,6 +130,11 @@ fn group(cells: &[Cell], test: &MeshTest, round: u32, start_error: Option<u64>) 
     }
 }
 
+/// Returns `true` if the test of a cell failed.
+pub fn has_failed(cell: &Cell) -> bool {
+    matches!(cell.figure, Figure::Failed(_))
+}
+
 /// Finds the outliers of a completed run. Measures suspects again, one pair at a time.
 pub fn find_outliers(
     record: &MeshRecord,

@@ -6,10 +6,16 @@
 
 pub mod cell;
 pub mod coordinator;
+pub mod csv;
+pub mod hosts;
+pub mod html;
+pub mod launch;
 pub mod matrix;
 pub mod outlier;
 pub mod record;
 pub mod schedule;
+pub mod servers;
+pub mod text;
 pub mod verdict;
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub enum State {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// As the client and as the server.
+    /// The client and the server of its tests.
     Both,
     /// Only as the client of a test.
     From,
@@ -184,7 +184,7 @@ pub struct Outlier {
     pub retests: Vec<Retest>,
     /// Description of the outlier.
     pub text: String,
-    /// What to look at next.
+    /// Next step of the search for the cause.
     pub help: String,
 }
 

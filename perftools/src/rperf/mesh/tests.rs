@@ -13,6 +13,7 @@ use super::schedule::Pair;
 use super::simulation::{Simulation, endpoints};
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::mesh::Pattern;
+use crate::rperf::report::schema::assert_up_to_date;
 use crate::rperf::spec::test::Test;
 
 pub(super) fn mesh_test(test: Test) -> MeshTest {
@@ -274,6 +275,11 @@ fn records_of_other_programs_are_rejected() {
     assert_eq!(MeshRecord::parse(&text).unwrap(), record);
     let error = MeshRecord::parse(&text.replace("\"from\":\"h0\"", "\"from\":\"h9\"")).unwrap_err();
     assert!(error.to_string().contains("`h9`"), "{error}");
+}
+
+#[test]
+fn checked_in_schema_of_meshes_is_up_to_date() {
+    assert_up_to_date::<MeshRecord>("rperf-mesh", "Output of rperf mesh --json");
 }
 
 /// Measures a simulated mesh of 1,000 hosts. It prints the times and the memory, which

@@ -14,7 +14,7 @@ pub mod limits;
 mod parameters;
 pub mod record;
 #[cfg(test)]
-mod schema;
+pub(in crate::rperf) mod schema;
 pub mod table;
 pub mod text;
 pub mod warning;

@@ -16,7 +16,7 @@ fn path(name: &str) -> PathBuf {
 
 /// Asserts that the checked-in schema matches the type. Updates the file first if `UPDATE_SCHEMA`
 /// is set.
-fn assert_up_to_date<T: schemars::JsonSchema>(name: &str, title: &str) {
+pub(in crate::rperf) fn assert_up_to_date<T: schemars::JsonSchema>(name: &str, title: &str) {
     let generator = SchemaSettings::draft2020_12()
         .for_serialize()
         .into_generator();

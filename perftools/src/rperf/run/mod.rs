@@ -4,9 +4,10 @@
 mod auto;
 mod client;
 mod live;
+mod mesh;
 mod records;
 
-use std::io::Write;
+use std::io::{BufRead, Read, Write, stdin};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,6 +26,9 @@ use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 use crate::rperf::transport::verbs::VerbsBackend;
 
+/// Maximum length of the token on standard input, in bytes.
+const MAX_TOKEN_LINE: u64 = 4096;
+
 /// Runs `rperf` with the given arguments. The first one is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let args: Vec<String> = args.into_iter().collect();
@@ -37,6 +41,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             new,
             threshold,
         }) => records::compare(&old, &new, threshold),
+        Ok(Invocation::Mesh(invocation)) => mesh::run(&invocation),
         Ok(Invocation::Report { files, output }) => records::report(&files, output.as_deref()),
         Ok(Invocation::Auto {
             host,
@@ -62,15 +67,35 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 fn serve(options: &Options) -> Result<()> {
-    let mut server = Server::bind(
-        options.bind,
-        options.listen_port,
-        Rules::new(&options.server)?,
-    )?;
+    let mut rules = Rules::new(&options.server)?;
+    if options.server.supervised {
+        let mut line = String::new();
+        stdin()
+            .lock()
+            .take(MAX_TOKEN_LINE)
+            .read_line(&mut line)
+            .map_err(|e| Error::system("cannot read the token from standard input", &e))?;
+        rules.token = Some(Token::from_line(&line)?);
+    }
+    if rules.mesh && rules.token.is_none() && rules.allow.is_empty() {
+        return Err(Error::usage(
+            "--mesh lets clients run tests from this host, and the server serves all clients",
+        )
+        .with_help("add --token-file, or --allow with the networks of the mesh"));
+    }
+    let mut server = Server::bind(options.bind, options.listen_port, rules)?;
     if options.verbose || options.verbose_more {
         server = server.verbose();
     }
     server.stopper().stop_on_signals()?;
+    if options.server.supervised {
+        let stopper = server.stopper();
+        std::thread::spawn(move || {
+            // Standard input ends when the coordinator does.
+            let _ = std::io::copy(&mut stdin().lock(), &mut std::io::sink());
+            stopper.stop();
+        });
+    }
     log::start_writer("rperf")?;
     log::log(format_args!("rperf: serving on {}", server.local_addr()?));
     server.run(&VerbsBackend)
