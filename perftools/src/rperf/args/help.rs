@@ -22,6 +22,8 @@ pub(crate) const EXAMPLES: &str =
                                           check every received byte
     rperf --json node1 rc_bw rc_lat       print JSON for other programs
     rperf -t 60 --interval 1 node1 rc_bw  print a line per second, and dips and stalls
+    rperf mesh node1,node2,node3 rc_bw rc_lat
+                                          measure all pairs of servers that run with --mesh
     rperf --auto node1                    find the best settings and the bottleneck
     rperf --json --sizes 2..8M node1 rc_bw >new.json; rperf report old.json new.json -o page.html
                                           plot two runs

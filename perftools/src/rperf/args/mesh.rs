@@ -216,7 +216,10 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
 fn reject_options(global: &Options) -> Result<()> {
     global.reject_server_options()?;
     let unsupported = [
-        (global.limits != Default::default(), "limits of results (--min-bw, --max-lat …)"),
+        (
+            global.limits.any_in_use(),
+            "limits of results (--min-bw, --max-lat …)",
+        ),
         (global.auto, "--auto"),
         (global.interval.is_some(), "--interval"),
         (global.json_lines, "--json-lines"),

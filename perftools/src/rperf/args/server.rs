@@ -13,6 +13,7 @@ const CLIENT: &str = "Client and server";
 
 /// Limits of a server, and how a client identifies itself to it.
 #[derive(Clone, Debug, Default, Args)]
+#[allow(clippy::struct_excessive_bools)] // One per option.
 pub struct ServerOptions {
     /// Serve only clients from these networks and from this host; may be repeated [default: serve
     /// all clients]

@@ -44,6 +44,11 @@ pub struct RemoteTest {
     deadline: Instant,
 }
 
+/// Converts a time of a clock that began less than 292 years ago.
+fn signed(nanos: u64) -> i64 {
+    i64::try_from(nanos).unwrap_or(i64::MAX)
+}
+
 /// Returns the time of this process's clock in nanoseconds.
 pub fn now() -> u64 {
     clock()
@@ -91,9 +96,7 @@ impl RemoteTest {
             };
             let half = (clock() - before) / 2;
             let reading = ClockOffset {
-                nanos: server
-                    .cast_signed()
-                    .wrapping_sub((before + half).cast_signed()),
+                nanos: signed(server).wrapping_sub(signed(before + half)),
                 error: half + 1,
             };
             if best.is_none_or(|best| reading.error < best.error) {

@@ -147,7 +147,7 @@ fn run<B: Backend>(
         wait: request.wait.min(MAX_CONNECT_TIME),
         token: rules.token.clone(),
         qperf: false,
-            interrupt: Interrupt::default(),
+        interrupt: Interrupt::default(),
     };
     let stop = Arc::new(AtomicBool::new(false));
     let ended = AtomicBool::new(false);
@@ -225,8 +225,8 @@ fn wait_for_start(starts: &Receiver<u64>) -> Result<()> {
     let at = starts
         .recv_timeout(START_TIMEOUT)
         .map_err(|_| Error::test("the coordinator did not start the test"))?;
-    let at = epoch()
-        + Duration::from_nanos(at).min(START_TIMEOUT.max(epoch().elapsed() + START_TIMEOUT));
+    let latest = epoch().elapsed() + START_TIMEOUT;
+    let at = epoch() + Duration::from_nanos(at).min(latest);
     loop {
         let left = at.saturating_duration_since(Instant::now());
         if left.is_zero() {

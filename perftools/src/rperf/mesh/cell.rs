@@ -37,13 +37,15 @@ pub struct Counters {
     /// Messages that never arrived.
     #[serde(default)]
     pub lost: u64,
-    /// Longest time without completions, in nanoseconds.
-    #[serde(default)]
-    pub stalled: u64,
+    /// Longest time without completions, in nanoseconds, if stalls were looked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<u64>,
     /// Processor time of the client, in seconds.
-    pub from_cpu: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_cpu: Option<f64>,
     /// Processor time of the server, in seconds.
-    pub to_cpu: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_cpu: Option<f64>,
 }
 
 /// Results of a test beside its main result.

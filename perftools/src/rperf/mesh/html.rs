@@ -247,14 +247,15 @@ impl<'a> Map<'a> {
         if let Some(c) = &detail.counters {
             let _ = write!(
                 out,
-                "<dd>sent {}, received {}, lost {}, longest stall {} ms, CPU {:.3} s and {:.3} s",
-                c.sent,
-                c.received,
-                c.lost,
-                c.stalled / 1_000_000,
-                c.from_cpu,
-                c.to_cpu
+                "<dd>sent {}, received {}, lost {}",
+                c.sent, c.received, c.lost,
             );
+            if let Some(nanos) = c.stalled {
+                let _ = write!(out, ", longest stall {} ms", nanos / 1_000_000);
+            }
+            if let (Some(from), Some(to)) = (c.from_cpu, c.to_cpu) {
+                let _ = write!(out, ", CPU {from:.3} s and {to:.3} s");
+            }
         }
         for warning in &detail.warnings {
             let _ = write!(out, "<dd>{}", Escaped(warning));

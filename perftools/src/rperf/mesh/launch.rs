@@ -23,7 +23,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of a server for each step of a connection.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How to start servers.
+/// Method and settings of starting servers.
 #[derive(Clone, Debug)]
 pub struct Launch<'a> {
     /// The launcher.
@@ -275,7 +275,7 @@ fn spawn(name: String, command: &mut Command, token: &Token) -> Result<Launcher>
 fn forward(stderr: impl Read, name: &str, last_line: &Mutex<String>) {
     for line in BufReader::new(stderr).split(b'\n') {
         let Ok(line) = line else { return };
-        let line = printable(String::from_utf8_lossy(&line).trim_end()).to_string();
+        let line = printable(String::from_utf8_lossy(&line).trim_end());
         if !line.is_empty() && !line.contains("rperf: serving on ") {
             log::log(format_args!("{name}: {line}"));
             *last_line.lock().unwrap_or_else(PoisonError::into_inner) = line;

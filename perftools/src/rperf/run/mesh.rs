@@ -33,7 +33,7 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
     let mut file = None;
     if let Some(path) = &mesh.record {
         if mesh.resume && path.exists() {
-            record = resumed(record, path)?;
+            record = resumed(&record, path)?;
         } else if path.exists() {
             return Err(
                 Error::usage(format!("the record {} exists", path.display()))
@@ -168,7 +168,7 @@ fn new_record(invocation: &MeshInvocation, hosts: &[Host]) -> Result<MeshRecord>
 }
 
 /// Reads the record of an earlier part of the run.
-fn resumed(new: MeshRecord, path: &std::path::Path) -> Result<MeshRecord> {
+fn resumed(new: &MeshRecord, path: &std::path::Path) -> Result<MeshRecord> {
     let text = std::fs::read_to_string(path)
         .map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
     let mut old = MeshRecord::parse(&text).map_err(|e| e.context(path.display()))?;

@@ -1,0 +1,187 @@
+//! `rperf mesh` over 64 servers, each in a network namespace of its own. A host and a link of the
+//! network are slow.
+//!
+//! The test needs no privileges: it runs itself in a user namespace, in which it is root.
+
+mod common;
+
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Server, rperf};
+use serde_json::Value;
+use test_support::process;
+use test_support::temp_dir::TempDir;
+
+/// Set in the namespace of the coordinator.
+const INSIDE: &str = "RPERF_MESH_NAMESPACE";
+/// Number of hosts whose cells are all measured, with a slow host and a slow link.
+const SMALL: usize = 8;
+/// Number of hosts of the large mesh.
+const LARGE: usize = 64;
+
+/// Runs a test of this program in new namespaces, in which it is root.
+fn run_inside(test: &str) {
+    let exe = std::env::current_exe().expect("the path of this program");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "--net", "--mount", "--pid", "--fork"])
+        .arg(exe)
+        .args(["--ignored", "--exact", test, "--nocapture"])
+        .env(INSIDE, "1");
+    let output = process::output(&mut command);
+    assert!(output.success(), "{output}");
+    print!("{}", output.stdout);
+}
+
+fn is_inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+fn shell(script: &str) {
+    process::run(Command::new("sh").args(["-ec", script]));
+}
+
+fn address(host: usize) -> String {
+    format!("10.77.0.{}", host + 1)
+}
+
+/// Creates hosts that a bridge connects, and starts a server on each of them.
+fn hosts(count: usize) -> Vec<Server> {
+    shell("mount -t tmpfs none /run; ip link set lo up; ip link add br0 type bridge");
+    shell("ip addr add 10.77.0.254/24 dev br0; ip link set br0 up");
+    let mut servers = Vec::new();
+    for host in 0..count {
+        shell(&format!(
+            "ip netns add h{host}
+            ip link add v{host} type veth peer name eth0 netns h{host}
+            ip link set v{host} master br0 up
+            ip -n h{host} addr add {}/24 dev eth0
+            ip -n h{host} link set eth0 up; ip -n h{host} link set lo up",
+            address(host)
+        ));
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &format!("h{host}")]);
+        command.arg(rperf().get_program());
+        command.args(["--mesh", "--allow", "10.77.0.0/24", "-lp", "7000"]);
+        servers.push(Server::spawn(&mut command));
+    }
+    servers
+}
+
+/// Limits what a host sends and receives to 20 Mbit/s.
+fn slow_down_host(host: usize) {
+    let limit = "root tbf rate 20mbit burst 64kb latency 300ms";
+    shell(&format!("tc qdisc add dev v{host} {limit}"));
+    shell(&format!(
+        "ip netns exec h{host} tc qdisc add dev eth0 {limit}"
+    ));
+}
+
+/// Limits what one host sends to another one to 20 Mbit/s, with a police filter that drops the
+/// rest.
+fn slow_down_link(from: usize, to: usize) {
+    shell(&format!(
+        "tc -n h{from} qdisc add dev eth0 clsact
+        tc -n h{from} filter add dev eth0 egress protocol ip flower dst_ip {} \
+            action police rate 20mbit burst 64kb conform-exceed drop",
+        address(to)
+    ));
+}
+
+fn mesh(count: usize, options: &str) -> Value {
+    let hosts: Vec<String> = (0..count).map(address).collect();
+    let mut command = rperf();
+    command.args(["mesh", "--json", "-lp", "7000", &hosts.join(",")]);
+    command.args(options.split_whitespace());
+    let output = process::output(&mut command);
+    assert!(matches!(output.code(), Some(0 | 3)), "{output}");
+    serde_json::from_str(&output.stdout).expect("JSON")
+}
+
+/// Returns the outliers that were confirmed by repeated measurements, as text.
+fn confirmed(record: &Value) -> Vec<String> {
+    let outliers = record["outliers"].as_array().expect("outliers").iter();
+    let confirmed = outliers.filter(|o| o["confirmation"] == "confirmed");
+    let place = |o: &Value| match o["kind"].as_str() {
+        Some("host") => format!("host {}", o["host"].as_str().unwrap()),
+        Some("link") => format!(
+            "{} > {}",
+            o["from"].as_str().unwrap(),
+            o["to"].as_str().unwrap()
+        ),
+        other => panic!("{other:?}"),
+    };
+    confirmed.map(place).collect()
+}
+
+#[test]
+#[ignore = "needs network namespaces: run by ci/test tools"]
+fn slow_host_and_slow_link_are_found() {
+    if !is_inside() {
+        return run_inside("slow_host_and_slow_link_are_found");
+    }
+    let _servers = hosts(SMALL);
+    slow_down_host(2);
+    slow_down_link(4, 6);
+    // The hosts share the processors of this machine, so healthy figures differ by several times.
+    // The slow ones are a hundred times slower.
+    let record = mesh(SMALL, "-t 200ms tcp_bw --slow-bandwidth 5");
+    let mut found = confirmed(&record);
+    found.sort();
+    assert_eq!(
+        found,
+        ["10.77.0.5 > 10.77.0.7", "host 10.77.0.3"],
+        "{:#}",
+        record["outliers"]
+    );
+}
+
+#[test]
+#[ignore = "needs network namespaces: run by ci/test tools"]
+fn sixty_four_hosts_and_a_dead_one_are_measured() {
+    if !is_inside() {
+        return run_inside("sixty_four_hosts_and_a_dead_one_are_measured");
+    }
+    let servers = hosts(LARGE);
+    let dir = TempDir::new();
+    let page = dir.path().join("mesh.html");
+    let options = format!(
+        "-n 20 tcp_lat --slow-latency 1000 --html {}",
+        page.display()
+    );
+    let begin = std::time::Instant::now();
+    let record = mesh(LARGE, &options);
+    let cells = record["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), LARGE * (LARGE - 1));
+    assert!(cells.iter().all(|c| c["latency"].is_number()));
+    println!(
+        "{LARGE} hosts, {} tests: {:?}",
+        cells.len(),
+        begin.elapsed()
+    );
+    let page = std::fs::read_to_string(page).unwrap();
+    assert_eq!(page.matches("class=\"detail\"").count(), cells.len());
+    // The connection of a host is lost in the middle of the next run.
+    let cut = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_secs(3));
+        shell("ip link set v7 down");
+    });
+    let hosts: Vec<String> = (0..LARGE).map(address).collect();
+    let mut command = rperf();
+    command.args(["mesh", "--json", "-lp", "7000", &hosts.join(",")]);
+    command.args("-to 1 -ws 1 -n 20 tcp_lat --slow-latency 1000".split_whitespace());
+    let output = process::output(&mut command);
+    cut.join().unwrap();
+    assert_eq!(output.code(), Some(1), "{output}");
+    let record: Value = serde_json::from_str(&output.stdout).unwrap();
+    let dead = address(7);
+    let mut failed = 0;
+    for cell in record["cells"].as_array().unwrap() {
+        let involved = cell["from"] == dead.as_str() || cell["to"] == dead.as_str();
+        assert!(involved || cell["latency"].is_number(), "{cell}");
+        failed += u32::from(cell["error"].is_string());
+    }
+    assert!(failed > 0, "the host was cut off after the run");
+    drop(servers);
+}
