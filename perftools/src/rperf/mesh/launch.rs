@@ -14,9 +14,9 @@ use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;
 use crate::common::log;
 use crate::common::peer_text::printable;
+use crate::common::protocol::token::Token;
 use crate::rperf::args::mesh::StartMethod;
 use crate::rperf::control::client::{self, ServerAddr};
-use crate::rperf::control::token::Token;
 
 /// Time that launchers have to end after the servers were stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);

@@ -11,10 +11,10 @@ use super::record::{Endpoint, MeshTest};
 use super::schedule::Pair;
 use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;
+use crate::common::protocol::token::Token;
 use crate::rperf::control::client::ServerAddr;
 use crate::rperf::control::coordinator::{RemoteTest, now};
 use crate::rperf::control::delegate::{ClientRequest, ClientResult};
-use crate::rperf::control::token::Token;
 use crate::rperf::spec::{Limit, Spec};
 
 /// Time to retry a connection to a host that could not be reached before.
