@@ -11,14 +11,17 @@ function add(program, kind, value,    key) {
 
 {
     row = $2 ":" $3 ":" $4
+    if ($3 ~ /^tcp_/) sockets = 1
     if (!(row in seen)) { seen[row] = 1; rows[++row_count] = row }
     if ($1 > rounds) rounds = $1
     device[row] = $2; test[row] = $3; size[row] = $4
     unit = $3 ~ /_bw$/ ? 1e6 : 1e3
-    if ($6 != "") add($5, "figure", $6 / unit)
-    if ($7 != "") add($5, "mean", $7 / unit)
+    # iperf3 takes the column of perftest, which has no sockets.
+    program = $5 == "iperf3" ? "perftest" : $5
+    if ($6 != "") add(program, "figure", $6 / unit)
+    if ($7 != "") add(program, "mean", $7 / unit)
     # CPU seconds per gigabyte, or per million messages in latency tests.
-    if ($8 > 0 && $9 > 0) add($5, "cpu", $8 / 1e3 * ($3 ~ /_bw$/ ? 1e9 / $9 : 1e6 / ($9 / $4)))
+    if ($8 > 0 && $9 > 0) add(program, "cpu", $8 / 1e3 * ($3 ~ /_bw$/ ? 1e9 / $9 : 1e6 / ($9 / $4)))
 }
 
 # Sorts the values of a key into s, and returns their number.
@@ -121,7 +124,7 @@ END {
         }
         if (i == 1) {
             printf "Medians of %d rounds (smallest..largest): bandwidth in MB/s, latency in us. Ratios above 1: rperf is better.\n", rounds
-            printf "%-4s %-13s %8s  %-22s %-22s %-22s %6s %6s  %-22s %-22s %6s\n", "", "test", "bytes", "rperf", "qperf -cm1", "perftest", "/qperf", "/perft", "rperf -cp1", "C loop", "/loop"
+            printf "%-4s %-13s %8s  %-22s %-22s %-22s %6s %6s  %-22s %-22s %6s\n", "", "test", "bytes", "rperf", "qperf -cm1", sockets ? "iperf3" : "perftest", "/qperf", sockets ? "/iperf" : "/perft", "rperf -cp1", "C loop", "/loop"
         }
         theirs = is_bw ? "figure" : "mean"
         printf "%-4s %-13s %8d  %-22s %-22s %-22s %6s %6s  %-22s %-22s %6s\n", device[row], test[row], size[row],

@@ -29,7 +29,7 @@ readonly -A BUILD_TOOLS=(
 readonly PEER_PACKAGES=(
     rdma-core libibverbs1 ibverbs-providers librdmacm1 libibumad3
     libibverbs-dev librdmacm-dev libibumad-dev pkg-config
-    ibverbs-utils rdmacm-utils infiniband-diags perftest qperf
+    ibverbs-utils rdmacm-utils infiniband-diags perftest qperf iperf3
     opensm ibsim-utils libumad2sim0 iproute2 kmod procps
     nftables iptables ipset firewalld dbus
 )
