@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Runs the pyverbs tests of rdma-core on the model of an mlx5 adapter: pyverbs.sh LIBRARY [SOURCE]
+#
+# LIBRARY is libnic_model.so. SOURCE is the source of the installed rdma-core; without it, apt
+# downloads Debian's source package. The package python3-pyverbs is unpacked, not installed.
+set -euo pipefail
+library=$(realpath "$1")
+source=${2:+$(realpath "$2")}
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. ci/lib/common.sh
+. ci/lib/backports.sh
+
+# Number of tests that passed when this was written.
+readonly MINIMUM=130
+
+version=$(dpkg-query -W -f '${Version}' libibverbs1)
+work=$LAB_CACHE/pyverbs-$version
+
+# Downloads Debian's source package of rdma-core into the directory.
+download_source() {
+    mkdir -p "$work/lists/partial"
+    printf '%s\n' 'Types: deb-src' "URIs: $(debian_mirror)" 'Suites: bookworm' 'Components: main' \
+        'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg' >"$work/source.sources"
+    local options=(-q -o Dir::Etc::SourceList="$work/source.sources" -o Dir::Etc::SourceParts=/dev/null
+        -o Dir::State::Lists="$work/lists" -o APT::Sandbox::User=root)
+    apt-get "${options[@]}" update
+    (cd "$work" && apt-get "${options[@]}" source --download-only "rdma-core=$version")
+    mkdir -p "$work/source.new"
+    tar -xf "$work"/rdma-core_*.orig.tar.* --strip-components=1 -C "$work/source.new"
+    mv "$work/source.new" "$work/source"
+}
+
+if [[ ! -e $work/package ]]; then
+    mkdir -p "$work/package.new"
+    (cd "$work" && apt-get -q -o APT::Sandbox::User=root download "python3-pyverbs=$version")
+    dpkg-deb -x "$work"/python3-pyverbs_*.deb "$work/package.new"
+    mv "$work/package.new" "$work/package"
+fi
+if [[ -z $source ]]; then
+    [[ -e $work/source ]] || download_source
+    source=$work/source
+fi
+# Beside the tests, Python would find the sources of pyverbs instead of the package.
+rm -rf "$work/run"
+mkdir -p "$work/run"
+cp -r "$source/tests" "$work/run/"
+NIC_MODEL=mlx5_0 LD_PRELOAD=$library timeout 300 /usr/bin/python3 ci/tests/pyverbs.py \
+    "$MINIMUM" "$work/package/usr/lib/python3/dist-packages" "$work/run/tests"
