@@ -226,14 +226,17 @@ fn post_recvs(qp: &mut QueuePair<Rc>) {
 
 impl Peer {
     fn connect(to: SocketAddr) -> Self {
+        Self::try_connect(to).expect("a server")
+    }
+
+    /// Connects; returns `None` if the server rejects the connection or does not respond.
+    fn try_connect(to: SocketAddr) -> Option<Self> {
         let route = Resolver::new(to).timeout(LIMIT).resolve().expect("resolve");
         let (qp, cq) = create_qp(&route.context().expect("open"));
         let mut ready = route.with_qp(qp).expect("INIT");
         post_recvs(ready.qp_mut());
-        let connection = ready
-            .connect(&ConnectParams::default(), LIMIT)
-            .expect("a server");
-        Self { connection, cq }
+        let connection = ready.connect(&ConnectParams::default(), LIMIT).ok()?;
+        Some(Self { connection, cq })
     }
 
     fn send(&mut self, message: &[u8]) {
@@ -285,6 +288,42 @@ fn malformed_clients_do_not_stop_the_server() {
             let received = client.recv();
             assert!(received.is_none(), "{message:?} to {ip}: {received:?}");
         }
+        ping_five(&["--via", "rdma_cm", &ip.to_string()]);
+    }
+    interrupt(server);
+}
+
+/// Returns the number of open files of a process.
+fn open_files(server: &Process) -> usize {
+    let directory = format!("/proc/{}/fd", server.id());
+    std::fs::read_dir(directory).expect("a process").count()
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn server_without_free_descriptors_goes_on() {
+    const LIMIT_OF_FILES: usize = 60;
+    let script = format!("ulimit -n {LIMIT_OF_FILES}; exec \"$0\" -S --via rdma_cm");
+    let server = Process::spawn(Command::new("sh").args(["-c", &script, RIBPING]));
+    server.next_stderr_line("answering connections");
+    for (_, ip) in endpoints().into_iter().filter(|(_, ip)| ip.is_ipv4()) {
+        let to = SocketAddr::new(ip, CM_PORT);
+        let before = open_files(&server);
+        let mut clients: Vec<_> = (0..8).map(|_| Peer::connect(to)).collect();
+        let used = open_files(&server) - before;
+        assert!(used <= 2 * clients.len() + 2, "{used} files for 8 clients");
+        // More than the server has descriptors for.
+        let is_rejected = (0..40).any(|_| match Peer::try_connect(to) {
+            Some(client) => {
+                clients.push(client);
+                false
+            }
+            None => true,
+        });
+        assert!(is_rejected, "{} clients", clients.len());
+        drop(clients);
+        let closes = || open_files(&server) <= before + 2;
+        assert!(process::wait_until(LIMIT, closes), "{ip}");
         ping_five(&["--via", "rdma_cm", &ip.to_string()]);
     }
     interrupt(server);

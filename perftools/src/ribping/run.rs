@@ -12,7 +12,7 @@ use super::target::Target;
 use super::transport::Link;
 use super::{server, session, transport_choice};
 use crate::common::error::{Kind, Result};
-use crate::common::log::log;
+use crate::common::log::{self, log};
 
 /// Runs `ribping` with these arguments; the first is the program's name.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
@@ -27,14 +27,17 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
         Some(_) => ping(&args),
         None => serve(&args).map(|()| ExitCode::SUCCESS),
     };
-    result.unwrap_or_else(|error| {
+    let status = result.unwrap_or_else(|error| {
         log(format_args!("ribping: {error}"));
         ExitCode::from(2)
-    })
+    });
+    log::flush();
+    status
 }
 
 fn serve(args: &PingArgs) -> Result<()> {
     let stop = StopFlag::on_signals()?;
+    log::start_writer("ribping")?;
     server::run(args, &stop)
 }
 

@@ -14,6 +14,7 @@ use super::umad::UmadServer;
 use crate::common::device_id::is_iwarp;
 use crate::common::error::{Error, Result};
 use crate::common::log::log;
+use crate::common::system::raise_open_files_limit;
 
 /// Serves until `stop` is set.
 ///
@@ -31,6 +32,7 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
     } else {
         listeners(args)
     };
+    raise_open_files_limit();
     if datagrams.is_empty() && matches!(&connections, Err(error) if is_taken(error)) {
         let text = format!("start the server: port {} is taken", args.cm_port);
         return Err(Error::device(text).with_help(
@@ -52,8 +54,8 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
             .collect();
         workers.extend(
             connections
-                .iter()
-                .map(|listener| scope.spawn(|| server::run(listener, args, stop))),
+                .into_iter()
+                .map(|listener| scope.spawn(move || server::run(&listener, args, stop))),
         );
         for worker in workers {
             match worker.join() {

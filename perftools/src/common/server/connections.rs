@@ -190,6 +190,15 @@ impl Registration<'_> {
     }
 }
 
+impl Registration<'_> {
+    /// Returns `true` if the connection became a session.
+    pub fn is_session(&self) -> bool {
+        let open = self.connections.open();
+        open.get(&self.number)
+            .is_some_and(|connection| connection.state != State::Pending)
+    }
+}
+
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
         self.connections.open().remove(&self.number);

@@ -1,11 +1,13 @@
 //! The rping server. For each ping it reads the memory that the client exposes and writes the bytes
 //! back.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, Held, Rc, RemoteMemory, SharedRegion,
+    AccessFlags, Context, ErrorKind, Held, Rc, RemoteMemory, SharedRegion,
     wr::{self, Operation},
 };
 use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener};
@@ -20,44 +22,158 @@ use crate::ribping::stop::{POLL_INTERVAL, StopFlag};
 
 /// Timeout of the connection handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Maximum number of concurrent clients.
+/// Time without a ping after which a connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Time without a ping after which a connection is closed if there are too many.
+const MIN_IDLE: Duration = Duration::from_secs(5);
+/// Time to wait after a connection could not be accepted. Connections that end release file
+/// descriptors.
+const FAILURE_DELAY: Duration = Duration::from_millis(200);
+/// Maximum number of concurrent clients of a listener.
 const MAX_CLIENTS: usize = 256;
+/// Stack size in bytes of the thread of a client.
+const STACK_SIZE: usize = 256 << 10;
 
-/// Serves each client on a thread of its own until `stop` is set.
+/// The state of a client that the listener observes.
+#[derive(Debug)]
+struct Activity {
+    start: Instant,
+    /// Time of the latest ping, in milliseconds since `start`.
+    latest: AtomicU64,
+    /// The listener closes the connection.
+    is_closed: AtomicBool,
+}
+
+impl Activity {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            latest: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    fn update(&self) {
+        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.latest.store(millis, Ordering::Relaxed);
+    }
+
+    fn idle_time(&self) -> Duration {
+        let latest = Duration::from_millis(self.latest.load(Ordering::Relaxed));
+        self.start.elapsed().saturating_sub(latest)
+    }
+}
+
+/// A client with its thread.
+struct Client<'scope> {
+    thread: thread::ScopedJoinHandle<'scope, ()>,
+    activity: Arc<Activity>,
+}
+
+/// Serves each client on a thread of its own until `stop` is set. Goes on after a connection could
+/// not be accepted.
 ///
 /// # Errors
-/// Returns an error if the listener fails.
+/// Returns an error if the device of the listener was removed.
 pub fn run(listener: &Listener, args: &PingArgs, stop: &StopFlag) -> Result<()> {
     thread::scope(|scope| {
-        let mut workers: Vec<thread::ScopedJoinHandle<'_, ()>> = Vec::new();
+        let mut clients: Vec<Client<'_>> = Vec::new();
+        // All connections on a device share an opened device. It is closed when there are none.
+        let mut context: Option<Context> = None;
         while !stop.is_set() {
-            workers.retain(|worker| !worker.is_finished());
-            let Some(request) = listener.accept(Some(POLL_INTERVAL))? else {
-                continue;
+            clients.retain(|client| !client.thread.is_finished());
+            if clients.is_empty() {
+                context = None;
+            }
+            let request = match listener.accept(Some(POLL_INTERVAL)) {
+                Ok(Some(request)) => request,
+                Ok(None) => continue,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Err(error.into()),
+                Err(error) => {
+                    log(format_args!("ribping: accept a connection: {error}"));
+                    thread::sleep(FAILURE_DELAY);
+                    continue;
+                }
             };
             let is_on_selected_port = args
                 .ca
                 .as_deref()
                 .is_none_or(|ca| ca == request.device_name())
                 && args.port.is_none_or(|port| port == request.port_num());
-            if !is_on_selected_port || workers.len() >= MAX_CLIENTS {
+            if !is_on_selected_port || !has_room(&clients) {
                 // Dropping the request rejects it.
                 continue;
             }
-            workers.push(scope.spawn(move || handle_client(request, args.verbosity(), stop)));
+            let peer = request.peer_addr();
+            let started = open(&mut context, &request).and_then(|context| {
+                let activity = Arc::new(Activity::new());
+                let observed = Arc::clone(&activity);
+                let serve = move || {
+                    handle_client(request, &context, args.verbosity(), stop, &activity);
+                };
+                let thread = thread::Builder::new()
+                    .name("client".into())
+                    .stack_size(STACK_SIZE)
+                    .spawn_scoped(scope, serve)
+                    .map_err(|e| Error::system("create a thread", &e))?;
+                Ok(Client {
+                    thread,
+                    activity: observed,
+                })
+            });
+            match started {
+                Ok(client) => clients.push(client),
+                Err(error) => log(format_args!("ribping: {peer}: {error}")),
+            }
         }
         Ok(())
     })
 }
 
-fn handle_client(request: ConnectRequest, verbosity: u8, stop: &StopFlag) {
+/// Returns the opened device of a request.
+fn open(latest: &mut Option<Context>, request: &ConnectRequest) -> Result<Context> {
+    if let Some(context) = latest {
+        if context.device_name() == request.device_name() {
+            return Ok(context.clone());
+        }
+    }
+    let context = request.context()?;
+    *latest = Some(context.clone());
+    Ok(context)
+}
+
+/// Returns `true` if another client can be served. If there are too many, closes the connection
+/// that has been idle for the longest time.
+fn has_room(clients: &[Client<'_>]) -> bool {
+    if clients.len() < MAX_CLIENTS {
+        return true;
+    }
+    let open = clients
+        .iter()
+        .filter(|client| !client.activity.is_closed.load(Ordering::Relaxed));
+    let idle = open.max_by_key(|client| client.activity.idle_time());
+    match idle.filter(|client| client.activity.idle_time() >= MIN_IDLE) {
+        Some(client) => {
+            client.activity.is_closed.store(true, Ordering::Relaxed);
+            clients.len() < MAX_CLIENTS + MAX_CLIENTS / 4
+        }
+        None => false,
+    }
+}
+
+fn handle_client(
+    request: ConnectRequest,
+    context: &Context,
+    verbosity: u8,
+    stop: &StopFlag,
+    activity: &Activity,
+) {
     let peer = request.peer_addr();
     let port = format!("{} port {}", request.device_name(), request.port_num());
     if verbosity > 0 {
         log(format_args!("ribping: connection from {peer} on {port}"));
     }
-    match serve(request, stop) {
+    match serve(request, context, stop, activity) {
         Err(error) if error.kind() != Kind::Gone || verbosity > 0 => {
             log(format_args!("ribping: {peer}: {error}"));
         }
@@ -73,10 +189,16 @@ struct Session<'a> {
     /// Number of free send slots when no request is in flight.
     send_slots: usize,
     stop: &'a StopFlag,
+    activity: &'a Activity,
 }
 
-fn serve(request: ConnectRequest, stop: &StopFlag) -> Result<()> {
-    let endpoint = RpingEndpoint::new(&request.context()?)?;
+fn serve(
+    request: ConnectRequest,
+    context: &Context,
+    stop: &StopFlag,
+    activity: &Activity,
+) -> Result<()> {
+    let endpoint = RpingEndpoint::new(context)?;
     // On iWARP the sink of an RDMA READ needs remote write access.
     let memory = endpoint
         .pd
@@ -97,12 +219,13 @@ fn serve(request: ConnectRequest, stop: &StopFlag) -> Result<()> {
         buffer,
         send_slots,
         stop,
+        activity,
     }
     .run()
 }
 
 impl Session<'_> {
-    /// Answers pings until `stop` is set or the client disconnects.
+    /// Answers pings until the session is over or the client disconnects.
     fn run(mut self) -> Result<()> {
         while let Some((source, len)) = self.next_exposed()? {
             let slice = self.buffer_slice(len)?;
@@ -118,16 +241,24 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Waits until the client exposes memory. Returns the memory and its length, or `None` if
-    /// `stop` is set.
+    /// Returns `true` if the server stops or closes the connection, or if the client is idle.
+    fn is_over(&self) -> bool {
+        self.stop.is_set()
+            || self.activity.is_closed.load(Ordering::Relaxed)
+            || self.activity.idle_time() >= IDLE_TIMEOUT
+    }
+
+    /// Waits until the client exposes memory. Returns the memory and its length, or `None` if the
+    /// session is over.
     fn next_exposed(&mut self) -> Result<Option<(RemoteMemory, usize)>> {
-        while !self.stop.is_set() {
+        while !self.is_over() {
             let Some(CompletionKind::Received(message)) = self
                 .endpoint
                 .next_completion(&mut self.connection, POLL_INTERVAL)?
             else {
                 continue;
             };
+            self.activity.update();
             let memory = decode(&message).ok_or_else(|| {
                 Error::protocol(format!(
                     "receive from the client: a message of {} bytes, expected {MESSAGE_LEN}",
@@ -151,13 +282,13 @@ impl Session<'_> {
             .ok_or_else(|| Error::protocol("answer the client: the ping is larger than the buffer"))
     }
 
-    /// Posts a request and waits until it completes or `stop` is set.
+    /// Posts a request and waits until it completes or the session is over.
     fn post_and_wait<O: Operation<Rc, Held<SharedRegion>>>(
         &mut self,
         request: wr::SendRequest<O, Held<SharedRegion>>,
     ) -> Result<()> {
         self.connection.qp_mut().post_send(request)?;
-        while self.connection.qp().send_slots_free() < self.send_slots && !self.stop.is_set() {
+        while self.connection.qp().send_slots_free() < self.send_slots && !self.is_over() {
             if let Some(CompletionKind::Received(_)) = self
                 .endpoint
                 .next_completion(&mut self.connection, POLL_INTERVAL)?

@@ -143,7 +143,12 @@ impl Server {
             connection,
             on_begin: &on_begin,
         };
-        match session::serve(stream, backend, &context) {
+        let served = session::serve(stream, backend, &context);
+        // An idle server keeps no memory of large tests.
+        if connection.is_session() {
+            ibverbs::trim_heap();
+        }
+        match served {
             Ok(Served::Quit) => self.listener.stopper().stop(),
             Ok(Served::Test(_) | Served::Nothing) => {}
             Err(error) => self.log(peer, &error.to_string()),

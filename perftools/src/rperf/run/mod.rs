@@ -17,6 +17,7 @@ use crate::common::interrupt::Interrupt;
 use crate::common::log;
 use crate::common::protocol::token::Token;
 use crate::common::shell;
+use crate::common::system::raise_open_files_limit;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
 use crate::rperf::control::client::ServerAddr;
@@ -96,6 +97,7 @@ fn serve(options: &Options) -> Result<()> {
             stopper.stop();
         });
     }
+    raise_open_files_limit();
     log::start_writer("rperf")?;
     log::log(format_args!("rperf: serving on {}", server.local_addr()?));
     server.run(&VerbsBackend)

@@ -1,0 +1,273 @@
+//! Random hostile connections to a server, and sessions whose bytes are changed on the way, in both
+//! directions. `ci/stress hostile` runs more of them.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Server, rperf};
+use perftools::common::protocol::hello;
+use test_support::process::{self, wait_until};
+
+/// Threads that attack at the same time.
+const ATTACKERS: u64 = 8;
+/// Maximum growth of a server, in KiB. Most of it is the heaps of its threads.
+const MAX_GROWTH_KIB: u64 = 64 << 10;
+/// Longest time in which a client must end on its own.
+const CLIENT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns a number from the environment.
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// A generator of random numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn bytes(&mut self, max: u64) -> Vec<u8> {
+        let len = self.below(max);
+        (0..len).map(|_| self.next().to_le_bytes()[0]).collect()
+    }
+}
+
+/// Runs `attack` with the numbers below `count`, each with its own random numbers.
+fn in_parallel(count: u64, seed: u64, attack: impl Fn(u64, &mut Random) + Sync) {
+    let next = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..ATTACKERS {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        break;
+                    }
+                    attack(number, &mut Random(seed ^ number << 20));
+                }
+            });
+        }
+    });
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+        .expect("a size")
+}
+
+fn open_files(pid: u32) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    files.expect("a process").count()
+}
+
+/// Messages to send after the greeting, some of them valid.
+const MESSAGES: &[&str] = &[
+    r#""ask_facts""#,
+    r#"{"request":{}}"#,
+    r#"{"error":{"text":"x"}}"#,
+    r#"{"proof":{"nonce":"00","mac":"00"}}"#,
+    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+    r#"{"finished":{"sent":18446744073709551615,"thread":0}}"#,
+];
+
+/// Connects to a server and sends what no client sends.
+fn attack(port: u16, random: &mut Random) {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
+        return;
+    };
+    let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+    let bytes = match random.below(6) {
+        0 => Vec::new(),
+        1 => random.bytes(300),
+        2 => hello::encode(hello::PROTOCOL)[..random.below(32) as usize].to_vec(),
+        3 => [hello::encode(hello::PROTOCOL).to_vec(), random.bytes(300)].concat(),
+        4 => {
+            let index = random.below(40).to_le_bytes()[0];
+            [vec![0, 0, 4, 0, 11, 0, index, 0], random.bytes(220)].concat()
+        }
+        _ => {
+            let message = MESSAGES[random.below(MESSAGES.len() as u64) as usize];
+            let len = u32::try_from(message.len()).expect("a short message");
+            let frame = [&len.to_be_bytes(), message.as_bytes()].concat();
+            [hello::encode(hello::PROTOCOL).to_vec(), frame].concat()
+        }
+    };
+    let _ = stream.write_all(&bytes);
+    match random.below(3) {
+        // The connection is reset.
+        0 => {
+            let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        }
+        1 => {
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = stream.read(&mut [0; 512]);
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn hostile_connections_leave_nothing_behind() {
+    let count = setting("HOSTILE_CONNECTIONS", 400);
+    let seed = setting("HOSTILE_SEED", 1);
+    let server = Server::start();
+    let pid = server.id();
+    in_parallel(200, seed, |_, random| attack(server.port, random));
+    let idle_files = || wait_until(Duration::from_secs(40), || open_files(pid) <= 16);
+    assert!(idle_files(), "{} files", open_files(pid));
+    let before = resident_kib(pid);
+    let begin = Instant::now();
+    in_parallel(count, seed + 1, |_, random| attack(server.port, random));
+    server.assert_responds();
+    assert!(idle_files(), "{} files", open_files(pid));
+    let growth = resident_kib(pid).saturating_sub(before);
+    println!(
+        "{count} connections, seed {seed}: {growth} KiB, {:?}",
+        begin.elapsed()
+    );
+    assert!(growth < MAX_GROWTH_KIB, "{growth} KiB");
+    server.signal("TERM");
+    let output = server.wait_for_exit();
+    assert!(
+        output.success() && !output.stderr.contains("panicked"),
+        "{output}"
+    );
+}
+
+/// A change of the bytes of a connection.
+#[derive(Clone, Copy)]
+struct Mutation {
+    /// Number of the byte at which it begins.
+    at: u64,
+    kind: u64,
+    value: u64,
+}
+
+/// Copies a stream and changes it.
+fn copy(mut from: TcpStream, mut to: TcpStream, mutation: Option<Mutation>) {
+    let (mut offset, mut buffer) = (0, [0; 4096]);
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        let mut bytes = buffer[..len].to_vec();
+        if let Some(Mutation { at, kind, value }) = mutation {
+            if let Some(index) = at.checked_sub(offset).filter(|i| *i < len as u64) {
+                let index = index as usize;
+                match kind {
+                    0 => bytes[index] ^= 1 << (value % 8),
+                    1 => bytes[index] = value.to_le_bytes()[0],
+                    2 => drop(bytes.remove(index)),
+                    3 => bytes.insert(index, value.to_le_bytes()[0]),
+                    4 => bytes.truncate(index),
+                    _ => bytes.splice(index.., value.to_le_bytes()).for_each(drop),
+                }
+            }
+        }
+        offset += len as u64;
+        if to.write_all(&bytes).is_err() {
+            break;
+        }
+        if mutation.is_some_and(|m| m.kind == 4 && m.at < offset) {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+    let _ = from.shutdown(Shutdown::Read);
+}
+
+/// Runs a client whose connection to the server is changed in one direction. The client must end on
+/// its own.
+fn run_mutated(port: u16, words: &str, random: &mut Random) -> bool {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let proxy_port = listener.local_addr().expect("an address").port();
+    let is_over = Arc::new(AtomicBool::new(false));
+    // The first bytes are those of the greeting.
+    let end = if random.below(2) == 0 { 64 } else { 1500 };
+    let mutation = Mutation {
+        at: random.below(end),
+        kind: random.below(6),
+        value: random.next(),
+    };
+    let from_client = random.below(2) == 0;
+    let proxy = thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || {
+            while let Ok((client, _)) = listener.accept() {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let server = TcpStream::connect(("127.0.0.1", port)).expect("the server");
+                let (client_reader, server_reader) =
+                    (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let [up, down] = if from_client {
+                    [Some(mutation), None]
+                } else {
+                    [None, Some(mutation)]
+                };
+                thread::spawn(move || copy(client_reader, server, up));
+                thread::spawn(move || copy(server_reader, client, down));
+            }
+        }
+    });
+    let line = format!("-lp {proxy_port} --timeout 1 -ws 1 -n 20 {words}");
+    let mut command = rperf();
+    let output =
+        process::Process::spawn(command.args(line.split_whitespace())).wait_timeout(CLIENT_LIMIT);
+    is_over.store(true, Ordering::Relaxed);
+    let _ = TcpStream::connect(("127.0.0.1", proxy_port));
+    proxy.join().expect("the proxy");
+    assert!(!output.stderr.contains("panicked"), "{words}: {output}");
+    assert!(matches!(output.code(), Some(0..=2)), "{words}: {output}");
+    output.success()
+}
+
+#[test]
+fn changed_sessions_end_on_both_sides() {
+    const CLIENTS: [&str; 4] = [
+        "127.0.0.1 tcp_lat",
+        "127.0.0.1 udp_bw conf",
+        "--qperf 127.0.0.1 tcp_lat",
+        "--qperf 127.0.0.1 conf udp_bw",
+    ];
+    let count = setting("HOSTILE_SESSIONS", 80);
+    let seed = setting("HOSTILE_SEED", 1);
+    let server = Server::with_options(&["--max-timeout", "1"]);
+    let pid = server.id();
+    let succeeded = AtomicU64::new(0);
+    let begin = Instant::now();
+    in_parallel(count, seed, |number, random| {
+        let words = CLIENTS[(number % 4) as usize];
+        if run_mutated(server.port, words, random) {
+            succeeded.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    server.assert_responds();
+    let is_idle = wait_until(Duration::from_secs(40), || open_files(pid) <= 16);
+    assert!(is_idle, "{} files", open_files(pid));
+    println!(
+        "{count} sessions, seed {seed}: {} succeeded, {:?}",
+        succeeded.into_inner(),
+        begin.elapsed()
+    );
+    server.signal("TERM");
+    let output = server.wait_for_exit();
+    assert!(
+        output.success() && !output.stderr.contains("panicked"),
+        "{output}"
+    );
+}
