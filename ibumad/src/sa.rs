@@ -4,7 +4,7 @@ use rdma_types::{Error, ErrorKind, Gid, Guid, Lid, Result};
 
 use crate::address::Address;
 use crate::agent::{Agent, AgentOptions, RetryPolicy};
-use crate::mad::{MgmtClass, PathRecord, PortState, SaMad};
+use crate::mad::{MgmtClass, PathRecord, PortState, SaMad, SmInfo, SmState};
 use crate::port::Port;
 
 const CALL: &str = "subnet administration";
@@ -81,12 +81,45 @@ impl Sa {
             PathRecord::BETWEEN_COMPONENTS,
             query.as_bytes(),
         );
-        let response = self.agent.call(mad, &self.server, self.retry)?;
+        let response = self
+            .agent
+            .call(mad, &self.server, self.retry)
+            .map_err(|error| match error.kind() {
+                ErrorKind::TimedOut => error.with_help(
+                    "the subnet manager does not answer: `systemctl enable --now opensm` on one host \
+                     of the fabric starts one",
+                ),
+                _ => error,
+            })?;
         SaMad::from_mad(&response)
             .filter(|_| response.attr() == PathRecord::ATTR)
             .and_then(|sa| PathRecord::from_bytes(sa.data()))
             .ok_or_else(|| {
                 let detail = format!("path to {to}: unexpected response {response:?}");
+                Error::new(ErrorKind::Malformed, CALL, detail)
+            })
+    }
+
+    /// Queries the LID and the attributes of the subnet manager in a state, such as the one that is
+    /// ready to replace the master. Returns `None` if there is none.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::Refused`]: there are several, or the query is not allowed;
+    /// - [`ErrorKind::Malformed`]: the response is not a record of a subnet manager;
+    /// - those of [`Agent::call`].
+    pub fn sm_in_state(&self, state: SmState) -> Result<Option<(Lid, SmInfo)>> {
+        let record = SmInfo::record_in_state(state);
+        let mad = SaMad::get(SmInfo::RECORD_ATTR, SmInfo::STATE_COMPONENT, &record);
+        let response = match self.agent.call(mad, &self.server, self.retry) {
+            Err(error) if error.to_string().contains("no such record") => return Ok(None),
+            response => response?,
+        };
+        SaMad::from_mad(&response)
+            .filter(|_| response.attr() == SmInfo::RECORD_ATTR)
+            .and_then(|sa| SmInfo::from_record(sa.data()))
+            .map(Some)
+            .ok_or_else(|| {
+                let detail = format!("subnet manager in state {state}: unexpected response");
                 Error::new(ErrorKind::Malformed, CALL, detail)
             })
     }

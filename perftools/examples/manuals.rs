@@ -73,14 +73,50 @@ fn write_page(command: Command, name: &str, dir: &Path) -> io::Result<()> {
         man.render_subcommands_section(&mut text)?;
     }
     let mut text = String::from_utf8(text).map_err(io::Error::other)?;
-    let (examples, notes) = after_help.split_once("\n\n").unwrap_or((&after_help, ""));
-    if let Some(examples) = examples.strip_prefix("Examples:\n") {
-        text.extend([".SH EXAMPLES\n.nf\n", &verbatim(examples), "\n.fi\n"]);
+    let mut notes = Vec::new();
+    for part in after_help.split("\n\n") {
+        match part.split_once(":\n") {
+            Some((title @ ("Examples" | "Exit status"), lines)) => {
+                let title = title.to_uppercase();
+                text.extend([".SH ", &title, "\n.nf\n", &verbatim(lines), "\n.fi\n"]);
+            }
+            _ => notes.push(part),
+        }
     }
+    let notes = notes.join("\n\n");
     if !notes.is_empty() {
-        text.extend([".SH NOTES\n", &verbatim(notes), "\n"]);
+        text.extend([".SH NOTES\n", &verbatim(&notes), "\n"]);
     }
+    text.extend([".SH SEE ALSO\n", &see_also(name), "\n"]);
     fs::write(dir.join(format!("{name}.1")), text.replace('…', "..."))
+}
+
+/// Returns the pages that belong to a page: the other tools, and the programs that it resembles.
+fn see_also(name: &str) -> String {
+    let tool = name.split('-').next().unwrap_or(name);
+    let others: &[(&str, u8)] = match tool {
+        "rperf" => &[
+            ("ribping", 1),
+            ("ribinfo", 1),
+            ("qperf", 1),
+            ("ib_send_bw", 1),
+        ],
+        "ribping" => &[("rperf", 1), ("ribinfo", 1), ("ibping", 8), ("rping", 1)],
+        _ => &[
+            ("rperf", 1),
+            ("ribping", 1),
+            ("ibstat", 8),
+            ("ibv_devinfo", 1),
+            ("sminfo", 8),
+            ("rdma", 8),
+        ],
+    };
+    let own = (tool != name).then_some((tool, 1));
+    let pages = own.iter().chain(others);
+    pages
+        .map(|(page, section)| format!("\\fB{}\\fR({section})", verbatim(page)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Escapes text so that roff prints it unchanged.

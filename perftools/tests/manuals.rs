@@ -48,6 +48,15 @@ fn every_option_is_in_its_manual_page() {
         "{ribinfo}"
     );
     // Pages use `...` instead.
+    for page in ["ribinfo", "ribping", "ribinfo-check"] {
+        let text = read(&dir, &format!("man1/{page}.1"));
+        assert!(text.contains("\n.SH SEE ALSO\n\\fB"), "{text}");
+    }
+    let ribping = read(&dir, "man1/ribping.1");
+    for page in [&ribinfo, &ribping] {
+        assert!(page.contains("\n.SH EXIT STATUS\n.nf\n  0  "), "{page}");
+        assert!(page.contains("\n.SH EXAMPLES\n.nf\n"), "{page}");
+    }
     assert!(!ribinfo.contains('…'));
 }
 

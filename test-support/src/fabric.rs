@@ -101,6 +101,11 @@ impl Fabric {
         }
     }
 
+    /// Ends opensm. The ports keep the configuration that it has made.
+    pub fn stop_sm(&mut self) {
+        self.opensm = None;
+    }
+
     /// Returns a command that runs a program on a host.
     pub fn command(&self, host: &str, program: &str) -> Command {
         let mut command = command("ibsim-run", &self.dir, &self.socket_name);

@@ -1,6 +1,6 @@
 //! The state of subnet managers (IBA 14.2.5.13).
 
-use rdma_types::{Guid, c_value};
+use rdma_types::{Guid, Lid, c_value};
 
 use super::bits::{field_value, record};
 use super::datagram::AttrId;
@@ -34,5 +34,47 @@ record! {
         priority: u8 = 160 + 4,
         /// State.
         state: SmState = 164 + 4,
+    }
+}
+
+impl SmInfo {
+    /// Attribute of the records of subnet managers in subnet administration: SMInfoRecord.
+    pub const RECORD_ATTR: AttrId = AttrId(0x18);
+    /// Bit of the component SMState in the mask of a query.
+    pub const STATE_COMPONENT: u64 = 1 << 6;
+    /// Offset of SMInfo in a record, after the LID and two reserved bytes.
+    const RECORD_OFFSET: usize = 4;
+
+    /// Returns the record for a query of the subnet manager in a state.
+    pub fn record_in_state(state: SmState) -> [u8; 25] {
+        let mut record = [0; 25];
+        record[Self::RECORD_OFFSET + 20] = state.0 & 0xf;
+        record
+    }
+
+    /// Reads a record: the LID of the subnet manager, and its attributes.
+    pub fn from_record(record: &[u8]) -> Option<(Lid, Self)> {
+        let (lid, _) = record.split_first_chunk::<2>()?;
+        let info = Self::from_bytes(record.get(Self::RECORD_OFFSET..)?)?;
+        Some((Lid(u16::from_be_bytes(*lid)), info))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_has_lid_and_attributes() {
+        let mut record = [0; 200];
+        record[1] = 7;
+        record[4 + 20] = 0xe2;
+        let (lid, info) = SmInfo::from_record(&record).expect("a record");
+        assert_eq!(
+            (lid, info.priority(), info.state()),
+            (Lid(7), 14, SmState::STANDBY)
+        );
+        assert_eq!(SmInfo::record_in_state(SmState::STANDBY)[24], 2);
+        assert_eq!(SmInfo::from_record(&record[..20]), None);
     }
 }

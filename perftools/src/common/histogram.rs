@@ -78,7 +78,8 @@ fn bucket_start(nanos: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Bucket {
-    /// Shortest latency of the bucket in nanoseconds, a number with at most two digits that are not
+    /// Shortest latency of the bucket in nanoseconds, a number with at most two digits that are
+    /// not
     /// 0. The bucket ends before the next such number.
     pub from: u64,
     /// Number of latencies.

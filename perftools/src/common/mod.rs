@@ -15,3 +15,6 @@ pub mod server;
 pub(crate) mod shell;
 pub mod system;
 pub mod units;
+
+#[cfg(test)]
+pub(crate) mod schema;

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
@@ -14,11 +15,16 @@ Examples:
   ribinfo check --peer node1          also check compatibility with node1, which runs
                                       `rperf` or `ribinfo serve`
   ribinfo devinfo -v -d mlx5_0        all attributes of a device, as ibv_devinfo -v
+  ribinfo check --status --skip firewall --expect ports=2,rate=100
+                                      one line for Slurm's NHC or a Kubernetes probe
+  ribinfo check --fix-script          the remedies as a shell script
   ribinfo stat mlx5_0 1               the state of a port, as ibstat
   ribinfo capture /tmp/tree           save all facts of this host, for use with --root
 
-Exit status of check: 0 healthy, 1 warnings only, 2 faults.
-Exit status of all commands: 3 invalid arguments, or the command failed.";
+Exit status:
+  0  no fault was found, or the command succeeded
+  1  check found a fault (with --strict, also a warning), or the command failed
+  2  the command line is invalid";
 
 /// Show RDMA devices and check the RDMA configuration of a host
 #[derive(Clone, Debug, Parser)]
@@ -57,6 +63,9 @@ pub enum Command {
         /// Show only this device
         #[arg(short = 'd', long, value_name = "DEV")]
         device: Option<String>,
+        /// Same as -d
+        #[arg(value_name = "DEV", conflicts_with = "device")]
+        name: Option<String>,
         /// Show only this port
         #[arg(short = 'i', long, value_name = "PORT")]
         port: Option<u32>,
@@ -66,6 +75,14 @@ pub enum Command {
         /// Show only this device
         #[arg(value_name = "DEV")]
         device: Option<String>,
+        /// Same as DEV
+        #[arg(
+            short = 'd',
+            long = "device",
+            value_name = "DEV",
+            conflicts_with = "device"
+        )]
+        name: Option<String>,
         /// Show only this port
         #[arg(value_name = "PORT")]
         port: Option<u32>,
@@ -75,7 +92,11 @@ pub enum Command {
     /// Show links and their network interfaces, as rdma link
     Links,
     /// Show the subnet manager of each InfiniBand port: LID, GUID, priority, state, as sminfo
-    Sm,
+    Sm {
+        /// Query the subnet manager with this LID
+        #[arg(value_name = "LID", value_parser = lid)]
+        lid: Option<u16>,
+    },
     /// Check this host: one line per finding, with its remedy
     Check(Check),
     /// Print the facts of this host as JSON, for check --peer-facts on another host
@@ -111,6 +132,7 @@ pub struct Serve {
 
 /// Options of `check`.
 #[derive(Args, Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "a command line has switches")]
 pub struct Check {
     /// Check only these subjects
     #[arg(value_name = "SUBJECT")]
@@ -130,7 +152,62 @@ pub struct Check {
     /// Print only warnings and faults
     #[arg(short, long)]
     pub quiet: bool,
+    /// Omit a subject, a device or a port (mlx5_0/2); may be repeated
+    #[arg(long, value_name = "SUBJECT|PORT", value_delimiter = ',')]
+    pub skip: Vec<String>,
+    /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them
+    #[arg(long, value_name = "ports=N,rate=GBPS")]
+    pub expect: Option<Expectation>,
+    /// Exit with status 1 for warnings, too
+    #[arg(long)]
+    pub strict: bool,
+    /// Print one line: the result, and the first problem
+    #[arg(long, conflicts_with_all = ["fix_script", "json"])]
+    pub status: bool,
+    /// Print the remedies as a shell script
+    #[arg(long, conflicts_with = "json")]
+    pub fix_script: bool,
     /// List the subjects
     #[arg(long)]
     pub list: bool,
+}
+
+/// Requirements of `check --expect`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expectation {
+    /// Minimum number of ACTIVE ports.
+    pub ports: Option<usize>,
+    /// Minimum rate of each ACTIVE port in Gb/s.
+    pub rate: Option<u32>,
+}
+
+impl FromStr for Expectation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut expectation = Self::default();
+        let invalid = || format!("`{text}`: expected ports=N, rate=GBPS, or both with a comma");
+        for part in text.split(',') {
+            match part.split_once('=') {
+                Some(("ports", number)) => {
+                    expectation.ports = Some(number.parse().map_err(|_| invalid())?);
+                }
+                Some(("rate", number)) => {
+                    expectation.rate = Some(number.parse().map_err(|_| invalid())?);
+                }
+                _ => return Err(invalid()),
+            }
+        }
+        Ok(expectation)
+    }
+}
+
+/// Parses a LID, decimal or hexadecimal with `0x`.
+fn lid(text: &str) -> Result<u16, String> {
+    let lid = match text.strip_prefix("0x") {
+        Some(hex) => u16::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    };
+    lid.filter(|lid| (1..0xc000).contains(lid))
+        .ok_or_else(|| format!("`{text}` is not a LID; expected 1 to 49151"))
 }

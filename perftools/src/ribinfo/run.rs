@@ -6,16 +6,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use serde::Serialize;
 
 use super::args::{Check, Command, Global, Info, Serve};
-use super::check::finding::{Finding, Level, exit_status};
-use super::check::{SUBJECTS, check};
+use super::check::finding::{Finding, Level, worst};
+use super::check::{SUBJECTS, check, expect::check_expected};
 use super::collect::HostFacts;
 use super::collect::peer::PeerFacts;
 use super::collect::probe::Probe;
 use super::collect::root::Root;
-use super::display::{self, UNKNOWN};
+use super::display::check::{Report, SCHEMA};
+use super::display::{self, PROBLEM};
 use super::peer::request_facts;
 use super::serve::FactsServer;
 use crate::common::error::{Error, Kind, Result};
@@ -29,14 +29,14 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
         Ok(info) => info,
         Err(error) => {
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { UNKNOWN } else { 0 });
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
     let status = match run(&info).and_then(|(text, status)| print(&text).map(|()| status)) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             log(format_args!("ribinfo: {error}"));
-            ExitCode::from(UNKNOWN)
+            ExitCode::from(error.exit_status())
         }
     };
     log::flush();
@@ -63,16 +63,19 @@ pub fn run(info: &Info) -> Result<(String, u8)> {
         Command::Devinfo {
             verbose,
             device,
+            name,
             port,
         } => {
-            return display::devinfo::show(&root, *verbose, device.as_deref(), *port, json);
+            let device = device.as_deref().or(name.as_deref());
+            return display::devinfo::show(&root, *verbose, device, *port, json);
         }
-        Command::Stat { device, port } => {
-            display::stat::show(&root, device.as_deref(), *port, json)?
+        Command::Stat { device, name, port } => {
+            let device = device.as_deref().or(name.as_deref());
+            display::stat::show(&root, device, *port, json)?
         }
         Command::Gids => display::gids::show(&root, json)?,
         Command::Links => display::links::show(&root, json)?,
-        Command::Sm => return display::sm::show(&root, json),
+        Command::Sm { lid } => return display::sm::show(&root, *lid, json),
         Command::Check(options) => return run_check(&root, options, json),
         Command::Facts => display::json(&PeerFacts::collect(&root))?,
         Command::Serve(options) => serve(&root, options).map(|()| String::new())?,
@@ -82,6 +85,13 @@ pub fn run(info: &Info) -> Result<(String, u8)> {
 }
 
 fn capture(root: Root, directory: &Path) -> Result<()> {
+    if fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
+        return Err(Error::usage(format!(
+            "cannot capture to {}: the directory is not empty",
+            directory.display()
+        ))
+        .with_help("name a new or an empty directory"));
+    }
     let root = root.recording();
     let facts = HostFacts::read(&root, &[], None);
     let _ = check(&facts, &[]);
@@ -103,14 +113,6 @@ fn root(global: &Global) -> Result<Root> {
     }
 }
 
-/// The JSON document of `check --json`.
-#[derive(Serialize)]
-struct Report<'a> {
-    schema: u32,
-    status: Level,
-    findings: &'a [Finding],
-}
-
 fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     if options.list && json {
         return Ok((display::json(&SUBJECTS)?, 0));
@@ -123,9 +125,14 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         );
         return Ok((lines, 0));
     }
+    let is_path = |name: &&String| {
+        name.contains('/') || root.exists(&format!("/sys/class/infiniband/{name}"))
+    };
+    let skipped = options.skip.iter().filter(|name| !is_path(name));
     if let Some(unknown) = options
         .subjects
         .iter()
+        .chain(skipped)
         .find(|name| SUBJECTS.iter().all(|subject| subject.name != *name))
     {
         let nearest = SUBJECTS.iter().max_by(|a, b| {
@@ -160,29 +167,72 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         }
         (None, None) => None,
     };
-    let mut findings = check(
-        &HostFacts::read(root, &options.subjects, peer),
-        &options.subjects,
+    let subjects = wanted_subjects(options);
+    let facts = HostFacts::read(root, &subjects, peer);
+    let mut findings = if subjects.is_empty() {
+        Vec::new()
+    } else {
+        check(&facts, &subjects)
+    };
+    findings.extend(
+        options
+            .expect
+            .iter()
+            .flat_map(|expect| check_expected(&facts, expect)),
     );
-    let status = exit_status(&findings);
+    findings.retain(|finding| !is_skipped(finding, &options.skip));
+    // The order of the subjects remains within a level.
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
+    let level = worst(&findings);
+    let is_problem = level == Level::Fault || (options.strict && level == Level::Warning);
+    let exit_status = if is_problem { PROBLEM } else { 0 };
+    if options.status {
+        return Ok((display::check::status(&findings), exit_status));
+    }
+    if options.fix_script {
+        return Ok((display::check::fix_script(&findings), exit_status));
+    }
+    let count = display::check::count(&findings);
     if options.quiet {
         findings.retain(|finding| finding.level > Level::Ok);
     }
     let text = if json {
-        let status = match status {
-            0 => Level::Ok,
-            1 => Level::Warning,
-            _ => Level::Fault,
-        };
         display::json(&Report {
-            schema: 1,
-            status,
+            schema: SCHEMA,
+            status: level,
             findings: &findings,
         })?
-    } else {
+    } else if options.quiet {
         display::lines(&findings)
+    } else {
+        display::lines(&findings) + &count + "\n"
     };
-    Ok((text, status))
+    Ok((text, exit_status))
+}
+
+/// Returns the subjects to check: the named ones, or all of them, without those to skip.
+fn wanted_subjects(options: &Check) -> Vec<String> {
+    let all = SUBJECTS.iter().map(|subject| subject.name.to_owned());
+    let named = if options.subjects.is_empty() {
+        all.collect()
+    } else {
+        options.subjects.clone()
+    };
+    named
+        .into_iter()
+        .filter(|name| !options.skip.contains(name))
+        .collect()
+}
+
+/// Returns `true` if the object of a finding is one to skip, or a port of a device to skip.
+fn is_skipped(finding: &Finding, skip: &[String]) -> bool {
+    let Some(object) = &finding.object else {
+        return false;
+    };
+    let device = object
+        .split_once('/')
+        .map_or(object.as_str(), |(device, _)| device);
+    skip.iter().any(|name| name == object || name == device)
 }
 
 fn print(text: &str) -> Result<()> {

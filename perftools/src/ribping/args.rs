@@ -11,6 +11,18 @@ use crate::common::units::parse_time;
 /// Default port of connections (`PS_TCP`), the same as that of rping.
 pub const CM_PORT: u16 = 7174;
 
+const AFTER_HELP: &str = "\
+Examples:
+  ribping -S                          run a server on all ports
+  ribping 4                           ping LID 4, as ibping does
+  ribping -c 5 -i 0.1 node1           ping a host over a connection, as rping does
+  ribping --json -c 5 node1           print one JSON document
+
+Exit status:
+  0  a reply was received (with -c and -w: all replies)
+  1  no reply was received
+  2  the command line is invalid, or this host has no port for the target";
+
 /// Transport of the pings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TransportArg {
@@ -34,10 +46,8 @@ pub enum TransportArg {
 ///
 /// Errors do not end the client: it connects again, and prints the number and the reason of each
 /// lost ping. SIGQUIT (Ctrl-\\) and SIGUSR1 print statistics.
-///
-/// Exit status: 0 if a reply was received (with -c and -w: all replies), 1 if not, 2 for an error.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ribping", version)]
+#[command(name = "ribping", version, after_help = AFTER_HELP)]
 #[allow(clippy::struct_excessive_bools, reason = "a command line has switches")]
 pub struct PingArgs {
     /// LID, GUID, GID, host name or address

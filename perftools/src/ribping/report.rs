@@ -344,6 +344,15 @@ impl std::fmt::Display for Ms {
 mod tests {
     use super::*;
 
+    #[test]
+    fn schema_is_up_to_date() {
+        crate::common::schema::assert_up_to_date::<Document<'_>>(
+            "ribping",
+            SCHEMA,
+            "Output of ribping --json",
+        );
+    }
+
     fn report() -> Report {
         let info = PingInfo {
             target: "Lid 4".into(),

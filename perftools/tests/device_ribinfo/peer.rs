@@ -75,6 +75,6 @@ fn peer_with_another_roce_mode_is_a_fault() {
                 "=> on ",
             ],
         );
-        assert_eq!(status, 2);
+        assert_eq!(status, 1);
     }
 }

@@ -36,13 +36,13 @@ pub(crate) fn ribinfo(args: &[&str]) -> (String, i32) {
     let info = Info::try_parse_from([&["ribinfo"], args].concat()).expect("a valid command line");
     match perftools::ribinfo::run(&info) {
         Ok((text, code)) => (text, code.into()),
-        Err(error) => (error.to_string(), 3),
+        Err(error) => (error.to_string(), error.exit_status().into()),
     }
 }
 
-/// Returns the output and the exit code of `ribinfo check`.
+/// Returns the output and the exit code of `ribinfo check --strict`: 1 with warnings or faults.
 pub(crate) fn check(args: &[&str]) -> (String, i32) {
-    ribinfo(&[&["check"], args].concat())
+    ribinfo(&[&["check", "--strict"], args].concat())
 }
 
 /// Waits until `ribinfo check` exits with this code. The caller asserts the result.

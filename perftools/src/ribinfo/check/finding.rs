@@ -6,6 +6,7 @@ use serde::Serialize;
 
 /// The severity of a finding. A greater value is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// Correct, or information only.
@@ -31,6 +32,7 @@ impl fmt::Display for Level {
 
 /// One line of `ribinfo check`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// The severity.
     pub level: Level,
@@ -110,13 +112,13 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Returns the exit status: 0 without warnings or faults, 1 with warnings only, 2 with faults.
-pub fn exit_status(findings: &[Finding]) -> u8 {
-    match findings.iter().map(|finding| finding.level).max() {
-        None | Some(Level::Ok | Level::Unknown) => 0,
-        Some(Level::Warning) => 1,
-        Some(Level::Fault) => 2,
-    }
+/// Returns the worst level.
+pub fn worst(findings: &[Finding]) -> Level {
+    findings
+        .iter()
+        .map(|finding| finding.level)
+        .max()
+        .unwrap_or(Level::Ok)
 }
 
 #[cfg(test)]
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finding_is_one_line_and_worst_level_sets_exit_status() {
+    fn finding_is_one_line_and_levels_have_an_order() {
         let finding = Finding {
             subject: "port",
             ..Finding::fault("DOWN")
@@ -140,8 +142,11 @@ mod tests {
             ..Finding::ok("\x1b[2J\nfault")
         };
         assert_eq!(text_with_controls.to_string(), "ok       port:  [2J fault");
-        assert_eq!(exit_status(&[]), 0);
-        assert_eq!(exit_status(&[Finding::ok("x"), Finding::warning("y")]), 1);
-        assert_eq!(exit_status(&[finding, Finding::warning("y")]), 2);
+        assert_eq!(worst(&[]), Level::Ok);
+        assert_eq!(
+            worst(&[Finding::unknown("x"), Finding::ok("y")]),
+            Level::Unknown
+        );
+        assert_eq!(worst(&[finding, Finding::warning("y")]), Level::Fault);
     }
 }

@@ -80,7 +80,8 @@ fn check_infiniband(
     let supported = caps
         .and_then(|caps| caps.supported.lanes())
         .unwrap_or(DEFAULT_LANES);
-    if let Some(lanes) = rate.lanes.filter(|lanes| *lanes < supported) {
+    let is_split = is_split(rate);
+    if let Some(lanes) = rate.lanes.filter(|lanes| *lanes < supported && !is_split) {
         let limiting_caps =
             caps.filter(|caps| caps.enabled.lanes().is_some_and(|max| max <= lanes));
         return Some(match limiting_caps {
@@ -134,6 +135,12 @@ fn check_infiniband(
     })
 }
 
+/// Returns `true` for HDR100 and NDR200: a cable splits a port of the switch into two links of two
+/// lanes.
+fn is_split(rate: Rate) -> bool {
+    rate.lanes == Some(2) && rate.lane_speed() >= LaneSpeed::from_name("HDR")
+}
+
 fn check_slot(device: &Device, pci: &PciLink) -> Finding {
     let text = format!("slot: {} x{}", pci.current_speed, pci.current_width);
     if pci.current_width < pci.max_width || pci.current_transfers() < pci.max_transfers() {
@@ -177,4 +184,17 @@ fn gigatransfers(text: &str) -> f32 {
         .next()
         .and_then(|number| number.parse().ok())
         .unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hdr_and_faster_links_are_split() {
+        let is_split = |text| is_split(Rate::parse(text).expect("a rate"));
+        assert!(is_split("100 Gb/sec (2X HDR)") && is_split("200 Gb/sec (2X NDR)"));
+        assert!(!is_split("50 Gb/sec (2X EDR)") && !is_split("200 Gb/sec (4X HDR)"));
+        assert!(!is_split("50 Gb/sec (1X HDR)"));
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Each subject has a file with a function that turns [`HostFacts`] into [`Finding`]s.
 
+pub mod expect;
 pub mod finding;
 
 mod eipoib;
@@ -24,6 +25,7 @@ mod partitions;
 mod peer;
 mod port;
 mod roce;
+mod sm;
 
 use serde::Serialize;
 
@@ -62,6 +64,11 @@ pub const SUBJECTS: &[Subject] = &[
         name: "port",
         about: "each port is ACTIVE, or the reason why not",
         check: port::check,
+    },
+    Subject {
+        name: "sm",
+        about: "the subnet manager of each InfiniBand port answers; LIDs, priority, standby",
+        check: sm::check,
     },
     Subject {
         name: "link",

@@ -113,14 +113,19 @@ fn load_command(modules: &Modules, name: &str) -> String {
 
 fn check_server(root: &Root, modules: &Modules) -> Option<Finding> {
     let ports = root.text(PORTLIST)?;
-    let exports = root.text("/etc/exports").unwrap_or_default();
-    let exports = exports
+    let exports = has_exports(root);
+    let rdma: Vec<&str> = ports
         .lines()
-        .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'));
-    let rdma = ports
-        .lines()
-        .find_map(|line| line.strip_prefix("rdma "))
-        .map(|port| port.trim().to_owned());
+        .filter_map(|line| line.strip_prefix("rdma "))
+        .map(str::trim)
+        .collect();
+    // nfsd prints one line for each address family, and for each additional port.
+    let standard = PORT.to_string();
+    let rdma = rdma
+        .iter()
+        .find(|port| **port == standard)
+        .or(rdma.first())
+        .map(|port| (*port).to_owned());
     if ports.trim().is_empty() {
         return None;
     }
@@ -130,7 +135,7 @@ fn check_server(root: &Root, modules: &Modules) -> Option<Finding> {
             if exports {
                 ""
             } else {
-                "; /etc/exports is empty"
+                "; /etc/exports and /etc/exports.d export nothing"
             }
         )),
         Some(port) => Finding::warning(format!(
@@ -149,6 +154,24 @@ fn check_server(root: &Root, modules: &Modules) -> Option<Finding> {
             )),
     };
     Some(finding.on("nfsd"))
+}
+
+/// Returns `true` if `/etc/exports` or a file in `/etc/exports.d` exports a directory.
+fn has_exports(root: &Root) -> bool {
+    const DIRECTORY: &str = "/etc/exports.d";
+    let files = root
+        .list(DIRECTORY)
+        .into_iter()
+        .filter(|name| name.ends_with(".exports"))
+        .map(|name| format!("{DIRECTORY}/{name}"));
+    std::iter::once("/etc/exports".to_owned())
+        .chain(files)
+        .filter_map(|file| root.text(&file))
+        .any(|text| {
+            text.lines()
+                .map(str::trim)
+                .any(|line| !line.is_empty() && !line.starts_with('#'))
+        })
 }
 
 /// Returns `true` if nfs.conf, or a file in nfs.conf.d, enables RDMA for nfsd.
@@ -194,7 +217,31 @@ fn nfsd_rdma(text: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::nfsd_rdma;
+    use super::{check_server, nfsd_rdma};
+    use crate::ribinfo::check::finding::Level;
+    use crate::ribinfo::check::modules::Modules;
+    use crate::ribinfo::collect::root::Root;
+
+    #[test]
+    fn second_rdma_port_and_exports_d_are_no_problem() {
+        let directory = std::env::temp_dir().join(format!("ribinfo-nfs-{}", std::process::id()));
+        let write = |file: &str, text: &str| {
+            let path = directory.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write(
+            "proc/fs/nfsd/portlist",
+            "rdma 20050\nrdma 20049\ntcp 2049\n",
+        );
+        write("etc/exports", "# none\n");
+        write("etc/exports.d/data.exports", "/data *(ro)\n");
+        let root = Root::at(&directory).unwrap();
+        let finding = check_server(&root, &Modules::read(&root)).unwrap();
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(finding.level, Level::Ok, "{finding}");
+        assert_eq!(finding.text, "serves NFS over RDMA on port 20049");
+    }
 
     #[test]
     fn rdma_is_enabled_only_in_section_nfsd() {

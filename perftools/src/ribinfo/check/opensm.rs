@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::opensm::{Conf, Files};
 use crate::ribinfo::collect::root::unsigned;
@@ -27,16 +27,14 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let ignored = ignored(&files);
     let effective = files.effective();
     let is_numbered = effective.iter().any(|conf| conf.instance.is_some());
+    // The packages install these files, so their existence is not a mistake.
     for path in ignored.iter().filter(|_| is_numbered) {
         findings.push(
-            Finding::warning(format!(
-                "ignored, because opensm starts one instance per numbered file ({})",
+            Finding::ok(format!(
+                "not in use: opensm starts one instance per numbered file ({})",
                 effective.first().map_or("", |conf| &conf.path)
             ))
-            .on(path)
-            .with_remedy(format!(
-                "move its settings into the numbered files, then rm {path}"
-            )),
+            .on(path),
         );
     }
     for conf in &effective {
@@ -50,7 +48,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     if !is_numbered {
         findings.extend(check_sysconfig(facts, &files));
     }
-    if findings.is_empty() && !effective.is_empty() {
+    if findings.iter().all(|finding| finding.level == Level::Ok) && !effective.is_empty() {
         let paths: Vec<_> = effective.iter().map(|conf| conf.path.as_str()).collect();
         findings.push(Finding::ok(format!("no problem in {}", paths.join(", "))));
     }

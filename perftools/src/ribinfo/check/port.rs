@@ -3,6 +3,7 @@
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::device::{Device, Port, state};
+use crate::ribinfo::collect::netdev::Netdev;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     facts
@@ -21,11 +22,44 @@ fn check_port(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Finding {
             .map_or_else(String::new, |netdev| format!(" on {netdev}"));
         return Finding::ok(format!("ACTIVE, {}{netdev}", port.link_layer));
     }
+    if is_unused(facts, device, port) {
+        return Finding::ok(format!(
+            "not in use ({}): it has no address, and another port is ACTIVE (use --expect ports=N if N ports must be)",
+            state_name(port)
+        ));
+    }
     if port.is_ethernet() {
         check_ethernet(facts, port)
     } else {
         check_infiniband(device, port)
     }
+}
+
+/// Returns `true` if nothing shows that the port should be connected: it has no link, its network
+/// interface has no address, and another port of the adapter is active.
+fn is_unused(facts: &HostFacts<'_>, device: &Device, port: &Port) -> bool {
+    // The ports of an adapter can be separate devices with the same system image GUID.
+    let is_same_adapter = |other: &Device| {
+        other.name == device.name
+            || (other.sys_image_guid.is_some() && other.sys_image_guid == device.sys_image_guid)
+    };
+    let has_active_port = facts
+        .ports()
+        .any(|(other, port)| is_same_adapter(other) && port.is_active());
+    let has_link = port.state.code != state::DOWN || !matches!(port.phys_state.code, 2 | 3);
+    let belongs = |netdev: &&Netdev| {
+        let guid = netdev
+            .ipoib
+            .as_ref()
+            .and_then(|ipoib| Some(ipoib.hwaddr?.guid()));
+        port.netdev.as_ref() == Some(&netdev.name) || (guid.is_some() && guid == port.guid())
+    };
+    let is_configured = facts
+        .netdevs
+        .iter()
+        .filter(belongs)
+        .any(|netdev| facts.addresses(&netdev.name).next().is_some());
+    has_active_port && !has_link && !is_configured && !device.is_software()
 }
 
 fn check_infiniband(device: &Device, port: &Port) -> Finding {

@@ -37,8 +37,7 @@ pub struct Probe {
     pub verbs: Verbs,
     /// The widths and speeds of the links of the InfiniBand ports.
     pub link_caps: Vec<PortCaps>,
-    /// The subnet managers of the InfiniBand ports. They are queried by `ribinfo sm` and `ribinfo
-    /// capture`, not by `check`.
+    /// The subnet managers of the InfiniBand ports.
     pub sms: Vec<PortSm>,
 }
 
@@ -175,7 +174,11 @@ impl Probe {
             } else {
                 Vec::new()
             },
-            sms: Vec::new(),
+            sms: if wanted("sm") {
+                super::sm::query().unwrap_or_default()
+            } else {
+                Vec::new()
+            },
         }
     }
 }

@@ -2,13 +2,17 @@
 
 use std::time::Duration;
 
-use ibumad::{Port, PortAttr, RetryPolicy, Target};
+use ibumad::mad::{SmInfo, SmState};
+use ibumad::{ErrorKind, Lid, Port, PortAttr, PortState, RetryPolicy, Target};
 use serde::{Deserialize, Serialize};
 
 use super::link_caps::infiniband_ports;
 
 /// Time limit for each reply of a subnet manager.
 const TIMEOUT: Duration = Duration::from_millis(500);
+/// The remedy for a missing subnet manager.
+pub const START: &str =
+    "start a subnet manager: systemctl enable --now opensm (on one host of the fabric)";
 /// Number of tries.
 const TRIES: u32 = 3;
 
@@ -21,6 +25,10 @@ pub struct PortSm {
     pub port: u8,
     /// The subnet manager, or an error message.
     pub sm: Result<Sm, String>,
+    /// The other subnet managers of the subnet, or an error message. They take over if the master
+    /// fails.
+    #[serde(default)]
+    pub standby: Option<Result<Vec<Sm>, String>>,
 }
 
 /// The attributes of a subnet manager (SMInfo).
@@ -36,6 +44,16 @@ pub struct Sm {
     pub priority: u8,
     /// The state code. 3 is the master.
     pub state: u8,
+}
+
+impl PortSm {
+    /// Returns the subnet managers that wait to take over.
+    pub fn standby(&self) -> &[Sm] {
+        match &self.standby {
+            Some(Ok(standby)) => standby,
+            _ => &[],
+        }
+    }
 }
 
 impl Sm {
@@ -59,33 +77,80 @@ pub fn query() -> Result<Vec<PortSm>, String> {
     let ports = infiniband_ports().map_err(|error| error.to_string())?;
     Ok(ports
         .into_iter()
-        .map(|port| PortSm {
-            sm: query_port(&port),
-            device: port.ca_name,
-            port: port.port_num,
+        .map(|port| {
+            let sm = query_port(&port, port.sm_lid);
+            PortSm {
+                standby: sm.is_ok().then(|| query_standby(&port)),
+                sm,
+                device: port.ca_name,
+                port: port.port_num,
+            }
         })
         .collect())
 }
 
-fn query_port(port: &PortAttr) -> Result<Sm, String> {
-    let lid = port.sm_lid;
+/// Queries the subnet manager with this LID, from the first active InfiniBand port.
+///
+/// # Errors
+/// Returns an error if this host has no InfiniBand port.
+pub fn query_lid(lid: u16) -> Result<PortSm, String> {
+    let ports = infiniband_ports().map_err(|error| error.to_string())?;
+    let port = ports
+        .iter()
+        .find(|port| port.state == PortState::ACTIVE)
+        .or(ports.first())
+        .ok_or("this host has no InfiniBand port; RoCE and iWARP have no subnet manager")?;
+    Ok(PortSm {
+        device: port.ca_name.clone(),
+        port: port.port_num,
+        sm: query_port(port, Lid(lid)),
+        standby: None,
+    })
+}
+
+fn query_port(port: &PortAttr, lid: Lid) -> Result<Sm, String> {
     if !lid.is_unicast() {
-        return Err(
-            "no subnet manager has configured the port; systemctl enable --now opensm (on one host of the fabric)"
-                .to_owned(),
-        );
+        return Err(format!(
+            "no subnet manager has configured the port (SM LID {lid}); {START}"
+        ));
     }
     let info = || {
         let smi = Port::open(&port.ca_name, port.port_num)?.subnet_management()?;
         smi.with_retry(RetryPolicy::new().timeout(TIMEOUT).tries(TRIES))
             .sm_info(&Target::Lid(lid))
     };
-    let info = info().map_err(|error: ibumad::Error| error.to_string())?;
-    Ok(Sm {
-        lid: lid.0,
-        guid: info.guid().0,
-        activity_count: info.act_count(),
-        priority: info.priority(),
-        state: info.state().0,
-    })
+    let info = info().map_err(|error: ibumad::Error| match error.kind() {
+        ErrorKind::TimedOut | ErrorKind::Refused => {
+            format!("the subnet manager at LID {lid} does not answer ({error}); {START}")
+        }
+        _ => format!("query the subnet manager: {error}"),
+    })?;
+    Ok(Sm::new(lid.0, &info))
+}
+
+/// Queries subnet administration for subnet managers that wait to take over.
+fn query_standby(port: &PortAttr) -> Result<Vec<Sm>, String> {
+    let query = || {
+        Port::open(&port.ca_name, port.port_num)?
+            .subnet_administration(None)?
+            .with_retry(RetryPolicy::new().timeout(TIMEOUT).tries(TRIES))
+            .sm_in_state(SmState::STANDBY)
+    };
+    let found = query().map_err(|error: ibumad::Error| error.to_string())?;
+    Ok(found
+        .map(|(lid, info)| Sm::new(lid.0, &info))
+        .into_iter()
+        .collect())
+}
+
+impl Sm {
+    fn new(lid: u16, info: &SmInfo) -> Self {
+        Self {
+            lid,
+            guid: info.guid().0,
+            activity_count: info.act_count(),
+            priority: info.priority(),
+            state: info.state().0,
+        }
+    }
 }

@@ -77,7 +77,7 @@ pub fn show(
     if errors.len() == chosen.len() {
         return Err(Error::device(errors.join("; ")));
     }
-    let status = if errors.is_empty() { 0 } else { super::UNKNOWN };
+    let status = if errors.is_empty() { 0 } else { super::PROBLEM };
     let mut text = String::new();
     let mut all = Vec::new();
     for device in chosen {

@@ -3,6 +3,7 @@
 
 #![allow(clippy::format_push_string, reason = "the output is built as a string")]
 
+pub mod check;
 pub mod devices;
 pub mod devinfo;
 pub mod gids;
@@ -17,9 +18,8 @@ use serde::Serialize;
 
 use crate::common::error::{Error, Result};
 
-/// Exit status for invalid arguments and for facts that cannot be read. Monitoring plug-ins use the
-/// same status for "unknown".
-pub const UNKNOWN: u8 = 3;
+/// Exit status if facts cannot be read, or if a check found a fault.
+pub const PROBLEM: u8 = 1;
 
 /// Writes each item on a line of its own.
 pub fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {

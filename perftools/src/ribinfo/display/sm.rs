@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::root::Root;
-use crate::ribinfo::collect::sm::{PortSm, Sm};
+use crate::ribinfo::collect::sm::{self, PortSm, Sm};
 
 /// A port in JSON, with the attributes of its subnet manager or the error of the query.
 #[derive(Serialize)]
@@ -13,6 +13,8 @@ struct Row<'a> {
     port: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
     sm: Option<SmRow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    standby: Vec<SmRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
 }
@@ -42,23 +44,28 @@ impl<'a> From<&'a PortSm> for Row<'a> {
             device: &found.device,
             port: found.port,
             sm,
+            standby: found.standby().iter().map(row).collect(),
             error: found.sm.as_ref().err().map(String::as_str),
         }
     }
 }
 
-/// Shows the subnet manager of every InfiniBand port. The status is not 0 if none replies.
+/// Shows the subnet manager of every InfiniBand port, or the one with this LID. The status is not 0
+/// if none replies.
 ///
 /// # Errors
 /// Returns an error if there is no InfiniBand port, or if no subnet manager replies. With `json`,
 /// these cases are part of the output instead.
-pub fn show(root: &Root, json: bool) -> Result<(String, u8)> {
-    let all = root.subnet_managers().map_err(Error::device)?;
+pub fn show(root: &Root, lid: Option<u16>, json: bool) -> Result<(String, u8)> {
+    let all = match lid {
+        Some(lid) => vec![sm::query_lid(lid).map_err(Error::device)?],
+        None => root.subnet_managers().map_err(Error::device)?,
+    };
     if json {
         let status = if all.iter().any(|port| port.sm.is_ok()) {
             0
         } else {
-            super::UNKNOWN
+            super::PROBLEM
         };
         return Ok((
             super::json(&all.iter().map(Row::from).collect::<Vec<_>>())?,
@@ -80,16 +87,23 @@ pub fn show(root: &Root, json: bool) -> Result<(String, u8)> {
 
 fn line(found: &PortSm) -> String {
     let port = format!("{}/{}", found.device, found.port);
-    match &found.sm {
-        Ok(sm) => format!(
-            "sminfo: sm lid {} sm guid 0x{:x}, activity count {} priority {} state {} {} (of {port})",
+    let text = |sm: &Sm, of: &str| {
+        format!(
+            "sminfo: sm lid {} sm guid 0x{:x}, activity count {} priority {} state {} {} (of {of})",
             sm.lid,
             sm.guid,
             sm.activity_count,
             sm.priority,
             sm.state,
             sm.state_name()
-        ),
+        )
+    };
+    match &found.sm {
+        Ok(sm) => std::iter::once(sm)
+            .chain(found.standby())
+            .map(|sm| text(sm, &port))
+            .collect::<Vec<_>>()
+            .join("\n"),
         Err(error) => format!("{port}: {error}"),
     }
 }

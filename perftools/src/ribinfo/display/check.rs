@@ -1,0 +1,263 @@
+//! The output of `ribinfo check`: a list for terminals and files, one line for monitoring, or a
+//! shell script.
+
+use console::{Style, Term};
+use serde::Serialize;
+
+use crate::ribinfo::check::finding::{Finding, Level, worst};
+
+/// Version of the schema. It increases when a field changes its meaning or is removed.
+pub const SCHEMA: u32 = 1;
+
+/// The JSON document of `check --json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Report<'a> {
+    /// Version of the schema.
+    pub schema: u32,
+    /// The worst level.
+    pub status: Level,
+    /// The findings, worst first.
+    pub findings: &'a [Finding],
+}
+
+/// First words of remedies that are commands.
+const COMMANDS: &[&str] = &[
+    "ip",
+    "rdma",
+    "modprobe",
+    "systemctl",
+    "nft",
+    "iptables",
+    "ip6tables",
+    "firewall-cmd",
+    "ufw",
+    "echo",
+    "printf",
+    "mkdir",
+    "sysctl",
+    "mount",
+    "umount",
+    "ibportstate",
+    "nmcli",
+    "cpupower",
+    "udevadm",
+    "chmod",
+    "groupadd",
+    "apt",
+    "rm",
+];
+
+/// Adapts a list of findings to the terminal: lines are wrapped at its width, and levels have
+/// colours. Returns the list unchanged if standard output is not a terminal.
+pub fn for_terminal(list: &str) -> String {
+    let term = Term::stdout();
+    if !term.is_term() {
+        return list.to_owned();
+    }
+    let width = term.size_checked().map(|(_, columns)| usize::from(columns));
+    let mut text = String::new();
+    for line in list.lines() {
+        let level = [Level::Ok, Level::Unknown, Level::Warning, Level::Fault]
+            .into_iter()
+            .find(|level| line.split(' ').next() == Some(level.to_string().as_str()));
+        let line = width.map_or_else(|| line.to_owned(), |width| wrap(line, width));
+        text += &match level.filter(|_| console::colors_enabled()) {
+            Some(level) => paint(&line, level),
+            None => line,
+        };
+        text.push('\n');
+    }
+    text
+}
+
+/// Returns the number of findings of each level, such as `1 fault, 2 warnings, 20 ok`.
+pub fn count(findings: &[Finding]) -> String {
+    let number = |level| {
+        findings
+            .iter()
+            .filter(|finding| finding.level == level)
+            .count()
+    };
+    let plural = |number: usize| if number == 1 { "" } else { "s" };
+    let (faults, warnings) = (number(Level::Fault), number(Level::Warning));
+    let mut text = format!(
+        "{faults} fault{}, {warnings} warning{}",
+        plural(faults),
+        plural(warnings)
+    );
+    if number(Level::Unknown) > 0 {
+        text += &format!(", {} unknown", number(Level::Unknown));
+    }
+    text + &format!(", {} ok", number(Level::Ok))
+}
+
+/// Returns one line: the worst level, the number of findings, and the first problem.
+pub fn status(findings: &[Finding]) -> String {
+    let first = findings
+        .iter()
+        .find(|finding| finding.level >= Level::Warning)
+        .map_or_else(String::new, |finding| {
+            let object = finding
+                .object
+                .as_ref()
+                .map_or_else(String::new, |object| format!(" {object}"));
+            format!("; {}{object}: {}", finding.subject, finding.text)
+        });
+    let line = format!("ribinfo: {}: {}{first}", worst(findings), count(findings));
+    line.replace(char::is_control, " ") + "\n"
+}
+
+/// Returns a shell script with the remedies. Those that are not complete commands are comments.
+pub fn fix_script(findings: &[Finding]) -> String {
+    let mut text = "#!/bin/sh\n# Written by `ribinfo check --fix-script`. Read it before you run it.\nset -ex\n"
+        .to_owned();
+    let mut written: Vec<&str> = Vec::new();
+    for finding in findings {
+        let Some(remedy) = finding
+            .remedy
+            .as_deref()
+            .filter(|remedy| !written.contains(remedy))
+        else {
+            continue;
+        };
+        written.push(remedy);
+        let title = Finding {
+            remedy: None,
+            ..finding.clone()
+        };
+        let by_hand = if is_command(remedy) {
+            ""
+        } else {
+            "# by hand: "
+        };
+        let remedy = remedy.replace(char::is_control, " ");
+        text += &format!("\n# {title}\n{by_hand}{remedy}\n");
+    }
+    text
+}
+
+/// Returns `true` if a remedy can be run unchanged: it begins with a command, and it has neither
+/// remarks nor names to fill in.
+fn is_command(remedy: &str) -> bool {
+    let first = remedy.split(' ').next().unwrap_or_default();
+    let has_placeholder = remedy
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .any(|word| ["ADDRESS", "BITS", "USER", "HOST", "SERVER", "VALUE", "NAME"].contains(&word));
+    let has_remark = remedy.replace("$(", "").contains(" (") || remedy.contains("; ");
+    COMMANDS.contains(&first) && !has_placeholder && !has_remark
+}
+
+/// Breaks a line between words, so that no part is wider than `width` if possible. All lines but
+/// the first are indented below the subject.
+fn wrap(line: &str, width: usize) -> String {
+    const INDENT: usize = 9;
+    let mut text = String::new();
+    let mut column = 0;
+    // The first words are padded.
+    let (level, rest) = line.split_at(line.len().min(INDENT));
+    text += level;
+    column += level.len();
+    let mut is_first = true;
+    for word in rest.split(' ') {
+        let length = word.chars().count();
+        if !is_first && column + 1 + length > width {
+            text += "\n";
+            text += &" ".repeat(INDENT);
+            column = INDENT;
+        } else if !is_first {
+            text.push(' ');
+            column += 1;
+        }
+        text += word;
+        column += length;
+        is_first = false;
+    }
+    text
+}
+
+/// Colours the level at the beginning of a line.
+fn paint(line: &str, level: Level) -> String {
+    let style = match level {
+        Level::Ok => Style::new().green(),
+        Level::Unknown => Style::new().cyan(),
+        Level::Warning => Style::new().yellow(),
+        Level::Fault => Style::new().red().bold(),
+    };
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    format!("{} {rest}", style.apply_to(word).force_styling(true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_are_wrapped_below_the_subject() {
+        let line = "fault    port rxe0/1: network interface v0 is down => ip link set v0 up";
+        let wrapped = wrap(line, 40);
+        assert_eq!(
+            wrapped,
+            "fault    port rxe0/1: network interface\n         v0 is down => ip link set v0 up"
+        );
+        assert_eq!(wrap(line, 400), line);
+        assert!(wrap(line, 1).lines().count() > 5 && wrap("", 1).is_empty());
+        assert_eq!(
+            paint("fault    x", Level::Fault),
+            "\u{1b}[31m\u{1b}[1mfault\u{1b}[0m    x"
+        );
+    }
+
+    #[test]
+    fn script_has_complete_commands_only() {
+        for command in [
+            "ip link set v0 up",
+            "nft insert rule inet t c udp dport 4791 accept",
+            "firewall-cmd --zone=$(firewall-cmd --get-default-zone) --add-port=1/tcp && firewall-cmd --reload",
+        ] {
+            assert!(is_command(command), "{command}");
+        }
+        for text in [
+            "systemctl enable --now opensm (on one host of the fabric)",
+            "ip addr add ADDRESS/BITS dev v0",
+            "reseat the cable",
+            "ip link set v0 mtu 4200; do the same on the peers",
+        ] {
+            assert!(!is_command(text), "{text}");
+        }
+        let findings = [
+            Finding::fault("down").with_remedy("ip link set v0 up"),
+            Finding::fault("also\ndown").with_remedy("reseat\nthe cable"),
+            Finding::fault("again").with_remedy("ip link set v0 up"),
+        ];
+        let script = fix_script(&findings);
+        assert_eq!(
+            script.matches("\nip link set v0 up\n").count(),
+            1,
+            "{script}"
+        );
+        assert!(
+            script.ends_with("\n# by hand: reseat the cable\n"),
+            "{script}"
+        );
+    }
+
+    #[test]
+    fn schema_is_up_to_date() {
+        crate::common::schema::assert_up_to_date::<Report<'_>>(
+            "ribinfo-check",
+            SCHEMA,
+            "Output of ribinfo check --json",
+        );
+    }
+
+    #[test]
+    fn status_is_one_line() {
+        let findings = [Finding::fault("a\nb").on("x/1"), Finding::ok("c")];
+        assert_eq!(
+            status(&findings),
+            "ribinfo: fault: 1 fault, 0 warnings, 1 ok;  x/1: a b\n"
+        );
+        assert_eq!(status(&[]), "ribinfo: ok: 0 faults, 0 warnings, 0 ok\n");
+    }
+}
