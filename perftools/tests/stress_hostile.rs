@@ -41,6 +41,10 @@ impl Random {
         self.next() % end
     }
 
+    fn index(&mut self, end: usize) -> usize {
+        usize::try_from(self.below(end as u64)).expect("an index")
+    }
+
     fn bytes(&mut self, max: u64) -> Vec<u8> {
         let len = self.below(max);
         (0..len).map(|_| self.next().to_le_bytes()[0]).collect()
@@ -96,14 +100,14 @@ fn attack(port: u16, random: &mut Random) {
     let bytes = match random.below(6) {
         0 => Vec::new(),
         1 => random.bytes(300),
-        2 => hello::encode(hello::PROTOCOL)[..random.below(32) as usize].to_vec(),
+        2 => hello::encode(hello::PROTOCOL)[..random.index(32)].to_vec(),
         3 => [hello::encode(hello::PROTOCOL).to_vec(), random.bytes(300)].concat(),
         4 => {
             let index = random.below(40).to_le_bytes()[0];
             [vec![0, 0, 4, 0, 11, 0, index, 0], random.bytes(220)].concat()
         }
         _ => {
-            let message = MESSAGES[random.below(MESSAGES.len() as u64) as usize];
+            let message = MESSAGES[random.index(MESSAGES.len())];
             let len = u32::try_from(message.len()).expect("a short message");
             let frame = [&len.to_be_bytes(), message.as_bytes()].concat();
             [hello::encode(hello::PROTOCOL).to_vec(), frame].concat()
@@ -167,7 +171,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, mutation: Option<Mutation>) {
         let mut bytes = buffer[..len].to_vec();
         if let Some(Mutation { at, kind, value }) = mutation {
             if let Some(index) = at.checked_sub(offset).filter(|i| *i < len as u64) {
-                let index = index as usize;
+                let index = usize::try_from(index).expect("an index");
                 match kind {
                     0 => bytes[index] ^= 1 << (value % 8),
                     1 => bytes[index] = value.to_le_bytes()[0],
@@ -250,8 +254,8 @@ fn changed_sessions_end_on_both_sides() {
     let pid = server.id();
     let succeeded = AtomicU64::new(0);
     let begin = Instant::now();
-    in_parallel(count, seed, |number, random| {
-        let words = CLIENTS[(number % 4) as usize];
+    in_parallel(count, seed, |_, random| {
+        let words = CLIENTS[random.index(CLIENTS.len())];
         if run_mutated(server.port, words, random) {
             succeeded.fetch_add(1, Ordering::Relaxed);
         }

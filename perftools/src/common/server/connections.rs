@@ -160,7 +160,7 @@ fn make_room(open: &mut HashMap<u64, OpenConnection>, source: IpAddr) {
 fn source(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
-        v4 => v4,
+        v4 @ IpAddr::V4(_) => v4,
     }
 }
 

@@ -19,7 +19,7 @@ const ACCEPT_MILLIS: u16 = 1000;
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    listener: TcpListener,
+    socket: TcpListener,
     wake: UnixStream,
     stopper: Stopper,
 }
@@ -79,7 +79,7 @@ impl Listener {
     /// # Errors
     /// Returns an error if the port is in use or requires privileges.
     pub fn bind(address: Option<IpAddr>, port: u16) -> io::Result<Self> {
-        let listener = match address {
+        let socket = match address {
             Some(ip) => listen(SocketAddr::new(ip, port), false),
             None => {
                 listen((Ipv6Addr::UNSPECIFIED, port).into(), true).or_else(|e| match e.kind() {
@@ -96,7 +96,7 @@ impl Listener {
             wake: Arc::new(waker),
         };
         Ok(Self {
-            listener,
+            socket,
             wake,
             stopper,
         })
@@ -107,7 +107,7 @@ impl Listener {
     /// # Errors
     /// Returns an error if the kernel does not report it.
     pub fn local_addr(&self) -> Result<SocketAddr> {
-        self.listener
+        self.socket
             .local_addr()
             .map_err(|e| Error::system("cannot get the address of the server", &e))
     }
@@ -124,7 +124,7 @@ impl Listener {
     /// Returns an error if the socket broke.
     pub fn accept(&self) -> Result<Accepted> {
         let mut fds = [
-            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
         ];
         match poll(&mut fds, PollTimeout::from(ACCEPT_MILLIS)) {
@@ -135,7 +135,7 @@ impl Listener {
             let _ = (&self.wake).read(&mut [0; 16]);
             return Ok(Accepted::Stopped);
         }
-        let accepted = self.listener.accept().and_then(|(stream, peer)| {
+        let accepted = self.socket.accept().and_then(|(stream, peer)| {
             stream.set_nonblocking(false)?;
             Ok((stream, peer))
         });
