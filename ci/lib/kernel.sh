@@ -6,6 +6,7 @@
 #   $LAB_CACHE/kernel/VERSION/lib/modules/VERSION/
 #   $LAB_CACHE/kernel/current → VERSION, created last, when the cache is complete
 #   $LAB_CACHE/kernel/backports → VERSION, the same for the kernel of lib/backports.sh
+#   $LAB_CACHE/kernel/debug → VERSION, the same for the kernel of lib/debug_kernel.sh
 
 readonly KERNEL_SERIES=6.12
 # Parts of the module tree that a lab can need. They are stored uncompressed, because that loads
@@ -17,12 +18,13 @@ readonly MODULE_DIRS=(
     fs/9p fs/netfs fs/configfs fs/overlayfs fs/fuse fs/nls fs/nfs fs/nfsd fs/nfs_common fs/lockd net lib crypto arch/x86/crypto
 )
 
-wants_backports() { [[ ${RDMA_LAB_KERNEL:-} == backports ]]; }
+# Prints the name of the wanted kernel in the cache: current, backports or debug.
+wanted_kernel() { echo "${RDMA_LAB_KERNEL:-current}"; }
 
-wants_custom_kernel() { [[ -n ${RDMA_LAB_KERNEL:-} ]] && ! wants_backports; }
+wants_custom_kernel() { [[ $(wanted_kernel) != current && $(wanted_kernel) != backports && $(wanted_kernel) != debug ]]; }
 
 # Prints the link to the wanted kernel in the cache.
-kernel_link() { if wants_backports; then echo "$LAB_CACHE/kernel/backports"; else echo "$LAB_CACHE/kernel/current"; fi; }
+kernel_link() { echo "$LAB_CACHE/kernel/$(wanted_kernel)"; }
 
 cached_kernel() {
     local link
@@ -30,7 +32,7 @@ cached_kernel() {
     # An installed kernel of this machine is a link to all its modules. A cache without fs/nfsd is
     # from a version of the lab that did not include it.
     [[ -L $link && -d $link/lib/modules ]] || return
-    if [[ ! -L $(echo "$link"/lib/modules/*) && ! -d $(echo "$link"/lib/modules/*/kernel/fs/nfsd) ]]; then
+    if [[ $(wanted_kernel) != debug && ! -L $(echo "$link"/lib/modules/*) && ! -d $(echo "$link"/lib/modules/*/kernel/fs/nfsd) ]]; then
         return 1
     fi
     readlink "$link"

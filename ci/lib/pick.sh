@@ -4,10 +4,10 @@
 
 # Sets LAB_BACKEND for a request (auto, host, kernel, vm, kvm, tcg).
 pick_backend() {
-    if wants_backports; then
+    if [[ $(wanted_kernel) == backports || $(wanted_kernel) == debug ]]; then
         case $1 in
         auto | vm) pick_accelerator; return ;;
-        host | kernel) die "the kernel of trixie-backports needs a virtual machine, not RDMA_LAB=$1" "help: available with RDMA_LAB=vm, kvm and tcg" ;;
+        host | kernel) die "the kernel '$(wanted_kernel)' needs a virtual machine, not RDMA_LAB=$1" "help: available with RDMA_LAB=vm, kvm and tcg" ;;
         esac
     fi
     case $1 in
@@ -77,5 +77,9 @@ cache_complete() {
 fill_cache() {
     virtme_installed || install_virtme # another lab may have installed it
     if wants_custom_kernel || cached_kernel >/dev/null; then return; fi
-    if wants_backports; then fill_backports_cache; else fill_kernel_cache; fi
+    case $(wanted_kernel) in
+    backports) fill_backports_cache ;;
+    debug) fill_debug_kernel_cache ;;
+    *) fill_kernel_cache ;;
+    esac
 }

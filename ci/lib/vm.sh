@@ -15,6 +15,8 @@ readonly KERNEL_ARGUMENTS="console=ttyS0 panic=-1 $KERNEL_STALLS nokaslr mitigat
 # Additional arguments under emulation. When the host has not run an emulated processor for a while,
 # the kernel would stop trusting its time stamp counter and read the HPET, which takes microseconds.
 readonly KERNEL_EMULATED='tsc=reliable'
+# Additional arguments of the debug kernel, which would stop at the first report of KASAN.
+readonly KERNEL_DEBUG='kasan_multi_shot'
 # Additional arguments if the console goes to a log.
 readonly KERNEL_LOGGING='earlyprintk=serial,ttyS0,115200 loglevel=4'
 readonly DEFAULT_CPUS=2
@@ -137,9 +139,10 @@ emulation_arguments() {
 # Sets VM_COMMAND to virtme's command line for host N of HOSTS in MODE.
 vm_command() {
     local host=$1 hosts=$2 mode=$3 dir=$VM_DIR/host$1 kvm=()
-    local cpu network logging=$KERNEL_LOGGING emulated=''
+    local cpu network logging=$KERNEL_LOGGING extra=''
     [[ $mode != shell ]] || logging='quiet loglevel=1'
-    [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm) emulated=$(emulation_arguments)
+    [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm) extra=$(emulation_arguments)
+    [[ $(wanted_kernel) != debug ]] || extra+=" $KERNEL_DEBUG"
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
     # shellcheck disable=SC2054 # commas are part of QEMU's options
@@ -149,7 +152,7 @@ vm_command() {
         --qemu-opts -no-reboot "${cpu[@]}" "${network[@]}"
         -fsdev local,id=usr,path=/usr,security_model=none,multidevs=remap
         -device virtio-9p-pci,fsdev=usr,mount_tag=labusr
-        -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS $emulated $logging $LAB_KERNEL_ARGUMENTS"
+        -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS $extra $logging $LAB_KERNEL_ARGUMENTS"
     )
     # shellcheck disable=SC2054
     [[ $mode == shell ]] || VM_COMMAND+=(

@@ -192,7 +192,7 @@ impl Peer {
     /// waits for it for a limited time.
     ///
     /// The passive side of Soft-iWARP may not notice that message before more data arrives
-    /// (ci/DRIVERS.md, fault 48). Empty WRITEs are that data.
+    /// (ci/DRIVERS.md, fault 50). Empty WRITEs are that data.
     pub(crate) fn wait_for_effect<R>(
         &mut self,
         mut wait: impl FnMut(&mut Self, Duration) -> Option<R>,
