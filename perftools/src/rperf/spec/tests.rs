@@ -7,6 +7,7 @@ use crate::common::error::Result;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::spec::modes::Wait;
 use clap::Parser;
+use ibverbs::AccessFlags;
 
 fn spec(line: &str) -> Result<Spec> {
     let args = std::iter::once("rperf").chain(line.split_whitespace());
@@ -186,6 +187,30 @@ fn latency_tests_request_few_completions() {
             spec.fit(&bounds()).unwrap().signal_every,
             signal_every,
             "{line}"
+        );
+    }
+}
+
+/// A read that confirms the writes needs access to the peer's memory.
+#[test]
+fn only_writes_on_iwarp_let_the_peer_read() {
+    let iwarp = Bounds {
+        infiniband: false,
+        ..bounds()
+    };
+    for (test, bounds, is_confirmed) in [
+        (Test::RcRdmaWriteBw, &iwarp, true),
+        (Test::RcRdmaWriteBiBw, &iwarp, true),
+        (Test::RcRdmaWritePollLat, &iwarp, false),
+        (Test::RcBw, &iwarp, false),
+        (Test::RcRdmaWriteBw, &bounds(), false),
+    ] {
+        let shape = default_spec(test).fit(bounds).unwrap();
+        let lets_read = shape.remote_access().contains(AccessFlags::REMOTE_READ);
+        assert_eq!(
+            (shape.confirms_writes, lets_read),
+            (is_confirmed, is_confirmed),
+            "{test:?}"
         );
     }
 }
