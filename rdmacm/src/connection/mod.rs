@@ -26,9 +26,9 @@ use crate::params::Ece;
 /// Call [`check_event`](Self::check_event) when nothing completes, or wait on the
 /// [descriptor](AsFd).
 ///
-/// On Soft-iWARP, what the active side sends before the passive side has accepted can stay unnoticed
-/// until more data arrives. Post empty WRITEs (`wr::write(wr::Empty, …)`) from time to time until
-/// the peer answers, as [`Messenger`](crate::Messenger) does.
+/// On Soft-iWARP, what the active side sends before the passive side has accepted can stay
+/// unnoticed until more data arrives. Post empty WRITEs (`wr::write(wr::Empty, …)`) from time to
+/// time until the peer answers, as [`Messenger`](crate::Messenger) does.
 ///
 /// # Example
 /// ```no_run
