@@ -101,11 +101,19 @@ fn request_test(server: &Server, test: Test) -> (TcpStream, u16, u64) {
     (stream, info.port, info.token)
 }
 
+/// Returns the message with the port of a client's only stream.
+fn bound_to(port: u16) -> Message {
+    Message::Bound {
+        port,
+        more_ports: Vec::new(),
+    }
+}
+
 /// Connects as a client, requests `tcp_bw` and sends `Bound`, so that the server waits for the data
 /// connection.
 fn begin_test(server: &Server) -> TcpStream {
     let (mut stream, _, _) = request_test(server, Test::TcpBw);
-    frame::write(&mut stream, &Message::Bound { port: 1 }).unwrap();
+    frame::write(&mut stream, &bound_to(1)).unwrap();
     stream
 }
 
@@ -132,7 +140,7 @@ fn flood_data(server: &Server, test: Test, stop: &Arc<AtomicBool>) -> TcpStream 
         });
         own_port
     };
-    frame::write(&mut control, &Message::Bound { port: bound }).unwrap();
+    frame::write(&mut control, &bound_to(bound)).unwrap();
     control.write_all(&padded_frame(&large_ready())).unwrap();
     server.wait_for_log("begins");
     control

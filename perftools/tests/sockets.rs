@@ -180,3 +180,122 @@ fn requested_port_and_buffer_sizes_are_used() {
         "{text}"
     );
 }
+
+#[test]
+fn parallel_streams_share_the_messages() {
+    let server = Server::start();
+    for (test, bidir, streams) in [
+        ("tcp_bw", "", 4),
+        ("tcp_bw", "--bidir", 8),
+        ("udp_bw", "--bidir", 8),
+    ] {
+        let line = format!(
+            "{} --parallel 4 {bidir} -n 1003 -m 1K {test}",
+            server.target()
+        );
+        let record = &json(&line)[0];
+        let stats = |side: &str| &measured(record)[side];
+        let threads = stats("local_stats")["threads"].as_array().unwrap();
+        assert_eq!(threads.len(), streams, "{record:#}");
+        let sent = count(record, "local_stats", "sent") + count(record, "remote_stats", "sent");
+        assert_eq!(sent, 1003, "{record:#}");
+        let received =
+            count(record, "local_stats", "received") + count(record, "remote_stats", "received");
+        let lost =
+            ["local_stats", "remote_stats"].map(|side| stats(side)["lost"].as_u64().unwrap());
+        assert_eq!(received + lost[0] + lost[1], 1003, "{record:#}");
+        // In one direction, only the client sends.
+        let back = count(record, "remote_stats", "sent");
+        assert_eq!(back > 0, !bidir.is_empty(), "{record:#}");
+    }
+}
+
+#[test]
+fn the_bandwidth_of_both_directions_is_a_sum() {
+    let record = &json("--bidir -t 300ms tcp_bw")[0];
+    let bandwidth = measured(record)["summary"]["bandwidth"].as_f64().unwrap();
+    let per_second = |side: &str| {
+        let stats = &measured(record)[side];
+        let bytes = stats["received"]["bytes"].as_f64().unwrap();
+        bytes * 1e9 / stats["nanos"].as_f64().unwrap()
+    };
+    let sum = per_second("local_stats") + per_second("remote_stats");
+    assert!((bandwidth / sum - 1.0).abs() < 0.2, "{bandwidth} {sum}");
+}
+
+#[test]
+fn the_rate_of_a_socket_test_is_limited() {
+    let server = Server::start();
+    for line in ["tcp_bw", "udp_bw", "--parallel 3 tcp_bw"] {
+        let line = format!("{} --rate-limit 8Mb/s -m 1K -t 1s {line}", server.target());
+        let record = &json(&line)[0];
+        let sent = measured(record)["local_stats"]["sent"]["bytes"]
+            .as_f64()
+            .unwrap();
+        assert!((600e3..1.05e6).contains(&sent), "{line}: {sent}");
+    }
+    // Gaps longer than the timeout are no failure.
+    let line = format!(
+        "{} --rate-limit 8kb/s -m 2K -to 1 -t 3s tcp_bw",
+        server.target()
+    );
+    let record = &json(&line)[0];
+    assert!(count(record, "remote_stats", "received") <= 3, "{record:#}");
+    let warnings = &measured(record)["warnings"];
+    assert!(
+        warnings
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|w| w["kind"] == "rate_limit"),
+        "{warnings:#}"
+    );
+}
+
+#[test]
+fn jitter_and_retransmissions_are_reported() {
+    let server = Server::start();
+    let records = json(&format!(
+        "{} --rate-limit 8Mb/s -m 1K -t 500ms udp_bw tcp_bw",
+        server.target()
+    ));
+    let jitter = &measured(&records[0])["remote_stats"]["jitter"];
+    let nanos = jitter.as_f64().expect("a jitter");
+    assert!((0.0..1e9).contains(&nanos), "{nanos}");
+    let retransmitted = &measured(&records[1])["local_stats"]["retransmitted"];
+    assert!(retransmitted.is_u64(), "{retransmitted}");
+    // A verified datagram has no room for a time.
+    let verified = &json(&format!("{} --verify -n 50 -m 1K udp_bw", server.target()))[0];
+    assert!(measured(verified)["remote_stats"]["jitter"].is_null());
+    let text = run(&format!("{} -t 300ms udp_bw", server.target())).stdout;
+    assert!(text.contains("rem_jitter"), "{text}");
+}
+
+#[test]
+fn streams_need_a_bandwidth_test_over_sockets() {
+    for (line, expected) in [
+        (
+            "nowhere.invalid --parallel 2 rc_bw",
+            "use --qps or --threads",
+        ),
+        ("nowhere.invalid --bidir tcp_lat", "one message in flight"),
+        ("nowhere.invalid --parallel 0 tcp_bw", "expected 1 to 64"),
+        (
+            "nowhere.invalid --parallel 33 --bidir tcp_bw",
+            "expected 1 to 64",
+        ),
+        ("nowhere.invalid --bidir -f1 tcp_bw", "remove --flip"),
+        (
+            "nowhere.invalid --parallel 4 -n 3 tcp_bw",
+            "needs at least one",
+        ),
+        (
+            "nowhere.invalid --parallel 4 -ip 65533 tcp_bw",
+            "the last port is 65535",
+        ),
+        ("-P 4 nowhere.invalid tcp_bw", "--parallel 4"),
+    ] {
+        let text = fails(line, 2);
+        assert!(text.contains(expected), "{line}: {text}");
+    }
+}

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use crate::common::error::{Error, Kind, Result};
 
 /// Version of the protocol. Both ends must have the same version.
-pub const PROTOCOL: u16 = 5;
+pub const PROTOCOL: u16 = 6;
 /// Length of a hello in bytes.
 pub const LEN: usize = 32;
 /// First bytes of a hello.

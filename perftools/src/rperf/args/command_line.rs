@@ -245,7 +245,7 @@ impl Options {
             (self.keep_going, "--keep-going"),
             (
                 self.sockets.any_in_use(),
-                "--ip-port (-ip) or --sock-buf-size (-sb)",
+                "--ip-port (-ip), --parallel, --bidir or --sock-buf-size (-sb)",
             ),
             (
                 self.limits.any_in_use(),

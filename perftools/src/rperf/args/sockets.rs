@@ -10,10 +10,17 @@ const SOCKETS: &str = "Tests over sockets (-ip, -sb)";
 /// Options of tests over sockets.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SocketOptions {
-    /// Port of the server's end of the data connection, for a firewall that opens only one
-    /// [default: any free port]
+    /// Port of the server's end of the data connection, for a firewall that opens only one;
+    /// several streams use the ports from this one on [default: any free port]
     #[arg(long, value_name = "PORT", help_heading = SOCKETS)]
     pub ip_port: Option<u16>,
+    /// Number of parallel streams in each direction, each with a thread at both ends (bandwidth
+    /// tests) [default: 1]
+    #[arg(long, value_name = "N", help_heading = SOCKETS)]
+    pub parallel: Option<u32>,
+    /// Send in both directions at the same time (bandwidth tests)
+    #[arg(long, help_heading = SOCKETS)]
+    pub bidir: bool,
     /// Size of the socket buffers in bytes [default: chosen by the kernel; for SCTP the maximum
     /// that the kernel allows, up to 4 MiB]
     #[arg(long, value_name = "SIZE", help_heading = SOCKETS)]
@@ -34,7 +41,10 @@ impl SocketOptions {
             &self.local_sock_buf_size,
             &self.remote_sock_buf_size,
         ];
-        self.ip_port.is_some() || sizes.iter().any(|size| size.is_some())
+        self.ip_port.is_some()
+            || self.parallel.is_some()
+            || self.bidir
+            || sizes.iter().any(|size| size.is_some())
     }
 
     /// Returns the socket settings that these options select.
@@ -46,6 +56,8 @@ impl SocketOptions {
         };
         Sockets {
             port: self.ip_port.unwrap_or(0),
+            parallel: self.parallel.unwrap_or(1),
+            bidirectional: self.bidir,
             client_buffers: bytes(self.local_sock_buf_size),
             server_buffers: bytes(self.remote_sock_buf_size),
         }

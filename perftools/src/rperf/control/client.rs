@@ -293,7 +293,9 @@ fn run_test<B: Backend>(
         local_host: Some(HostConf::read()),
         remote_host: done.peer_host,
         summary: Summary::new(
-            Interpretation::new(spec.test, done.plan).with_flip(spec.flip),
+            Interpretation::new(spec.test, done.plan)
+                .with_flip(spec.flip)
+                .with_both_directions(spec.sockets.bidirectional),
             &done.measurement.stats,
             &done.peer_stats,
         ),
@@ -336,6 +338,7 @@ fn test_info(spec: &Spec) -> TestInfo {
         .test
         .plan()
         .is_some_and(|plan| plan.pattern == Pattern::BothWays);
+    // A bidirectional test over sockets divides the number of messages among all its streams.
     let (time, messages) = match spec.limit {
         Limit::Time(time) => (Some(time), None),
         Limit::Messages(n) if both => (None, Some(n.saturating_mul(2))),
@@ -354,7 +357,7 @@ fn test_info(spec: &Spec) -> TestInfo {
         warm_up: spec.tuning.warm_up,
         time,
         messages,
-        threads: spec.threads,
+        threads: spec.threads.max(spec.sockets.streams()),
     }
 }
 

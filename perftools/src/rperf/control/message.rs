@@ -36,6 +36,9 @@ pub enum Message {
     Bound {
         /// Local port of the client.
         port: u16,
+        /// Local ports of further streams.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        more_ports: Vec<u16>,
     },
     /// From either end: the sender is connected and has posted its receives.
     Ready {

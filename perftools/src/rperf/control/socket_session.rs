@@ -3,9 +3,9 @@
 //! ```text
 //! client                                    server
 //!   Request ──────────────────────────────▶
-//!          ◀────────────────────────────── Listening (port, token)
+//!          ◀────────────────────────────── Listening (ports, token)
 //!                 the client connects
-//!   Bound (its port) ─────────────────────▶
+//!   Bound (its ports) ────────────────────▶
 //!   Ready ◀───────────────────────────────▶ Ready
 //!                 the test runs; both send Finished
 //!   Stats ◀───────────────────────────────▶ Stats
@@ -16,14 +16,15 @@ use std::net::{SocketAddr, TcpStream};
 use socket2::Socket;
 
 use super::context::{SessionHooks, SessionResult};
-use super::link::ControlLink;
+use super::link::{ControlLink, ThreadLink};
 use super::message::Message;
 use crate::common::error::{Error, Result};
-use crate::rperf::engine::Role;
+use crate::rperf::engine::{Measurement, Peer, Role, threads};
 use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::{hardware, warning};
+use crate::rperf::sockets::endpoint::ListenInfo;
 use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
-use crate::rperf::spec::Spec;
+use crate::rperf::spec::{Side, Spec};
 
 /// Addresses of the control connection.
 #[derive(Clone, Copy, Debug)]
@@ -54,20 +55,38 @@ pub(super) fn client(
         Message::Listening(listen_info) => listen_info,
         other => return Err(other.unexpected("the server")),
     };
-    let timeout = spec.client.timeout;
-    let socket = endpoint::connect(
-        kind,
-        addresses.local,
-        addresses.peer,
-        (listen_info.port, Some(listen_info.token)),
-        spec.sockets,
-        timeout,
-    );
-    let socket = socket.map_err(|e| link.explain(e))?;
+    let mut ports = vec![listen_info.port];
+    ports.extend(&listen_info.more_ports);
+    check_streams(spec, ports.len(), "the server")?;
+    let connect = |port: &u16| {
+        endpoint::connect(
+            kind,
+            addresses.local,
+            addresses.peer,
+            (*port, Some(listen_info.token)),
+            spec.sockets,
+            spec.client.timeout,
+        )
+    };
+    let sockets: Result<Vec<Socket>> = ports.iter().map(connect).collect();
+    let sockets = sockets.map_err(|e| link.explain(e))?;
+    let own: Vec<u16> = sockets.iter().map(endpoint::port).collect::<Result<_>>()?;
     link.send(&Message::Bound {
-        port: endpoint::port(&socket)?,
+        port: own[0],
+        more_ports: own[1..].to_vec(),
     })?;
-    run_connected(link, spec, Role::Client, kind, socket, hooks)
+    run_connected(link, spec, Role::Client, kind, sockets, hooks)
+}
+
+/// Checks that the peer has one port for each stream.
+fn check_streams(spec: &Spec, ports: usize, peer_name: &str) -> Result<()> {
+    let streams = spec.sockets.streams();
+    if ports == streams as usize {
+        return Ok(());
+    }
+    Err(Error::protocol(format!(
+        "{peer_name} sent {ports} ports for {streams} streams"
+    )))
 }
 
 /// Runs the test at the server, after the request.
@@ -78,28 +97,39 @@ pub(super) fn server(
     addresses: SocketAddrs,
     hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
-    let server = endpoint::SocketServer::open(
-        kind,
-        addresses.local,
-        spec.sockets,
-        crate::common::system::random(),
-    )?;
-    link.send(&Message::Listening(server.listen_info()))?;
-    let port = match link.receive()? {
-        Message::Bound { port } => port,
-        other => return Err(other.unexpected("the client")),
+    let token = crate::common::system::random();
+    let open = |number: u32| {
+        let mut sockets = spec.sockets;
+        if sockets.port > 0 {
+            let port = u32::from(sockets.port) + number;
+            sockets.port = u16::try_from(port).unwrap_or(u16::MAX);
+        }
+        endpoint::SocketServer::open(kind, addresses.local, sockets, token)
     };
-    let socket = server.accept(addresses.peer, port, spec.server.timeout, &|| {
-        link.is_gone()
-    });
-    run_connected(
-        link,
-        spec,
-        Role::Server,
-        kind,
-        socket.map_err(|e| link.explain(e))?,
-        hooks,
-    )
+    let servers: Vec<_> = (0..spec.sockets.streams())
+        .map(open)
+        .collect::<Result<_>>()?;
+    let ports: Vec<u16> = servers.iter().map(endpoint::SocketServer::port).collect();
+    link.send(&Message::Listening(ListenInfo {
+        port: ports[0],
+        more_ports: ports[1..].to_vec(),
+        token,
+    }))?;
+    let mut ports = match link.receive()? {
+        Message::Bound { port, more_ports } => [vec![port], more_ports].concat(),
+        other => return Err(other.unexpected("the client")),
+    }
+    .into_iter();
+    check_streams(spec, ports.len(), "the client")?;
+    let accept = |server: endpoint::SocketServer| {
+        let port = ports.next().unwrap_or_default();
+        server.accept(addresses.peer, port, spec.server.timeout, &|| {
+            link.is_gone()
+        })
+    };
+    let sockets: Result<Vec<Socket>> = servers.into_iter().map(accept).collect();
+    let sockets = sockets.map_err(|e| link.explain(e))?;
+    run_connected(link, spec, Role::Server, kind, sockets, hooks)
 }
 
 fn run_connected(
@@ -107,7 +137,7 @@ fn run_connected(
     spec: &Spec,
     role: Role,
     kind: SocketKind,
-    socket: Socket,
+    sockets: Vec<Socket>,
     hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
     // Only the server sends warnings. The client reports those of both hosts.
@@ -115,7 +145,7 @@ fn run_connected(
         Role::Client => (&spec.client, "the server", Vec::new()),
         Role::Server => (&spec.server, "the client", warning::host()),
     };
-    let via = hardware::describe(endpoint::connection_info(kind, &socket, side));
+    let via = hardware::describe(endpoint::connection_info(kind, &sockets[0], side));
     (hooks.before_ready)()?;
     link.send(&Message::Ready {
         via: via.clone(),
@@ -133,15 +163,7 @@ fn run_connected(
         other => return Err(other.unexpected(peer_name)),
     };
     (hooks.on_begin)(spec.test);
-    let measurement = endpoint::run(
-        kind,
-        spec,
-        role,
-        side,
-        socket,
-        EndMode::Announced,
-        &link.thread(0),
-    )?;
+    let measurement = run_streams(link, spec, role, kind, side, sockets)?;
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,
@@ -157,4 +179,30 @@ fn run_connected(
         plan: None,
         depth: 1,
     })
+}
+
+/// Runs all streams of a test, each in a thread of its own if there are several.
+fn run_streams(
+    link: &ControlLink,
+    spec: &Spec,
+    role: Role,
+    kind: SocketKind,
+    side: &Side,
+    mut sockets: Vec<Socket>,
+) -> Result<Measurement> {
+    let run = |spec: &Spec, side: &Side, socket, peer: ThreadLink<'_>| {
+        endpoint::run(kind, spec, role, side, socket, EndMode::Announced, &peer)
+            .inspect_err(|error| peer.give_up(error))
+    };
+    if sockets.len() == 1 {
+        return run(spec, side, sockets.remove(0), link.thread(0));
+    }
+    let sides = threads::sides(role, side, sockets.len())?;
+    let (run, streams) = (&run, (0..).zip(sockets.into_iter().zip(&sides)));
+    let bodies = streams.map(|(number, (socket, side))| {
+        let (spec, peer) = (spec.stream(number), link.thread(number));
+        move || run(&spec, side, socket, peer)
+    });
+    let measurements = threads::run_all(bodies.collect());
+    threads::sum(measurements, sides)
 }

@@ -17,6 +17,7 @@
 pub mod arrivals;
 pub mod bandwidth;
 mod heartbeat;
+pub(crate) mod pacing;
 pub mod passive;
 pub mod payload;
 pub mod pin;

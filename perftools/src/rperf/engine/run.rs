@@ -106,6 +106,8 @@ pub fn run<W: Wire, P: Peer>(
         nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos())
             .unwrap_or(u64::MAX),
         max_cqe: waiter.max_completions(),
+        retransmitted: None,
+        jitter: None,
         stalled: Some(stalled(
             waiter.silence(),
             start.wall()..until,

@@ -22,29 +22,47 @@ pub fn run<W: Wire + Send, P: Peer + Send>(
     if let [(wire, peer)] = ends {
         return run::run(role, shape, side, wire, peer);
     }
+    let sides = sides(role, side, ends.len())?;
+    let bodies = (0..).zip(ends.iter_mut().zip(&sides));
+    let bodies = bodies.map(|(number, ((wire, peer), side))| {
+        let shape = shape.share(number);
+        move || run::run(role, &shape, side, wire, peer).inspect_err(|error| peer.give_up(error))
+    });
+    let measurements = run_all(bodies.collect());
+    sum(measurements, sides)
+}
+
+/// Returns the settings of each of `count` threads, with the processor that it runs on.
+///
+/// # Errors
+/// Returns an error if a processor is not available.
+pub fn sides(role: Role, side: &Side, count: usize) -> Result<Vec<Side>> {
     let from_last = role == Role::Server;
-    let sides = (0..ends.len()).map(|index| {
+    let sides = (0..count).map(|index| {
         let cpus = pin::nth_processor(side.cpus.as_ref(), index, from_last)?;
         Ok(Side {
             cpus,
             ..side.clone()
         })
     });
-    let sides = sides.collect::<Result<Vec<_>>>()?;
-    let measurements: Vec<Result<Measurement>> = scope(|scope| {
+    sides.collect()
+}
+
+/// Runs each body in a thread of its own, and returns the results in the same order.
+pub fn run_all<F>(bodies: Vec<F>) -> Vec<Result<Measurement>>
+where
+    F: FnOnce() -> Result<Measurement> + Send,
+{
+    scope(|scope| {
+        let spawn = |(number, body)| {
+            Builder::new()
+                .name(format!("engine {number}"))
+                .stack_size(ENGINE_STACK)
+                .spawn_scoped(scope, body)
+        };
         let started: Vec<_> = (0..)
-            .zip(ends.iter_mut().zip(&sides))
-            .map(|(number, ((wire, peer), side))| {
-                let shape = shape.share(number);
-                let body = move || {
-                    run::run(role, &shape, side, wire, peer)
-                        .inspect_err(|error| peer.give_up(error))
-                };
-                Builder::new()
-                    .name(format!("engine {number}"))
-                    .stack_size(ENGINE_STACK)
-                    .spawn_scoped(scope, body)
-            })
+            .zip(bodies)
+            .map(|(n, body): (u32, F)| spawn((n, body)))
             .collect();
         let results = started.into_iter().map(|thread| match thread {
             Ok(thread) => thread
@@ -53,7 +71,15 @@ pub fn run<W: Wire + Send, P: Peer + Send>(
             Err(error) => Err(Error::system("cannot start a thread for the test", &error)),
         });
         results.collect()
-    });
+    })
+}
+
+/// Sums the measurements of threads with these settings.
+///
+/// # Errors
+/// Returns the error of a thread that failed, if any. If several failed, it is the one that caused
+/// the others.
+pub fn sum(measurements: Vec<Result<Measurement>>, sides: Vec<Side>) -> Result<Measurement> {
     let mut stats = SideStats::default();
     let mut failed: Option<Error> = None;
     for (measurement, side) in measurements.into_iter().zip(sides) {
@@ -97,6 +123,12 @@ fn add(sum: &mut SideStats, one: &SideStats, side: Side) {
         (sum.nanos, sum.cpu) = (one.nanos, one.cpu);
     }
     (sum.cpu.thread, sum.cpu.waited) = (thread, waited);
+    // The kernel counts the retransmissions of the whole host.
+    sum.retransmitted = sum.retransmitted.max(one.retransmitted);
+    sum.jitter = match (sum.jitter, one.jitter) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    };
     let on = side.cpus.map(|cpus| cpus.to_string());
     let SideStats {
         sent,

@@ -197,8 +197,8 @@ fn spec_from_request(test: Test, request: &Request) -> Result<Spec> {
         },
         sockets: Sockets {
             port,
-            client_buffers: 0,
             server_buffers: request.sock_buf_size,
+            ..Sockets::default()
         },
         client: side.clone(),
         server: side,

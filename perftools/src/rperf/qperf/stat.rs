@@ -271,6 +271,8 @@ mod tests {
         let side = SideStats {
             lost: 0,
             duplicates: 0,
+            retransmitted: None,
+            jitter: None,
             sent: Count {
                 msgs: 3,
                 bytes: 300,

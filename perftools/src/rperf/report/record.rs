@@ -75,8 +75,10 @@ pub struct Measured {
 impl Measured {
     /// Returns `true` if both ends send data at the same time.
     pub fn is_bidirectional(&self) -> bool {
-        self.plan
-            .is_some_and(|plan| plan.pattern == Pattern::BothWays)
+        self.spec.sockets.bidirectional
+            || self
+                .plan
+                .is_some_and(|plan| plan.pattern == Pattern::BothWays)
     }
 
     /// Returns `true` if the main result is a bandwidth rather than a latency or a message rate.

@@ -23,10 +23,13 @@ use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::{Side, Sockets, Spec};
 
 /// Port and token of a server that waits for its client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenInfo {
     /// Port of the data socket.
     pub port: u16,
+    /// Ports of further streams.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_ports: Vec<u16>,
     /// Number that a stream must begin with.
     pub token: u64,
 }
@@ -83,14 +86,6 @@ impl SocketServer {
         }
         self.socket
             .accept(ClientIdentity::Host(host), timeout, gone)
-    }
-
-    /// Returns the port and the token to send to the client.
-    pub fn listen_info(&self) -> ListenInfo {
-        ListenInfo {
-            port: self.socket.address().port(),
-            token: self.token,
-        }
     }
 
     /// Waits for the client's stream, or connects the datagram socket to the client's `port`.
@@ -207,13 +202,19 @@ pub fn run<P: Peer>(
     let size = usize::try_from(spec.msg_size)
         .map_err(|_| Error::limit("the message size exceeds the address space"))?;
     let access = spec.tuning.access_received;
+    let gap = spec.tuning.rate_limit.map(|rate| {
+        let nanos = u128::from(spec.msg_size) * 1_000_000_000 / u128::from(rate.max(1));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    });
     let params = LoopParams {
         size,
         limit: spec.limit,
         verify: spec.verify,
         access,
-        timeout: side.timeout,
+        // The receiver waits for the next message as long as the rate limit requires.
+        timeout: side.timeout.saturating_add(gap.unwrap_or_default()),
         end_mode,
+        gap,
     };
     run::run(
         SocketLoop::new(role, latency, spec.flip),

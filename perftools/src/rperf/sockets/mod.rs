@@ -44,4 +44,6 @@ pub struct LoopParams {
     pub timeout: Duration,
     /// The way in which the test ends.
     pub end_mode: EndMode,
+    /// Time from one message to the next if the rate is limited.
+    pub gap: Option<Duration>,
 }

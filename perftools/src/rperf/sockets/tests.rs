@@ -103,6 +103,7 @@ fn params(size: usize, limit: Limit, end_mode: EndMode) -> LoopParams {
         access: false,
         timeout: Duration::from_secs(5),
         end_mode,
+        gap: None,
     }
 }
 

@@ -70,10 +70,11 @@ impl Spec {
     }
 
     /// Returns `true` if the tuning has values that only tests over RDMA devices support. Tests
-    /// over sockets only support `access_received`.
+    /// over sockets only support `access_received` and the rate limit.
     fn has_rdma_tuning(&self) -> bool {
         let tuning = Tuning {
             access_received: false,
+            rate_limit: None,
             ..self.tuning
         };
         tuning != Tuning::default()
@@ -124,10 +125,68 @@ const RULES: &[Rule] = &[
         cause: |spec| {
             let name = spec.test.name();
             format!(
-                "{name}: tests over sockets do not support queue pairs, threads, --rate-limit, --warm-up and RDMA tuning"
+                "{name}: tests over sockets do not support queue pairs, threads, --warm-up and RDMA tuning"
             )
         },
-        help: "remove --qps, --threads and the tuning options",
+        help: "remove the tuning options; for several streams, use --parallel",
+    },
+    Rule {
+        is_broken: |spec| spec.sockets.streams() > 1 && spec.test.socket().is_none(),
+        cause: |spec| {
+            format!(
+                "{}: --parallel and --bidir are for tests over sockets",
+                spec.test.name()
+            )
+        },
+        help: "use --qps or --threads for several queue pairs, and a test such as rc_bi_bw for both directions",
+    },
+    Rule {
+        is_broken: |spec| {
+            let has_streams = spec.sockets.streams() > 1 || spec.tuning.rate_limit.is_some();
+            has_streams && spec.is_socket(|_| spec.test.is_latency())
+        },
+        cause: |spec| {
+            format!(
+                "{}: a latency test has one message in flight",
+                spec.test.name()
+            )
+        },
+        help: "remove --parallel, --bidir and --rate-limit",
+    },
+    Rule {
+        is_broken: |spec| !(1..=MAX_THREADS).contains(&spec.sockets.streams()),
+        cause: |spec| out_of_range("number of streams", spec.sockets.streams(), MAX_THREADS),
+        help: "set --parallel within this range; --bidir doubles it",
+    },
+    Rule {
+        is_broken: |spec| {
+            let last = u32::from(spec.sockets.port) + spec.sockets.streams();
+            spec.sockets.port > 0 && last > 65_536
+        },
+        cause: |spec| {
+            format!(
+                "{} streams from port {} on: the last port is 65535",
+                spec.sockets.streams(),
+                spec.sockets.port
+            )
+        },
+        help: "set --ip-port (-ip) lower",
+    },
+    Rule {
+        is_broken: |spec| {
+            let streams = u64::from(spec.sockets.streams());
+            matches!(spec.limit, Limit::Messages(n) if spec.is_socket(|_| n < streams))
+        },
+        cause: |spec| {
+            let streams = spec.sockets.streams();
+            format!("fewer messages than streams: each of the {streams} streams needs at least one")
+        },
+        help: "set --messages (-n) to at least the number of streams",
+    },
+    Rule {
+        is_broken: |spec| spec.sockets.bidirectional && spec.flip,
+        cause: |_| "--bidir with --flip (-f): both directions are used anyway".to_owned(),
+        help: "remove --flip (-f)",
     },
     Rule {
         is_broken: |spec| {

@@ -73,6 +73,33 @@ impl Spec {
         }
     }
 
+    /// Returns the specification of one stream of a test over sockets, with its share of the
+    /// messages and of the rate limit. The second half of the streams of a bidirectional test
+    /// flows from the server to the client.
+    #[must_use]
+    pub fn stream(&self, number: u32) -> Self {
+        let streams = u64::from(self.sockets.streams().max(1));
+        let limit = match self.limit {
+            Limit::Messages(n) => {
+                Limit::Messages(n / streams + u64::from(u64::from(number) < n % streams))
+            }
+            time @ Limit::Time(_) => time,
+        };
+        let per_direction = u64::from(self.sockets.parallel.max(1));
+        Self {
+            limit,
+            flip: self.flip || number >= self.sockets.parallel,
+            tuning: Tuning {
+                rate_limit: self
+                    .tuning
+                    .rate_limit
+                    .map(|rate| (rate / per_direction).max(1)),
+                ..self.tuning
+            },
+            ..self.clone()
+        }
+    }
+
     /// Returns `true` if the depth is the default for the message size.
     pub fn has_default_depth(&self) -> bool {
         self.depth == default_depth(self.msg_size)

@@ -43,9 +43,12 @@ impl Spec {
             // The kernel has a buffer for each direction.
             let buffers =
                 2 * u64::from(self.sockets.client_buffers.max(self.sockets.server_buffers));
+            let streams = self.sockets.streams();
+            let stack = if streams > 1 { ENGINE_STACK as u64 } else { 0 };
+            let stream = self.msg_size + buffers + ARRIVALS_WINDOW / 8 + stack;
             return Footprint {
-                memory: session + self.msg_size + buffers + ARRIVALS_WINDOW / 8,
-                threads: 1,
+                memory: session.saturating_add(stream.saturating_mul(streams.into())),
+                threads: streams,
                 qps: 0,
             };
         }

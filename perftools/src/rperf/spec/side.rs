@@ -67,18 +67,51 @@ pub struct Multicast {
 }
 
 /// Settings of tests over sockets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Sockets {
-    /// Port of the server's end; 0: any free port.
+    /// Port of the server's end, the first one of several streams; 0: any free port.
     pub port: u16,
+    /// Number of parallel streams in each direction.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub parallel: u32,
+    /// Data flows in both directions at the same time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bidirectional: bool,
     /// Size of the client's socket buffers in bytes; 0: chosen by the kernel.
     pub client_buffers: u32,
     /// Size of the server's socket buffers in bytes; 0: chosen by the kernel.
     pub server_buffers: u32,
 }
 
+fn one() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde requires.
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
+impl Default for Sockets {
+    fn default() -> Self {
+        Self {
+            port: 0,
+            parallel: 1,
+            bidirectional: false,
+            client_buffers: 0,
+            server_buffers: 0,
+        }
+    }
+}
+
 impl Sockets {
+    /// Returns the number of streams in both directions together.
+    pub fn streams(&self) -> u32 {
+        self.parallel
+            .saturating_mul(1 + u32::from(self.bidirectional))
+    }
+
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }

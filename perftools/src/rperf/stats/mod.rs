@@ -4,11 +4,13 @@
 
 pub mod cpu;
 pub mod interval;
+pub mod jitter;
 pub mod latency;
 pub mod monitor;
 pub mod port_counters;
 mod sampler;
 pub mod summary;
+pub mod tcp;
 pub mod thread_counters;
 
 use serde::{Deserialize, Serialize};
@@ -56,7 +58,7 @@ pub struct ThreadStats {
 impl Eq for ThreadStats {}
 
 /// Measurements of one end. The measured time excludes the warm-up.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SideStats {
     /// Completed sends.
@@ -69,6 +71,14 @@ pub struct SideStats {
     /// Messages of the peer that arrived again. They are counted only here.
     #[serde(default)]
     pub duplicates: u64,
+    /// TCP segments that this host retransmitted during the test, for all connections of its
+    /// network namespace. Only in tests over TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retransmitted: Option<u64>,
+    /// Jitter of the datagrams that arrived, in nanoseconds: the smoothed difference between the
+    /// transit times of consecutive datagrams (RFC 3550). Only in `udp_bw` without `--verify`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<f64>,
     /// Measured time in nanoseconds.
     pub nanos: u64,
     /// Largest number of completions that one poll returned.
@@ -86,6 +96,8 @@ pub struct SideStats {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<ThreadStats>,
 }
+
+impl Eq for SideStats {}
 
 impl SideStats {
     /// Returns the measured time in seconds.

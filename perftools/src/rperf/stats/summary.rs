@@ -76,6 +76,15 @@ impl Interpretation {
         }
     }
 
+    /// Sets [`bidirectional`](Self::bidirectional) for a test over sockets in both directions.
+    #[must_use]
+    pub fn with_both_directions(self, both: bool) -> Self {
+        Self {
+            bidirectional: self.bidirectional || both,
+            ..self
+        }
+    }
+
     /// Sets [`flip`](Self::flip).
     #[must_use]
     pub fn with_flip(self, flip: bool) -> Self {

@@ -14,11 +14,11 @@
 //! and those that may lose messages.
 
 mod delivery;
-mod pacing;
 
 use std::time::{Duration, Instant};
 
 use super::heartbeat::Heartbeat;
+use super::pacing::Pacer;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
 use super::{LoopResult, Peer, PollCounts, Wire, deadline, interrupted_in_warm_up, wrong_count};
@@ -27,7 +27,6 @@ use crate::rperf::spec::{Limit, Shape};
 use crate::rperf::stats::Count;
 use crate::rperf::stats::cpu::ClockReading;
 use delivery::{Delivery, Lossy, Reliable};
-use pacing::Pacer;
 
 /// Rounds of the loop between checks of the control connection while requests complete.
 const ROUNDS_PER_CHECK: u64 = 64;

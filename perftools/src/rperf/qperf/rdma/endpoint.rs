@@ -23,6 +23,8 @@ use crate::rperf::spec::{Side, Spec};
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Size in bytes of the memory for the results of verified atomics, as in qperf.
 const VERIFY_MEMORY: u64 = 64 << 10;
+/// Interval between two attempts to connect.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// Time to wait for the peer to disconnect.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -211,6 +213,32 @@ impl QperfEndpoint {
         let loop_kind = super::loop_kind(spec.test, plan, true);
         let port = u16::try_from(conn.receive_u32("the port for rdma_cm")?)
             .map_err(|_| Error::protocol("the server sent an invalid port number"))?;
+        let deadline = Instant::now() + spec.client.timeout;
+        loop {
+            match Self::connect_to(conn, spec, loop_kind, server, port)? {
+                Ok(endpoint) => return Ok(endpoint),
+                // A qperf server sends its port before it listens on it.
+                Err(rejected) => {
+                    if let Some(failure) = conn.failure() {
+                        return Err(failure);
+                    }
+                    if Instant::now() >= deadline {
+                        return Err(rejected);
+                    }
+                    std::thread::sleep(RETRY_INTERVAL);
+                }
+            }
+        }
+    }
+
+    /// Connects to a port of the server. The inner error is a rejection.
+    fn connect_to(
+        conn: &ControlConn,
+        spec: &Spec,
+        loop_kind: QperfLoop,
+        server: SocketAddr,
+        port: u16,
+    ) -> Result<Result<Self>> {
         let timeout = spec.client.timeout;
         let resolver = Resolver::new(ipv4(server, port)?).timeout(timeout);
         let route = resolver
@@ -231,8 +259,13 @@ impl QperfEndpoint {
         let context = route.context()?;
         let (parts, qp) = EndpointParts::new(&context, loop_kind)?;
         let ready = route.access(access_flags()).with_qp(qp)?;
-        let connection = ready.connect(&connect_params(), timeout)?;
-        parts.into_endpoint(connection, loop_kind, spec, conn)
+        match ready.connect(&connect_params(), timeout) {
+            Ok(connection) => parts
+                .into_endpoint(connection, loop_kind, spec, conn)
+                .map(Ok),
+            Err(error) if error.rejection().is_some() => Ok(Err(error.into())),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Returns the descriptions of this end and of the peer for the record.

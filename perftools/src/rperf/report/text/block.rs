@@ -34,6 +34,13 @@ impl Block {
         }
     }
 
+    /// Adds a line with each of the given numbers: one or none.
+    pub(super) fn figures(&mut self, name: &str, figures: impl IntoIterator<Item = Figure>) {
+        figures
+            .into_iter()
+            .for_each(|figure| self.figure(name, figure));
+    }
+
     /// Adds the lines of another block.
     pub(super) fn append(&mut self, other: Self) {
         self.lines.extend(other.lines);

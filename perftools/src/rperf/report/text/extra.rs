@@ -89,6 +89,24 @@ impl Format {
         if m.spec.test.may_lose() {
             b.figure("lost", s.count(m.local_stats.lost + m.remote_stats.lost));
         }
+        for (name, side) in [
+            ("loc_retransmitted", &m.local_stats),
+            ("rem_retransmitted", &m.remote_stats),
+        ] {
+            // A receiver sends only acknowledgements, which are not retransmitted.
+            if side.sent.msgs > 0 && m.is_bandwidth_test() {
+                b.figures(name, side.retransmitted.map(|n| s.count(n)));
+            }
+        }
+        for (name, side) in [
+            ("loc_jitter", &m.local_stats),
+            ("rem_jitter", &m.remote_stats),
+        ] {
+            b.figures(name, side.jitter.map(|nanos| s.time(nanos)));
+        }
+        if m.spec.sockets.streams() > 1 {
+            b.figure("streams", s.count(u64::from(m.spec.sockets.streams())));
+        }
         let duplicates = m.local_stats.duplicates + m.remote_stats.duplicates;
         if duplicates > 0 {
             b.figure("duplicates", s.count(duplicates));

@@ -50,6 +50,8 @@ fn stats(sent: u64, received: u64, size: u64) -> SideStats {
         verified: 0,
         lost: 0,
         duplicates: 0,
+        retransmitted: None,
+        jitter: None,
         threads: Vec::new(),
     }
 }

@@ -5,15 +5,23 @@ use std::time::{Duration, Instant};
 use super::Run;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::Peer;
+use crate::rperf::engine::pacing::Pacer;
 use crate::rperf::sockets::EndMode;
 use crate::rperf::sockets::message_socket::Received;
 
 /// Time without an arrival after the peer finished until datagrams in flight count as lost.
 const DRAIN_TIME: Duration = Duration::from_millis(60);
 
+/// Longest pause between two checks of the peer.
+const MAX_PAUSE: Duration = Duration::from_millis(20);
+
 impl<P: Peer> Run<'_, P> {
     pub(super) fn source(&mut self) -> Result<()> {
+        let mut pacer = self.params.gap.map(|gap| Pacer::new(gap, self.start));
         while self.sent.msgs < self.total() && !self.is_over() {
+            if !self.socket.has_partial_send() && self.must_wait(&mut pacer)? {
+                continue;
+            }
             if self.send(self.deadline)? {
                 self.prepare_message(self.sent.msgs);
             }
@@ -27,6 +35,25 @@ impl<P: Peer> Run<'_, P> {
             self.send(None)?;
         }
         self.finish_both()
+    }
+
+    /// Waits for a while and returns `true` if the rate limit does not allow the next message yet.
+    fn must_wait(&mut self, pacer: &mut Option<Pacer>) -> Result<bool> {
+        let Some(pacer) = pacer else { return Ok(false) };
+        pacer.update();
+        let Some(due) = pacer.next_send(self.sent.msgs) else {
+            return Ok(false);
+        };
+        self.waiter.reset();
+        self.check_liveness()?;
+        let until = self.deadline.map_or(due, |deadline| deadline.min(due));
+        let pause = until.saturating_duration_since(Instant::now());
+        std::thread::sleep(pause.min(MAX_PAUSE));
+        // The time of a datagram is that of its sending.
+        if self.jitter.is_some() {
+            self.prepare_message(self.sent.msgs);
+        }
+        Ok(true)
     }
 
     pub(super) fn sink(&mut self) -> Result<()> {

@@ -19,9 +19,10 @@ use crate::rperf::sockets::{EndMode, LoopParams, SocketKind};
 use crate::rperf::spec::Limit;
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::stats::cpu::ClockReading;
+use crate::rperf::stats::jitter::Jitter;
 use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::thread_counters::ThreadCounters;
-use crate::rperf::stats::{Count, SideStats};
+use crate::rperf::stats::{Count, SideStats, tcp};
 
 /// Length in bytes of the number at the start of a datagram.
 const NUMBER_LEN: usize = 8;
@@ -57,6 +58,14 @@ impl SocketLoop {
     }
 }
 
+/// Length in bytes of the time in a datagram, after its number.
+const TIME_LEN: usize = 8;
+
+/// Returns the kernel's number of retransmitted segments, for TCP.
+fn tcp_retransmissions(kind: SocketKind) -> Option<u64> {
+    (kind == SocketKind::Tcp).then(tcp::retransmitted).flatten()
+}
+
 /// State of a running loop.
 struct Run<'a, P> {
     socket: &'a mut MessageSocket,
@@ -72,6 +81,10 @@ struct Run<'a, P> {
     lost: u64,
     /// Datagrams that arrived again.
     duplicates: u64,
+    /// Jitter of the datagrams that arrived, if they carry the time at which they were sent.
+    jitter: Option<Jitter>,
+    /// Start of the loop, from which the times of datagrams count.
+    start: Instant,
     /// Numbers of the datagrams that arrived, if datagrams carry numbers.
     arrivals: Option<Arrivals>,
     counters: Option<Arc<ThreadCounters>>,
@@ -104,6 +117,7 @@ pub fn run<P: Peer>(
     let is_numbered = socket.kind().is_datagram()
         && params.size >= NUMBER_LEN
         && params.end_mode == EndMode::Announced;
+    let retransmitted_before = tcp_retransmissions(socket.kind());
     let mut run = Run {
         socket,
         params,
@@ -117,6 +131,9 @@ pub fn run<P: Peer>(
         verified: 0,
         lost: 0,
         duplicates: 0,
+        jitter: (is_numbered && !params.verify && params.size >= NUMBER_LEN + TIME_LEN)
+            .then(Jitter::default),
+        start: start.wall(),
         arrivals: is_numbered.then(Arrivals::default),
         counters: peer.counters(),
         counted: None,
@@ -146,6 +163,10 @@ pub fn run<P: Peer>(
         verified: run.verified,
         lost: run.lost,
         duplicates: run.duplicates,
+        jitter: run.jitter.and_then(|jitter| jitter.nanos()),
+        retransmitted: tcp_retransmissions(run.socket.kind())
+            .zip(retransmitted_before)
+            .map(|(after, before)| after.saturating_sub(before)),
         ..SideStats::default()
     };
     Ok(Measurement {
@@ -233,6 +254,29 @@ impl<P: Peer> Run<'_, P> {
             None => 0,
         };
         payload::fill(&mut self.buffer[..len], number);
+        if self.jitter.is_some() {
+            let time = self.elapsed_nanos().to_be_bytes();
+            self.buffer[NUMBER_LEN..NUMBER_LEN + TIME_LEN].copy_from_slice(&time);
+        }
+    }
+
+    /// Returns the time since the start of the loop.
+    fn elapsed_nanos(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Records the time of a datagram that arrived in the buffer.
+    fn record_jitter(&mut self, len: usize) {
+        let now = self.elapsed_nanos();
+        if let Some(jitter) = self
+            .jitter
+            .as_mut()
+            .filter(|_| len >= NUMBER_LEN + TIME_LEN)
+        {
+            let mut sent = [0; TIME_LEN];
+            sent.copy_from_slice(&self.buffer[NUMBER_LEN..NUMBER_LEN + TIME_LEN]);
+            jitter.add(u64::from_be_bytes(sent), now);
+        }
     }
 
     /// Receives a message into the buffer, counts it and checks it. A datagram that arrived before
@@ -286,6 +330,9 @@ impl<P: Peer> Run<'_, P> {
             self.verified += len as u64;
         } else if self.params.access {
             payload::access(&self.buffer[..len]);
+        }
+        if self.jitter.is_some() {
+            self.record_jitter(len);
         }
         self.received.msgs += 1;
         self.received.bytes += len as u64;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Spreads messages evenly over time.
-pub(super) struct Pacer {
+pub(crate) struct Pacer {
     /// Time from one message to the next.
     gap: Duration,
     start: Instant,
@@ -13,7 +13,7 @@ pub(super) struct Pacer {
 
 impl Pacer {
     /// Creates a pacer whose first message is due at `start`.
-    pub(super) fn new(gap: Duration, start: Instant) -> Self {
+    pub(crate) fn new(gap: Duration, start: Instant) -> Self {
         Self {
             gap,
             start,
@@ -22,7 +22,7 @@ impl Pacer {
     }
 
     /// Allows the messages that are due by now.
-    pub(super) fn update(&mut self) {
+    pub(crate) fn update(&mut self) {
         self.update_at(Instant::now());
     }
 
@@ -33,12 +33,12 @@ impl Pacer {
     }
 
     /// Returns how many messages may be sent now after `posted` messages.
-    pub(super) fn allowed(&self, posted: u64) -> u64 {
+    pub(crate) fn allowed(&self, posted: u64) -> u64 {
         self.allowed.saturating_sub(posted)
     }
 
     /// Returns when the next message is due, if that is in the future.
-    pub(super) fn next_send(&self, posted: u64) -> Option<Instant> {
+    pub(crate) fn next_send(&self, posted: u64) -> Option<Instant> {
         if self.allowed > posted {
             return None;
         }
