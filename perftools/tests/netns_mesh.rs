@@ -43,49 +43,51 @@ fn shell(script: &str) {
 }
 
 fn address(host: usize) -> String {
-    format!("10.77.0.{}", host + 1)
+    format!("10.77.{host}.2")
 }
 
-/// Creates hosts that a bridge connects, and starts a server on each of them.
+/// Creates hosts, and starts a server on each of them. This namespace routes between them. With a
+/// bridge, the hosts would have more neighbors than the kernel keeps for all namespaces together.
 fn hosts(count: usize) -> Vec<Server> {
-    shell("mount -t tmpfs none /run; ip link set lo up; ip link add br0 type bridge");
-    shell("ip addr add 10.77.0.254/24 dev br0; ip link set br0 up");
+    shell("mount -t tmpfs none /run; ip link set lo up; echo 1 >/proc/sys/net/ipv4/ip_forward");
     let mut servers = Vec::new();
     for host in 0..count {
         shell(&format!(
             "ip netns add h{host}
             ip link add v{host} type veth peer name eth0 netns h{host}
-            ip link set v{host} master br0 up
-            ip -n h{host} addr add {}/24 dev eth0
-            ip -n h{host} link set eth0 up; ip -n h{host} link set lo up",
+            ip addr add 10.77.{host}.1/30 dev v{host}; ip link set v{host} up
+            ip -n h{host} addr add {}/30 dev eth0
+            ip -n h{host} link set eth0 up; ip -n h{host} link set lo up
+            ip -n h{host} route add default via 10.77.{host}.1",
             address(host)
         ));
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &format!("h{host}")]);
         command.arg(rperf().get_program());
-        command.args(["--mesh", "--allow", "10.77.0.0/24", "-lp", "7000"]);
+        command.args(["--mesh", "--allow", "10.77.0.0/16", "-lp", "7000"]);
         servers.push(Server::spawn(&mut command));
     }
     servers
 }
 
-/// Limits what a host sends and receives to 20 Mbit/s.
+/// A queueing discipline that limits a device to 20 Mbit/s.
+const LIMIT: &str = "root tbf rate 20mbit burst 64kb latency 300ms";
+
+/// Limits what a host sends and receives.
 fn slow_down_host(host: usize) {
-    let limit = "root tbf rate 20mbit burst 64kb latency 300ms";
-    shell(&format!("tc qdisc add dev v{host} {limit}"));
-    shell(&format!(
-        "ip netns exec h{host} tc qdisc add dev eth0 {limit}"
-    ));
+    shell(&format!("tc qdisc add dev v{host} {LIMIT}"));
+    shell(&format!("tc -n h{host} qdisc add dev eth0 {LIMIT}"));
 }
 
-/// Limits what one host sends to another one to 20 Mbit/s, with a police filter that drops the
-/// rest.
+/// Routes what one host sends to another one over a slow link.
 fn slow_down_link(from: usize, to: usize) {
     shell(&format!(
-        "tc -n h{from} qdisc add dev eth0 clsact
-        tc -n h{from} filter add dev eth0 egress protocol ip flower dst_ip {} \
-            action police rate 20mbit burst 64kb conform-exceed drop",
-        address(to)
+        "ip link add slow netns h{from} type veth peer name slow netns h{to}
+        ip -n h{from} link set slow up; ip -n h{to} link set slow up
+        ip -n h{from} route add {}/32 dev slow src {}
+        tc -n h{from} qdisc add dev slow {LIMIT}",
+        address(to),
+        address(from)
     ));
 }
 
@@ -131,7 +133,7 @@ fn slow_host_and_slow_link_are_found() {
     found.sort();
     assert_eq!(
         found,
-        ["10.77.0.5 > 10.77.0.7", "host 10.77.0.3"],
+        ["10.77.4.2 > 10.77.6.2", "host 10.77.2.2"],
         "{:#}",
         record["outliers"]
     );

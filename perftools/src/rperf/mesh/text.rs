@@ -39,7 +39,8 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
         let decimals = match value {
             v if v >= 100.0 => 0,
             v if v >= 10.0 => 1,
-            _ => 2,
+            v if v >= 0.1 || v == 0.0 => 2,
+            _ => 4,
         };
         format!("{value:.decimals$}")
     };
@@ -57,7 +58,7 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
     // Writing to a string never fails.
     let _ = write!(out, "{:width$}    ", "");
     for to in 0..n {
-        let _ = write!(out, " {to:>6}");
+        let _ = write!(out, " {to:>7}");
     }
     out.push('\n');
     for from in 0..n {
@@ -78,7 +79,7 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
                     (None, _) => "FAIL".to_owned(),
                 },
             };
-            let _ = write!(out, " {text:>6}");
+            let _ = write!(out, " {text:>7}");
         }
         out.push('\n');
     }
