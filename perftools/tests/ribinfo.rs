@@ -302,3 +302,127 @@ fn fix_script_is_valid_shell() {
         assert!(text.starts_with("#!/bin/sh\n"), "{text}");
     }
 }
+
+#[test]
+fn contradicting_configuration_is_found() {
+    let directory = TempDir::new();
+    let copy = directory.path().join("copy");
+    let (text, status) = ribinfo("ipoib", &["capture", copy.to_str().unwrap()]);
+    assert_eq!(status, 0, "{text}");
+    let write = |file: &str, text: &str| {
+        let path = copy.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let read = |file: &str| std::fs::read_to_string(copy.join(file)).unwrap();
+    let lines = |subject: &str| ribinfo_at(&copy, &["check", subject]).0;
+    let expect = |subject: &str, texts: &[&str]| {
+        let text = lines(subject);
+        for expected in texts {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+    };
+    let address = read("sys/class/net/mlx4_ib0/address");
+    let mode = read("sys/class/net/mlx4_ib0/mode");
+    let other = if mode.trim() == "connected" {
+        "datagram"
+    } else {
+        "connected"
+    };
+    write(
+        "etc/NetworkManager/system-connections/ib0.nmconnection",
+        &format!(
+            "[connection]\ntype=infiniband\ninterface-name=mlx4_ib0\n[infiniband]\ntransport-mode={other}\n"
+        ),
+    );
+    write(
+        "etc/udev/rules.d/70-persistent-ipoib.rules",
+        &format!(
+            "ATTR{{address}}==\"{}\", NAME=\"mlx4_ib0\"\n",
+            address.trim()
+        ),
+    );
+    expect(
+        "ipoib",
+        &[
+            &format!("sets {other} mode at the next activation"),
+            "compares all 20 bytes, and only the last 8 are stable",
+        ],
+    );
+    write("sys/class/net/mlx4_ib0/flags", "0x1002\n");
+    expect(
+        "ipoib",
+        &[
+            "warning  ipoib mlx4_ib0: the interface is down",
+            "=> ip link set mlx4_ib0 up",
+        ],
+    );
+    write("etc/security/limits.conf", "* hard memlock 65536\n");
+    expect(
+        "memlock",
+        &["limits locked memory to 64 MiB at the next login"],
+    );
+    let modules = read("etc/rdma/modules/rdma.conf");
+    write(
+        "etc/rdma/modules/rdma.conf",
+        &format!("{modules}\nib_missing\n"),
+    );
+    expect(
+        "modules",
+        &["names modules that are not loaded: ", "ib_missing"],
+    );
+
+    // Duplicate addresses, a common subnet, and an interface without address.
+    let probe = read("probe.json");
+    let mut value: serde_json::Value = serde_json::from_str(&probe).unwrap();
+    let row = |netdev: &str, ip: &str| serde_json::json!({"netdev": netdev, "ip": ip, "bits": 24});
+    value["addresses"] = serde_json::json!([
+        row("mlx4_ib0", "10.1.1.1"),
+        row("mlx4_ib0.8002", "10.1.1.2"),
+        row("eth9", "10.1.1.1"),
+    ]);
+    write("probe.json", &value.to_string());
+    expect(
+        "addresses",
+        &[
+            "fault    addresses mlx4_ib0: eth9 also has the address 10.1.1.1",
+            "warning  addresses mlx4_ib0: in the same subnet 10.1.1.0/24 as mlx4_ib0.8002",
+        ],
+    );
+    write("sys/class/net/mlx4_ib0/flags", "0x1003\n");
+    value["addresses"] = serde_json::json!([]);
+    write("probe.json", &value.to_string());
+    std::fs::remove_file(copy.join("sys/class/net/eth_ipoib_interfaces")).unwrap();
+    expect(
+        "ipoib",
+        &["warning  ipoib mlx4_ib0.8002: the interface has no address"],
+    );
+}
+
+#[test]
+fn peer_in_another_subnet_is_found() {
+    let directory = TempDir::new();
+    let copy = directory.path().join("copy");
+    let (text, status) = ribinfo("rxe", &["capture", copy.to_str().unwrap()]);
+    assert_eq!(status, 0, "{text}");
+    let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let mut probe = parse(&std::fs::read_to_string(copy.join("probe.json")).unwrap());
+    for address in probe["addresses"].as_array_mut().unwrap() {
+        address["bits"] = 24.into();
+    }
+    std::fs::write(copy.join("probe.json"), probe.to_string()).unwrap();
+    let mut facts = parse(&ribinfo("rxe", &["facts"]).0);
+    let mut check = |addresses: Option<&str>| {
+        for port in facts["ports"].as_array_mut().unwrap() {
+            if let Some(address) = addresses {
+                port["addresses"] = serde_json::json!([address]);
+            }
+        }
+        let path = directory.write("peer.json", facts.to_string());
+        let args = ["check", "peer", "--peer-facts", path.to_str().unwrap()];
+        ribinfo_at(&copy, &args).0
+    };
+    let (near, far) = (check(None), check(Some("203.0.113.7")));
+    assert!(!near.contains("common subnet"), "{near}");
+    assert!(far.contains("have no address in a common subnet"), "{far}");
+}

@@ -52,6 +52,18 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Returns a fault if packets of the Ethernet interface do not fit into those of IPoIB.
+fn check_mtu(facts: &HostFacts<'_>, interface: &str, port: &str) -> Option<Finding> {
+    let mtu = |name| facts.netdev(name)?.mtu;
+    let (ethernet, ipoib) = (mtu(interface)?, mtu(port)?);
+    (ethernet > ipoib).then(|| {
+        Finding::fault(format!(
+            "MTU {ethernet} bytes, but {port} below it has only {ipoib} bytes: larger packets are lost"
+        ))
+        .with_remedy(format!("ip link set {interface} mtu {ipoib}"))
+    })
+}
+
 fn check_interface(facts: &HostFacts<'_>, interface: &str, port: &str) -> Vec<Finding> {
     let vifs = facts
         .root
@@ -65,7 +77,7 @@ fn check_interface(facts: &HostFacts<'_>, interface: &str, port: &str) -> Vec<Fi
             ),
         ];
     }
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = check_mtu(facts, interface, port).into_iter().collect();
     let names: Vec<_> = slaves
         .iter()
         .map(|slave| {

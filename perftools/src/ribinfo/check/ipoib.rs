@@ -5,6 +5,7 @@ use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::device::{Device, Port};
 use crate::ribinfo::collect::hwaddr::{DEFAULT_PREFIX, HwAddr};
 use crate::ribinfo::collect::netdev::{Ipoib, Netdev};
+use crate::ribinfo::collect::nm::{self, Profile};
 use crate::ribinfo::collect::verbs::VerbsPort;
 
 /// Largest MTU of connected mode, in bytes.
@@ -19,8 +20,14 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     for netdev in &facts.netdevs {
         if let Some(ipoib) = &netdev.ipoib {
             let port = ipoib.hwaddr.and_then(|address| port_of(facts, address));
+            let profiles = nm::infiniband_profiles(facts.root);
+            let profile = profiles
+                .iter()
+                .find(|profile| profile.interface == netdev.name);
             let all = [
+                check_usable(facts, netdev, port),
                 Some(check_mode(facts, netdev, ipoib, port)),
+                profile.and_then(|profile| check_profile(netdev, ipoib, profile)),
                 check_pkey(netdev, ipoib, port),
                 Some(check_address(facts, netdev, ipoib, port)),
             ];
@@ -39,6 +46,71 @@ fn port_of<'a>(facts: &'a HostFacts<'_>, address: HwAddr) -> Option<(&'a Device,
     facts
         .ports()
         .find(|(_, port)| !port.is_ethernet() && port.guid() == Some(address.guid()))
+}
+
+/// Returns a warning if the interface is down or has no address although its port is active.
+fn check_usable(
+    facts: &HostFacts<'_>,
+    netdev: &Netdev,
+    port: Option<(&Device, &Port)>,
+) -> Option<Finding> {
+    let name = &netdev.name;
+    let is_parent = facts.netdevs.iter().any(|other| {
+        other
+            .ipoib
+            .as_ref()
+            .is_some_and(|ipoib| ipoib.parent.as_ref() == Some(name))
+    });
+    // A parent can be used only by its children, and eIPoIB uses interfaces without addresses.
+    let needs_address = !is_parent && !facts.root.exists("/sys/class/net/eth_ipoib_interfaces");
+    if !port.is_some_and(|(_, port)| port.is_active()) {
+        return None;
+    }
+    if !netdev.up {
+        return Some(
+            Finding::warning("the interface is down, although its port is ACTIVE")
+                .with_remedy(format!("ip link set {name} up")),
+        );
+    }
+    let has_address = facts.addresses(name).any(
+        |address| !matches!(address.ip, std::net::IpAddr::V6(v6) if v6.is_unicast_link_local()),
+    );
+    (needs_address && !has_address).then(|| {
+        Finding::warning("the interface has no address, so no host can reach it over IPoIB")
+            .with_remedy(format!("ip addr add ADDRESS/BITS dev {name}"))
+    })
+}
+
+/// Compares the running mode and MTU with the profile of NetworkManager, which sets them at the
+/// next activation.
+fn check_profile(netdev: &Netdev, ipoib: &Ipoib, profile: &Profile) -> Option<Finding> {
+    let Profile {
+        path,
+        interface,
+        mode,
+        mtu,
+    } = profile;
+    if let Some(mode) = mode
+        .as_ref()
+        .filter(|mode| !ipoib.mode.is_empty() && **mode != ipoib.mode)
+    {
+        return Some(
+            Finding::warning(format!(
+                "{} mode, but {path} sets {mode} mode at the next activation",
+                ipoib.mode
+            ))
+            .with_remedy(format!("nmcli device reapply {interface}; to keep the running mode: nmcli con mod {interface} infiniband.transport-mode {}", ipoib.mode)),
+        );
+    }
+    let (running, configured) = (netdev.mtu?, (*mtu)?);
+    (running != configured).then(|| {
+        Finding::warning(format!(
+            "MTU {running} bytes, but {path} sets {configured} bytes at the next activation"
+        ))
+        .with_remedy(format!(
+            "nmcli con mod {interface} infiniband.mtu {running}"
+        ))
+    })
 }
 
 fn check_mode(
@@ -142,6 +214,22 @@ fn check_address(
         address.guid()
     );
     let rules = facts.root.text(RULES).unwrap_or_default();
+    // The first 12 bytes change: a rule that compares all 20 bytes stops matching.
+    let whole = rules.lines().find(|line| {
+        let line = line.to_ascii_lowercase();
+        !line.trim_start().starts_with('#')
+            && line.split('"').any(|value| {
+                value
+                    .parse::<HwAddr>()
+                    .is_ok_and(|rule| rule.guid() == address.guid())
+            })
+    });
+    if whole.is_some() {
+        return Finding::fault(format!(
+            "{text}; the rule in {RULES} compares all 20 bytes, and only the last 8 are stable"
+        ))
+        .with_remedy(address.udev_rule(&netdev.name));
+    }
     let rule = rules
         .lines()
         .find(|line| !line.trim_start().starts_with('#') && line.contains(&address.stable_part()));

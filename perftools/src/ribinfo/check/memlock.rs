@@ -3,10 +3,8 @@
 use super::finding::Finding;
 use crate::common::units::Size;
 use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::limits::{ResourceLimit, has_ipc_lock, memlock};
+use crate::ribinfo::collect::limits::{ResourceLimit, SUFFICIENT, has_ipc_lock, memlock};
 
-/// Smallest limit, in bytes, without a warning.
-const SUFFICIENT: u64 = 1 << 30;
 const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (for a systemd service: LimitMEMLOCK=infinity)";
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
@@ -15,6 +13,8 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let (limits, exempt) = (memlock(&limits), has_ipc_lock(&status));
     let limited = !exempt && !matches!(limits, Some((None, _)));
     let mut findings = vec![check_limits(limits, exempt)];
+    findings.extend(check_limits_conf(facts));
+    findings.extend(check_processes(facts));
     for registration in &facts.probe.registrations {
         let size = Size(registration.bytes);
         findings.push(match &registration.result {
@@ -33,6 +33,66 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         });
     }
     findings
+}
+
+/// Returns warnings for lines of limits.conf that limit locked memory, which pam_limits applies at
+/// the next login.
+fn check_limits_conf(facts: &HostFacts<'_>) -> Vec<Finding> {
+    const DIRECTORY: &str = "/etc/security/limits.d";
+    let drop_ins = facts
+        .root
+        .list(DIRECTORY)
+        .into_iter()
+        .filter(|name| name.ends_with(".conf"))
+        .map(|name| format!("{DIRECTORY}/{name}"));
+    let mut findings = Vec::new();
+    for file in std::iter::once("/etc/security/limits.conf".to_owned()).chain(drop_ins) {
+        for line in facts.root.text(&file).unwrap_or_default().lines() {
+            if let Some(kibibytes) = configured_memlock(line) {
+                if kibibytes < SUFFICIENT / 1024 {
+                    findings.push(
+                        Finding::warning(format!(
+                            "limits locked memory to {} at the next login: {}",
+                            Size(kibibytes * 1024),
+                            line.trim()
+                        ))
+                        .on(&file)
+                        .with_remedy(format!(
+                            "replace {kibibytes} by unlimited in {file}, then log in again"
+                        )),
+                    );
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// Returns the limit in KiB that a line of limits.conf sets for locked memory.
+fn configured_memlock(line: &str) -> Option<u64> {
+    let words: Vec<&str> = line.split('#').next()?.split_whitespace().collect();
+    match words.as_slice() {
+        [_, "soft" | "hard" | "-", "memlock", value] => value.parse().ok(),
+        _ => None,
+    }
+}
+
+/// Returns a warning for running RDMA servers with a small limit. A limit of systemd or of PAM can
+/// differ from the limit of this process.
+fn check_processes(facts: &HostFacts<'_>) -> Option<Finding> {
+    let limited: Vec<&str> = facts
+        .probe
+        .limited_processes
+        .iter()
+        .map(String::as_str)
+        .collect();
+    (!limited.is_empty()).then(|| {
+        Finding::warning(format!(
+            "running programs with an RDMA device open have a small limit: {}",
+            limited.join(", ")
+        ))
+        .with_remedy("set LimitMEMLOCK=infinity in the unit (systemctl edit UNIT) or memlock unlimited in limits.conf; then start them again")
+    })
 }
 
 fn check_limits(limits: Option<(ResourceLimit, ResourceLimit)>, exempt: bool) -> Finding {
@@ -71,6 +131,23 @@ fn limit_text(limit: ResourceLimit) -> String {
 mod tests {
     use super::*;
     use crate::ribinfo::check::finding::Level;
+
+    #[test]
+    fn limits_conf_is_parsed() {
+        assert_eq!(
+            configured_memlock("* hard memlock 65536 # small"),
+            Some(65536)
+        );
+        assert_eq!(configured_memlock("@rdma - memlock 8192"), Some(8192));
+        for line in [
+            "* hard memlock unlimited",
+            "# * hard memlock 1",
+            "* hard nofile 1",
+            "",
+        ] {
+            assert_eq!(configured_memlock(line), None, "{line}");
+        }
+    }
 
     #[test]
     fn small_limit_is_a_warning_with_a_remedy() {

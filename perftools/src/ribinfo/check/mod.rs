@@ -5,6 +5,7 @@
 pub mod expect;
 pub mod finding;
 
+mod addresses;
 mod eipoib;
 mod firewall;
 mod gid;
@@ -84,6 +85,11 @@ pub const SUBJECTS: &[Subject] = &[
         name: "gid",
         about: "GID table entries for the IP addresses of the network interface",
         check: gid::check,
+    },
+    Subject {
+        name: "addresses",
+        about: "IP addresses and subnets of RDMA interfaces",
+        check: addresses::check,
     },
     Subject {
         name: "roce",

@@ -8,6 +8,8 @@ use crate::ribinfo::collect::root::Root;
 
 /// Directory of rdma-core's lists of modules to load.
 const RDMA_MODULES: &str = "/etc/rdma/modules";
+/// Names that the module rpcrdma also has.
+const ALIASES: &[&str] = &["xprtrdma", "svcrdma"];
 /// Directories of systemd's lists of modules to load.
 const SYSTEMD_MODULES: [&str; 3] = [
     "/etc/modules-load.d",
@@ -164,6 +166,49 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             witness,
             consequence,
         ));
+    }
+    // The files are loaded when a hardware adapter appears. A software device does not cause it.
+    if facts.devices.iter().any(|device| !device.is_software()) {
+        findings.extend(check_configured(facts.root, &modules));
+    }
+    findings
+}
+
+/// Returns warnings for the modules that rdma.conf and its siblings name, and that are not loaded.
+fn check_configured(root: &Root, modules: &Modules) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for name in root
+        .list(RDMA_MODULES)
+        .iter()
+        .filter(|name| name.ends_with(".conf"))
+    {
+        // Of these files, only rdma.conf is loaded for every kind of device.
+        if name != "rdma.conf" {
+            continue;
+        }
+        let file = format!("{RDMA_MODULES}/{name}");
+        let text = root.text(&file).unwrap_or_default();
+        let missing: Vec<&str> = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| is_module_name(line) && !ALIASES.contains(line))
+            .filter(|line| !present(root, modules, &normalized(line), None))
+            // These are reported with their consequences.
+            .filter(|line| !["ib_uverbs", "rdma_ucm", "ib_umad"].contains(line))
+            .collect();
+        if !missing.is_empty() {
+            let stem = name.trim_end_matches(".conf");
+            findings.push(
+                Finding::warning(format!(
+                    "names modules that are not loaded: {}",
+                    missing.join(", ")
+                ))
+                .on(file)
+                .with_remedy(format!(
+                    "systemctl restart rdma-load-modules@{stem}.service"
+                )),
+            );
+        }
     }
     findings
 }

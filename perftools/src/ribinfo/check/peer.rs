@@ -1,9 +1,14 @@
 //! Compatibility of the peer's ports with the ports of this host.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::device::Port;
 use crate::ribinfo::collect::peer::{PeerPort, technology};
+use crate::ribinfo::collect::roce::{V1, rdma_cm_mode};
 use crate::ribinfo::collect::verbs::VerbsPort;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
@@ -55,6 +60,25 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
                         .on(ours)
                         .with_remedy(raise_mtu_command(ours, a < b, port, theirs, &peer.host)),
                 );
+            } else if ours != "InfiniBand" && !shares_subnet(facts, port, theirs) {
+                let (level, remedy) = if ours == "RoCE" && rdma_cm_mode(port) == V1 {
+                    (
+                        "RoCE v1 cannot be routed",
+                        "use RoCE v2, or addresses of one subnet",
+                    )
+                } else {
+                    (
+                        "packets need a router",
+                        "ip route get ADDRESS (to see the route); or use addresses of one subnet",
+                    )
+                };
+                findings.push(
+                    Finding::warning(format!(
+                        "{name} have no address in a common subnet: {level}"
+                    ))
+                    .on(ours)
+                    .with_remedy(remedy),
+                );
             } else if ours == "InfiniBand" && port.subnet_prefix() != theirs.subnet_prefix {
                 findings.push(
                     Finding::warning(format!("{name} are in different subnets"))
@@ -64,6 +88,23 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             } else {
                 findings.push(Finding::ok(name).on(ours));
             }
+        }
+    }
+    for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
+        let ours = technology(&port.link_layer, device.is_iwarp());
+        let has_same = peer
+            .ports
+            .iter()
+            .any(|theirs| theirs.active && theirs.technology() == ours);
+        if common && !has_same {
+            findings.push(
+                Finding::warning(format!(
+                    "{}/{} is {ours}, but {} has no ACTIVE {ours} port",
+                    device.name, port.port, peer.host
+                ))
+                .on(ours)
+                .with_remedy("ribinfo links (on both hosts)"),
+            );
         }
     }
     if !common {
@@ -76,6 +117,28 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         );
     }
     findings
+}
+
+/// Returns `true` if an address of the peer is in a subnet of the port, or if the addresses of
+/// either are not known.
+fn shares_subnet(facts: &HostFacts<'_>, port: &Port, theirs: &PeerPort) -> bool {
+    let Some(netdev) = &port.netdev else {
+        return true;
+    };
+    let is_usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let subnets: Vec<IpNet> = facts
+        .addresses(netdev)
+        .filter(|address| is_usable(&address.ip))
+        .filter_map(|address| IpNet::new(address.ip, u8::try_from(address.bits?).ok()?).ok())
+        .collect();
+    let mut peers = theirs
+        .addresses
+        .iter()
+        .filter(|ip| is_usable(ip))
+        .peekable();
+    subnets.is_empty()
+        || peers.peek().is_none()
+        || peers.any(|ip| subnets.iter().any(|subnet| subnet.contains(ip)))
 }
 
 /// Returns the remedy that raises the RDMA MTU at the end where it is smaller.

@@ -66,6 +66,17 @@ fn compare(device: &Device, port: &Port, host: &str, theirs: &PeerPort) -> Optio
     let text = format!(
         "rdma_cm uses {ours} on this host and {peers} on {name}: they must match, because a v2 client cannot connect to a v1 server"
     );
+    let has = |kind: &str| theirs.kinds.iter().any(|other| other == kind);
+    // Old versions of ribinfo do not send the types.
+    if !theirs.kinds.is_empty()
+        && ![V1, V2]
+            .iter()
+            .any(|kind| has(kind) && has_gid_type(port, kind))
+    {
+        return Some(Finding::fault(format!("{text} No version is in both GID tables.")).with_remedy(
+            "update the driver or firmware of the adapter without RoCE v2; see ribinfo gids on both hosts",
+        ));
+    }
     let on_both = |kind: &str| has_gid_type(port, kind) && theirs.kinds.iter().any(|k| k == kind);
     Some(
         Finding::fault(text).with_remedy(if on_both(V2) || !on_both(V1) {

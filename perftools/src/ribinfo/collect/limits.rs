@@ -1,5 +1,7 @@
 //! Resource limits and capabilities of this process, from `/proc/self`.
 
+use std::fs;
+
 /// Bit number of `CAP_IPC_LOCK`. A process with this capability may lock any amount of memory.
 const CAP_IPC_LOCK: u32 = 14;
 
@@ -26,6 +28,36 @@ pub fn has_ipc_lock(status: &str) -> bool {
     let caps = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     caps.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok())
         .is_some_and(|caps| caps >> CAP_IPC_LOCK & 1 == 1)
+}
+
+/// Smallest limit of locked memory, in bytes, that is sufficient for a program.
+pub const SUFFICIENT: u64 = 1 << 30;
+
+/// Returns the processes that have an RDMA device open and a small limit of locked memory, without
+/// those of other users if this user is not root.
+pub fn limited_processes() -> Vec<String> {
+    let mut limited = Vec::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let text = |file: &str| fs::read_to_string(process.path().join(file)).unwrap_or_default();
+        let files = fs::read_dir(process.path().join("fd"));
+        let has_device = files.into_iter().flatten().flatten().any(|file| {
+            fs::read_link(file.path()).is_ok_and(|target| target.starts_with("/dev/infiniband"))
+        });
+        if !has_device || has_ipc_lock(&text("status")) {
+            continue;
+        }
+        if let Some((Some(soft), _)) = memlock(&text("limits")) {
+            if soft < SUFFICIENT {
+                let id = process.file_name().to_string_lossy().into_owned();
+                limited.push(format!(
+                    "{} ({id}, {} KiB)",
+                    text("comm").trim(),
+                    soft / 1024
+                ));
+            }
+        }
+    }
+    limited
 }
 
 #[cfg(test)]

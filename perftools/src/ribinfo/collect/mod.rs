@@ -14,6 +14,7 @@ pub mod link_caps;
 pub mod listeners;
 pub mod mounts;
 pub mod netdev;
+pub mod nm;
 pub mod opensm;
 pub mod partitions;
 pub mod peer;

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use nix::sys::socket::SockaddrStorage;
 use serde::{Deserialize, Serialize};
 
+use super::limits;
 use super::link_caps::{self, PortCaps};
 use super::listeners::Listener;
 use super::sm::PortSm;
@@ -25,6 +26,8 @@ const REGISTRATION: usize = 16 << 20;
 pub struct Probe {
     /// The device nodes in `/dev/infiniband`.
     pub nodes: Vec<Node>,
+    /// Processes with an open RDMA device and a small limit of locked memory: name, ID and limit.
+    pub limited_processes: Vec<String>,
     /// A test registration on each device that can be opened.
     pub registrations: Vec<Registration>,
     /// The IP addresses of the network interfaces.
@@ -147,6 +150,11 @@ impl Probe {
     pub fn query(node_directory: &Path, wanted: impl Fn(&str) -> bool) -> Self {
         Self {
             nodes: nodes(node_directory),
+            limited_processes: if wanted("memlock") {
+                limits::limited_processes()
+            } else {
+                Vec::new()
+            },
             registrations: if wanted("memlock") {
                 registrations()
             } else {
