@@ -43,7 +43,7 @@ fn check_limits_conf(facts: &HostFacts<'_>) -> Vec<Finding> {
         .root
         .list(DIRECTORY)
         .into_iter()
-        .filter(|name| name.ends_with(".conf"))
+        .filter(|name| name.strip_suffix(".conf").is_some())
         .map(|name| format!("{DIRECTORY}/{name}"));
     let mut findings = Vec::new();
     for file in std::iter::once("/etc/security/limits.conf".to_owned()).chain(drop_ins) {

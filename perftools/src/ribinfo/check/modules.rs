@@ -180,7 +180,7 @@ fn check_configured(root: &Root, modules: &Modules) -> Vec<Finding> {
     for name in root
         .list(RDMA_MODULES)
         .iter()
-        .filter(|name| name.ends_with(".conf"))
+        .filter(|name| name.strip_suffix(".conf").is_some())
     {
         // Of these files, only rdma.conf is loaded for every kind of device.
         if name != "rdma.conf" {

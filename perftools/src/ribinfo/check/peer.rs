@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::device::Port;
-use crate::ribinfo::collect::peer::{PeerPort, technology};
+use crate::ribinfo::collect::peer::{PeerFacts, PeerPort, technology};
 use crate::ribinfo::collect::roce::{V1, rdma_cm_mode};
 use crate::ribinfo::collect::verbs::VerbsPort;
 
@@ -90,22 +90,8 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             }
         }
     }
-    for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
-        let ours = technology(&port.link_layer, device.is_iwarp());
-        let has_same = peer
-            .ports
-            .iter()
-            .any(|theirs| theirs.active && theirs.technology() == ours);
-        if common && !has_same {
-            findings.push(
-                Finding::warning(format!(
-                    "{}/{} is {ours}, but {} has no ACTIVE {ours} port",
-                    device.name, port.port, peer.host
-                ))
-                .on(ours)
-                .with_remedy("ribinfo links (on both hosts)"),
-            );
-        }
+    if common {
+        findings.extend(check_missing(facts, peer));
     }
     if !common {
         findings.push(
@@ -115,6 +101,29 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             .on(&peer.host)
             .with_remedy("compare ribinfo links on both hosts"),
         );
+    }
+    findings
+}
+
+/// Returns a warning for each active port whose technology the peer lacks.
+fn check_missing(facts: &HostFacts<'_>, peer: &PeerFacts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
+        let ours = technology(&port.link_layer, device.is_iwarp());
+        let has_same = peer
+            .ports
+            .iter()
+            .any(|theirs| theirs.active && theirs.technology() == ours);
+        if !has_same {
+            findings.push(
+                Finding::warning(format!(
+                    "{}/{} is {ours}, but {} has no ACTIVE {ours} port",
+                    device.name, port.port, peer.host
+                ))
+                .on(ours)
+                .with_remedy("ribinfo links (on both hosts)"),
+            );
+        }
     }
     findings
 }
