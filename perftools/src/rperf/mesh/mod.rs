@@ -5,6 +5,7 @@
 //! [`outlier`]s, which [`verdict`] measures again and describes.
 
 pub mod cell;
+pub mod compare;
 pub mod coordinator;
 pub mod csv;
 pub mod hosts;

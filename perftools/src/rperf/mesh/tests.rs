@@ -6,6 +6,7 @@ use clap::Parser;
 use test_support::temp_dir::TempDir;
 
 use super::cell::Figure;
+use super::compare::compare;
 use super::coordinator::{NoProgress, find_outliers, run};
 use super::outlier::{Confirmation, Direction, Location, Outlier, SlowLimits, State};
 use super::record::{MeshRecord, MeshTest, RecordFile};
@@ -275,6 +276,33 @@ fn records_of_other_programs_are_rejected() {
     assert_eq!(MeshRecord::parse(&text).unwrap(), record);
     let error = MeshRecord::parse(&text.replace("\"from\":\"h0\"", "\"from\":\"h9\"")).unwrap_err();
     assert!(error.to_string().contains("`h9`"), "{error}");
+}
+
+#[test]
+fn meshes_are_compared_cell_by_cell() {
+    let mut old = record(Pattern::Pairs, 4, 1, &[Test::RcBw, Test::RcLat]);
+    run(&mut old, None, &Simulation::default(), &mut NoProgress).unwrap();
+    let network = Simulation {
+        links: [(Pair::new(2, 1), 0.5)].into(),
+        endpoints: [(3, [0.0, 1.0])].into(),
+        ..Simulation::default()
+    };
+    let mut new = record(Pattern::Pairs, 4, 1, &[Test::RcLat, Test::RcBw]);
+    run(&mut new, None, &network, &mut NoProgress).unwrap();
+    assert_eq!(compare(&old, &old, 0.05).changes, []);
+    let result = compare(&old, &new, 0.05);
+    // A link, and the three cells of an endpoint that fails, in both tests.
+    assert_eq!(
+        (result.compared, result.worse(), result.changes.len()),
+        (24, 8, 8)
+    );
+    let text = super::compare::render(&result);
+    assert!(
+        text.contains("rc_bw h2 → h1: ") && text.contains("(50.0 % WORSE)"),
+        "{text}"
+    );
+    assert!(text.contains("→ failed (100.0 % WORSE)"), "{text}");
+    assert_eq!(compare(&new, &old, 0.05).worse(), 0);
 }
 
 #[test]

@@ -6,14 +6,47 @@ use std::path::Path;
 
 use super::print;
 use crate::common::error::{Error, Result};
+use crate::rperf::mesh;
+use crate::rperf::mesh::record::MeshRecord;
 use crate::rperf::report::compare;
 use crate::rperf::report::html::{self, Run};
 use crate::rperf::report::json::Document;
 
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))
+}
+
 fn read_document(path: &str) -> Result<Document> {
-    let text =
-        fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))?;
-    Document::parse(&text).map_err(|e| e.context(path))
+    Document::parse(&read(path)?).map_err(|e| e.context(path))
+}
+
+/// Returns the record of a mesh; `None` if the file has records of other tests.
+fn read_mesh(path: &str) -> Result<Option<MeshRecord>> {
+    let text = read(path)?;
+    if !MeshRecord::is_likely(&text) {
+        return Ok(None);
+    }
+    let record = MeshRecord::parse(&text).map_err(|e| e.context(path))?;
+    Ok(Some(record))
+}
+
+/// Compares two meshes and prints the differences.
+fn compare_meshes(old: &MeshRecord, new: &MeshRecord, threshold: f64) -> Result<()> {
+    let comparison = mesh::compare::compare(old, new, threshold);
+    print(&mesh::compare::render(&comparison))?;
+    if comparison.compared == 0 {
+        return Err(Error::test(
+            "cannot compare the meshes: they have no endpoints with the same tests in common",
+        ));
+    }
+    match comparison.worse() {
+        0 => Ok(()),
+        n => Err(Error::test(format!(
+            "{n} of {} cells are worse by more than {} %",
+            comparison.compared,
+            threshold * 100.0
+        ))),
+    }
 }
 
 /// Compares two runs and prints the differences.
@@ -22,6 +55,9 @@ fn read_document(path: &str) -> Result<Document> {
 /// Returns an error if the new run is worse by more than `threshold`, if the runs have no test in
 /// common, or if a file cannot be read.
 pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
+    if let (Some(old), Some(new)) = (read_mesh(old)?, read_mesh(new)?) {
+        return compare_meshes(&old, &new, threshold);
+    }
     let comparison = compare::compare(&read_document(old)?, &read_document(new)?, threshold);
     print(&compare::render(&comparison))?;
     let rows = &comparison.rows;
@@ -50,6 +86,11 @@ pub(super) fn compare(old: &str, new: &str, threshold: f64) -> Result<()> {
 /// # Errors
 /// Returns an error if a file cannot be read or has no tests, or if the page cannot be written.
 pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -> Result<()> {
+    if let [(_, path)] = files {
+        if let Some(record) = read_mesh(path)? {
+            return write_page(&mesh::html::page(&record), output);
+        }
+    }
     let mut runs: Vec<Run> = Vec::new();
     for (name, path) in files {
         let document = read_document(path)?;
@@ -71,7 +112,11 @@ pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -
         };
         runs.push(Run { name, document });
     }
-    let page = html::page(&runs);
+    write_page(&html::page(&runs), output)
+}
+
+/// Writes a page to the file `output` or to standard output.
+fn write_page(page: &str, output: Option<&str>) -> Result<()> {
     match output {
         Some(path) => {
             fs::write(path, page).map_err(|e| Error::system(format!("cannot write {path}"), &e))
@@ -80,6 +125,6 @@ pub(super) fn report(files: &[(Option<String>, String)], output: Option<&str>) -
             Err(Error::usage("cannot write an HTML page to a terminal")
                 .with_help("name a file with --output (-o), such as -o report.html"))
         }
-        None => print(&page),
+        None => print(page),
     }
 }
