@@ -198,7 +198,7 @@ impl Live {
             ProgressDrawTarget::hidden()
         };
         let style =
-            ProgressStyle::with_template("{wide_msg}\n{prefix} [{bar:30}] {pos}/{len} {elapsed}");
+            ProgressStyle::with_template("{msg}\n{prefix} [{bar:30}] {pos}/{len} {elapsed}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
         let n = record.endpoints.len() as u64;
         let tests = n * n.saturating_sub(1) * record.tests.len() as u64;
