@@ -1,8 +1,7 @@
 //! Requests the facts of another host over the control port.
 //!
 //! Both sides send a hello and authenticate if the server has a token. Then the client sends
-//! `AskFacts`, and the server replies with `Facts`. rperf servers and [`serve`](super::serve)
-//! answer this request.
+//! `AskFacts`, and the server replies with `Facts`. rperf servers and `serve` answer this request.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;

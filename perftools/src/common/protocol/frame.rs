@@ -26,10 +26,10 @@ pub fn write<T: Serialize>(stream: &mut impl Write, message: &T) -> Result<()> {
     write_up_to(stream, message, MAX_LEN)
 }
 
-/// Writes a frame of at most `max` bytes, like [`write`].
+/// Writes a frame of at most `max` bytes, like [`write()`].
 ///
 /// # Errors
-/// Returns the errors of [`write`].
+/// Returns the errors of [`write()`].
 pub fn write_up_to<T: Serialize>(stream: &mut impl Write, message: &T, max: usize) -> Result<()> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message)

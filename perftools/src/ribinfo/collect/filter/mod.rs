@@ -1,6 +1,6 @@
 //! The rules of the packet filter, evaluated for one packet.
 //!
-//! [`nft`] and [`iptables`] convert the output of their commands to tables of [`ruleset`], which
+//! `nft` and `iptables` convert the output of their commands to tables of `ruleset`, which
 //! evaluates them in the order of the kernel's hooks. A condition is decided from the fields of the
 //! [`Packet`]. If a condition that matters cannot be decided, the result is [`Verdict::Unknown`].
 
