@@ -292,20 +292,25 @@ impl Model {
     }
 }
 
+/// Runs the adapter.
+///
+/// A panic cannot leave the function, so it aborts the process. Otherwise the program would wait
+/// forever for the adapter.
+extern "C" fn run_engine() {
+    let mut idle = 0_u32;
+    loop {
+        let worked = lock().as_mut().is_some_and(Model::step);
+        idle = if worked { 0 } else { idle.saturating_add(1) };
+        match idle {
+            0..=3 => thread::yield_now(),
+            4..=1000 => thread::sleep(Duration::from_micros(2)),
+            _ => thread::sleep(Duration::from_micros(100)),
+        }
+    }
+}
+
 /// Starts the thread that runs the adapter.
 fn start_engine() {
-    let run = || {
-        let mut idle = 0_u32;
-        loop {
-            let worked = lock().as_mut().is_some_and(Model::step);
-            idle = if worked { 0 } else { idle.saturating_add(1) };
-            match idle {
-                0..=3 => thread::yield_now(),
-                4..=1000 => thread::sleep(Duration::from_micros(2)),
-                _ => thread::sleep(Duration::from_micros(100)),
-            }
-        }
-    };
     let mut all = std::mem::MaybeUninit::uninit();
     let mut old = std::mem::MaybeUninit::uninit();
     // Signals of the program are not for this thread, which inherits the mask.
@@ -316,7 +321,7 @@ fn start_engine() {
     }
     let thread = thread::Builder::new()
         .name("nic-model".to_owned())
-        .spawn(run);
+        .spawn(|| run_engine());
     // SAFETY: `old` was written above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), std::ptr::null_mut()) };
     if let Err(error) = thread {

@@ -37,6 +37,33 @@ fn messages_wrap_around_the_queues() {
     }
 }
 
+/// The adapter counts blocks of 64 bytes modulo 2^16.
+#[test]
+fn request_counters_wrap_around() {
+    let mut pair = connect();
+    let region = pair.pd.shared(64, REMOTE).expect("region");
+    let target = |length| region.remote().slice(0, length).expect("in range");
+    // Writes of 1 byte have 1 block, and those of 60 bytes 2 blocks. The first write makes the
+    // others begin at odd numbers, so that one of them consists of the blocks 65,535 and 0.
+    let first = wr::write(wr::Inline(b"x"), target(1));
+    pair.a.post_send(first).expect("write");
+    pair.retire(1)[0].ok().expect("success");
+    for number in 0..33_000_u64 {
+        let mut bytes = [0; 60];
+        bytes[..8].copy_from_slice(&number.to_ne_bytes());
+        bytes[48..56].copy_from_slice(&number.to_ne_bytes());
+        let write = wr::write(wr::Inline(&bytes), target(60));
+        pair.a.post_send(write).expect("write");
+        pair.retire(1)[0].ok().expect("success");
+        for offset in [0, 48] {
+            assert_eq!(
+                region.load(offset, Ordering::Acquire).expect("aligned"),
+                number
+            );
+        }
+    }
+}
+
 #[test]
 fn one_sided_operations_change_the_region() {
     let mut pair = connect();

@@ -377,8 +377,9 @@ fn fetch(qp: &mut Qp) -> Option<Work> {
     ring.memory.read(ring.offset(counter), &mut bytes);
     let blocks = wqe::blocks(&bytes);
     bytes.resize(usize::from(blocks) * BLOCK, 0);
-    for (block, part) in (counter..).zip(bytes.chunks_exact_mut(BLOCK)).skip(1) {
-        ring.memory.read(ring.offset(block), part);
+    for (block, part) in (0..blocks).zip(bytes.chunks_exact_mut(BLOCK)).skip(1) {
+        ring.memory
+            .read(ring.offset(counter.wrapping_add(block)), part);
     }
     let work = wqe::parse(&bytes, qp.number, counter, transport.layout());
     let reads = qp.requester.reads_in_flight();
