@@ -279,7 +279,8 @@ impl Model {
     pub(crate) fn step(&mut self) -> bool {
         self.shared.clock.step();
         let now = self.shared.clock.now();
-        let mut worked = self.nic.step(&mut self.shared);
+        let mut worked = self.shared.wire.poll();
+        worked |= self.nic.step(&mut self.shared);
         for _ in 0..PACKETS_PER_STEP {
             let Some(packet) = self.shared.wire.receive(now) else {
                 break;

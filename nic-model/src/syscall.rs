@@ -86,6 +86,12 @@ fn result(value: c_long) -> c_int {
     c_int::try_from(value).unwrap_or(-1)
 }
 
+/// Returns the real user ID of the process.
+pub(crate) fn user() -> u32 {
+    // SAFETY: the call has no arguments.
+    unsafe { libc::getuid() }
+}
+
 /// Sets `errno` of the calling thread.
 pub(crate) fn set_errno(errno: Errno) {
     // SAFETY: the location belongs to the calling thread.

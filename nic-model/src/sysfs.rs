@@ -39,8 +39,7 @@ pub(crate) fn redirect(path: &[u8]) -> Option<CString> {
 ///
 /// Processes with the same options share the directory.
 pub(crate) fn install(options: Options) -> io::Result<()> {
-    // SAFETY: the call has no arguments.
-    let user = unsafe { libc::getuid() };
+    let user = crate::syscall::user();
     let link = match options.link {
         Link::InfiniBand => "ib",
         Link::Ethernet => "eth",

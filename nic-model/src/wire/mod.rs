@@ -2,11 +2,13 @@
 
 pub(crate) mod fault;
 pub(crate) mod packet;
+mod socket;
 
 use std::collections::VecDeque;
 
 use fault::{Faults, Treatment};
 use packet::{MULTICAST_QPN, Packet, QPN_BITS};
+use socket::Sockets;
 
 /// The packets in transit.
 pub(crate) struct Wire {
@@ -15,6 +17,7 @@ pub(crate) struct Wire {
     /// `false` while the link of the port is down: packets are lost.
     pub(crate) link_up: bool,
     pub(crate) faults: Faults,
+    sockets: Option<Sockets>,
     queue: VecDeque<Packet>,
     /// Delayed packets with the time of their arrival.
     delayed: Vec<(u64, Packet)>,
@@ -26,9 +29,42 @@ impl Wire {
             node: 1,
             link_up: true,
             faults: Faults::default(),
+            sockets: None,
             queue: VecDeque::new(),
             delayed: Vec::new(),
         }
+    }
+
+    /// Connects the wire to other processes. Without sockets, the process has only itself.
+    ///
+    /// The first queue pair needs this, because its number contains that of the process.
+    pub(crate) fn open(&mut self) {
+        if self.sockets.is_none() {
+            match Sockets::open() {
+                Ok((node, sockets)) => {
+                    self.node = node;
+                    self.sockets = Some(sockets);
+                }
+                Err(error) => eprintln!("nic-model: no wire to other processes: {error}"),
+            }
+        }
+    }
+
+    /// Takes packets from other processes. Returns `true` if there were any.
+    pub(crate) fn poll(&mut self) -> bool {
+        let arrived = self
+            .sockets
+            .as_mut()
+            .map(Sockets::receive)
+            .unwrap_or_default();
+        let any = !arrived.is_empty();
+        self.queue.extend(arrived);
+        any
+    }
+
+    /// Returns `true` if the queue pair belongs to another process.
+    pub(crate) fn is_remote(&self, qpn: u32) -> bool {
+        self.local_index(qpn).is_none()
     }
 
     /// Returns the number of the queue pair with this index in this process.
@@ -60,6 +96,8 @@ impl Wire {
         let destination = packet.header.destination;
         if destination == MULTICAST_QPN || self.local_index(destination).is_some() {
             self.queue.push_back(packet);
+        } else if let Some(sockets) = &mut self.sockets {
+            sockets.send(destination >> QPN_BITS, &packet);
         }
     }
 

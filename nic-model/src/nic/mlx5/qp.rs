@@ -202,6 +202,7 @@ impl Mlx5 {
             events: create.events,
             async_events: 0,
         })?;
+        cx.wire.open();
         let qpn = cx.wire.qpn(number);
         self.qps.get_mut(number).ok_or(Errno::EINVAL)?.number = qpn;
         udata.write(&CreateQpResp {
@@ -222,6 +223,7 @@ impl Mlx5 {
         let user: UserModify = udata.read()?;
         let qp = self.qps.get_mut(number).ok_or(Errno::EINVAL)?;
         let bits = modify.attr_mask;
+        let remote = cx.wire.is_remote(qp.attr.dest_qp_num);
         let next = if bits & mask::STATE != 0 {
             modify.qp_state
         } else {
@@ -245,7 +247,7 @@ impl Mlx5 {
                     qp.responder = Responder::new(modify.rq_psn);
                 }
                 if bits & mask::SQ_PSN != 0 {
-                    qp.requester = Requester::new(modify.sq_psn, &qp.attr);
+                    qp.requester = Requester::new(modify.sq_psn, &qp.attr, remote);
                 }
                 qp.state = next;
             }

@@ -21,8 +21,10 @@ pub(super) const MAX_MESSAGE: u64 = 1 << 30;
 const MAX_DATAGRAM: u64 = 4096;
 /// Retry count that means "forever" for a receiver that is not ready.
 const RNR_FOREVER: u8 = 7;
-/// Bytes of the local address of an RNR or acknowledgement timeout: 4.096 µs.
+/// Unit of the acknowledgement timeout, in nanoseconds.
 const TIMEOUT_UNIT: u64 = 4_096;
+/// Shortest timeout for a peer in another process, in nanoseconds.
+const REMOTE_TIMEOUT: u64 = 500_000_000;
 
 /// A request that was started.
 pub(super) struct InFlight {
@@ -47,14 +49,17 @@ pub(super) struct Requester {
     rnr_retries_left: u8,
     /// A request failed: no more are fetched.
     stopped: bool,
+    /// The peer is in another process.
+    remote: bool,
 }
 
 impl Requester {
-    pub(super) fn new(psn: u32, attr: &ModifyQp) -> Self {
+    pub(super) fn new(psn: u32, attr: &ModifyQp, remote: bool) -> Self {
         Self {
             psn: psn & 0x00ff_ffff,
             retries_left: attr.retry_cnt,
             rnr_retries_left: attr.rnr_retry,
+            remote,
             ..Self::default()
         }
     }
@@ -64,7 +69,13 @@ impl Requester {
         self.deadline = if timeout == 0 || self.in_flight.is_empty() {
             0
         } else {
-            now + (TIMEOUT_UNIT << timeout.min(31))
+            let wait = TIMEOUT_UNIT << timeout.min(31);
+            // An adapter answers at once, but another process needs a processor.
+            now + if self.remote {
+                wait.max(REMOTE_TIMEOUT)
+            } else {
+                wait
+            }
         };
     }
 

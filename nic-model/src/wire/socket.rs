@@ -1,0 +1,148 @@
+//! The wire to other processes of the same user: one Unix stream socket for each direction.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::wire::packet::{Header, MULTICAST_QPN, Packet, QPN_BITS};
+
+/// Limit of the numbers of processes. The last number is not used, because `MULTICAST_QPN` would be
+/// one of its queue pairs.
+const NODES: u32 = MULTICAST_QPN >> QPN_BITS;
+/// Bytes that are read at once.
+const CHUNK: usize = 256 * 1024;
+
+/// The sockets of a process.
+pub(crate) struct Sockets {
+    listener: UnixListener,
+    incoming: Vec<Incoming>,
+    outgoing: HashMap<u32, Outgoing>,
+    /// Room for what is read at once.
+    chunk: Vec<u8>,
+}
+
+struct Incoming {
+    stream: UnixStream,
+    bytes: Vec<u8>,
+}
+
+struct Outgoing {
+    stream: UnixStream,
+    bytes: Vec<u8>,
+}
+
+/// Returns the address of a process, in the abstract name space.
+fn address(node: u32) -> io::Result<SocketAddr> {
+    let user = crate::syscall::user();
+    SocketAddr::from_abstract_name(format!("nic-model-{user}-{node}"))
+}
+
+impl Sockets {
+    /// Takes the first free number and returns it.
+    pub(crate) fn open() -> io::Result<(u32, Self)> {
+        for node in 1..NODES {
+            match UnixListener::bind_addr(&address(node)?) {
+                Ok(listener) => {
+                    listener.set_nonblocking(true)?;
+                    let sockets = Self {
+                        listener,
+                        incoming: Vec::new(),
+                        outgoing: HashMap::new(),
+                        chunk: vec![0; CHUNK],
+                    };
+                    return Ok((node, sockets));
+                }
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// Sends a packet to another process. It is lost if that process does not exist.
+    pub(crate) fn send(&mut self, node: u32, packet: &Packet) {
+        let peer = match self.outgoing.entry(node) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => match Outgoing::connect(node) {
+                Ok(peer) => new.insert(peer),
+                Err(_) => return,
+            },
+        };
+        let length = packet.payload.len() as u64;
+        peer.bytes.extend_from_slice(&length.to_ne_bytes());
+        peer.bytes.extend_from_slice(packet.header.as_bytes());
+        peer.bytes.extend_from_slice(&packet.payload);
+        self.flush();
+    }
+
+    /// Writes what the sockets accept. A process that has ended loses its packets.
+    fn flush(&mut self) {
+        self.outgoing.retain(|_, peer| {
+            while !peer.bytes.is_empty() {
+                match peer.stream.write(&peer.bytes) {
+                    Ok(count) => drop(peer.bytes.drain(..count)),
+                    Err(error) => return error.kind() == ErrorKind::WouldBlock,
+                }
+            }
+            true
+        });
+    }
+
+    /// Returns the packets that have arrived.
+    pub(crate) fn receive(&mut self) -> Vec<Packet> {
+        self.flush();
+        while let Ok((stream, _)) = self.listener.accept() {
+            if stream.set_nonblocking(true).is_ok() {
+                let bytes = Vec::new();
+                self.incoming.push(Incoming { stream, bytes });
+            }
+        }
+        let mut packets = Vec::new();
+        self.incoming.retain_mut(|peer| {
+            let open = peer.fill(&mut self.chunk);
+            while let Some(packet) = peer.next() {
+                packets.push(packet);
+            }
+            open
+        });
+        packets
+    }
+}
+
+impl Outgoing {
+    fn connect(node: u32) -> io::Result<Self> {
+        let stream = UnixStream::connect_addr(&address(node)?)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            bytes: Vec::new(),
+        })
+    }
+}
+
+impl Incoming {
+    /// Reads what has arrived. Returns `false` at the end of the stream.
+    fn fill(&mut self, chunk: &mut [u8]) -> bool {
+        match self.stream.read(chunk) {
+            Ok(count) => {
+                self.bytes.extend_from_slice(&chunk[..count]);
+                count > 0
+            }
+            Err(error) => error.kind() == ErrorKind::WouldBlock,
+        }
+    }
+
+    /// Removes a whole packet from the front.
+    fn next(&mut self) -> Option<Packet> {
+        let (length, rest) = self.bytes.split_first_chunk::<8>()?;
+        let length = usize::try_from(u64::from_ne_bytes(*length)).ok()?;
+        let (header, rest) = Header::read_from_prefix(rest).ok()?;
+        let payload = rest.get(..length)?.to_vec();
+        self.bytes.drain(..8 + size_of::<Header>() + length);
+        Some(Packet { header, payload })
+    }
+}
