@@ -36,7 +36,7 @@ fn fail(errno: Errno) -> c_int {
 }
 
 /// # Safety
-/// As `open` of libc.
+/// The caller keeps the contract of `open` of libc.
 unsafe fn open_any(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     // SAFETY: as the function's.
     let Some(own) = (unsafe { own_path(path) }) else {
@@ -68,7 +68,7 @@ unsafe fn open_any(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
 /// Replaces `open` of libc.
 ///
 /// # Safety
-/// As `open` of libc.
+/// The caller keeps the contract of `open` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     // SAFETY: as the function's.
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -
 /// Replaces `open64` of libc.
 ///
 /// # Safety
-/// As `open64` of libc.
+/// The caller keeps the contract of `open64` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     // SAFETY: as the function's.
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint)
 /// Replaces `stat` of libc.
 ///
 /// # Safety
-/// As `stat` of libc.
+/// The caller keeps the contract of `stat` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c_int {
     // SAFETY: as the function's.
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c
 /// Replaces `opendir` of libc.
 ///
 /// # Safety
-/// As `opendir` of libc.
+/// The caller keeps the contract of `opendir` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
 /// Replaces `close` of libc.
 ///
 /// # Safety
-/// As `close` of libc.
+/// The caller keeps the contract of `close` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if descriptors::is_known(fd)
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// Replaces `socket` of libc.
 ///
 /// # Safety
-/// As `socket` of libc.
+/// The caller keeps the contract of `socket` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // Without netlink, libibverbs finds the devices in sysfs.
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 /// Replaces `ioctl` of libc.
 ///
 /// # Safety
-/// As `ioctl` of libc.
+/// The caller keeps the contract of `ioctl` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if descriptors::is_known(fd) && request == RDMA_VERBS_IOCTL {
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
 /// Replaces `fcntl` of libc.
 ///
 /// # Safety
-/// As `fcntl` of libc.
+/// The caller keeps the contract of `fcntl` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     let result = syscall::fcntl(fd, command, argument);
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
 /// Replaces `fcntl64` of libc.
 ///
 /// # Safety
-/// As `fcntl64` of libc.
+/// The caller keeps the contract of `fcntl64` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // SAFETY: as the function's.
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -
 }
 
 /// # Safety
-/// As `mmap` of libc.
+/// The caller keeps the contract of `mmap` of libc.
 unsafe fn map_any(
     address: *mut c_void,
     length: size_t,
@@ -220,7 +220,7 @@ unsafe fn map_any(
 /// Replaces `mmap` of libc.
 ///
 /// # Safety
-/// As `mmap` of libc.
+/// The caller keeps the contract of `mmap` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mmap(
     address: *mut c_void,
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn mmap(
 /// Replaces `mmap64` of libc.
 ///
 /// # Safety
-/// As `mmap64` of libc.
+/// The caller keeps the contract of `mmap64` of libc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mmap64(
     address: *mut c_void,

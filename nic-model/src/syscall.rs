@@ -58,7 +58,7 @@ pub(crate) fn fcntl(fd: RawFd, command: c_int, argument: c_ulong) -> c_int {
 /// Maps memory.
 ///
 /// # Safety
-/// As `mmap`: with `MAP_FIXED`, the caller owns the address range.
+/// The caller keeps the contract of `mmap`: with `MAP_FIXED`, it owns the address range.
 pub(crate) unsafe fn mmap(
     address: *mut c_void,
     length: usize,
