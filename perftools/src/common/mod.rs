@@ -11,6 +11,7 @@ pub mod interrupt;
 pub mod log;
 pub(crate) mod peer_text;
 pub mod protocol;
+pub mod restart;
 pub mod server;
 pub(crate) mod shell;
 pub mod system;

@@ -84,7 +84,7 @@ impl<'a> FactsServer<'a> {
     /// # Errors
     /// Returns an error if the listening socket broke.
     pub(super) fn run(&self) -> Result<()> {
-        server::run(&self.listener, &self.connections, self)
+        server::run(&self.listener, &self.connections, self).map(drop)
     }
 
     /// Answers one client.

@@ -1,6 +1,6 @@
 //! Runs `ribping` from its command line to its exit status.
 
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
 use clap::Parser;
 
@@ -13,6 +13,8 @@ use super::transport::Link;
 use super::{server, session, transport_choice};
 use crate::common::error::{Kind, Result};
 use crate::common::log::{self, log};
+use crate::common::restart;
+use crate::common::server::Ended;
 
 /// Runs `ribping` with these arguments; the first is the program's name.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
@@ -38,7 +40,15 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 fn serve(args: &PingArgs) -> Result<()> {
     let stop = StopFlag::on_signals()?;
     log::start_writer("ribping")?;
-    server::run(args, &stop)
+    match server::run(args, &stop)? {
+        Ended::Stopped => Ok(()),
+        Ended::DeviceRemoved => {
+            log(format_args!(
+                "ribping: restarting to close a removed device"
+            ));
+            Err(restart::restart(Stdio::inherit()))
+        }
+    }
 }
 
 fn ping(args: &PingArgs) -> Result<ExitCode> {

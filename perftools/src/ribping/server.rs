@@ -1,7 +1,8 @@
 //! The server `ribping -S`. It answers pings of both transports on all ports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
 
 use ibumad::{Ca, PortAttr};
 use ibverbs::{Device, device::TransportType};
@@ -9,19 +10,24 @@ use rdmacm::Listener;
 
 use super::args::{PingArgs, TransportArg};
 use super::rping::server;
-use super::stop::StopFlag;
+use super::stop::{POLL_INTERVAL, StopFlag};
 use super::umad::UmadServer;
 use crate::common::device_id::is_iwarp;
 use crate::common::error::{Error, Result};
 use crate::common::log::log;
+use crate::common::restart::holds_removed_device;
+use crate::common::server::Ended;
 use crate::common::system::raise_open_files_limit;
 
-/// Serves until `stop` is set.
+/// Interval of the checks for removed devices.
+const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Serves until `stop` is set, or until the process must end to let the kernel remove a device.
 ///
 /// # Errors
 /// Returns [`Kind::Device`](crate::common::error::Kind::Device) if there is nothing to serve on, or
 /// if serving failed on a port. The reason for each port is logged.
-pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
+pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Ended> {
     let datagrams = if args.via == TransportArg::RdmaCm {
         Vec::new()
     } else {
@@ -46,7 +52,7 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
         )
         .with_help("load the modules as root: `modprobe -a ib_umad rdma_ucm`"));
     }
-    let mut result = Ok(());
+    let mut result = Ok(Ended::Stopped);
     thread::scope(|scope| {
         let mut workers: Vec<_> = datagrams
             .iter()
@@ -57,6 +63,8 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
                 .into_iter()
                 .map(|listener| scope.spawn(move || server::run(&listener, args, stop))),
         );
+        let is_removed =
+            wait_for_removal(stop, || workers.iter().all(ScopedJoinHandle::is_finished));
         for worker in workers {
             match worker.join() {
                 Ok(Ok(())) => {}
@@ -67,8 +75,37 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<()> {
                 Err(_) => result = Err(Error::device("answer pings: a server thread panicked")),
             }
         }
+        // The listeners of the device may have failed before.
+        if is_removed {
+            result = Ok(Ended::DeviceRemoved);
+        }
     });
     result
+}
+
+/// Waits until `stop` is set or all workers have ended. If a device that this process has open is
+/// removed before that, sets `stop` and returns `true`.
+fn wait_for_removal(stop: &StopFlag, have_ended: impl Fn() -> bool) -> bool {
+    let mut next_check = Instant::now();
+    while !stop.is_set() {
+        let is_last = have_ended();
+        if is_last {
+            // The kernel can notify a listener before it removes the files of the device.
+            thread::sleep(DEVICE_CHECK_INTERVAL);
+        }
+        if is_last || Instant::now() >= next_check {
+            next_check = Instant::now() + DEVICE_CHECK_INTERVAL;
+            if holds_removed_device() {
+                stop.set();
+                return true;
+            }
+        }
+        if is_last {
+            return false;
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    false
 }
 
 /// Creates a datagram server for each port that supports them and is selected by -C and -P.

@@ -110,6 +110,11 @@ impl Connections {
         }))
     }
 
+    /// Returns `true` if at least one connection is a session.
+    pub fn has_sessions(&self) -> bool {
+        self.open().values().any(|c| c.state != State::Pending)
+    }
+
     /// Closes connections whose deadline has passed.
     pub fn close_overdue(&self) {
         let now = Instant::now();

@@ -4,12 +4,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::common::error::{Error, Result};
 
@@ -89,6 +90,24 @@ impl Listener {
                 })
             }
         }?;
+        Self::from_socket(socket)
+    }
+
+    /// Returns the listening socket that is the standard input of this process, if it is one.
+    ///
+    /// # Errors
+    /// Returns an error if there are no file descriptors.
+    pub fn from_stdin() -> io::Result<Option<Self>> {
+        let stdin = io::stdin();
+        if !SockRef::from(&stdin).is_listener().unwrap_or(false) {
+            return Ok(None);
+        }
+        let socket = TcpListener::from(stdin.as_fd().try_clone_to_owned()?);
+        socket.set_nonblocking(true)?;
+        Self::from_socket(socket).map(Some)
+    }
+
+    fn from_socket(socket: TcpListener) -> io::Result<Self> {
         let (wake, waker) = UnixStream::pair()?;
         waker.set_nonblocking(true)?;
         let stopper = Stopper {
@@ -100,6 +119,14 @@ impl Listener {
             wake,
             stopper,
         })
+    }
+
+    /// Returns the socket as the standard input of a program, for [`from_stdin`](Self::from_stdin).
+    ///
+    /// # Errors
+    /// Returns an error if there are no file descriptors.
+    pub fn to_stdin(&self) -> io::Result<Stdio> {
+        Ok(Stdio::from(self.socket.as_fd().try_clone_to_owned()?))
     }
 
     /// Returns the address of the socket.

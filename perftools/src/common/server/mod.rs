@@ -8,7 +8,7 @@ pub mod networks;
 
 use std::net::{SocketAddr, TcpStream};
 use std::thread::{Builder, Scope, scope};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::error::{Error, Result};
 use connections::{Connections, Registration};
@@ -17,25 +17,52 @@ use listener::{Accepted, Listener};
 /// Time that running sessions have to end when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Interval of the checks for removed devices.
+const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Stack size in bytes of the thread that serves a client.
 pub const SESSION_STACK: usize = 512 << 10;
+
+/// Reason why a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was stopped.
+    Stopped,
+    /// The process holds a device open that is being removed, and no session runs.
+    DeviceRemoved,
+}
 
 /// A service for the clients of a server.
 pub trait Service: Sync {
     /// Serves a client until its connection ends.
     fn serve(&self, stream: TcpStream, peer: SocketAddr, connection: &Registration<'_>);
 
+    /// Returns `true` if the server must end to let the kernel remove a device. It is asked about
+    /// once per second while no session runs.
+    fn holds_removed_device(&self) -> bool {
+        false
+    }
+
     /// Reports a connection that cannot be served.
     fn report(&self, peer: Option<SocketAddr>, text: &str);
 }
 
-/// Serves each connection on a thread of its own until the server is stopped.
+/// Serves each connection on a thread of its own until the server is stopped, or must end to let
+/// the kernel remove a device.
 ///
 /// # Errors
 /// Returns an error if the listening socket broke.
-pub fn run(listener: &Listener, connections: &Connections, service: &dyn Service) -> Result<()> {
+pub fn run(listener: &Listener, connections: &Connections, service: &dyn Service) -> Result<Ended> {
+    let mut next_check = Instant::now();
     scope(|scope| {
         let result = loop {
+            if Instant::now() >= next_check && !connections.has_sessions() {
+                next_check = Instant::now() + DEVICE_CHECK_INTERVAL;
+                if service.holds_removed_device() {
+                    connections.drain(Duration::ZERO);
+                    return Ok(Ended::DeviceRemoved);
+                }
+            }
             connections.close_overdue();
             match listener.accept() {
                 Ok(Accepted::Connection(stream, peer)) => {
@@ -47,7 +74,7 @@ pub fn run(listener: &Listener, connections: &Connections, service: &dyn Service
                 Ok(Accepted::Failed(error)) => {
                     service.report(None, &format!("cannot accept a client: {error}"));
                 }
-                Ok(Accepted::Stopped) => break Ok(()),
+                Ok(Accepted::Stopped) => break Ok(Ended::Stopped),
                 Err(error) => {
                     listener.stopper().stop();
                     break Err(error);

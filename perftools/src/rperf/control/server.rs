@@ -9,9 +9,10 @@ use super::session;
 use crate::common::error::{Error, Result};
 use crate::common::log;
 use crate::common::peer_text::printable;
+use crate::common::restart;
 use crate::common::server::connections::{Connections, Registration};
 use crate::common::server::listener::{Listener, Stopper};
-use crate::common::server::{self, Service};
+use crate::common::server::{self, Ended, Service};
 use crate::rperf::spec::test::Test;
 use crate::rperf::transport::Backend;
 
@@ -30,6 +31,7 @@ pub struct Server {
     rules: Rules,
     log_level: LogLevel,
     connections: Connections,
+    yields_devices: bool,
 }
 
 /// The service of a server: tests over a backend.
@@ -47,6 +49,10 @@ impl<B: Backend> Service for Tests<'_, B> {
                 session::reject(stream, &error);
             }
         }
+    }
+
+    fn holds_removed_device(&self) -> bool {
+        self.server.yields_devices && restart::holds_removed_device()
     }
 
     fn report(&self, peer: Option<SocketAddr>, text: &str) {
@@ -78,12 +84,30 @@ impl Server {
                 _ => error,
             }
         })?;
-        Ok(Self {
+        Ok(Self::new(listener, rules))
+    }
+
+    /// Creates a server that listens on this socket.
+    pub fn new(listener: Listener, rules: Rules) -> Self {
+        Self {
             connections: Connections::new(rules.max_clients),
             listener,
             rules,
             log_level: LogLevel::Errors,
-        })
+            yields_devices: false,
+        }
+    }
+
+    /// Lets [`run`](Self::run) end when a device is removed that this process holds open.
+    #[must_use]
+    pub fn yield_devices(mut self, yields: bool) -> Self {
+        self.yields_devices = yields;
+        self
+    }
+
+    /// Returns the socket that the server listens on.
+    pub fn listener(&self) -> &Listener {
+        &self.listener
     }
 
     /// Disables all log messages.
@@ -113,11 +137,11 @@ impl Server {
         self.listener.stopper().clone()
     }
 
-    /// Serves clients until the server is stopped.
+    /// Serves clients until the server is stopped, or must end to let the kernel remove a device.
     ///
     /// # Errors
     /// Returns an error if the listening socket broke.
-    pub fn run<B: Backend>(&mut self, backend: &B) -> Result<()> {
+    pub fn run<B: Backend>(&mut self, backend: &B) -> Result<Ended> {
         let tests = Tests {
             server: self,
             backend,

@@ -16,6 +16,9 @@ use crate::common::error::{Error, Result};
 use crate::common::interrupt::Interrupt;
 use crate::common::log;
 use crate::common::protocol::token::Token;
+use crate::common::restart;
+use crate::common::server::Ended;
+use crate::common::server::listener::Listener;
 use crate::common::shell;
 use crate::common::system::raise_open_files_limit;
 use crate::rperf::args::command_line::Options;
@@ -84,7 +87,14 @@ fn serve(options: &Options) -> Result<()> {
         )
         .with_help("add --token-file, or --allow with the networks of the mesh"));
     }
-    let mut server = Server::bind(options.bind, options.listen_port, rules)?;
+    let inherited =
+        Listener::from_stdin().map_err(|e| Error::system("cannot use standard input", &e))?;
+    let mut server = match inherited {
+        Some(listener) => Server::new(listener, rules),
+        None => Server::bind(options.bind, options.listen_port, rules)?,
+    };
+    // The token of a supervised server cannot be read again.
+    server = server.yield_devices(!options.server.supervised);
     if options.verbose || options.verbose_more {
         server = server.verbose();
     }
@@ -100,7 +110,15 @@ fn serve(options: &Options) -> Result<()> {
     raise_open_files_limit();
     log::start_writer("rperf")?;
     log::log(format_args!("rperf: serving on {}", server.local_addr()?));
-    server.run(&VerbsBackend)
+    match server.run(&VerbsBackend)? {
+        Ended::Stopped => Ok(()),
+        Ended::DeviceRemoved => {
+            log::log(format_args!("rperf: restarting to close a removed device"));
+            let stdin = server.listener().to_stdin();
+            let stdin = stdin.map_err(|e| Error::system("cannot restart the server", &e))?;
+            Err(restart::restart(stdin))
+        }
+    }
 }
 
 fn search(
