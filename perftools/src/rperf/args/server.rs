@@ -15,8 +15,9 @@ const CLIENT: &str = "Client and server";
 #[derive(Clone, Debug, Default, Args)]
 #[allow(clippy::struct_excessive_bools)] // One per option.
 pub struct ServerOptions {
-    /// Serve only clients from these networks and from this host; may be repeated [default: serve
-    /// all clients]
+    /// Serve only clients from these networks and from this host, and send data only to their
+    /// addresses, to those of these networks and to those of this host's networks; may be repeated
+    /// [default: serve all clients]
     #[arg(long, value_name = "CIDR", value_delimiter = ',', help_heading = SERVER)]
     pub allow: Vec<IpNet>,
     /// Maximum number of clients served at the same time [default: 64]

@@ -10,6 +10,7 @@ use crate::rperf::engine::fake::{self, FakeWire};
 use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::{Bounds, Spec};
+use crate::rperf::transport::address::PortAddress;
 use crate::rperf::transport::{
     Backend, ClientEndpoints, ClientInfo, ClientSetup, ConnectMethod, ConnectedEndpoint,
     ControlAddrs, LinkType, Offer, QpEndpoint, ServerSetup,
@@ -21,6 +22,8 @@ use crate::rperf::transport::{
 pub(super) struct FakeBackend {
     next_qpn: AtomicU32,
     clients: Mutex<HashMap<u32, Vec<FakeWire>>>,
+    /// RDMA addresses that the client names.
+    pub(super) client_addresses: Vec<PortAddress>,
 }
 
 pub(super) struct FakeClient<'a> {
@@ -71,7 +74,7 @@ impl<'a> Backend for &'a FakeBackend {
     fn client(&self, spec: &Spec, _: ControlAddrs) -> Result<(FakeClient<'a>, ClientInfo)> {
         let client_info = ClientInfo {
             link: LinkType::Roce,
-            addresses: vec![],
+            addresses: self.client_addresses.clone(),
             mtu: 1024,
             depth: spec.depth,
             plan: spec.test.plan().unwrap(),

@@ -175,6 +175,14 @@ impl Rules {
         networks::admit(&self.allow, peer)
     }
 
+    /// Checks that this host may send data to an RDMA address that the client at `peer` named.
+    ///
+    /// # Errors
+    /// Returns an error if the address is not the client's, and in none of the networks.
+    pub fn admit_target(&self, peer: IpAddr, target: IpAddr) -> Result<()> {
+        networks::admit_target(&self.allow, peer, target)
+    }
+
     /// Checks that a coordinator may run tests from this host to other hosts.
     ///
     /// # Errors

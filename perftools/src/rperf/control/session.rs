@@ -218,6 +218,10 @@ fn run_test<B: Backend>(
             )));
         }
         let (setup, offer) = backend.server(spec, &client_info, hosts)?;
+        let target = client_info.addresses.get(offer.client_address);
+        if let Some(target) = target.and_then(|address| address.ip) {
+            context.rules.admit_target(hosts.peer, target)?;
+        }
         link.send(&Message::Offer(offer))?;
         let answer = match link.receive()? {
             Message::Answer(answer) => answer,

@@ -15,11 +15,13 @@ use crate::common::error::Result;
 use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame;
 use crate::common::protocol::hello::{self, PROTOCOL};
+use crate::common::server::Ended;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::report::record::Outcome;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::monitor::MonitorOptions;
+use crate::rperf::transport::address::PortAddress;
 use crate::rperf::transport::{Backend, ClientEndpoints, ControlAddrs};
 
 fn spec(test: Test, options: &str) -> Spec {
@@ -74,7 +76,7 @@ fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &FakeBackend)) {
             stopper.stop();
             std::panic::resume_unwind(panic);
         }
-        assert_eq!(server_result.join().unwrap(), Ok(()));
+        assert_eq!(server_result.join().unwrap(), Ok(Ended::Stopped));
     });
 }
 
@@ -384,6 +386,43 @@ fn clients_beyond_the_maximum_are_rejected() {
         );
         drop(first);
     });
+}
+
+/// Runs a test on a server that allows 192.0.2.0/24, with a client that names this RDMA address.
+fn run_with_address(ip: &str) -> Result<Outcome> {
+    let mut rules = Rules::default();
+    rules.allow = vec!["192.0.2.0/24".parse().unwrap()];
+    let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, rules)
+        .unwrap()
+        .quiet();
+    let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
+    let mut backend = FakeBackend::default();
+    backend.client_addresses.push(PortAddress {
+        ip: Some(ip.parse().unwrap()),
+        prefix: 24,
+        gid_index: Some(0),
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.run(&&backend));
+        let outcome = client::run(
+            &server_addr(address),
+            &spec(Test::UdLat, "--messages 10"),
+            &&backend,
+            MonitorOptions::default(),
+        );
+        stopper.stop();
+        outcome
+    })
+}
+
+#[test]
+fn data_is_not_sent_to_addresses_outside_the_allowed_networks() {
+    run_with_address("192.0.2.1").unwrap();
+    let text = run_with_address("203.0.113.1").unwrap_err().to_string();
+    assert!(
+        text.contains("RDMA address 203.0.113.1 is neither"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ibverbs::Gid;
+use ibverbs::{Gid, Lid};
 
 use super::address::{PortAddress, choose};
 use super::cm::CmListener;
@@ -161,7 +161,7 @@ impl ServerSetup for RdmaServer {
             has_group,
             client_gid,
         } = self;
-        check_gids(&client.ends, client_gid)?;
+        check_addresses(&client.ends, client_gid)?;
         let qps = match pending {
             PendingConnection::Cm(listener) => {
                 let qps = (0..end.qp_count())
@@ -200,10 +200,17 @@ fn gid_of(address: PortAddress) -> Gid {
     address.ip.map_or(Gid([0; 16]), Gid::from)
 }
 
-/// Checks that the client's queue pairs have the address that both ends agreed on. Otherwise a
-/// client could make this host send to any other one.
-fn check_gids(ends: &[QpEndpoint], agreed: Gid) -> Result<()> {
+/// Checks that the client's queue pairs have the address that both ends agreed on, and one LID.
+/// Otherwise a client could make this host send to any other one.
+fn check_addresses(ends: &[QpEndpoint], agreed: Gid) -> Result<()> {
     for end in ends {
+        let is_valid = end.lid == 0 || Lid(end.lid).is_unicast();
+        if end.lid != ends[0].lid || !is_valid {
+            return Err(Error::protocol(format!(
+                "the client's queue pairs have the LIDs {} and {}: expected one unicast LID",
+                ends[0].lid, end.lid
+            )));
+        }
         let gid = parse_gid(&end.gid)?;
         if gid != agreed {
             return Err(Error::protocol(format!(
@@ -265,24 +272,31 @@ mod tests {
     }
 
     #[test]
-    fn only_the_agreed_gid_of_the_client_is_accepted() {
+    fn only_the_agreed_address_of_the_client_is_accepted() {
         let address = PortAddress {
             ip: Some("10.99.0.1".parse().unwrap()),
             prefix: 24,
             gid_index: Some(1),
         };
         let agreed = gid_of(address);
-        check_gids(&[end("::ffff:10.99.0.1"), end("::ffff:10.99.0.1")], agreed).unwrap();
+        check_addresses(&[end("::ffff:10.99.0.1"), end("::ffff:10.99.0.1")], agreed).unwrap();
         for wrong in ["::ffff:10.99.0.2", "::", "fe80::1"] {
             let ends = [end("::ffff:10.99.0.1"), end(wrong)];
-            let text = check_gids(&ends, agreed).unwrap_err().to_string();
+            let text = check_addresses(&ends, agreed).unwrap_err().to_string();
             assert!(text.contains("agreed was ::ffff:10.99.0.1"), "{text}");
+        }
+        for lids in [[1, 2], [0xc001, 0xc001]] {
+            let ends = lids.map(|lid| QpEndpoint { lid, ..end("::") });
+            let text = check_addresses(&ends, Gid([0; 16]))
+                .unwrap_err()
+                .to_string();
+            assert!(text.contains("expected one unicast LID"), "{text}");
         }
         let none = PortAddress {
             ip: None,
             prefix: 0,
             gid_index: None,
         };
-        check_gids(&[end("::")], gid_of(none)).unwrap();
+        check_addresses(&[end("::")], gid_of(none)).unwrap();
     }
 }
