@@ -2,6 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod counters;
 mod failures;
 mod options;
 mod transfers;

@@ -5,6 +5,7 @@
 //! read from `probe.json` if the root is a captured tree. `display`, `check`, `peer` and `rperf`
 //! use these facts.
 
+pub mod counters;
 pub mod device;
 pub mod eipoib;
 pub mod filter;

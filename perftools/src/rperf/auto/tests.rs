@@ -296,3 +296,74 @@ fn a_lost_peer_ends_the_search() {
     assert_eq!(error.kind(), Kind::Gone);
     assert_eq!(runs, 4);
 }
+
+#[test]
+fn counters_that_show_a_cause_name_the_path() {
+    let (advice, _) = find(
+        |test, _| {
+            let figure = if test.is_latency() { 2000.0 } else { 1e9 };
+            Ok(FakeRun {
+                figure,
+                threads: [0.99, 0.99],
+                hosts: [0.99, 0.99],
+            })
+        },
+        None,
+    );
+    assert!(
+        advice
+            .findings
+            .iter()
+            .all(|f| f.bound != Some(Bottleneck::Path))
+    );
+    let mut lossy = LossyPair;
+    let spec = Options::try_parse_from(["rperf"])
+        .unwrap()
+        .to_spec(Test::RcBw)
+        .unwrap();
+    let limits = |_: &Measured| verdict::PathLimits {
+        link: None,
+        one_host: false,
+    };
+    let command = |test: &str| test.to_owned();
+    let advice = run(
+        &mut lossy,
+        &spec,
+        Duration::from_secs(1),
+        10,
+        limits,
+        command,
+    )
+    .unwrap();
+    for finding in &advice.findings {
+        let is_latency = finding.goal == Goal::Latency;
+        assert_eq!(
+            finding.bound == Some(Bottleneck::Path),
+            !is_latency,
+            "{finding:?}"
+        );
+        assert_eq!(finding.why, "the path: packets were lost", "{finding:?}");
+    }
+}
+
+/// Hosts whose counters show lost packets in each test.
+struct LossyPair;
+
+impl Runner for LossyPair {
+    fn run(&mut self, spec: &Spec) -> Result<Measured> {
+        let record = if spec.test.is_latency() {
+            latency()
+        } else {
+            one_way()
+        };
+        let Outcome::Measured(mut m) = record.outcome else {
+            panic!()
+        };
+        m.spec = spec.clone();
+        m.warnings.push(crate::rperf::report::warning::Warning {
+            kind: "packet_loss".to_owned(),
+            text: "packets were lost".to_owned(),
+        });
+        Ok(*m)
+    }
+}

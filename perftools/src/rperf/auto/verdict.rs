@@ -46,6 +46,9 @@ pub(super) fn find_bottleneck(
             format!("the link: payload takes {used} of {rate}"),
         );
     }
+    if let Some(cause) = path_cause(found) {
+        return (Bottleneck::Path, cause);
+    }
     if let Some(verdict) = sleeping.and_then(|trial| busy_processors(trial, path_limits)) {
         return verdict;
     }
@@ -62,6 +65,13 @@ pub(super) fn find_bottleneck(
     }
     let text = "neither the processors, nor the link, nor the queue depth: probably the device or the path (`ribinfo check --peer HOST` checks both)";
     (Bottleneck::Unknown, text.to_owned())
+}
+
+/// Returns the cause that the counters of the ports showed while the best settings were measured.
+fn path_cause(found: &SearchResult) -> Option<String> {
+    let mut warnings = found.best.measured.warnings.iter();
+    let cause = warnings.find(|warning| warning.is_cause())?;
+    Some(format!("the path: {}", cause.text))
 }
 
 /// Returns the bottleneck if a thread, or all processors of a host, are busy.
@@ -153,8 +163,12 @@ fn depth_gain(found: &SearchResult) -> Option<DepthGain> {
     })
 }
 
-/// Explains the latency: compares polling and sleeping.
+/// Explains the latency: names what the counters of the ports show, or compares polling and
+/// sleeping.
 pub(super) fn explain_latency(found: &SearchResult) -> String {
+    if let Some(cause) = path_cause(found) {
+        return cause;
+    }
     let best_score = |wait| {
         found
             .trials

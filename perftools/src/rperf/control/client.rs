@@ -29,7 +29,6 @@ use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::interval::DipKind;
 use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::monitor::{Monitor, MonitorOptions, TestInfo};
-use crate::rperf::stats::port_counters::PortCounters;
 use crate::rperf::stats::summary::{Interpretation, Summary};
 use crate::rperf::transport::{Backend, ClientSetup, ControlAddrs};
 
@@ -258,7 +257,6 @@ fn run_test<B: Backend>(
         }
         session::run_connected(&link, spec, Role::Client, connected, &hooks)
     };
-    let counters_before = PortCounters::now();
     let done = monitor
         .run(run)
         .inspect_err(|error| link.send_error(error))?;
@@ -275,7 +273,6 @@ fn run_test<B: Backend>(
         stats: [&done.measurement.stats, &done.peer_stats],
         one_host,
         one_port,
-        port_traffic: PortCounters::now().since(&counters_before, &done.via.device, done.via.port),
         stalls_reported: monitored.dips.iter().any(|dip| dip.kind == DipKind::Stall),
         server_warnings: &done.peer_warnings,
     });

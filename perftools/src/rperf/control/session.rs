@@ -17,11 +17,13 @@ use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::{auth, frame, hello};
 use crate::ribinfo::collect::peer::PeerFacts;
 use crate::ribinfo::collect::root::Root;
-use crate::rperf::engine::{self, Role};
+use crate::rperf::engine::{self, Measurement, Role};
+use crate::rperf::report::hardware;
 use crate::rperf::report::host_conf::HostConf;
-use crate::rperf::report::{hardware, warning};
+use crate::rperf::report::warning::{self, cause};
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
+use crate::rperf::stats::port_counters::PortCounters;
 use crate::rperf::transport::{Backend, ClientInfo, ConnectedEndpoint, ControlAddrs, ServerSetup};
 
 /// Time to wait for the hello message of the client.
@@ -238,6 +240,24 @@ fn run_test<B: Backend>(
     run().inspect_err(|error| link.send_error(error))
 }
 
+/// Adds the changes of the port's counters to a measurement, or the cause that they show to the
+/// error of a failed test.
+pub(super) fn with_counters(
+    measurement: Result<Measurement>,
+    counters: &PortCounters,
+) -> Result<Measurement> {
+    match measurement {
+        Ok(mut measurement) => {
+            measurement.stats.port_counters = Some(counters.changes());
+            Ok(measurement)
+        }
+        Err(error) => {
+            let seconds = counters.age().as_secs_f64();
+            Err(cause::explain(error, &counters.changes(), seconds))
+        }
+    }
+}
+
 /// Runs a test over connected queue pairs, at either end: posts receives, exchanges `Ready`, moves
 /// the data and exchanges `Stats`.
 pub(super) fn run_connected<W: engine::Wire + Send>(
@@ -258,6 +278,7 @@ pub(super) fn run_connected<W: engine::Wire + Send>(
         Role::Server => (&spec.server, "the client", warning::host()),
     };
     let via = hardware::describe(via);
+    let counters = PortCounters::read(&via);
     wires.iter_mut().try_for_each(W::post_receives)?;
     (hooks.before_ready)()?;
     let memory = wires.iter().map(W::exposed).collect();
@@ -289,12 +310,12 @@ pub(super) fn run_connected<W: engine::Wire + Send>(
         .zip(wires)
         .map(|(number, wire)| (wire, link.thread(number)))
         .collect();
-    let measurement = engine::threads::run(role, &shape, side, &mut ends).map_err(|error| {
-        match error.kind() {
+    let measurement =
+        engine::threads::run(role, &shape, side, &mut ends).map_err(|error| match error.kind() {
             Kind::Device | Kind::Test => hardware::name_inactive_port(error, &via),
             _ => error,
-        }
-    })?;
+        });
+    let measurement = with_counters(measurement, &counters)?;
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
     let peer_stats = match link.receive_after_memory_work(shape.memory())? {
         Message::Stats(stats) => *stats,

@@ -18,6 +18,7 @@ use socket2::Socket;
 use super::context::{SessionHooks, SessionResult};
 use super::link::{ControlLink, ThreadLink};
 use super::message::Message;
+use super::session::with_counters;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::{Measurement, Peer, Role, threads};
 use crate::rperf::report::host_conf::HostConf;
@@ -25,6 +26,7 @@ use crate::rperf::report::{hardware, warning};
 use crate::rperf::sockets::endpoint::ListenInfo;
 use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
 use crate::rperf::spec::{Side, Spec};
+use crate::rperf::stats::port_counters::PortCounters;
 
 /// Addresses of the control connection.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +148,7 @@ fn run_connected(
         Role::Server => (&spec.server, "the client", warning::host()),
     };
     let via = hardware::describe(endpoint::connection_info(kind, &sockets[0], side));
+    let counters = PortCounters::read(&via);
     (hooks.before_ready)()?;
     link.send(&Message::Ready {
         via: via.clone(),
@@ -163,7 +166,8 @@ fn run_connected(
         other => return Err(other.unexpected(peer_name)),
     };
     (hooks.on_begin)(spec.test);
-    let measurement = run_streams(link, spec, role, kind, side, sockets)?;
+    let measurement = run_streams(link, spec, role, kind, side, sockets);
+    let measurement = with_counters(measurement, &counters)?;
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,

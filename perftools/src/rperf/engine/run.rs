@@ -108,6 +108,7 @@ pub fn run<W: Wire, P: Peer>(
         max_cqe: waiter.max_completions(),
         retransmitted: None,
         jitter: None,
+        port_counters: None,
         stalled: Some(stalled(
             waiter.silence(),
             start.wall()..until,

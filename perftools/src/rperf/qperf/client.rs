@@ -23,7 +23,6 @@ use crate::rperf::spec::tuning::Tuning;
 use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::monitor::MonitorOptions;
-use crate::rperf::stats::port_counters::PortTraffic;
 use crate::rperf::stats::summary::{Interpretation, Summary};
 
 /// Runs one test with a qperf server.
@@ -273,7 +272,6 @@ fn collect_results(
             stats: [&measurement.stats, &remote_stats],
             one_host: false,
             one_port: false,
-            port_traffic: PortTraffic::default(),
             stalls_reported: false,
             server_warnings: &[],
         }),

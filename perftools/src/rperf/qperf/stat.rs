@@ -273,6 +273,7 @@ mod tests {
             duplicates: 0,
             retransmitted: None,
             jitter: None,
+            port_counters: None,
             sent: Count {
                 msgs: 3,
                 bytes: 300,

@@ -22,6 +22,8 @@ pub enum Bottleneck {
     RemoteHost,
     /// The link is fully used.
     Link,
+    /// The path: the counters of a port show errors, losses or congestion.
+    Path,
     /// The latency of the path. More messages in flight improve the result.
     Latency,
     /// None of the above. The device or the path limits the result.

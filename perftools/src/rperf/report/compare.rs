@@ -6,6 +6,7 @@ use super::environment;
 use super::json::Document;
 use super::parameters::{Parameters, differences, parameters};
 use super::record::{Measured, Outcome, Record};
+use super::warning::Warning;
 use crate::common::units::{Figure, Size, Style};
 use crate::rperf::spec::test::Test;
 
@@ -81,6 +82,8 @@ pub struct Row {
     pub verdict: Verdict,
     /// Parameters that differ between the runs without making them incomparable.
     pub differences: Vec<String>,
+    /// Causes that the counters of the ports showed in new runs only.
+    pub causes: Vec<String>,
 }
 
 /// Comparison of two documents.
@@ -119,6 +122,7 @@ pub fn compare(old: &Document, new: &Document, threshold: f64) -> Comparison {
         if let Some(after) = matching {
             rows.push(Row {
                 differences: differences(&before.others, &after.others),
+                causes: new_causes(&before.causes, &after.causes),
                 ..row(
                     &before.name,
                     before.metric,
@@ -187,6 +191,9 @@ pub fn render(comparison: &Comparison) -> String {
         if !r.differences.is_empty() {
             let _ = writeln!(text, "    differs: {}", r.differences.join(", "));
         }
+        for cause in &r.causes {
+            let _ = writeln!(text, "    cause: {cause}");
+        }
     }
     for test in &comparison.incomparable {
         let _ = writeln!(text, "not compared: {test}");
@@ -209,6 +216,8 @@ struct Samples {
     /// Other parameters.
     others: Parameters,
     values: Vec<f64>,
+    /// Causes that the counters of the ports showed in any of the runs.
+    causes: Vec<Warning>,
 }
 
 /// Parameters that do not change what a test measures.
@@ -243,11 +252,15 @@ fn samples(document: &Document) -> Vec<Samples> {
         key.insert("path".to_owned(), link(m));
         key.insert("total depth".to_owned(), m.depth.to_string());
         let size = m.spec.msg_size;
+        let causes = m.warnings.iter().filter(|w| w.is_cause()).cloned();
         match all.iter_mut().find(|s| {
             (s.test, s.size, s.metric) == (*test, size, metric)
                 && (&s.key, &s.others) == (&key, &others)
         }) {
-            Some(samples) => samples.values.push(value),
+            Some(samples) => {
+                samples.values.push(value);
+                samples.causes.extend(causes);
+            }
             None => all.push(Samples {
                 test: *test,
                 size,
@@ -256,6 +269,7 @@ fn samples(document: &Document) -> Vec<Samples> {
                 key,
                 others,
                 values: vec![value],
+                causes: causes.collect(),
             }),
         }
     }
@@ -357,7 +371,23 @@ fn row(test: &str, metric: Metric, before: &[f64], after: &[f64], threshold: f64
         interval,
         verdict,
         differences: Vec::new(),
+        causes: Vec::new(),
     }
+}
+
+/// Returns the texts of the causes whose kinds are new, one of each kind.
+fn new_causes(old: &[Warning], new: &[Warning]) -> Vec<String> {
+    let mut causes: Vec<&Warning> = Vec::new();
+    for cause in new {
+        if old
+            .iter()
+            .chain(causes.iter().copied())
+            .all(|other| other.kind != cause.kind)
+        {
+            causes.push(cause);
+        }
+    }
+    causes.into_iter().map(|cause| cause.text.clone()).collect()
 }
 
 #[cfg(test)]
@@ -451,6 +481,28 @@ mod tests {
         );
         let text = render(&comparison);
         assert!(text.contains("    differs: time 2 s → 9 s\n"), "{text}");
+    }
+
+    #[test]
+    fn a_cause_that_is_new_is_shown() {
+        let with_cause = |kind: &str, text: &str| {
+            changed(one_way(), |m| {
+                let (kind, text) = (kind.to_owned(), text.to_owned());
+                m.warnings.push(Warning { kind, text });
+            })
+        };
+        let document = |records: Vec<Record>| Document::new(records);
+        let lost = || with_cause("packet_loss", "packets were lost (rcvd_seq_err 7)");
+        let new = document(vec![lost(), lost(), with_cause("few_messages", "few")]);
+        let comparison = compare(&document(vec![one_way()]), &new, 0.05);
+        assert_eq!(
+            comparison.rows[0].causes,
+            ["packets were lost (rcvd_seq_err 7)"]
+        );
+        let text = render(&comparison);
+        assert!(text.contains("\n    cause: packets were lost"), "{text}");
+        let same = compare(&document(vec![lost()]), &new, 0.05);
+        assert_eq!(same.rows[0].causes, [""; 0]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Latencies and durations are in nanoseconds, CPU times in seconds, sizes in bytes, and rates per
 //! second.
 
+use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,16 @@ impl Measured {
             || self
                 .plan
                 .is_some_and(|plan| plan.pattern == Pattern::BothWays)
+    }
+
+    /// Returns `true` if both ends use the same port.
+    pub fn has_one_port(&self) -> bool {
+        let address = |c: &ConnectionInfo| match c.address.parse::<SocketAddr>() {
+            Ok(address) => address.ip().to_string(),
+            Err(_) => c.address.clone(),
+        };
+        let port = |c: &ConnectionInfo| (c.device.clone(), c.port, address(c));
+        port(&self.local) == port(&self.remote)
     }
 
     /// Returns `true` if the main result is a bandwidth rather than a latency or a message rate.

@@ -16,6 +16,7 @@ pub mod thread_counters;
 use serde::{Deserialize, Serialize};
 
 use cpu::CpuUse;
+use port_counters::CounterChanges;
 
 /// Messages and bytes of one direction, counted by completions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +80,10 @@ pub struct SideStats {
     /// transit times of consecutive datagrams (RFC 3550). Only in `udp_bw` without `--verify`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<f64>,
+    /// Increases of the counters of the port during the test. Null if they are unknown (a qperf
+    /// peer, or an older version of rperf).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_counters: Option<CounterChanges>,
     /// Measured time in nanoseconds.
     pub nanos: u64,
     /// Largest number of completions that one poll returned.

@@ -1,123 +1,123 @@
-//! Traffic counters of the host's ports, which drivers export in sysfs.
+//! The counters of a port before and after a test: those of its driver, of the port, of its network
+//! interface and, where the kernel's TCP or UDP carries the data, of these protocols.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-/// Directory with one entry per RDMA device.
-const DEVICES: &str = "/sys/class/infiniband";
+use serde::{Deserialize, Serialize};
+
+use crate::ribinfo::collect::counters::{Counters, Differences, lifespan};
+use crate::ribinfo::collect::root::Root;
+use crate::rperf::spec::connection::ConnectionInfo;
+
 /// Unit of `port_xmit_data` and `port_rcv_data` in bytes (IBTA: 32-bit words).
 const DATA_UNIT: u64 = 4;
 
-/// Traffic of a port, summed over both directions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortTraffic {
-    /// Number of bytes, including headers. `None` if the driver does not count them.
-    pub bytes: Option<u64>,
-    /// Number of packets. `None` if the driver does not count them.
-    pub packets: Option<u64>,
+/// Increases of the counters of a port during a test. Other programs that use the port add to them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CounterChanges {
+    /// Increase of each counter that increased. The name is the group of the counter and the name
+    /// that the kernel gives it, such as `hw_counters/out_of_sequence`.
+    pub increased: BTreeMap<String, u64>,
+    /// Names of the counters whose increase is unknown, because they decreased, have reached their
+    /// maximum, or could be read only before or only after the test.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
 }
 
-/// Counters of all ports at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PortCounters(BTreeMap<(String, u8), PortTraffic>);
+impl CounterChanges {
+    /// Returns the increase of a counter; 0 if it did not increase, does not exist or is unknown.
+    pub fn get(&self, name: &str) -> u64 {
+        self.increased.get(name).copied().unwrap_or(0)
+    }
+
+    /// Returns the bytes that the port sent and received; 0 if the driver does not count them.
+    pub fn bytes(&self) -> u64 {
+        let words = self.get("counters/port_xmit_data") + self.get("counters/port_rcv_data");
+        words.saturating_mul(DATA_UNIT)
+    }
+
+    /// Returns the packets that the port sent and received; 0 if the driver does not count them.
+    pub fn packets(&self) -> u64 {
+        let port = self.get("counters/port_xmit_packets") + self.get("counters/port_rcv_packets");
+        let driver = self.get("hw_counters/sent_pkts") + self.get("hw_counters/rcvd_pkts");
+        port.max(driver)
+    }
+}
+
+/// The counters of the port of one end before a test.
+#[derive(Debug)]
+pub struct PortCounters {
+    root: Root,
+    port: Port,
+    before: Counters,
+    time: Instant,
+}
+
+/// A port, and the sources of its counters.
+#[derive(Debug)]
+struct Port {
+    /// Name and port number of the RDMA device; none in tests over sockets.
+    device: Option<(String, u8)>,
+    netdev: Option<String>,
+    /// The kernel's TCP or UDP carries the data.
+    protocols: bool,
+}
 
 impl PortCounters {
-    /// Reads the counters of all ports of this host.
-    pub fn now() -> Self {
-        Self::read_from(Path::new(DEVICES))
+    /// Reads the counters of the port of a connection on this host.
+    pub fn read(connection: &ConnectionInfo) -> Self {
+        Self::read_below(Root::host(), connection)
     }
 
-    fn read_from(devices: &Path) -> Self {
-        let mut ports = BTreeMap::new();
-        for device in fs::read_dir(devices).into_iter().flatten().flatten() {
-            let name = device.file_name().to_string_lossy().into_owned();
-            for port in fs::read_dir(device.path().join("ports"))
-                .into_iter()
-                .flatten()
-                .flatten()
-            {
-                let Some(number) = port.file_name().to_str().and_then(|n| n.parse().ok()) else {
-                    continue;
-                };
-                let read = |directory: &str, file: &str| {
-                    let text = fs::read_to_string(port.path().join(directory).join(file)).ok()?;
-                    text.trim().parse::<u64>().ok()
-                };
-                let sum =
-                    |directory, a, b| Some(read(directory, a)?.wrapping_add(read(directory, b)?));
-                let traffic = PortTraffic {
-                    bytes: sum("counters", "port_xmit_data", "port_rcv_data")
-                        .map(|words| words.wrapping_mul(DATA_UNIT)),
-                    packets: sum("counters", "port_xmit_packets", "port_rcv_packets")
-                        .or_else(|| sum("hw_counters", "sent_pkts", "rcvd_pkts")),
-                };
-                ports.insert((name.clone(), number), traffic);
-            }
-        }
-        Self(ports)
-    }
-
-    /// Returns the traffic of a port between `earlier` and `self`. Fields are `None` if a counter
-    /// is missing or was reset in between.
-    pub fn since(&self, earlier: &Self, device: &str, port: u8) -> PortTraffic {
-        let key = (device.to_owned(), port);
-        let (Some(now), Some(before)) = (self.0.get(&key), earlier.0.get(&key)) else {
-            return PortTraffic::default();
+    fn read_below(root: Root, connection: &ConnectionInfo) -> Self {
+        let is_rdma = connection.port > 0;
+        // Soft-iWARP sends through the kernel's TCP. An iWARP adapter has a driver, and a TCP of
+        // its own.
+        let is_software = connection.hardware.driver.is_none();
+        let port = Port {
+            device: is_rdma.then(|| (connection.device.clone(), connection.port)),
+            netdev: connection.hardware.netdev.clone(),
+            protocols: !is_rdma || (connection.link == "iWARP" && is_software),
         };
-        let difference = |now: Option<u64>, before: Option<u64>| now?.checked_sub(before?);
-        PortTraffic {
-            bytes: difference(now.bytes, before.bytes),
-            packets: difference(now.packets, before.packets),
+        Self {
+            before: port.counters(&root),
+            root,
+            port,
+            time: Instant::now(),
         }
+    }
+
+    /// Returns the time since the counters were read.
+    pub fn age(&self) -> Duration {
+        self.time.elapsed()
+    }
+
+    /// Returns the changes since the counters were read.
+    pub fn changes(&self) -> CounterChanges {
+        if let Some((device, port)) = &self.port.device {
+            // Values that are younger than this wait include the end of the test.
+            sleep(lifespan(&self.root, device, *port));
+        }
+        let Differences { increased, unknown } = self.port.counters(&self.root).since(&self.before);
+        CounterChanges { increased, unknown }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_sets_of_sysfs_counters_are_read() {
-        let root = std::env::temp_dir().join(format!("rperf-counters-{}", std::process::id()));
-        let write = |path: &str, text: &str| {
-            let path = root.join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+impl Port {
+    fn counters(&self, root: &Root) -> Counters {
+        let mut counters = match &self.device {
+            Some((device, port)) => Counters::of_port(root, device, *port),
+            None => Counters::default(),
         };
-        let hardware = "mlx5_0/ports/1/counters";
-        for (file, text) in [
-            ("port_xmit_data", "100\n"),
-            ("port_rcv_data", "50\n"),
-            ("port_xmit_packets", "7\n"),
-            ("port_rcv_packets", "3\n"),
-        ] {
-            write(&format!("{hardware}/{file}"), text);
+        if let Some(netdev) = &self.netdev {
+            counters = counters.with_netdev(root, netdev);
         }
-        write("rxe0/ports/1/hw_counters/sent_pkts", "10\n");
-        write("rxe0/ports/1/hw_counters/rcvd_pkts", "20\n");
-        write("siw0/ports/1/state", "4: ACTIVE\n");
-        let before = PortCounters::read_from(&root);
-        write("rxe0/ports/1/hw_counters/sent_pkts", "15\n");
-        write(&format!("{hardware}/port_xmit_data"), "300\n");
-        let after = PortCounters::read_from(&root);
-        fs::remove_dir_all(&root).unwrap();
-        assert_eq!(
-            after.since(&before, "mlx5_0", 1),
-            PortTraffic {
-                bytes: Some(800),
-                packets: Some(0)
-            }
-        );
-        assert_eq!(
-            after.since(&before, "rxe0", 1),
-            PortTraffic {
-                bytes: None,
-                packets: Some(5)
-            }
-        );
-        assert_eq!(after.since(&before, "siw0", 1), PortTraffic::default());
-        assert_eq!(before.since(&after, "rxe0", 1).packets, None);
-        assert_eq!(after.since(&before, "none", 1), PortTraffic::default());
+        if self.protocols {
+            counters = counters.with_protocols(root);
+        }
+        counters
     }
 }

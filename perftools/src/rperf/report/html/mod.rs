@@ -9,6 +9,7 @@
 
 mod bars;
 mod chart;
+mod counters;
 mod scale;
 mod series;
 mod tables;
@@ -61,6 +62,7 @@ pub fn page(runs: &[Run]) -> String {
         (intervals(&select(|m| m.latency.is_none() && !m.intervals.is_empty()), true))
         (intervals(&select(|m| m.latency.is_some() && !m.intervals.is_empty()), false))
         (tables::warnings(runs))
+        (counters::table(runs))
         (tables::results(runs))
         (tables::environments(runs))
     };

@@ -48,6 +48,7 @@ pub(super) fn changes(runs: &[Run]) -> Markup {
                     td.text {
                         (row.test)
                         @if !row.differences.is_empty() { " (" (row.differences.join(", ")) ")" }
+                        @for cause in &row.causes { br; "cause: " (cause) }
                     }
                     td.text { (row.metric.name()) }
                     td { (row.metric.format(row.means.0)) }
@@ -173,9 +174,11 @@ pub(super) fn warnings(runs: &[Run]) -> Markup {
                         .iter()
                         .for_each(|limit| add(format!("{test}: {limit}")));
                     m.dips.iter().for_each(|dip| add(format!("{test}: {dip}")));
-                    m.warnings
-                        .iter()
-                        .for_each(|warning| add(format!("{}: {}", run.name, warning.text)));
+                    for warning in &m.warnings {
+                        // A cause has the figures of one test.
+                        let about = if warning.is_cause() { &test } else { &run.name };
+                        add(format!("{about}: {}", warning.text));
+                    }
                 }
                 Outcome::Conf { .. } | Outcome::Quit => {}
             }

@@ -4,6 +4,7 @@ use crate::rperf::report::record::{Outcome, Record};
 use crate::rperf::report::text::tests::{latency, one_way};
 use crate::rperf::report::warning::Warning;
 use crate::rperf::stats::interval::{Dip, DipKind};
+use crate::rperf::stats::port_counters::CounterChanges;
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -299,4 +300,31 @@ proptest! {
             prop_assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
         }
     }
+}
+
+#[test]
+fn counters_that_show_a_cause_are_listed() {
+    let record = changed(one_way(), |m| {
+        let increased = [
+            ("hw_counters/out_of_sequence", 7),
+            ("hw_counters/rx_pkts", 900),
+        ];
+        m.remote.device = "mlx5_1".to_owned();
+        m.remote_stats.port_counters = Some(CounterChanges {
+            increased: increased.map(|(name, by)| (name.to_owned(), by)).into(),
+            unknown: Vec::new(),
+        });
+        m.warnings.push(Warning {
+            kind: "packet_loss".to_owned(),
+            text: "packets were lost".to_owned(),
+        });
+    });
+    let page = page(&[run("old", vec![one_way()]), run("new", vec![record])]);
+    assert!(page.contains("out_of_sequence</td><td>7</td>"), "{page}");
+    assert!(
+        page.contains("server, mlx5_1") && !page.contains("rx_pkts"),
+        "{page}"
+    );
+    assert!(page.contains("new, rc_bw: packets were lost"), "{page}");
+    assert!(page.contains("cause: packets were lost"), "{page}");
 }

@@ -111,6 +111,7 @@ impl Format {
         if duplicates > 0 {
             b.figure("duplicates", s.count(duplicates));
         }
+        self.counters(m, &mut b);
         let verified = m.local_stats.verified + m.remote_stats.verified;
         if m.spec.verify {
             b.figure("verified", s.bytes(verified));

@@ -5,6 +5,7 @@
 //! the lines of qperf, in the same columns.
 
 mod block;
+mod counters;
 mod extra;
 mod qperf;
 
@@ -90,7 +91,12 @@ impl Format {
                     block.text("noticed", dip.to_string());
                 }
                 for warning in &m.warnings {
-                    block.text("warning", warning.text.clone());
+                    let name = if warning.is_cause() {
+                        "cause"
+                    } else {
+                        "warning"
+                    };
+                    block.text(name, warning.text.clone());
                 }
                 block.print(&mut out);
             }

@@ -1,10 +1,12 @@
 use super::*;
 use crate::common::histogram::Latencies;
 use crate::rperf::report::record::Measured;
+use crate::rperf::report::warning::Warning;
 use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
 use crate::rperf::spec::modes::{Cm, Wait};
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::cpu::{CpuUse, HostCpuTime};
+use crate::rperf::stats::port_counters::CounterChanges;
 use crate::rperf::stats::summary::{Interpretation, Summary};
 use crate::rperf::stats::{Count, SideStats};
 use clap::Parser;
@@ -52,6 +54,7 @@ fn stats(sent: u64, received: u64, size: u64) -> SideStats {
         duplicates: 0,
         retransmitted: None,
         jitter: None,
+        port_counters: None,
         threads: Vec::new(),
     }
 }
@@ -172,4 +175,53 @@ fn conf_prints_both_hosts() {
     };
     let record = Record::new(Test::Conf, None, outcome);
     insta::assert_snapshot!(text(&record, &[]));
+}
+
+#[test]
+fn counters_and_their_cause_are_shown() {
+    let with_counters = |change: fn(&mut Measured)| {
+        let mut record = one_way();
+        if let Outcome::Measured(m) = &mut record.outcome {
+            let increased = [
+                ("hw_counters/rcvd_seq_err", 5),
+                ("hw_counters/sent_pkts", 900),
+            ];
+            m.local_stats.port_counters = Some(CounterChanges {
+                increased: increased.map(|(name, by)| (name.to_owned(), by)).into(),
+                unknown: vec!["counters/symbol_error".to_owned()],
+            });
+            m.remote_stats.port_counters = m.local_stats.port_counters.clone();
+            m.warnings.push(Warning {
+                kind: "packet_loss".to_owned(),
+                text: "packets were lost".to_owned(),
+            });
+            change(m);
+        }
+        record
+    };
+    let one_port = with_counters(|_| {});
+    let shown = text(&one_port, &[]);
+    assert!(
+        shown.contains("    counters  =  rcvd_seq_err 5\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("    cause     =  packets were lost\n"),
+        "{shown}"
+    );
+    let all = text(&one_port, &["--verbose-stat"]);
+    assert!(
+        all.contains("=  rcvd_seq_err 5, sent_pkts 900, unknown: counters/symbol_error\n"),
+        "{all}"
+    );
+    let two_ports = with_counters(|m| m.remote.device = "mlx5_0".into());
+    let shown = text(&two_ports, &[]);
+    assert!(
+        shown.contains("    loc_counters  =  rcvd_seq_err 5\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("    rem_counters  =  rcvd_seq_err 5\n"),
+        "{shown}"
+    );
 }

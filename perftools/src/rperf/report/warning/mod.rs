@@ -1,5 +1,7 @@
 //! Warnings about conditions that can distort the results of a test.
 
+pub mod cause;
+mod cause_table;
 mod host;
 mod traffic;
 
@@ -14,7 +16,6 @@ use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::SideStats;
-use crate::rperf::stats::port_counters::PortTraffic;
 
 /// A condition that can distort the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +23,9 @@ use crate::rperf::stats::port_counters::PortTraffic;
 pub struct Warning {
     /// Kind for programs to match: `debug_build`, `cpu_scaling`, `oversubscribed`,
     /// `mtu_below_port`, `small_mtu`, `swap`, `other_traffic`, `rate_limit`, `few_messages`,
-    /// `lost`, `stalled`.
+    /// `lost`, `stalled`; and the causes that the counters of the ports show: `link_down`,
+    /// `symbol_errors`, `receiver_not_ready`, `discards`, `packet_loss`, `duplicates`,
+    /// `rejected_requests`, `congestion`, `pause_frames`.
     pub kind: String,
     /// Description of the condition and, after `help:`, its remedy.
     pub text: String,
@@ -34,6 +37,11 @@ impl Warning {
             kind: kind.to_owned(),
             text: text.into(),
         }
+    }
+
+    /// Returns `true` if the counters of the ports show this condition.
+    pub fn is_cause(&self) -> bool {
+        cause::kinds().any(|kind| kind == self.kind)
     }
 
     /// Marks the warning as one that applies to the server.
@@ -58,8 +66,6 @@ pub struct WarningInput<'a> {
     pub one_host: bool,
     /// `true` if both ends use the same port.
     pub one_port: bool,
-    /// Traffic counted by the client's port during the test.
-    pub port_traffic: PortTraffic,
     /// `true` if the `dips` of the record already include the stalls.
     pub stalls_reported: bool,
     /// Warnings from the server about its host.
@@ -74,11 +80,11 @@ pub fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
         stats: [local, remote],
         one_host,
         one_port,
-        port_traffic,
         stalls_reported,
         server_warnings,
     } = *input;
-    let mut all = host();
+    let mut all = cause::find(input.stats, one_port);
+    all.extend(host());
     if !one_host {
         all.extend(server_warnings.iter().cloned().map(Warning::about_server));
     }
@@ -91,7 +97,6 @@ pub fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
         connection.mtu,
         one_port,
         input.stats,
-        port_traffic,
     ));
     all.extend(rate_limit(spec));
     all.extend(few_messages(spec, local, remote));
@@ -239,17 +244,12 @@ mod tests {
     }
 
     fn kinds(m: &Measured, server: &[Warning], one_host: bool) -> Vec<String> {
-        let port_traffic = PortTraffic {
-            bytes: None,
-            packets: Some(0),
-        };
         let input = WarningInput {
             spec: &m.spec,
             connection: &m.local,
             stats: [&m.local_stats, &m.remote_stats],
             one_host,
             one_port: false,
-            port_traffic,
             stalls_reported: false,
             server_warnings: server,
         };

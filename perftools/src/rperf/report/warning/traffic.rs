@@ -5,7 +5,6 @@ use super::Warning;
 use crate::common::units::Style;
 use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::SideStats;
-use crate::rperf::stats::port_counters::PortTraffic;
 
 /// Upper limit for the headers of a packet, in bytes.
 const PACKET_OVERHEAD: u64 = 200;
@@ -20,8 +19,8 @@ pub(super) fn other_traffic(
     mtu: Option<u32>,
     one_port: bool,
     stats: [&SideStats; 2],
-    counted: PortTraffic,
 ) -> Option<Warning> {
+    let counted = stats[0].port_counters.as_ref()?;
     let own = TrafficEstimate::new(spec, mtu, one_port, stats);
     // Allow 25 % for retransmissions, control messages and the inaccuracy of the estimate.
     let excess = |counted: u64, own: u64, ignored: u64| {
@@ -29,16 +28,11 @@ pub(super) fn other_traffic(
             .checked_sub(own + own / 4)
             .filter(|other| *other > ignored)
     };
-    if let Some(other) = counted
-        .bytes
-        .and_then(|bytes| excess(bytes, own.bytes, IGNORED_BYTES))
-    {
+    if let Some(other) = excess(counted.bytes(), own.bytes, IGNORED_BYTES) {
         let size = Style::default().size(other / 1000 * 1000);
         return Some(warning(&format!("about {size}")));
     }
-    let other = counted
-        .packets
-        .and_then(|packets| excess(packets, own.packets, IGNORED_PACKETS))?;
+    let other = excess(counted.packets(), own.packets, IGNORED_PACKETS)?;
     Some(warning(&format!("about {other} packets")))
 }
 
@@ -104,43 +98,37 @@ mod tests {
     use super::*;
     use crate::rperf::report::record::Outcome;
     use crate::rperf::report::text::tests::one_way;
+    use crate::rperf::stats::port_counters::CounterChanges;
 
     #[test]
     fn only_traffic_beyond_the_tests_own_is_reported() {
         let Outcome::Measured(m) = one_way().outcome else {
             panic!()
         };
-        let warning_for = |bytes: Option<u64>, packets: Option<u64>| {
-            other_traffic(
-                &m.spec,
-                Some(4096),
-                false,
-                [&m.local_stats, &m.remote_stats],
-                PortTraffic { bytes, packets },
-            )
+        let warning_for = |bytes: u64, packets: u64, one_port| {
+            let increased = [
+                ("counters/port_xmit_data", bytes / 4),
+                ("hw_counters/sent_pkts", packets),
+            ];
+            let changes = CounterChanges {
+                increased: increased.map(|(name, by)| (name.to_owned(), by)).into(),
+                unknown: Vec::new(),
+            };
+            let local = SideStats {
+                port_counters: Some(changes),
+                ..m.local_stats.clone()
+            };
+            let stats = [&local, &m.remote_stats];
+            other_traffic(&m.spec, Some(4096), one_port, stats)
         };
         let own = m.local_stats.sent.bytes;
-        assert_eq!(warning_for(Some(own + own / 20), Some(11_344 * 17)), None);
-        assert_eq!(warning_for(None, None), None);
-        assert!(
-            warning_for(Some(own * 2), None)
-                .unwrap()
-                .text
-                .contains("carried about ")
-        );
-        let text = warning_for(None, Some(2_000_000)).unwrap().text;
+        assert_eq!(warning_for(own + own / 20, 11_344 * 17, false), None);
+        assert_eq!(warning_for(0, 0, false), None);
+        let text = warning_for(own * 2, 0, false).unwrap().text;
+        assert!(text.contains("carried about "), "{text}");
+        let text = warning_for(0, 2_000_000, false).unwrap().text;
         assert!(text.contains("packets more than this test's"), "{text}");
         // With both ends on one port, all traffic is counted twice.
-        let twice = other_traffic(
-            &m.spec,
-            Some(4096),
-            true,
-            [&m.local_stats, &m.remote_stats],
-            PortTraffic {
-                bytes: Some(own * 2),
-                packets: None,
-            },
-        );
-        assert_eq!(twice, None);
+        assert_eq!(warning_for(own * 2, 0, true), None);
     }
 }

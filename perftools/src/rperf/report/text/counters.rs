@@ -1,0 +1,40 @@
+//! The lines with the counters of the ports.
+
+use super::Format;
+use super::block::Block;
+use crate::rperf::report::record::Measured;
+use crate::rperf::report::warning::cause;
+use crate::rperf::stats::SideStats;
+
+impl Format {
+    /// Adds a line for each end with the counters that increased: those that show a cause, or all
+    /// of them with `-vs`. Ends that share a port have one line.
+    pub(super) fn counters(self, m: &Measured, block: &mut Block) {
+        let ends: &[(&str, &SideStats)] = if m.has_one_port() {
+            &[("counters", &m.local_stats)]
+        } else {
+            &[
+                ("loc_counters", &m.local_stats),
+                ("rem_counters", &m.remote_stats),
+            ]
+        };
+        for (name, side) in ends {
+            let Some(changes) = &side.port_counters else {
+                continue;
+            };
+            let shown = changes
+                .increased
+                .iter()
+                .filter(|(counter, _)| self.verbosity.stat >= 1 || cause::is_telling(counter));
+            let mut texts: Vec<String> = shown
+                .map(|(counter, by)| format!("{} {by}", cause::short_name(counter)))
+                .collect();
+            if self.verbosity.stat >= 1 && !changes.unknown.is_empty() {
+                texts.push(format!("unknown: {}", changes.unknown.join(", ")));
+            }
+            if !texts.is_empty() {
+                block.text(*name, texts.join(", "));
+            }
+        }
+    }
+}

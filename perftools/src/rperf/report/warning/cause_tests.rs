@@ -1,0 +1,152 @@
+use super::*;
+
+/// Returns the counters of one end of a test of two seconds.
+fn side(increased: &[(&str, u64)]) -> SideStats {
+    let increased = increased.iter().map(|(name, by)| ((*name).to_owned(), *by));
+    SideStats {
+        nanos: 2_000_000_000,
+        port_counters: Some(CounterChanges {
+            increased: increased.collect(),
+            unknown: Vec::new(),
+        }),
+        ..SideStats::default()
+    }
+}
+
+fn found(client: &[(&str, u64)], server: &[(&str, u64)]) -> Vec<(String, String)> {
+    let warnings = find([&side(client), &side(server)], false);
+    warnings.into_iter().map(|w| (w.kind, w.text)).collect()
+}
+
+#[test]
+fn the_cause_names_the_counters_of_both_ends() {
+    let found = found(
+        &[
+            ("hw_counters/completer_retry_err", 143),
+            ("hw_counters/rcvd_seq_err", 131),
+            ("hw_counters/sent_pkts", 20_000),
+        ],
+        &[("hw_counters/out_of_seq_request", 140)],
+    );
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, "packet_loss");
+    assert!(
+        found[0].1.starts_with(
+            "packets were lost or reordered on the way (client: completer_retry_err 143, rcvd_seq_err 131; server: out_of_seq_request 140); help: "
+        ),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn each_driver_has_counters_for_each_cause() {
+    for (counter, kind) in [
+        ("counters/symbol_error", "symbol_errors"),
+        ("counters/port_xmit_discards", "discards"),
+        ("counters/link_downed", "link_down"),
+        ("hw_counters/packet_seq_err", "packet_loss"),
+        ("hw_counters/local_ack_timeout_err", "packet_loss"),
+        ("hw_counters/out_of_buffer", "receiver_not_ready"),
+        ("hw_counters/rnr_nak_retry_err", "receiver_not_ready"),
+        ("hw_counters/duplicate_request", "duplicates"),
+        ("hw_counters/np_cnp_sent", "congestion"),
+        ("hw_counters/sq_num_to", "packet_loss"),
+        ("hw_counters/rq_num_rnr", "receiver_not_ready"),
+        ("hw_counters/seq_err_naks_rcvd", "packet_loss"),
+        ("hw_counters/rx_ecn_marked_pkts", "congestion"),
+        ("hw_counters/rx_roce_discards", "discards"),
+        ("hw_counters/tcpRetransSegs", "packet_loss"),
+        ("hw_counters/cnpHandled", "congestion"),
+        ("hw_counters/rx_drops", "discards"),
+        ("ethtool/rx_prio3_pause", "pause_frames"),
+        ("ethtool/tx_pfc_ena_frames_pri3", "pause_frames"),
+        ("Tcp/RetransSegs", "packet_loss"),
+        ("IpExt/InCEPkts", "congestion"),
+        ("Udp/RcvbufErrors", "discards"),
+    ] {
+        let found = found(&[], &[(counter, 10_000)]);
+        let kinds: Vec<_> = found.iter().map(|(kind, _)| kind.as_str()).collect();
+        assert_eq!(kinds, [kind], "{counter}");
+        let text = &found[0].1;
+        let evidence = format!("(server: {} 10000); help: ", short_name(counter));
+        assert!(text.contains(&evidence), "{text}");
+    }
+}
+
+#[test]
+fn a_cause_precedes_its_consequences() {
+    let counters = [
+        ("hw_counters/duplicate_request", 4),
+        ("hw_counters/out_of_sequence", 4),
+        ("counters/port_rcv_errors", 4),
+    ];
+    let kinds: Vec<_> = found(&counters, &[]).into_iter().map(|f| f.0).collect();
+    assert_eq!(kinds, ["symbol_errors", "packet_loss", "duplicates"]);
+}
+
+#[test]
+fn normal_rates_are_no_cause() {
+    // Two seconds at the limit of 100 per second.
+    assert_eq!(found(&[("hw_counters/np_cnp_sent", 200)], &[]), []);
+    assert_eq!(found(&[("hw_counters/np_cnp_sent", 201)], &[]).len(), 1);
+    assert_eq!(found(&[("hw_counters/rx_pkts", 1_000_000)], &[]), []);
+    let none = SideStats::default();
+    assert_eq!(find([&none, &none], false), []);
+}
+
+#[test]
+fn ends_that_share_a_port_are_counted_once() {
+    let side = side(&[("hw_counters/rcvd_rnr_err", 5)]);
+    let warnings = find([&side, &side], true);
+    assert_eq!(warnings.len(), 1);
+    let text = &warnings[0].text;
+    assert!(text.contains("posted (rcvd_rnr_err 5); help: "), "{text}");
+}
+
+#[test]
+fn errors_are_explained_by_the_counters() {
+    let changes = side(&[("hw_counters/retry_exceeded_err", 1)]).port_counters;
+    let changes = changes.unwrap();
+    let error = explain(Error::device("cannot send"), &changes, 1.0);
+    let text = error.to_string();
+    assert!(
+        text.starts_with(
+            "packets were lost or reordered on the way (retry_exceeded_err 1): cannot send; help: "
+        ),
+        "{text}"
+    );
+    let helpful = Error::test("x").with_help("do this");
+    let text = explain(helpful, &changes, 1.0).to_string();
+    assert!(
+        text.ends_with("(retry_exceeded_err 1): x; help: do this"),
+        "{text}"
+    );
+    let peers = Error::new(Kind::Peer, "the server: x");
+    assert_eq!(explain(peers.clone(), &changes, 1.0), peers);
+    let other = Error::device("y");
+    let none = CounterChanges::default();
+    assert_eq!(explain(other.clone(), &none, 1.0), other);
+}
+
+#[test]
+fn numbers_in_names_stand_for_any_number() {
+    assert!(is_telling("ethtool/rx_prio0_pause") && is_telling("ethtool/rx_prio7_discards"));
+    assert!(!is_telling("ethtool/rx_prio_pause") && !is_telling("ethtool/rx_prio0x_pause"));
+    assert!(!is_telling("hw_counters/sent_pkts"));
+}
+
+#[test]
+fn kinds_are_different_and_each_counter_has_one_cause() {
+    let mut kinds: Vec<_> = kinds().collect();
+    let mut names: Vec<_> = CAUSES
+        .iter()
+        .flat_map(|cause| cause.counters)
+        .map(|counter| counter.name)
+        .collect();
+    let (all_kinds, all_names) = (kinds.len(), names.len());
+    kinds.sort_unstable();
+    kinds.dedup();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!((kinds.len(), names.len()), (all_kinds, all_names));
+}
