@@ -8,7 +8,6 @@
 
 use crate::abi::core::event;
 use crate::model::Model;
-use crate::sysfs;
 use crate::uverbs::objects::Kind;
 
 /// Directory of the control files.
@@ -38,13 +37,13 @@ fn objects(model: &Model) -> String {
             Kind::Qp { .. } | Kind::OpenedQp { .. } => 2,
             Kind::Mr { .. } | Kind::Mw { .. } => 3,
             Kind::Srq { .. } => 5,
-            Kind::Ah | Kind::Xrcd { .. } | Kind::Dm { .. } => continue,
+            Kind::Ah { .. } | Kind::Xrcd { .. } | Kind::Dm { .. } => continue,
         };
         counts[index] += 1;
     }
     counts[4] = model.contexts();
     let [pd, cq, qp, mr, ctx, srq] = counts;
-    let device = sysfs::DEVICE;
+    let device = model.options.device.name();
     format!("0: {device}: pd {pd} cq {cq} qp {qp} cm_id 0 mr {mr} ctx {ctx} srq {srq}\n")
 }
 

@@ -5,9 +5,6 @@ use crate::errno::{Errno, Result};
 use crate::memory::{PAGE, Pinned};
 use crate::table::Table;
 
-/// Maximum number of memory keys: the upper 24 bits of a key are its index.
-const MAX_KEYS: u32 = 1 << 20;
-
 /// A memory region, or a window onto one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
@@ -57,9 +54,9 @@ pub(crate) const fn index(value: u32) -> u32 {
 }
 
 impl Keys {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(max: u32) -> Self {
         Self {
-            table: Table::new(MAX_KEYS),
+            table: Table::new(max),
             next_variant: 0x11,
         }
     }

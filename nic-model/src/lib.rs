@@ -1,7 +1,7 @@
 //! A model of the kernel's verbs interface and of an RDMA adapter, in user space.
 //!
-//! Unmodified libibverbs and libmlx5 run on it, without an adapter, a kernel driver or privileges.
-//! See the README of the crate.
+//! Unmodified libibverbs, libmlx5 and libefa run on it, without an adapter, a kernel driver or
+//! privileges. See the README of the crate.
 
 mod abi;
 mod attr;
@@ -24,7 +24,7 @@ mod table;
 mod uverbs;
 mod wire;
 
-pub use options::{Drive, Link, Options};
+pub use options::{Device, Drive, Link, Options};
 pub use wire::fault::{Fault, FaultRule, Nak};
 
 /// Starts the model in this process. Further calls have no effect.

@@ -174,6 +174,11 @@ impl Pinned {
         fence(Ordering::Release);
     }
 
+    /// Loads a number in the order of the processor. `offset` and the range are aligned to 4 bytes.
+    pub(crate) fn load_u32(&self, offset: u64) -> u32 {
+        self.load_be32(offset).to_be()
+    }
+
     /// Loads a big-endian number. `offset` and the range are aligned to 4 bytes.
     pub(crate) fn load_be32(&self, offset: u64) -> u32 {
         // SAFETY: as in `read`. Queues and doorbell records are aligned to 4 bytes at least.

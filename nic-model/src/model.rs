@@ -14,8 +14,7 @@ use crate::clock::Clock;
 use crate::descriptors::{Descriptors, Meaning};
 use crate::errno::{Errno, Result};
 use crate::keys::Keys;
-use crate::nic::mlx5::{Mlx5, gids};
-use crate::nic::{Nic, Shared};
+use crate::nic::{self, Identity, Nic, Shared};
 use crate::options::{Drive, Options};
 use crate::syscall;
 use crate::sysfs;
@@ -108,18 +107,18 @@ extern "C" fn in_child() {
 
 impl Model {
     fn new(options: Options) -> Self {
-        let link = options.link;
+        let identity = Identity::of(options);
         Self {
             options,
             shared: Shared {
-                keys: Keys::new(),
+                keys: Keys::new(identity.max_keys),
                 channels: Channels::new(),
-                wire: Wire::new(),
+                wire: Wire::new(&identity),
                 clock: Clock::new(options.drive == Drive::Step),
-                link,
-                gids: gids(link),
+                link: options.link,
+                gids: identity.gids,
             },
-            nic: Box::new(Mlx5::new()),
+            nic: nic::create(options.device),
             core: Core::new(),
             files: Table::new(1 << 16),
             descriptors: Descriptors::default(),

@@ -2,7 +2,30 @@
 
 use std::env;
 
-/// Link layer of the port.
+/// The device that the model shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Device {
+    /// `mlx5_0`, the adapter of libmlx5.
+    #[default]
+    Mlx5,
+    /// `efa_0`, the adapter of libefa.
+    Efa,
+}
+
+impl Device {
+    const ALL: [Self; 2] = [Self::Mlx5, Self::Efa];
+
+    /// Returns the name of the device.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mlx5 => "mlx5_0",
+            Self::Efa => "efa_0",
+        }
+    }
+}
+
+/// Link layer of the port of `mlx5_0`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Link {
@@ -28,6 +51,8 @@ pub enum Drive {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
+    /// Device. Default: `Device::Mlx5`.
+    pub device: Device,
     /// Link layer of the port. Default: `Link::InfiniBand`.
     pub link: Link,
     /// Drive mode. Default: `Drive::Thread`.
@@ -38,9 +63,17 @@ impl Options {
     /// Returns the default options.
     pub const fn new() -> Self {
         Self {
+            device: Device::Mlx5,
             link: Link::InfiniBand,
             drive: Drive::Thread,
         }
+    }
+
+    /// Sets [`device`](Self::device).
+    #[must_use]
+    pub const fn device(mut self, device: Device) -> Self {
+        self.device = device;
+        self
     }
 
     /// Sets [`link`](Self::link).
@@ -59,13 +92,15 @@ impl Options {
 
     /// Reads the options of a preloaded model. Returns `None` if `NIC_MODEL` is not set.
     pub(crate) fn from_environment() -> Option<Self> {
-        let device = env::var("NIC_MODEL").ok()?;
-        if device != "mlx5_0" {
-            eprintln!("nic-model: no model of the device {device}; available: mlx5_0");
+        let name = env::var("NIC_MODEL").ok()?;
+        let named = |device: &Device| device.name() == name;
+        let Some(device) = Device::ALL.into_iter().find(named) else {
+            let names = Device::ALL.map(Device::name).join(", ");
+            eprintln!("nic-model: no model of the device {name}; available: {names}");
             std::process::exit(2);
-        }
+        };
         let is = |name: &str, value: &str| env::var(name).is_ok_and(|text| text == value);
-        let mut options = Self::new();
+        let mut options = Self::new().device(device);
         if is("NIC_MODEL_LINK", "ethernet") {
             options = options.link(Link::Ethernet);
         }

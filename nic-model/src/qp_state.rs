@@ -31,6 +31,7 @@ pub(crate) mod mask {
     pub(crate) const SQ_PSN: u32 = 1 << 16;
     pub(crate) const MAX_DEST_RD_ATOMIC: u32 = 1 << 17;
     pub(crate) const PATH_MIG_STATE: u32 = 1 << 18;
+    pub(crate) const CAP: u32 = 1 << 19;
     pub(crate) const DEST_QPN: u32 = 1 << 20;
     /// All bits that the kernel knows.
     pub(crate) const ALL: u32 = (1 << 26) - 1;

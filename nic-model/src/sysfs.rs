@@ -7,8 +7,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use crate::nic::mlx5::{gids, guid_text};
-use crate::options::{Link, Options};
+use crate::nic::Identity;
+use crate::options::Options;
 use zerocopy::IntoBytes;
 
 /// Path that the program opens.
@@ -16,9 +16,6 @@ pub(crate) const DEVICE_PATH: &std::ffi::CStr = c"/dev/infiniband/uverbs0";
 /// Device that is opened instead. libibverbs compares its number with the file `dev`.
 pub(crate) const STAND_IN: &std::ffi::CStr = c"/dev/null";
 const STAND_IN_NUMBER: &str = "1:3";
-
-/// Name of the device.
-pub(crate) const DEVICE: &str = "mlx5_0";
 
 /// Paths of sysfs that are redirected, for programs that do not read `SYSFS_PATH`.
 const CLASS: &[u8] = b"/sys/class/infiniband";
@@ -40,45 +37,43 @@ pub(crate) fn redirect(path: &[u8]) -> Option<CString> {
 /// Processes with the same options share the directory.
 pub(crate) fn install(options: Options) -> io::Result<()> {
     let user = crate::syscall::user();
-    let link = match options.link {
-        Link::InfiniBand => "ib",
-        Link::Ethernet => "eth",
-    };
-    let root = std::env::temp_dir().join(format!("nic-model-{user}-{DEVICE}-{link}"));
+    let Identity {
+        name,
+        node_type,
+        guid,
+        firmware,
+        files: driver_files,
+        modalias,
+        rate,
+        link_layer,
+        gids,
+        ..
+    } = Identity::of(options);
+    let root = std::env::temp_dir().join(format!("nic-model-{user}-{name}-{link_layer}"));
     let verbs = "class/infiniband_verbs/uverbs0";
-    let device = format!("class/infiniband/{DEVICE}");
+    let device = format!("class/infiniband/{name}");
     let port = format!("{device}/ports/1");
-    let guid = guid_text();
     let mut files = vec![
         (
             "class/infiniband_verbs/abi_version".to_owned(),
             "6".to_owned(),
         ),
-        (format!("{verbs}/ibdev"), DEVICE.to_owned()),
+        (format!("{verbs}/ibdev"), name.to_owned()),
         (format!("{verbs}/dev"), STAND_IN_NUMBER.to_owned()),
         (format!("{verbs}/abi_version"), "1".to_owned()),
-        (format!("{device}/node_type"), "1: CA".to_owned()),
+        (format!("{device}/node_type"), node_type.to_owned()),
         (format!("{device}/node_guid"), guid.clone()),
         (format!("{device}/sys_image_guid"), guid),
-        (format!("{device}/fw_ver"), "16.35.1012".to_owned()),
-        (format!("{device}/hca_type"), "MT4119".to_owned()),
-        (format!("{device}/board_id"), "MODEL0000001".to_owned()),
-        (
-            format!("{device}/device/modalias"),
-            "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00".to_owned(),
-        ),
+        (format!("{device}/fw_ver"), firmware.to_owned()),
+        (format!("{device}/device/modalias"), modalias.to_owned()),
         (format!("{port}/pkeys/0"), "0xffff".to_owned()),
-        (format!("{port}/rate"), "100 Gb/sec (4X EDR)".to_owned()),
-        (
-            format!("{port}/link_layer"),
-            match options.link {
-                Link::InfiniBand => "InfiniBand",
-                Link::Ethernet => "Ethernet",
-            }
-            .to_owned(),
-        ),
+        (format!("{port}/rate"), rate.to_owned()),
+        (format!("{port}/link_layer"), link_layer.to_owned()),
     ];
-    for entry in gids(options.link) {
+    for (file, content) in driver_files {
+        files.push((format!("{device}/{file}"), (*content).to_owned()));
+    }
+    for entry in gids {
         let index = entry.gid_index;
         let gid: Vec<String> = entry
             .gid
@@ -87,7 +82,7 @@ pub(crate) fn install(options: Options) -> io::Result<()> {
             .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
             .collect();
         files.push((format!("{port}/gids/{index}"), gid.join(":")));
-        if options.link == Link::Ethernet {
+        if link_layer == "Ethernet" {
             let kind = if entry.gid_type == 2 {
                 "RoCE v2"
             } else {
@@ -119,4 +114,12 @@ fn write(path: PathBuf, content: &str) -> io::Result<()> {
     let temporary = path.with_extension(std::process::id().to_string());
     fs::write(&temporary, content)?;
     fs::rename(temporary, path)
+}
+
+/// Returns a GUID as sysfs prints it.
+pub(crate) fn guid_text(guid: [u8; 8]) -> String {
+    guid.chunks(2)
+        .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
+        .collect::<Vec<_>>()
+        .join(":")
 }

@@ -9,5 +9,6 @@
 )]
 
 pub(crate) mod core;
+pub(crate) mod efa;
 pub(crate) mod ioctl;
 pub(crate) mod mlx5;

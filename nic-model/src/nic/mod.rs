@@ -1,5 +1,6 @@
 //! The adapter and its kernel driver, as the core of the verbs sees them.
 
+pub(crate) mod efa;
 pub(crate) mod mlx5;
 
 use std::ffi::{c_int, c_void};
@@ -12,8 +13,46 @@ use crate::channels::Channels;
 use crate::clock::Clock;
 use crate::errno::{Errno, Result};
 use crate::keys::Keys;
+use crate::options::{Device, Options};
 use crate::wire::Wire;
 use crate::wire::packet::Packet;
+
+/// What sysfs and the core tell of a device.
+pub(crate) struct Identity {
+    pub(crate) name: &'static str,
+    /// Content of the file `node_type`.
+    pub(crate) node_type: &'static str,
+    pub(crate) guid: String,
+    pub(crate) firmware: &'static str,
+    /// Files that only some drivers have, with their content.
+    pub(crate) files: &'static [(&'static str, &'static str)],
+    pub(crate) modalias: &'static str,
+    pub(crate) rate: &'static str,
+    pub(crate) link_layer: &'static str,
+    pub(crate) gids: Vec<GidEntry>,
+    /// Number of bits of a queue pair number below those of its process.
+    pub(crate) qpn_bits: u32,
+    pub(crate) largest_qpn: u32,
+    /// Maximum number of memory keys.
+    pub(crate) max_keys: u32,
+}
+
+impl Identity {
+    pub(crate) fn of(options: Options) -> Self {
+        match options.device {
+            Device::Mlx5 => mlx5::identity(options.link),
+            Device::Efa => efa::identity(),
+        }
+    }
+}
+
+/// Creates the adapter.
+pub(crate) fn create(device: Device) -> Box<dyn Nic> {
+    match device {
+        Device::Mlx5 => Box::new(mlx5::Mlx5::new()),
+        Device::Efa => Box::new(efa::Efa::new()),
+    }
+}
 
 /// State that the core and the adapter share.
 pub(crate) struct Shared {
@@ -78,6 +117,7 @@ pub(crate) struct SrqAttr {
 }
 
 /// Number of events of a destroyed object, read and unread.
+#[derive(Default)]
 pub(crate) struct Destroyed {
     pub(crate) completion: u32,
     pub(crate) asynchronous: u32,
@@ -87,16 +127,32 @@ pub(crate) struct Destroyed {
 pub(crate) trait Nic: Send {
     fn get_context(&mut self, cx: &mut Shared, udata: &Udata) -> Result<()>;
     /// Writes the context that a second `ibv_context` imports.
-    fn query_context(&self, attrs: &Attrs) -> Result<()>;
+    fn query_context(&self, _attrs: &Attrs) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
     fn query_device(&self, cx: &Shared, udata: &Udata) -> Result<ExQueryDeviceResp>;
     fn query_port(&self, cx: &Shared) -> QueryPortRespEx;
     fn comp_vectors(&self) -> u32;
 
     fn alloc_pd(&mut self, pd: u32, udata: &Udata) -> Result<()>;
-    fn create_ah(&mut self, cx: &mut Shared, attr: &AhAttr, udata: &Udata) -> Result<()>;
+    /// Checks access rights of a memory region that the core accepts.
+    fn check_access(&self, _flags: u32) -> Result<()> {
+        Ok(())
+    }
+    /// Creates an address handle and returns its number.
+    fn create_ah(&mut self, cx: &mut Shared, attr: &AhAttr, udata: &Udata) -> Result<u32>;
+    fn destroy_ah(&mut self, _ah: u32) {}
 
     fn create_cq(&mut self, cx: &mut Shared, create: &CreateCq, udata: &Udata) -> Result<u32>;
-    fn resize_cq(&mut self, cx: &mut Shared, cq: u32, entries: u32, udata: &Udata) -> Result<u32>;
+    fn resize_cq(
+        &mut self,
+        _cx: &mut Shared,
+        _cq: u32,
+        _entries: u32,
+        _udata: &Udata,
+    ) -> Result<u32> {
+        Err(Errno::EOPNOTSUPP)
+    }
     fn destroy_cq(&mut self, cx: &mut Shared, cq: u32) -> Destroyed;
 
     /// Creates a queue pair and returns its index, its number and the granted capacities.
@@ -114,24 +170,44 @@ pub(crate) trait Nic: Send {
         modify: &ModifyQp,
         udata: &Udata,
     ) -> Result<()>;
-    fn query_qp(&self, qp: u32) -> Result<QueryQpResp>;
+    fn query_qp(&self, qp: u32, mask: u32) -> Result<QueryQpResp>;
     fn destroy_qp(&mut self, cx: &mut Shared, qp: u32) -> Destroyed;
-    fn is_multicast_member(&self, qp: u32) -> bool;
-    fn attach_multicast(&mut self, qp: u32, gid: [u8; 16]) -> Result<()>;
-    fn detach_multicast(&mut self, qp: u32, gid: [u8; 16]) -> Result<()>;
+    fn is_multicast_member(&self, _qp: u32) -> bool {
+        false
+    }
+    fn attach_multicast(&mut self, _qp: u32, _gid: [u8; 16]) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    fn detach_multicast(&mut self, _qp: u32, _gid: [u8; 16]) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
 
     /// Creates a shared receive queue and returns its number.
-    fn create_srq(&mut self, cx: &mut Shared, create: &CreateSrq, udata: &Udata) -> Result<u32>;
-    fn modify_srq(&mut self, cx: &mut Shared, srq: u32, limit: u32) -> Result<()>;
-    fn query_srq(&self, srq: u32) -> Result<SrqAttr>;
-    fn destroy_srq(&mut self, cx: &mut Shared, srq: u32) -> Destroyed;
+    fn create_srq(&mut self, _cx: &mut Shared, _create: &CreateSrq, _udata: &Udata) -> Result<u32> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    fn modify_srq(&mut self, _cx: &mut Shared, _srq: u32, _limit: u32) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    fn query_srq(&self, _srq: u32) -> Result<SrqAttr> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    fn destroy_srq(&mut self, _cx: &mut Shared, _srq: u32) -> Destroyed {
+        Destroyed::default()
+    }
 
     /// Allocates device memory and returns its number.
-    fn alloc_dm(&mut self, length: u64, attrs: &Attrs) -> Result<u32>;
-    fn dm(&self, dm: u32) -> Result<crate::memory::Pinned>;
-    fn free_dm(&mut self, dm: u32);
+    fn alloc_dm(&mut self, _length: u64, _attrs: &Attrs) -> Result<u32> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    fn dm(&self, _dm: u32) -> Result<crate::memory::Pinned> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    fn free_dm(&mut self, _dm: u32) {}
     /// Writes what a second context needs to map device memory.
-    fn query_dm(&self, dm: u32, attrs: &Attrs) -> Result<()>;
+    fn query_dm(&self, _dm: u32, _attrs: &Attrs) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
 
     /// Executes a method of an object of the driver.
     fn driver_method(&mut self, object: u16, method: u16, _attrs: &Attrs) -> Result<()> {

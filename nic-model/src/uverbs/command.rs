@@ -85,9 +85,12 @@ impl Call<'_> {
             return Err(Errno::EINVAL);
         }
         self.check_gid_index(command.attr.is_global, command.attr.grh.sgid_index)?;
-        self.nic
-            .create_ah(self.cx, &command.attr, &Udata(&self.attrs))?;
-        let handle = self.file.objects.insert(Kind::Ah, &[command.pd_handle]);
+        let udata = Udata(&self.attrs);
+        let number = self.nic.create_ah(self.cx, &command.attr, &udata)?;
+        let handle = self
+            .file
+            .objects
+            .insert(Kind::Ah { number }, &[command.pd_handle]);
         self.respond(&handle)
     }
 

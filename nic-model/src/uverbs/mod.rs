@@ -157,7 +157,8 @@ impl Call<'_> {
                 self.nic.destroy_srq(self.cx, number);
                 self.forget_target(event::SRQ, number);
             }
-            Kind::Pd { .. } | Kind::Ah | Kind::OpenedQp { .. } => {}
+            Kind::Ah { number } => self.nic.destroy_ah(number),
+            Kind::Pd { .. } | Kind::OpenedQp { .. } => {}
         }
     }
 

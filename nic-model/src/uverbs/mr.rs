@@ -60,6 +60,7 @@ fn region(start: u64, length: u64, iova: u64, flags: u32) -> Result<Region> {
 impl Call<'_> {
     pub(super) fn reg_mr(&mut self) -> Result<()> {
         let command: RegMr = self.command()?;
+        self.nic.check_access(command.access_flags)?;
         let region = region(
             command.start,
             command.length,

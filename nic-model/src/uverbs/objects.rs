@@ -31,7 +31,9 @@ pub(crate) enum Kind {
     Mw {
         key: u32,
     },
-    Ah,
+    Ah {
+        number: u32,
+    },
     Xrcd {
         number: u32,
     },

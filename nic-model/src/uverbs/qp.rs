@@ -147,7 +147,7 @@ impl Call<'_> {
     pub(super) fn query_qp(&mut self) -> Result<()> {
         let command: QueryQp = self.command()?;
         let (number, _) = self.file.objects.qp(command.qp_handle)?;
-        let response = self.nic.query_qp(number)?;
+        let response = self.nic.query_qp(number, command.attr_mask)?;
         self.respond(&response)
     }
 

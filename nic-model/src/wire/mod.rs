@@ -7,13 +7,20 @@ mod socket;
 use std::collections::VecDeque;
 
 use fault::{Faults, Treatment};
-use packet::{MULTICAST_QPN, Packet, QPN_BITS};
+use packet::{MULTICAST_QPN, Packet};
+
+use crate::nic::Identity;
 use socket::Sockets;
 
 /// The packets in transit.
 pub(crate) struct Wire {
+    /// Name of the device. Only devices with the same name reach each other.
+    device: &'static str,
     /// Number of this process. It is the upper part of its queue pair numbers.
     pub(crate) node: u32,
+    /// Number of bits of a queue pair number below those of its process.
+    qpn_bits: u32,
+    largest_qpn: u32,
     /// `false` while the link of the port is down: packets are lost.
     pub(crate) link_up: bool,
     pub(crate) faults: Faults,
@@ -24,9 +31,12 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(identity: &Identity) -> Self {
         Self {
+            device: identity.name,
             node: 1,
+            qpn_bits: identity.qpn_bits,
+            largest_qpn: identity.largest_qpn,
             link_up: true,
             faults: Faults::default(),
             sockets: None,
@@ -40,7 +50,7 @@ impl Wire {
     /// The first queue pair needs this, because its number contains that of the process.
     pub(crate) fn open(&mut self) {
         if self.sockets.is_none() {
-            match Sockets::open() {
+            match Sockets::open(self.device, self.largest_qpn, self.qpn_bits) {
                 Ok((node, sockets)) => {
                     self.node = node;
                     self.sockets = Some(sockets);
@@ -69,12 +79,12 @@ impl Wire {
 
     /// Returns the number of the queue pair with this index in this process.
     pub(crate) fn qpn(&self, index: u32) -> u32 {
-        self.node << QPN_BITS | index
+        self.node << self.qpn_bits | index
     }
 
     /// Returns the index of a queue pair of this process.
     pub(crate) fn local_index(&self, qpn: u32) -> Option<u32> {
-        (qpn >> QPN_BITS == self.node).then_some(qpn & ((1 << QPN_BITS) - 1))
+        (qpn >> self.qpn_bits == self.node).then_some(qpn & ((1 << self.qpn_bits) - 1))
     }
 
     /// Sends a packet. Faults that were ordered apply here.
@@ -97,7 +107,7 @@ impl Wire {
         if destination == MULTICAST_QPN || self.local_index(destination).is_some() {
             self.queue.push_back(packet);
         } else if let Some(sockets) = &mut self.sockets {
-            sockets.send(destination >> QPN_BITS, &packet);
+            sockets.send(destination >> self.qpn_bits, &packet);
         }
     }
 

@@ -2,9 +2,6 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Number of bits of a queue pair number below those of its process.
-pub(crate) const QPN_BITS: u32 = 14;
-
 /// Number of the group queue pair, to which multicast messages are addressed.
 pub(crate) const MULTICAST_QPN: u32 = 0x00ff_ffff;
 
@@ -26,6 +23,8 @@ pub(crate) mod flag {
     pub(crate) const DC: u8 = 1 << 4;
     /// A message of an XRC queue pair: `srqn` is valid.
     pub(crate) const XRC: u8 = 1 << 5;
+    /// The message has immediate data: `immediate` is valid.
+    pub(crate) const IMMEDIATE: u8 = 1 << 6;
 }
 
 /// Result of a request, in a response.
@@ -38,6 +37,10 @@ pub(crate) mod status {
     pub(crate) const INVALID: u8 = 3;
     pub(crate) const ACCESS: u8 = 4;
     pub(crate) const OPERATION: u8 = 5;
+    /// The queue pair does not exist, or does not receive.
+    pub(crate) const DESTINATION: u8 = 6;
+    /// The message is longer than the receive request.
+    pub(crate) const LENGTH: u8 = 7;
 }
 
 /// Header of a packet. Fields that a packet does not need are 0.

@@ -8,16 +8,14 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::wire::packet::{Header, MULTICAST_QPN, Packet, QPN_BITS};
+use crate::wire::packet::{Header, Packet};
 
-/// Limit of the numbers of processes. The last number is not used, because `MULTICAST_QPN` would be
-/// one of its queue pairs.
-const NODES: u32 = MULTICAST_QPN >> QPN_BITS;
 /// Bytes that are read at once.
 const CHUNK: usize = 256 * 1024;
 
 /// The sockets of a process.
 pub(crate) struct Sockets {
+    device: &'static str,
     listener: UnixListener,
     incoming: Vec<Incoming>,
     outgoing: HashMap<u32, Outgoing>,
@@ -36,19 +34,25 @@ struct Outgoing {
 }
 
 /// Returns the address of a process, in the abstract name space.
-fn address(node: u32) -> io::Result<SocketAddr> {
+fn address(device: &str, node: u32) -> io::Result<SocketAddr> {
     let user = crate::syscall::user();
-    SocketAddr::from_abstract_name(format!("nic-model-{user}-{node}"))
+    SocketAddr::from_abstract_name(format!("nic-model-{user}-{device}-{node}"))
 }
 
 impl Sockets {
     /// Takes the first free number and returns it.
-    pub(crate) fn open() -> io::Result<(u32, Self)> {
-        for node in 1..NODES {
-            match UnixListener::bind_addr(&address(node)?) {
+    pub(crate) fn open(
+        device: &'static str,
+        largest_qpn: u32,
+        qpn_bits: u32,
+    ) -> io::Result<(u32, Self)> {
+        // The last number is not used: the largest queue pair number is that of multicast.
+        for node in 1..largest_qpn >> qpn_bits {
+            match UnixListener::bind_addr(&address(device, node)?) {
                 Ok(listener) => {
                     listener.set_nonblocking(true)?;
                     let sockets = Self {
+                        device,
                         listener,
                         incoming: Vec::new(),
                         outgoing: HashMap::new(),
@@ -67,7 +71,7 @@ impl Sockets {
     pub(crate) fn send(&mut self, node: u32, packet: &Packet) {
         let peer = match self.outgoing.entry(node) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => match Outgoing::connect(node) {
+            Entry::Vacant(new) => match Outgoing::connect(self.device, node) {
                 Ok(peer) => new.insert(peer),
                 Err(_) => return,
             },
@@ -114,8 +118,8 @@ impl Sockets {
 }
 
 impl Outgoing {
-    fn connect(node: u32) -> io::Result<Self> {
-        let stream = UnixStream::connect_addr(&address(node)?)?;
+    fn connect(device: &str, node: u32) -> io::Result<Self> {
+        let stream = UnixStream::connect_addr(&address(device, node)?)?;
         stream.set_nonblocking(true)?;
         Ok(Self {
             stream,

@@ -9,10 +9,14 @@ use crate::abi::core::{
 use crate::abi::mlx5::{
     AllocUcontextResp, CMDS_SUPP_UHW_CREATE_AH, INLINE_MODE_NONE, RESP_CORE_CLOCK_OFFSET, RESP_ECE,
 };
-use crate::nic::Shared;
+use crate::nic::{Identity, Shared};
 use crate::options::Link;
-use crate::wire::packet::QPN_BITS;
+use crate::wire::packet::MULTICAST_QPN;
 
+/// Number of bits of a queue pair number below those of its process.
+pub(super) const QPN_BITS: u32 = 14;
+/// Maximum number of memory keys: the upper 24 bits of a key are its index.
+const MAX_KEYS: u32 = 1 << 20;
 pub(super) const MAX_CQ: u32 = 4000;
 pub(super) const MAX_SRQ: u32 = 4000;
 pub(super) const COMP_VECTORS: u32 = 2;
@@ -97,13 +101,13 @@ pub(super) fn device(_cx: &Shared) -> ExQueryDeviceResp {
         max_sge_rd: 30,
         max_cq: MAX_CQ,
         max_cqe: cq::MAX_CQE,
-        max_mr: 1 << 20,
+        max_mr: MAX_KEYS,
         max_pd: 1 << 20,
         max_qp_rd_atom: u32::from(qp::MAX_READS),
         max_res_rd_atom: u32::from(qp::MAX_READS) << QPN_BITS,
         max_qp_init_rd_atom: u32::from(qp::MAX_READS),
         atomic_cap: ATOMIC_HCA,
-        max_mw: 1 << 20,
+        max_mw: MAX_KEYS,
         max_mcast_grp: 2_097_152,
         max_mcast_qp_attach: 240,
         max_total_mcast_qp_attach: 2_097_152 * 240 / 8,
@@ -170,7 +174,7 @@ pub(super) fn port(cx: &Shared) -> QueryPortRespEx {
 }
 
 /// Returns the GID table of the port.
-pub(crate) fn gids(link: Link) -> Vec<GidEntry> {
+fn gids(link: Link) -> Vec<GidEntry> {
     const IB: u32 = 0;
     const ROCE_V1: u32 = 1;
     const ROCE_V2: u32 = 2;
@@ -204,10 +208,23 @@ pub(crate) fn gids(link: Link) -> Vec<GidEntry> {
     ]
 }
 
-/// Returns the GUID as sysfs prints it.
-pub(crate) fn guid_text() -> String {
-    GUID.chunks(2)
-        .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
-        .collect::<Vec<_>>()
-        .join(":")
+/// Returns what sysfs and the core tell of the device.
+pub(crate) fn identity(link: Link) -> Identity {
+    Identity {
+        name: "mlx5_0",
+        node_type: "1: CA",
+        guid: crate::sysfs::guid_text(GUID),
+        firmware: "16.35.1012",
+        files: &[("hca_type", "MT4119"), ("board_id", "MODEL0000001")],
+        modalias: "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00",
+        rate: "100 Gb/sec (4X EDR)",
+        link_layer: match link {
+            Link::InfiniBand => "InfiniBand",
+            Link::Ethernet => "Ethernet",
+        },
+        gids: gids(link),
+        qpn_bits: QPN_BITS,
+        largest_qpn: MULTICAST_QPN,
+        max_keys: MAX_KEYS,
+    }
 }

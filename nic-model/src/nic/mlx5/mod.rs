@@ -3,7 +3,7 @@
 //! The model follows the source of libmlx5 and the kernel's headers, not firmware.
 
 mod caps;
-pub(crate) use caps::{gids, guid_text};
+pub(crate) use caps::identity;
 mod cq;
 mod cqe;
 mod pages;
@@ -24,7 +24,7 @@ use crate::memory::Pinned;
 use crate::nic::{CreateCq, CreateQp, CreateSrq, Destroyed, Nic, Shared, SrqAttr};
 use crate::qp_state::ERR;
 use crate::table::Table;
-use crate::wire::packet::{self, MULTICAST_QPN, Packet, QPN_BITS};
+use crate::wire::packet::{self, MULTICAST_QPN, Packet};
 
 pub(crate) struct Mlx5 {
     cqs: Table<cq::Cq>,
@@ -37,7 +37,7 @@ impl Mlx5 {
     pub(crate) fn new() -> Self {
         Self {
             cqs: Table::new(caps::MAX_CQ),
-            qps: Table::new((1 << QPN_BITS) - 1),
+            qps: Table::new((1 << caps::QPN_BITS) - 1),
             srqs: Table::new(caps::MAX_SRQ),
             pages: pages::Pages::new(),
         }
@@ -86,14 +86,16 @@ impl Nic for Mlx5 {
         udata.write(&pd)
     }
 
-    fn create_ah(&mut self, _cx: &mut Shared, attr: &AhAttr, udata: &Udata) -> Result<()> {
+    fn create_ah(&mut self, _cx: &mut Shared, attr: &AhAttr, udata: &Udata) -> Result<u32> {
         let _ = attr;
         // All ports of the model are on one host: the address does not select a route.
         udata.write(&CreateAhResp {
             response_length: 10,
             dmac: caps::MAC,
             reserved: [0; 6],
-        })
+        })?;
+        // The adapter does not know address handles.
+        Ok(0)
     }
 
     fn create_cq(&mut self, _cx: &mut Shared, create: &CreateCq, udata: &Udata) -> Result<u32> {
@@ -131,7 +133,7 @@ impl Nic for Mlx5 {
         self.change_qp(cx, qp, modify, udata)
     }
 
-    fn query_qp(&self, qp: u32) -> Result<QueryQpResp> {
+    fn query_qp(&self, qp: u32, _mask: u32) -> Result<QueryQpResp> {
         self.qp_attr(qp)
     }
 
