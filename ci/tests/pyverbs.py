@@ -1,4 +1,4 @@
-"""Runs rdma-core's pyverbs tests: pyverbs.py MINIMUM PYVERBS TESTS
+"""Runs rdma-core's pyverbs tests: pyverbs.py DEVICE MINIMUM PYVERBS TESTS
 
 PYVERBS is the directory that contains the package pyverbs, TESTS that of rdma-core's tests. Prints
 the numbers of each test module. Fails if a test fails, or if fewer than MINIMUM tests pass.
@@ -25,9 +25,10 @@ def module(test):
 
 
 def main():
-    minimum, pyverbs, tests = int(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+    device, minimum, pyverbs = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    tests = pathlib.Path(sys.argv[4])
     sys.path[:0] = [pyverbs, str(tests), str(tests.parent)]
-    sys.argv = ["pyverbs", "--dev", "mlx5_0", "--port", "1", "--gid", "0"]
+    sys.argv = ["pyverbs", "--dev", device, "--port", "1", "--gid", "0"]
     from args_parser import parser
 
     parser.parse_args()
@@ -42,7 +43,7 @@ def main():
     for test, why in wrong:
         print(f"FAILED {test.id()}: {why.strip().splitlines()[-1]}")
     total = sum(Result.passed.values())
-    print(f"pyverbs: {total} passed, {len(result.skipped)} skipped, {len(wrong)} failed")
+    print(f"pyverbs on {device}: {total} passed, {len(result.skipped)} skipped, {len(wrong)} failed")
     if total < minimum:
         print(f"at least {minimum} must pass")
     sys.exit(bool(wrong) or total < minimum)

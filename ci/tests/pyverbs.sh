@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the pyverbs tests of rdma-core on the model of an mlx5 adapter: pyverbs.sh LIBRARY [SOURCE]
+# Runs the pyverbs tests of rdma-core on the models of the adapters: pyverbs.sh LIBRARY [SOURCE]
 #
 # LIBRARY is libnic_model.so. SOURCE is the source of the installed rdma-core; without it, apt
 # downloads Debian's source package. The package python3-pyverbs is unpacked, not installed.
@@ -10,8 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . ci/lib/common.sh
 . ci/lib/backports.sh
 
-# Number of tests that passed when this was written.
-readonly MINIMUM=130
+# Number of tests that passed on each device when this was written.
+readonly -A MINIMUM=([mlx5_0]=130 [efa_0]=60)
 
 version=$(dpkg-query -W -f '${Version}' libibverbs1)
 work=$LAB_CACHE/pyverbs-$version
@@ -44,5 +44,7 @@ fi
 rm -rf "$work/run"
 mkdir -p "$work/run"
 cp -r "$source/tests" "$work/run/"
-NIC_MODEL=mlx5_0 LD_PRELOAD=$library timeout 300 /usr/bin/python3 ci/tests/pyverbs.py \
-    "$MINIMUM" "$work/package/usr/lib/python3/dist-packages" "$work/run/tests"
+for device in mlx5_0 efa_0; do
+    NIC_MODEL=$device LD_PRELOAD=$library timeout 300 /usr/bin/python3 ci/tests/pyverbs.py "$device" \
+        "${MINIMUM[$device]}" "$work/package/usr/lib/python3/dist-packages" "$work/run/tests"
+done

@@ -140,7 +140,7 @@ pub(crate) trait Nic: Send {
         Ok(())
     }
     /// Creates an address handle and returns its number.
-    fn create_ah(&mut self, cx: &mut Shared, attr: &AhAttr, udata: &Udata) -> Result<u32>;
+    fn create_ah(&mut self, pd: u32, attr: &AhAttr, udata: &Udata) -> Result<u32>;
     fn destroy_ah(&mut self, _ah: u32) {}
 
     fn create_cq(&mut self, cx: &mut Shared, create: &CreateCq, udata: &Udata) -> Result<u32>;

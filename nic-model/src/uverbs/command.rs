@@ -80,13 +80,13 @@ impl Call<'_> {
 
     fn create_ah(&mut self) -> Result<()> {
         let command: CreateAh = self.command()?;
-        self.file.objects.pd(command.pd_handle)?;
+        let pd = self.file.objects.pd(command.pd_handle)?;
         if command.attr.port_num != 1 {
             return Err(Errno::EINVAL);
         }
         self.check_gid_index(command.attr.is_global, command.attr.grh.sgid_index)?;
         let udata = Udata(&self.attrs);
-        let number = self.nic.create_ah(self.cx, &command.attr, &udata)?;
+        let number = self.nic.create_ah(pd, &command.attr, &udata)?;
         let handle = self
             .file
             .objects

@@ -29,12 +29,18 @@ const MAX_SHARED: u32 = 1 << 16;
 pub(crate) struct Efa {
     cqs: Table<cq::Cq>,
     qps: Table<qp::Qp>,
-    /// GIDs of the address handles.
-    ahs: Table<[u8; 16]>,
+    ahs: Table<Ah>,
     /// Memory of the adapter that the program maps.
     shared: Table<SharedMemory>,
     /// State of the generator that chooses the order of messages.
     random: u64,
+}
+
+/// An address handle.
+#[derive(Clone, Copy)]
+struct Ah {
+    pd: u32,
+    gid: [u8; 16],
 }
 
 /// Returns the offset at which the program maps shared memory.
@@ -113,8 +119,9 @@ impl Nic for Efa {
             .ok_or(Errno::EOPNOTSUPP)
     }
 
-    fn create_ah(&mut self, _cx: &mut Shared, attr: &AhAttr, udata: &Udata) -> Result<u32> {
-        let number = self.ahs.insert(attr.grh.dgid)?;
+    fn create_ah(&mut self, pd: u32, attr: &AhAttr, udata: &Udata) -> Result<u32> {
+        let gid = attr.grh.dgid;
+        let number = self.ahs.insert(Ah { pd, gid })?;
         udata.write(&NumberResp {
             number: u16::try_from(number).map_err(|_| Errno::ENOMEM)?,
             ..NumberResp::default()

@@ -1,9 +1,9 @@
 //! Messages: sending, receiving, retries and completions.
 
-use super::Efa;
 use super::caps::{GID, MAX_RDMA, MTU};
 use super::descriptor::{Buffer, Completion, Queue, Receive, Send, Status, operation};
 use super::qp::Qp;
+use super::{Ah, Efa};
 use crate::abi::core::access;
 use crate::nic::Shared;
 use crate::qp_state::RTS;
@@ -146,7 +146,11 @@ impl Efa {
 
     /// Makes the packet of a request.
     fn request(&self, cx: &Shared, qp: &Qp, send: &Send, sequence: u32) -> Result<Packet, Status> {
-        let gid = *self.ahs.get(u32::from(send.ah)).ok_or(Status::InvalidAh)?;
+        let ah = *self
+            .ahs
+            .get(u32::from(send.ah))
+            .filter(|ah| ah.pd == qp.pd)
+            .ok_or(Status::InvalidAh)?;
         let mut header = Header {
             kind: packet::REQUEST,
             opcode: send.operation(),
@@ -156,7 +160,7 @@ impl Efa {
             psn: sequence,
             qkey: send.qkey,
             source_gid: GID,
-            destination_gid: gid,
+            destination_gid: ah.gid,
             ..Header::default()
         };
         let payload = match (send.operation(), qp.is_srd) {
@@ -301,12 +305,10 @@ impl Efa {
             Err(Status::BadLength) => (Status::BadLength, status::LENGTH),
             Err(other) => (other, status::OPERATION),
         };
-        let known = |&(_, gid): &(u32, &[u8; 16])| *gid == header.source_gid;
-        let ah = self
-            .ahs
-            .iter()
-            .find(known)
-            .map_or(u16::MAX, |(ah, _)| (ah & 0xffff) as u16);
+        // The adapter knows the senders to which the protection domain has an address handle.
+        let known = |(_, ah): &(u32, &Ah)| ah.pd == qp.pd && ah.gid == header.source_gid;
+        let ah = self.ahs.iter().find(known);
+        let ah = ah.map_or(u16::MAX, |(number, _)| (number & 0xffff) as u16);
         let mut entry = Completion {
             length: u16::try_from(message.len()).unwrap_or(u16::MAX),
             ah,

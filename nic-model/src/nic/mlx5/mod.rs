@@ -86,8 +86,7 @@ impl Nic for Mlx5 {
         udata.write(&pd)
     }
 
-    fn create_ah(&mut self, _cx: &mut Shared, attr: &AhAttr, udata: &Udata) -> Result<u32> {
-        let _ = attr;
+    fn create_ah(&mut self, _pd: u32, _attr: &AhAttr, udata: &Udata) -> Result<u32> {
         // All ports of the model are on one host: the address does not select a route.
         udata.write(&CreateAhResp {
             response_length: 10,
