@@ -8,7 +8,9 @@ use std::time::Duration;
 use ibverbs::{
     CompletionQueue, CqOptions, ErrorKind, QpOptions, QueuePair, Rc, cq_ex::CqFields, wr,
 };
-use lab::{LeakCheck, devices, expect_unsupported, is_iwarp, is_mlx5, pair, path, roce};
+use lab::{
+    LeakCheck, devices, devices_with, expect_unsupported, is_iwarp, is_mlx5, pair, path, roce, verb,
+};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -43,8 +45,7 @@ fn fields_work_or_are_named_in_the_error() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn extended_queue_without_fields_works() {
     let _leak_check = LeakCheck::new();
-    for context in devices() {
-        println!("device: {}", context.device_name());
+    for context in devices_with(&[verb::RC]) {
         let created = context.create_cq_ex(CqOptions::default(), CqFields::new());
         if is_iwarp(&context) {
             expect_unsupported(created);
@@ -102,8 +103,7 @@ fn extended_queue_without_fields_works() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn resize_keeps_entries_or_is_unsupported() {
     let _leak_check = LeakCheck::new();
-    for context in devices() {
-        println!("device: {}", context.device_name());
+    for context in devices_with(&[verb::RC]) {
         if is_iwarp(&context) {
             expect_unsupported(
                 context

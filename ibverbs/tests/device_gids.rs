@@ -9,7 +9,7 @@ use ibverbs::{
     ErrorKind, Gid, GidIndex, GidQuery,
     gid::{GidType, IpFamily, RoceConfig},
 };
-use lab::{devices, is_iwarp, is_mlx5, roce};
+use lab::{devices, is_efa, is_iwarp, is_mlx5, is_model, roce};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -20,12 +20,13 @@ fn ip(text: &str) -> IpAddr {
 fn gid_table_has_kind_and_interface() {
     for context in devices() {
         println!("device: {}", context.device_name());
-        let iwarp = is_iwarp(&context);
+        // The MAC address of iWARP, and the address of EFA.
+        let single = is_iwarp(&context) || is_efa(&context);
         let gids = context.gids(1).expect("GID table");
         for entry in &gids {
             println!("{}: {entry}", context.device_name());
             assert_eq!(context.gid(1, entry.index).expect("one entry"), *entry);
-            let kinds: &[GidType] = if iwarp {
+            let kinds: &[GidType] = if single {
                 &[GidType::IB]
             } else if is_mlx5(&context) {
                 &[GidType::ROCE_V1, GidType::ROCE_V2]
@@ -34,8 +35,8 @@ fn gid_table_has_kind_and_interface() {
             };
             assert!(kinds.contains(&entry.kind), "{entry}");
         }
-        if iwarp {
-            assert_eq!(gids.len(), 1, "the MAC address");
+        if single {
+            assert_eq!(gids.len(), 1);
             assert_eq!(
                 context.gid(1, GidIndex(1)).expect_err("beyond").kind(),
                 ErrorKind::InvalidInput
@@ -163,8 +164,8 @@ fn error_has_a_reason_for_each_rejected_gid() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn select_gid_is_unsupported_on_iwarp() {
     let devices = devices();
-    if devices.iter().all(is_mlx5) {
-        test_support::lab::report_no_device("the model of the adapter has no iWARP");
+    if devices.iter().all(is_model) {
+        test_support::lab::report_no_device("the models of adapters have no iWARP");
     }
     for context in devices.into_iter().filter(is_iwarp) {
         println!("device: {}", context.device_name());
@@ -180,6 +181,10 @@ fn select_gid_is_unsupported_on_iwarp() {
 fn default_roce_mode_is_read_and_set() {
     for context in devices() {
         let name = context.device_name();
+        if is_efa(&context) {
+            println!("unsupported: {name} RoCE");
+            return;
+        }
         println!("device: {name}");
         let directory = Path::new("/sys/kernel/config/rdma_cm").join(name);
         if is_mlx5(&context) && !Path::new("/sys/kernel/config/rdma_cm").exists() {

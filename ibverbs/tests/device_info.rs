@@ -12,7 +12,7 @@ use ibverbs::{
     device::{NodeType, TransportType},
     port::{LinkRate, LinkSpeed, LinkWidth, PhysState},
 };
-use lab::{devices, is_iwarp, is_mlx5, kernel_is_at_least};
+use lab::{devices, is_efa, is_iwarp, is_mlx5, is_model, kernel_is_at_least};
 
 /// Runs `test` on every device, with `true` for an iWARP device.
 fn for_each_device(test: impl Fn(&Context, bool)) {
@@ -45,11 +45,14 @@ fn device_is_found_by_name_guid_netdev_and_index() {
             sysfs(context, "node_guid").parse::<Guid>().expect("GUID"),
             device.guid()
         );
-        let netdev = context.netdev(1).expect("network interface of the port");
-        let (found, port_num) = Device::by_netdev(&netdev).expect("by interface");
-        assert_eq!((found.name(), port_num), (device.name(), 1));
-        if is_mlx5(context) {
-            // The model of the adapter has no netlink, from which the number comes.
+        // EFA has no network interface of its own.
+        if !is_efa(context) {
+            let netdev = context.netdev(1).expect("network interface of the port");
+            let (found, port_num) = Device::by_netdev(&netdev).expect("by interface");
+            assert_eq!((found.name(), port_num), (device.name(), 1));
+        }
+        if is_model(context) {
+            // A model of an adapter has no netlink, from which the number comes.
             assert_eq!(device.index(), None);
         } else {
             let index = device.index().expect("the kernel numbers its devices");
@@ -60,13 +63,15 @@ fn device_is_found_by_name_guid_netdev_and_index() {
                 .count();
             assert_eq!(same, 1);
         }
-        let node = if iwarp { NodeType::RNIC } else { NodeType::CA };
-        let transport = if iwarp {
-            TransportType::IWARP
+        let expected = if iwarp {
+            (NodeType::RNIC, TransportType::IWARP)
+        } else if is_efa(context) {
+            (NodeType::UNSPECIFIED, TransportType::UNSPECIFIED)
         } else {
-            TransportType::IB
+            (NodeType::CA, TransportType::IB)
         };
-        assert_eq!((device.node_type(), device.transport()), (node, transport));
+        let (node, _) = expected;
+        assert_eq!((device.node_type(), device.transport()), expected);
         assert!(sysfs(context, "node_type").starts_with(&node.0.to_string()));
     });
 }
@@ -87,8 +92,9 @@ fn missing_device_error_lists_available_devices() {
             "{error}"
         );
         let error = Device::by_netdev("none0").expect_err("no such interface");
+        let listed = error.to_string().contains(name);
         assert!(
-            error.kind() == ErrorKind::NotFound && error.to_string().contains(name),
+            error.kind() == ErrorKind::NotFound && listed != is_efa(context),
             "{error}"
         );
     });
@@ -109,24 +115,26 @@ fn extended_query_includes_classic_attributes() {
             classic.max_qp > 0 && classic.max_cqe > 0 && classic.max_mr > 0 && classic.max_pd > 0
         );
         assert!(classic.page_size_cap & 4096 != 0);
-        let atomics = if iwarp {
+        let reduced = iwarp || is_efa(context);
+        let atomics = if reduced {
             AtomicCap::NONE
         } else {
             AtomicCap::HCA
         };
         assert_eq!(classic.atomic_cap, atomics);
-        assert!(
+        assert_eq!(
             classic
                 .device_cap_flags
-                .contains(DeviceCapFlags::MEM_MGT_EXTENSIONS)
+                .contains(DeviceCapFlags::MEM_MGT_EXTENSIONS),
+            !is_efa(context)
         );
         assert_eq!(
             classic
                 .device_cap_flags
                 .contains(DeviceCapFlags::MEM_WINDOW),
-            !iwarp
+            !reduced
         );
-        assert_eq!(classic.max_mw > 0, !iwarp);
+        assert_eq!(classic.max_mw > 0, !reduced);
         if !all.device_cap_flags_ex.is_empty() {
             let low = DeviceCapFlags::from_bits_retain(0xffff_ffff);
             assert_eq!(
@@ -142,7 +150,7 @@ fn extended_query_includes_classic_attributes() {
 fn on_demand_capabilities_depend_on_the_kernel() {
     for_each_device(|context, iwarp| {
         let odp = context.query_device_ex().expect("extended").odp;
-        let supported = !iwarp && !is_mlx5(context) && kernel_is_at_least("7.3");
+        let supported = !iwarp && !is_model(context) && kernel_is_at_least("7.3");
         assert_eq!(odp.general.contains(OdpGeneralCaps::SUPPORT), supported);
         let receives = OdpTransportCaps::RECV | OdpTransportCaps::SRQ_RECV;
         let ud = OdpTransportCaps::SEND | receives;
@@ -201,11 +209,18 @@ fn port_is_active_and_rate_matches_sysfs() {
         let port = context.query_port(1).expect("port 1");
         assert_eq!(
             (port.state, port.link_layer),
-            (PortState::ACTIVE, LinkLayer::ETHERNET)
+            (
+                PortState::ACTIVE,
+                if is_efa(context) {
+                    LinkLayer::UNSPECIFIED
+                } else {
+                    LinkLayer::ETHERNET
+                }
+            )
         );
         assert_eq!(port.phys_state, PhysState::LINK_UP);
         assert_eq!(port.rate().to_string(), sysfs(context, "ports/1/rate"));
-        let (width, speed, mbps, signalling) = if is_mlx5(context) {
+        let (width, speed, mbps, signalling) = if is_model(context) {
             (LinkWidth::X4, LinkSpeed::EDR, 100_000, 103_125)
         } else {
             (LinkWidth::X1, LinkSpeed::FDR10, 10_000, 10_312)
@@ -216,9 +231,14 @@ fn port_is_active_and_rate_matches_sysfs() {
             (Some(mbps), Some(signalling))
         );
         assert!(port.active_mtu <= port.max_mtu && port.active_mtu.bytes().is_some());
-        assert!(port.max_msg_sz >= 1 << 30 && port.gid_tbl_len > 0);
+        // Messages of EFA are datagrams.
+        let largest = if is_efa(context) { 8928 } else { 1 << 30 };
+        assert!(port.max_msg_sz >= largest && port.gid_tbl_len > 0);
         assert_eq!((port.lid.0, port.sm_lid.0), (0, 0));
-        assert!(port.port_cap_flags.contains(PortCapFlags::CM_SUP));
+        assert_eq!(
+            port.port_cap_flags.contains(PortCapFlags::CM_SUP),
+            !is_efa(context)
+        );
         println!(
             "{}: iWARP {iwarp}, {}, flags {:?} {:?}",
             context.device_name(),

@@ -15,7 +15,10 @@ use ibverbs::{
     AccessFlags, ErrorKind, MemoryOptions,
     mr::{Advice, Backing, CallerMemory, HugePageSize},
 };
-use lab::{LeakCheck, REMOTE_ACCESS, expect_unsupported, for_each_device, is_iwarp, is_mlx5};
+use lab::{
+    LeakCheck, REMOTE_ACCESS, expect_unsupported, for_each_device, for_each_device_with, is_iwarp,
+    is_mlx5, verb,
+};
 
 fn backed(backing: Backing) -> MemoryOptions {
     MemoryOptions::new().backing(backing)
@@ -25,7 +28,7 @@ fn backed(backing: Backing) -> MemoryOptions {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn every_memory_class_registers_heap_and_pages() {
     let _leak_check = LeakCheck::new();
-    for_each_device(|_, pd| {
+    for_each_device_with(&[verb::REMOTE_WRITE], |_, pd| {
         for backing in [|| Backing::Heap, || Backing::Pages] {
             let pool = pd.pool_with(3, 1000, backed(backing())).expect("pool");
             let mut buf = pool.take().expect("a free buffer");
@@ -80,7 +83,7 @@ fn region_in_huge_pages_registers() {
     let setting = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     let before = std::fs::read_to_string(setting).ok();
     let reserved = before.is_some() && std::fs::write(setting, "4").is_ok();
-    for_each_device(|_, pd| {
+    for_each_device_with(&[verb::REMOTE_WRITE], |_, pd| {
         let result = pd.shared_with(
             3 << 20,
             REMOTE_ACCESS,
@@ -103,7 +106,7 @@ fn region_in_huge_pages_registers() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn caller_memory_is_released_after_deregistration() {
     let _leak_check = LeakCheck::new();
-    for_each_device(|_, pd| {
+    for_each_device_with(&[verb::REMOTE_WRITE], |_, pd| {
         let arena = Box::into_raw(Box::new([0x5a_u8; 8192]));
         let start = NonNull::new(arena.cast::<u8>()).expect("allocated");
         let owner = Arc::new(());
@@ -207,7 +210,7 @@ fn invalid_lengths_are_rejected() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn remote_access_includes_local_write() {
     let _leak_check = LeakCheck::new();
-    for_each_device(|_, pd| {
+    for_each_device_with(&[verb::REMOTE_WRITE], |_, pd| {
         for access in [
             AccessFlags::REMOTE_WRITE,
             AccessFlags::REMOTE_ATOMIC,
@@ -226,7 +229,7 @@ fn remote_access_includes_local_write() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn relaxed_ordering_is_ignored_and_odp_is_unsupported() {
     let _leak_check = LeakCheck::new();
-    for_each_device(|_, pd| {
+    for_each_device_with(&[verb::REMOTE_WRITE], |_, pd| {
         let relaxed = MemoryOptions::new().relaxed_ordering(true);
         pd.pool_with(1, 64, relaxed)
             .expect("devices without support ignore it");
@@ -252,7 +255,7 @@ fn relaxed_ordering_is_ignored_and_odp_is_unsupported() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn odp_of_soft_roce_is_refused() {
     let _leak_check = LeakCheck::new();
-    for_each_device(|context, pd| {
+    for_each_device_with(&[verb::REMOTE_WRITE], |context, pd| {
         let on_demand = MemoryOptions::new().on_demand(true);
         let error = pd.pool_with(1, 64, on_demand).expect_err("no support");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
@@ -371,7 +374,7 @@ fn locked_memory_limit_is_shown_in_the_error() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn memory_can_be_dropped_in_any_order() {
     let _leak_check = LeakCheck::new();
-    for_each_device(|_, pd| {
+    for_each_device_with(&[verb::REMOTE_WRITE], |_, pd| {
         let (pool, region) = (
             pd.pool(2, 64).expect("pool"),
             pd.shared(64, REMOTE_ACCESS).expect("region"),

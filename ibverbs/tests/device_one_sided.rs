@@ -5,7 +5,9 @@ mod lab;
 use std::sync::atomic::Ordering;
 
 use ibverbs::{Direction, PostError, Rc, Uc, WcStatus, wr};
-use lab::{LeakCheck, REMOTE_ACCESS, extended_and_classic, pair_with_access, roce};
+use lab::{
+    LeakCheck, REMOTE_ACCESS, extended_and_classic, pair_with_access, roce, roce_with, verb,
+};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -167,7 +169,7 @@ fn wrong_rkey_fails_with_rem_access_err() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn unreliable_connection_sends_and_writes() {
     let _leak_check = LeakCheck::new();
-    for context in roce() {
+    for context in roce_with(&[verb::UC]) {
         for options in extended_and_classic() {
             let mut pair = pair_with_access::<Uc>(&context, options, REMOTE_ACCESS);
             let region = pair.pd.shared(64, REMOTE_ACCESS).expect("region");

@@ -10,7 +10,7 @@ use ibverbs::{
     qp::QpChange,
     wr::{self, Destination},
 };
-use lab::{extended_and_classic, for_each_device, is_iwarp, is_mlx5, path};
+use lab::{extended_and_classic, for_each_device_with, is_iwarp, is_mlx5, path, verb};
 
 const STATES: [QpState; 4] = [QpState::RESET, QpState::INIT, QpState::RTR, QpState::ERR];
 
@@ -134,7 +134,7 @@ fn enter_datagram(qp: &mut QueuePair<Ud>, state: QpState) {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn refused_post_names_state_and_remedy() {
     const MESSAGE: wr::Inline<'static> = wr::Inline(b"hello");
-    for_each_device(|context, pd| {
+    for_each_device_with(&[verb::RC], |context, pd| {
         post_in_each_state::<Rc>(context, pd, enter, |qp| qp.post_send(wr::send(MESSAGE)));
         if is_iwarp(context) {
             return;
@@ -160,7 +160,7 @@ fn refused_post_names_state_and_remedy() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn refused_batch_names_state_and_remedy() {
-    for_each_device(|context, pd| {
+    for_each_device_with(&[verb::RC], |context, pd| {
         let cq = context
             .create_cq(CqOptions::default())
             .expect("completion queue");

@@ -8,14 +8,14 @@ use ibverbs::{
     AccessFlags, CqOptions, ErrorKind, MemoryOptions, QpOptions, Rc, RemoteMemory, WcStatus, wr,
 };
 use lab::{
-    LeakCheck, REMOTE_ACCESS, devices, expect_unsupported, extended_and_classic, for_each_device,
-    is_iwarp, pair_with_access, roce,
+    LeakCheck, REMOTE_ACCESS, devices_with, expect_unsupported, extended_and_classic,
+    for_each_device_with, is_iwarp, pair_with_access, roce, verb,
 };
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn shared_region_converts_to_buf_only_when_unreachable() {
-    for_each_device(|context, pd| {
+    for_each_device_with(&[verb::RC], |context, pd| {
         // What peers could read on an iWARP device cannot be converted.
         let access = if is_iwarp(context) {
             AccessFlags::REMOTE_WRITE
@@ -190,8 +190,7 @@ fn slices_are_addressed_and_bounds_checked() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn zero_based_region_is_addressed_from_0() {
     let _leak_check = LeakCheck::new();
-    for context in devices() {
-        println!("device: {}", context.device_name());
+    for context in devices_with(&[verb::RC]) {
         let options = || MemoryOptions::new().zero_based(true);
         if is_iwarp(&context) {
             expect_unsupported(context.alloc_pd().expect("protection domain").shared_with(

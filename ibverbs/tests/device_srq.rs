@@ -5,13 +5,13 @@ mod lab;
 use std::time::{Duration, Instant};
 
 use ibverbs::{AccessFlags, CqOptions, ErrorKind, PostError, QpOptions, Rc, SrqOptions, wr};
-use lab::{LeakCheck, connect, devices, is_iwarp, is_mlx5, path, roce};
+use lab::{LeakCheck, connect, devices_with, is_iwarp, is_mlx5, path, roce_with, verb};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn srq_completions_identify_the_queue_pair() {
     let _leak_check = LeakCheck::new();
-    for context in roce() {
+    for context in roce_with(&[verb::RC, verb::SRQ]) {
         let pd = context.alloc_pd().expect("protection domain");
         let mut cq = context
             .create_cq(CqOptions::default())
@@ -88,7 +88,7 @@ fn srq_completions_identify_the_queue_pair() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn srq_receives_are_taken_in_any_order_by_queue_pairs() {
     let _leak_check = LeakCheck::new();
-    for context in roce() {
+    for context in roce_with(&[verb::RC, verb::SRQ]) {
         let pd = context.alloc_pd().expect("protection domain");
         let mut cq = context
             .create_cq(CqOptions::default())
@@ -166,8 +166,7 @@ fn srq_receives_are_taken_in_any_order_by_queue_pairs() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn srq_limit_resize_and_query_work_or_are_unsupported() {
     let _leak_check = LeakCheck::new();
-    for context in devices() {
-        println!("device: {}", context.device_name());
+    for context in devices_with(&[verb::RC, verb::SRQ]) {
         let pd = context.alloc_pd().expect("protection domain");
         let mut srq = pd
             .create_srq(SrqOptions::new().max_wr(64))
@@ -199,8 +198,7 @@ fn srq_limit_resize_and_query_work_or_are_unsupported() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn srq_of_another_domain_is_rejected() {
     let _leak_check = LeakCheck::new();
-    for context in devices() {
-        println!("device: {}", context.device_name());
+    for context in devices_with(&[verb::RC, verb::SRQ]) {
         let (pd, other) = (
             context.alloc_pd().expect("protection domain"),
             context.alloc_pd().expect("protection domain"),

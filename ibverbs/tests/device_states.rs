@@ -10,7 +10,9 @@ use ibverbs::{
     qp::{DRAIN_TAG, Ece, QpChange},
     wr,
 };
-use lab::{LeakCheck, devices, extended_and_classic, is_iwarp, is_mlx5, pair, roce};
+use lab::{
+    LeakCheck, devices_with, extended_and_classic, is_iwarp, is_mlx5, pair, roce, roce_with, verb,
+};
 
 fn expect_invalid(result: Result<(), Error>, message: &str) {
     let error = result.expect_err(message);
@@ -100,8 +102,7 @@ fn transition_error_names_wrong_attributes() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn invalid_transition_is_rejected_on_every_device() {
     let _leak_check = LeakCheck::new();
-    for context in devices() {
-        println!("device: {}", context.device_name());
+    for context in devices_with(&[verb::RC]) {
         let pd = context.alloc_pd().expect("protection domain");
         let cq = context
             .create_cq(CqOptions::default())
@@ -217,8 +218,7 @@ fn drain_returns_all_buffers_and_foreign_completions() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn drain_has_a_timeout() {
     let _leak_check = LeakCheck::new();
-    for context in devices() {
-        println!("device: {}", context.device_name());
+    for context in devices_with(&[verb::RC]) {
         let pd = context.alloc_pd().expect("protection domain");
         let mut cq = context
             .create_cq(CqOptions::default())
@@ -247,8 +247,7 @@ fn drain_has_a_timeout() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn enhanced_connections_work_or_are_unsupported() {
     let _leak_check = LeakCheck::new();
-    for context in devices() {
-        println!("device: {}", context.device_name());
+    for context in devices_with(&[verb::RC]) {
         let pd = context.alloc_pd().expect("protection domain");
         let cq = context
             .create_cq(CqOptions::default())
@@ -277,7 +276,7 @@ fn enhanced_connections_work_or_are_unsupported() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn uc_transitions_require_fewer_attributes() {
     let _leak_check = LeakCheck::new();
-    for context in roce() {
+    for context in roce_with(&[verb::UC]) {
         let pd = context.alloc_pd().expect("protection domain");
         let cq = context
             .create_cq(CqOptions::default())

@@ -17,26 +17,9 @@ use ibverbs::{
     mw::{Type1, Type2},
     qp::{AlternatePath, Ece, QpChange},
 };
-use lab::{LeakCheck, devices, is_iwarp, is_mlx5};
+use lab::{LeakCheck, devices, is_mlx5, table};
 
 const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
-
-/// Returns the rows of the table: a verb, and its support by the three drivers.
-fn table() -> Vec<[&'static str; 4]> {
-    let text = include_str!("../../ci/DRIVERS.md");
-    let (_, rest) = text
-        .split_once("## Unsupported verbs")
-        .expect("the section");
-    let (section, _) = rest.split_once("\n## ").expect("a following section");
-    section
-        .lines()
-        .filter(|line| line.starts_with("| `"))
-        .map(|line| {
-            let mut cells = line.trim_matches('|').split('|').map(str::trim);
-            [(); 4].map(|()| cells.next().expect("four cells"))
-        })
-        .collect()
-}
 
 /// Calls each verb and returns the results.
 #[allow(clippy::too_many_lines, reason = "one entry for each row of the table")]
@@ -47,7 +30,7 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         .expect("completion queue");
     let region = pd.shared(4096, AccessFlags::REMOTE_READ).expect("region");
     let (fields, queue, pair) = (CqFields::new(), CqOptions::default(), QpOptions::default());
-    let rc = || pd.create_qp::<Rc>(&cq, &cq, pair).expect("queue pair");
+    let rc = || pd.create_qp::<Rc>(&cq, &cq, pair);
     let srq = || pd.create_srq(SrqOptions::new().max_wr(64));
     let file = std::fs::File::open("/proc/self/exe").expect("a file");
     let group: Gid = "ff0e::77".parse().expect("a GID");
@@ -107,8 +90,10 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ),
         (
             "`ibv_create_flow`",
-            rc().create_flow(&FlowRule::new(1, [FlowSpec::dst_mac([0xff; 6])]))
-                .map(drop),
+            rc().and_then(|mut qp| {
+                qp.create_flow(&FlowRule::new(1, [FlowSpec::dst_mac([0xff; 6])]))
+                    .map(drop)
+            }),
         ),
         (
             "`ibv_create_qp`: XRC_SEND",
@@ -118,27 +103,33 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ("`ibv_open_xrcd`", context.open_xrcd().map(drop)),
         (
             "`ibv_create_qp_ex`: send operations",
-            if rc().is_extended() {
-                Ok(())
-            } else {
-                Err(no_send_ops())
+            match pd.create_qp::<Ud>(&cq, &cq, pair) {
+                Ok(qp) if qp.is_extended() => Ok(()),
+                Ok(_) => Err(no_send_ops()),
+                Err(error) => Err(error),
             },
         ),
         (
             "`ibv_modify_qp`: alternate path",
-            set_alternate_path(rc(), own),
+            rc().and_then(|qp| set_alternate_path(qp, own)),
         ),
         (
             "`ibv_modify_qp`: queue length",
-            rc().modify(&QpChange::to(QpState::INIT).max_send_wr(128)),
+            rc().and_then(|mut qp| qp.modify(&QpChange::to(QpState::INIT).max_send_wr(128))),
         ),
-        ("`ibv_query_ece`", rc().query_ece().map(drop)),
+        (
+            "`ibv_query_ece`",
+            rc().and_then(|qp| qp.query_ece().map(drop)),
+        ),
         (
             "`ibv_set_ece`",
-            rc().set_ece(rc().query_ece().unwrap_or(Ece {
-                vendor_id: 1,
-                options: 1,
-            })),
+            rc().and_then(|mut qp| {
+                let ece = qp.query_ece().unwrap_or(Ece {
+                    vendor_id: 1,
+                    options: 1,
+                });
+                qp.set_ece(ece)
+            }),
         ),
         ("`ibv_create_srq`", srq().map(drop)),
         (
@@ -182,6 +173,10 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
             "`ibv_reg_dmabuf_mr`",
             pd.reg_dmabuf(file.as_fd(), 0, 4096, REMOTE_ACCESS)
                 .map(drop),
+        ),
+        (
+            "`ibv_reg_mr`: remote write",
+            pd.shared(64, REMOTE_ACCESS).map(drop),
         ),
         ("`ibv_rereg_mr`", rereg(region)),
         (
@@ -230,14 +225,9 @@ fn rereg(region: ibverbs::SharedRegion) -> Result<(), Error> {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn drivers_table_matches_the_devices() {
     let _leak_check = LeakCheck::new();
-    let table = table();
+    let table = table::rows();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let column = if is_mlx5(&context) {
-            3
-        } else {
-            1 + usize::from(is_iwarp(&context))
-        };
         let results = call_all(&context);
         let mut wrong = Vec::new();
         for (verb, result) in &results {
@@ -251,8 +241,8 @@ fn drivers_table_matches_the_devices() {
                     context.device_name()
                 ),
             };
-            let row = table.iter().find(|row| row[0] == *verb);
-            if row.map(|row| row[column]) != Some(support) {
+            let row = table.iter().find(|row| row.verb == *verb);
+            if row.map(|row| row.support(&context)) != Some(support) {
                 wrong.push(format!("{verb}: {support}"));
             }
         }

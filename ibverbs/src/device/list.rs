@@ -69,6 +69,8 @@ c_value! {
         ROUTER = rdma_sys::IBV_NODE_ROUTER => "InfiniBand router",
         /// iWARP adapter: `IBV_NODE_RNIC`.
         RNIC = rdma_sys::IBV_NODE_RNIC => "iWARP NIC",
+        /// Other adapter, such as EFA: `IBV_NODE_UNSPECIFIED`.
+        UNSPECIFIED = rdma_sys::IBV_NODE_UNSPECIFIED => "unspecified",
     }
 }
 

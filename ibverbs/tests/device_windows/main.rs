@@ -11,7 +11,9 @@ use ibverbs::{
     mw::{Type1, Type2, WindowType},
     wr,
 };
-use lab::{LeakCheck, Pair, devices, extended_and_classic, is_iwarp, pair_with_access, roce};
+use lab::{
+    LeakCheck, Pair, devices, extended_and_classic, is_efa, is_iwarp, pair_with_access, roce,
+};
 
 const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -339,12 +341,11 @@ fn alloc_result<K: WindowType>(context: &Context) -> Result<(), ErrorKind> {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn windows_are_unsupported_on_iwarp() {
+fn windows_work_or_are_unsupported() {
     let _leak_check = LeakCheck::new();
     for context in devices() {
         println!("device: {}", context.device_name());
-        let iwarp = is_iwarp(&context);
-        let expected = if iwarp {
+        let expected = if is_iwarp(&context) || is_efa(&context) {
             Err(ErrorKind::Unsupported)
         } else {
             Ok(())

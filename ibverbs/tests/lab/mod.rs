@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its part")]
 
+pub(crate) mod table;
+
 use std::time::{Duration, Instant};
 
 use ibverbs::{
@@ -17,25 +19,64 @@ pub(crate) const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_ATOMIC);
 
+/// Verbs that some devices do not support, as the table in `ci/DRIVERS.md` names them.
+pub(crate) mod verb {
+    pub(crate) const RC: &str = "`ibv_create_qp`: RC";
+    pub(crate) const UC: &str = "`ibv_create_qp`: UC";
+    pub(crate) const UD: &str = "`ibv_create_qp`: UD";
+    pub(crate) const SRQ: &str = "`ibv_create_srq`";
+    pub(crate) const MULTICAST: &str = "`ibv_attach_mcast`";
+    pub(crate) const REMOTE_WRITE: &str = "`ibv_reg_mr`: remote write";
+}
+
+/// Returns the devices that support these verbs and reports them. Those that do not are reported as
+/// unsupported, with the first verb that they lack.
+pub(crate) fn devices_with(verbs: &[&str]) -> Vec<Context> {
+    let rows = table::rows();
+    let lacks = |context: &Context| {
+        let verb = |verb: &&&str| {
+            let row = rows.iter().find(|row| row.verb == **verb);
+            row.expect("a verb of the table").support(context) != "yes"
+        };
+        verbs.iter().find(verb).copied()
+    };
+    let supports = |context: &Context| match lacks(context) {
+        Some(verb) => {
+            println!("unsupported: {} {verb}", context.device_name());
+            false
+        }
+        None => {
+            println!("device: {}", context.device_name());
+            true
+        }
+    };
+    devices().into_iter().filter(supports).collect()
+}
+
 /// Returns the devices that can connect queue pairs without rdma_cm.
 pub(crate) fn roce() -> Vec<Context> {
-    let all: Vec<Context> = devices()
-        .into_iter()
-        .filter(|context| !is_iwarp(context))
-        .collect();
-    assert!(
-        !all.is_empty(),
-        "no device supports connecting without rdma_cm"
-    );
-    for context in &all {
-        println!("device: {}", context.device_name());
-    }
-    all
+    roce_with(&[verb::RC])
+}
+
+/// Like [`roce`], with the devices that support other verbs.
+pub(crate) fn roce_with(verbs: &[&str]) -> Vec<Context> {
+    let all = devices_with(verbs);
+    all.into_iter().filter(|one| !is_iwarp(one)).collect()
 }
 
 /// Returns `true` if queue pairs of the device need rdma_cm to connect.
 pub(crate) fn is_iwarp(context: &Context) -> bool {
     context.device().transport() == TransportType::IWARP
+}
+
+/// Returns `true` if the device is an EFA adapter or the model of one.
+pub(crate) fn is_efa(context: &Context) -> bool {
+    context.device_name().starts_with("efa")
+}
+
+/// Returns `true` if the device is a model of an adapter.
+pub(crate) fn is_model(context: &Context) -> bool {
+    is_mlx5(context) || is_efa(context)
 }
 
 /// Returns `true` if the device is an mlx5 adapter or the model of one.
@@ -45,9 +86,13 @@ pub(crate) fn is_mlx5(context: &Context) -> bool {
 
 /// Runs `test` on every device and checks that no objects are leaked.
 pub(crate) fn for_each_device(test: impl Fn(&Context, &ProtectionDomain)) {
+    for_each_device_with(&[], test);
+}
+
+/// Like [`for_each_device`], on the devices that support these verbs.
+pub(crate) fn for_each_device_with(verbs: &[&str], test: impl Fn(&Context, &ProtectionDomain)) {
     let _leak_check = LeakCheck::new();
-    for context in devices() {
-        println!("device: {}", context.device_name());
+    for context in devices_with(verbs) {
         test(&context, &context.alloc_pd().expect("protection domain"));
     }
 }
