@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     AddressHandle, AhAttr, CompletionQueue, Context, CqOptions, Direction, ErrorKind, GRH_LEN, Gid,
-    Lid, PostError, ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Ud, UdSource,
+    Lid, PostError, ProtectionDomain, Psn, Qkey, QpOptions, QpState, Qpn, QueuePair, Ud, UdSource,
     wr::{self, Destination},
 };
 use lab::{LeakCheck, devices, extended_and_classic, is_efa, is_iwarp, roce_with, verb};
@@ -220,5 +220,76 @@ fn datagrams_are_unsupported_on_iwarp() {
             .create_ah(&AhAttr::for_lid(1, Lid(1)))
             .expect_err("no address handles");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn query_returns_state_and_capacities() {
+    let _leak_check = LeakCheck::new();
+    for context in roce_with(&[verb::UD]) {
+        let Datagram { qp, .. } = datagram(&context, QpOptions::default());
+        let attr = qp.query().expect("attributes");
+        assert_eq!((attr.state, attr.qkey), (QpState::RTS, QKEY));
+        assert!(attr.max_send_wr >= 64, "{attr:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn polls_continue_after_a_queue_pair_was_destroyed() {
+    const COUNT: usize = 5;
+    let _leak_check = LeakCheck::new();
+    for context in roce_with(&[verb::UD]) {
+        for options in extended_and_classic() {
+            let mut a = datagram(&context, options);
+            let mut b =
+                a.pd.create_qp::<Ud>(&a.cq, &a.cq, options.max_inline_data(32))
+                    .expect("queue pair");
+            b.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+            let address = a.address_handle(&context, None);
+            let there = Destination {
+                address: a.qp.hold_address(&address).expect("hold"),
+                qpn: b.qp_num(),
+                qkey: QKEY,
+            };
+            for _ in 0..COUNT {
+                b.post_recv(wr::recv(a.pd.buf(64).expect("buffer")))
+                    .expect("receive");
+                a.qp.post_send(wr::send_to(wr::Inline(b"x"), there))
+                    .expect("send");
+            }
+            // Both queue pairs have completions that were not polled.
+            std::thread::sleep(Duration::from_millis(300));
+            let Datagram { qp, mut cq, .. } = a;
+            drop(qp);
+            let deadline = Instant::now() + Duration::from_secs(10);
+            let mut received = 0;
+            while received < COUNT {
+                assert!(Instant::now() < deadline, "{received} of {COUNT} arrived");
+                for completion in cq.poll().expect("poll") {
+                    if let Ok(retired) = b.retire(completion) {
+                        retired.ok().expect("success");
+                        received += 1;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn empty_receive_is_posted_or_refused() {
+    let _leak_check = LeakCheck::new();
+    for context in roce_with(&[verb::UD]) {
+        let mut qp = datagram(&context, QpOptions::default()).qp;
+        let posted = qp.post_recv(wr::recv(wr::Empty));
+        if is_efa(&context) {
+            let rejected = posted.expect_err("it would never complete");
+            assert_eq!(rejected.error(), PostError::EmptyReceive);
+        } else {
+            posted.expect("posted");
+        }
     }
 }

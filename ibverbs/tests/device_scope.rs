@@ -10,8 +10,7 @@ use ibverbs::{
     ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, wr,
 };
 use lab::{
-    LeakCheck, Pair, devices_with, extended_and_classic, forget, pair, pair_with_access,
-    roce, verb,
+    LeakCheck, Pair, devices_with, extended_and_classic, forget, pair, pair_with_access, roce, verb,
 };
 
 const LONG: Duration = Duration::from_secs(20);

@@ -46,7 +46,9 @@ pub(crate) fn create(
     id: CqId,
     additional_fields: u32,
 ) -> Result<Option<(NonNull<ibv_cq>, PollVerbs)>> {
-    let verbs = if context.is_soft_roce()? {
+    let verbs = if !context.properties().polls_past_destroyed {
+        PollVerbs::SkippingExtended
+    } else if context.is_soft_roce()? {
         PollVerbs::SingleExtended
     } else {
         PollVerbs::Extended
@@ -69,23 +71,24 @@ pub(crate) fn create(
 /// Returns the number of entries copied, and the value with which the provider reported an error
 /// after them, or 0.
 ///
-/// If `single_entries` is `true`, each entry has a poll of its own. The Soft-RoCE provider of
+/// Unless `verbs` is `Extended`, each entry has a poll of its own. The Soft-RoCE provider of
 /// rdma-core 44 loses an entry when `ibv_next_poll` finds the queue empty, because `ibv_end_poll`
-/// then advances past the end.
+/// then advances past the end. Before version 61, that of EFA corrupts its table of requests when
+/// `ibv_next_poll` fails (fault 53 in ci/DRIVERS.md).
 ///
 /// # Safety
 /// The queue must be alive and created by `ibv_create_cq_ex`, and no other thread may poll it.
 #[inline]
 pub(crate) unsafe fn poll<E, const N: usize>(
     cq: NonNull<ibv_cq_ex>,
-    single_entries: bool,
+    verbs: PollVerbs,
     entries: &mut [E; N],
     read: impl Fn(*mut ibv_cq_ex, &mut E),
 ) -> (usize, i32) {
     let cq = cq.as_ptr();
     let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
     // SAFETY: the queue is alive and the attributes are valid during the call.
-    let mut returned = unsafe { ibv_start_poll(cq, &raw mut attr) };
+    let mut returned = unsafe { start(cq, &raw mut attr, verbs) };
     if returned != 0 {
         return (0, error_unless_empty(returned));
     }
@@ -98,9 +101,9 @@ pub(crate) unsafe fn poll<E, const N: usize>(
         }
         // SAFETY: a poll is in progress. A failed `ibv_start_poll` leaves none in progress.
         unsafe {
-            if single_entries {
+            if verbs != PollVerbs::Extended {
                 ibv_end_poll(cq);
-                returned = ibv_start_poll(cq, &raw mut attr);
+                returned = start(cq, &raw mut attr, verbs);
                 if returned != 0 {
                     return (filled, error_unless_empty(returned));
                 }
@@ -115,6 +118,22 @@ pub(crate) unsafe fn poll<E, const N: usize>(
     // SAFETY: a poll is in progress.
     unsafe { ibv_end_poll(cq) };
     (filled, error_unless_empty(returned))
+}
+
+/// Starts a poll.
+///
+/// # Safety
+/// As for [`poll`], and `attr` must be valid.
+#[inline]
+unsafe fn start(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr, verbs: PollVerbs) -> i32 {
+    loop {
+        // SAFETY: as the function's.
+        let returned = unsafe { ibv_start_poll(cq, attr) };
+        // The provider has consumed an entry, so this ends.
+        if verbs != PollVerbs::SkippingExtended || returned != libc::EINVAL {
+            return returned;
+        }
+    }
 }
 
 /// Returns 0 for an empty queue, which is not an error.

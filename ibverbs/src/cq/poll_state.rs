@@ -9,6 +9,9 @@ pub(crate) enum PollVerbs {
     Extended,
     /// The extended verbs, with one poll for each entry. See [`poll`](super::extended::poll).
     SingleExtended,
+    /// Like `SingleExtended`, for a provider that fails for completions of queue pairs that were
+    /// destroyed.
+    SkippingExtended,
 }
 
 /// Maximum number of entries that one poll copies.

@@ -163,16 +163,18 @@ impl CompletionQueue {
             return Ok(Completions(self.state.pending()));
         }
         let filled = match self.verbs {
-            PollVerbs::Classic => {
+            PollVerbs::Classic => loop {
                 let (raw, entries) = (self.inner.raw.as_ptr(), self.state.entries());
                 // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
                 let returned = unsafe { ibv_poll_cq(raw, MAX_ENTRIES, entries.as_mut_ptr()) };
                 match usize::try_from(returned) {
-                    Ok(filled) if filled <= POLL_BATCH => filled,
+                    Ok(filled) if filled <= POLL_BATCH => break filled,
+                    // The provider has consumed the entry.
+                    _ if self.is_stale(returned) => {}
                     _ => return Err(self.poll_error(returned)),
                 }
-            }
-            PollVerbs::Extended | PollVerbs::SingleExtended => self.copy_extended()?,
+            },
+            _ => self.copy_extended()?,
         };
         Ok(Completions(self.state.filled(filled)))
     }
@@ -180,18 +182,24 @@ impl CompletionQueue {
     #[inline(never)]
     fn copy_extended(&mut self) -> Result<usize> {
         let (raw, verbs) = (self.inner.raw.cast(), self.verbs);
-        let single_entries = verbs == PollVerbs::SingleExtended;
         let copied = self.state.copy_until_error(|entries| {
             // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
             // was created by `ibv_create_cq_ex`. `extended::poll` calls the closure only while the
             // queue has a current completion, which `extended::read` requires.
             unsafe {
-                extended::poll(raw, single_entries, entries, |cq, wc| {
+                extended::poll(raw, verbs, entries, |cq, wc| {
                     extended::read(cq, wc);
                 })
             }
         });
         copied.map_err(|returned| self.poll_error(returned))
+    }
+
+    /// Returns `true` if a poll failed because of a completion of a queue pair that was destroyed.
+    #[cold]
+    #[inline(never)]
+    fn is_stale(&self, returned: i32) -> bool {
+        returned == -libc::EINVAL && !self.inner.context.properties().polls_past_destroyed
     }
 
     /// Converts the value that the provider returned from a failed poll.
@@ -206,7 +214,7 @@ impl CompletionQueue {
                 "ibv_poll_cq",
                 format!("{device}: the provider returned {returned}"),
             ),
-            PollVerbs::Extended | PollVerbs::SingleExtended => call_failed(
+            _ => call_failed(
                 "ibv_start_poll",
                 Errno::from_return(returned),
                 device.to_owned(),

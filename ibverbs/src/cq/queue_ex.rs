@@ -18,7 +18,7 @@ use super::completion_ex::{CompletionsEx, EntryEx};
 use super::extended;
 use super::fields::{CqFields, FieldSet};
 use super::options::CqOptions;
-use super::poll_state::{PollState, PollVerbs};
+use super::poll_state::PollState;
 use super::queue::CompletionQueue;
 use crate::device::Context;
 use crate::error::{Errno, Error, Result, call_failed};
@@ -110,13 +110,12 @@ impl<F: FieldSet> CompletionQueueEx<F> {
             return Ok(CompletionsEx::new(self.state.pending()));
         }
         let (cq, verbs) = (self.queue.inner().raw.cast(), self.queue.verbs);
-        let single_entries = verbs == PollVerbs::SingleExtended;
         let copied = self.state.copy_until_error(|entries| {
             // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
             // was created by `ibv_create_cq_ex` with the fields `F`; `read` is called with a
             // current completion.
             unsafe {
-                extended::poll(cq, single_entries, entries, |cq, entry| {
+                extended::poll(cq, verbs, entries, |cq, entry| {
                     read::<F>(cq, entry);
                 })
             }

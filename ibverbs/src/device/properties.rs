@@ -5,8 +5,8 @@ use super::list::{Device, TransportType};
 /// Guarantees of a device about its requests and the memory they use. ci/DRIVERS.md has the
 /// evidence for each property and device.
 ///
-/// The IBTA specification guarantees all of them. iWARP does not, and other transports are treated
-/// like iWARP.
+/// The IBTA specification guarantees all of them. iWARP and EFA, whose transport is unspecified, do
+/// not. Other transports are treated like iWARP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceProperties {
     /// The requests of a send queue complete in the order in which they were posted, so a
@@ -26,15 +26,27 @@ pub(crate) struct DeviceProperties {
     /// Soft-iWARP lets TCP transmit large READ responses directly from the pages. TCP holds
     /// references to the pages, so they are not used for other memory before it is done.
     pub(crate) finishes_read_responses: bool,
+    /// A completion queue can be polled although it contains completions of queue pairs that were
+    /// destroyed.
+    ///
+    /// The provider of EFA consumes such an entry and reports an error (fault 53).
+    pub(crate) polls_past_destroyed: bool,
+    /// A receive request without memory completes.
+    ///
+    /// The provider of EFA keeps such a request from the adapter.
+    pub(crate) completes_empty_receives: bool,
 }
 
 impl DeviceProperties {
     pub(crate) fn of(device: &Device) -> Self {
         let follows_ibta = device.transport() == TransportType::IB;
+        let is_efa = device.transport() == TransportType::UNSPECIFIED;
         Self {
             completes_sends_in_order: follows_ibta,
             finishes_unsignaled: follows_ibta,
-            finishes_read_responses: follows_ibta,
+            finishes_read_responses: follows_ibta || is_efa,
+            polls_past_destroyed: !is_efa,
+            completes_empty_receives: !is_efa,
         }
     }
 

@@ -1,5 +1,10 @@
 //! Querying the attributes of a queue pair.
 
+use rdma_sys::{
+    IBV_QP_CAP, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RNR_RETRY, IBV_QP_SQ_PSN,
+    IBV_QP_STATE,
+};
+
 use super::alternate::{AlternatePath, MigState};
 use super::control::Control;
 use super::pair::QueuePair;
@@ -86,7 +91,18 @@ impl Control<'_> {
         // Every flag of `enum ibv_qp_attr_mask` except `IBV_QP_RATE_LIMIT`. Queries return the rate
         // limit without that flag.
         const ALL: u32 = (1 << 21) - 1;
-        let attr = self.query_raw(ALL)?;
+        // The driver of EFA refuses other flags.
+        const EFA: u32 = IBV_QP_STATE
+            | IBV_QP_PKEY_INDEX
+            | IBV_QP_PORT
+            | IBV_QP_QKEY
+            | IBV_QP_SQ_PSN
+            | IBV_QP_CAP
+            | IBV_QP_RNR_RETRY;
+        let attr = match self.query_raw(ALL) {
+            Err(error) if error.is_unsupported() => self.query_raw(EFA)?,
+            queried => queried?,
+        };
         Ok(QpAttr {
             state: QpState(attr.qp_state),
             is_draining: attr.sq_draining != 0,

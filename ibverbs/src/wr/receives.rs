@@ -135,6 +135,11 @@ fn check<P: RecvPayload>(
             count,
             max: max_sge,
         }),
+        Gather::Empty | Gather::List { count: 0, .. }
+            if !owner.pd.context().properties().completes_empty_receives =>
+        {
+            Err(PostError::EmptyReceive)
+        }
         _ => Ok(()),
     }
 }

@@ -59,6 +59,9 @@ pub enum PostError {
         /// Limit of the queue.
         max: u32,
     },
+    /// The receive has no memory, and the device would never complete it.
+    #[error("EFA never completes a receive without memory; post a buffer, which may stay empty")]
+    EmptyReceive,
     /// The payload is longer than the remote memory.
     #[error("{len} bytes do not fit into {remote} bytes of remote memory")]
     BeyondRemote {
@@ -120,6 +123,7 @@ impl PostError {
             Self::QueueFull { .. } | Self::BatchFull { .. } => ErrorKind::QueueFull,
             Self::WrongDomain | Self::WrongQueue => ErrorKind::Mismatch,
             Self::InlineTooLong { .. }
+            | Self::EmptyReceive
             | Self::TooManyPieces { .. }
             | Self::BeyondRemote { .. }
             | Self::BeyondLocal { .. }
