@@ -101,16 +101,16 @@ pub(crate) unsafe fn poll<E, const N: usize>(
         }
         // SAFETY: a poll is in progress. A failed `ibv_start_poll` leaves none in progress.
         unsafe {
-            if verbs != PollVerbs::Extended {
+            if verbs == PollVerbs::Extended {
+                returned = ibv_next_poll(cq);
+                if returned != 0 {
+                    break;
+                }
+            } else {
                 ibv_end_poll(cq);
                 returned = start(cq, &raw mut attr, verbs);
                 if returned != 0 {
                     return (filled, error_unless_empty(returned));
-                }
-            } else {
-                returned = ibv_next_poll(cq);
-                if returned != 0 {
-                    break;
                 }
             }
         }

@@ -8,6 +8,7 @@ use super::list::{Device, TransportType};
 /// The IBTA specification guarantees all of them. iWARP and EFA, whose transport is unspecified, do
 /// not. Other transports are treated like iWARP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "independent properties")]
 pub(crate) struct DeviceProperties {
     /// The requests of a send queue complete in the order in which they were posted, so a
     /// completion also proves that all earlier requests have completed (IBA 10.8.5).

@@ -40,15 +40,14 @@ pub(crate) fn devices_with(verbs: &[&str]) -> Vec<Context> {
         };
         verbs.iter().find(verb).copied()
     };
-    let supports = |context: &Context| match lacks(context) {
-        Some(verb) => {
-            println!("unsupported: {} {verb}", context.device_name());
-            false
+    let supports = |context: &Context| {
+        let (name, missing) = (context.device_name(), lacks(context));
+        if let Some(verb) = missing {
+            println!("unsupported: {name} {verb}");
+        } else {
+            println!("device: {name}");
         }
-        None => {
-            println!("device: {}", context.device_name());
-            true
-        }
+        missing.is_none()
     };
     devices().into_iter().filter(supports).collect()
 }

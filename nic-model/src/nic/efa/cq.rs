@@ -137,7 +137,7 @@ impl Cq {
         let slot = ring as u64 * u64::from(self.entries) + u64::from(count % self.entries);
         let offset = slot * u64::from(self.entry_size);
         // The phase of the first round is 1.
-        let phase = u8::from(count / self.entries % 2 == 0);
+        let phase = u8::from((count / self.entries).is_multiple_of(2));
         let bytes = &entry.as_bytes()[..self.entry_size as usize];
         self.rings.write(offset, &bytes[..3]);
         self.rings.write(offset + 4, &bytes[4..]);

@@ -150,7 +150,7 @@ pub(super) enum Status {
     RemoteBadDestination = 9,
     RemoteNotReady = 10,
     RemoteBadLength = 11,
-    RemoteBadStatus = 12,
+    RemoteRefused = 12,
     Unresponsive = 13,
 }
 

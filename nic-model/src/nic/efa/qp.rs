@@ -109,7 +109,7 @@ impl Efa {
         };
         let count = |bytes: u32, size: u16| {
             let count = bytes / u32::from(size);
-            (count.is_power_of_two() && bytes % u32::from(size) == 0 && count <= 1 << 15)
+            (count.is_power_of_two() && bytes.is_multiple_of(u32::from(size)) && count <= 1 << 15)
                 .then_some(count)
                 .ok_or(Errno::EINVAL)
         };

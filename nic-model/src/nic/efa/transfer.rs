@@ -235,7 +235,7 @@ impl Efa {
             status::RNR => Status::RemoteNotReady,
             status::DESTINATION => Status::RemoteBadDestination,
             status::LENGTH => Status::RemoteBadLength,
-            _ => Status::RemoteBadStatus,
+            _ => Status::RemoteRefused,
         };
         self.complete_send(cx, qp, &send, status);
     }
