@@ -17,7 +17,7 @@ use crate::options::{Device, Options};
 use crate::wire::Wire;
 use crate::wire::packet::Packet;
 
-/// What sysfs and the core tell of a device.
+/// Facts that sysfs and the core report of a device.
 pub(crate) struct Identity {
     pub(crate) name: &'static str,
     /// Content of the file `node_type`.

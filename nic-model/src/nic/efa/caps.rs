@@ -19,7 +19,7 @@ pub(super) const MAX_CQ: u32 = 1023;
 pub(super) const MAX_CQE: u32 = 1 << 15;
 /// Address handles have 16 bits, and `0xffff` stands for none.
 pub(super) const MAX_AH: u32 = 0xfffe;
-/// Keys have 24 bits, of which 16 are the index.
+/// Keys have 24 bits: 16 for the index and 8 for the variant.
 const MAX_KEYS: u32 = 0xffff;
 pub(super) const MAX_SQ_WR: u32 = 4096;
 pub(super) const MAX_RQ_WR: u32 = 8192;
@@ -127,7 +127,7 @@ pub(super) fn port(cx: &Shared) -> QueryPortRespEx {
     }
 }
 
-/// Returns what sysfs and the core tell of the device.
+/// Returns the facts that sysfs and the core report.
 pub(crate) fn identity() -> Identity {
     let mut gid = GidEntry {
         port_num: 1,

@@ -208,7 +208,7 @@ fn gids(link: Link) -> Vec<GidEntry> {
     ]
 }
 
-/// Returns what sysfs and the core tell of the device.
+/// Returns the facts that sysfs and the core report.
 pub(crate) fn identity(link: Link) -> Identity {
     Identity {
         name: "mlx5_0",
