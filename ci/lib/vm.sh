@@ -4,7 +4,7 @@
 # Each machine has a directory in $VM_DIR that both sides can access:
 #   init, devices   programs of the guest      config, modules, command   input
 #   out, err        pipes for its output       console, virtme            logs
-#   started, status, failure                   reports of the guest
+#   started, status, off, failure              reports of the guest
 
 # Kernel arguments that replace those of virtme. Its own init waits for udev, cleans up the file
 # system, and does not know the ports of our output.
@@ -24,6 +24,7 @@ readonly BOOT_LIMIT=300 # seconds in which a guest must create its devices
 TCG_CPU=${RDMA_LAB_TCG_CPU:-max,la57=off}
 VM_DIR=
 declare -a VM_PIDS=() READER_PIDS=()
+SWITCH_PID=
 
 make_vm_dir() {
     local parent=${TMPDIR:-/tmp} dir
@@ -42,7 +43,7 @@ vm_prepare() {
     VM_DIR=${VM_DIR:-$(make_vm_dir)}
     dir=$VM_DIR/host$host
     mkdir -p "$dir" "$VM_DIR/shared"
-    cp "$LAB_SCRIPTS/guest/devices" "$LAB_SCRIPTS/guest/lab-link" "$dir/"
+    cp "$LAB_SCRIPTS"/guest/{devices,lab-link,lab-off} "$dir/"
     sed "1s|/bin/busybox|$(command -v busybox)|" "$LAB_SCRIPTS/guest/init" >"$dir/init"
     list_modules >"$dir/modules"
     write_config "$host" "$hosts" "$mode" >"$dir/config"
@@ -115,15 +116,31 @@ vm_cpu_options() {
     fi
 }
 
-# Prints the QEMU options of the network. Two machines are connected by two links, one for rxe and
-# one for siw, which send datagrams between Unix sockets. They need no order of start and are
-# private.
+# Prints the QEMU options of the network: two links, one for rxe and one for siw, which send
+# datagrams between Unix sockets. They need no order of start and are private. Two machines are
+# connected directly, more of them by the switch, which reads the host from the last byte of an
+# address.
 vm_network_options() {
-    local host=$1 hosts=$2 link
-    ((hosts == 2)) || return 0
+    local host=$1 hosts=$2 link remote mac
+    ((hosts > 1)) || return 0
     for link in 0 1; do
-        printf '%s ' -netdev "dgram,id=lab$link,local.type=unix,local.path=$VM_DIR/link$link.$host,remote.type=unix,remote.path=$VM_DIR/link$link.$((3 - host))" \
-            -device "virtio-net-pci,netdev=lab$link,mac=52:54:00:1a:b$link:0$host,host_mtu=9000"
+        remote=$VM_DIR/link$link.$((3 - host))
+        ((hosts == 2)) || remote=$VM_DIR/port$link.$host
+        printf -v mac '52:54:00:1a:b%d:%02x' "$link" "$host"
+        printf '%s ' -netdev "dgram,id=lab$link,local.type=unix,local.path=$VM_DIR/link$link.$host,remote.type=unix,remote.path=$remote" \
+            -device "virtio-net-pci,netdev=lab$link,mac=$mac,host_mtu=9000"
+    done
+}
+
+# Starts the switch between several machines: start_switch HOSTS
+start_switch() {
+    local i=0
+    [[ -z $SWITCH_PID ]] || return 0
+    setpriv --pdeathsig KILL python3 "$LAB_SCRIPTS/lib/switch.py" "$VM_DIR" "$1" &
+    SWITCH_PID=$!
+    until [[ -S $VM_DIR/port1.$1 ]]; do
+        if ((i++ == 100)) || ! kill -0 "$SWITCH_PID"; then die "the switch between the machines did not start"; fi
+        sleep 0.1
     done
 }
 
@@ -166,7 +183,7 @@ vm_command() {
 vm_start() {
     local host=$1 hosts=$2 dir=$VM_DIR/host$1
     vm_command "$host" "$hosts" run
-    if ((hosts == 2)); then
+    if ((hosts > 1)); then
         sed -u "s/^/host$host| /" <"$dir/out" & READER_PIDS+=($!)
         sed -u "s/^/host$host| /" <"$dir/err" >&2 & READER_PIDS+=($!)
     else
@@ -184,6 +201,8 @@ vm_stop_all() {
     for pid in "${VM_PIDS[@]}"; do kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true; done
     for pid in "${VM_PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
     VM_PIDS=()
+    for pid in $SWITCH_PID; do { kill -KILL "$pid"; wait "$pid"; } 2>/dev/null || true; done
+    SWITCH_PID=
     # Opens each pipe, because a reader blocks forever if its machine never opened the other end.
     for fifo in "$VM_DIR"/host*/{out,err}; do
         [[ -p $fifo ]] && { exec {LAB_FIFO_FD}<>"$fifo"; exec {LAB_FIFO_FD}>&-; }
@@ -199,9 +218,12 @@ vm_clean_up() {
     VM_DIR=
 }
 
+# Succeeds unless a machine has ended that its command did not turn off.
 all_vms_alive() {
-    local pid
-    for pid in "${VM_PIDS[@]}"; do kill -0 "$pid" 2>/dev/null || return 1; done
+    local host
+    for host in "${!VM_PIDS[@]}"; do
+        [[ -e $VM_DIR/host$host/off ]] || kill -0 "${VM_PIDS[host]}" 2>/dev/null || return 1
+    done
 }
 
 # Waits until host N's machine has created a file: vm_await N FILE DEADLINE (ms). Returns 1 if a
@@ -254,6 +276,7 @@ vm_run() {
 vm_boot() {
     local hosts=$1 deadline=$2 host status boot_deadline
     boot_deadline=$(($(date +%s%3N) + BOOT_LIMIT * 1000))
+    ((hosts <= 2)) || start_switch "$hosts"
     for ((host = 1; host <= hosts; host++)); do vm_start "$host" "$hosts"; done
     for ((host = 1; host <= hosts; host++)); do
         status=0
@@ -271,16 +294,17 @@ vm_boot() {
 }
 
 vm_await_command() {
-    local hosts=$1 deadline=$2 result=0 status
+    local hosts=$1 deadline=$2 host file result=0 status
     vm_await "$hosts" status "$deadline" || result=$?
     case $result in
     1) vm_failed "$hosts" "the virtual machine ended before its command did"; return ;;
     2) vm_stop_all; info "the time limit of $3 s has ended the command"; return "$STATUS_TIMEOUT" ;;
     esac
     status=$(<"$VM_DIR/host$hosts/status")
-    if ((hosts == 2)) && [[ -e $VM_DIR/host1/status && $(<"$VM_DIR/host1/status") != 0 ]]; then
-        info "note: host1's command had ended with status $(<"$VM_DIR/host1/status")"
-    fi
+    for ((host = 1; host < hosts; host++)); do
+        file=$VM_DIR/host$host/status
+        if [[ -e $file && $(<"$file") != 0 ]]; then info "note: host$host's command had ended with status $(<"$file")"; fi
+    done
     vm_stop_all
     info "the command ended with status $status"
     return "$status"

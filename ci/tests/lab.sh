@@ -31,6 +31,7 @@ test_usage() {
     expect "no command is an error" fails_with 125 ./lab run --
     expect "an unknown option is an error" fails_with 125 ./lab run --no-such
     expect "two hosts need two commands" fails_with 125 ./lab run --hosts 2 -- true
+    expect "17 hosts are too many" fails_with 125 ./lab run --hosts 17 -- true -- true
 }
 
 # Tests with one start: status, streams, arguments, directory, environment, files, devices.
