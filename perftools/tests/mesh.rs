@@ -233,6 +233,50 @@ fn tests_that_share_a_port_start_together() {
 }
 
 #[test]
+fn a_limit_names_the_pair_and_the_excess() {
+    let servers = servers(2);
+    let list = list(&servers);
+    let (record, output) = mesh(&format!("{list} -n 50 tcp_lat --max-lat 1us"));
+    assert_eq!(output.code(), Some(3), "{output}");
+    let pair = format!(
+        "127.0.0.1:{} → 127.0.0.1:{}",
+        servers[0].port, servers[1].port
+    );
+    let back = format!(
+        "127.0.0.1:{} → 127.0.0.1:{}",
+        servers[1].port, servers[0].port
+    );
+    let line = output.stderr.lines().last().unwrap_or_default();
+    assert!(line.contains("2 of 2 results exceed a limit"), "{line}");
+    assert!(line.contains(&pair) || line.contains(&back), "{line}");
+    assert!(line.contains(": tcp_lat: mean latency of "), "{line}");
+    assert!(line.contains(" % above --max-lat 1 us"), "{line}");
+    for cell in cells(&record) {
+        let text = cell["exceeded"][0].as_str().unwrap();
+        assert!(text.contains("above --max-lat"), "{cell}");
+    }
+    // Limits that the results keep; each test has its own.
+    let line = format!("{list} -n 50 --slow-latency 1000 --slow-bandwidth 0 --max-lost 0");
+    let (record, output) = mesh(&format!(
+        "{line} tcp_lat --max-p99 10 tcp_bw --min-bw 1Kb/s"
+    ));
+    assert_eq!(output.code(), Some(0), "{output}");
+    assert!(cells(&record).iter().all(|c| c["exceeded"].is_null()));
+    let output = run(&format!("mesh {line} tcp_lat tcp_bw --min-bw 9000Gb/s"));
+    assert_eq!(output.code(), Some(3), "{output}");
+    assert!(
+        output
+            .stdout
+            .contains(&format!("{pair}: tcp_bw: bandwidth of ")),
+        "{output}"
+    );
+    // The loopback interface has no rate, so the results cannot be checked.
+    let (record, output) = mesh(&format!("{line} tcp_bw --min-bw 90%"));
+    assert_eq!(output.code(), Some(1), "{output}");
+    assert!(errors(&record)[0].contains("is unknown"), "{record:#}");
+}
+
+#[test]
 fn a_run_resumes_from_its_record() {
     let servers = servers(3);
     let dir = TempDir::new();
@@ -255,7 +299,7 @@ fn a_run_resumes_from_its_record() {
     assert!(cells(&second)[6..].iter().all(|c| c["latency"].is_number()));
     let text = fails(&format!("mesh {line} tcp_bw --resume"), 2);
     assert!(
-        text.contains("other hosts, tests or another pattern"),
+        text.contains("other hosts, devices, tests or another pattern"),
         "{text}"
     );
 }

@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::command_line::Options;
 use super::split::{self, SplitArgs};
-use super::{Invocation, parse_options};
+use super::{Invocation, TestRun, parse_options};
 use crate::common::device_id::DeviceId;
 use crate::common::error::{Error, Result};
 use crate::common::units::parse_time;
-use crate::rperf::spec::test::Test;
 
 /// Order in which the pairs of hosts are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -54,9 +53,9 @@ pub struct MeshOptions {
     /// Order of the measurements
     #[arg(long, value_enum, value_name = "PATTERN", default_value = "pairs")]
     pub pattern: Pattern,
-    /// RDMA devices to measure on each host, such as mlx5_0,mlx5_1 [default: one, selected by
-    /// address]
-    #[arg(long, value_name = "DEV[:PORT],…", value_delimiter = ',')]
+    /// RDMA devices to measure on each host, such as mlx5_0,mlx5_1, or `all` with an active port;
+    /// only pairs of the same technology are measured [default: one, selected by address]
+    #[arg(long, value_name = "DEV[:PORT],…|all", value_delimiter = ',')]
     pub devices: Vec<DeviceId>,
     /// Read the hosts from a file with one host, or HOST:PORT, per line
     #[arg(long, value_name = "FILE")]
@@ -110,7 +109,7 @@ pub struct MeshInvocation {
     /// Host names, each with its port if one is given.
     pub hosts: Vec<String>,
     /// The tests in order, each with the options that apply to it.
-    pub tests: Vec<(Test, Options)>,
+    pub tests: Vec<TestRun>,
     /// All options of the tests together, for the output and the connection to servers.
     pub global: Options,
     /// Options of the mesh.
@@ -170,7 +169,7 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
         return Err(Error::usage("rperf mesh: no test to run")
             .with_help("name tests, as in `rperf mesh node1,node2,node3 rc_bw rc_lat`"));
     }
-    let mut runs = Vec::new();
+    let mut runs: Vec<TestRun> = Vec::new();
     for (test, options) in tests {
         if !test.moves_data() {
             return Err(Error::usage(format!(
@@ -178,8 +177,14 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
                 test.name()
             )));
         }
-        runs.push((test, parse_options(&options)?));
+        let options = parse_options(&options)?;
+        runs.push(TestRun {
+            test,
+            options,
+            parameters: Vec::new(),
+        });
     }
+    super::reject_unused_limits(&runs)?;
     let sources = [
         host.is_some(),
         mesh.hosts_file.is_some(),
@@ -216,10 +221,6 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
 fn reject_options(global: &Options) -> Result<()> {
     global.reject_server_options()?;
     let unsupported = [
-        (
-            global.limits.any_in_use(),
-            "limits of results (--min-bw, --max-lat …)",
-        ),
         (global.auto, "--auto"),
         (global.interval.is_some(), "--interval"),
         (global.json_lines, "--json-lines"),
@@ -238,6 +239,7 @@ fn reject_options(global: &Options) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rperf::spec::test::Test;
 
     fn mesh(line: &str) -> MeshInvocation {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -256,9 +258,9 @@ mod tests {
             (m.mesh.pattern, m.mesh.slow_bandwidth),
             (Pattern::Ring, 0.5)
         );
-        assert_eq!(m.tests[0].1.msg_size.unwrap().0, 1024);
+        assert_eq!(m.tests[0].options.msg_size.unwrap().0, 1024);
         assert_eq!(
-            (m.tests[1].0, m.tests[1].1.msg_size.unwrap().0),
+            (m.tests[1].test, m.tests[1].options.msg_size.unwrap().0),
             (Test::RcLat, 64)
         );
         let m = mesh("--start slurm tcp_bw");
@@ -275,6 +277,7 @@ mod tests {
             ("a,b --resume rc_bw", "--record"),
             ("a,b --repeat 3 rc_bw", "does not support --repeat"),
             ("a,b conf", "not a measurement"),
+            ("a,b rc_lat --min-bw 90%", "name a bandwidth test"),
             ("a,b --slow-bandwidth 193 rc_bw", "0 to 100"),
             ("a,b --slow-latency 0.5 rc_bw", "at least 1"),
         ] {

@@ -55,6 +55,8 @@ pub struct Detail {
     pub percentiles: Option<Percentiles>,
     /// Counters of both ends.
     pub counters: Option<Counters>,
+    /// Limits of the user that the result exceeds, each as a sentence.
+    pub exceeded: Vec<String>,
     /// Detected conditions that can distort the result.
     pub warnings: Vec<String>,
 }
@@ -76,7 +78,7 @@ impl Cell {
     /// Creates the cell of a completed test. Its figure is a whole number, which a reader of the
     /// record gets without a rounding error.
     #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-    pub fn measured(pair: Pair, test: u16, m: &Measured) -> Self {
+    pub fn measured(pair: Pair, test: u16, m: &Measured, exceeded: Vec<String>) -> Self {
         let figure = match (&m.latency, m.summary.bandwidth, m.summary.latency) {
             (Some(p), ..) => Figure::Latency(p.p50 as f64),
             (None, Some(bandwidth), _) => Figure::Bandwidth(bandwidth.round()),
@@ -94,6 +96,7 @@ impl Cell {
                 from_cpu: l.cpu.process,
                 to_cpu: r.cpu.process,
             }),
+            exceeded,
             warnings: m.warnings.iter().map(|w| w.text.clone()).collect(),
         };
         Self {
@@ -112,6 +115,11 @@ impl Cell {
             figure: Figure::Failed(error.into()),
             detail: None,
         }
+    }
+
+    /// Returns the limits of the user that the result exceeds, each as a sentence.
+    pub fn exceeded(&self) -> &[String] {
+        self.detail.as_ref().map_or(&[], |d| &d.exceeded)
     }
 }
 
@@ -144,6 +152,9 @@ pub struct NamedCell<'a> {
     /// Counters of both ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
+    /// Limits of the user that the result exceeds, each as a sentence.
+    #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
+    pub exceeded: Cow<'a, [String]>,
     /// Detected conditions that can distort the result.
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     pub warnings: Cow<'a, [String]>,
@@ -182,6 +193,7 @@ impl Cells {
             error: None,
             percentiles: cell.detail.as_ref().and_then(|d| d.percentiles),
             counters: cell.detail.as_ref().and_then(|d| d.counters),
+            exceeded: Cow::Borrowed(cell.exceeded()),
             warnings: cell
                 .detail
                 .as_ref()
@@ -273,6 +285,7 @@ impl Collector {
         let detail = Detail {
             percentiles: named.percentiles,
             counters: named.counters,
+            exceeded: named.exceeded.into_owned(),
             warnings: named.warnings.into_owned(),
         };
         let cell = Cell {

@@ -67,7 +67,7 @@ pub fn run(
             .into_iter()
             .filter(|p| {
                 let [from, to] = [p.from, p.to].map(|id| &record.endpoints[id as usize]);
-                !from.shares_host(to)
+                from.can_reach(to)
             })
             .collect();
         progress.round(round, schedule.len(), record);

@@ -19,6 +19,7 @@ struct Row<'a> {
     sent_msgs: Option<u64>,
     received_msgs: Option<u64>,
     lost_msgs: Option<u64>,
+    exceeded: String,
     error: Option<&'a str>,
 }
 
@@ -43,6 +44,7 @@ pub fn render(record: &MeshRecord) -> String {
             sent_msgs: c.map(|c| c.sent),
             received_msgs: c.map(|c| c.received),
             lost_msgs: c.map(|c| c.lost),
+            exceeded: named.exceeded.join("; "),
             error: named.error.as_deref(),
         };
         writer.serialize(row).expect("plain values");

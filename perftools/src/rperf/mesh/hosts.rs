@@ -6,8 +6,6 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::record::Endpoint;
-use crate::common::device_id::DeviceId;
 use crate::common::error::{Error, Kind, Result};
 
 /// Largest number of hosts that a Slurm node list may name.
@@ -256,53 +254,6 @@ pub fn parse_pods(text: &str) -> Result<Vec<Host>> {
     Ok(hosts)
 }
 
-/// Creates the endpoints of a mesh: the hosts, or each of `devices` on every host.
-///
-/// # Errors
-/// Returns a usage error if there are fewer than two hosts, or if a host is named twice.
-pub fn endpoints(hosts: &[Host], port: u16, devices: &[DeviceId]) -> Result<Vec<Endpoint>> {
-    let mut endpoints = Vec::new();
-    let mut names = BTreeSet::new();
-    for host in hosts {
-        let repeats = hosts.iter().filter(|h| h.name == host.name).count() > 1;
-        let own_port = host.port.unwrap_or(port);
-        let name = match &host.pod {
-            Some(pod) => pod.clone(),
-            None if repeats => format!("{}:{own_port}", host.name),
-            None => host.name.clone(),
-        };
-        if !names.insert(name.clone()) {
-            return Err(Error::usage(format!("host {name} is named twice")));
-        }
-        let endpoint = |name: String, device: Option<DeviceId>| Endpoint {
-            name,
-            host: host.name.clone(),
-            port: own_port,
-            device,
-        };
-        if devices.len() < 2 {
-            endpoints.push(endpoint(name, devices.first().cloned()));
-        } else {
-            endpoints.extend(
-                devices
-                    .iter()
-                    .map(|device| endpoint(format!("{name}/{device}"), Some(device.clone()))),
-            );
-        }
-    }
-    if hosts.len() < 2 {
-        return Err(Error::usage(format!(
-            "a mesh of {}: at least two hosts are needed",
-            if hosts.is_empty() {
-                "no host"
-            } else {
-                "one host"
-            }
-        )));
-    }
-    Ok(endpoints)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -386,30 +337,9 @@ mod tests {
         let path = dir.write("hosts", "# racks\nn1 slots=4\n\nn2:7 # new\n");
         let hosts = read_file(&path).unwrap();
         assert_eq!(names(&hosts), ["n1", "n2"]);
-        let endpoints = endpoints(&hosts, 5, &["a".parse().unwrap(), "b:2".parse().unwrap()]);
-        let all: Vec<_> = endpoints
-            .unwrap()
-            .into_iter()
-            .map(|e| (e.name, e.port))
-            .collect();
-        assert_eq!(all[1], ("n1/b:2".to_owned(), 5));
-        assert_eq!(all[2], ("n2/a".to_owned(), 7));
+        assert_eq!(hosts[1].port, Some(7));
         let path = dir.write("bad", "n1\nn2:x\n");
         let error = read_file(&path).unwrap_err().to_string();
         assert!(error.contains("line 2 of"), "{error}");
-    }
-
-    #[test]
-    fn hosts_of_a_mesh_are_distinct() {
-        let hosts =
-            |line: &str| -> Vec<Host> { line.split(',').map(|h| parse_host(h).unwrap()).collect() };
-        let names = |line: &str| -> Result<Vec<String>> {
-            let endpoints = endpoints(&hosts(line), 1, &[])?;
-            Ok(endpoints.into_iter().map(|e| e.name).collect())
-        };
-        assert_eq!(names("a:1,a:2").unwrap(), ["a:1", "a:2"]);
-        for line in ["a", "a,a", "a:1,a"] {
-            assert!(names(line).is_err(), "{line}");
-        }
     }
 }

@@ -150,6 +150,7 @@ impl<'a> Map<'a> {
             figure(self.range.0),
             figure(self.range.1)
         );
+        legend(&mut out);
         if self.matrix.endpoints() <= MAX_CELLS {
             self.cells(&mut out);
         } else {
@@ -188,16 +189,23 @@ impl<'a> Map<'a> {
         let Pair { from, to } = cell.pair;
         let color = Self::color(self.speed(cell));
         let (class, text) = match self.limit.map(|l| l.state(&cell.figure)) {
+            Some(State::Good | State::Slow) if !cell.exceeded().is_empty() => {
+                (format!("c{color}"), "!")
+            }
             Some(State::Good) => (format!("c{color}"), "\u{a0}"),
             Some(State::Slow) => (format!("c{color}"), "▼"),
             Some(State::Failed) | None => ("f".to_owned(), "✕"),
         };
         let _ = write!(
             out,
-            "<td class=\"{class}\"><a href=\"#d{}-{from}-{to}\" title=\"{} → {}\">{text}</a>",
+            "<td class=\"{class}\"><a href=\"#d{}-{from}-{to}\" title=\"{} → {}: {}\">{text}</a>",
             self.test,
             self.name(from),
-            self.name(to)
+            self.name(to),
+            value(cell).map_or_else(
+                || "failed".to_owned(),
+                |value| figure(self.matrix.is_bandwidth(), value)
+            )
         );
     }
 
@@ -223,6 +231,9 @@ impl<'a> Map<'a> {
                     self.speed(cell) * 100.0
                 );
             }
+        }
+        for text in cell.exceeded() {
+            let _ = write!(out, "<dd class=\"x\">{}", Escaped(text));
         }
         let Some(detail) = &cell.detail else {
             out.push_str("</dl>\n");
@@ -339,6 +350,15 @@ impl<'a> Map<'a> {
     }
 }
 
+/// Writes the meaning of the colors and the signs.
+fn legend(out: &mut String) {
+    out.push_str("<p class=\"legend\">");
+    for color in 0..COLORS {
+        let _ = write!(out, "<span class=\"c{color}\"></span>");
+    }
+    out.push_str(" 0 to 100 % of the best; ▼ slow, ✕ failed, ! exceeds a limit</p>\n");
+}
+
 fn figure(is_bandwidth: bool, value: f64) -> String {
     let style = Style::default();
     if is_bandwidth {
@@ -374,7 +394,10 @@ mod tests {
 
     #[test]
     fn every_cell_opens_its_details() {
-        let page = page(&record(8, &[Test::RcBw, Test::RcLat]));
+        let mut record = record(8, &[Test::RcBw, Test::RcLat]);
+        let detail = record.cells.list[0].detail.as_mut().unwrap();
+        detail.exceeded = vec!["12 GB/sec is below --min-bw".to_owned()];
+        let page = page(&record);
         for (test, from, to) in [(0, 0, 1), (1, 7, 6), (0, 4, 0)] {
             let id = format!("d{test}-{from}-{to}");
             assert_eq!(page.matches(&format!("href=\"#{id}\"")).count(), 1, "{id}");
@@ -385,15 +408,16 @@ mod tests {
             page.contains("p99.9 3 us") && page.contains("sent 1000000"),
             "percentiles"
         );
+        assert!(page.contains("<dd class=\"x\">12 GB/sec is below") && page.contains(">!</a>"));
         assert!(page.contains("host h2") && page.contains("cannot reach the server"));
         assert!(page.contains("&lt;h0&gt;") && !page.contains("<h0>") && !page.contains("<script"));
     }
 
     #[test]
     fn large_meshes_have_small_pages() {
-        let record = record(1000, &[Test::RcBw]);
+        let record = record(300, &[Test::RcBw]);
         let page = page(&record);
-        assert!(page.len() < 4 << 20, "{} bytes", page.len());
-        assert!(page.contains("worst of 4 × 4 cells") && page.contains("h2: 999 of 999 slow"));
+        assert!(page.len() < 1 << 20, "{} bytes", page.len());
+        assert!(page.contains("worst of 2 × 2 cells") && page.contains("h2: 299 of 299 slow"));
     }
 }

@@ -49,6 +49,21 @@ impl<'a> Matrix<'a> {
         positions.map(|p| &self.cells[*p as usize])
     }
 
+    /// Returns the cells whose results exceed a limit of the user.
+    pub fn exceeded(&self) -> impl Iterator<Item = &'a Cell> + '_ {
+        self.cells().filter(|cell| !cell.exceeded().is_empty())
+    }
+
+    /// Returns the slowest of some cells.
+    pub fn slowest(&self, cells: impl Iterator<Item = &'a Cell>) -> Option<&'a Cell> {
+        let slowness = |cell: &&Cell| match cell.figure {
+            Figure::Bandwidth(value) => -value,
+            Figure::Latency(value) => value,
+            Figure::Failed(_) => f64::INFINITY,
+        };
+        cells.max_by(|a, b| slowness(a).total_cmp(&slowness(b)))
+    }
+
     /// Returns the smallest and the largest figure, without failed cells.
     pub fn range(&self) -> Option<(f64, f64)> {
         self.cells().filter_map(value).fold(None, |range, value| {

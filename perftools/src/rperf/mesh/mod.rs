@@ -8,6 +8,7 @@ pub mod cell;
 pub mod compare;
 pub mod coordinator;
 pub mod csv;
+pub mod devices;
 pub mod hosts;
 pub mod html;
 pub mod launch;

@@ -36,12 +36,22 @@ pub struct Endpoint {
     /// RDMA device and port; none: selected by address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
+    /// Technology of the port: `InfiniBand`, `RoCE` or `iWARP`, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }
 
 impl Endpoint {
     /// Returns `true` if both endpoints are served by the same server.
     pub fn shares_host(&self, other: &Self) -> bool {
         (&self.host, self.port) == (&other.host, other.port)
+    }
+
+    /// Returns `true` if the endpoints are measured with each other: they are on different hosts,
+    /// and their ports have the same technology, as far as it is known.
+    pub fn can_reach(&self, other: &Self) -> bool {
+        let differ = matches!((&self.link, &other.link), (Some(a), Some(b)) if a != b);
+        !self.shares_host(other) && !differ
     }
 }
 

@@ -1,6 +1,6 @@
 //! Runs the tests of a mesh between `rperf` servers.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::channel;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ use crate::common::protocol::token::Token;
 use crate::rperf::control::client::ServerAddr;
 use crate::rperf::control::coordinator::{RemoteTest, now};
 use crate::rperf::control::delegate::{ClientRequest, ClientResult};
-use crate::rperf::spec::{Limit, Spec};
+use crate::rperf::report::limits::exceeded;
+use crate::rperf::spec::{Limit, ResultLimits, Spec};
 
 /// Time to retry a connection to a host that could not be reached before.
 const SHORT_WAIT: Duration = Duration::from_millis(300);
@@ -35,17 +36,26 @@ pub struct Servers {
     endpoints: Vec<Endpoint>,
     token: Option<Token>,
     wait: Duration,
+    /// Limits of the results, by the label of the test.
+    limits: HashMap<String, ResultLimits>,
     /// Hosts that could not be reached.
     unreachable: Mutex<HashSet<(String, u16)>>,
 }
 
 impl Servers {
-    /// Creates the transport. Connections to servers are retried for up to `wait`.
-    pub fn new(endpoints: Vec<Endpoint>, token: Option<Token>, wait: Duration) -> Self {
+    /// Creates the transport. Connections to servers are retried for up to `wait`. `limits` are
+    /// those of the results, by the label of the test.
+    pub fn new(
+        endpoints: Vec<Endpoint>,
+        token: Option<Token>,
+        wait: Duration,
+        limits: HashMap<String, ResultLimits>,
+    ) -> Self {
         Self {
             endpoints,
             token,
             wait,
+            limits,
             unreachable: Mutex::default(),
         }
     }
@@ -91,6 +101,16 @@ impl Servers {
             Err(_) => false,
         };
         requested.map_err(|error| error.context(&from.name))
+    }
+
+    /// Returns the cell of a result. A result that cannot be compared with its limits is a failure.
+    fn cell(&self, test: &MeshTest, pair: Pair, result: Result<ClientResult>) -> Cell {
+        let limits = self.limits.get(&test.label).copied().unwrap_or_default();
+        let checked = result.and_then(|r| Ok((exceeded(&limits, &r.measured)?, r.measured)));
+        match checked {
+            Ok((exceeded, measured)) => Cell::measured(pair, 0, &measured, exceeded),
+            Err(error) => Cell::failed(pair, 0, error.to_string()),
+        }
     }
 
     /// Runs one test. Returns its result, and the earliest and the latest possible time of its
@@ -180,10 +200,7 @@ impl Transport for Servers {
             }
             drop(sender);
             for (pair, (result, start)) in results {
-                let cell = match result {
-                    Ok(result) => Cell::measured(pair, 0, &result.measured),
-                    Err(error) => Cell::failed(pair, 0, error.to_string()),
-                };
+                let cell = self.cell(test, pair, result);
                 on_cell(pair, cell.figure, cell.detail);
                 started = match (started, start) {
                     (Some((low, high)), Some(own)) => Some((low.min(own.0), high.max(own.1))),

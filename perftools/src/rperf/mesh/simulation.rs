@@ -85,6 +85,7 @@ impl Transport for Simulation {
                     received: 1_000_000,
                     ..Counters::default()
                 }),
+                exceeded: Vec::new(),
                 warnings: Vec::new(),
             };
             let figure = if test.spec.test.is_latency() {
@@ -115,6 +116,7 @@ pub(super) fn endpoints(hosts: u32, devices: u32) -> Vec<Endpoint> {
                 host,
                 port: 19765,
                 device,
+                link: None,
             });
         }
     }

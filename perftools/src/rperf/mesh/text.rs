@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::cell::Cell;
 use super::matrix::{Matrix, value};
 use super::outlier::{Limit, State};
 use super::record::{Group, MeshRecord};
@@ -18,7 +19,7 @@ const BANDWIDTHS: [(f64, &str); 3] = [(1e3, "KB/sec"), (1e6, "MB/sec"), (1e9, "G
 const LATENCIES: [(f64, &str); 3] = [(1.0, "ns"), (1e3, "us"), (1e6, "ms")];
 
 /// Formats the matrix of a test. Slow cells have a `*`, failed ones are `FAIL`, and cells that are
-/// not measured yet are `.`.
+/// not measured yet are `.`. Cells that exceed a limit of the user have a `!`.
 pub fn matrix(record: &MeshRecord, test: u16) -> String {
     let matrix = Matrix::new(&record.cells, test);
     let limit = Limit::new(&matrix, &record.limits);
@@ -74,6 +75,9 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
                 (None, _) if from == to => "-".to_owned(),
                 (None, _) => ".".to_owned(),
                 (Some(cell), limit) => match (value(cell), limit.map(|l| l.state(&cell.figure))) {
+                    (Some(value), _) if !cell.exceeded().is_empty() => {
+                        format!("{}!", digits(value))
+                    }
                     (Some(value), Some(State::Slow)) => format!("{}*", digits(value)),
                     (Some(value), _) => digits(value),
                     (None, _) => "FAIL".to_owned(),
@@ -99,8 +103,7 @@ fn rows(
         let cells = || (0..n).filter_map(|to| matrix.cell(Pair::new(from, to)));
         let mut values: Vec<f64> = cells().filter_map(value).collect();
         values.sort_by(f64::total_cmp);
-        let is_bad =
-            |c: &&super::cell::Cell| limit.is_none_or(|l| l.state(&c.figure) != State::Good);
+        let is_bad = |c: &&Cell| limit.is_none_or(|l| l.state(&c.figure) != State::Good);
         let bad = cells().filter(is_bad).count();
         let at = |index: usize| {
             values
@@ -154,6 +157,33 @@ fn group(group: &Group) -> String {
     text + "\n"
 }
 
+/// Formats one line for each of the first results that exceed a limit, and the number of others.
+fn limits(record: &MeshRecord) -> String {
+    let mut lines = Vec::new();
+    for (test, _) in (0..).zip(&record.tests) {
+        let matrix = Matrix::new(&record.cells, test);
+        lines.extend(matrix.exceeded().map(|cell| exceeded(record, cell) + "\n"));
+    }
+    let others = lines.len().saturating_sub(MAX_MATRIX as usize);
+    lines.truncate(MAX_MATRIX as usize);
+    if others > 0 {
+        lines.push(format!("{others} other results exceed a limit\n"));
+    }
+    lines.concat()
+}
+
+/// Formats the limits that the result of a cell exceeds.
+pub fn exceeded(record: &MeshRecord, cell: &Cell) -> String {
+    let name = |id: u32| &record.endpoints[id as usize].name;
+    format!(
+        "{} → {}: {}: {}",
+        name(cell.pair.from),
+        name(cell.pair.to),
+        record.tests[usize::from(cell.test)].label,
+        cell.exceeded().join("; ")
+    )
+}
+
 /// Formats the results of a mesh.
 pub fn render(record: &MeshRecord) -> String {
     let mut out = String::new();
@@ -163,6 +193,7 @@ pub fn render(record: &MeshRecord) -> String {
     }
     let groups = record.groups.iter().take(MAX_MATRIX as usize);
     groups.for_each(|g| out += &group(g));
+    out += &limits(record);
     if record.outliers.is_empty() {
         out += "no outliers\n";
     }

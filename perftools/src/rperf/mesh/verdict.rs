@@ -26,7 +26,7 @@ pub fn repeated_pairs(suspect: &Suspect, endpoints: &[Endpoint], healthy: &[u32]
     let partners = |other: u32, ends: &[u32]| -> Vec<u32> {
         let usable =
             behind.iter().chain(before).copied().filter(|id| {
-                *id != other && !ends.iter().any(|end| host(*id).shares_host(host(*end)))
+                *id != other && ends.iter().all(|end| host(*id).can_reach(host(*end)))
             });
         usable.take(PARTNERS).collect()
     };
@@ -223,6 +223,9 @@ fn help(location: &Location, state: State, confirmation: Confirmation) -> String
         (Location::Link { to, .. }, _, Confirmation::FollowsTo) => {
             format!("run `ribinfo check` on {to}")
         }
+        (Location::Link { from, to }, State::Failed, _) => format!(
+            "remove the cause that the error names; if it names none, check routes, firewalls and partitions between {from} and {to}"
+        ),
         (Location::Link { from, to }, ..) => format!(
             "both ends are fast with other peers: look at the switches, cables and routes between {from} and {to}"
         ),

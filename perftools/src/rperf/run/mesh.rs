@@ -1,6 +1,7 @@
 //! Runs `rperf mesh`.
 
 use std::io::{BufWriter, IsTerminal, Write, stderr, stdout};
+use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,12 +10,15 @@ use super::print;
 use crate::common::error::{Error, Kind, Result};
 use crate::common::log;
 use crate::common::protocol::token::Token;
+use crate::rperf::args::TestRun;
 use crate::rperf::args::mesh::{MeshInvocation, MeshOptions, StartMethod};
-use crate::rperf::mesh::coordinator::{self, Progress};
+use crate::rperf::mesh::coordinator::{self, Progress, has_failed};
+use crate::rperf::mesh::devices::{self, Devices};
 use crate::rperf::mesh::hosts::{self, Host};
 use crate::rperf::mesh::launch::{Launch, pods};
+use crate::rperf::mesh::matrix::Matrix;
 use crate::rperf::mesh::outlier::{SlowLimits, State};
-use crate::rperf::mesh::record::{MeshRecord, MeshTest, RecordFile};
+use crate::rperf::mesh::record::{Endpoint, MeshRecord, MeshTest, RecordFile};
 use crate::rperf::mesh::servers::Servers;
 use crate::rperf::mesh::{csv, html, text};
 
@@ -29,19 +33,9 @@ const MAX_LIVE: usize = 24;
 pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
     let MeshInvocation { global, mesh, .. } = invocation;
     let hosts = find_hosts(invocation)?;
-    let mut record = new_record(invocation, &hosts)?;
-    let mut file = None;
-    if let Some(path) = &mesh.record {
-        if mesh.resume && path.exists() {
-            record = resumed(&record, path)?;
-        } else if path.exists() {
-            return Err(
-                Error::usage(format!("the record {} exists", path.display()))
-                    .with_help("add --resume to continue its run, or name another file"),
-            );
-        }
-        file = Some(RecordFile::create(path, &record)?);
-    }
+    let endpoints = devices::hosts(&hosts, global.listen_port)?;
+    let mut record = new_record(invocation, endpoints)?;
+    let old = earlier_record(mesh)?;
     log::start_writer("rperf")?;
     let (token, _started) = match mesh.start {
         None => {
@@ -61,8 +55,24 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
             (Some(token), Some(started))
         }
     };
+    let devices = Devices::new(&mesh.devices);
+    record = match old {
+        Some((old, path)) => resumed(record, old, &devices, path)?,
+        None => {
+            let endpoints = devices::expand(record.endpoints, &devices, token.as_ref());
+            MeshRecord::new(record.pattern, record.limits, endpoints, record.tests)
+        }
+    };
+    let create = |path| RecordFile::create(path, &record);
+    let mut file = mesh.record.as_deref().map(create).transpose()?;
     let wait = global.wait_server.unwrap_or(Duration::from_secs(5));
-    let servers = Servers::new(record.endpoints.clone(), token, wait);
+    let labels = record.tests.iter().map(|test| test.label.clone());
+    let limits = invocation
+        .tests
+        .iter()
+        .map(|t| t.options.limits.to_limits());
+    let limits = labels.zip(limits).collect();
+    let servers = Servers::new(record.endpoints.clone(), token, wait, limits);
     let mut live = Live::new(&record);
     coordinator::run(&mut record, file.as_mut(), &servers, &mut live)?;
     record.outliers = coordinator::find_outliers(&record, &servers, &mut live);
@@ -88,24 +98,38 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
     conclude(&record)
 }
 
-/// Returns the error of a mesh with failed tests or outliers.
+/// Returns the error of a mesh with failed tests, results that exceed a limit, or outliers. Of a
+/// pair that was measured again, the latest result counts.
 fn conclude(record: &MeshRecord) -> Result<()> {
-    let cells = &record.cells.list;
-    let failed = cells.iter().filter(|c| coordinator::has_failed(c)).count();
+    let (mut tests, mut failed, mut exceeded) = (0, 0, 0);
+    let mut worst = None;
+    for (id, _) in (0..).zip(&record.tests) {
+        let matrix = Matrix::new(&record.cells, id);
+        tests += matrix.cells().count();
+        failed += matrix.cells().filter(|c| has_failed(c)).count();
+        exceeded += matrix.exceeded().count();
+        worst = worst.or_else(|| matrix.slowest(matrix.exceeded()));
+    }
     if failed > 0 {
-        return Err(Error::test(format!(
-            "{failed} of {} tests failed",
-            cells.len()
-        )));
+        return Err(Error::test(format!("{failed} of {tests} tests failed")));
     }
     let slow = record.outliers.iter().filter(|o| o.state == State::Slow);
-    match slow.count() {
-        0 => Ok(()),
-        n => Err(Error::new(
-            Kind::Exceeded,
-            format!("{n} hosts, ports or links are slow"),
-        )),
+    let slow = match slow.count() {
+        0 => None,
+        n => Some(format!("{n} hosts, ports or links are slow")),
+    };
+    let worst = worst.map(|cell| {
+        let text = text::exceeded(record, cell);
+        match exceeded {
+            1 => text,
+            n => format!("{n} of {tests} results exceed a limit, the first test's worst is {text}"),
+        }
+    });
+    let parts: Vec<String> = worst.into_iter().chain(slow).collect();
+    if parts.is_empty() {
+        return Ok(());
     }
+    Err(Error::new(Kind::Exceeded, parts.join("; ")))
 }
 
 fn find_hosts(invocation: &MeshInvocation) -> Result<Vec<Host>> {
@@ -144,11 +168,11 @@ fn mesh_launcher(mesh: &MeshOptions) -> &str {
     }
 }
 
-fn new_record(invocation: &MeshInvocation, hosts: &[Host]) -> Result<MeshRecord> {
+/// Returns an empty record, with an endpoint for each host.
+fn new_record(invocation: &MeshInvocation, endpoints: Vec<Endpoint>) -> Result<MeshRecord> {
     let mesh = &invocation.mesh;
-    let port = invocation.global.listen_port;
     let mut tests: Vec<MeshTest> = Vec::new();
-    for (test, options) in &invocation.tests {
+    for TestRun { test, options, .. } in &invocation.tests {
         let same = tests.iter().filter(|t| t.spec.test == *test).count();
         let label = match same {
             0 => test.name().to_owned(),
@@ -163,20 +187,45 @@ fn new_record(invocation: &MeshInvocation, hosts: &[Host]) -> Result<MeshRecord>
         latency: mesh.slow_latency,
         bandwidth: mesh.slow_bandwidth,
     };
-    let endpoints = hosts::endpoints(hosts, port, &mesh.devices)?;
     Ok(MeshRecord::new(mesh.pattern, limits, endpoints, tests))
 }
 
-/// Reads the record of an earlier part of the run.
-fn resumed(new: &MeshRecord, path: &std::path::Path) -> Result<MeshRecord> {
+/// Reads the record of the earlier part of a run that is resumed.
+fn earlier_record(mesh: &MeshOptions) -> Result<Option<(MeshRecord, &Path)>> {
+    let Some(path) = mesh.record.as_deref().filter(|path| path.exists()) else {
+        return Ok(None);
+    };
+    if !mesh.resume {
+        return Err(
+            Error::usage(format!("the record {} exists", path.display()))
+                .with_help("add --resume to continue its run, or name another file"),
+        );
+    }
     let text = std::fs::read_to_string(path)
         .map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
-    let mut old = MeshRecord::parse(&text).map_err(|e| e.context(path.display()))?;
-    let is_same =
-        old.pattern == new.pattern && old.endpoints == new.endpoints && old.tests == new.tests;
+    let record = MeshRecord::parse(&text).map_err(|e| e.context(path.display()))?;
+    Ok(Some((record, path)))
+}
+
+/// Returns the record of the earlier part of a run, with the rules for outliers of `new`. The
+/// devices of the hosts are those of the earlier part.
+fn resumed(
+    new: MeshRecord,
+    mut old: MeshRecord,
+    devices: &Devices,
+    path: &Path,
+) -> Result<MeshRecord> {
+    let mut hosts: Vec<_> = old.endpoints.iter().map(|e| (&e.host, e.port)).collect();
+    hosts.dedup();
+    let is_same = old.pattern == new.pattern
+        && hosts
+            .into_iter()
+            .eq(new.endpoints.iter().map(|e| (&e.host, e.port)))
+        && devices.are_of(&old.endpoints)
+        && old.tests == new.tests;
     if !is_same {
         return Err(Error::usage(format!(
-            "cannot resume from {}: it has other hosts, tests or another pattern",
+            "cannot resume from {}: it has other hosts, devices, tests or another pattern",
             path.display()
         ))
         .with_help("repeat the command line of its run, or name another file"));
