@@ -2,6 +2,8 @@
 # Installs the programs that the lab needs on this machine, with apt where it exists.
 
 readonly VIRTME_VERSION=1.42
+# shellcheck disable=SC2034 # used by ci/test
+readonly KUBERNETES_VALIDATE_VERSION=1.37.0
 # shellcheck disable=SC2034 # used by ci/dist
 readonly CARGO_DEB_VERSION=3.8.0 CARGO_GENERATE_RPM_VERSION=0.21.1
 
@@ -32,7 +34,7 @@ readonly PEER_PACKAGES=(
     ibverbs-utils rdmacm-utils infiniband-diags perftest qperf iperf3
     opensm ibsim-utils libumad2sim0 iproute2 kmod procps
     nftables iptables ipset firewalld dbus
-    openssh-server slurmd slurmctld slurm-client munge
+    openssh-server slurmd slurmctld slurm-client munge ansible-core
 )
 
 apt_quietly() {
@@ -91,6 +93,8 @@ ensure_peers() {
     local missing
     have dpkg-query || die "dpkg is not available; install the equivalents of: ${PEER_PACKAGES[*]}"
     mapfile -t missing < <(not_installed "${PEER_PACKAGES[@]}")
+    # kubectl has packages of several names.
+    have kubectl || missing+=(kubernetes-client)
     install_packages "${missing[@]}"
     info "test peers: all ${#PEER_PACKAGES[@]} packages are installed"
 }
@@ -100,21 +104,28 @@ virtme_dir() { echo "$LAB_CACHE/virtme-ng-$VIRTME_VERSION"; }
 virtme_installed() { [[ -e $(virtme_dir)/ready ]]; }
 
 install_virtme() {
-    local dir
-    dir=$(virtme_dir)
     ensure_build_tools
+    install_from_pypi virtme-ng "$VIRTME_VERSION"
+}
+
+# Installs a program of PyPI into an environment of its own in the cache: install_from_pypi NAME
+# VERSION. The distribution's python3 is preferred, whose venv module is installed if necessary.
+install_from_pypi() {
+    local dir=$LAB_CACHE/$1-$2 python=python3
     rm -rf "$dir"
-    install_virtme_into "$dir" || die "installing virtme-ng $VIRTME_VERSION from PyPI failed"
+    [[ -x /usr/bin/python3 ]] && /usr/bin/python3 -c 'import ensurepip' 2>/dev/null && python=/usr/bin/python3
+    if ! run_logged "creating a Python environment for $1" "$python" -m venv "$dir" ||
+        ! run_logged "installing $1 $2 from PyPI" "$dir/bin/pip" install --disable-pip-version-check "$1==$2"; then
+        die "installing $1 $2 from PyPI failed"
+    fi
     touch "$dir/ready"
 }
 
-# Prefers the distribution's python3, whose venv module is the package installed above.
-install_virtme_into() {
-    local python=python3
-    [[ -x /usr/bin/python3 ]] && /usr/bin/python3 -c 'import ensurepip' 2>/dev/null && python=/usr/bin/python3
-    run_logged "creating a Python environment for virtme-ng" "$python" -m venv "$1" &&
-        run_logged "installing virtme-ng $VIRTME_VERSION from PyPI" \
-            "$1/bin/pip" install --disable-pip-version-check "virtme-ng==$VIRTME_VERSION"
+# Installs a program of PyPI, unless the cache has it: ensure_from_pypi NAME VERSION
+ensure_from_pypi() {
+    [[ ! -e $LAB_CACHE/$1-$2/ready ]] || return 0
+    python3 -c 'import venv, ensurepip' 2>/dev/null || install_packages python3 python3-venv
+    with_cache_lock install_from_pypi "$@"
 }
 
 # Prints the path of a program installed by ensure_cargo_tool: cargo_tool NAME VERSION

@@ -1,9 +1,11 @@
-//! `rperf mesh` starts its servers with a real sshd and with Slurm. Neither the end of a run nor
-//! the death of the coordinator leaves a server behind.
+//! `rperf mesh` starts its servers with a real sshd, with Slurm, and with kubectl. Neither the end
+//! of a run nor the death of the coordinator leaves a server behind.
 
 use std::process::Command;
 
+use serde_json::Value;
 use test_support::process;
+use test_support::temp_dir::TempDir;
 
 /// Runs a script in new namespaces, and returns its output.
 fn run(script: &str, options: &[&str]) -> String {
@@ -43,4 +45,41 @@ fn servers_start_by_ssh() {
 #[ignore = "needs root, network namespaces and slurm-wlm: run by ci/test tools"]
 fn servers_start_by_slurm() {
     assert_no_server_left(&run("slurm.sh", &["--uts"]), 4, 12);
+}
+
+/// There is no control plane of Kubernetes in the package registries, so the real kubectl talks to
+/// a server that replies as one does.
+#[test]
+#[ignore = "needs root, network namespaces and kubectl: run by ci/test tools"]
+fn servers_start_by_kubectl() {
+    let text = run("kubernetes.sh", &[]);
+    assert_no_server_left(&text, 3, 6);
+    let expected = "no pod is running: kubectl listed 0 pods; help: check the label";
+    assert!(text.contains(expected), "{text}");
+    for request in [
+        "GET /api/v1/namespaces/default/pods\n",
+        "POST /api/v1/namespaces/default/pods/p3/exec\n",
+    ] {
+        assert!(text.contains(request), "{text}");
+    }
+    // A pod that is not running takes no part.
+    assert!(!text.contains("/pods/p4"), "{text}");
+}
+
+#[test]
+#[ignore = "needs ansible-inventory: run by ci/test tools"]
+fn hosts_come_from_an_ansible_inventory() {
+    let dir = TempDir::new();
+    let inventory = "[ib]\nnode[1:2]\nspare ansible_host=127.0.0.9\n\
+        [rack:children]\nib\n[login]\ngate\n[ib:vars]\nansible_user=root\n";
+    let path = dir.write("inventory", inventory);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rperf"));
+    command.args(["mesh", "--json", "-ws", "0.1", "-n", "1", "tcp_lat"]);
+    command.args(["--group", "rack", "--inventory"]).arg(path);
+    let output = process::output(&mut command);
+    assert_eq!(output.code(), Some(1), "no server runs: {output}");
+    let record: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    let hosts = record["endpoints"].as_array().expect("endpoints").iter();
+    let hosts: Vec<&str> = hosts.filter_map(|e| e["host"].as_str()).collect();
+    assert_eq!(hosts, ["node1", "node2", "127.0.0.9"]);
 }
