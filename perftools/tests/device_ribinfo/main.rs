@@ -6,4 +6,5 @@ mod host;
 mod host_root;
 mod peer;
 mod program;
+mod resources;
 mod restore;

@@ -21,6 +21,7 @@ pub mod partitions;
 pub mod peer;
 pub mod probe;
 pub mod rate;
+pub mod resources;
 pub mod roce;
 pub mod root;
 pub mod sm;
