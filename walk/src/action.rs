@@ -59,6 +59,7 @@ kinds! {
     PostBatch = 80 "post a batch of sends",
     BindWindow = 40 "bind a memory window",
     InvalidateWindow = 60 "invalidate a memory window",
+    InvalidateByPeer = 60 "invalidate a memory window of the peer with a message",
     CreateDatagram = 8 "create a datagram queue pair",
     DropDatagram = 4 "destroy or drop a datagram queue pair",
     ChangeAddress = 20 "hold or release an address",

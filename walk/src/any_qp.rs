@@ -81,6 +81,7 @@ posters!(QueuePair<T>: post_send, Batch<'_, T>: send, Scope<'_, '_, T>: post_sen
 pub(crate) enum Outbound {
     Send,
     SendImm(u32),
+    SendInv(u32),
     Write(RemoteMemory),
     WriteImm(RemoteMemory, u32),
 }
@@ -126,6 +127,7 @@ pub(crate) fn post_outbound<T: ConnectedDuplexTransport, P: SendPayload>(
     match operation {
         Outbound::Send => poster.send(flags.apply(wr::send(payload))),
         Outbound::SendImm(imm) => poster.send(flags.apply(wr::send_with_imm(payload, imm))),
+        Outbound::SendInv(rkey) => poster.send(flags.apply(wr::send_with_inv(payload, rkey))),
         Outbound::Write(remote) => poster.send(flags.apply(wr::write(payload, remote))),
         Outbound::WriteImm(remote, imm) => {
             poster.send(flags.apply(wr::write_with_imm(payload, remote, imm)))

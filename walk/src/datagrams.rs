@@ -206,6 +206,7 @@ impl World<'_> {
                 bytes,
                 imm: Some(imm),
                 in_buffer: true,
+                invalidates: None,
             },
             is_certain,
             is_invalid,

@@ -76,6 +76,8 @@ pub(crate) struct Message {
     pub(crate) imm: Option<u32>,
     /// `false` for an RDMA WRITE, which writes no receive buffer.
     pub(crate) in_buffer: bool,
+    /// The request that bound the window which the message invalidates.
+    pub(crate) invalidates: Option<u64>,
     pub(crate) len: usize,
 }
 
@@ -91,15 +93,6 @@ pub(crate) enum HeldModel {
     Frozen(Held<Frozen>, Id, BufModel),
     Shared(Held<SharedRegion>, Id),
     Sink(Held<Sink>),
-}
-
-impl HeldModel {
-    pub(crate) fn sink(&self) -> Option<Held<Sink>> {
-        match self {
-            Self::Sink(sink) => Some(*sink),
-            _ => None,
-        }
-    }
 }
 
 pub(crate) struct End {
@@ -122,6 +115,8 @@ pub(crate) struct End {
     pub(crate) incoming: VecDeque<Message>,
     pub(crate) held: Vec<HeldModel>,
     pub(crate) windows: Vec<WindowModel>,
+    /// Windows that a message of the peer invalidates, which has not been received.
+    pub(crate) invalidating: Vec<WindowModel>,
     /// Memory of the window that was invalidated last.
     pub(crate) stale: Option<RemoteMemory>,
 }
@@ -174,8 +169,8 @@ pub(crate) struct SrqModel {
     pub(crate) srq: SharedReceiveQueue,
     pub(crate) capacity: usize,
     pub(crate) recvs: Vec<Entry>,
-    /// Sinks that the queue holds.
-    pub(crate) sinks: Vec<Held<Sink>>,
+    /// Sinks and shared regions that the queue holds.
+    pub(crate) held: Vec<HeldModel>,
     /// Number of receives that have not been polled.
     pub(crate) unpolled: usize,
     /// Number of receives that destroyed queue pairs may have taken.

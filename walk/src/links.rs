@@ -54,6 +54,7 @@ impl World<'_> {
             .max_send_wr(requests(random))
             .max_recv_wr(requests(random))
             .max_send_sge(if random.below(2) == 0 { 3 } else { 1 })
+            .max_recv_sge(if random.below(2) == 0 { 2 } else { 1 })
             .max_inline_data(if random.below(2) == 0 { 64 } else { 0 })
             .classic_only(random.below(2) == 0);
         Some(Parts {
@@ -160,6 +161,7 @@ impl World<'_> {
             incoming: VecDeque::new(),
             held: Vec::new(),
             windows: Vec::new(),
+            invalidating: Vec::new(),
             stale: None,
         }
     }
@@ -230,6 +232,7 @@ impl World<'_> {
             end.unpolled_sends.clear();
             end.unpolled_recvs.clear();
             end.windows.clear();
+            end.invalidating.clear();
         }
         for effect in std::mem::take(landing) {
             self.memory.ended("a transfer before a reset", effect)?;
@@ -350,6 +353,11 @@ impl World<'_> {
         self.links[link].failed = true;
         for entry in &removed.sends {
             self.links[link].landing.extend(&entry.effects);
+        }
+        // Nothing is received after the queue pair was destroyed.
+        for &effect in removed.recvs.iter().flat_map(|entry| &entry.effects) {
+            self.memory
+                .ended("a receive of a destroyed queue pair", effect)?;
         }
         if let Some(srq) = self.srqs.iter_mut().find(|srq| Some(srq.id) == removed.srq) {
             srq.lost += removed.incoming;

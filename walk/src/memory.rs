@@ -50,8 +50,16 @@ pub(crate) struct SinkModel {
 pub(crate) struct Cell {
     pub(crate) bytes: Vec<u8>,
     pub(crate) readers: usize,
-    /// The contents after a transfer in flight.
-    pub(crate) pending: Option<Vec<u8>>,
+    /// A request in flight that writes the cell.
+    pub(crate) pending: Option<Pending>,
+}
+
+/// The effect of a request in flight on a cell.
+pub(crate) enum Pending {
+    /// It replaces the contents with these.
+    Contents(Vec<u8>),
+    /// It receives a message, which the model does not know yet.
+    Message,
 }
 
 pub(crate) struct RegionModel {
@@ -111,7 +119,10 @@ impl RegionModel {
             let found = self.contents(index);
             match &cell.pending {
                 None => data::check(&what, &found, &cell.bytes)?,
-                Some(new) => data::check_either(&what, &found, &cell.bytes, new)?,
+                Some(Pending::Contents(new)) => {
+                    data::check_either(&what, &found, &cell.bytes, new)?;
+                }
+                Some(Pending::Message) => {}
             }
         }
         Ok(())
@@ -233,7 +244,7 @@ impl Memory {
     }
 
     /// Marks a cell as used by a request.
-    pub(crate) fn begin(&mut self, effect: Effect, new: Option<Vec<u8>>) {
+    pub(crate) fn begin(&mut self, effect: Effect, new: Option<Pending>) {
         if let Some(cell) = self.cell(effect) {
             match effect {
                 Effect::Reads { .. } => cell.readers += 1,
@@ -263,7 +274,10 @@ impl Memory {
         };
         let found = region.contents(cell);
         let Cell { bytes, pending, .. } = &mut region.cells[cell];
-        let arrived = pending.as_ref().is_none_or(|new| *new == found);
+        let arrived = match pending {
+            Some(Pending::Contents(new)) => *new == found,
+            Some(Pending::Message) | None => true,
+        };
         if arrived {
             *bytes = found;
             *pending = None;
@@ -277,9 +291,39 @@ impl Memory {
             let Some(region) = self.region(region) else {
                 return Ok(());
             };
-            let expected = region.cells[cell].pending.clone().unwrap_or_default();
-            let what = format!("{what}: cell {cell} of region {}", region.id);
-            data::check(&what, &region.contents(cell), &expected)?;
+            if let Some(Pending::Contents(expected)) = &region.cells[cell].pending {
+                let what = format!("{what}: cell {cell} of region {}", region.id);
+                data::check(&what, &region.contents(cell), expected)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a message was received into the start of the cells of a receive, and ends the
+    /// use of these.
+    pub(crate) fn received(
+        &mut self,
+        what: &str,
+        effects: &[Effect],
+        message: &[u8],
+    ) -> Result<(), Violation> {
+        let mut rest = message;
+        for &effect in effects {
+            let Effect::Writes { region, cell } = effect else {
+                continue;
+            };
+            let Some(region) = self.region(region) else {
+                continue;
+            };
+            let (what, found) = (
+                format!("{what}: cell {cell} of region {}", region.id),
+                region.contents(cell),
+            );
+            let Cell { bytes, pending, .. } = &mut region.cells[cell];
+            let (here, later) = rest.split_at(rest.len().min(bytes.len()));
+            bytes[..here.len()].copy_from_slice(here);
+            (*pending, rest) = (None, later);
+            data::check(&what, &found, bytes)?;
         }
         Ok(())
     }
@@ -297,8 +341,9 @@ impl Memory {
         };
         let found = region.contents(cell);
         let Cell { bytes, pending, .. } = &mut region.cells[cell];
-        let new = pending.take().unwrap_or_default();
-        data::check_either(what, &found, bytes, &new)?;
+        if let Some(Pending::Contents(new)) = pending.take() {
+            data::check_either(what, &found, bytes, &new)?;
+        }
         *bytes = found;
         Ok(())
     }

@@ -131,7 +131,14 @@ impl World<'_> {
             end.held
                 .retain(|held| !matches!(held, HeldModel::Shared(_, id) if *id == region));
             end.windows.retain(|window| window.region != region);
+            end.invalidating.retain(|window| window.region != region);
         }
+        for srq in &mut self.srqs {
+            srq.held
+                .retain(|held| !matches!(held, HeldModel::Shared(_, id) if *id == region));
+        }
+        self.windows
+            .retain(|free| free.bound_to.is_none_or(|id| id != region));
     }
 
     pub(crate) fn drop_region(&mut self, random: &mut Random) -> bool {
@@ -155,7 +162,12 @@ impl World<'_> {
         } = self.memory.regions.swap_remove(index);
         let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
         let datagrams = self.datagrams.iter().any(|model| model.pd == pd);
-        let refused = !self.setup.is_ib || datagrams || ends.any(|end| end.pd == pd);
+        let is_held = |held: &HeldModel| matches!(held, HeldModel::Shared(_, held) if *held == id);
+        let refused = !self.setup.is_ib
+            || datagrams
+            || ends.any(|end| end.pd == pd)
+            || self.srqs.iter().any(|srq| srq.held.iter().any(is_held))
+            || self.windows.iter().any(|free| free.bound_to == Some(id));
         match region.try_into_buf() {
             Ok(buf) if !refused => {
                 let expected: Vec<u8> = cells.into_iter().flat_map(|cell| cell.bytes).collect();
@@ -380,7 +392,8 @@ impl World<'_> {
             return Ok(false);
         }
         let DomainModel { id: pd, pd: domain } = &self.domains[domain];
-        let srq = domain.create_srq(SrqOptions::new().max_wr(SRQ_RECVS))?;
+        let options = SrqOptions::new().max_wr(SRQ_RECVS).max_sge(2);
+        let srq = domain.create_srq(options)?;
         let (pd, id, capacity) = (*pd, self.new_id(), srq.recv_slots_free());
         self.note(|| format!("shared receive queue {id}"));
         self.srqs.push(SrqModel {
@@ -389,27 +402,31 @@ impl World<'_> {
             srq,
             capacity,
             recvs: Vec::new(),
-            sinks: Vec::new(),
+            held: Vec::new(),
             unpolled: 0,
             lost: 0,
         });
         Ok(true)
     }
 
-    pub(crate) fn drop_srq(&mut self, random: &mut Random) -> bool {
+    pub(crate) fn drop_srq(&mut self, random: &mut Random) -> Result<bool, Violation> {
         let Some(index) = pick(&self.srqs, random) else {
-            return false;
+            return Ok(false);
         };
         let id = self.srqs[index].id;
         let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
         if ends.any(|end| end.srq == Some(id)) {
-            return false;
+            return Ok(false);
         }
         let SrqModel { srq, recvs, .. } = self.srqs.swap_remove(index);
         drop(srq);
         for model in recvs.iter().flat_map(|entry| &entry.bufs) {
             self.memory.released(model);
         }
-        true
+        for &effect in recvs.iter().flat_map(|entry| &entry.effects) {
+            self.memory
+                .ended("a receive of a destroyed queue", effect)?;
+        }
+        Ok(true)
     }
 }

@@ -387,7 +387,7 @@ impl World<'_> {
             )));
         };
         let entry = take_in_flight(&mut end.recvs, position);
-        self.received(&name, &entry, retired, message)
+        self.received(Some(at), &entry, retired, message)
     }
 
     fn retired_shared(
@@ -403,19 +403,37 @@ impl World<'_> {
             return Err(Violation(format!("shared receive {tag} was not in flight")));
         };
         let entry = recvs.swap_remove(position);
-        let name = at.map_or("a destroyed queue pair".to_owned(), |at| self.name(at));
-        self.received(&name, &entry, retired, message)
+        self.received(at, &entry, retired, message)
     }
 
     /// Checks the buffer of a retired receive.
     fn received(
         &mut self,
-        name: &str,
+        at: Option<(usize, usize)>,
         entry: &Entry,
         retired: Retired,
         message: Option<&Message>,
     ) -> Result<(), Violation> {
+        let name = at.map_or("a destroyed queue pair".to_owned(), |at| self.name(at));
         let name = format!("{name}: receive {}", entry.tag);
+        if let Some((at, message)) = at.zip(message) {
+            self.check_invalidation(at, message, &retired)?;
+        }
+        match message {
+            Some(message) => {
+                let bytes: &[u8] = if message.in_buffer {
+                    &message.bytes
+                } else {
+                    &[]
+                };
+                self.memory.received(&name, &entry.effects, bytes)?;
+            }
+            None => {
+                for &effect in &entry.effects {
+                    self.memory.ended(&name, effect)?;
+                }
+            }
+        }
         let written = match message {
             Some(message) if message.in_buffer => Written::All(&message.bytes),
             Some(_) => Written::Maybe(&[]),

@@ -8,7 +8,7 @@ use test_support::random::Random;
 use crate::Violation;
 use crate::any_qp::{self, Fetch, Flags, Outbound, with_qp};
 use crate::link::{Entry, HeldModel, Message};
-use crate::memory::{Effect, OwnedBuf};
+use crate::memory::{Effect, OwnedBuf, Pending};
 use crate::payload::{Payload, post};
 use crate::world::{World, unexpected};
 
@@ -24,7 +24,7 @@ pub(crate) struct Prepared {
 impl World<'_> {
     /// Returns the number of bytes that the next message of a queue pair can have, or `None` if the
     /// peer has no receive for it.
-    fn credit(&mut self, at: (usize, usize), more: usize) -> Option<usize> {
+    pub(crate) fn credit(&mut self, at: (usize, usize), more: usize) -> Option<usize> {
         let waits = self.setup.sends_wait;
         let peer = self.links[at.0].ends[1 - at.1].as_ref()?;
         let Some(id) = peer.srq else {
@@ -121,7 +121,7 @@ impl World<'_> {
                     region: region.id,
                     cell,
                 };
-                self.memory.begin(effect, Some(after));
+                self.memory.begin(effect, Some(Pending::Contents(after)));
                 entry.effects.push(effect);
                 entry.what = "WRITE";
                 imm.map_or(Outbound::Write(memory), |imm| {
@@ -131,6 +131,7 @@ impl World<'_> {
         };
         let message = is_message.then(|| Message {
             in_buffer: remote.is_none(),
+            invalidates: None,
             imm,
             len: bytes.len(),
             bytes,
@@ -150,7 +151,13 @@ impl World<'_> {
     }
 
     /// Adds a request to the model after it was posted.
-    fn posted(&mut self, at: (usize, usize), flags: Flags, entry: Entry, message: Option<Message>) {
+    pub(crate) fn posted(
+        &mut self,
+        at: (usize, usize),
+        flags: Flags,
+        entry: Entry,
+        message: Option<Message>,
+    ) {
         // Where sends complete in any order, the library signals all of them.
         let signaled = flags.signaled || !self.setup.in_order;
         let end = self.end(at);
@@ -236,7 +243,7 @@ impl World<'_> {
             let mut after = bytes.clone();
             after[..8].copy_from_slice(&value.to_ne_bytes());
             let effect = Effect::Writes { region: id, cell };
-            self.memory.begin(effect, Some(after));
+            self.memory.begin(effect, Some(Pending::Contents(after)));
             entry.effects.push(effect);
             entry.what = "atomic";
             entry.fetched = Some(bytes[..8].to_vec());
@@ -289,7 +296,7 @@ impl World<'_> {
             let mut after = region.cells[cell].bytes.clone();
             after[..bytes.len()].copy_from_slice(&bytes);
             let effect = Effect::Writes { region: id, cell };
-            self.memory.begin(effect, Some(after));
+            self.memory.begin(effect, Some(Pending::Contents(after)));
             entry.effects.push(effect);
             self.note(|| format!("{name}: {operation:?} {flags:?} {entry:?}"));
             let qp = self.end(at).qp.rc().expect("not lossy");

@@ -2,15 +2,15 @@
 
 use ibverbs::wr::{self, RecvPayload, RecvRequest};
 use ibverbs::{
-    BufList, ConnectedDuplexTransport, ErrorKind, Held, QueuePair, RecvBatch, Rejected,
-    SharedReceiveQueue, Sink,
+    BufList, ConnectedDuplexTransport, ErrorKind, Held, HeldList, QueuePair, RecvBatch, Rejected,
+    SharedReceiveQueue, SharedRegion, Sink,
 };
 use test_support::random::Random;
 
 use crate::Violation;
 use crate::any_qp::with_qp;
 use crate::link::{Entry, HeldModel, SrqModel};
-use crate::memory::OwnedBuf;
+use crate::memory::{Effect, OwnedBuf, Pending};
 use crate::objects::pick;
 use crate::world::{World, unexpected};
 
@@ -19,7 +19,22 @@ enum Target {
     Buf(OwnedBuf),
     List(OwnedBuf),
     Sink(Held<Sink>),
+    Shared(Cells),
     Empty,
+}
+
+/// Cells of shared regions that a message is received into.
+struct Cells {
+    pieces: Vec<Held<SharedRegion>>,
+    effects: Vec<Effect>,
+    /// Created before the receive is posted, if there are several.
+    list: Option<HeldList<SharedRegion>>,
+}
+
+impl Cells {
+    fn capacity(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len()).sum()
+    }
 }
 
 impl World<'_> {
@@ -70,20 +85,71 @@ impl World<'_> {
         Ok(true)
     }
 
-    /// Holds a sink for a shared receive queue.
+    /// Holds a sink or a shared region for a shared receive queue.
     fn hold_shared(&mut self, random: &mut Random) -> Result<bool, Violation> {
-        let srq = pick(&self.srqs, random);
-        let Some((srq, sink)) = srq.zip(pick(&self.memory.sinks, random)) else {
+        let Some(srq) = pick(&self.srqs, random) else {
             return Ok(false);
         };
-        let (model, sink) = (&mut self.srqs[srq], &self.memory.sinks[sink]);
-        match model.srq.hold(&sink.sink) {
-            Ok(token) if sink.pd == model.pd => model.sinks.push(token),
-            Err(error) if sink.pd != model.pd && error.kind() == ErrorKind::Mismatch => {}
+        let model = &mut self.srqs[srq];
+        let (pd, held) = if random.below(2) == 0 {
+            let Some(sink) = pick(&self.memory.sinks, random) else {
+                return Ok(false);
+            };
+            let sink = &self.memory.sinks[sink];
+            (sink.pd, model.srq.hold(&sink.sink).map(HeldModel::Sink))
+        } else {
+            let Some(region) = pick(&self.memory.regions, random) else {
+                return Ok(false);
+            };
+            let region = &self.memory.regions[region];
+            let held = model.srq.hold(&region.region);
+            (
+                region.pd,
+                held.map(|token| HeldModel::Shared(token, region.id)),
+            )
+        };
+        match held {
+            Ok(token) if pd == model.pd => model.held.push(token),
+            Err(error) if pd != model.pd && error.kind() == ErrorKind::Mismatch => {}
             Ok(_) => return Err(Violation("held memory of another domain".to_owned())),
             Err(error) => return Err(unexpected("hold", error)),
         }
         Ok(true)
+    }
+
+    /// Picks at most `count` cells of held regions with at least `needed` bytes.
+    fn pick_cells(
+        &mut self,
+        held: &[HeldModel],
+        needed: usize,
+        count: usize,
+        random: &mut Random,
+    ) -> Option<Cells> {
+        let mut cells = Cells {
+            pieces: Vec::new(),
+            effects: Vec::new(),
+            list: None,
+        };
+        for _ in 0..count {
+            let Some(HeldModel::Shared(token, id)) = pick(held, random).map(|index| held[index])
+            else {
+                continue;
+            };
+            let region = self.memory.region(id)?;
+            if let Some(cell) = region.writable(random) {
+                cells.pieces.push(token.slice(region.range(cell))?);
+                let effect = Effect::Writes { region: id, cell };
+                self.memory.begin(effect, Some(Pending::Message));
+                cells.effects.push(effect);
+            }
+        }
+        if cells.pieces.is_empty() || cells.capacity() < needed {
+            for effect in cells.effects {
+                self.memory.cancel(effect);
+            }
+            return None;
+        }
+        Some(cells)
     }
 
     /// Returns memory for a receive of at least `needed` bytes.
@@ -91,16 +157,24 @@ impl World<'_> {
         &mut self,
         pd: u64,
         needed: usize,
-        sinks: &[Held<Sink>],
+        (held, max_sge): (&[HeldModel], usize),
         random: &mut Random,
     ) -> Option<Target> {
         // Soft-iWARP refuses a receive without memory.
         if needed == 0 && self.setup.is_ib && random.below(20) == 0 {
             return Some(Target::Empty);
         }
-        let sink = pick(sinks, random).map(|sink| sinks[sink]);
-        if let Some(sink) = sink.filter(|sink| sink.len() >= needed && random.below(4) == 0) {
-            return Some(Target::Sink(sink));
+        match pick(held, random).map(|index| held[index]) {
+            Some(HeldModel::Sink(sink)) if sink.len() >= needed && random.below(4) == 0 => {
+                return Some(Target::Sink(sink));
+            }
+            Some(HeldModel::Shared(..)) if random.below(2) == 0 => {
+                let count = 1 + random.below(max_sge);
+                if let Some(cells) = self.pick_cells(held, needed, count, random) {
+                    return Some(Target::Shared(cells));
+                }
+            }
+            _ => {}
         }
         let owned = self.memory.take_at_least(pd, needed, random)?;
         Some(match random.below(3) {
@@ -132,7 +206,8 @@ impl World<'_> {
         };
         let end = self.end(at);
         let pd = end.pd;
-        let sinks: Vec<Held<Sink>> = end.held.iter().filter_map(HeldModel::sink).collect();
+        let held = end.held.clone();
+        let max_sge = with_qp!(&mut end.qp, qp => qp.caps().max_recv_sge).min(2) as usize;
         let (free, first) = (end.recv_slots_free(), end.unpolled_recvs.len());
         if first > 4 && random.below(8) > 0 {
             return Ok(false); // leaves buffers for sends
@@ -142,7 +217,7 @@ impl World<'_> {
             let waiting = self.end(at).incoming.get(first + index);
             let needed =
                 waiting.map_or(0, |message| if message.in_buffer { message.len } else { 0 });
-            targets.extend(self.pick_target(pd, needed, &sinks, random));
+            targets.extend(self.pick_target(pd, needed, (&held, max_sge), random));
             if targets.len() == index {
                 break;
             }
@@ -169,10 +244,10 @@ impl World<'_> {
             pd,
             capacity,
             ref recvs,
-            ref sinks,
+            ref held,
             ..
         } = self.srqs[index];
-        let (free, sinks) = (capacity - recvs.len(), sinks.clone());
+        let (free, held) = (capacity - recvs.len(), held.clone());
         // Queue pairs take receives in any order. Each message in transit must fit into each
         // receive.
         let ends = self.links.iter().flat_map(|link| &link.ends).flatten();
@@ -184,7 +259,7 @@ impl World<'_> {
         let needed = lens.max().unwrap_or(0);
         let mut targets = Vec::new();
         for _ in 0..count.min(free) {
-            targets.extend(self.pick_target(pd, needed, &sinks, random));
+            targets.extend(self.pick_target(pd, needed, (&held, 2), random));
         }
         let name = format!("shared receive queue {id}");
         let Some((targets, entries)) = self.prepare_recvs(&name, targets) else {
@@ -217,11 +292,19 @@ impl World<'_> {
         for model in entries.iter().flat_map(|entry| &entry.bufs) {
             self.memory.released(model);
         }
+        for &effect in entries.iter().flat_map(|entry| &entry.effects) {
+            self.memory.cancel(effect);
+        }
     }
 }
 
 /// A queue of receives.
 trait RecvQueue {
+    fn hold_pieces(
+        &mut self,
+        pieces: &[Held<SharedRegion>],
+    ) -> ibverbs::Result<HeldList<SharedRegion>>;
+
     fn post<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>>;
 
     fn batch(
@@ -233,6 +316,13 @@ trait RecvQueue {
 macro_rules! recv_queues {
     ($($queue:ty $(: $transport:ident)?),*) => {$(
         impl$(<$transport: ConnectedDuplexTransport>)? RecvQueue for $queue {
+            fn hold_pieces(
+                &mut self,
+                pieces: &[Held<SharedRegion>],
+            ) -> ibverbs::Result<HeldList<SharedRegion>> {
+                self.hold_list(pieces)
+            }
+
             fn post<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
                 self.post_recv(request)
             }
@@ -257,6 +347,14 @@ fn post_all(
     entries: &[Entry],
     random: &mut Random,
 ) -> Result<bool, Violation> {
+    for target in &mut targets {
+        if let Target::Shared(cells) = target
+            && cells.pieces.len() > 1
+        {
+            let list = queue.hold_pieces(&cells.pieces);
+            cells.list = Some(list.map_err(|error| unexpected(name, error))?);
+        }
+    }
     let posted = if targets.len() == 1 {
         let (tag, target) = (entries[0].tag, targets.swap_remove(0));
         match target {
@@ -266,6 +364,13 @@ fn post_all(
                 queue.post(wr::recv(list).tag(tag)).map_err(Into::into)
             }
             Target::Sink(sink) => queue.post(wr::recv(sink).tag(tag)).map_err(Into::into),
+            Target::Shared(Cells {
+                list: Some(list), ..
+            }) => queue.post(wr::recv(list).tag(tag)).map_err(Into::into),
+            Target::Shared(cells) => {
+                let piece = cells.pieces[0];
+                queue.post(wr::recv(piece).tag(tag)).map_err(Into::into)
+            }
             Target::Empty => queue.post(wr::recv(wr::Empty).tag(tag)).map_err(Into::into),
         }
     } else {
@@ -281,6 +386,12 @@ fn post_all(
                         batch.recv(wr::recv(BufList::new(vec![owned.buf])).tag(tag))?;
                     }
                     Target::Sink(sink) => batch.recv(wr::recv(sink).tag(tag))?,
+                    Target::Shared(Cells {
+                        list: Some(list), ..
+                    }) => batch.recv(wr::recv(list).tag(tag))?,
+                    Target::Shared(cells) => {
+                        batch.recv(wr::recv(cells.pieces[0]).tag(tag))?;
+                    }
                     Target::Empty => batch.recv(wr::recv(wr::Empty).tag(tag))?,
                 }
             }
@@ -309,6 +420,10 @@ fn entry_of(target: &Target, tag: u64) -> Entry {
             entry.is_list = matches!(target, Target::List(_));
         }
         Target::Sink(sink) => entry.capacity = sink.len(),
+        Target::Shared(cells) => {
+            entry.capacity = cells.capacity();
+            entry.effects.clone_from(&cells.effects);
+        }
         Target::Empty => {}
     }
     entry

@@ -10,7 +10,7 @@ use test_support::random::Random;
 use crate::any_cq::AnyCq;
 use crate::any_qp::AnyQp;
 use crate::links::Removed;
-use crate::memory::Effect;
+use crate::memory::{Effect, Pending};
 use crate::world::World;
 use crate::{Violation, data};
 
@@ -102,7 +102,8 @@ impl World<'_> {
             end_with,
         };
         let effect = Effect::Writes { region: id, cell };
-        self.memory.begin(effect, Some(source.clone()));
+        self.memory
+            .begin(effect, Some(Pending::Contents(source.clone())));
         self.links[at.0].landing.push(effect);
         let survived = self.run_scope(at, cq, transfer)?;
         if survived && self.setup.is_ib {

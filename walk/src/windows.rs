@@ -1,14 +1,16 @@
 //! Memory windows: binding them, access through them, and invalidating them.
 
 use ibverbs::mw::{BoundWindow, Type1, Type2, Window};
-use ibverbs::{RemoteMemory, Retired, wr};
+use ibverbs::{ErrorKind, RemoteMemory, Retired, wr};
 use test_support::random::Random;
 
 use crate::Violation;
 use crate::any_qp::with_qp;
-use crate::link::Entry;
-use crate::memory::Id;
+use crate::any_qp::{Flags, Outbound};
+use crate::link::{Entry, Message};
+use crate::memory::{Effect, Id};
 use crate::objects::pick;
+use crate::payload::post;
 use crate::world::{World, unexpected};
 
 /// Number of windows of a queue pair.
@@ -17,6 +19,14 @@ const MAX_WINDOWS: usize = 4;
 pub(crate) enum AnyWindow {
     Type1(Window<Type1>),
     Type2(Window<Type2>),
+}
+
+/// A window that is not bound.
+pub(crate) struct FreeWindow {
+    pd: Id,
+    window: AnyWindow,
+    /// The only region that it can be bound to, because the peer invalidated it.
+    pub(crate) bound_to: Option<Id>,
 }
 
 pub(crate) enum AnyBound {
@@ -76,10 +86,17 @@ impl World<'_> {
         let free = pick(&self.windows, random).map(|index| self.windows.swap_remove(index));
         let end = self.end(at);
         let domain = with_qp!(&mut end.qp, qp => qp.pd().clone());
-        let free = free
-            .filter(|(owner, _)| *owner == pd)
-            .map(|(_, window)| window);
-        let window = match free {
+        let free = free.filter(|free| free.pd == pd);
+        let fits = free
+            .as_ref()
+            .is_none_or(|free| free.bound_to.is_none_or(|bound_to| bound_to == id));
+        let window = match free.map(|free| free.window) {
+            Some(AnyWindow::Type2(window)) if !fits => {
+                return match window.bind(&memory, access) {
+                    Err(error) if error.kind() == ErrorKind::Mismatch => Ok(true),
+                    bound => Err(Violation(format!("bound to another region: {bound:?}"))),
+                };
+            }
             Some(window) => window,
             None if random.below(2) == 0 => AnyWindow::Type1(domain.alloc_mw()?),
             None => AnyWindow::Type2(domain.alloc_mw()?),
@@ -140,6 +157,116 @@ impl World<'_> {
         Ok(true)
     }
 
+    /// Sends a message that invalidates a window of the peer.
+    pub(crate) fn invalidate_by_peer(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(at) = self.pick_windowed_end(random) else {
+            return Ok(false);
+        };
+        let (free, name) = (self.end(at).send_slots_free(), self.name(at));
+        // A READ that is repeated, because packets were lost, must still find the window.
+        let fetches = self
+            .end(at)
+            .sends
+            .iter()
+            .any(|entry| entry.fetched.is_some());
+        let peer = (at.0, 1 - at.1);
+        let windows = &self.end(peer).windows;
+        let usable: Vec<usize> = (0..windows.len())
+            .filter(|&index| windows[index].is_active)
+            .filter(|&index| matches!(windows[index].bound, AnyBound::Type2(_)))
+            .collect();
+        let Some(index) = pick(&usable, random).filter(|_| !fetches) else {
+            return Ok(false);
+        };
+        let region = windows[usable[index]].region;
+        let cell = self
+            .memory
+            .region(region)
+            .and_then(|region| region.readable(random));
+        let Some((cell, max)) = cell.zip(self.credit(at, 0)) else {
+            return Ok(false);
+        };
+        let Some((payload, mut entry, bytes)) = self.pick_payload(at, max, random) else {
+            return Ok(false);
+        };
+        // Keeps the region, because freeing the window first would make the message fail.
+        let effect = Effect::Reads { region, cell };
+        self.memory.begin(effect, None);
+        entry.effects.push(effect);
+        entry.what = "SEND_WITH_INV";
+        let window = self.end(peer).windows.swap_remove(usable[index]);
+        let message = Message {
+            len: bytes.len(),
+            bytes,
+            imm: None,
+            in_buffer: true,
+            invalidates: Some(window.tag),
+        };
+        let flags = Flags {
+            tag: entry.tag,
+            signaled: free < 2 || random.below(3) > 0,
+            fenced: random.below(8) == 0,
+        };
+        let operation = Outbound::SendInv(window.bound.remote().rkey);
+        self.end(peer).invalidating.push(window);
+        self.note(|| format!("{name}: {operation:?} {flags:?} {entry:?}"));
+        with_qp!(&mut self.end(at).qp, qp => post(qp, operation, payload, flags))
+            .map_err(|(error, _)| unexpected(&name, error))?;
+        self.posted(at, flags, entry, Some(message));
+        Ok(true)
+    }
+
+    /// Checks that a received message invalidated a window if the peer requested that, and none
+    /// otherwise.
+    pub(crate) fn check_invalidation(
+        &mut self,
+        at: (usize, usize),
+        message: &Message,
+        received: &Retired,
+    ) -> Result<(), Violation> {
+        let name = self.name(at);
+        let end = self.end(at);
+        let Some(tag) = message.invalidates else {
+            if let Some(model) = end.windows.pop() {
+                let bound = match model.bound {
+                    AnyBound::Type1(bound) => AnyBound::Type1(bound),
+                    AnyBound::Type2(bound) => match bound.invalidated_by(received) {
+                        Err(bound) => AnyBound::Type2(bound),
+                        Ok(_) => {
+                            let what = "a message invalidated a window by mistake";
+                            return Err(Violation(format!("{name}: {what}")));
+                        }
+                    },
+                };
+                end.windows.push(WindowModel { bound, ..model });
+            }
+            return Ok(());
+        };
+        // The region can have been dropped with its windows.
+        let index = end.invalidating.iter().position(|window| window.tag == tag);
+        let Some(index) = index else {
+            return Ok(());
+        };
+        let WindowModel { bound, region, .. } = end.invalidating.swap_remove(index);
+        let remote = bound.remote();
+        let AnyBound::Type2(bound) = bound else {
+            unreachable!("only type 2 windows are invalidated by the peer");
+        };
+        let Ok(window) = bound.invalidated_by(received) else {
+            return Err(Violation(format!(
+                "{name}: window {tag} was not invalidated"
+            )));
+        };
+        end.stale = Some(remote);
+        let pd = end.pd;
+        self.windows.push(FreeWindow {
+            pd,
+            window: AnyWindow::Type2(window),
+            bound_to: Some(region),
+        });
+        Ok(())
+    }
+
     /// Returns a queue pair that can bind windows and has a free slot.
     fn pick_windowed_end(&mut self, random: &mut Random) -> Option<(usize, usize)> {
         let at = self.pick_working_end(random)?;
@@ -168,7 +295,11 @@ impl World<'_> {
                     retired.into_window().map(AnyWindow::Type1)
                 };
                 match window {
-                    Some(window) if success => self.windows.push((pd, window)),
+                    Some(window) if success => self.windows.push(FreeWindow {
+                        pd,
+                        window,
+                        bound_to: None,
+                    }),
                     None if !success => {}
                     _ => return Err(Violation(format!("{name}: a window was not returned"))),
                 }
@@ -225,7 +356,7 @@ impl World<'_> {
         let peer = self.links[link].ends[1 - side].as_ref()?;
         let invalidated = peer.sends.iter().all(|entry| entry.window.is_none());
         let ends = self.links.iter().flat_map(|link| &link.ends).flatten();
-        let mut windows = ends.flat_map(|end| &end.windows);
+        let mut windows = ends.flat_map(|end| end.windows.iter().chain(&end.invalidating));
         // A new window can have the key of one that was freed.
         let stale = peer.stale.filter(|_| invalidated)?;
         let is_used = windows.any(|window| window.bound.remote().rkey == stale.rkey);

@@ -15,7 +15,7 @@ use crate::any_qp::with_qp;
 use crate::datagrams::{DatagramModel, InTransit};
 use crate::link::{CqModel, End, Link, SrqModel};
 use crate::memory::{Id, Memory};
-use crate::windows::AnyWindow;
+use crate::windows::FreeWindow;
 
 /// The device of a walk and its properties.
 #[derive(Clone, Debug)]
@@ -58,8 +58,8 @@ pub(crate) struct World<'a> {
     pub(crate) links: Vec<Link>,
     pub(crate) datagrams: Vec<DatagramModel>,
     pub(crate) in_transit: Vec<InTransit>,
-    /// Windows that are not bound, and their domains.
-    pub(crate) windows: Vec<(Id, AnyWindow)>,
+    /// Windows that are not bound.
+    pub(crate) windows: Vec<FreeWindow>,
     /// The runtime of the completion queues that can be awaited.
     pub(crate) runtime: Option<Runtime>,
     /// Number of objects that were leaked before the walk, if a failure is being shrunk.
@@ -158,7 +158,7 @@ impl<'a> World<'a> {
             Kind::DropCq => Ok(self.drop_cq(random)),
             Kind::ResizeCq => self.resize_cq(random),
             Kind::CreateSrq => self.create_srq(random),
-            Kind::DropSrq => Ok(self.drop_srq(random)),
+            Kind::DropSrq => self.drop_srq(random),
             Kind::CreateLink => self.create_link(random),
             Kind::DestroyEnd => self.destroy_end(random),
             Kind::DropEnd => self.drop_end(random),
@@ -176,6 +176,7 @@ impl<'a> World<'a> {
             Kind::PostBatch => self.post_batch(random),
             Kind::BindWindow => self.bind_window(random),
             Kind::InvalidateWindow => self.invalidate_window(random),
+            Kind::InvalidateByPeer => self.invalidate_by_peer(random),
             Kind::CreateDatagram => self.create_datagram(random),
             Kind::DropDatagram => self.drop_datagram(random),
             Kind::ChangeAddress => self.change_address(random),
