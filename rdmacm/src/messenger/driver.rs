@@ -3,7 +3,7 @@
 //! and wakes the others.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use super::endpoint::Endpoint;
 use super::receives::SharedReceives;
 use super::state::State;
 use crate::convert::failed;
-use crate::event::EventChannel;
+use crate::event::{EventChannel, IdKey};
 use crate::wait::{Deadline, as_millis};
 
 const CQ_TOKEN: u64 = 0;
@@ -42,6 +42,8 @@ struct Polled {
     /// `true` from arming the queue until its event is read.
     is_armed: bool,
     members: HashMap<Qpn, Member>,
+    /// The connected members by the keys of their identifiers.
+    keys: HashMap<IdKey, Arc<Endpoint>>,
     /// Messengers that the present poll has changed.
     changed: Vec<Arc<Endpoint>>,
     /// The shared receive queue and the event channel of a group.
@@ -89,6 +91,7 @@ impl Driver {
                 group,
                 is_armed: false,
                 members: HashMap::new(),
+                keys: HashMap::new(),
                 changed: Vec::new(),
             }),
             channel,
@@ -137,7 +140,10 @@ impl Driver {
 
     pub(super) fn add(&self, endpoint: &Arc<Endpoint>) {
         let member = Member::Connected(Arc::clone(endpoint));
-        let earlier = self.polled().members.insert(endpoint.qp_num, member);
+        let mut polled = self.polled();
+        polled.keys.insert(endpoint.key, Arc::clone(endpoint));
+        let earlier = polled.members.insert(endpoint.qp_num, member);
+        drop(polled);
         if let Some(Member::Connecting(messages)) = earlier {
             for retired in messages {
                 endpoint.with(|state| state.completed(retired));
@@ -147,7 +153,12 @@ impl Driver {
     }
 
     pub(super) fn remove(&self, qp_num: Qpn) {
-        let removed = self.polled().members.remove(&qp_num);
+        let mut polled = self.polled();
+        let removed = polled.members.remove(&qp_num);
+        if let Some(Member::Connected(endpoint)) = &removed {
+            polled.keys.remove(&endpoint.key);
+        }
+        drop(polled);
         drop(removed);
     }
 
@@ -286,20 +297,25 @@ impl Polled {
         Ok(())
     }
 
-    /// Lets all messengers process their events. A thread that reads a shared channel reads the
-    /// events of all.
+    /// Lets messengers process their events. In a group only those that have one: looking for the
+    /// events of an identifier costs a system call.
     fn check_events(&self) -> Result<()> {
-        loop {
-            for member in self.members.values() {
-                if let Member::Connected(member) = member {
-                    member.with(State::check_event);
-                }
+        let Some((_, events)) = &self.group else {
+            for member in self.keys.values() {
+                member.with(State::check_event);
             }
-            match &self.group {
-                Some((_, events)) if events.try_next()?.is_some() => {}
-                _ => return Ok(()),
+            return Ok(());
+        };
+        // A messenger that is being dropped is no member anymore, and keeps its events.
+        let mut dropped = HashSet::new();
+        while let Some(key) = events.try_next()? {
+            match self.keys.get(&key) {
+                Some(member) => member.with(State::check_event),
+                None if dropped.insert(key) => {}
+                None => break,
             }
         }
+        Ok(())
     }
 }
 
