@@ -5,6 +5,9 @@
 //! messenger_bench RPERF DEVICE=ADDRESS…
 //! messenger_bench target/release/rperf rxe0=10.99.0.1 siw0=10.98.0.1
 //! ```
+//!
+//! `messenger_bench stream ADDRESS MESSAGE BUFFER DEPTH MIB` sends only a stream, without copying
+//! if a message fits into a buffer.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 7;
 const TRIPS: u32 = 5000;
 const SMALL: usize = 64;
-const STREAM: u32 = 512 << 20;
+const STREAM: u64 = 512 << 20;
 
 /// A stream of messages: their length, and the length and number of the messenger's buffers. All
 /// buffers together should fit into the cache of the processor.
@@ -30,6 +33,7 @@ struct Stream {
     buffer: u32,
     depth: u16,
     is_copied: bool,
+    bytes: u64,
 }
 
 const STREAMS: [Stream; 4] = [
@@ -39,6 +43,7 @@ const STREAMS: [Stream; 4] = [
         buffer: 64 << 10,
         depth: 16,
         is_copied: false,
+        bytes: STREAM,
     },
     Stream {
         name: "1 MiB",
@@ -46,6 +51,7 @@ const STREAMS: [Stream; 4] = [
         buffer: 1 << 20,
         depth: 4,
         is_copied: false,
+        bytes: STREAM,
     },
     Stream {
         name: "1 MiB, copied",
@@ -53,6 +59,7 @@ const STREAMS: [Stream; 4] = [
         buffer: 1 << 20,
         depth: 4,
         is_copied: true,
+        bytes: STREAM,
     },
     Stream {
         name: "1 MiB, copied, in fragments of 256 KiB",
@@ -60,11 +67,27 @@ const STREAMS: [Stream; 4] = [
         buffer: 256 << 10,
         depth: 8,
         is_copied: true,
+        bytes: STREAM,
     },
 ];
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, address, message, buffer, depth, mib] = &args[..] {
+        if command == "stream" {
+            let stream = Stream {
+                name: "",
+                message: message.parse()?,
+                buffer: buffer.parse()?,
+                depth: depth.parse()?,
+                is_copied: message.parse::<u32>()? > buffer.parse()?,
+                bytes: mib.parse::<u64>()? << 20,
+            };
+            let speed = messenger_stream(address.parse()?, &stream)?;
+            println!("{speed:.1} MB/s");
+            return Ok(());
+        }
+    }
     let [rperf, devices @ ..] = &args[..] else {
         return Err("expected arguments: RPERF DEVICE=ADDRESS…".into());
     };
@@ -150,8 +173,9 @@ fn micros_per_trip(started: Instant) -> f64 {
     started.elapsed().as_secs_f64() * 1e6 / f64::from(TRIPS)
 }
 
-fn megabytes_per_second(started: Instant) -> f64 {
-    f64::from(STREAM) / 1e6 / started.elapsed().as_secs_f64()
+#[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn megabytes_per_second(bytes: u64, started: Instant) -> f64 {
+    bytes as f64 / 1e6 / started.elapsed().as_secs_f64()
 }
 
 fn tcp_pair(ip: IpAddr) -> Result<(TcpStream, TcpStream)> {
@@ -184,7 +208,10 @@ fn tcp_trip(ip: IpAddr) -> Result<f64> {
 }
 
 fn tcp_stream(ip: IpAddr, stream: &Stream) -> Result<f64> {
-    let (len, count) = (stream.message as usize, STREAM / stream.message);
+    let (len, count) = (
+        stream.message as usize,
+        stream.bytes / u64::from(stream.message),
+    );
     let (mut client, mut server) = tcp_pair(ip)?;
     let started = Instant::now();
     let reader = thread::spawn(move || {
@@ -198,7 +225,7 @@ fn tcp_stream(ip: IpAddr, stream: &Stream) -> Result<f64> {
         client.write_all(&buffer)?;
     }
     reader.join().map_err(|_| "the reader failed")?;
-    Ok(megabytes_per_second(started))
+    Ok(megabytes_per_second(stream.bytes, started))
 }
 
 fn messengers(ip: IpAddr, options: &MessengerOptions<'_>) -> Result<(Messenger, Messenger)> {
@@ -232,7 +259,10 @@ fn messenger_trip(ip: IpAddr) -> Result<f64> {
 }
 
 fn messenger_stream(ip: IpAddr, stream: &Stream) -> Result<f64> {
-    let (len, count) = (stream.message as usize, STREAM / stream.message);
+    let (len, count) = (
+        stream.message as usize,
+        stream.bytes / u64::from(stream.message),
+    );
     let options = MessengerOptions::new()
         .buffer_len(stream.buffer as usize)
         .depth(stream.depth);
@@ -256,7 +286,7 @@ fn messenger_stream(ip: IpAddr, stream: &Stream) -> Result<f64> {
         }
     }
     client.flush(LIMIT)?;
-    let result = megabytes_per_second(started);
+    let result = megabytes_per_second(stream.bytes, started);
     client.shutdown(LIMIT)?;
     reader.join().map_err(|_| "the reader failed")?;
     Ok(result)
