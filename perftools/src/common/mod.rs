@@ -1,12 +1,15 @@
 //! Code shared by the tools: errors, the log, texts of peers, units, names of devices and CPUs,
-//! signals, quoting, latency histograms, the framing of the control protocol and parts of its
-//! servers. Used by `rperf`, `ribping` and `ribinfo`; depends on no other directory.
+//! signals, quoting, latency histograms, metrics for Prometheus and their HTTP server, the framing
+//! of the control protocol and parts of its servers. Used by `rperf`, `ribping` and `ribinfo`;
+//! depends on no other directory.
 
 pub mod buffer;
 pub mod cpus;
 pub mod device_id;
 pub mod error;
+pub mod exposition;
 pub mod histogram;
+pub mod http;
 pub mod interrupt;
 pub mod log;
 pub(crate) mod peer_text;
