@@ -72,6 +72,101 @@ fn check() {
 }
 
 #[test]
+fn counters() {
+    shown("counters", &["counters"]);
+    let (text, _) = ribinfo("mlx4", &["counters", "mlx4_0/2", "--all"]);
+    assert!(text.contains("mlx4_0/2  counters/symbol_error"), "{text}");
+    assert!(!text.contains("mlx4_0/1"), "{text}");
+    let (text, status) = ribinfo("mlx4", &["counters", "mlx4_7"]);
+    assert!(
+        text.contains("available: mlx4_0/1, mlx4_0/2") && status == 1,
+        "{text}"
+    );
+    let (text, status) = ribinfo("mlx4", &["counters", "--watch", "--json"]);
+    assert!(
+        text.contains("cannot be used with") && status == 2,
+        "{text}"
+    );
+}
+
+#[test]
+fn watched_counters_are_printed_when_they_increase() {
+    let directory = TempDir::new();
+    let copy = directory.path().join("copy");
+    let (text, status) = ribinfo("mlx4", &["capture", copy.to_str().unwrap()]);
+    assert_eq!(status, 0, "{text}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
+    command.args(["counters", "--watch", "--interval", "100ms", "--root"]);
+    let watch = process::Process::spawn(command.arg(&copy));
+    let file = copy.join("sys/class/infiniband/mlx4_0/ports/1/counters/symbol_error");
+    // The first value is read at an unknown time.
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for value in 3.. {
+                std::fs::write(&file, value.to_string()).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let line = watch.next_stdout_line("symbol_error");
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(
+            line.starts_with("mlx4_0/1 ") && line.ends_with("/s"),
+            "{line}"
+        );
+    });
+    watch.interrupt();
+    assert_eq!(watch.wait().code(), Some(0));
+}
+
+#[test]
+fn export() {
+    shown("export", &["export", "--no-check"]);
+    let (text, status) = ribinfo(
+        "mlx4",
+        &[
+            "export",
+            "--check",
+            "port,link",
+            "--expect",
+            "ports=3,rate=40",
+        ],
+    );
+    let findings = |name: &str| -> Vec<&str> {
+        let lines = text.lines().filter(|line| line.starts_with(name));
+        lines.collect()
+    };
+    assert_eq!(status, 0);
+    assert_eq!(
+        findings("ribinfo_check_findings{level=\"fault\"}"),
+        ["ribinfo_check_findings{level=\"fault\"} 1.0"],
+        "{text}"
+    );
+    assert_eq!(
+        findings("ribinfo_check_level{subject=\"expect\",object=\"\"}"),
+        ["ribinfo_check_level{subject=\"expect\",object=\"\"} 3.0"]
+    );
+    assert_eq!(
+        findings("rdma_port_expected_rate"),
+        [1, 2].map(|port| format!(
+            "rdma_port_expected_rate_bytes_per_second{{device=\"mlx4_0\",port=\"{port}\"}} 5000000000.0"
+        ))
+    );
+    for (args, expected) in [
+        (&["export", "--check", "prot"][..], "did you mean port?"),
+        (&["export", "--listen", "node1"], "expected PORT"),
+        (&["export", "--allow", "10.0.0.0/8"], "--listen"),
+        (&["export", "--no-check", "--skip", "port"], "--no-check"),
+    ] {
+        let (text, status) = ribinfo("mlx4", args);
+        assert!(text.contains(expected) && status == 2, "{args:?}: {text}");
+    }
+}
+
+#[test]
 fn all_commands_print_valid_json() {
     for host in HOSTS {
         for args in [
@@ -85,6 +180,7 @@ fn all_commands_print_valid_json() {
             &["check"],
             &["check", "--list"],
             &["facts"],
+            &["counters"],
         ] {
             let (text, _) = ribinfo(host, &[args, &["--json"]].concat());
             let value: serde_json::Value = serde_json::from_str(&text)

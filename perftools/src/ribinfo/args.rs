@@ -3,11 +3,14 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 
+use crate::common::http::ListenAddr;
 use crate::common::protocol::DEFAULT_PORT;
+use crate::common::units::parse_time;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -19,6 +22,7 @@ Examples:
                                       one line for Slurm's NHC or a Kubernetes probe
   ribinfo check --fix-script          the remedies as a shell script
   ribinfo stat mlx5_0 1               the state of a port, as ibstat
+  ribinfo export --listen :9742       counters, links, objects and findings for Prometheus
   ribinfo capture /tmp/tree           save all facts of this host, for use with --root
 
 Exit status:
@@ -103,6 +107,24 @@ pub enum Command {
     Facts,
     /// Answer check --peer of other hosts until interrupted
     Serve(Serve),
+    /// Show the counters of ports, or how fast they increase
+    Counters {
+        /// Show only this device or port, such as mlx5_0 or mlx5_0/1
+        #[arg(value_name = "DEV[/PORT]")]
+        port: Option<String>,
+        /// Show also the counters that are 0
+        #[arg(short, long)]
+        all: bool,
+        /// Show the counters that increase, until interrupted; on a terminal, q ends
+        #[arg(short, long, conflicts_with = "json")]
+        watch: bool,
+        /// Time between two readings of --watch
+        #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1", requires = "watch")]
+        interval: Duration,
+    },
+    /// Print counters, links, RDMA objects of processes and findings as metrics for Prometheus, or
+    /// serve them over HTTP
+    Export(Export),
     /// Save all facts of this host to a directory, for --root on another host
     Capture {
         /// Empty or new directory
@@ -128,6 +150,43 @@ pub struct Serve {
     /// answered
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+}
+
+/// Options of `export`.
+#[derive(Args, Clone, Debug)]
+pub struct Export {
+    /// Serve the metrics over HTTP at /metrics until interrupted [default: print them once]
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    pub listen: Option<ListenAddr>,
+    /// Answer only clients from these networks and from this host; may be repeated [default:
+    /// answer all clients]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',', requires = "listen")]
+    pub allow: Vec<IpNet>,
+    /// Time between two runs of the checks, in seconds
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "300", requires = "listen")]
+    pub check_interval: Duration,
+    /// Do not check this host
+    #[arg(long)]
+    pub no_check: bool,
+    /// Check only these subjects
+    #[arg(
+        long,
+        value_name = "SUBJECT",
+        value_delimiter = ',',
+        conflicts_with = "no_check"
+    )]
+    pub check: Vec<String>,
+    /// Omit the findings of a subject, a device or a port (mlx5_0/2); may be repeated
+    #[arg(
+        long,
+        value_name = "SUBJECT|PORT",
+        value_delimiter = ',',
+        conflicts_with = "no_check"
+    )]
+    pub skip: Vec<String>,
+    /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them
+    #[arg(long, value_name = "ports=N,rate=GBPS")]
+    pub expect: Option<Expectation>,
 }
 
 /// Options of `check`.

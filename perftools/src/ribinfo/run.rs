@@ -4,24 +4,30 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
-use super::args::{Check, Command, Global, Info, Serve};
-use super::check::finding::{Finding, Level, worst};
-use super::check::{SUBJECTS, check, expect::check_expected};
+use super::args::{Check, Command, Export, Global, Info, Serve};
+use super::check::finding::{Level, worst};
+use super::check::{SUBJECTS, check, selection};
 use super::collect::HostFacts;
 use super::collect::peer::PeerFacts;
 use super::collect::probe::Probe;
 use super::collect::root::Root;
 use super::display::check::{Report, SCHEMA};
 use super::display::{self, PROBLEM};
+use super::export;
 use super::peer::request_facts;
 use super::serve::FactsServer;
+use super::watch;
 use crate::common::error::{Error, Kind, Result};
 use crate::common::log::{self, log};
 use crate::common::peer_text::printable_json;
 use crate::common::protocol::token::Token;
+
+/// Shortest time between two readings of counters.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs `ribinfo` and returns its exit code. The first argument is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
@@ -79,6 +85,19 @@ pub fn run(info: &Info) -> Result<(String, u8)> {
         Command::Check(options) => return run_check(&root, options, json),
         Command::Facts => display::json(&PeerFacts::collect(&root))?,
         Command::Serve(options) => serve(&root, options).map(|()| String::new())?,
+        Command::Counters {
+            port,
+            watch,
+            interval,
+            ..
+        } if *watch => {
+            let interval = (*interval).max(MIN_INTERVAL);
+            watch::counters::watch(&root, port.as_deref(), interval).map(|()| String::new())?
+        }
+        Command::Counters { port, all, .. } => {
+            watch::counters::once(&root, port.as_deref(), *all, json)?
+        }
+        Command::Export(options) => return run_export(&root, options),
         Command::Capture { directory } => capture(root, directory).map(|()| String::new())?,
     };
     Ok((text, 0))
@@ -113,6 +132,14 @@ fn root(global: &Global) -> Result<Root> {
     }
 }
 
+fn run_export(root: &Root, options: &Export) -> Result<(String, u8)> {
+    check_subjects(root, &options.check, &options.skip)?;
+    if options.listen.is_some() {
+        return export::serve(root, options).map(|()| (String::new(), 0));
+    }
+    Ok((export::text(root, options), 0))
+}
+
 fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     if options.list && json {
         return Ok((display::json(&SUBJECTS)?, 0));
@@ -125,24 +152,7 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         );
         return Ok((lines, 0));
     }
-    let is_path = |name: &&String| {
-        name.contains('/') || root.exists(&format!("/sys/class/infiniband/{name}"))
-    };
-    let skipped = options.skip.iter().filter(|name| !is_path(name));
-    if let Some(unknown) = options
-        .subjects
-        .iter()
-        .chain(skipped)
-        .find(|name| SUBJECTS.iter().all(|subject| subject.name != *name))
-    {
-        let nearest = SUBJECTS.iter().max_by(|a, b| {
-            strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown))
-        });
-        let nearest = nearest.map_or("", |subject| subject.name);
-        return Err(Error::usage(format!(
-            "no subject named `{unknown}`; did you mean {nearest}? `ribinfo check --list` lists all subjects"
-        )));
-    }
+    check_subjects(root, &options.subjects, &options.skip)?;
     let peer = match (&options.peer, &options.peer_facts) {
         (Some(host), _) => {
             let token = options.token_file.as_deref().map(Token::read).transpose()?;
@@ -167,20 +177,9 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         }
         (None, None) => None,
     };
-    let subjects = wanted_subjects(options);
+    let subjects = selection::subjects(&options.subjects, &options.skip);
     let facts = HostFacts::read(root, &subjects, peer);
-    let mut findings = if subjects.is_empty() {
-        Vec::new()
-    } else {
-        check(&facts, &subjects)
-    };
-    findings.extend(
-        options
-            .expect
-            .iter()
-            .flat_map(|expect| check_expected(&facts, expect)),
-    );
-    findings.retain(|finding| !is_skipped(finding, &options.skip));
+    let mut findings = selection::findings(&facts, &subjects, options.expect, &options.skip);
     // The order of the subjects remains within a level.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     let level = worst(&findings);
@@ -210,29 +209,27 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     Ok((text, exit_status))
 }
 
-/// Returns the subjects to check: the named ones, or all of them, without those to skip.
-fn wanted_subjects(options: &Check) -> Vec<String> {
-    let all = SUBJECTS.iter().map(|subject| subject.name.to_owned());
-    let named = if options.subjects.is_empty() {
-        all.collect()
-    } else {
-        options.subjects.clone()
+/// Checks that the names are those of subjects, and that what is skipped is a subject, a device or
+/// a port.
+fn check_subjects(root: &Root, subjects: &[String], skip: &[String]) -> Result<()> {
+    let is_path = |name: &&String| {
+        name.contains('/') || root.exists(&format!("/sys/class/infiniband/{name}"))
     };
-    named
-        .into_iter()
-        .filter(|name| !options.skip.contains(name))
-        .collect()
-}
-
-/// Returns `true` if the object of a finding is one to skip, or a port of a device to skip.
-fn is_skipped(finding: &Finding, skip: &[String]) -> bool {
-    let Some(object) = &finding.object else {
-        return false;
+    let skipped = skip.iter().filter(|name| !is_path(name));
+    let unknown = subjects
+        .iter()
+        .chain(skipped)
+        .find(|name| SUBJECTS.iter().all(|subject| subject.name != *name));
+    let Some(unknown) = unknown else {
+        return Ok(());
     };
-    let device = object
-        .split_once('/')
-        .map_or(object.as_str(), |(device, _)| device);
-    skip.iter().any(|name| name == object || name == device)
+    let nearest = SUBJECTS.iter().max_by(|a, b| {
+        strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown))
+    });
+    let nearest = nearest.map_or("", |subject| subject.name);
+    Err(Error::usage(format!(
+        "no subject named `{unknown}`; did you mean {nearest}? `ribinfo check --list` lists all subjects"
+    )))
 }
 
 fn print(text: &str) -> Result<()> {

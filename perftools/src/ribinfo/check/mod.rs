@@ -4,8 +4,10 @@
 
 pub mod expect;
 pub mod finding;
+pub mod selection;
 
 mod addresses;
+mod counters;
 mod eipoib;
 mod firewall;
 mod gid;
@@ -75,6 +77,11 @@ pub const SUBJECTS: &[Subject] = &[
         name: "link",
         about: "width and speed of the link and the PCIe slot, compared with what the adapter supports",
         check: link::check,
+    },
+    Subject {
+        name: "counters",
+        about: "error counters of each port, compared with thresholds",
+        check: counters::check,
     },
     Subject {
         name: "mtu",

@@ -30,6 +30,11 @@ impl LaneSpeed {
             .map(|(_, mbps)| Self(*mbps))
     }
 
+    /// Returns the speed in Mbit/s.
+    pub fn mbps(self) -> u32 {
+        self.0
+    }
+
     /// Returns the name.
     pub fn name(self) -> &'static str {
         SPEEDS

@@ -1,0 +1,99 @@
+//! `ribinfo export`: the state of a host as metrics for Prometheus.
+//!
+//! Each request reads the counters and the state of the links again ([`host`]). The checks take
+//! longer, because they open the devices and query the packet filter. They run at an interval, and
+//! a request gets their latest result ([`checks`]).
+
+mod checks;
+mod host;
+mod port_counters;
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::args::Export;
+use super::collect::root::Root;
+use crate::common::error::Result;
+use crate::common::exposition::{self, Format};
+use crate::common::http::MetricsServer;
+use crate::common::log::{self, log};
+use checks::CheckResults;
+use host::HostMetrics;
+
+/// Shortest time between two runs of the checks.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Returns the metrics in the text format of Prometheus.
+pub fn text(root: &Root, options: &Export) -> String {
+    let checks = (!options.no_check).then(|| Arc::new(CheckResults::run(root, options)));
+    exposition::encode(HostMetrics::read(root, checks), Format::Text)
+}
+
+/// Serves the metrics until the program is interrupted.
+///
+/// # Errors
+/// Returns an error if the address cannot be used.
+pub fn serve(root: &Root, options: &Export) -> Result<()> {
+    let Some(listen) = options.listen else {
+        return Ok(());
+    };
+    let server = MetricsServer::bind("ribinfo", listen, options.allow.clone())?;
+    server.stopper().stop_on_signals()?;
+    log::start_writer("ribinfo")?;
+    let address = server.local_addr()?;
+    log(format_args!("ribinfo: metrics on http://{address}/metrics"));
+    let latest = Latest::default();
+    std::thread::scope(|scope| {
+        if !options.no_check {
+            scope.spawn(|| latest.update(root, options));
+        }
+        let served = server.run(&|format| {
+            let checks = latest.results();
+            exposition::encode(HostMetrics::read(root, checks), format)
+        });
+        latest.stop();
+        served
+    })
+}
+
+/// The latest results of the checks, which a thread updates.
+#[derive(Debug, Default)]
+struct Latest {
+    state: Mutex<LatestState>,
+    stopped: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct LatestState {
+    results: Option<Arc<CheckResults>>,
+    is_stopped: bool,
+}
+
+impl Latest {
+    fn results(&self) -> Option<Arc<CheckResults>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.results.clone()
+    }
+
+    fn stop(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_stopped = true;
+        self.stopped.notify_all();
+    }
+
+    /// Runs the checks at their interval until it is stopped.
+    fn update(&self, root: &Root, options: &Export) {
+        let interval = options.check_interval.max(MIN_CHECK_INTERVAL);
+        loop {
+            let results = Arc::new(CheckResults::run(root, options));
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.results = Some(results);
+            let waited = self
+                .stopped
+                .wait_timeout_while(state, interval, |state| !state.is_stopped);
+            if waited.unwrap_or_else(PoisonError::into_inner).0.is_stopped {
+                return;
+            }
+        }
+    }
+}

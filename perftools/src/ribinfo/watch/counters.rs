@@ -1,0 +1,125 @@
+//! `ribinfo counters`.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::screen::Screen;
+use crate::common::error::{Error, Result};
+use crate::ribinfo::collect::counters::Counters;
+use crate::ribinfo::collect::device;
+use crate::ribinfo::collect::root::Root;
+use crate::ribinfo::display;
+
+/// A counter of a port.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    device: String,
+    port: u32,
+    counter: String,
+    value: u64,
+}
+
+/// A port with its counters.
+pub(super) struct PortCounters {
+    pub(super) device: String,
+    pub(super) port: u32,
+    pub(super) counters: Counters,
+}
+
+/// Reads the counters of the ports. `only` is a device, or a port such as `mlx5_0/1`.
+///
+/// # Errors
+/// Returns an error if there is no such port.
+pub(super) fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortCounters>> {
+    let mut available = Vec::new();
+    let mut ports = Vec::new();
+    for device in device::all(root) {
+        for port in &device.ports {
+            let name = format!("{}/{}", device.name, port.port);
+            let is_wanted = only.is_none_or(|only| only == device.name || only == name);
+            available.push(name);
+            let number = u8::try_from(port.port);
+            if let (true, Ok(number)) = (is_wanted, number) {
+                ports.push(PortCounters {
+                    counters: Counters::of_port(root, &device.name, number),
+                    device: device.name.clone(),
+                    port: port.port,
+                });
+            }
+        }
+    }
+    match only {
+        Some(only) if ports.is_empty() => Err(Error::device(format!(
+            "no RDMA port named `{only}`; available: {}",
+            available.join(", ")
+        ))),
+        _ => Ok(ports),
+    }
+}
+
+/// Returns the counters once. Those that are 0 are omitted, unless `all` is set.
+///
+/// # Errors
+/// Returns an error if there is no such port.
+pub fn once(root: &Root, only: Option<&str>, all: bool, json: bool) -> Result<String> {
+    let mut rows = Vec::new();
+    for port in read(root, only)? {
+        let counters = port.counters.iter().filter(|(_, value)| all || *value > 0);
+        rows.extend(counters.map(|(name, value)| Row {
+            device: port.device.clone(),
+            port: port.port,
+            counter: name.to_owned(),
+            value,
+        }));
+    }
+    if json {
+        return display::json(&rows);
+    }
+    let name = |row: &Row| format!("{}/{}", row.device, row.port);
+    let width = rows.iter().map(|row| name(row).len()).max().unwrap_or(0);
+    Ok(display::lines(rows.iter().map(|row| {
+        format!("{:<width$}  {:<44} {}", name(row), row.counter, row.value)
+    })))
+}
+
+/// Shows the counters that increased, and by how much per second, until interrupted.
+///
+/// # Errors
+/// Returns an error if there is no such port, or the output is closed.
+pub fn watch(root: &Root, only: Option<&str>, interval: Duration) -> Result<()> {
+    let screen = Screen::new()?;
+    let (mut before, mut at) = (read(root, only)?, Instant::now());
+    while screen.wait(interval) {
+        let (now, seconds) = (read(root, only)?, at.elapsed().as_secs_f64());
+        at = Instant::now();
+        let mut text = String::new();
+        for port in &now {
+            let earlier = before
+                .iter()
+                .find(|p| (&p.device, p.port) == (&port.device, port.port));
+            let Some(earlier) = earlier else { continue };
+            for (name, by) in &port.counters.since(&earlier.counters).increased {
+                let total = port.counters.get(name).unwrap_or_default();
+                let port = format!("{}/{}", port.device, port.port);
+                let _ = writeln!(
+                    text,
+                    "{port:<12} {name:<44} {total:>20} {:>14.1}/s",
+                    rate(*by, seconds)
+                );
+            }
+        }
+        if screen.is_terminal() && text.is_empty() {
+            "no counter increased\n".clone_into(&mut text);
+        }
+        screen.show(&text)?;
+        before = now;
+    }
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a figure of a few digits")]
+pub(super) fn rate(by: u64, seconds: f64) -> f64 {
+    by as f64 / seconds.max(f64::MIN_POSITIVE)
+}
