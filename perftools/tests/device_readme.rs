@@ -25,6 +25,7 @@ fn shell(line: &str, directory: &Path) -> Finished {
 fn shortened(line: &str) -> String {
     let line = line
         .replace("-t 600", "-t 3")
+        .replace("monitor -t 60", "monitor -t 3 --timeout 2s")
         .replace("--min-bw 90%", "--min-bw 1KB/s")
         .replace(">new.json", "| tee new.json >old.json");
     let with_options = match &line {

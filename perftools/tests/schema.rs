@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 const DOCUMENT: &str = include_str!("../schema/rperf-1.json");
 const RECORD: &str = include_str!("../schema/rperf-record-1.json");
 const INTERVAL: &str = include_str!("../schema/rperf-interval-1.json");
+const MONITOR: &str = include_str!("../schema/rperf-monitor-1.json");
 
 /// A JSON schema validator for the keywords that the schemas use.
 struct Schema(Value);
@@ -156,6 +157,27 @@ fn json_lines_match_their_schemas() {
         record.check(line).unwrap();
     }
     assert!(records.len() == 2 && intervals.len() >= 4, "{text}");
+}
+
+#[test]
+fn lines_of_the_monitor_match_the_schema() {
+    let server = Server::start();
+    let output = run(&format!(
+        "monitor --json-lines --interval 50ms --report-interval 200ms -t 1s localhost:{},localhost:1",
+        server.port
+    ));
+    let schema = Schema::new(MONITOR);
+    let mut kinds = Vec::new();
+    for line in output.stdout.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        schema
+            .check(&line)
+            .unwrap_or_else(|e| panic!("{e}: {line}"));
+        kinds.push(line["type"].as_str().unwrap().to_owned());
+    }
+    for kind in ["change", "target", "path"] {
+        assert!(kinds.iter().any(|found| found == kind), "{output}");
+    }
 }
 
 #[test]

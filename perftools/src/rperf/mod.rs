@@ -10,6 +10,8 @@ pub mod auto;
 pub mod control;
 pub mod engine;
 pub mod mesh;
+pub mod monitor;
+pub mod probe;
 pub mod qperf;
 pub mod report;
 pub mod run;

@@ -4,7 +4,7 @@ use clap::CommandFactory;
 
 use super::command_line::Options;
 use super::qperf::{self, OptionName};
-use super::records;
+use super::{monitor, records};
 use crate::common::error::{Error, Result};
 use crate::common::units::Size;
 use crate::rperf::spec::plan::Service;
@@ -24,6 +24,8 @@ pub(crate) const EXAMPLES: &str =
     rperf -t 60 --interval 1 node1 rc_bw  print a line per second, and dips and stalls
     rperf mesh node1,node2,node3 rc_bw rc_lat
                                           measure all pairs of servers that run with --mesh
+    rperf monitor --listen :9743 --hosts-file hosts
+                                          probe the paths to all servers, with metrics for Prometheus
     rperf --auto node1                    find the best settings and the bottleneck
     rperf --json --sizes 2..8M node1 rc_bw >new.json; rperf report old.json new.json -o page.html
                                           plot two runs
@@ -43,6 +45,9 @@ pub fn requested_text(args: &[String]) -> Result<Option<String>> {
     let Some(at) = args.iter().position(|a| a == "--help" || a == "-h") else {
         return Ok(None);
     };
+    if args.first().is_some_and(|word| word == "monitor") {
+        return Ok(Some(monitor::help()));
+    }
     match args.get(at + 1).map_or("main", String::as_str) {
         "main" | "options" => Ok(Some(format!(
             "{}\nTests:\n{}\nExamples:\n{EXAMPLES}\nThe option names of qperf are accepted everywhere; `rperf --help qperf` lists them.\n`rperf --help perftest` lists the equivalents of the programs and options of perftest.\n",
@@ -58,13 +63,14 @@ pub fn requested_text(args: &[String]) -> Result<Option<String>> {
         "examples" => Ok(Some(EXAMPLES.to_owned())),
         "qperf" => Ok(Some(super::qperf::table())),
         "perftest" => Ok(Some(super::perftest::help())),
+        "monitor" => Ok(Some(monitor::help())),
         "compare" | "report" => Ok(records::help_of(&args[at + 1])),
         other => topic_help(other).map(Some),
     }
 }
 
 pub(crate) const TOPICS: &str =
-    "main, categories, tests, options, opts, examples, qperf, perftest, compare, report";
+    "main, categories, tests, options, opts, examples, qperf, perftest, compare, report, monitor";
 
 /// Returns one line per option, with its short qperf name.
 fn summary() -> String {

@@ -8,6 +8,7 @@ pub mod command_line;
 pub mod help;
 pub mod limits;
 pub mod mesh;
+pub mod monitor;
 mod perftest;
 pub mod qperf;
 mod records;
@@ -54,6 +55,8 @@ pub enum Invocation {
     },
     /// Measure all pairs of many hosts.
     Mesh(Box<mesh::MeshInvocation>),
+    /// Probe the paths to other hosts until a signal arrives.
+    Monitor(Box<monitor::MonitorOptions>),
     /// Write an HTML page with the records of these files.
     Report {
         /// The files with the records: the name of the run, if one was given, and the path.
@@ -101,6 +104,7 @@ where
         Some(("compare", rest)) => return records::compare(rest),
         Some(("report", rest)) => return records::report(rest),
         Some(("mesh", rest)) => return mesh::parse(rest),
+        Some(("monitor", rest)) => return monitor::parse(rest),
         _ => {}
     }
     perftest::reject(&args)?;

@@ -7,6 +7,7 @@ use super::rules::{Reservation, Rules};
 use crate::common::error::Result;
 use crate::common::server::connections::Registration;
 use crate::rperf::engine::Measurement;
+use crate::rperf::probe::reflector::Reflectors;
 use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::warning::Warning;
 use crate::rperf::spec::Spec;
@@ -36,6 +37,8 @@ pub struct SessionContext<'a> {
     pub connection: &'a Registration<'a>,
     /// Called with the test when both ends are ready.
     pub on_begin: &'a dyn Fn(Test),
+    /// Reflectors of `rperf monitor`.
+    pub reflectors: &'a Reflectors,
 }
 
 impl SessionContext<'_> {

@@ -6,6 +6,7 @@ use super::delegate::{ClientRequest, ClientResult};
 use crate::common::error::{Error, Kind, Result};
 use crate::ribinfo::collect::peer::PeerFacts;
 use crate::rperf::engine::ExposedMemory;
+use crate::rperf::probe::ReflectorInfo;
 use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::warning::Warning;
 use crate::rperf::sockets::endpoint::ListenInfo;
@@ -73,6 +74,10 @@ pub enum Message {
     AskFacts,
     /// From the server: facts of its host.
     Facts(Box<PeerFacts>),
+    /// From `rperf monitor`: requests the reflectors of the server.
+    AskReflectors,
+    /// From the server: its reflectors.
+    Reflectors(Vec<ReflectorInfo>),
     /// From a coordinator: requests that the server run a test as the client of another server.
     RunClient(Box<ClientRequest>),
     /// From the server that runs a test as a client: it is connected and waits for `Start`.

@@ -13,6 +13,7 @@ use crate::common::restart;
 use crate::common::server::connections::{Connections, Registration};
 use crate::common::server::listener::{Listener, Stopper};
 use crate::common::server::{self, Ended, Service};
+use crate::rperf::probe::reflector::Reflectors;
 use crate::rperf::spec::test::Test;
 use crate::rperf::transport::Backend;
 
@@ -32,6 +33,7 @@ pub struct Server {
     log_level: LogLevel,
     connections: Connections,
     yields_devices: bool,
+    reflectors: Reflectors,
 }
 
 /// The service of a server: tests over a backend.
@@ -95,6 +97,7 @@ impl Server {
             rules,
             log_level: LogLevel::Errors,
             yields_devices: false,
+            reflectors: Reflectors::default(),
         }
     }
 
@@ -166,6 +169,7 @@ impl Server {
             rules: &self.rules,
             connection,
             on_begin: &on_begin,
+            reflectors: &self.reflectors,
         };
         let served = session::serve(stream, backend, &context);
         // An idle server keeps no memory of large tests.

@@ -96,6 +96,16 @@ pub fn serve<B: Backend>(
                 return frame::write_up_to(&mut stream, &reply, frame::MAX_FACTS_LEN)
                     .map(|()| Served::Nothing);
             }
+            Ok(Message::AskReflectors) => {
+                let reply = context
+                    .connection
+                    .begin_session(REPLY_TIME)
+                    .and_then(|()| context.reflectors.describe(hosts.local))
+                    .map_err(|error| notify_client(&mut stream, error))?;
+                let reply = Message::Reflectors(reply);
+                return frame::write_up_to(&mut stream, &reply, frame::MAX_FACTS_LEN)
+                    .map(|()| Served::Nothing);
+            }
             // A client whose device does not support the test sends an error instead of a request.
             Ok(other) => {
                 let other = other.or_error("the client")?;

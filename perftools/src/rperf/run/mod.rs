@@ -5,6 +5,7 @@ mod auto;
 mod client;
 mod live;
 mod mesh;
+mod monitor;
 mod records;
 
 use std::io::{BufRead, Read, Write, stdin};
@@ -46,6 +47,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
             threshold,
         }) => records::compare(&old, &new, threshold),
         Ok(Invocation::Mesh(invocation)) => mesh::run(&invocation),
+        Ok(Invocation::Monitor(options)) => monitor::run(&options),
         Ok(Invocation::Report { files, output }) => records::report(&files, output.as_deref()),
         Ok(Invocation::Auto {
             host,

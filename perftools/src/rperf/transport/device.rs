@@ -95,6 +95,20 @@ pub fn open(id: Option<&DeviceId>, addrs: ControlAddrs) -> Result<OpenedDevice> 
     Ok(opened.swap_remove(owner.unwrap_or(0)))
 }
 
+/// Opens each active port of each device. Devices that cannot be opened are omitted.
+pub fn open_active_ports() -> Vec<OpenedDevice> {
+    let mut ports = Vec::new();
+    for device in Device::list().unwrap_or_default().iter() {
+        let count = device
+            .open()
+            .and_then(|context| context.query_device())
+            .map_or(0, |attr| attr.phys_port_cnt);
+        let opened = (1..=count).filter_map(|port| open_port(device, Some(port)).ok());
+        ports.extend(opened);
+    }
+    ports
+}
+
 /// Returns `true` if an interface of the device has this address. The interface may be down.
 fn has_address(device: &Device, ip: IpAddr) -> bool {
     let Ok(context) = device.open() else {
@@ -257,6 +271,11 @@ fn interface_addresses(name: Option<&str>) -> Vec<PortAddress> {
 }
 
 impl OpenedDevice {
+    /// Returns the name of the device and its port, such as `mlx5_0/1`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.context.device_name(), self.port_num)
+    }
+
     /// Restricts the addresses to the one with this GID index, if an index is given.
     ///
     /// # Errors

@@ -1,0 +1,175 @@
+//! Tests of the tracker.
+
+use std::time::Duration;
+
+use super::tracker::{BUCKETS, Settings, State, Totals, Tracker, bucket};
+
+const MS: u64 = 1_000_000;
+
+fn settings() -> Settings {
+    Settings {
+        interval: Duration::from_millis(1000),
+        timeout: Duration::from_millis(500),
+        late_limit: Duration::from_millis(3000),
+        lost_after: 3,
+        flows: 2,
+        max_rate: 1000,
+    }
+}
+
+fn with_paths(count: u32) -> Tracker {
+    let mut tracker = Tracker::new(settings());
+    for _ in 0..count {
+        tracker.add_path();
+    }
+    tracker
+}
+
+fn states(tracker: &mut Tracker) -> Vec<(u32, State, u8)> {
+    let changes = tracker.take_changes();
+    changes
+        .iter()
+        .map(|c| (c.path, c.to, c.lost_flows))
+        .collect()
+}
+
+#[test]
+fn six_timestamps_separate_hosts_and_network() {
+    let mut tracker = with_paths(1);
+    let probe = tracker.next_probe(1000).unwrap();
+    assert_eq!((probe.id, probe.path, probe.flow), (0, 0, 0));
+    // The clock of the device has another origin.
+    tracker.posted(0, 9_000_100);
+    tracker.answered(0, 9_000_900, 2000);
+    tracker.timed(0, 300);
+    let path = tracker.paths()[0];
+    // Total 1000. Between sending and arrival 800, and the peer needs 300 of them.
+    assert_eq!(
+        path.totals,
+        Totals {
+            sent: 1,
+            answered: 1,
+            timed: 1,
+            network: 500,
+            host: 200,
+            peer: 300,
+            ..Totals::default()
+        }
+    );
+    assert_eq!((path.latest, path.state), (500, State::Up));
+    tracker.timed(0, 300);
+    tracker.answered(0, 9_000_900, 2000);
+    assert_eq!(tracker.paths()[0].totals, path.totals);
+    assert_eq!(tracker.histogram().0[0], 1);
+}
+
+#[test]
+fn late_answers_are_neither_lost_nor_answered() {
+    let mut tracker = with_paths(1);
+    let counts = |tracker: &Tracker| {
+        let Totals {
+            sent,
+            answered,
+            late,
+            lost,
+            ..
+        } = tracker.paths()[0].totals;
+        (sent, answered, late, lost, tracker.in_flight())
+    };
+    for second in 0..4 {
+        tracker.next_probe(second * 1000 * MS).unwrap();
+        tracker.expire(second * 1000 * MS + 600 * MS);
+    }
+    assert_eq!(counts(&tracker), (4, 0, 0, 1, 3));
+    assert_eq!(states(&mut tracker), [(0, State::Lost, 0)]);
+    // The first one is lost, the second one late, also if its answer arrives twice.
+    tracker.expire(3700 * MS);
+    tracker.answered(0, 1, 3700 * MS);
+    tracker.answered(1, 1, 3700 * MS);
+    tracker.answered(1, 1, 3700 * MS);
+    assert_eq!(counts(&tracker), (4, 0, 1, 1, 2));
+    assert_eq!(states(&mut tracker), [(0, State::Stalled, 0)]);
+    tracker.expire(100_000 * MS);
+    assert_eq!(counts(&tracker), (4, 0, 1, 3, 0));
+    // An answer that is handled late is late, even before the timeout was noticed.
+    let probe = tracker.next_probe(100_000 * MS).unwrap();
+    tracker.answered(probe.id, 1, 100_501 * MS);
+    assert_eq!(counts(&tracker), (5, 0, 2, 3, 0));
+    let probe = tracker.next_probe(101_000 * MS).unwrap();
+    tracker.answered(probe.id, 1, 101_001 * MS);
+    assert_eq!(states(&mut tracker), [(0, State::Up, 0)]);
+}
+
+#[test]
+fn a_lost_flow_label_is_named() {
+    let mut tracker = with_paths(1);
+    let mut changes = Vec::new();
+    for second in 0..12 {
+        let now = second * 1000 * MS;
+        tracker.expire(now);
+        let probe = tracker.next_probe(now).unwrap();
+        if probe.flow == 0 || second > 8 {
+            tracker.answered(probe.id, 0, now + MS);
+        }
+        changes.extend(states(&mut tracker));
+    }
+    assert_eq!(
+        changes,
+        [
+            (0, State::Up, 0),
+            (0, State::Partial, 0b10),
+            (0, State::Up, 0)
+        ]
+    );
+}
+
+#[test]
+fn probes_are_spread_over_the_interval() {
+    let mut tracker = with_paths(4);
+    tracker.enable(2, false);
+    let mut sent = Vec::new();
+    for now in (0..1000).map(|ms| ms * MS) {
+        sent.extend(tracker.next_probe(now).map(|p| (now / MS, p.path)));
+    }
+    assert_eq!(sent, [(0, 0), (334, 1), (667, 3)]);
+    assert_eq!(tracker.next_deadline(), Some(500 * MS + 1));
+    // A pause of an hour is followed by the probes of one interval at most.
+    let late = (0..100).filter_map(|_| tracker.next_probe(3_600_000 * MS));
+    assert!(late.count() <= 4);
+    // The rate has a limit.
+    let mut tracker = with_paths(5000);
+    let sent = (0..1000).filter_map(|ms| tracker.next_probe(ms * MS));
+    assert!(sent.count() <= 1000);
+}
+
+proptest::proptest! {
+    #[test]
+    fn each_probe_ends_once(steps: Vec<(u8, u64, u64)>) {
+        let mut tracker = with_paths(3);
+        let mut now = 0;
+        for (step, id, wait) in steps {
+            now += wait % (900 * MS);
+            match step % 5 {
+                0 | 1 => drop(tracker.next_probe(now)),
+                2 => tracker.answered(id % 40, wait, now),
+                3 => tracker.timed(id % 40, wait),
+                _ => tracker.expire(now),
+            }
+            let sum = |count: fn(&Totals) -> u64| -> u64 {
+                tracker.paths().iter().map(|p| count(&p.totals)).sum()
+            };
+            assert_eq!(
+                sum(|t| t.sent),
+                sum(|t| t.answered + t.late + t.lost) + tracker.in_flight() as u64
+            );
+        }
+    }
+}
+
+#[test]
+fn buckets_are_powers_of_two() {
+    for (nanos, expected) in [(0, 0), (1_000, 0), (1_001, 1), (2_000, 1), (2_001, 2)] {
+        assert_eq!(bucket(nanos), expected, "{nanos}");
+    }
+    assert_eq!(bucket(u64::MAX / 2), BUCKETS - 1);
+}

@@ -1,0 +1,325 @@
+//! Runs `rperf monitor`.
+
+use std::collections::HashSet;
+use std::io::{Write, stdout};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::common::error::{Error, Result};
+use crate::common::exposition;
+use crate::common::http::MetricsServer;
+use crate::common::interrupt::Interrupt;
+use crate::common::log::{self, log};
+use crate::common::peer_text::printable;
+use crate::common::protocol::token::Token;
+use crate::rperf::args::monitor::MonitorOptions;
+use crate::rperf::mesh::hosts;
+use crate::rperf::monitor::lines::{self, Content, Line};
+use crate::rperf::monitor::metrics::MonitorMetrics;
+use crate::rperf::monitor::prober::{self, ProbeTransport, SetTarget, Source};
+use crate::rperf::monitor::qp_transport::QpTransport;
+use crate::rperf::monitor::registration::{Hosts, SourceHandle, SourceKind, Target, is_suspect};
+use crate::rperf::monitor::tracker::{Change, Settings, State};
+use crate::rperf::monitor::udp_transport::UdpTransport;
+use crate::rperf::probe::reflector::{HOST, preferred_ip};
+use crate::rperf::transport::LinkType;
+use crate::rperf::transport::device::{self, OpenedDevice};
+
+/// Number of threads that request reflectors.
+const WORKERS: usize = 16;
+/// Stack of a thread that requests reflectors.
+const STACK: usize = 256 << 10;
+/// Shortest time after which a probe is lost.
+const MIN_LATE_LIMIT: Duration = Duration::from_secs(2);
+/// Interval at which the main thread checks whether to stop.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A device of this host with its transport.
+struct Prober {
+    handle: SourceHandle,
+    transport: Box<dyn ProbeTransport + Send>,
+    targets: std::sync::mpsc::Receiver<SetTarget>,
+}
+
+/// Probes all paths until a signal arrives or the time is over.
+///
+/// # Errors
+/// Returns an error if a device cannot be used, or if a path is lost when the time is over.
+pub(super) fn run(options: &MonitorOptions) -> Result<()> {
+    let interrupt = Interrupt::on_signals()?;
+    let token = options.token_file.as_deref().map(Token::read).transpose()?;
+    let hosts = Arc::new(Hosts::new(targets(options)?, token));
+    let probers = open_probers(options)?;
+    let server = options
+        .listen
+        .map(|listen| MetricsServer::bind("rperf", listen, options.allow.clone()))
+        .transpose()?;
+    log::start_writer("rperf")?;
+    if let Some(server) = &server {
+        let address = server.local_addr()?;
+        log(format_args!("rperf: metrics on http://{address}/metrics"));
+    }
+    let names: Vec<&str> = probers
+        .iter()
+        .map(|p| p.handle.source.name.as_str())
+        .collect();
+    log(format_args!("rperf: monitoring from {}", names.join(", ")));
+    let sources: Arc<Vec<Arc<Source>>> = Arc::new(
+        probers
+            .iter()
+            .map(|prober| Arc::clone(&prober.handle.source))
+            .collect(),
+    );
+    let output = Output {
+        json: options.json_lines,
+        failed: AtomicBool::new(false),
+        lock: Mutex::new(()),
+    };
+    let deadline = options.time.map(|time| Instant::now() + time);
+    let is_over = || deadline.is_some_and(|at| Instant::now() >= at);
+    let is_stopped = || interrupt.is_set() || is_over() || output.failed.load(Ordering::Relaxed);
+    let (mut handles, mut running) = (Vec::new(), Vec::new());
+    for Prober {
+        handle,
+        transport,
+        targets,
+    } in probers
+    {
+        running.push((Arc::clone(&handle.source), transport, targets));
+        handles.push(handle);
+    }
+    let handles = &handles;
+    std::thread::scope(|scope| -> Result<()> {
+        for (source, mut transport, targets) in running {
+            let (output, hosts, is_stopped) = (&output, &hosts, &is_stopped);
+            scope.spawn(move || {
+                let on_change = |source: &Source, change: &Change, labels: &[u32]| {
+                    output.change(source, change, labels);
+                    if is_suspect(change.to) {
+                        hosts.hurry(&lines::path_id(source, change.path).target);
+                    }
+                };
+                let ended = prober::run(&source, &mut *transport, &targets, &on_change, is_stopped);
+                if let Err(error) = ended {
+                    log(format_args!("rperf: {}: {error}", source.name));
+                    source.state().error = Some(error.to_string());
+                }
+            });
+        }
+        for _ in 0..WORKERS {
+            let (output, hosts, is_stopped) = (&output, &hosts, &is_stopped);
+            let work = move || {
+                let on_host = |name: &str, error: Option<&Error>| output.host(name, error);
+                hosts.work(handles, &on_host, is_stopped);
+            };
+            let thread = std::thread::Builder::new().stack_size(STACK);
+            thread
+                .spawn_scoped(scope, work)
+                .map_err(|e| Error::system("cannot create a thread", &e))?;
+        }
+        let metrics = MonitorMetrics {
+            sources: Arc::clone(&sources),
+            hosts: Arc::clone(&hosts),
+        };
+        if let Some(server) = &server {
+            scope.spawn(move || server.run(&|format| exposition::encode(metrics.clone(), format)));
+        }
+        let mut reported = Instant::now();
+        while !is_stopped() {
+            std::thread::sleep(CHECK_INTERVAL);
+            if options.json_lines && reported.elapsed() >= options.report_interval {
+                reported = Instant::now();
+                output.paths(&sources);
+            }
+        }
+        if let Some(server) = &server {
+            server.stopper().stop();
+        }
+        hosts.wake();
+        Ok(())
+    })?;
+    conclude(&output, &sources, is_over())
+}
+
+/// Prints the results. Returns an error if a path is lost when the time is over.
+fn conclude(output: &Output, sources: &[Arc<Source>], is_over: bool) -> Result<()> {
+    if output.json {
+        output.paths(sources);
+    } else {
+        super::print(&lines::summary(sources))?;
+    }
+    if !is_over {
+        return Ok(());
+    }
+    let states = sources.iter().map(|source| {
+        let state = source.state();
+        let is_bad = |state: State| !matches!(state, State::Up);
+        let paths = state.tracker.paths().iter();
+        let bad = paths.filter(|path| path.is_enabled() && is_bad(path.state));
+        bad.count()
+    });
+    match states.sum() {
+        0_usize => Ok(()),
+        n => Err(Error::test(format!("{n} paths are not up"))),
+    }
+}
+
+fn targets(options: &MonitorOptions) -> Result<Vec<Target>> {
+    let hosts = match &options.hosts_file {
+        Some(path) => hosts::read_file(path)?,
+        None => options
+            .hosts
+            .iter()
+            .map(|host| hosts::parse_host(host))
+            .collect::<Result<_>>()?,
+    };
+    let mut seen = HashSet::new();
+    let mut targets = Vec::new();
+    for host in hosts {
+        let name = match host.port {
+            Some(port) => format!("{}:{port}", host.name),
+            None => host.name.clone(),
+        };
+        if !seen.insert(name.clone()) {
+            return Err(Error::usage(format!(
+                "rperf monitor: {name} is named twice"
+            )));
+        }
+        targets.push(Target {
+            name: name.into(),
+            host: host.name,
+            port: host.port.unwrap_or(options.port),
+        });
+    }
+    Ok(targets)
+}
+
+fn open_probers(options: &MonitorOptions) -> Result<Vec<Prober>> {
+    let ports = device::open_active_ports();
+    let is_wanted = |port: &OpenedDevice| {
+        options.devices.is_empty()
+            || options.devices.iter().any(|id| {
+                id.name == port.context.device_name()
+                    && id.port.is_none_or(|number| number == port.port_num)
+            })
+    };
+    let available: Vec<String> = ports.iter().map(OpenedDevice::name).collect();
+    for id in &options.devices {
+        let name = id.port.map_or_else(
+            || format!("{}/", id.name),
+            |port| format!("{}/{port}", id.name),
+        );
+        if !available.iter().any(|port| port.starts_with(&name)) {
+            return Err(Error::usage(format!(
+                "rperf monitor: no active port of {id}; available: {}",
+                available.join(", ")
+            )));
+        }
+    }
+    let settings = Settings {
+        interval: options.interval,
+        timeout: options.timeout,
+        late_limit: (options.timeout * 4).max(MIN_LATE_LIMIT),
+        lost_after: options.lost_after,
+        flows: options.flows,
+        max_rate: options.max_rate,
+    };
+    let mut probers = Vec::new();
+    for port in ports.into_iter().filter(is_wanted) {
+        let name = port.name();
+        if port.link == LinkType::Iwarp {
+            match preferred_ip(&port) {
+                Some(ip) => probers.push(udp_prober(name, Some(ip), settings)?),
+                None => log(format_args!(
+                    "rperf: {name} has no IP address and is not used"
+                )),
+            }
+            continue;
+        }
+        let kind = SourceKind::QueuePair(port.link);
+        let transport = QpTransport::new(port, settings.flows)?;
+        let source = Source::new(name, transport.has_device_clock(), settings);
+        probers.push(prober(source, kind, Box::new(transport)));
+    }
+    if probers.is_empty() {
+        probers.push(udp_prober(HOST.to_owned(), None, settings)?);
+    }
+    Ok(probers)
+}
+
+fn udp_prober(name: String, ip: Option<IpAddr>, settings: Settings) -> Result<Prober> {
+    let transport = UdpTransport::new(ip, settings.flows)?;
+    let source = Source::new(name, true, settings);
+    Ok(prober(source, SourceKind::Udp, Box::new(transport)))
+}
+
+fn prober(source: Source, kind: SourceKind, transport: Box<dyn ProbeTransport + Send>) -> Prober {
+    let (sender, targets) = channel();
+    Prober {
+        handle: SourceHandle {
+            source: Arc::new(source),
+            kind,
+            targets: Mutex::new(sender),
+        },
+        transport,
+        targets,
+    }
+}
+
+/// The output: the log, and JSON lines on standard output.
+struct Output {
+    json: bool,
+    /// Standard output cannot be written to.
+    failed: AtomicBool,
+    lock: Mutex<()>,
+}
+
+impl Output {
+    fn line(&self, line: &Line) {
+        if !self.json {
+            return;
+        }
+        let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = stdout().lock();
+        let written = out
+            .write_all(line.json().as_bytes())
+            .and_then(|()| out.flush());
+        if written.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn change(&self, source: &Source, change: &Change, labels: &[u32]) {
+        if (change.from, change.to) != (State::Unknown, State::Up) {
+            let text = lines::change_text(source, change, labels);
+            log(format_args!("rperf: {}", printable(&text)));
+        }
+        self.line(&lines::change(source, change, labels));
+    }
+
+    fn host(&self, name: &str, error: Option<&Error>) {
+        match error {
+            Some(error) => log(format_args!(
+                "rperf: {name}: {}",
+                printable(&error.to_string())
+            )),
+            None => log(format_args!("rperf: {name}: the server answers")),
+        }
+        self.line(&Line::new(Content::Target {
+            target: name.to_owned(),
+            reachable: error.is_none(),
+            error: error.map(|error| printable(&error.to_string())),
+        }));
+    }
+
+    fn paths(&self, sources: &[Arc<Source>]) {
+        for source in sources {
+            for line in lines::paths(source) {
+                self.line(&line);
+            }
+        }
+    }
+}

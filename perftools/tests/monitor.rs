@@ -1,0 +1,124 @@
+//! `rperf monitor` over UDP, without RDMA devices.
+
+mod common;
+
+use common::{Server, fails, rperf, run};
+use serde_json::Value;
+use test_support::process::{Process, send_signal};
+
+/// Starts a monitor with options that make it notice a lost path within a second on a busy host.
+fn monitor(hosts: &str, options: &str) -> Process {
+    let line = format!("monitor --json-lines --interval 50ms --timeout 700ms {options} {hosts}");
+    Process::spawn(rperf().args(line.split_whitespace()))
+}
+
+fn next_line(monitor: &Process, text: &str) -> Value {
+    let line = monitor.next_stdout_line(text);
+    serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"))
+}
+
+#[test]
+fn lost_servers_are_named_and_found_again() {
+    let (first, second) = (Server::start(), Server::start());
+    let hosts = format!("localhost:{},localhost:{}", first.port, second.port);
+    let monitor = monitor(&hosts, "--report-interval 300ms");
+    for server in [&first, &second] {
+        let name = format!("localhost:{}", server.port);
+        let reachable = next_line(&monitor, &format!("\"target\":\"{name}\",\"reachable\""));
+        assert_eq!(reachable["reachable"], true, "{reachable}");
+    }
+    next_line(&monitor, "\"to\":\"up\"");
+    next_line(&monitor, "\"to\":\"up\"");
+    let port = second.port;
+    second.signal("KILL");
+    second.wait();
+    let lost = next_line(&monitor, "\"to\":\"lost\"");
+    assert_eq!(lost["target"], format!("localhost:{port}"), "{lost}");
+    monitor.next_stderr_line(&format!("localhost:{port} host/"));
+    let text = monitor.next_stderr_line("cannot reach the server");
+    assert!(text.contains(&format!("localhost:{port}")), "{text}");
+    // A new server has other reflectors.
+    let again = Server::spawn(rperf().args(["-lp", &port.to_string()]));
+    let up = next_line(&monitor, "\"to\":\"up\"");
+    assert_eq!(up["target"], format!("localhost:{port}"), "{up}");
+    send_signal(monitor.id(), "TERM");
+    let output = monitor.wait();
+    assert_eq!(output.code(), Some(0), "{output}");
+    let lines = output.stdout.lines();
+    let last: Vec<Value> = lines
+        .rev()
+        .take(2)
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for (line, server) in last.iter().rev().zip([&first, &again]) {
+        assert_eq!(line["type"], "path", "{line}");
+        assert_eq!(line["target"], format!("localhost:{}", server.port));
+        assert_eq!(line["state"], "up");
+        let count = |name: &str| line[name].as_u64().unwrap();
+        let ended = count("answered") + count("late") + count("lost");
+        assert!(count("sent") >= ended && count("answered") > 5, "{line}");
+        assert!(line["network_ns"]["min"].as_u64() > Some(0), "{line}");
+        assert!(line["host_avg_ns"].as_u64() > Some(0), "{line}");
+        assert!(line["peer_avg_ns"].as_u64() > Some(0), "{line}");
+    }
+    assert!(last[0]["lost"].as_u64() > Some(0), "{}", last[0]);
+}
+
+#[test]
+fn a_host_that_does_not_respond_delays_no_other() {
+    let server = Server::start();
+    // A port without a server, and an address for documentation, which no host has.
+    let hosts = format!("localhost:{},localhost:1,192.0.2.1", server.port);
+    let monitor = monitor(&hosts, "--time 4s --report-interval 1s");
+    next_line(&monitor, "\"to\":\"up\"");
+    let output = monitor.wait();
+    assert_eq!(output.code(), Some(0), "{output}");
+    let last = output.stdout.lines().last().unwrap();
+    let line: Value = serde_json::from_str(last).unwrap();
+    let sent = line["sent"].as_u64().unwrap();
+    // At 20 per second.
+    assert!(sent >= 30, "{line}");
+    assert!(output.stderr.contains("localhost:1"), "{output}");
+}
+
+#[test]
+fn status_and_summary_name_what_is_not_up() {
+    let server = Server::start();
+    let line = format!(
+        "monitor --interval 50ms --time 1500ms localhost:{}",
+        server.port
+    );
+    let output = run(&line);
+    assert_eq!(output.code(), Some(0), "{output}");
+    assert!(output.stdout.starts_with("1 paths up; "), "{output}");
+    for (line, expected) in [
+        ("monitor", "--hosts-file"),
+        (
+            "monitor --devices mlx5_77 localhost",
+            "no active port of mlx5_77",
+        ),
+        ("monitor localhost,localhost", "named twice"),
+        ("monitor --token-file /nowhere localhost", "/nowhere"),
+    ] {
+        let code = if expected.starts_with('/') { 1 } else { 2 };
+        let text = fails(line, code);
+        assert!(text.contains(expected), "{line}: {text}");
+    }
+    let help = run("monitor --help");
+    assert!(help.stdout.contains("--lost-after"), "{help}");
+}
+
+#[test]
+fn a_server_with_a_token_answers_only_monitors_with_it() {
+    let directory = test_support::temp_dir::TempDir::new();
+    let path = directory.write("token", "a secret of some length");
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let path = path.to_str().unwrap();
+    let server = Server::with_options(&["--token-file", path]);
+    let host = format!("localhost:{}", server.port);
+    let without = monitor(&host, "");
+    without.next_stderr_line("requires a token");
+    let with = monitor(&host, &format!("--token-file {path}"));
+    next_line(&with, "\"to\":\"up\"");
+}
