@@ -34,7 +34,7 @@ readonly PEER_PACKAGES=(
     ibverbs-utils rdmacm-utils infiniband-diags perftest qperf iperf3
     opensm ibsim-utils libumad2sim0 iproute2 kmod procps
     nftables iptables ipset firewalld dbus
-    openssh-server slurmd slurmctld slurm-client munge ansible-core
+    openssh-server slurmd slurmctld slurm-client munge ansible-core prometheus
 )
 
 apt_quietly() {
