@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
+
 use common::{Server, fails, rperf, run};
 use serde_json::Value;
 use test_support::process::{Process, send_signal};
@@ -112,7 +114,6 @@ fn status_and_summary_name_what_is_not_up() {
 fn a_server_with_a_token_answers_only_monitors_with_it() {
     let directory = test_support::temp_dir::TempDir::new();
     let path = directory.write("token", "a secret of some length");
-    use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let path = path.to_str().unwrap();
     let server = Server::with_options(&["--token-file", path]);

@@ -4,7 +4,7 @@
 //! while it does not respond or a path to it is lost: a server that was restarted has new
 //! reflectors. Several threads do that, so that hosts that do not respond do not delay others.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -214,7 +214,7 @@ impl Hosts {
 fn assign(sources: &[SourceHandle], target: &Target, reflectors: &[ReflectorInfo]) -> usize {
     let mut count = 0;
     for handle in sources {
-        let mut wanted: HashMap<u32, ()> = HashMap::new();
+        let mut wanted = HashSet::new();
         for reflector in reflectors {
             let kind = match &reflector.address {
                 ReflectorAddress::QueuePair { link, .. } => SourceKind::QueuePair(*link),
@@ -227,7 +227,7 @@ fn assign(sources: &[SourceHandle], target: &Target, reflectors: &[ReflectorInfo
                 target: Arc::clone(&target.name),
                 device: reflector.name.as_str().into(),
             });
-            wanted.insert(path, ());
+            wanted.insert(path);
             let set = SetTarget {
                 path,
                 reflector: reflector.clone(),
@@ -244,7 +244,7 @@ fn assign(sources: &[SourceHandle], target: &Target, reflectors: &[ReflectorInfo
         let gone: Vec<u32> = names
             .filter(|(_, name)| name.target == target.name)
             .filter_map(|(path, _)| u32::try_from(path).ok())
-            .filter(|path| !wanted.contains_key(path))
+            .filter(|path| !wanted.contains(path))
             .collect();
         for path in gone {
             state.tracker.enable(path, false);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{Write, stdout};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 struct Prober {
     handle: SourceHandle,
     transport: Box<dyn ProbeTransport + Send>,
-    targets: std::sync::mpsc::Receiver<SetTarget>,
+    targets: Receiver<SetTarget>,
 }
 
 /// Probes all paths until a signal arrives or the time is over.
@@ -73,75 +73,118 @@ pub(super) fn run(options: &MonitorOptions) -> Result<()> {
             .map(|prober| Arc::clone(&prober.handle.source))
             .collect(),
     );
-    let output = Output {
-        json: options.json_lines,
-        failed: AtomicBool::new(false),
-        lock: Mutex::new(()),
+    let monitor = Monitor {
+        hosts,
+        sources,
+        output: Output {
+            json: options.json_lines,
+            failed: AtomicBool::new(false),
+            lock: Mutex::new(()),
+        },
+        interrupt,
+        deadline: options.time.map(|time| Instant::now() + time),
+        report_interval: options.json_lines.then_some(options.report_interval),
     };
-    let deadline = options.time.map(|time| Instant::now() + time);
-    let is_over = || deadline.is_some_and(|at| Instant::now() >= at);
-    let is_stopped = || interrupt.is_set() || is_over() || output.failed.load(Ordering::Relaxed);
-    let (mut handles, mut running) = (Vec::new(), Vec::new());
-    for Prober {
-        handle,
-        transport,
-        targets,
-    } in probers
-    {
-        running.push((Arc::clone(&handle.source), transport, targets));
-        handles.push(handle);
+    monitor.run(probers, server.as_ref())?;
+    conclude(&monitor.output, &monitor.sources, monitor.is_over())
+}
+
+/// A running monitor.
+struct Monitor {
+    hosts: Arc<Hosts>,
+    sources: Arc<Vec<Arc<Source>>>,
+    output: Output,
+    interrupt: Interrupt,
+    /// End of the run.
+    deadline: Option<Instant>,
+    /// Interval of the results as JSON lines.
+    report_interval: Option<Duration>,
+}
+
+impl Monitor {
+    /// Returns `true` if the time of the run is over.
+    fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|at| Instant::now() >= at)
     }
-    let handles = &handles;
-    std::thread::scope(|scope| -> Result<()> {
-        for (source, mut transport, targets) in running {
-            let (output, hosts, is_stopped) = (&output, &hosts, &is_stopped);
-            scope.spawn(move || {
-                let on_change = |source: &Source, change: &Change, labels: &[u32]| {
-                    output.change(source, change, labels);
-                    if is_suspect(change.to) {
-                        hosts.hurry(&lines::path_id(source, change.path).target);
-                    }
+
+    fn is_stopped(&self) -> bool {
+        self.interrupt.is_set() || self.is_over() || self.output.failed.load(Ordering::Relaxed)
+    }
+
+    /// Runs all threads until the monitor is stopped.
+    fn run(&self, probers: Vec<Prober>, server: Option<&MetricsServer>) -> Result<()> {
+        let (mut handles, mut running) = (Vec::new(), Vec::new());
+        for prober in probers {
+            let source = Arc::clone(&prober.handle.source);
+            running.push((source, prober.transport, prober.targets));
+            handles.push(prober.handle);
+        }
+        let handles = &handles;
+        std::thread::scope(|scope| {
+            for (source, mut transport, targets) in running {
+                scope.spawn(move || self.probe(&source, &mut *transport, &targets));
+            }
+            for _ in 0..WORKERS {
+                let work = move || {
+                    let on_host = |name: &str, error: Option<&Error>| self.output.host(name, error);
+                    self.hosts.work(handles, &on_host, &|| self.is_stopped());
                 };
-                let ended = prober::run(&source, &mut *transport, &targets, &on_change, is_stopped);
-                if let Err(error) = ended {
-                    log(format_args!("rperf: {}: {error}", source.name));
-                    source.state().error = Some(error.to_string());
+                let thread = std::thread::Builder::new().stack_size(STACK);
+                if let Err(error) = thread.spawn_scoped(scope, work) {
+                    self.output.failed.store(true, Ordering::Relaxed);
+                    return Err(Error::system("cannot create a thread", &error));
                 }
-            });
-        }
-        for _ in 0..WORKERS {
-            let (output, hosts, is_stopped) = (&output, &hosts, &is_stopped);
-            let work = move || {
-                let on_host = |name: &str, error: Option<&Error>| output.host(name, error);
-                hosts.work(handles, &on_host, is_stopped);
+            }
+            let metrics = MonitorMetrics {
+                sources: Arc::clone(&self.sources),
+                hosts: Arc::clone(&self.hosts),
             };
-            let thread = std::thread::Builder::new().stack_size(STACK);
-            thread
-                .spawn_scoped(scope, work)
-                .map_err(|e| Error::system("cannot create a thread", &e))?;
-        }
-        let metrics = MonitorMetrics {
-            sources: Arc::clone(&sources),
-            hosts: Arc::clone(&hosts),
+            if let Some(server) = server {
+                scope.spawn(move || {
+                    server.run(&|format| exposition::encode(metrics.clone(), format))
+                });
+            }
+            self.report_until_stopped();
+            if let Some(server) = server {
+                server.stopper().stop();
+            }
+            self.hosts.wake();
+            Ok(())
+        })
+    }
+
+    /// Probes the paths of a device.
+    fn probe(
+        &self,
+        source: &Source,
+        transport: &mut dyn ProbeTransport,
+        targets: &Receiver<SetTarget>,
+    ) {
+        let on_change = |source: &Source, change: &Change, labels: &[u32]| {
+            self.output.change(source, change, labels);
+            if is_suspect(change.to) {
+                self.hosts
+                    .hurry(&lines::path_id(source, change.path).target);
+            }
         };
-        if let Some(server) = &server {
-            scope.spawn(move || server.run(&|format| exposition::encode(metrics.clone(), format)));
+        let is_stopped = || self.is_stopped();
+        if let Err(error) = prober::run(source, transport, targets, &on_change, &is_stopped) {
+            log(format_args!("rperf: {}: {error}", source.name));
+            source.state().error = Some(error.to_string());
         }
+    }
+
+    fn report_until_stopped(&self) {
         let mut reported = Instant::now();
-        while !is_stopped() {
+        while !self.is_stopped() {
             std::thread::sleep(CHECK_INTERVAL);
-            if options.json_lines && reported.elapsed() >= options.report_interval {
+            let is_due = |interval: Duration| reported.elapsed() >= interval;
+            if self.report_interval.is_some_and(is_due) {
                 reported = Instant::now();
-                output.paths(&sources);
+                self.output.paths(&self.sources);
             }
         }
-        if let Some(server) = &server {
-            server.stopper().stop();
-        }
-        hosts.wake();
-        Ok(())
-    })?;
-    conclude(&output, &sources, is_over())
+    }
 }
 
 /// Prints the results. Returns an error if a path is lost when the time is over.
