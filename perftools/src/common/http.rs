@@ -113,7 +113,7 @@ impl MetricsServer {
             server: self,
             encode,
         };
-        server::run(&self.listener, &self.connections, &service)
+        server::run(&self.listener, &self.connections, &service).map(drop)
     }
 }
 

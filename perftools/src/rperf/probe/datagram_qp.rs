@@ -85,15 +85,12 @@ impl DatagramQp {
             .query_device_ex()
             .map_or(0, |attr| attr.hca_core_clock);
         let stamped = context.create_cq_ex(options, CqFields::new().timestamp());
-        let (mut qp, mut cq) = match stamped.ok().filter(|_| khz > 0) {
-            Some(cq) => (
-                pd.create_qp::<Ud>(&cq, &cq, qp_options)?,
-                Cq::Stamped { cq, khz },
-            ),
-            None => {
-                let cq = context.create_cq(options)?;
-                (pd.create_qp::<Ud>(&cq, &cq, qp_options)?, Cq::Plain(cq))
-            }
+        let (mut qp, mut cq) = if let Some(cq) = stamped.ok().filter(|_| khz > 0) {
+            let qp = pd.create_qp::<Ud>(&cq, &cq, qp_options)?;
+            (qp, Cq::Stamped { cq, khz })
+        } else {
+            let cq = context.create_cq(options)?;
+            (pd.create_qp::<Ud>(&cq, &cq, qp_options)?, Cq::Plain(cq))
         };
         cq.arm()?;
         let psn = u32::try_from(random() & 0x00ff_ffff).unwrap_or(0);

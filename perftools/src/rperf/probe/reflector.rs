@@ -321,15 +321,14 @@ impl QpReflector {
             _ => None,
         };
         let prober = (gids, source.slid.0, flow_label, source.sl);
-        let address = match self.addresses.get(&prober) {
-            Some(address) => *address,
-            None => {
-                let attr = path(&prober, self.port.port_num);
-                let handle = self.qp.pd().create_ah(&attr).ok()?;
-                let held = self.qp.qp().hold_address(&handle).ok()?;
-                self.addresses.insert(prober, held);
-                held
-            }
+        let address = if let Some(address) = self.addresses.get(&prober) {
+            *address
+        } else {
+            let attr = path(&prober, self.port.port_num);
+            let handle = self.qp.pd().create_ah(&attr).ok()?;
+            let held = self.qp.qp().hold_address(&handle).ok()?;
+            self.addresses.insert(prober, held);
+            held
         };
         Some(Destination {
             address,
