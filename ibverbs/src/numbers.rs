@@ -1,6 +1,7 @@
 //! Queue pair numbers, shared receive queue numbers, packet sequence numbers and queue keys.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The number of a queue pair on its device (24 bits).
 ///
@@ -62,6 +63,23 @@ pub struct Qkey(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Psn(pub u32);
+
+impl Psn {
+    /// Returns a number that cannot be predicted from earlier ones. With it, late packets of an
+    /// earlier connection between the same queue pairs are not taken for those of a new one.
+    ///
+    /// # Example
+    /// ```
+    /// use ibverbs::{Mtu, Psn, RcPath};
+    /// let path = RcPath::new(1, None, Mtu::B4096).psn(Psn::random());
+    /// assert!(path.psn.0 < 1 << 24);
+    /// ```
+    pub fn random() -> Self {
+        // The keys of a new state are random.
+        let bits = RandomState::new().build_hasher().finish();
+        Self((bits >> 40) as u32)
+    }
+}
 
 /// The number of a shared receive queue on its device (24 bits), used in XRC requests.
 ///

@@ -400,6 +400,7 @@ fn type_1_windows_are_bound_and_unbound_by_verb() {
             (error.call(), error.errno().map(|errno| errno.0)),
             ("ibv_bind_mw", Some(libc::ENOMEM))
         );
+        assert!(error.to_string().contains(" in state RTS"), "{error}");
         drop(region);
         assert_eq!((pair.fake.live().mrs, pair.fake.live().mws), (2, 1));
         pair.finish();

@@ -1,5 +1,6 @@
 //! Tests of the tables of requests in flight.
 
+use super::check_memory;
 use super::request::{Owned, Request};
 use super::ring::{CompletionOrder, Ring};
 use super::slab::RecvSlab;
@@ -17,6 +18,13 @@ fn send_ring(queue: QueueId, capacity: u32) -> Ring {
 
 fn recv_ring(queue: QueueId, capacity: u32) -> Ring {
     Ring::new(queue, RequestKind::Recv, CompletionOrder::Any, capacity)
+}
+
+#[test]
+fn queues_that_exceed_the_memory_are_errors() {
+    check_memory("ibv_create_qp", 1024, 4096).expect("memory");
+    let error = check_memory("ibv_create_qp", u32::MAX, u64::MAX).expect_err("too large");
+    assert!(error.to_string().contains("not enough memory"), "{error}");
 }
 
 fn post(table: &mut impl RequestTable, tag: u64) -> WrId {

@@ -115,8 +115,13 @@ impl Pool {
             .checked_mul(count)
             .filter(|&total| total > 0)
             .ok_or_else(invalid_input)?;
+        let mut free = Vec::new();
+        free.try_reserve_exact(count).map_err(|_| {
+            let what = format!("not enough memory for {count} buffers");
+            Error::new(ErrorKind::InvalidInput, "pool", what).with_help("use fewer buffers")
+        })?;
         let region = Region::register(pd, total, AccessFlags::LOCAL_WRITE, options)?;
-        let free = (0..slots).rev().collect();
+        free.extend((0..slots).rev());
         Ok(Self(Arc::new(PoolInner::new(
             region, slots, stride, slot_size, free,
         ))))

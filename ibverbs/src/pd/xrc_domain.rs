@@ -16,7 +16,7 @@ use rdma_sys::{
 
 use crate::convert::non_null;
 use crate::device::Context;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::raw::AsRaw;
 
 /// An XRC domain. Cloning is cheap.
@@ -192,6 +192,11 @@ impl XrcDomain {
             // SAFETY: the context is open, the descriptor is open or -1, and the attributes are
             // valid during the call.
             unsafe { ibv_open_xrcd(context.as_raw(), &raw mut attr) }
+        })
+        .map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => error
+                .with_help("use a device with XRC, or RC queue pairs with a shared receive queue"),
+            _ => error,
         })?;
         Ok(Self(Arc::new(Inner {
             raw,

@@ -78,7 +78,9 @@ pub struct RcPath {
     /// Path MTU, at most the active MTU of both ports.
     pub mtu: Mtu,
     /// First packet sequence number that this side sends. The peer receives it in this side's
-    /// [endpoint](crate::QueuePair::endpoint). Default: `Psn(0)`.
+    /// [endpoint](crate::QueuePair::endpoint). Use [`Psn::random`] if queue pairs are connected
+    /// again, because late packets of the earlier connection can match equal numbers. Default:
+    /// `Psn(0)`.
     pub psn: Psn,
     /// Index of the partition key. Default: `0`.
     pub pkey_index: u16,

@@ -43,7 +43,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
             owned: Owned::new(Some(InFlight::Bind(Arc::clone(&bound)))),
             tag,
         });
-        zero_or_errno("ibv_bind_mw", || self.describe(), returned)?;
+        zero_or_errno("ibv_bind_mw", || self.describe_state(), returned)?;
         Ok(BoundWindow {
             bound,
             kind: PhantomData,
@@ -64,7 +64,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
             owned: Owned::new(Some(InFlight::Invalidate(window.bound))),
             tag,
         });
-        zero_or_errno("ibv_bind_mw", || self.describe(), returned)
+        zero_or_errno("ibv_bind_mw", || self.describe_state(), returned)
     }
 
     /// Calls the verb. Returns its result, and the slot for the request, which may have been posted

@@ -15,7 +15,7 @@ use crate::convert::non_null;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
-use crate::in_flight::Ring;
+use crate::in_flight::{Ring, check_memory};
 use crate::pd::{ParentDomain, ProtectionDomain};
 use crate::raw::AsRaw;
 use crate::srq::SharedReceiveQueue;
@@ -114,6 +114,9 @@ pub(crate) fn create<T: SendTransport>(
             Ring::MAX
         )));
     }
+    let requests = options.max_send_wr.saturating_add(options.max_recv_wr);
+    let inline = u64::from(options.max_batch) * u64::from(options.max_inline_data);
+    check_memory("ibv_create_qp", requests, inline)?;
     // Soft-RoCE's provider computes a wrong length for an extended send with several scatter/gather
     // entries: it takes the length of the first entry for each (fixed by rdma-core pull request
     // 1744). There, queue pairs with several entries use the classic verbs.

@@ -227,6 +227,13 @@ impl<T: SendTransport> QueuePair<T> {
     pub(crate) fn describe(&self) -> String {
         self.control().describe()
     }
+
+    /// Describes the queue pair and its state.
+    pub(crate) fn describe_state(&self) -> String {
+        let state = self.control().state();
+        let state = state.map_or_else(|_| String::new(), |state| format!(" in state {state}"));
+        self.describe() + &state
+    }
 }
 
 impl<T: SendTransport> Drop for QueuePair<T> {

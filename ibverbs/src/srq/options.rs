@@ -3,7 +3,7 @@
 use rdma_types::setters;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::in_flight::RecvSlab;
+use crate::in_flight::{RecvSlab, check_memory};
 
 /// Options of a new shared receive queue.
 ///
@@ -56,7 +56,7 @@ impl SrqOptions {
     /// Checks the number of receives against the limit of this library.
     pub(crate) fn check(self, verb: &'static str, what: impl FnOnce() -> String) -> Result<()> {
         if self.max_wr <= RecvSlab::MAX {
-            return Ok(());
+            return check_memory(verb, self.max_wr, 0);
         }
         Err(
             Error::new(ErrorKind::InvalidInput, verb, what()).with_help(format!(

@@ -16,7 +16,7 @@ use crate::convert::non_null;
 use crate::cq::{Completion, CqInner, WcFields};
 use crate::error::Result;
 use crate::identity::QueueId;
-use crate::in_flight::{ForeignCompletion, RecvSlab, Retired};
+use crate::in_flight::{ForeignCompletion, RecvSlab, RequestTable, Retired};
 use crate::mr::{Held, HeldList, Hold};
 use crate::pd::XrcDomain;
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
@@ -220,6 +220,11 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// Returns the protection domain of the queue.
     pub fn pd(&self) -> &ProtectionDomain {
         &self.0.pd
+    }
+
+    /// Returns the number of receives that fit into the queue, as granted by the device.
+    pub fn recv_capacity(&self) -> u32 {
+        self.receiving().receives.table.capacity()
     }
 
     /// Returns the number of free receive slots.
