@@ -4,8 +4,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::client::{self, ServerAddr};
-use super::delegate::{ClientRequest, ClientResult, clock};
-use super::message::Message;
+use super::delegate::clock;
+use super::message::{ClientRequest, ClientResult, Message};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame::{self, DeadlineReader};
 

@@ -22,17 +22,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde::{Deserialize, Serialize};
 
 use super::client::{self, ClientControl, ServerAddr};
 use super::context::SessionContext;
-use super::message::Message;
+use super::message::{ClientRequest, ClientResult, Message};
 use super::rules::Rules;
 use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame::{self, DeadlineReader};
-use crate::rperf::report::record::Measured;
-use crate::rperf::spec::Spec;
 use crate::rperf::transport::Backend;
 
 /// Interval of the heartbeats.
@@ -47,30 +44,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(60);
 /// Time before a common start that the thread does not sleep, because it would wake up too late.
 const SPIN_TIME: Duration = Duration::from_micros(200);
-
-/// A test that a coordinator requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClientRequest {
-    /// Specification of the test. The receiver of the request is its client.
-    pub spec: Spec,
-    /// Host of the server of the test.
-    pub host: String,
-    /// TCP port of the server of the test.
-    pub port: u16,
-    /// Time to retry the connection to the server of the test.
-    pub wait: Duration,
-    /// Wait for [`Message::Start`] before the test starts.
-    pub common_start: bool,
-}
-
-/// Result of a requested test.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClientResult {
-    /// Result of the test.
-    pub measured: Box<Measured>,
-    /// Time of the server's clock at which the test started, in nanoseconds.
-    pub started: u64,
-}
 
 /// Returns the time of this process's clock in nanoseconds. It begins when it is first read.
 pub(super) fn clock() -> u64 {

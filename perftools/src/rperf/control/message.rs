@@ -1,13 +1,15 @@
 //! The messages on the control connection.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::delegate::{ClientRequest, ClientResult};
 use crate::common::error::{Error, Kind, Result};
 use crate::ribinfo::collect::peer::PeerFacts;
 use crate::rperf::engine::ExposedMemory;
 use crate::rperf::probe::ReflectorInfo;
 use crate::rperf::report::host_conf::HostConf;
+use crate::rperf::report::record::Measured;
 use crate::rperf::report::warning::Warning;
 use crate::rperf::sockets::endpoint::ListenInfo;
 use crate::rperf::spec::Spec;
@@ -103,6 +105,30 @@ pub enum Message {
         /// Error text.
         text: String,
     },
+}
+
+/// A test that a coordinator requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientRequest {
+    /// Specification of the test. The receiver of the request is its client.
+    pub spec: Spec,
+    /// Host of the server of the test.
+    pub host: String,
+    /// TCP port of the server of the test.
+    pub port: u16,
+    /// Time to retry the connection to the server of the test.
+    pub wait: Duration,
+    /// Wait for [`Message::Start`] before the test starts.
+    pub common_start: bool,
+}
+
+/// Result of a requested test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientResult {
+    /// Result of the test.
+    pub measured: Box<Measured>,
+    /// Time of the server's clock at which the test started, in nanoseconds.
+    pub started: u64,
 }
 
 /// Turn of [`Message::Ready`].

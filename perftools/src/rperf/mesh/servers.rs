@@ -14,7 +14,7 @@ use crate::common::interrupt::Interrupt;
 use crate::common::protocol::token::Token;
 use crate::rperf::control::client::ServerAddr;
 use crate::rperf::control::coordinator::{RemoteTest, now};
-use crate::rperf::control::delegate::{ClientRequest, ClientResult};
+use crate::rperf::control::message::{ClientRequest, ClientResult};
 use crate::rperf::report::limits::exceeded;
 use crate::rperf::spec::{Limit, ResultLimits, Spec};
 
