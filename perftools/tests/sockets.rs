@@ -272,6 +272,28 @@ fn jitter_and_retransmissions_are_reported() {
 }
 
 #[test]
+fn sockets_have_no_completion_counts() {
+    let server = Server::start();
+    let target = server.target();
+    let record = &json(&format!("{target} -n 10 tcp_bw"))[0];
+    for side in ["local_stats", "remote_stats"] {
+        let stats = &measured(record)[side];
+        assert!(
+            stats["nanos"].is_u64() && stats.get("max_cqe").is_none(),
+            "{stats}"
+        );
+    }
+    let text = run(&format!("{target} -n 10 -vvs tcp_bw")).stdout;
+    assert!(
+        text.contains("send_max_cqe") && text.contains("recv_max_cqe"),
+        "{text}"
+    );
+    for line in text.lines().filter(|line| line.contains("max_cqe")) {
+        assert!(line.ends_with("=  -"), "{line}");
+    }
+}
+
+#[test]
 fn streams_need_a_bandwidth_test_over_sockets() {
     for (line, expected) in [
         (

@@ -105,7 +105,7 @@ pub fn run<W: Wire, P: Peer>(
         duplicates: waiter.duplicates(),
         nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos())
             .unwrap_or(u64::MAX),
-        max_cqe: waiter.max_completions(),
+        max_cqe: Some(waiter.max_completions()),
         retransmitted: None,
         jitter: None,
         port_counters: None,

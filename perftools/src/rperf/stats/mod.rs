@@ -86,8 +86,9 @@ pub struct SideStats {
     pub port_counters: Option<CounterChanges>,
     /// Measured time in nanoseconds.
     pub nanos: u64,
-    /// Largest number of completions that one poll returned.
-    pub max_cqe: u32,
+    /// Largest number of completions that one poll returned. Absent if it is unknown (sockets).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_cqe: Option<u32>,
     /// Longest stall, a time without completions, in nanoseconds; 0 if there was none. Null if it
     /// is unknown (sockets, a qperf peer).
     #[serde(default)]

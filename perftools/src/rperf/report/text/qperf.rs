@@ -141,9 +141,9 @@ impl Format {
             for (direction, count) in directions.into_iter().filter(|d| d.1.msgs > 0) {
                 b.figure(format!("{prefix}{direction}_msgs"), s.count(count.msgs));
             }
-            b.figure(
+            b.figure_if_known(
                 format!("{prefix}_max_cqe"),
-                s.count(u64::from(side.max_cqe)),
+                side.max_cqe.map(|count| s.count(u64::from(count))),
             );
         }
     }

@@ -37,7 +37,7 @@ fn stats(sent: u64, received: u64, size: u64) -> SideStats {
             bytes: received * size,
         },
         nanos: 2_000_000_000,
-        max_cqe: 32,
+        max_cqe: Some(32),
         stalled: Some(0),
         cpu: CpuUse {
             thread: 0.5,

@@ -144,7 +144,7 @@ pub(in crate::rperf::qperf) fn run(
         },
         nanos: u64::try_from(stop.wall().duration_since(start.wall()).as_nanos())
             .unwrap_or(u64::MAX),
-        max_cqe: run.io.max_cqe,
+        max_cqe: Some(run.io.max_cqe),
         cpu: stop.since(&start),
         verified: run.verified,
         ..SideStats::default()
