@@ -516,3 +516,30 @@ fn closed_output_pipe_ends_the_client() {
         "{error}"
     );
 }
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn unprivileged_user_is_pointed_to_rdma_cm() {
+    for (context, ip) in endpoints() {
+        // iWARP has no management datagrams, and IPv4 addresses are pinged over connections.
+        if context.device().transport() == TransportType::IWARP || ip.is_ipv4() {
+            continue;
+        }
+        // The program is started through its descriptor: the unprivileged user may not have access
+        // to the directories of its path.
+        let program = std::fs::File::open(RIBPING).expect("the program");
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .args(["/proc/self/fd/0", "--via", "umad", "-c", "1"])
+            .arg(ip.to_string())
+            .stdin(program);
+        let output = process::output(&mut command);
+        assert_eq!(output.code(), Some(2), "{output}");
+        assert!(
+            output.stderr.contains("this needs root")
+                && output.stderr.contains("`ribping --via rdma_cm HOST`"),
+            "{output}"
+        );
+    }
+}

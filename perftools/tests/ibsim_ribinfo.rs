@@ -1,5 +1,7 @@
 //! `ribinfo` against `ibstat` and `sminfo` on a simulated InfiniBand fabric.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use test_support::fabric::{Fabric, field};
 use test_support::process;
@@ -176,4 +178,20 @@ fn dead_and_standby_subnet_managers_are_found() {
         text.starts_with("ribinfo: fault: 1 fault, ") && code == Some(1),
         "{text}"
     );
+}
+
+#[test]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
+fn second_subnet_manager_is_shown_as_standby() {
+    let fabric = Fabric::start();
+    let second = fabric.start_standby_sm(3);
+    let expected = format!("standby: LID {} with priority 3", fabric.lid("Hca5"));
+    let mut text = String::new();
+    let is_found = process::wait_until(Duration::from_secs(30), || {
+        text = ribinfo(&fabric, "Hca1", &["check", "sm"]).0;
+        text.contains(&expected)
+    });
+    assert!(is_found, "{expected}: {text}");
+    assert!(text.contains("priority 15, MASTER"), "{text}");
+    drop(second);
 }

@@ -1,9 +1,9 @@
 //! A simulated InfiniBand fabric in user space: ibsim, with opensm as subnet manager. It needs no
 //! kernel support.
 //!
-//! Four hosts are connected to one switch. opensm runs on `Hca3`, servers run on `Hca2` and `Hca4`,
-//! clients on `Hca1`. A program sees the port of its host through a library that `ibsim-run`
-//! preloads.
+//! Five hosts are connected to one switch. opensm runs on `Hca3` and, as standby, on `Hca5`.
+//! Servers run on `Hca2` and `Hca4`, clients on `Hca1`. A program sees the port of its host through
+//! a library that `ibsim-run` preloads.
 
 use std::io::Write;
 use std::process::{ChildStdin, Command, Stdio};
@@ -20,6 +20,7 @@ const NET: &str = r#"Switch 8 "Switch1"
 [2] "Hca2"[1]
 [3] "Hca3"[1]
 [4] "Hca4"[1]
+[5] "Hca5"[1]
 
 Hca 1 "Hca1"
 [1] "Switch1"[1]
@@ -32,6 +33,9 @@ Hca 1 "Hca3"
 
 Hca 1 "Hca4"
 [1] "Switch1"[4]
+
+Hca 1 "Hca5"
+[1] "Switch1"[5]
 "#;
 
 /// Variable with the name of the simulated host, set for a test that runs on one.
@@ -90,7 +94,12 @@ impl Fabric {
     /// Panics if a port does not become active.
     pub fn start_sm(&mut self) {
         let mut opensm = self.command("Hca3", "opensm");
-        self.opensm = Some(Process::spawn(opensm.args(["-f", "opensm.log"])));
+        self.opensm = Some(Process::spawn(opensm.args([
+            "-p",
+            "15",
+            "-f",
+            "opensm.log",
+        ])));
         for host in ["Hca1", "Hca2", "Hca4"] {
             let is_active =
                 || field(&process::run(&mut self.command(host, "ibstat")), "State:") == "Active";
@@ -99,6 +108,25 @@ impl Fabric {
                 "{host} did not become active"
             );
         }
+    }
+
+    /// Starts another opensm on `Hca5`, with this priority, which is below that of the first one.
+    ///
+    /// # Panics
+    /// Panics if there is no first one.
+    pub fn start_standby_sm(&self, priority: u8) -> Process {
+        let mut opensm = self.command("Hca5", "opensm");
+        let directory = self.dir.path().join("standby");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        opensm
+            .args(["-p", &priority.to_string(), "-f", "standby.log"])
+            .env("OSM_CACHE_DIR", &directory)
+            .env("OSM_TMP_DIR", &directory);
+        let standby = Process::spawn(&mut opensm).wait_for_output("Entering STANDBY");
+        // The simulator drops the notice about the new capability, so a sweep is requested.
+        let first = self.opensm.as_ref().expect("opensm");
+        process::send_signal(first.id(), "HUP");
+        standby
     }
 
     /// Ends opensm. The ports keep the configuration that it has made.

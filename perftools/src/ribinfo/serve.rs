@@ -240,6 +240,29 @@ mod tests {
     }
 
     #[test]
+    fn clients_of_other_networks_get_no_facts() {
+        let options = Serve {
+            allow: vec!["192.0.2.0/24".parse().unwrap()],
+            ..options()
+        };
+        let root = Root::host();
+        let server = FactsServer::bind(&root, &options).unwrap();
+        assert!(server.local_addr().unwrap().ip().is_loopback());
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        for (peer, is_served) in [("192.0.2.9", true), ("203.0.113.9", false)] {
+            let client =
+                std::thread::spawn(move || request_facts("127.0.0.1", address.port(), None));
+            let (stream, own) = listener.accept().unwrap();
+            let connection = server.connections.register(&stream, own.ip()).unwrap();
+            // The address is that of a client on another host.
+            let peer = SocketAddr::new(peer.parse().unwrap(), 1);
+            server.serve(stream, peer, &connection.unwrap());
+            assert_eq!(client.join().unwrap().is_ok(), is_served, "{peer}");
+        }
+    }
+
+    #[test]
     fn a_test_is_refused_with_the_remedy() {
         with_server(&options(), |port| {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use test_support::process;
+use test_support::process::{self, Process};
 
 use super::host_root::HostRoot;
 use super::program::{
@@ -133,6 +133,30 @@ fn small_limit_of_locked_memory_is_found() {
         );
     }
     assert_eq!(status, 1);
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn small_limit_of_another_process_is_found() {
+    devices();
+    // Any user may open the device of rdma_cm.
+    let script = "exec 3<>/dev/infiniband/rdma_cm; echo ready; exec sleep 600";
+    let mut limited = Command::new("prlimit");
+    limited
+        .args([
+            "--memlock=65536:65536",
+            "setpriv",
+            "--bounding-set=-ipc_lock",
+        ])
+        .args(["--inh-caps=-ipc_lock", "sh", "-c", script]);
+    let program = Process::spawn(&mut limited).wait_for_output("ready");
+    let named = format!("sleep ({}, 64 KiB)", program.id());
+    let (text, _) = check(&["memlock"]);
+    assert!(text.contains(&named), "{named}: {text}");
+    assert!(text.contains("set LimitMEMLOCK=infinity"), "{text}");
+    program.kill();
+    let (text, _) = check(&["memlock"]);
+    assert!(!text.contains(&named), "{text}");
 }
 
 #[test]

@@ -10,7 +10,8 @@ pub fn check_expected(facts: &HostFacts<'_>, expect: &Expectation) -> Vec<Findin
     let active = || facts.ports().filter(|(_, port)| port.is_active());
     if let Some(ports) = expect.ports {
         let count = active().count();
-        let text = format!("{count} ports are ACTIVE, {ports} are expected");
+        let noun = if count == 1 { "port is" } else { "ports are" };
+        let text = format!("{count} {noun} ACTIVE, {ports} are expected");
         findings.push(if count < ports {
             Finding::fault(text).with_remedy("ribinfo check port (for the reasons)")
         } else {

@@ -307,3 +307,41 @@ impl Session<'_> {
             .send(self.connection.qp_mut(), [0; MESSAGE_LEN])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_idle_connection_makes_room() {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let client = |idle: Duration| Client {
+                thread: scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                }),
+                activity: Arc::new(Activity {
+                    start: Instant::now().checked_sub(idle).unwrap(),
+                    ..Activity::new()
+                }),
+            };
+            let active = || client(Duration::ZERO);
+            let mut clients: Vec<_> = (1..MAX_CLIENTS).map(|_| active()).collect();
+            assert!(has_room(&clients));
+            clients.push(active());
+            // All connections are in use.
+            assert!(!has_room(&clients));
+            clients[7] = client(MIN_IDLE);
+            clients[9] = client(MIN_IDLE * 2);
+            assert!(has_room(&clients));
+            let closed: Vec<_> = clients
+                .iter()
+                .map(|client| client.activity.is_closed.load(Ordering::Relaxed))
+                .collect();
+            assert!(closed[9] && closed.iter().filter(|closed| **closed).count() == 1);
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+}
