@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use super::context::{SessionHooks, SessionResult};
+use super::context::SessionHooks;
 use super::link::ControlLink;
 use super::message::Message;
 use super::session;
@@ -26,6 +26,7 @@ use crate::rperf::report::warning::{self, WarningInput};
 use crate::rperf::spec::plan::{Pattern, Plan};
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Spec};
+use crate::rperf::stats::SideStats;
 use crate::rperf::stats::interval::DipKind;
 use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::monitor::{Monitor, MonitorOptions, TestInfo};
@@ -261,7 +262,7 @@ fn run_test<B: Backend>(
         .run(run)
         .inspect_err(|error| link.send_error(error))?;
     if !link.was_interrupted() {
-        check_arrival(spec, &done)?;
+        check_arrival(spec, done.plan, &done.measurement.stats, &done.peer_stats)?;
     }
     let monitored = monitor.finish(done.measurement.stats.nanos);
     let one_host = hosts.local == hosts.peer;
@@ -310,11 +311,15 @@ fn run_test<B: Backend>(
 
 /// Checks that the test has measured, and verified, anything: unreliable services may lose all
 /// messages.
-fn check_arrival(spec: &Spec, done: &SessionResult) -> Result<()> {
-    let (local, remote) = (&done.measurement.stats, &done.peer_stats);
+fn check_arrival(
+    spec: &Spec,
+    plan: Option<Plan>,
+    local: &SideStats,
+    remote: &SideStats,
+) -> Result<()> {
     let sent = local.sent.msgs + remote.sent.msgs;
     let arrived = local.received.msgs + remote.received.msgs;
-    let has_receiver = done.plan.is_none_or(Plan::has_receiver);
+    let has_receiver = plan.is_none_or(Plan::has_receiver);
     if has_receiver && sent > 0 && arrived == 0 {
         return Err(Error::test(format!("none of the {sent} messages arrived")).with_help(
             "check the path with `ribping` and the MTU of both ports, or limit the sender with --rate-limit",
@@ -437,4 +442,32 @@ fn missing_scope_error(host: &str, error: &std::io::Error) -> Error {
     Error::new(Kind::System, format!("cannot reach {host}: {error}")).with_help(format!(
         "add the interface to the link-local address: {host}%INTERFACE"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rperf::args::command_line::Options;
+    use crate::rperf::spec::test::Test;
+    use clap::Parser;
+
+    #[test]
+    fn verifying_nothing_is_a_failure() {
+        let options = Options::try_parse_from(["rperf", "--verify"]).unwrap();
+        let spec = options.to_spec(Test::UcBw).unwrap();
+        let check = |sent, received, verified| {
+            let mut sides = [SideStats::default(), SideStats::default()];
+            sides[0].sent.msgs = sent;
+            (sides[1].received.msgs, sides[1].verified) = (received, verified);
+            let outcome = check_arrival(&spec, spec.test.plan(), &sides[0], &sides[1]);
+            outcome.map_err(|error| error.to_string())
+        };
+        assert_eq!(check(5, 1, 8), Ok(()));
+        let text = check(5, 0, 0).unwrap_err();
+        assert!(text.contains("none of the 5 messages arrived"), "{text}");
+        for (sent, received) in [(0, 0), (5, 1)] {
+            let text = check(sent, received, 0).unwrap_err();
+            assert!(text.contains("--verify checked nothing"), "{text}");
+        }
+    }
 }
