@@ -262,6 +262,7 @@ fn interrupted_run_resumes_from_its_record() {
 #[test]
 fn records_of_other_programs_are_rejected() {
     for text in ["", "{}", "nonsense", r#"{"schema":1,"tests":[]}"#] {
+        assert!(!MeshRecord::is_likely(text), "{text}");
         let error = MeshRecord::parse(text).unwrap_err().to_string();
         assert!(
             error.contains("not a record of rperf mesh"),
@@ -273,6 +274,7 @@ fn records_of_other_programs_are_rejected() {
     let mut text = Vec::new();
     record.write(&mut text).unwrap();
     let text = String::from_utf8(text).unwrap();
+    assert!(MeshRecord::is_likely(&text));
     assert_eq!(MeshRecord::parse(&text).unwrap(), record);
     let error = MeshRecord::parse(&text.replace("\"from\":\"h0\"", "\"from\":\"h9\"")).unwrap_err();
     assert!(error.to_string().contains("`h9`"), "{error}");
@@ -352,6 +354,7 @@ fn measure_large_mesh(hosts: u32) {
     let page = super::html::page(&record);
     assert!(page.len() < 4 << 20, "{} bytes", page.len());
     let text = std::fs::read_to_string(&path).unwrap();
+    assert!(MeshRecord::is_likely(&text));
     let begin = Instant::now();
     assert!(MeshRecord::parse(&text).unwrap() == record);
     println!(
