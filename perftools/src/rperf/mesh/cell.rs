@@ -4,7 +4,7 @@
 //! position, and have names only in files.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use serde::de::{SeqAccess, Visitor};
@@ -14,6 +14,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::schedule::Pair;
 use crate::common::histogram::Percentiles;
 use crate::rperf::report::record::Measured;
+use crate::rperf::report::warning::cause;
+use crate::rperf::stats::SideStats;
 
 /// Main result of a test.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +50,29 @@ pub struct Counters {
     pub to_cpu: Option<f64>,
 }
 
+/// Counters of the ports that show errors or congestion, and their increases during a test.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PortCounters {
+    /// Those of the client.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub from: BTreeMap<String, u64>,
+    /// Those of the server.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub to: BTreeMap<String, u64>,
+}
+
+impl PortCounters {
+    /// Returns the counters of the statistics of both ends; `None` if none increased.
+    fn new(from: &SideStats, to: &SideStats) -> Option<Self> {
+        let [from, to] = [from, to].map(|side| -> BTreeMap<String, u64> {
+            let counters = side.port_counters.iter().flat_map(cause::telling);
+            counters.map(|(name, by)| (name.to_owned(), by)).collect()
+        });
+        (!from.is_empty() || !to.is_empty()).then_some(Self { from, to })
+    }
+}
+
 /// Results of a test beside its main result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detail {
@@ -55,6 +80,8 @@ pub struct Detail {
     pub percentiles: Option<Percentiles>,
     /// Counters of both ends.
     pub counters: Option<Counters>,
+    /// Counters of the ports, if some increased.
+    pub port_counters: Option<PortCounters>,
     /// Limits of the user that the result exceeds, each as a sentence.
     pub exceeded: Vec<String>,
     /// Detected conditions that can distort the result.
@@ -96,6 +123,7 @@ impl Cell {
                 from_cpu: l.cpu.process,
                 to_cpu: r.cpu.process,
             }),
+            port_counters: PortCounters::new(l, r),
             exceeded,
             warnings: m.warnings.iter().map(|w| w.text.clone()).collect(),
         };
@@ -152,6 +180,9 @@ pub struct NamedCell<'a> {
     /// Counters of both ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
+    /// Counters of the ports that show errors or congestion, and their increases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_counters: Option<PortCounters>,
     /// Limits of the user that the result exceeds, each as a sentence.
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     pub exceeded: Cow<'a, [String]>,
@@ -193,6 +224,7 @@ impl Cells {
             error: None,
             percentiles: cell.detail.as_ref().and_then(|d| d.percentiles),
             counters: cell.detail.as_ref().and_then(|d| d.counters),
+            port_counters: cell.detail.as_ref().and_then(|d| d.port_counters.clone()),
             exceeded: Cow::Borrowed(cell.exceeded()),
             warnings: cell
                 .detail
@@ -285,6 +317,7 @@ impl Collector {
         let detail = Detail {
             percentiles: named.percentiles,
             counters: named.counters,
+            port_counters: named.port_counters,
             exceeded: named.exceeded.into_owned(),
             warnings: named.warnings.into_owned(),
         };
@@ -320,5 +353,47 @@ impl<'de> Visitor<'de> for CellsVisitor {
 impl<'de> Deserialize<'de> for Cells {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(CellsVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rperf::report::record::Outcome;
+    use crate::rperf::report::text::tests::latency;
+    use crate::rperf::stats::port_counters::CounterChanges;
+
+    #[test]
+    fn a_cell_keeps_the_counters_that_show_a_cause() {
+        let Outcome::Measured(mut m) = latency().outcome else {
+            panic!("not measured");
+        };
+        let changes = |counters: &[(&str, u64)]| {
+            let increased = counters.iter().map(|(name, by)| ((*name).to_owned(), *by));
+            Some(CounterChanges {
+                increased: increased.collect(),
+                unknown: Vec::new(),
+            })
+        };
+        m.local_stats.port_counters = changes(&[("hw_counters/sent_pkts", 900)]);
+        m.remote_stats.port_counters = m.local_stats.port_counters.clone();
+        let cell = Cell::measured(Pair::new(0, 1), 0, &m, Vec::new());
+        assert_eq!(cell.detail.unwrap().port_counters, None);
+        m.remote_stats.port_counters = changes(&[
+            ("hw_counters/sent_pkts", 900),
+            ("hw_counters/out_of_seq_request", 12),
+        ]);
+        let cell = Cell::measured(Pair::new(0, 1), 0, &m, vec!["too slow".to_owned()]);
+        let found = cell.detail.as_ref().unwrap().port_counters.clone().unwrap();
+        assert_eq!(found.from, BTreeMap::new());
+        assert_eq!(found.to, [("out_of_seq_request".to_owned(), 12)].into());
+        let mut cells = Cells::new(vec!["a".to_owned(), "b".to_owned()], vec!["t".to_owned()]);
+        cells.list.push(cell);
+        let text = serde_json::to_string(&cells).unwrap();
+        assert!(
+            text.contains(r#""port_counters":{"to":{"out_of_seq_request":12}}"#),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Cells>(&text).unwrap(), cells);
     }
 }

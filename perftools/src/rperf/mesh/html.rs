@@ -146,7 +146,7 @@ impl<'a> Map<'a> {
         let figure = |value: f64| figure(self.matrix.is_bandwidth(), value);
         let _ = writeln!(
             out,
-            "<p>{} to {}. Rows are clients, columns are servers. Select a cell for its details.</p>",
+            "<p>{} to {}. Rows are clients, columns are servers.</p>",
             figure(self.range.0),
             figure(self.range.1)
         );
@@ -162,7 +162,7 @@ impl<'a> Map<'a> {
     /// Writes a table with a link per cell, and the details of all cells.
     fn cells(&self, out: &mut String) {
         let n = self.matrix.endpoints();
-        out.push_str("<table class=\"map\">\n<tr><td>");
+        out.push_str("<p>Select a cell for its details.</p>\n<table class=\"map\">\n<tr><td>");
         for to in 0..n {
             let _ = write!(out, "<th title=\"{}\">{to}", self.name(to));
         }
@@ -268,6 +268,23 @@ impl<'a> Map<'a> {
                 let _ = write!(out, ", CPU {from:.3} s and {to:.3} s");
             }
         }
+        for (end, counters) in detail
+            .port_counters
+            .iter()
+            .flat_map(|c| [("client", &c.from), ("server", &c.to)])
+        {
+            let list: Vec<String> = counters
+                .iter()
+                .map(|(name, by)| format!("{name} {by}"))
+                .collect();
+            if !list.is_empty() {
+                let _ = write!(
+                    out,
+                    "<dd>counters of the {end}: {}",
+                    Escaped(&list.join(", "))
+                );
+            }
+        }
         for warning in &detail.warnings {
             let _ = write!(out, "<dd>{}", Escaped(warning));
         }
@@ -291,9 +308,13 @@ impl<'a> Map<'a> {
             }
         }
         let size = blocks * 4;
+        let squares = match side {
+            1 => "a cell".to_owned(),
+            _ => format!("the worst of {side} × {side} cells"),
+        };
         let _ = write!(
             out,
-            "<p>Each square is the worst of {side} × {side} cells.</p>\n<svg class=\"map\" viewBox=\"0 0 {blocks} {blocks}\" width=\"{size}\" height=\"{size}\" role=\"img\" aria-label=\"heat map\">\n"
+            "<p>Each square is {squares}. The list of endpoints below has their worst cells.</p>\n<svg class=\"map\" viewBox=\"0 0 {blocks} {blocks}\" width=\"{size}\" height=\"{size}\" role=\"img\" aria-label=\"heat map\">\n"
         );
         for (color, path) in paths
             .iter()
@@ -372,6 +393,7 @@ fn figure(is_bandwidth: bool, value: f64) -> String {
 mod tests {
     use super::*;
     use crate::rperf::args::mesh::Pattern;
+    use crate::rperf::mesh::cell::PortCounters;
     use crate::rperf::mesh::coordinator::{NoProgress, find_outliers, run};
     use crate::rperf::mesh::outlier::SlowLimits;
     use crate::rperf::mesh::simulation::{Simulation, endpoints};
@@ -397,6 +419,14 @@ mod tests {
         let mut record = record(8, &[Test::RcBw, Test::RcLat]);
         let detail = record.cells.list[0].detail.as_mut().unwrap();
         detail.exceeded = vec!["12 GB/sec is below --min-bw".to_owned()];
+        let counters = [
+            ("out_of_seq_request".to_owned(), 12),
+            ("rnr<".to_owned(), 3),
+        ];
+        detail.port_counters = Some(PortCounters {
+            to: counters.into(),
+            ..PortCounters::default()
+        });
         let page = page(&record);
         for (test, from, to) in [(0, 0, 1), (1, 7, 6), (0, 4, 0)] {
             let id = format!("d{test}-{from}-{to}");
@@ -409,6 +439,8 @@ mod tests {
             "percentiles"
         );
         assert!(page.contains("<dd class=\"x\">12 GB/sec is below") && page.contains(">!</a>"));
+        assert!(page.contains("<dd>counters of the server: out_of_seq_request 12, rnr&lt; 3"));
+        assert!(!page.contains("counters of the client"));
         assert!(page.contains("host h2") && page.contains("cannot reach the server"));
         assert!(page.contains("&lt;h0&gt;") && !page.contains("<h0>") && !page.contains("<script"));
     }

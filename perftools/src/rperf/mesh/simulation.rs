@@ -85,6 +85,7 @@ impl Transport for Simulation {
                     received: 1_000_000,
                     ..Counters::default()
                 }),
+                port_counters: None,
                 exceeded: Vec::new(),
                 warnings: Vec::new(),
             };
