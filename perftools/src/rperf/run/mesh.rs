@@ -56,12 +56,11 @@ pub(super) fn run(invocation: &MeshInvocation) -> Result<()> {
         }
     };
     let devices = Devices::new(&mesh.devices);
-    record = match old {
-        Some((old, path)) => resumed(record, old, &devices, path)?,
-        None => {
-            let endpoints = devices::expand(record.endpoints, &devices, token.as_ref());
-            MeshRecord::new(record.pattern, record.limits, endpoints, record.tests)
-        }
+    record = if let Some((old, path)) = old {
+        resumed(&record, old, &devices, path)?
+    } else {
+        let endpoints = devices::expand(record.endpoints, &devices, token.as_ref());
+        MeshRecord::new(record.pattern, record.limits, endpoints, record.tests)
     };
     let create = |path| RecordFile::create(path, &record);
     let mut file = mesh.record.as_deref().map(create).transpose()?;
@@ -210,7 +209,7 @@ fn earlier_record(mesh: &MeshOptions) -> Result<Option<(MeshRecord, &Path)>> {
 /// Returns the record of the earlier part of a run, with the rules for outliers of `new`. The
 /// devices of the hosts are those of the earlier part.
 fn resumed(
-    new: MeshRecord,
+    new: &MeshRecord,
     mut old: MeshRecord,
     devices: &Devices,
     path: &Path,
