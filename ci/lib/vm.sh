@@ -20,7 +20,7 @@ readonly KERNEL_DEBUG='kasan_multi_shot'
 # Additional arguments if the console goes to a log.
 readonly KERNEL_LOGGING='earlyprintk=serial,ttyS0,115200 loglevel=4'
 readonly DEFAULT_CPUS=2
-readonly BOOT_LIMIT=300 # seconds in which a guest must create its devices
+readonly BOOT_LIMIT=200 # seconds in which a guest must create its devices, in each of two attempts
 TCG_CPU=${RDMA_LAB_TCG_CPU:-max,la57=off}
 VM_DIR=
 declare -a VM_PIDS=() READER_PIDS=()
@@ -258,9 +258,9 @@ vm_run() {
     deadline=$((timeout > 0 ? deadline + timeout * 1000 : deadline + 10 ** 12))
     vm_boot "$hosts" "$deadline" || status=$?
     if ((status == 1)); then
-        # Emulated kernels occasionally die while they patch their own code (ci/README.md). The
-        # command has not started yet.
-        info "the kernel died during boot: starting it again"
+        # Emulated kernels occasionally die or hang while they patch their own code (ci/README.md).
+        # The command has not started yet.
+        info "the kernel did not boot: starting it again"
         rm -f "$VM_DIR"/host*/started
         status=0
         vm_boot "$hosts" "$deadline" || status=$?
@@ -272,7 +272,7 @@ vm_run() {
 }
 
 # Starts the machines and waits until all are up: vm_boot HOSTS DEADLINE. Returns 1 if an emulated
-# kernel panicked, which may not happen again.
+# kernel panicked or hangs, which may not happen again.
 vm_boot() {
     local hosts=$1 deadline=$2 host status boot_deadline
     boot_deadline=$(($(date +%s%3N) + BOOT_LIMIT * 1000))
@@ -287,7 +287,7 @@ vm_boot() {
             return "$status"
         elif ((status == 2)); then
             vm_failed "$host" "the virtual machine did not start in time" || status=$?
-            if (($(date +%s%3N) >= deadline)); then status=$STATUS_TIMEOUT; fi
+            if (($(date +%s%3N) >= deadline)); then status=$STATUS_TIMEOUT; else status=1; fi
             return "$status"
         fi
     done
