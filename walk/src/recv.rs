@@ -33,7 +33,7 @@ struct Cells {
 
 impl Cells {
     fn capacity(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.len()).sum()
+        self.pieces.iter().map(Held::len).sum()
     }
 }
 

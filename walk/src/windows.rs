@@ -230,13 +230,13 @@ impl World<'_> {
             if let Some(model) = end.windows.pop() {
                 let bound = match model.bound {
                     AnyBound::Type1(bound) => AnyBound::Type1(bound),
-                    AnyBound::Type2(bound) => match bound.invalidated_by(received) {
-                        Err(bound) => AnyBound::Type2(bound),
-                        Ok(_) => {
+                    AnyBound::Type2(bound) => {
+                        let Err(bound) = bound.invalidated_by(received) else {
                             let what = "a message invalidated a window by mistake";
                             return Err(Violation(format!("{name}: {what}")));
-                        }
-                    },
+                        };
+                        AnyBound::Type2(bound)
+                    }
                 };
                 end.windows.push(WindowModel { bound, ..model });
             }
