@@ -42,7 +42,15 @@ fn values_out_of_range_are_rejected_before_connecting() {
         ("nowhere.invalid -n 0 rc_lat", "at least 1"),
         ("nowhere.invalid --depth 99999 rc_bw", "expected 1 to 16384"),
         ("nowhere.invalid --post-list 65 rc_bw", "expected 1 to 64"),
-        ("nowhere.invalid --qps 0 rc_bw", "expected 1 to 256"),
+        ("nowhere.invalid --qps 0 rc_bw", "expected 1 to 16384"),
+        (
+            "nowhere.invalid --burst 4 rc_bw",
+            "help: add --rate-limit, or remove --burst",
+        ),
+        (
+            "nowhere.invalid --extra-memory 2T rc_bw",
+            "extra memory of 2 TiB: the maximum is 1 TiB",
+        ),
         (
             "nowhere.invalid --rate-limit 0B/s rc_bw",
             "the minimum is 1 byte per second",
@@ -58,8 +66,8 @@ fn values_out_of_range_are_rejected_before_connecting() {
         ("nowhere.invalid -cm1 uc_bw", "help: remove --use-cm (-cm1)"),
         ("nowhere.invalid --threads 65 rc_bw", "expected 1 to 64"),
         (
-            "nowhere.invalid --threads 16 --qps 17 rc_bw",
-            "the maximum is 256 queue pairs",
+            "nowhere.invalid --threads 16 --qps 1025 rc_bw",
+            "the maximum is 16384 queue pairs",
         ),
         (
             "nowhere.invalid --threads 3 -n 2 rc_bw",

@@ -39,6 +39,7 @@ fn run(spec: &Spec) -> Result<Measured> {
             host: address.ip().to_string(),
             port: address.port(),
             wait,
+            bind: None,
             token: None,
             qperf: false,
             interrupt: Interrupt::default(),

@@ -4,7 +4,7 @@ mod common;
 
 use std::process::{Command, Stdio};
 
-use common::{Server, rperf, spawn};
+use common::{Server, fails, rperf, spawn};
 use serde_json::Value;
 use test_support::process::{Finished, Process, send_signal};
 
@@ -147,4 +147,27 @@ fn the_progress_bar_is_erased() {
         "{text:?}"
     );
     assert!(!output("dumb").contains("tcp_bw ["));
+}
+
+#[test]
+fn a_test_without_end_runs_until_it_is_interrupted() {
+    let server = Server::with_options(&["-v", "--max-time", "unlimited"]);
+    let client = spawn(&format!(
+        "{} --json --time unlimited tcp_bw",
+        server.target()
+    ));
+    server.wait_for_log("begins");
+    std::thread::sleep(std::time::Duration::from_millis(400));
+    send_signal(client.id(), "INT");
+    let output = client.wait();
+    assert_eq!(output.code(), Some(130), "{output}");
+    let document: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    let measured = &document["tests"][0]["outcome"]["measured"];
+    assert_eq!(measured["partial"], true, "{document:#}");
+    let server = Server::start();
+    let text = fails(&format!("{} --time unlimited tcp_bw", server.target()), 1);
+    assert!(
+        text.contains("duration unlimited: the server allows at most 3600 s"),
+        "{text}"
+    );
 }

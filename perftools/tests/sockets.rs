@@ -321,3 +321,27 @@ fn streams_need_a_bandwidth_test_over_sockets() {
         assert!(text.contains(expected), "{line}: {text}");
     }
 }
+
+#[test]
+fn a_client_connects_from_the_address_that_it_is_given() {
+    let server = Server::start();
+    let line = |bind: &str| format!("-lp {} --bind {bind} 127.0.0.1 -n 10 tcp_bw", server.port);
+    let record = &json(&line("127.0.0.2"))[0];
+    let address = measured(record)["local"]["address"].as_str().unwrap();
+    assert!(address.starts_with("127.0.0.2:"), "{record:#}");
+    // No host has an address in TEST-NET-1.
+    let text = fails(&format!("-ws 0 {}", line("192.0.2.1")), 1);
+    assert!(
+        text.contains("cannot connect from 192.0.2.1 (--bind)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn samples_are_the_latencies_in_order() {
+    let record = &json("--samples -n 200 tcp_lat")[0];
+    let samples = measured(record)["latency_samples"].as_array().unwrap();
+    assert_eq!(samples.len(), 200, "{record:#}");
+    let text = fails("--samples tcp_bw", 2);
+    assert!(text.contains("tcp_bw measures no latencies"), "{text}");
+}

@@ -101,3 +101,111 @@ fn threads_srq_and_flip_deliver_the_same_bytes() {
         }
     }
 }
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn options_of_perftest_do_not_change_the_data() {
+    for device in devices() {
+        let all = "--relaxed-ordering off --extra-memory 4M --cq-vector 0";
+        let roce = [
+            "--flow-label 74565 --qp-timeout 12 --retry-count 3",
+            "-cm1 --traffic-class 96 --qp-timeout 12 --retry-count 3",
+        ];
+        let mut options = vec![all];
+        if connects_directly(&device) {
+            options.extend(roce);
+        }
+        for options in options {
+            let line =
+                format!("-i {device} {options} --verify -n 40 -m 3000 rc_bw rc_rdma_write_bw");
+            for record in json(&line) {
+                let verified = sum_of_both_ends(&record, "/verified");
+                assert_eq!(verified, 40 * 3000, "{options}: {record:#}");
+                let tuning = &record["outcome"]["measured"]["spec"]["tuning"];
+                let is_off = tuning["relaxed_ordering"] == false;
+                assert_eq!(is_off, options == all, "{tuning}");
+            }
+        }
+        let text = fails(&format!("-i {device} --cq-vector 9999 -n 1 rc_bw"), 1);
+        assert!(
+            text.contains("completion vector 9999") && text.contains("help: set --cq-vector below"),
+            "{text}"
+        );
+        // A path by rdma_cm has the flow label that the kernel chooses.
+        let text = if connects_directly(&device) {
+            fails(&format!("-i {device} -cm1 --flow-label 7 -n 1 rc_bw"), 2)
+        } else {
+            fails(&format!("-i {device} --flow-label 7 -n 1 rc_bw"), 1)
+        };
+        assert!(text.contains("flow"), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn each_latency_is_recorded_on_request() {
+    for device in devices() {
+        let record = &json(&format!("-i {device} --samples -n 500 rc_lat"))[0];
+        let m = &record["outcome"]["measured"];
+        let samples = m["latency_samples"].as_array().expect("samples");
+        assert_eq!(samples.len(), 500, "{record:#}");
+        let nanos = samples.iter().map(|n| n.as_u64().expect("nanoseconds"));
+        let (shortest, min) = (nanos.min(), m["latency"]["min"].as_u64());
+        // The histogram has three significant digits.
+        let (shortest, min) = (shortest.expect("a sample"), min.expect("a minimum"));
+        assert!(shortest.abs_diff(min) <= min / 500 + 1, "{shortest} {min}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn more_queue_pairs_than_a_message_can_describe() {
+    // The description of 600 queue pairs exceeds 64 KiB.
+    for device in devices().iter().filter(|name| connects_directly(name)) {
+        let line = format!("-i {device} -to 60 --qps 600 --depth 1 -n 3000 -m 64 rc_bw");
+        let record = &json(&line)[0];
+        let m = &record["outcome"]["measured"];
+        assert_eq!(m["remote_stats"]["received"]["msgs"], 3000, "{record:#}");
+        let text = fails(&format!("-i {device} --qps 16385 rc_bw"), 2);
+        assert!(text.contains("expected 1 to 16384"), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn bursts_keep_the_rate() {
+    for device in devices() {
+        let line = format!("-i {device} -t 1 -m 1K --rate-limit 400KB/s --burst 50 rc_bw");
+        // A busy machine can be too slow for the rate.
+        let keeps_rate = || {
+            let record = &json(&line)[0];
+            let summary = &record["outcome"]["measured"]["summary"];
+            let bandwidth = summary["bandwidth"].as_f64().expect("a bandwidth");
+            assert!(bandwidth < 6e5, "{record:#}");
+            bandwidth > 2e5
+        };
+        assert!((0..5).any(|_| keeps_rate()), "{line}: too slow");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn buffers_in_huge_pages_carry_the_same_bytes() {
+    let reserved = "/proc/sys/vm/nr_hugepages";
+    for device in devices() {
+        let line = format!("-i {device} --huge-pages 2M --verify -n 20 -m 4K rc_bw");
+        let Ok(before) = std::fs::read_to_string(reserved) else {
+            // The kernel has no huge pages.
+            let text = fails(&line, 1);
+            assert!(text.contains("reserve 2 MiB pages"), "{text}");
+            continue;
+        };
+        std::fs::write(reserved, "24").expect("huge pages");
+        let records = json(&line);
+        std::fs::write(reserved, before.trim()).expect("huge pages");
+        for record in records {
+            let verified = sum_of_both_ends(&record, "/verified");
+            assert_eq!(verified, 20 * 4096, "{record:#}");
+        }
+    }
+}

@@ -10,7 +10,7 @@ use super::limits::LimitOptions;
 use super::server::ServerOptions;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
-use super::values::{interval, on_off};
+use super::values::{duration, interval, on_off};
 use crate::common::device_id::DeviceId;
 use crate::common::error::{Error, Result};
 use crate::common::protocol::DEFAULT_PORT;
@@ -66,8 +66,9 @@ pub struct Options {
     /// Stop after N messages in each direction; overrides --time
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub messages: Option<u64>,
-    /// Stop after this time, in seconds unless a unit (ms, s, m, h or d) follows [default: 2 s]
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = TEST)]
+    /// Stop after this time, in seconds unless a unit (ms, s, m, h or d) follows, or run until
+    /// interrupted: unlimited, if the server has --max-time unlimited [default: 2 s]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = TEST)]
     pub time: Option<Duration>,
     /// Maximum number of messages in flight on each queue pair [default: 1024, at most 16 MiB in
     /// flight, at least 8]
@@ -198,7 +199,8 @@ pub struct Options {
     /// TCP port of the server; set it on both ends
     #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, help_heading = SERVER)]
     pub listen_port: u16,
-    /// Listen only on this address [default: all addresses]
+    /// Server: listen only on this address. Client: connect from this address, which also selects
+    /// the device [default: all addresses]
     #[arg(long, value_name = "ADDRESS", help_heading = SERVER)]
     pub bind: Option<IpAddr>,
     /// Options of tests over sockets.
@@ -264,12 +266,9 @@ impl Options {
     /// # Errors
     /// A usage error that names the first such option.
     pub fn reject_server_options(&self) -> Result<()> {
-        let option = if self.bind.is_some() {
-            Some("--bind")
-        } else {
-            self.server.first_server_option()
+        let Some(option) = self.server.first_server_option() else {
+            return Ok(());
         };
-        let Some(option) = option else { return Ok(()) };
         Err(Error::usage(format!(
             "{option} is an option of the server, not of a client"
         ))

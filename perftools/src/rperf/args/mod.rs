@@ -344,7 +344,12 @@ mod tests {
             ),
             ("--min-bw 90%", "is an option of a client"),
             ("node sdp_bw", "Linux no longer has SDP"),
-            ("node rc_bw --bind ::1", "--bind is an option of the server"),
+            (
+                "node rc_bw --allow ::1/128",
+                "--allow is an option of the server",
+            ),
+            ("node rc_bw --flow-label 1048576", "0..=1048575"),
+            ("node rc_bw --retry-count 8", "0..=7"),
             ("node rc_bw -H other rc_lat", "two hosts"),
             ("node rc_bw -n -5", "-5"),
             ("node rc_bw -cm maybe", "maybe"),

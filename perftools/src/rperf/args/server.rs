@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use ipnet::IpNet;
 
+use super::values::duration;
 use crate::common::units::{Size, parse_time};
 
 const SERVER: &str = "Server (-lp)";
@@ -30,11 +31,11 @@ pub struct ServerOptions {
     /// Maximum number of threads of all running tests together [default: 256]
     #[arg(long, value_name = "N", help_heading = SERVER)]
     pub max_threads: Option<u32>,
-    /// Maximum number of queue pairs of all running tests together [default: 4096]
+    /// Maximum number of queue pairs of all running tests together [default: 16384]
     #[arg(long, value_name = "N", help_heading = SERVER)]
     pub max_qps: Option<u32>,
-    /// Maximum duration of a test, with its warm-up [default: 1 h]
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = SERVER)]
+    /// Maximum duration of a test, with its warm-up, or unlimited [default: 1 h]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = SERVER)]
     pub max_time: Option<Duration>,
     /// Maximum message size in bytes [default: 1G]
     #[arg(long, value_name = "SIZE", help_heading = SERVER)]

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::values::{Inline, inline, on_off, pages};
 use crate::common::cpus::CpuList;
-use crate::common::units::{Rate, parse_time};
+use crate::common::units::{Rate, Size, parse_time};
 use crate::rperf::spec::path::{PathSettings, StaticRate};
 use crate::rperf::spec::tuning::{Pages, Tuning};
 
@@ -36,6 +36,9 @@ pub struct TuningOptions {
     /// Limit the payload of each sender, such as 10Gb/s, 10Gbit or 500MB/s [default: no limit]
     #[arg(long, value_name = "RATE", help_heading = TUNING)]
     pub rate_limit: Option<Rate>,
+    /// With --rate-limit, send N messages at a time instead of spreading them evenly [default: 1]
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub burst: Option<u32>,
     /// Maximum number of messages posted with one doorbell [default: 16]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub post_list: Option<u32>,
@@ -49,8 +52,8 @@ pub struct TuningOptions {
     /// Read each received byte, as an application would: on or off [default: off]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TUNING)]
     pub access_received: Option<bool>,
-    /// Send messages of up to this many bytes inline, or auto: 64 bytes if the device supports it
-    /// [default: auto]
+    /// Send messages of up to this many bytes inline, or auto: 236 bytes in latency tests, as
+    /// ib_send_lat, and 64 in other tests, if the device supports it [default: auto]
     #[arg(long, value_name = "SIZE|auto", value_parser = inline, help_heading = TUNING)]
     pub inline: Option<Inline>,
     /// Request a completion for every Nth send; for every send on iWARP [default: a quarter of the
@@ -109,9 +112,37 @@ pub struct TuningOptions {
     /// Like --src-path-bits, on the server only
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=127), help_heading = TUNING)]
     pub remote_src_path_bits: Option<u8>,
-    /// Traffic class of the packets: DSCP and ECN bits on RoCE v2 [default: 0]
+    /// Traffic class of the packets: DSCP and ECN bits on RoCE v2; with rdma_cm the type of
+    /// service [default: 0]
     #[arg(long, value_name = "0-255", help_heading = TUNING)]
     pub traffic_class: Option<u8>,
+    /// Flow label of the packets, which some devices use for the UDP source port on RoCE v2 and
+    /// switches for ECMP [default: 0]
+    #[arg(long, value_name = "0-1048575", value_parser = clap::value_parser!(u32).range(0..=0xf_ffff), help_heading = TUNING)]
+    pub flow_label: Option<u32>,
+    /// Acknowledgement timeout of the queue pairs: 4.096 µs × 2^N, or 0 to wait forever [default:
+    /// 14 (67 ms); with rdma_cm it depends on the path]
+    #[arg(long, value_name = "0-31", value_parser = clap::value_parser!(u8).range(0..=31), help_heading = TUNING)]
+    pub qp_timeout: Option<u8>,
+    /// Number of retries of a queue pair without an acknowledgement before the test fails
+    /// [default: 6]
+    #[arg(long, value_name = "0-7", value_parser = clap::value_parser!(u8).range(0..=7), help_heading = TUNING)]
+    pub retry_count: Option<u8>,
+    /// Completion vector of the completion queues, which selects an interrupt of the device
+    /// [default: 0]
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub cq_vector: Option<u32>,
+    /// Let the device's writes to memory become visible in any order before their completion
+    /// (PCIe relaxed ordering), as perftest does: on or off [default: on]
+    #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TUNING)]
+    pub relaxed_ordering: Option<bool>,
+    /// Register this much memory in addition to the buffers at each end, to see if the device's
+    /// translation tables limit a test [default: 0]
+    #[arg(long, value_name = "SIZE", help_heading = TUNING)]
+    pub extra_memory: Option<Size>,
+    /// Record each latency, up to 1,048,576 of them, in --json and --json-lines
+    #[arg(long, help_heading = TUNING)]
+    pub samples: bool,
     /// Allocate buffers from huge pages that the administrator has reserved: 2M or 1G
     #[arg(long, value_name = "2M|1G", value_parser = pages, help_heading = TUNING)]
     pub huge_pages: Option<Pages>,
@@ -155,6 +186,14 @@ impl TuningOptions {
             traffic_class: self.traffic_class.unwrap_or(0),
             pages: self.huge_pages.unwrap_or_default(),
             on_demand: self.on_demand,
+            relaxed_ordering: self.relaxed_ordering.unwrap_or(default.relaxed_ordering),
+            flow_label: self.flow_label.unwrap_or(0),
+            qp_timeout: self.qp_timeout,
+            retry_count: self.retry_count,
+            cq_vector: self.cq_vector.unwrap_or(0),
+            extra_memory: self.extra_memory.map_or(0, |size| size.0),
+            burst: self.burst,
+            samples: self.samples,
             srq: self.srq,
             recv_list: self.recv_list,
             access_received: self.access_received.unwrap_or(false),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::common::units::{Size, parse_time};
+use crate::rperf::spec::UNLIMITED;
 use crate::rperf::spec::tuning::Pages;
 
 /// Parses `on` or `off`. Like qperf, it also accepts a number, where 0 means off.
@@ -28,6 +29,14 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
         ))
     } else {
         Ok(time)
+    }
+}
+
+/// Parses a time, or `unlimited`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    match text {
+        "unlimited" => Ok(UNLIMITED),
+        text => parse_time(text),
     }
 }
 

@@ -1,9 +1,12 @@
 //! The client: runs each test over a control connection of its own.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use super::context::SessionHooks;
 use super::link::ControlLink;
@@ -25,10 +28,9 @@ use crate::rperf::report::record::{Measured, Outcome};
 use crate::rperf::report::warning::{self, WarningInput};
 use crate::rperf::spec::plan::{Pattern, Plan};
 use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Limit, Spec};
+use crate::rperf::spec::{Limit, Spec, UNLIMITED};
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::interval::DipKind;
-use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::monitor::{Monitor, MonitorOptions, TestInfo};
 use crate::rperf::stats::summary::{Interpretation, Summary};
 use crate::rperf::transport::{Backend, ClientSetup, ControlAddrs};
@@ -42,6 +44,8 @@ pub struct ServerAddr {
     pub port: u16,
     /// Time to retry while the server does not accept connections.
     pub wait: Duration,
+    /// Local address of the connection; none: chosen by the system.
+    pub bind: Option<IpAddr>,
     /// Token for a server that requires one.
     pub token: Option<Token>,
     /// If `true`, the server is a qperf.
@@ -219,7 +223,8 @@ fn run_test<B: Backend>(
         peer: addresses.peer.ip().to_canonical(),
     };
     let stop = Arc::clone(&control.stop);
-    let link = ControlLink::new(stream, "the server", spec.client.timeout, stop)?;
+    let qps = spec.total_qps();
+    let link = ControlLink::new(stream, "the server", spec.client.timeout, qps, stop)?;
     let monitor = Monitor::new(monitor_options, test_info(spec));
     let link = link
         .with_counters(monitor.counters())
@@ -277,6 +282,7 @@ fn run_test<B: Backend>(
         stalls_reported: monitored.dips.iter().any(|dip| dip.kind == DipKind::Stall),
         server_warnings: &done.peer_warnings,
     });
+    let latencies = done.measurement.latency.unwrap_or_default();
     Ok(Measured {
         intervals: monitored.intervals,
         dips: monitored.dips,
@@ -297,13 +303,9 @@ fn run_test<B: Backend>(
             &done.measurement.stats,
             &done.peer_stats,
         ),
-        latency_buckets: done
-            .measurement
-            .latency
-            .as_ref()
-            .map(LatencyRecorder::buckets)
-            .unwrap_or_default(),
-        latency: done.measurement.latency.and_then(|l| l.percentiles()),
+        latency_buckets: latencies.buckets(),
+        latency: latencies.percentiles(),
+        latency_samples: latencies.into_samples(),
         local_stats: done.measurement.stats,
         remote_stats: done.peer_stats,
     })
@@ -342,6 +344,7 @@ fn test_info(spec: &Spec) -> TestInfo {
         .is_some_and(|plan| plan.pattern == Pattern::BothWays);
     // A bidirectional test over sockets divides the number of messages among all its streams.
     let (time, messages) = match spec.limit {
+        Limit::Time(UNLIMITED) => (None, None),
         Limit::Time(time) => (Some(time), None),
         Limit::Messages(n) if both => (None, Some(n.saturating_mul(2))),
         Limit::Messages(n) => (None, Some(n)),
@@ -349,7 +352,11 @@ fn test_info(spec: &Spec) -> TestInfo {
     #[allow(clippy::cast_precision_loss)] // An estimate.
     let gap = |rate: u64| Duration::from_secs_f64(spec.msg_size as f64 / rate.max(1) as f64);
     // Without this option, each message has a completion if the rate is low.
-    let signal_every = spec.tuning.signal_every.unwrap_or(1);
+    let signal_every = spec
+        .tuning
+        .signal_every
+        .unwrap_or(1)
+        .max(spec.tuning.burst.unwrap_or(1));
     TestInfo {
         usual_gap: spec.tuning.rate_limit.map_or(Duration::ZERO, |rate| {
             gap(rate).saturating_mul(signal_every)
@@ -384,7 +391,7 @@ fn connect(server_addr: &ServerAddr) -> Result<TcpStream> {
             let left = deadline
                 .saturating_duration_since(Instant::now())
                 .max(Duration::from_millis(100));
-            match TcpStream::connect_timeout(address, left) {
+            match connect_from(server_addr.bind, address, left) {
                 Ok(stream) => return Ok(stream),
                 Err(error) if lacks_scope(address) => {
                     return Err(missing_scope_error(host, &error));
@@ -410,6 +417,28 @@ fn connect(server_addr: &ServerAddr) -> Result<TcpStream> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Connects to a server from a local address, if one is given.
+fn connect_from(
+    local: Option<IpAddr>,
+    server: &SocketAddr,
+    timeout: Duration,
+) -> io::Result<TcpStream> {
+    let Some(local) = local else {
+        return TcpStream::connect_timeout(server, timeout);
+    };
+    let socket = Socket::new(Domain::for_address(*server), Type::STREAM, None)?;
+    socket
+        .bind(&SocketAddr::new(local, 0).into())
+        .map_err(|e| {
+            io::Error::new(
+                e.kind(),
+                format!("cannot connect from {local} (--bind): {e}"),
+            )
+        })?;
+    socket.connect_timeout(&(*server).into(), timeout)?;
+    Ok(socket.into())
 }
 
 fn resolve_error(host: &str, error: &std::io::Error) -> Error {

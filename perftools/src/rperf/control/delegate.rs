@@ -114,10 +114,13 @@ fn run<B: Backend>(
     spec.check()?;
     let _reserved = context.admit(&mut spec)?;
     spec.client.timeout = spec.client.timeout.min(rules.max_timeout);
+    // They would exceed the length of a message.
+    spec.tuning.samples = false;
     let peer = ServerAddr {
         host: admitted_peer(request, rules)?,
         port: request.port,
         wait: request.wait.min(MAX_CONNECT_TIME),
+        bind: None,
         token: rules.token.clone(),
         qperf: false,
         interrupt: Interrupt::default(),

@@ -38,6 +38,16 @@ struct SharedConnection {
     stop_sent: AtomicBool,
     /// The timed loops have begun.
     begun: AtomicBool,
+    /// Maximum length of a message in bytes.
+    max_len: usize,
+}
+
+/// Length in bytes of the description of a queue pair, with a margin.
+const QP_LEN: usize = 256;
+
+/// Returns the maximum length in bytes of a message of a test with this number of queue pairs.
+fn max_message_len(qps: u32) -> usize {
+    frame::MAX_LEN + QP_LEN * qps as usize
 }
 
 /// The control connection, with the thread that reads it.
@@ -62,7 +72,8 @@ pub struct ThreadLink<'a> {
 impl ControlLink {
     /// Starts the thread that reads the connection. The hello messages must have been exchanged.
     ///
-    /// Error messages refer to the peer as `peer_name`. Setting `stop` ends all waits.
+    /// Error messages refer to the peer as `peer_name`. Setting `stop` ends all waits. The messages
+    /// that describe the queue pairs have room for `qps` of them.
     ///
     /// # Errors
     /// Returns an error if the thread or a file descriptor for it cannot be created.
@@ -70,6 +81,7 @@ impl ControlLink {
         stream: TcpStream,
         peer_name: &'static str,
         timeout: Duration,
+        qps: u32,
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
         let system = |e| Error::system("cannot set up the control connection", &e);
@@ -87,6 +99,7 @@ impl ControlLink {
             state: Arc::clone(&peer_state),
             messages: sender,
             turn: 0,
+            max_len: max_message_len(qps),
         };
         std::thread::Builder::new()
             .name("control".into())
@@ -101,6 +114,7 @@ impl ControlLink {
             interrupt: Interrupt::default(),
             stop_sent: AtomicBool::new(false),
             begun: AtomicBool::new(false),
+            max_len: max_message_len(qps),
         };
         Ok(Self {
             shared,
@@ -222,7 +236,7 @@ impl SharedConnection {
             .write_lock
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        frame::write(&mut &self.stream, message)
+        frame::write_up_to(&mut &self.stream, message, self.max_len)
     }
 
     fn send(&self, message: &Message) -> Result<()> {

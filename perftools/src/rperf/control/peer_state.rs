@@ -110,6 +110,8 @@ pub(super) struct Reader {
     pub(super) messages: SyncSender<Message>,
     /// Turn of the next message for `messages`.
     pub(super) turn: u8,
+    /// Maximum length of a message in bytes.
+    pub(super) max_len: usize,
 }
 
 impl Reader {
@@ -157,7 +159,7 @@ impl Reader {
     }
 
     fn read_message(&mut self) -> Result<Message> {
-        let message = frame::read::<Message>(&mut self.stream)
+        let message = frame::read_up_to::<Message>(&mut self.stream, self.max_len)
             .and_then(|message| message.or_error(self.peer_name));
         message.map_err(|error| match error.kind() {
             Kind::Gone => Error::new(

@@ -11,7 +11,7 @@ use crate::common::protocol::token::Token;
 use crate::common::server::networks;
 use crate::common::units::{Size, show_time};
 use crate::rperf::args::server::ServerOptions;
-use crate::rperf::spec::{Footprint, Limit, MAX_MESSAGE, MAX_TIME, Spec};
+use crate::rperf::spec::{Footprint, Limit, MAX_MESSAGE, Spec, UNLIMITED};
 
 /// Default for the number of clients at a time.
 const DEFAULT_MAX_CLIENTS: u32 = 64;
@@ -20,7 +20,7 @@ const DEFAULT_MAX_MEMORY: u64 = 4 << 30;
 /// Default for the number of threads of all running tests.
 const DEFAULT_MAX_THREADS: u32 = 256;
 /// Default for the number of queue pairs of all running tests.
-const DEFAULT_MAX_QPS: u32 = 4096;
+const DEFAULT_MAX_QPS: u32 = 16_384;
 /// Default for the duration of a test.
 const DEFAULT_MAX_TIME: Duration = Duration::from_secs(3600);
 /// Default for the time to wait for a client.
@@ -75,7 +75,7 @@ impl Default for Rules {
             max_memory: u64::MAX,
             max_threads: u32::MAX,
             max_qps: u32::MAX,
-            max_time: MAX_TIME,
+            max_time: UNLIMITED,
             max_timeout: Duration::MAX,
             max_size: MAX_MESSAGE,
             in_use: Arc::default(),
@@ -209,12 +209,16 @@ impl Rules {
             .with_help("set --max-size higher on the server"));
         }
         if let Some(time) = duration(spec).filter(|time| *time > self.max_time) {
+            let requested = if time >= UNLIMITED {
+                "unlimited".to_owned()
+            } else {
+                show_time(time)
+            };
             return Err(Error::limit(format!(
-                "duration {}: the server allows at most {}",
-                show_time(time),
+                "duration {requested}: the server allows at most {}",
                 show_time(self.max_time)
             ))
-            .with_help("set --max-time higher on the server"));
+            .with_help("set --max-time higher on the server, or to unlimited"));
         }
         let port = spec.sockets.port;
         if (1..FIRST_UNPRIVILEGED_PORT).contains(&port) {
@@ -303,6 +307,7 @@ impl Rules {
 /// Returns the duration of a test with its warm-up; `None` if it is a number of messages.
 fn duration(spec: &Spec) -> Option<Duration> {
     match spec.limit {
+        Limit::Time(UNLIMITED) => Some(UNLIMITED),
         Limit::Time(time) => Some(time.saturating_add(spec.tuning.warm_up)),
         Limit::Messages(_) => None,
     }
@@ -421,6 +426,7 @@ mod tests {
             ("--time 11", "--max-time"),
             ("--time 6 --warm-up 5", "--max-time"),
             ("--msg-size 2M", "--max-size"),
+            ("--time unlimited", "--max-time"),
         ] {
             let test = if line.contains("warm") {
                 Test::RcBw
@@ -433,6 +439,10 @@ mod tests {
                 "{line}"
             );
         }
+        let unlimited = options("--time unlimited").to_spec(Test::TcpBw).unwrap();
+        assert!(super::Rules::default().admit(&unlimited).is_ok());
+        let server = Rules::new(&options("--max-time unlimited").server).unwrap();
+        assert!(server.admit(&unlimited).is_ok());
         assert!(
             Rules::new(&options("--max-time 0").server)
                 .unwrap_err()

@@ -207,6 +207,7 @@ fn run_test<B: Backend>(
         stream.try_clone().map_err(system)?,
         "the client",
         timeout,
+        admitted.as_ref().map_or(0, |_| spec.total_qps()),
         Arc::clone(context.stop),
     )?;
     let run = || {

@@ -40,7 +40,8 @@ pub fn run<W: Wire, P: Peer>(
     let mut waiter = Waiter::new(side, plan.is_latency())
         .with_counters(peer.counters())
         .solicited(shape.solicits() && !is_sender);
-    let mut latency = (plan.is_latency() && client).then(|| LatencyRecorder::new(peer.counters()));
+    let mut latency = (plan.is_latency() && client)
+        .then(|| LatencyRecorder::new(peer.counters()).with_samples(shape.tuning.samples));
     let start = ClockReading::now();
     let counted = match (plan.pattern, &mut latency) {
         (Pattern::PingPong, Some(latency)) if plan.is_round_trip() => {
@@ -124,7 +125,8 @@ pub fn run<W: Wire, P: Peer>(
 
 /// Returns the time between two completions that the rate limit of the user causes, in nanoseconds.
 fn usual_gap(shape: &Shape) -> u64 {
-    let gap = shape.gap().unwrap_or_default().as_nanos() * u128::from(shape.signal_every);
+    let together = shape.signal_every.max(shape.tuning.burst.unwrap_or(1));
+    let gap = shape.gap().unwrap_or_default().as_nanos() * u128::from(together);
     u64::try_from(gap).unwrap_or(u64::MAX)
 }
 

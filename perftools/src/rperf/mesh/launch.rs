@@ -171,6 +171,7 @@ impl Launch<'_> {
             host: host.name.clone(),
             port: host.port.unwrap_or(self.port),
             wait: Duration::ZERO,
+            bind: None,
             token: Some(token.clone()),
             qperf: false,
             interrupt: Interrupt::default(),

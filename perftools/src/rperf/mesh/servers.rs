@@ -81,6 +81,7 @@ impl Servers {
             host: from.host.clone(),
             port: from.port,
             wait: self.wait_for(from),
+            bind: None,
             token: self.token.clone(),
             qperf: false,
             interrupt: Interrupt::default(),

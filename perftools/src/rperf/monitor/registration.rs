@@ -191,6 +191,7 @@ impl Hosts {
             host: target.host.clone(),
             port: target.port,
             wait: CONNECT_TIMEOUT,
+            bind: None,
             token: self.token.clone(),
             qperf: false,
             interrupt: Interrupt::default(),

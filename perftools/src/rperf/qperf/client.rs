@@ -21,7 +21,6 @@ use crate::rperf::spec::modes::{Cm, Wait};
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::tuning::Tuning;
 use crate::rperf::spec::{Limit, Spec};
-use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::monitor::MonitorOptions;
 use crate::rperf::stats::summary::{Interpretation, Summary};
 
@@ -259,6 +258,7 @@ fn collect_results(
             .msgs
             .saturating_sub(remote_stats.received.msgs);
     }
+    let latencies = measurement.latency.unwrap_or_default();
     Ok(Outcome::Measured(Box::new(Measured {
         exceeded: Vec::new(),
         partial: false,
@@ -285,12 +285,9 @@ fn collect_results(
             &measurement.stats,
             &remote_stats,
         ),
-        latency_buckets: measurement
-            .latency
-            .as_ref()
-            .map(LatencyRecorder::buckets)
-            .unwrap_or_default(),
-        latency: measurement.latency.and_then(|l| l.percentiles()),
+        latency_buckets: latencies.buckets(),
+        latency: latencies.percentiles(),
+        latency_samples: latencies.into_samples(),
         local_stats: measurement.stats,
         remote_stats,
     })))

@@ -55,6 +55,10 @@ pub struct Measured {
     /// Histogram of the latencies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latency_buckets: Vec<Bucket>,
+    /// Each latency in nanoseconds, in the order of measurement, with `--samples`: the first
+    /// 1,048,576 of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub latency_samples: Vec<u64>,
     /// Counters of the client.
     pub local_stats: SideStats,
     /// Counters of the server.

@@ -212,9 +212,14 @@ pub fn run<P: Peer>(
         verify: spec.verify,
         access,
         // The receiver waits for the next message as long as the rate limit requires.
-        timeout: side.timeout.saturating_add(gap.unwrap_or_default()),
+        timeout: side.timeout.saturating_add(
+            gap.unwrap_or_default()
+                .saturating_mul(spec.tuning.burst.unwrap_or(1)),
+        ),
         end_mode,
         gap,
+        burst: spec.tuning.burst,
+        samples: spec.tuning.samples,
     };
     run::run(
         SocketLoop::new(role, latency, spec.flip),

@@ -46,4 +46,8 @@ pub struct LoopParams {
     pub end_mode: EndMode,
     /// Time from one message to the next if the rate is limited.
     pub gap: Option<Duration>,
+    /// Number of messages that are sent at a time if the rate is limited.
+    pub burst: Option<u32>,
+    /// Each latency is recorded.
+    pub samples: bool,
 }

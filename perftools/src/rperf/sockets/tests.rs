@@ -104,6 +104,8 @@ fn params(size: usize, limit: Limit, end_mode: EndMode) -> LoopParams {
         timeout: Duration::from_secs(5),
         end_mode,
         gap: None,
+        burst: None,
+        samples: false,
     }
 }
 

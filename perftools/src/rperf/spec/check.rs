@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::config::Spec;
-use super::limits::{MAX_DEPTH, MAX_QPS, MAX_SOCKET_BUFFER, MAX_THREADS, MAX_TIME, MAX_WARM_UP};
+use super::limits::{
+    MAX_DEPTH, MAX_EXTRA_MEMORY, MAX_QPS, MAX_RECEIVERS, MAX_SOCKET_BUFFER, MAX_THREADS, MAX_TIME,
+    MAX_WARM_UP, UNLIMITED,
+};
 use super::modes::Cm;
 use super::plan::{MAX_MESSAGE, Pattern, Plan, Service};
 use super::side::Limit;
@@ -44,7 +47,7 @@ impl Spec {
     }
 
     /// Returns `true` if packets carry attributes that rdma_cm does not let the program set:
-    /// service level, traffic class, partition key, static rate or source path bits.
+    /// service level, flow label, partition key, static rate or source path bits.
     pub fn sets_packet_attributes(&self) -> bool {
         self.tuning.sets_packet_attributes()
             || self.client.path.sets_packet_attributes()
@@ -70,11 +73,13 @@ impl Spec {
     }
 
     /// Returns `true` if the tuning has values that only tests over RDMA devices support. Tests
-    /// over sockets only support `access_received` and the rate limit.
+    /// over sockets only support `access_received`, samples and the rate limit with its bursts.
     fn has_rdma_tuning(&self) -> bool {
         let tuning = Tuning {
             access_received: false,
             rate_limit: None,
+            burst: None,
+            samples: false,
             ..self.tuning
         };
         tuning != Tuning::default()
@@ -285,12 +290,12 @@ const RULES: &[Rule] = &[
         help: "set --time (-t) to a time such as 2",
     },
     Rule {
-        is_broken: |spec| matches!(spec.limit, Limit::Time(time) if time > MAX_TIME),
+        is_broken: |spec| matches!(spec.limit, Limit::Time(time) if time > MAX_TIME && time != UNLIMITED),
         cause: |spec| match spec.limit {
             Limit::Time(time) => format!("test of {}: the maximum is 7 d", show_time(time)),
             Limit::Messages(_) => "test is too long: the maximum is 7 d".to_owned(),
         },
-        help: "set --time (-t) lower",
+        help: "set --time (-t) lower, or to unlimited",
     },
     Rule {
         is_broken: |spec| spec.tuning.warm_up > MAX_WARM_UP,
@@ -336,11 +341,11 @@ const RULES: &[Rule] = &[
     Rule {
         is_broken: |spec| {
             spec.multicast
-                .is_some_and(|multicast| !(1..=MAX_QPS).contains(&multicast.receivers))
+                .is_some_and(|multicast| !(1..=MAX_RECEIVERS).contains(&multicast.receivers))
         },
         cause: |spec| {
             let receivers = spec.multicast.map_or(0, |multicast| multicast.receivers);
-            out_of_range("number of multicast receivers", receivers, MAX_QPS)
+            out_of_range("number of multicast receivers", receivers, MAX_RECEIVERS)
         },
         help: "set --multicast (-g) within this range",
     },
@@ -379,6 +384,60 @@ const RULES: &[Rule] = &[
         is_broken: |spec| spec.tuning.rate_limit == Some(0),
         cause: |_| "rate limit of 0 bytes per second: the minimum is 1 byte per second".to_owned(),
         help: "set --rate-limit higher",
+    },
+    Rule {
+        is_broken: |spec| spec.tuning.burst.is_some() && spec.tuning.rate_limit.is_none(),
+        cause: |_| "--burst without a rate limit: nothing spreads the messages".to_owned(),
+        help: "add --rate-limit, or remove --burst",
+    },
+    Rule {
+        is_broken: |spec| {
+            spec.tuning
+                .burst
+                .is_some_and(|n| !(1..=MAX_DEPTH).contains(&n))
+        },
+        cause: |spec| {
+            out_of_range(
+                "messages per burst",
+                spec.tuning.burst.unwrap_or(0),
+                MAX_DEPTH,
+            )
+        },
+        help: "set --burst within this range",
+    },
+    Rule {
+        is_broken: |spec| spec.tuning.samples && !spec.test.is_latency(),
+        cause: |spec| format!("{} measures no latencies", spec.test.name()),
+        help: "remove --samples, or run a latency test",
+    },
+    Rule {
+        is_broken: |spec| spec.tuning.flow_label > 0xf_ffff,
+        cause: |spec| {
+            format!(
+                "flow label {}: the maximum is 1048575",
+                spec.tuning.flow_label
+            )
+        },
+        help: "set --flow-label lower",
+    },
+    Rule {
+        is_broken: |spec| {
+            spec.tuning.qp_timeout.is_some_and(|n| n > 31)
+                || spec.tuning.retry_count.is_some_and(|n| n > 7)
+        },
+        cause: |_| "timeout or retries of the queue pair: the maxima are 31 and 7".to_owned(),
+        help: "set --qp-timeout and --retry-count lower",
+    },
+    Rule {
+        is_broken: |spec| spec.tuning.extra_memory > MAX_EXTRA_MEMORY,
+        cause: |spec| {
+            format!(
+                "extra memory of {}: the maximum is {}",
+                Size(spec.tuning.extra_memory),
+                Size(MAX_EXTRA_MEMORY)
+            )
+        },
+        help: "set --extra-memory lower",
     },
     Rule {
         is_broken: |spec| spec.tuning.signal_every == Some(0),
@@ -424,7 +483,7 @@ const RULES: &[Rule] = &[
             spec.use_cm == Cm::On && spec.sets_packet_attributes() && spec.test.plan().is_some()
         },
         cause: |_| {
-            "--service-level (-sl), --traffic-class, --pkey-index, --static-rate (-sr) and --src-path-bits (-sp): not supported with rdma_cm".to_owned()
+            "--service-level (-sl), --flow-label, --pkey-index, --static-rate (-sr) and --src-path-bits (-sp): not supported with rdma_cm".to_owned()
         },
         help: "remove --use-cm (-cm1)",
     },

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::default_depth;
+use super::limits::{MAX_QPS, default_depth};
 use super::modes::Cm;
 use super::side::{Limit, Multicast, Side, Sockets};
 use super::test::Test;
@@ -98,6 +98,14 @@ impl Spec {
             },
             ..self.clone()
         }
+    }
+
+    /// Returns the number of queue pairs of each end.
+    pub fn total_qps(&self) -> u32 {
+        let receivers = self.multicast.map_or(1, |multicast| multicast.receivers);
+        self.threads
+            .saturating_mul(self.qps.max(receivers))
+            .min(MAX_QPS)
     }
 
     /// Returns `true` if the depth is the default for the message size.

@@ -3,7 +3,7 @@
 use super::config::Spec;
 use super::limits::{
     HEARTBEAT_INTERVAL, LATENCY_DEPTH, LATENCY_DEPTH_OWN_BUFFERS, MAX_DEPTH, MAX_MEMORY,
-    VERIFY_MEMORY,
+    MAX_SEND_SLOTS, VERIFY_MEMORY,
 };
 use super::plan::{Pattern, Plan, Service, Verb};
 use super::shape::Shape;
@@ -83,7 +83,10 @@ impl Spec {
         let mut depth = match plan.is_latency() {
             true if self.touches_payload() => self.depth.min(LATENCY_DEPTH_OWN_BUFFERS),
             true => self.depth.min(LATENCY_DEPTH),
-            false => self.depth.saturating_mul(self.qps).min(MAX_DEPTH),
+            false => {
+                let most = (MAX_SEND_SLOTS / (self.qps * self.threads).max(1)).min(MAX_DEPTH);
+                self.depth.saturating_mul(self.qps).min(most)
+            }
         };
         if let Limit::Messages(n) = self.limit {
             depth = depth.min(u32::try_from(n).unwrap_or(u32::MAX).max(4));
@@ -173,10 +176,10 @@ impl Spec {
             )));
         }
         let shape = self.shape(depth, plan, bounds);
-        if shape.memory() > MAX_MEMORY {
+        if shape.memory() - self.tuning.extra_memory > MAX_MEMORY {
             return Err(Error::limit(format!(
                 "buffers of {}: the maximum is {}",
-                Style::default().size(shape.memory()),
+                Style::default().size(shape.memory() - self.tuning.extra_memory),
                 Size(MAX_MEMORY)
             ))
             .with_help("set --msg-size (-m), --qps or --threads lower"));

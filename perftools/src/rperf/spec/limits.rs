@@ -7,7 +7,14 @@ pub(super) const MAX_SOCKET_BUFFER: u32 = 1 << 30;
 /// Maximum number of messages in flight.
 pub const MAX_DEPTH: u32 = 16_384;
 /// Maximum number of queue pairs of one test.
-pub const MAX_QPS: u32 = 256;
+pub const MAX_QPS: u32 = 16_384;
+/// Maximum number of receivers of a multicast test.
+pub(super) const MAX_RECEIVERS: u32 = 256;
+/// Maximum number of slots in all send queues of one end. Each queue can hold all messages in
+/// flight, so many queue pairs lower the depth.
+pub(super) const MAX_SEND_SLOTS: u32 = 1 << 22;
+/// Maximum memory in bytes that one end registers in addition to its buffers.
+pub(super) const MAX_EXTRA_MEMORY: u64 = 1 << 40;
 /// Maximum number of threads of one test at each end.
 pub const MAX_THREADS: u32 = 64;
 /// Maximum memory in bytes that one end of a test may register.
@@ -31,8 +38,10 @@ pub(super) const LATENCY_DEPTH: u32 = 64;
 pub(super) const LATENCY_DEPTH_OWN_BUFFERS: u32 = 4;
 /// Maximum interval between heartbeats, which show the peer that this end is alive.
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum duration of a test.
+/// Maximum duration of a test that has one.
 pub const MAX_TIME: Duration = Duration::from_secs(7 * 86_400);
+/// Duration of a test without end, which is interrupted: a century.
+pub const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Maximum duration of the warm-up.
 pub(super) const MAX_WARM_UP: Duration = Duration::from_secs(3_600);

@@ -28,7 +28,9 @@ pub use config::Spec;
 pub use fit::Bounds;
 pub use footprint::Footprint;
 pub(super) use limits::default_depth;
-pub use limits::{ARRIVALS_WINDOW, MAX_DEPTH, MAX_MEMORY, MAX_QPS, MAX_THREADS, MAX_TIME};
+pub use limits::{
+    ARRIVALS_WINDOW, MAX_DEPTH, MAX_MEMORY, MAX_QPS, MAX_THREADS, MAX_TIME, UNLIMITED,
+};
 pub use parameter::Parameter;
 pub use plan::MAX_MESSAGE;
 pub use result_limits::{MinBandwidth, ResultLimits};

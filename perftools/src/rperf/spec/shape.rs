@@ -158,7 +158,7 @@ impl Shape {
         }
     }
 
-    /// Returns the size of the memory that each end registers, in bytes.
+    /// Returns the size of the memory that each end registers, in bytes, with the extra memory.
     pub fn memory(&self) -> u64 {
         let exposed = if self.plan.verb.is_one_sided() {
             self.exposed_slots()
@@ -173,7 +173,8 @@ impl Shape {
             // One buffer to send from, and one to receive into.
             plan => 1 + u32::from(plan.verb == Verb::Send),
         };
-        (u64::from(exposed) + u64::from(local)) * self.stride() as u64 * u64::from(self.threads)
+        let slots = u64::from(exposed) + u64::from(local);
+        slots * self.stride() as u64 * u64::from(self.threads) + self.tuning.extra_memory
     }
 
     /// Returns the size of a slot in bytes: the message size, rounded up to 8 bytes.

@@ -29,6 +29,7 @@ pub enum Pages {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
+#[allow(clippy::struct_excessive_bools)] // Independent settings.
 pub struct Tuning {
     /// Duration of the test before the measurement starts.
     pub warm_up: Duration,
@@ -52,6 +53,31 @@ pub struct Tuning {
     pub pages: Pages,
     /// Register buffers for on-demand paging instead of pinning them.
     pub on_demand: bool,
+    /// Let the device's writes become visible in any order before their completion.
+    #[serde(skip_serializing_if = "is_true")]
+    pub relaxed_ordering: bool,
+    /// Flow label of the packets, 20 bits.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub flow_label: u32,
+    /// Acknowledgement timeout of the queue pairs: 4.096 µs × 2^N; none: 14, or the choice of
+    /// rdma_cm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qp_timeout: Option<u8>,
+    /// Number of retries of the queue pairs without an acknowledgement; none: 6.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_count: Option<u8>,
+    /// Completion vector of the completion queues.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cq_vector: u32,
+    /// Memory in bytes that each end registers in addition to the buffers.
+    #[serde(skip_serializing_if = "is_none_registered")]
+    pub extra_memory: u64,
+    /// Number of messages that a sender with a rate limit sends at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+    /// Record each latency.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub samples: bool,
     /// Use one shared receive queue for all queue pairs of a thread.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub srq: bool,
@@ -61,6 +87,21 @@ pub struct Tuning {
     /// Read each received byte.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub access_received: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde requires.
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde requires.
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The signature that serde requires.
+fn is_none_registered(bytes: &u64) -> bool {
+    *bytes == 0
 }
 
 impl Default for Tuning {
@@ -77,6 +118,14 @@ impl Default for Tuning {
             traffic_class: 0,
             pages: Pages::Normal,
             on_demand: false,
+            relaxed_ordering: true,
+            flow_label: 0,
+            qp_timeout: None,
+            retry_count: None,
+            cq_vector: 0,
+            extra_memory: 0,
+            burst: None,
+            samples: false,
             srq: false,
             recv_list: None,
             access_received: false,
@@ -95,10 +144,11 @@ impl Tuning {
         MemoryOptions::new()
             .backing(backing)
             .on_demand(self.on_demand)
+            .relaxed_ordering(self.relaxed_ordering)
     }
 
     /// Returns `true` if packets carry attributes that rdma_cm does not let the program set.
     pub fn sets_packet_attributes(&self) -> bool {
-        self.pkey_index != 0 || self.service_level != 0 || self.traffic_class != 0
+        self.pkey_index != 0 || self.service_level != 0 || self.flow_label != 0
     }
 }

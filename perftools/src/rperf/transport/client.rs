@@ -118,7 +118,7 @@ impl ClientSetup for RdmaClient {
                     source,
                     server: SocketAddr::new(*server, *port),
                     token: *token,
-                    rd_atomic: self.end.rd_atomic(),
+                    settings: self.end.cm_settings(),
                 };
                 let qps = (0..self.end.qp_count()).map(|index| {
                     let (access, device) = (shape.remote_access(), self.end.device_name());

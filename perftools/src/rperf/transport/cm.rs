@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ibverbs::{AccessFlags, QueuePair, Rc};
-use rdmacm::{CmEventType, ConnectParams, Listener, Resolver};
+use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
 
 use crate::common::error::{Error, Kind, Result};
 
@@ -44,21 +44,27 @@ impl Connection {
 pub struct CmListener {
     listener: Listener,
     token: u64,
-    rd_atomic: u8,
+    settings: CmSettings,
 }
 
 impl CmListener {
-    /// Listens on an address of a device for connections with `token`. At most `rd_atomic` RDMA
-    /// reads and atomics will be in flight.
+    /// Listens on an address of a device for connections with `token`.
     ///
     /// # Errors
     /// Returns an error if the address belongs to no RDMA device or rdma_cm is not available.
-    pub fn new(address: IpAddr, token: u64, rd_atomic: u8) -> Result<Self> {
-        let listener = Listener::bind(SocketAddr::new(address, 0), 8)?;
+    pub fn new(address: IpAddr, token: u64, settings: CmSettings) -> Result<Self> {
+        let mut options = ListenOptions::new().backlog(8);
+        if settings.type_of_service != 0 {
+            options = options.type_of_service(settings.type_of_service);
+        }
+        if let Some(timeout) = settings.ack_timeout {
+            options = options.ack_timeout(timeout);
+        }
+        let listener = options.bind(SocketAddr::new(address, 0))?;
         Ok(Self {
             listener,
             token,
-            rd_atomic,
+            settings,
         })
     }
 
@@ -126,18 +132,22 @@ impl CmListener {
             let remaining = deadline
                 .saturating_duration_since(Instant::now())
                 .max(CHECK_INTERVAL);
-            let accepted = pending.accept(&params(self.rd_atomic, &[]), remaining);
+            let accepted = pending.accept(&params(self.settings, &[]), remaining);
             return accepted.map(Connection).map_err(Error::from);
         }
     }
 }
 
 /// Returns the connection parameters of both ends.
-fn params(rd_atomic: u8, private_data: &[u8]) -> ConnectParams<'_> {
-    ConnectParams::new()
+fn params(settings: CmSettings, private_data: &[u8]) -> ConnectParams<'_> {
+    let params = ConnectParams::new()
         .private_data(private_data)
-        .initiator_depth(rd_atomic)
-        .responder_resources(rd_atomic)
+        .initiator_depth(settings.rd_atomic)
+        .responder_resources(settings.rd_atomic);
+    match settings.retry_count {
+        Some(count) => params.retry_count(count),
+        None => params,
+    }
 }
 
 /// Returns the error of a server to which the client did not connect.
@@ -146,6 +156,32 @@ pub(super) fn connect_timeout(address: SocketAddr) -> Error {
         "the client did not connect to {address} by rdma_cm in time"
     ))
     .with_help("check that the client can reach this address, or set --timeout (-to) higher")
+}
+
+/// Settings of the connections that rdma_cm lets the program choose.
+#[derive(Clone, Copy, Debug)]
+pub struct CmSettings {
+    /// Maximum number of RDMA reads and atomics in flight.
+    pub rd_atomic: u8,
+    /// Type of service; 0 if none is set.
+    pub type_of_service: u8,
+    /// Acknowledgement timeout of the queue pairs; none: the choice of the kernel.
+    pub ack_timeout: Option<u8>,
+    /// Number of retries without an acknowledgement; none: the default.
+    pub retry_count: Option<u8>,
+}
+
+impl CmSettings {
+    /// Returns the resolver with these settings.
+    pub(super) fn apply(self, mut resolver: Resolver) -> Resolver {
+        if self.type_of_service != 0 {
+            resolver = resolver.type_of_service(self.type_of_service);
+        }
+        match self.ack_timeout {
+            Some(timeout) => resolver.ack_timeout(timeout),
+            None => resolver,
+        }
+    }
 }
 
 /// Parameters of a client's connections.
@@ -157,8 +193,8 @@ pub struct CmTarget {
     pub server: SocketAddr,
     /// Token that the server expects.
     pub token: u64,
-    /// Maximum number of RDMA reads and atomics in flight.
-    pub rd_atomic: u8,
+    /// Settings of the connections.
+    pub settings: CmSettings,
 }
 
 /// Returns the start of the private data of the client's request for queue pair `index`. The server
@@ -187,19 +223,17 @@ pub fn connect(
         source,
         server,
         token,
-        rd_atomic,
+        settings,
     } = *target;
-    let route = Resolver::new(server)
-        .source(source)
-        .timeout(timeout)
-        .resolve()?;
+    let resolver = Resolver::new(server).source(source).timeout(timeout);
+    let route = settings.apply(resolver).resolve()?;
     if route.device_name() != device {
         return Err(wrong_device(target, route.device_name(), device));
     }
     let private_data = request_id(token, index);
     let ready = route.access(access).with_qp(qp)?;
     ready
-        .connect(&params(rd_atomic, &private_data), timeout)
+        .connect(&params(settings, &private_data), timeout)
         .map(Connection)
         .map_err(Error::from)
 }

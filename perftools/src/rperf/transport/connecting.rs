@@ -65,7 +65,10 @@ impl RdmaEndpoint {
                 };
                 (to.sl, to.src_path_bits, to.static_rate) =
                     (path.sl, path.src_path_bits, path.static_rate);
-                to.grh = to.grh.map(|grh| grh.traffic_class(path.traffic_class));
+                to.grh = to.grh.map(|grh| {
+                    grh.traffic_class(path.traffic_class)
+                        .flow_label(path.flow_label)
+                });
                 let address = self
                     .pd
                     .create_ah(&to)

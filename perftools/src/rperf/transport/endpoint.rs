@@ -2,13 +2,14 @@
 
 use ibverbs::{
     CompletionChannel, CompletionQueue, CqOptions, DuplexTransport, Gid, GidIndex, Mtu,
-    ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, SendTransport, SrqOptions,
-    Uc, Ud, caps::OdpGeneralCaps,
+    ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, SendTransport, Sink,
+    SrqOptions, Uc, Ud, caps::OdpGeneralCaps,
 };
 
 use rdmacm::datagram::multicast::Membership;
 
 use super::address::PortAddress;
+use super::cm::CmSettings;
 use super::cm_datagrams::LocalAddress;
 use super::device::OpenedDevice;
 use super::path_checks::check_path;
@@ -24,8 +25,12 @@ use crate::rperf::spec::plan::Service;
 use crate::rperf::spec::tuning::MAX_POST_LIST;
 use crate::rperf::spec::{Shape, Side};
 
-/// Largest message in bytes that is sent inline by default, if the device supports it.
+/// Largest message in bytes that is sent inline by default in bandwidth tests, if the device
+/// supports it.
 const DEFAULT_INLINE: u32 = 64;
+/// Largest message in bytes that is sent inline by default in latency tests; the same as that of
+/// ib_send_lat.
+const DEFAULT_LATENCY_INLINE: u32 = 236;
 
 /// Queue key of datagrams; the same as that of qperf.
 pub(super) const QKEY: Qkey = Qkey(0x1111_1111);
@@ -80,6 +85,8 @@ pub(super) struct RdmaEndpoint {
     path_settings: PathSettings,
     /// Multicast group of the test, if this end has joined one.
     pub(super) group: Option<Membership>,
+    /// Registered memory that no request uses.
+    extra_memory: Option<Sink>,
 }
 
 /// The completion queue of one thread, and its shared receive queue.
@@ -95,7 +102,19 @@ impl ThreadQueues {
     fn new(opened: &OpenedDevice, pd: &ProtectionDomain, shape: &Shape) -> Result<Self> {
         let channel = opened.context.create_comp_channel()?;
         let depth = shape.sends() * shape.qps + shape.receives() * shape.receive_queues();
-        let options = CqOptions::new().depth(depth).channel(&channel);
+        let vectors = opened.context.num_comp_vectors();
+        let vector = shape.tuning.cq_vector;
+        if vector >= vectors {
+            return Err(Error::limit(format!(
+                "completion vector {vector}: {} has {vectors}",
+                opened.context.device_name()
+            ))
+            .with_help(format!("set --cq-vector below {vectors}")));
+        }
+        let options = CqOptions::new()
+            .depth(depth)
+            .channel(&channel)
+            .comp_vector(vector);
         let cq = opened.context.create_cq(options)?;
         let options = SrqOptions::new()
             .max_wr(shape.receives())
@@ -138,7 +157,12 @@ impl RdmaEndpoint {
             .collect::<Result<_>>()?;
         check_path(&opened, side.path, shape.tuning.pkey_index)?;
         check_on_demand_paging(&opened, &shape)?;
+        let extra_memory = match usize::try_from(shape.tuning.extra_memory) {
+            Ok(0) => None,
+            len => Some(pd.sink_with(len.unwrap_or(usize::MAX), shape.tuning.memory())?),
+        };
         Ok(Self {
+            extra_memory,
             opened,
             shape,
             pd,
@@ -159,6 +183,17 @@ impl RdmaEndpoint {
             .rd_atomic
             .or(self.shape.tuning.rd_atomic)
             .unwrap_or(u8::MAX)
+    }
+
+    /// Returns the settings of connections by rdma_cm.
+    pub(super) fn cm_settings(&self) -> CmSettings {
+        let tuning = &self.shape.tuning;
+        CmSettings {
+            rd_atomic: self.rd_atomic(),
+            type_of_service: tuning.traffic_class,
+            ack_timeout: tuning.qp_timeout,
+            retry_count: tuning.retry_count,
+        }
     }
 
     /// Returns the active MTU of the port in bytes.
@@ -194,7 +229,12 @@ impl RdmaEndpoint {
         &self,
         create: impl Fn(QpOptions) -> ibverbs::Result<QueuePair<T>>,
     ) -> Result<QueuePair<T>> {
-        let inline = self.shape.tuning.inline.unwrap_or(DEFAULT_INLINE);
+        let default = if self.shape.plan.is_latency() {
+            DEFAULT_LATENCY_INLINE
+        } else {
+            DEFAULT_INLINE
+        };
+        let inline = self.shape.tuning.inline.unwrap_or(default);
         let options = QpOptions::new()
             .max_send_wr(self.shape.sends())
             .max_recv_wr(self.shape.receives().max(1))
@@ -241,7 +281,14 @@ impl RdmaEndpoint {
                 .unwrap_or(tuning.service_level))
             .src_path_bits(self.path_settings.src_path_bits.unwrap_or(0))
             .static_rate(self.path_settings.static_rate.map_or(0, StaticRate::code))
-            .traffic_class(tuning.traffic_class);
+            .traffic_class(tuning.traffic_class)
+            .flow_label(tuning.flow_label);
+        let path = tuning
+            .qp_timeout
+            .map_or(path, |timeout| path.timeout(timeout));
+        let path = tuning
+            .retry_count
+            .map_or(path, |count| path.retry_cnt(count));
         let qp = match self.shape.plan.service {
             Service::Uc => {
                 UnconnectedQp::Uc(self.create_qp(index).and_then(|qp| init_qp(qp, &path))?)
@@ -328,6 +375,7 @@ impl RdmaEndpoint {
         let shape = self.shape;
         let mut qps = qps.into_iter();
         let mut group = self.group;
+        let mut extra_memory = self.extra_memory;
         // Soft-iWARP does not support solicited events.
         let has_solicited_events = self.opened.link != LinkType::Iwarp;
         let wires = self
@@ -336,7 +384,9 @@ impl RdmaEndpoint {
             .map(|ThreadQueues { cq, channel, srq }| {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
                 let wire = VerbsWire::new(qps, &self.pd, cq, channel, srq, group.take(), &shape)?;
-                let wire = wire.with_solicited_events(has_solicited_events);
+                let wire = wire
+                    .with_solicited_events(has_solicited_events)
+                    .with_extra_memory(extra_memory.take());
                 if shape.confirms_writes {
                     return wire.confirming_placement(&self.pd);
                 }

@@ -58,7 +58,7 @@ pub(super) fn uses_cm(
 ) -> Result<bool> {
     match (link, requested) {
         (LinkType::Iwarp, _) if marks_packets => Err(Error::limit(format!(
-            "{device} is iWARP, whose packets have no service level, traffic class, partition key, static rate or path bits"
+            "{device} is iWARP, whose packets have no service level, traffic class, flow label, partition key, static rate or path bits"
         ))
         .with_help("omit the options that set them")),
         (LinkType::Iwarp, Cm::Off) => Err(Error::limit(format!(

@@ -103,7 +103,7 @@ impl RdmaServer {
                 let local = end.local_address(address);
                 (PendingConnection::CmDatagrams(listener, local), port)
             } else {
-                let listener = CmListener::new(ip, token, end.rd_atomic())?;
+                let listener = CmListener::new(ip, token, end.cm_settings())?;
                 let port = listener.port();
                 (PendingConnection::Cm(listener), port)
             };

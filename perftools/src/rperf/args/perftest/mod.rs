@@ -318,8 +318,8 @@ mod tests {
         }
         assert_eq!(remedy("ib_send_bw -d mlx5_0"), "run `rperf`");
         assert_eq!(
-            remedy("ib_send_bw -u 14 HOST"),
-            "run `rperf HOST rc_bw`; without an equivalent: -u, --qp-timeout (--timeout ends a test without progress)"
+            remedy("ib_send_bw -u 14 --dlid 3 HOST"),
+            "run `rperf HOST --qp-timeout 14 rc_bw`; without an equivalent: --dlid (not supported)"
         );
         assert!(remedy("ib_send_bw -k HOST").contains("no option named `-k`"));
     }
@@ -349,6 +349,8 @@ mod tests {
     fn every_equivalent_is_an_option_of_rperf() {
         for row in OPTIONS {
             let words = match row.meaning {
+                Value("bind") => "--bind ::1".to_owned(),
+                Value("burst") => "--burst 1 --rate-limit 1Gb/s".to_owned(),
                 Value(option) => format!("--{option} 1"),
                 Words(words) => words.to_owned(),
                 _ => continue,

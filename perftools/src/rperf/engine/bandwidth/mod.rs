@@ -128,7 +128,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             pacer: shape
                 .gap()
                 .filter(|_| flow.sends)
-                .map(|gap| Pacer::new(gap, start)),
+                .map(|gap| Pacer::new(gap, shape.tuning.burst, start)),
             posted: 0,
             completed: 0,
             acked: 0,

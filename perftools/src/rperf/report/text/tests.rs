@@ -88,6 +88,7 @@ fn record(
             remote: via(cm),
             summary: Summary::new(Interpretation::new(test, test.plan()), &local, &remote),
             latency_buckets: Vec::new(),
+            latency_samples: Vec::new(),
             latency: latency.and_then(|l| l.percentiles()),
             local_stats: local,
             remote_stats: remote,

@@ -17,7 +17,11 @@ const MAX_PAUSE: Duration = Duration::from_millis(20);
 
 impl<P: Peer> Run<'_, P> {
     pub(super) fn source(&mut self) -> Result<()> {
-        let mut pacer = self.params.gap.map(|gap| Pacer::new(gap, self.start));
+        let burst = self.params.burst;
+        let mut pacer = self
+            .params
+            .gap
+            .map(|gap| Pacer::new(gap, burst, self.start));
         while self.sent.msgs < self.total() && !self.is_over() {
             if !self.socket.has_partial_send() && self.must_wait(&mut pacer)? {
                 continue;

@@ -104,8 +104,8 @@ pub fn run<P: Peer>(
     polled: bool,
     peer: &P,
 ) -> Result<Measurement> {
-    let mut latencies =
-        (loop_kind == SocketLoop::Ping).then(|| LatencyRecorder::new(peer.counters()));
+    let mut latencies = (loop_kind == SocketLoop::Ping)
+        .then(|| LatencyRecorder::new(peer.counters()).with_samples(params.samples));
     let mut buffer = zeroed(params.size)?;
     payload::fill(&mut buffer, 0);
     let start = ClockReading::now();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, Direction, Held, ProtectionDomain,
-    RemoteMemory, Retired, SharedRegion, WcOpcode,
+    RemoteMemory, Retired, SharedRegion, Sink, WcOpcode,
 };
 
 use rdmacm::datagram::multicast::Membership;
@@ -47,6 +47,8 @@ pub struct VerbsWire {
     has_solicited_events: bool,
     /// The multicast group of the queue pairs, which are destroyed before it.
     _group: Option<Membership>,
+    /// Registered memory that no request uses.
+    extra_memory: Option<Sink>,
 }
 
 /// The queue pairs of a wire with their memory and counts.
@@ -87,6 +89,7 @@ impl std::fmt::Debug for VerbsWire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("VerbsWire")
             .field("qps", &self.traffic.qps)
+            .field("extra_memory", &self.extra_memory)
             .finish_non_exhaustive()
     }
 }
@@ -129,7 +132,15 @@ impl VerbsWire {
             last_check: Instant::now(),
             has_solicited_events: true,
             _group: group,
+            extra_memory: None,
         })
+    }
+
+    /// Keeps memory registered that no request uses.
+    #[must_use]
+    pub fn with_extra_memory(mut self, memory: Option<Sink>) -> Self {
+        self.extra_memory = memory;
+        self
     }
 
     /// Makes [`Wire::confirm_placement`] read from the peer after the last write. Required on
