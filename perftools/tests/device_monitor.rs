@@ -53,6 +53,37 @@ fn paths_of_devices_are_probed_and_lost_ones_named() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
+fn objects_of_processes_are_exported_and_listed() {
+    for device in devices() {
+        let server = Server::start();
+        let line = format!("-i {device} -t 60 localhost rc_bw -lp {}", server.port);
+        let client = Process::spawn(rperf().args(line.split_whitespace()));
+        let has_objects = || {
+            let text = process::run(Command::new(env!("CARGO_BIN_EXE_ribinfo")).arg("export"));
+            let line = |metric: &str| {
+                let start = format!("{metric}{{device=\"{device}\",process=\"rperf\"");
+                text.lines().any(|line| line.starts_with(&start))
+            };
+            line("rdma_process_objects") && line("rdma_process_registered_bytes")
+        };
+        assert!(process::wait_until(process::TIMEOUT, has_objects));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
+        let top = Process::spawn(command.args(["top", "--interval", "200ms"]));
+        top.next_stdout_line(&format!("{device}/1"));
+        let owner = top.next_stdout_line(" rperf ");
+        assert!(
+            owner.contains(&device) || owner.contains("rperf"),
+            "{owner}"
+        );
+        top.interrupt();
+        assert_eq!(top.wait().code(), Some(0));
+        client.kill();
+        drop(server);
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
 fn export_has_the_state_of_each_device() {
     let output = process::output(Command::new(env!("CARGO_BIN_EXE_ribinfo")).arg("export"));
     assert!(output.success(), "{output}");

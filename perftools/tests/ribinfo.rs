@@ -496,6 +496,81 @@ fn contradicting_configuration_is_found() {
 }
 
 #[test]
+fn flow_control_of_roce_is_checked() {
+    let directory = TempDir::new();
+    let copy = directory.path().join("copy");
+    let (text, status) = ribinfo("mlx4", &["capture", copy.to_str().unwrap()]);
+    assert_eq!(status, 0, "{text}");
+    let write = |file: &str, text: &str| {
+        let path = copy.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let probe: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(copy.join("probe.json")).unwrap()).unwrap();
+    let pfc = |priority: Option<usize>| {
+        let flags: Vec<bool> = (0..8).map(|n| Some(n) == priority).collect();
+        let pfc = serde_json::json!({"pfc_cap": 8, "prio_pfc": flags}).to_string();
+        let mut probe = probe.clone();
+        probe["dcb"] = serde_json::json!([{"netdev": "mlx4_roce", "pfc": pfc}]);
+        write("probe.json", &probe.to_string());
+    };
+    let tos = "sys/kernel/config/rdma_cm/mlx4_0/ports/2/default_roce_tos";
+    let net = |file: &str| format!("sys/class/net/mlx4_roce/{file}");
+    let expect = |expected: &str, remedy: &str| {
+        let (text, _) = ribinfo_at(&copy, &["check", "dcb"]);
+        assert!(
+            text.contains(expected) && text.contains(remedy),
+            "{expected}: {text}"
+        );
+    };
+    expect(
+        "unknown  dcb mlx4_0/2: PFC and ECN of mlx4_roce are not known",
+        "",
+    );
+    for point in ["roce_np", "roce_rp"] {
+        for priority in 0..8 {
+            write(&net(&format!("ecn/{point}/enable/{priority}")), "0\n");
+        }
+    }
+    pfc(None);
+    expect(
+        "neither PFC nor ECN is enabled",
+        "dcb pfc set dev mlx4_roce",
+    );
+    pfc(Some(3));
+    write(&net("qos/trust"), "pcp\n");
+    write(tos, "0\n");
+    expect("mlx4_roce trusts PCP", "mlnx_qos -i mlx4_roce --trust dscp");
+    write(&net("qos/trust"), "dscp\n");
+    expect(
+        "RDMA packets have DSCP 0 and priority 0, but PFC is on for priority 3",
+        "echo 96 > /sys/kernel/config/rdma_cm/mlx4_0/ports/2/default_roce_tos",
+    );
+    write(tos, "106\n");
+    expect(
+        "ECN (roce_np) is off for priority 3",
+        "ecn/roce_np/enable/3",
+    );
+    write(&net("ecn/roce_np/enable/3"), "1\n");
+    expect(
+        "ECN (roce_rp) is off for priority 3",
+        "ecn/roce_rp/enable/3",
+    );
+    write(&net("ecn/roce_rp/enable/3"), "1\n");
+    write(&net("ecn/roce_np/cnp_dscp"), "24\n");
+    expect("CNPs have the priority 3 of the data", "echo 48 >");
+    write(&net("ecn/roce_np/cnp_dscp"), "48\n");
+    expect("ok       dcb mlx4_0/2: PFC is on for priority 3", "");
+    // The driver's traffic class takes precedence over that of rdma_cm.
+    write(
+        "sys/class/infiniband/mlx4_0/tc/2/traffic_class",
+        "Global tclass=32\n",
+    );
+    expect("RDMA packets have DSCP 8 and priority 1", "");
+}
+
+#[test]
 fn peer_in_another_subnet_is_found() {
     let directory = TempDir::new();
     let copy = directory.path().join("copy");

@@ -122,6 +122,13 @@ pub enum Command {
         #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1", requires = "watch")]
         interval: Duration,
     },
+    /// Show the rates of ports and the RDMA objects of processes, until interrupted; on a terminal,
+    /// q ends
+    Top {
+        /// Time between two readings
+        #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "2")]
+        interval: Duration,
+    },
     /// Print counters, links, RDMA objects of processes and findings as metrics for Prometheus, or
     /// serve them over HTTP
     Export(Export),

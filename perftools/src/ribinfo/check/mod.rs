@@ -8,6 +8,7 @@ pub mod selection;
 
 mod addresses;
 mod counters;
+mod dcb;
 mod eipoib;
 mod firewall;
 mod gid;
@@ -102,6 +103,11 @@ pub const SUBJECTS: &[Subject] = &[
         name: "roce",
         about: "RoCE v1 or v2, on this host and on the peer",
         check: roce::check,
+    },
+    Subject {
+        name: "dcb",
+        about: "PFC, ECN, trusted priorities and CNPs of RoCE ports",
+        check: dcb::check,
     },
     Subject {
         name: "iwarp",

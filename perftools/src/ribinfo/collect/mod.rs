@@ -6,6 +6,7 @@
 //! use these facts.
 
 pub mod counters;
+pub mod dcb;
 pub mod device;
 pub mod eipoib;
 pub mod filter;

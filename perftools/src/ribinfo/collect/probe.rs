@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use nix::sys::socket::SockaddrStorage;
 use serde::{Deserialize, Serialize};
 
+use super::dcb::{self, DcbOutput};
 use super::limits;
 use super::link_caps::{self, PortCaps};
 use super::listeners::Listener;
@@ -34,6 +35,8 @@ pub struct Probe {
     pub addresses: Vec<Address>,
     /// The rules of the packet filter.
     pub firewall: Firewall,
+    /// Flow control of the network interfaces of RoCE ports.
+    pub dcb: Vec<DcbOutput>,
     /// The servers of RDMA tests that listen on a TCP port.
     pub listeners: Vec<Listener>,
     /// The devices and their verbs attributes.
@@ -171,6 +174,11 @@ impl Probe {
             } else {
                 Vec::new()
             },
+            dcb: if wanted("dcb") {
+                dcb::query()
+            } else {
+                Vec::new()
+            },
             // Opening the devices takes time.
             verbs: if ["nodes", "mtu", "ipoib", "peer"].into_iter().any(&wanted) {
                 Verbs::query()
@@ -258,7 +266,7 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
 
 /// Returns the output of a command if it succeeds. `sbin` directories are searched too, because
 /// they are not in the path of every user.
-fn output(command: &str, args: &[&str]) -> Option<String> {
+pub(super) fn output(command: &str, args: &[&str]) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
     let mut run = Command::new(command);
     run.args(args)

@@ -63,6 +63,11 @@ impl Root {
         })
     }
 
+    /// Returns `true` if the root is this host.
+    pub fn is_host(&self) -> bool {
+        self.path == Path::new("/")
+    }
+
     /// Records what is read from now on, for [`save`](Root::save).
     #[must_use]
     pub fn recording(mut self) -> Self {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use super::checks::CheckResults;
 use super::port_counters::{self, PortCounters};
+use super::processes;
 use crate::common::exposition::{Metrics, Source};
 use crate::ribinfo::collect::counters::Counters;
 use crate::ribinfo::collect::device::{self, Device, Port};
+use crate::ribinfo::collect::resources::{self, Usage};
 use crate::ribinfo::collect::root::Root;
 
 /// Bytes per second of one Mbit/s.
@@ -18,6 +20,8 @@ const BYTES_PER_MBIT: f64 = 125_000.0;
 pub(super) struct HostMetrics {
     devices: Vec<Device>,
     counters: Vec<PortCounters>,
+    /// RDMA objects of processes, or an error message; `None` below another root.
+    usages: Option<Result<Vec<Usage>, String>>,
     checks: Option<Arc<CheckResults>>,
 }
 
@@ -33,7 +37,12 @@ impl HostMetrics {
                 counters: Counters::of_port(root, &device.name, number),
             })
         });
+        let usages = root.is_host().then(|| {
+            let all = resources::query().map_err(|error| error.to_string())?;
+            Ok(resources::usage(&all))
+        });
         Self {
+            usages,
             counters: ports.collect(),
             devices,
             checks,
@@ -128,6 +137,15 @@ impl Source for HostMetrics {
             },
         )?;
         port_counters::write(&self.counters, metrics)?;
+        if let Some(usages) = &self.usages {
+            let is_up = f64::from(u8::from(usages.is_ok()));
+            metrics.gauges(
+                "ribinfo_source_up",
+                "1 if the kernel could be queried.",
+                [([("source", "netlink")], is_up)],
+            )?;
+            processes::write(usages.as_deref().unwrap_or_default(), metrics)?;
+        }
         checks.map_or(Ok(()), |checks| checks.write(metrics))
     }
 }

@@ -7,6 +7,7 @@
 mod checks;
 mod host;
 mod port_counters;
+mod processes;
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;

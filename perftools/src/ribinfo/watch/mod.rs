@@ -1,4 +1,5 @@
-//! `ribinfo counters`: counters and their rates, once or at an interval.
+//! `ribinfo counters` and `ribinfo top`: counters and their rates, once or at an interval.
 
 pub mod counters;
 mod screen;
+pub mod top;
