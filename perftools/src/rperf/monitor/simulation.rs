@@ -85,28 +85,35 @@ fn resident() -> u64 {
     pages * 4096
 }
 
-#[test]
-fn ten_thousand_targets_need_bounded_memory() {
-    const PATHS: u32 = 10_000;
-    let settings = Settings {
-        interval: Duration::from_secs(1),
-        timeout: Duration::from_millis(500),
-        late_limit: Duration::from_secs(2),
-        lost_after: 3,
-        flows: 4,
-        max_rate: 20_000,
-    };
-    let before = resident();
-    let begin = Instant::now();
-    let source = Arc::new(Source::new("sim0/1".into(), true, settings));
-    let targets: Vec<Arc<str>> = (0..PATHS).map(|n| format!("node{n}").into()).collect();
-    for target in &targets {
+const PATHS: u32 = 10_000;
+
+const SETTINGS: Settings = Settings {
+    interval: Duration::from_secs(1),
+    timeout: Duration::from_millis(500),
+    late_limit: Duration::from_secs(2),
+    lost_after: 3,
+    flows: 4,
+    max_rate: 20_000,
+};
+
+/// Returns a device with paths to many hosts.
+fn source() -> Arc<Source> {
+    let source = Arc::new(Source::new("sim0/1".into(), true, SETTINGS));
+    for target in 0..PATHS {
         let path = source.path(PathName {
-            target: Arc::clone(target),
+            target: format!("node{target}").into(),
             device: "mlx5_0/1".into(),
         });
         source.state().tracker.enable(path, true);
     }
+    source
+}
+
+#[test]
+fn ten_thousand_targets_need_bounded_memory() {
+    let before = resident();
+    let begin = Instant::now();
+    let source = source();
     let now = Arc::new(Mutex::new(SECOND));
     let dies_at = 20 * SECOND;
     let mut network = Network {

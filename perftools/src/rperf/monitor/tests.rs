@@ -8,9 +8,9 @@ const MS: u64 = 1_000_000;
 
 fn settings() -> Settings {
     Settings {
-        interval: Duration::from_millis(1000),
+        interval: Duration::from_secs(1),
         timeout: Duration::from_millis(500),
-        late_limit: Duration::from_millis(3000),
+        late_limit: Duration::from_secs(3),
         lost_after: 3,
         flows: 2,
         max_rate: 1000,
@@ -121,6 +121,31 @@ fn a_lost_flow_label_is_named() {
             (0, State::Up, 0)
         ]
     );
+}
+
+#[test]
+fn older_probes_do_not_undo_a_recovery() {
+    let mut tracker = Tracker::new(Settings {
+        interval: Duration::from_millis(50),
+        timeout: Duration::from_secs(2),
+        ..settings()
+    });
+    tracker.add_path();
+    let mut changes = Vec::new();
+    for step in 0..200 {
+        let now = step * 50 * MS;
+        tracker.expire(now);
+        let probe = tracker.next_probe(now).unwrap();
+        // The path is cut for 3 s, in which 60 probes are sent. The last 40 end after it.
+        if !(60..120).contains(&step) {
+            tracker.answered(probe.id, 0, now + MS);
+        }
+        changes.extend(states(&mut tracker));
+    }
+    let up = (0, State::Up, 0);
+    assert_eq!(changes[0], up);
+    assert_eq!(changes.last(), Some(&up));
+    assert_eq!(changes.len(), 3, "{changes:?}");
 }
 
 #[test]

@@ -138,6 +138,9 @@ pub struct Path {
     /// Successive probes without an answer in time, together and for each flow label.
     missed: u8,
     missed_by_flow: [u8; MAX_FLOWS as usize],
+    /// Number after that of the latest probe with an answer in time, for each flow label. Earlier
+    /// probes say nothing about the present state.
+    answered: [u64; MAX_FLOWS as usize],
     /// A late answer arrived since the last one in time.
     is_late: bool,
 }
@@ -331,7 +334,10 @@ impl Tracker {
             path.totals.host += total - device_time;
             if path.missed >= self.settings.lost_after {
                 path.missed_by_flow = [0; MAX_FLOWS as usize];
+                path.answered = [id + 1; MAX_FLOWS as usize];
             }
+            let latest = &mut path.answered[usize::from(flow)];
+            *latest = (*latest).max(id + 1);
             path.missed = 0;
             path.missed_by_flow[usize::from(flow)] = 0;
             path.is_late = false;
@@ -339,7 +345,7 @@ impl Tracker {
             path.totals.late += 1;
             path.is_late = true;
             if !was_counted {
-                path.miss(flow);
+                path.miss(id, flow);
             }
         }
         self.evaluate(number, is_in_time);
@@ -373,7 +379,9 @@ impl Tracker {
     /// Ends the probes whose limits have passed.
     pub fn expire(&mut self, now: u64) {
         let timeout = nanos(self.settings.timeout);
-        while let Some(probe) = self.probe(self.first_in_time) {
+        loop {
+            let id = self.first_in_time;
+            let Some(probe) = self.probe(id) else { break };
             if probe.sent.saturating_add(timeout) >= now {
                 break;
             }
@@ -381,7 +389,7 @@ impl Tracker {
             let (number, flow) = (probe.path, probe.flow);
             if is_missed {
                 probe.phase = Phase::TimedOut;
-                self.paths[number as usize].miss(flow);
+                self.paths[number as usize].miss(id, flow);
                 self.evaluate(number, false);
             }
             self.first_in_time += 1;
@@ -462,10 +470,15 @@ impl Path {
         !self.is_disabled
     }
 
-    fn miss(&mut self, flow: u8) {
-        let by_flow = &mut self.missed_by_flow[usize::from(flow)];
-        *by_flow = by_flow.saturating_add(1);
-        self.missed = self.missed.saturating_add(1);
+    /// Counts a probe without an answer in time.
+    fn miss(&mut self, id: u64, flow: u8) {
+        let flow = usize::from(flow);
+        if id >= self.answered[flow] {
+            self.missed_by_flow[flow] = self.missed_by_flow[flow].saturating_add(1);
+        }
+        if self.answered.iter().all(|answered| id >= *answered) {
+            self.missed = self.missed.saturating_add(1);
+        }
     }
 
     fn lost_flows(&self, lost_after: u8) -> u8 {

@@ -161,7 +161,7 @@ impl Monitor {
         targets: &Receiver<SetTarget>,
     ) {
         let on_change = |source: &Source, change: &Change, labels: &[u32]| {
-            self.output.change(source, change, labels);
+            self.output.change(source, *change, labels);
             if is_suspect(change.to) {
                 self.hosts
                     .hurry(&lines::path_id(source, change.path).target);
@@ -335,12 +335,12 @@ impl Output {
         }
     }
 
-    fn change(&self, source: &Source, change: &Change, labels: &[u32]) {
+    fn change(&self, source: &Source, change: Change, labels: &[u32]) {
         if (change.from, change.to) != (State::Unknown, State::Up) {
-            let text = lines::change_text(source, change, labels);
+            let text = lines::change_text(source, &change, labels);
             log(format_args!("rperf: {}", printable(&text)));
         }
-        self.line(&lines::change(source, change, labels));
+        self.line(&lines::change(source, &change, labels));
     }
 
     fn host(&self, name: &str, error: Option<&Error>) {

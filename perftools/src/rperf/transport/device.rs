@@ -98,7 +98,7 @@ pub fn open(id: Option<&DeviceId>, addrs: ControlAddrs) -> Result<OpenedDevice> 
 /// Opens each active port of each device. Devices that cannot be opened are omitted.
 pub fn open_active_ports() -> Vec<OpenedDevice> {
     let mut ports = Vec::new();
-    for device in Device::list().unwrap_or_default().iter() {
+    for device in &Device::list().unwrap_or_default() {
         let count = device
             .open()
             .and_then(|context| context.query_device())
