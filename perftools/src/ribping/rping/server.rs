@@ -315,7 +315,8 @@ mod tests {
     #[test]
     fn most_idle_connection_makes_room() {
         let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
+        // A failed assertion must not leave threads behind that the scope waits for.
+        let (has_free, is_full, closed) = thread::scope(|scope| {
             let client = |idle: Duration| Client {
                 thread: scope.spawn(|| {
                     while !is_over.load(Ordering::Relaxed) {
@@ -327,21 +328,22 @@ mod tests {
                     ..Activity::new()
                 }),
             };
-            let active = || client(Duration::ZERO);
-            let mut clients: Vec<_> = (1..MAX_CLIENTS).map(|_| active()).collect();
-            assert!(has_room(&clients));
-            clients.push(active());
+            let mut clients: Vec<_> = (1..MAX_CLIENTS).map(|_| client(Duration::ZERO)).collect();
+            let has_free = has_room(&clients);
+            clients.push(client(Duration::ZERO));
             // All connections are in use.
-            assert!(!has_room(&clients));
+            let is_full = !has_room(&clients);
             clients[7] = client(MIN_IDLE);
             clients[9] = client(MIN_IDLE * 2);
-            assert!(has_room(&clients));
-            let closed: Vec<_> = clients
-                .iter()
-                .map(|client| client.activity.is_closed.load(Ordering::Relaxed))
+            has_room(&clients);
+            let is_closed = |client: &Client<'_>| client.activity.is_closed.load(Ordering::Relaxed);
+            let closed: Vec<_> = (0..MAX_CLIENTS)
+                .filter(|n| is_closed(&clients[*n]))
                 .collect();
-            assert!(closed[9] && closed.iter().filter(|closed| **closed).count() == 1);
             is_over.store(true, Ordering::Relaxed);
+            (has_free, is_full, closed)
         });
+        assert!(has_free && is_full);
+        assert_eq!(closed, [9]);
     }
 }
