@@ -1,26 +1,35 @@
 //! Makes text from a peer or from a file safe to print and to log.
 
-use std::fmt::Write as _;
-
-/// Maximum length of a text in characters before it is escaped.
+/// Maximum length of an escaped text in characters.
 const MAX_CHARS: usize = 2000;
 
-/// Escapes the characters of a text that are unsafe to print, and cuts the text after 2000
-/// characters.
+/// Escapes the characters of a text that are unsafe to print, and cuts the result after 2000
+/// characters. Applied to a result, it returns the same text.
 ///
 /// Control characters, line separators, invisible and bidirectional formatting characters and
 /// unassigned characters become `\u{…}`, `\n`, `\r` or `\t`. The result is one line, which neither
 /// controls a terminal nor forges a line of a log. Escape sequences are not escaped again.
 pub(crate) fn printable(text: &str) -> String {
     let mut result = String::with_capacity(text.len().min(MAX_CHARS));
-    for (index, c) in text.chars().enumerate() {
-        if index == MAX_CHARS {
+    let mut len = 0;
+    for c in text.chars() {
+        len += printed_len(c);
+        if len > MAX_CHARS {
             result.push('…');
             break;
         }
         push(&mut result, c);
     }
     result
+}
+
+/// Returns the number of characters that stand for a character.
+fn printed_len(c: char) -> usize {
+    if is_safe(c) {
+        1
+    } else {
+        c.escape_debug().len()
+    }
 }
 
 /// Returns `true` if a character can be printed as it is.
@@ -45,10 +54,10 @@ fn push(text: &mut String, c: char) {
 pub(crate) fn printable_json(json: &str) -> String {
     let mut result = String::with_capacity(json.len());
     let mut rest = json.chars();
-    // Number of characters of the current string; `None` outside of strings.
+    // Length of the current string as it is printed; `None` outside of strings.
     let mut len: Option<usize> = None;
     while let Some(c) = rest.next() {
-        let Some(count) = len else {
+        let Some(before) = len else {
             result.push(c);
             len = (c == '"').then_some(0);
             continue;
@@ -58,36 +67,47 @@ pub(crate) fn printable_json(json: &str) -> String {
             len = None;
             continue;
         }
-        let mut written = String::new();
-        if c == '\\' {
-            match decode_escape(&mut rest) {
-                Some(Ok('"')) => written.push_str("\\\""),
-                Some(Ok('\\')) => written.push_str("\\\\"),
-                Some(Ok(c)) => push_json(&mut written, c),
-                // The JSON parser reports the invalid escape.
-                Some(Err(invalid)) => {
-                    let _ = write!(written, "\\{invalid}");
-                }
-                None => written.push('\\'),
-            }
-        } else if c < ' ' {
-            written.push(c); // The JSON parser rejects it.
+        let decoded = if c == '\\' {
+            decode_escape(&mut rest)
         } else {
-            push_json(&mut written, c);
+            Some(Ok(c))
+        };
+        // The JSON parser reports what is invalid, also where the text is cut.
+        let c = match decoded {
+            Some(Ok(control)) if c < ' ' => {
+                result.push(control);
+                continue;
+            }
+            Some(Ok(c)) => c,
+            Some(Err(invalid)) => {
+                result.extend(['\\', invalid]);
+                continue;
+            }
+            None => {
+                result.push('\\');
+                continue;
+            }
+        };
+        let after = before.saturating_add(printed_len(c));
+        if after <= MAX_CHARS {
+            push_json(&mut result, c);
+            len = Some(after);
+        } else {
+            // What follows is omitted up to the end of the string.
+            if before <= MAX_CHARS {
+                result.push('…');
+            }
+            len = Some(usize::MAX);
         }
-        if count < MAX_CHARS {
-            result.push_str(&written);
-        } else if count == MAX_CHARS {
-            result.push('…');
-        }
-        len = Some(count + 1);
     }
     result
 }
 
 /// Appends a character of a string to a JSON text.
 fn push_json(json: &mut String, c: char) {
-    if is_safe(c) {
+    if matches!(c, '"' | '\\') {
+        json.extend(['\\', c]);
+    } else if is_safe(c) {
         json.push(c);
     } else {
         // The string contains the escape sequence itself.
@@ -167,6 +187,12 @@ mod tests {
         assert_eq!(text.chars().count(), MAX_CHARS + 1);
         assert!(text.ends_with('…'));
         assert_eq!(printable(&text), text);
+        // Escapes count as the characters that are printed, so a second pass cuts nothing.
+        let escaped = printable(&"\u{1b}".repeat(500));
+        assert!(escaped.chars().count() <= MAX_CHARS + 1 && escaped.ends_with('…'));
+        assert_eq!(printable(&escaped), escaped);
+        let json = printable_json(&format!("\"{}\"", "\\u001b".repeat(500)));
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), escaped);
     }
 
     #[test]
