@@ -1,6 +1,7 @@
 //! The record of a mesh: a JSON document that grows while the mesh runs, and from which an
 //! interrupted run resumes.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
@@ -233,35 +234,18 @@ impl MeshRecord {
 
 /// The tests that completed in an earlier part of the run.
 #[derive(Clone, Debug)]
-pub struct Done {
-    endpoints: usize,
-    bits: Vec<bool>,
-}
+pub struct Done(HashSet<(Pair, u16)>);
 
 impl Done {
     /// Collects the completed tests of a record.
     pub fn new(record: &MeshRecord) -> Self {
-        let endpoints = record.endpoints.len();
-        let mut done = Self {
-            endpoints,
-            bits: vec![false; endpoints * endpoints * record.tests.len()],
-        };
-        for cell in &record.cells.list {
-            if super::matrix::value(cell).is_some() {
-                let position = done.position(cell.pair, cell.test);
-                done.bits[position] = true;
-            }
-        }
-        done
-    }
-
-    fn position(&self, pair: Pair, test: u16) -> usize {
-        let (from, to) = (pair.from as usize, pair.to as usize);
-        (usize::from(test) * self.endpoints + from) * self.endpoints + to
+        let has_value = |cell: &&Cell| super::matrix::value(cell).is_some();
+        let cells = record.cells.list.iter().filter(has_value);
+        Self(cells.map(|cell| (cell.pair, cell.test)).collect())
     }
 
     fn contains(&self, pair: Pair, test: u16) -> bool {
-        self.bits.get(self.position(pair, test)) == Some(&true)
+        self.0.contains(&(pair, test))
     }
 }
 
