@@ -7,9 +7,14 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::common::error::{Error, Kind, Result};
+use crate::common::peer_text::printable;
 
 /// Largest number of hosts that a Slurm node list may name.
 const MAX_HOSTS: usize = 65_536;
+/// Maximum length of a name in bytes, as in the domain name system.
+const MAX_NAME: usize = 255;
+/// Maximum number of brackets in a name of a Slurm node list. Slurm has up to five dimensions.
+const MAX_BRACKETS: usize = 5;
 
 /// A host and the TCP port of its server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +34,8 @@ pub struct Host {
 pub fn parse_host(text: &str) -> Result<Host> {
     let invalid = || {
         Error::usage(format!(
-            "`{text}` is not a host; expected HOST, HOST:PORT or [IPv6]:PORT"
+            "`{}` is not a host; expected HOST, HOST:PORT or [IPv6]:PORT",
+            printable(text)
         ))
     };
     let (name, port) = if let Some(rest) = text.strip_prefix('[') {
@@ -46,8 +52,7 @@ pub fn parse_host(text: &str) -> Result<Host> {
             _ => (text, None),
         }
     };
-    let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
-    if name.is_empty() || name.starts_with('-') || !name.chars().all(is_plain) {
+    if !is_name(name) {
         return Err(invalid());
     }
     Ok(Host {
@@ -57,12 +62,26 @@ pub fn parse_host(text: &str) -> Result<Host> {
     })
 }
 
+/// Returns `true` if the text can be the name of a host or of a pod. Names are printed and are
+/// arguments of commands.
+fn is_name(text: &str) -> bool {
+    let is_plain = |c: char| !c.is_whitespace() && c != '/';
+    (1..=MAX_NAME).contains(&text.len())
+        && !text.starts_with('-')
+        && text.chars().all(is_plain)
+        && printable(text) == text
+}
+
 /// Reads a file with one host per line. Empty lines and text after `#` are ignored.
 ///
 /// # Errors
 /// Returns an error if the file cannot be read or a line is not a host.
 pub fn read_file(path: &Path) -> Result<Vec<Host>> {
-    let text = read(path)?;
+    parse_lines(&read(path)?, path)
+}
+
+/// Parses the text of a file with one host per line. Errors name `path`.
+pub(crate) fn parse_lines(text: &str, path: &Path) -> Result<Vec<Host>> {
     let mut hosts = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         // Further words of a line, such as the slots of an MPI host file, are not needed.
@@ -120,7 +139,7 @@ fn list_inventory(path: &Path) -> Result<String> {
 
 /// Returns the hosts of a group in the output of `ansible-inventory --list`, with their variable
 /// `ansible_host` as the name.
-fn parse_inventory(text: &str, group: &str) -> Result<Vec<Host>> {
+pub(crate) fn parse_inventory(text: &str, group: &str) -> Result<Vec<Host>> {
     let inventory: Value = serde_json::from_str(text)
         .map_err(|e| Error::protocol(format!("not the output of ansible-inventory --list: {e}")))?;
     if group != "all" && inventory.get(group).is_none() {
@@ -166,12 +185,17 @@ fn parse_inventory(text: &str, group: &str) -> Result<Vec<Host>> {
 pub fn expand_nodelist(list: &str) -> Result<Vec<Host>> {
     let invalid = || {
         Error::usage(format!(
-            "`{list}` is not a Slurm node list; expected one such as node[01-16,20],login"
+            "`{}` is not a Slurm node list; expected one such as node[01-16,20],login",
+            printable(list)
         ))
     };
     let mut names = Vec::new();
     for part in split_outside_brackets(list).ok_or_else(invalid)? {
-        expand(part, &mut names).ok_or_else(invalid)?;
+        let is_short = part.matches('[').count() <= MAX_BRACKETS;
+        is_short
+            .then(|| expand(part, &mut names))
+            .flatten()
+            .ok_or_else(invalid)?;
     }
     if names.is_empty() {
         return Err(invalid());
@@ -201,21 +225,24 @@ fn split_outside_brackets(list: &str) -> Option<Vec<&str>> {
 /// Expands the first bracket of a name, and the others recursively.
 fn expand(name: &str, names: &mut Vec<String>) -> Option<()> {
     let Some((prefix, rest)) = name.split_once('[') else {
-        if name.is_empty() || names.len() >= MAX_HOSTS {
+        if !is_name(name) || names.len() >= MAX_HOSTS {
             return None;
         }
         names.push(name.to_owned());
         return Some(());
     };
     let (ranges, suffix) = rest.split_once(']')?;
+    if prefix.len() > MAX_NAME {
+        return None;
+    }
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (from, to) = (first.parse::<u64>().ok()?, last.parse::<u64>().ok()?);
-        if from > to || to - from >= MAX_HOSTS as u64 {
+        let width = first.len();
+        if from > to || to - from >= MAX_HOSTS as u64 || width > MAX_NAME {
             return None;
         }
         for number in from..=to {
-            let width = first.len();
             expand(&format!("{prefix}{number:0width$}{suffix}"), names)?;
         }
     }
@@ -237,6 +264,13 @@ pub fn parse_pods(text: &str) -> Result<Vec<Host>> {
         if let (Some(name), Some(address), Some("Running")) =
             (name, address, pod["status"]["phase"].as_str())
         {
+            if !is_name(name) || !is_name(address) {
+                return Err(Error::protocol(format!(
+                    "kubectl printed the invalid name `{}` or address `{}` of a pod",
+                    printable(name),
+                    printable(address)
+                )));
+            }
             hosts.push(Host {
                 name: address.to_owned(),
                 port: None,
@@ -310,6 +344,34 @@ mod tests {
             "n[1[2]]",
         ] {
             assert!(expand_nodelist(list).is_err(), "{list}");
+        }
+        // Neither the stack nor the memory grows with the list.
+        for list in [
+            "[1]".repeat(40_000),
+            format!("n[{}1-{}9999]", "0".repeat(60_000), "0".repeat(60_000)),
+            format!("{}[1-9999]", "n".repeat(60_000)),
+            format!("n[1-9999]{}", "n".repeat(60_000)),
+        ] {
+            assert!(expand_nodelist(&list).is_err());
+        }
+    }
+
+    #[test]
+    fn names_can_be_printed() {
+        for name in [
+            "a\u{202e}b",
+            "a\u{200b}",
+            "a\x1b[2J",
+            "\u{fe2f}",
+            &"n".repeat(256),
+        ] {
+            assert!(parse_host(name).is_err(), "{name:?}");
+            let pods = serde_json::json!({"items": [{
+                "metadata": {"name": name},
+                "status": {"podIP": "10.0.0.1", "phase": "Running"}
+            }]});
+            let error = parse_pods(&pods.to_string()).unwrap_err().to_string();
+            assert!(error.contains("invalid name"), "{error}");
         }
     }
 
