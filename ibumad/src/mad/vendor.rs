@@ -78,8 +78,8 @@ impl<'a> VendorMad<'a> {
         &self.0.as_bytes()[40..]
     }
 
-    /// Returns the data as text, up to the first NUL. Bytes that are not UTF-8 and control
-    /// characters are replaced by U+FFFD.
+    /// Returns the data as text, up to the first NUL. Bytes that are not UTF-8, control characters
+    /// and characters that are invisible or change their neighbours are replaced by U+FFFD.
     pub fn text(self) -> String {
         printable_text(self.data())
     }
@@ -102,7 +102,10 @@ fn set_data(mad: &mut Mad, data: &[u8]) {
 /// Converts bytes from the network to text that is safe to print. The text ends at the first NUL.
 pub(super) fn printable_text(bytes: &[u8]) -> String {
     let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(bytes).replace(char::is_control, "\u{fffd}")
+    // Besides control characters, invisible ones, those that change the direction of the text and
+    // combining ones can make a name look like another one. `escape_debug` escapes all of them.
+    let is_unsafe = |c: char| !"\"'\\".contains(c) && c.escape_debug().len() != 1;
+    String::from_utf8_lossy(bytes).replace(is_unsafe, "\u{fffd}")
 }
 
 #[cfg(test)]
@@ -116,6 +119,17 @@ mod tests {
         wire[..4].copy_from_slice(&[1, 0x32, 1, 1]);
         wire[37..40].copy_from_slice(&[0x00, 0x14, 0x05]);
         assert_eq!(ping.as_bytes(), &wire);
+    }
+
+    #[test]
+    fn text_has_no_unsafe_characters() {
+        for (bytes, expected) in [
+            ("node1 \"HCA-1\" \\ é", "node1 \"HCA-1\" \\ é"),
+            ("a\x1b[2J\nb", "a\u{fffd}[2J\u{fffd}b"),
+            ("a\u{202e}b\u{200b}c\u{36f}", "a\u{fffd}b\u{fffd}c\u{fffd}"),
+        ] {
+            assert_eq!(printable_text(bytes.as_bytes()), expected);
+        }
     }
 
     #[test]
