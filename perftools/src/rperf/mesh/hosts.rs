@@ -225,7 +225,7 @@ fn split_outside_brackets(list: &str) -> Option<Vec<&str>> {
 /// Expands the first bracket of a name, and the others recursively.
 fn expand(name: &str, names: &mut Vec<String>) -> Option<()> {
     let Some((prefix, rest)) = name.split_once('[') else {
-        if !is_name(name) || names.len() >= MAX_HOSTS {
+        if name.is_empty() || name.len() > MAX_NAME || names.len() >= MAX_HOSTS {
             return None;
         }
         names.push(name.to_owned());
