@@ -6,7 +6,7 @@ import subprocess
 # Recorded from other systems or written by other programs, so no rule of style applies.
 NOT_OURS_NAMES = {"Cargo.lock", "LICENSE-APACHE", "LICENSE-MIT"}
 NOT_OURS_SUFFIXES = {".stderr", ".keep", ".png"}  # .stderr: messages of the Rust compiler
-FIXTURE_DIRECTORIES = ("/tests/fixtures/", "/tests/trees/")
+FIXTURE_DIRECTORIES = ("/tests/fixtures/", "/tests/trees/", "/fuzz/corpus/")
 
 SCRIPT_SUFFIXES = {".sh", ".awk", ".py"}
 

@@ -12,6 +12,9 @@
 
 pub mod commands;
 pub mod common;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod ribinfo;
 pub mod ribping;
 pub mod rperf;

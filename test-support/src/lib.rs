@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`corpus`] | the inputs of a fuzzing target |
 //! | [`lab`] | the devices that device tests run on, and their network interfaces |
 //! | [`leak_check`] | the kernel's count of RDMA objects before and after a test |
 //! | [`option_defaults`] | documented defaults of option structs |
@@ -13,6 +14,7 @@
 //! Without features the crate uses only the standard library, so tests that run under Miri can
 //! depend on it.
 
+pub mod corpus;
 pub mod fabric;
 pub mod lab;
 pub mod leak_check;

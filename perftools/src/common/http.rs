@@ -176,7 +176,7 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Request {
+pub(crate) enum Request {
     /// `/metrics`.
     Metrics { format: Format, with_body: bool },
     /// `/`.
@@ -186,7 +186,7 @@ enum Request {
 }
 
 /// Reads a request. Returns `None` if the client sent nothing.
-fn read_request(stream: &mut impl Read, head: &mut Vec<u8>) -> Result<Option<Request>> {
+pub(crate) fn read_request(stream: &mut impl Read, head: &mut Vec<u8>) -> Result<Option<Request>> {
     loop {
         let mut chunk = [0; 1024];
         let n = stream

@@ -9,6 +9,9 @@ mod endpoint;
 mod flow;
 #[cfg(test)]
 mod flow_tests;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod halves;
 mod message;

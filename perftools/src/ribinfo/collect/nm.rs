@@ -29,7 +29,7 @@ pub fn infiniband_profiles(root: &Root) -> Vec<Profile> {
         .collect()
 }
 
-fn parse(text: &str, path: String) -> Option<Profile> {
+pub(crate) fn parse(text: &str, path: String) -> Option<Profile> {
     let mut profile = Profile {
         path,
         ..Profile::default()

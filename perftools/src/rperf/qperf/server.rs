@@ -152,7 +152,7 @@ fn unsupported_test(name: &str) -> Error {
 }
 
 /// Converts the request to a specification.
-fn spec_from_request(test: Test, request: &Request) -> Result<Spec> {
+pub(crate) fn spec_from_request(test: Test, request: &Request) -> Result<Spec> {
     let port = u16::try_from(request.port)
         .map_err(|_| Error::limit(format!("{} is not a valid port number", request.port)))?;
     let side = Side {

@@ -54,7 +54,7 @@ impl HostCpuTime {
     }
 
     /// Parses the first line of `/proc/stat`: user nice system idle iowait irq softirq steal.
-    fn parse(stat: &str) -> Option<Self> {
+    pub(crate) fn parse(stat: &str) -> Option<Self> {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
         let mut f = [0.0; 8];
         for (to, from) in f.iter_mut().zip(line.split_whitespace()) {

@@ -9,7 +9,7 @@ pub fn retransmitted() -> Option<u64> {
 }
 
 /// Returns the value of `RetransSegs` in the two lines of `Tcp:`, the names and the values.
-fn parse(snmp: &str) -> Option<u64> {
+pub(crate) fn parse(snmp: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
     let (names, values) = (lines.next()?, lines.next()?);
     let mut fields = names.split_whitespace().zip(values.split_whitespace());

@@ -17,15 +17,15 @@ const QKEY: Qkey = Qkey(0x0123_4567);
 
 /// The address of a datagram endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LocalAddress {
+pub(crate) struct LocalAddress {
     /// GID of the port.
-    pub(super) gid: Gid,
+    pub(crate) gid: Gid,
     /// Index of the GID; `None` if the port has no GID.
-    pub(super) gid_index: Option<GidIndex>,
+    pub(crate) gid_index: Option<GidIndex>,
     /// LID of the port.
-    pub(super) lid: Lid,
+    pub(crate) lid: Lid,
     /// Port number.
-    pub(super) port_num: u8,
+    pub(crate) port_num: u8,
 }
 
 /// The client whose requests are accepted.
@@ -39,7 +39,7 @@ pub(super) struct CmPeer<'a> {
 
 /// Returns the private data of the client's request number `index`: the request_id, then the queue
 /// pair number, LID and GID of the client.
-fn private_data(token: u64, index: u32, qpn: Qpn, local: LocalAddress) -> Vec<u8> {
+pub(crate) fn private_data(token: u64, index: u32, qpn: Qpn, local: LocalAddress) -> Vec<u8> {
     let mut bytes = request_id(token, index).to_vec();
     bytes.extend(qpn.0.to_be_bytes());
     bytes.extend(local.lid.0.to_be_bytes());
@@ -49,7 +49,7 @@ fn private_data(token: u64, index: u32, qpn: Qpn, local: LocalAddress) -> Vec<u8
 
 /// Reads the client's address from the private data after the request_id. Returns the address
 /// vector from `local` to the client, and the client's queue pair number.
-fn client_address(bytes: &[u8], local: LocalAddress) -> Option<(AhAttr, Qpn)> {
+pub(crate) fn client_address(bytes: &[u8], local: LocalAddress) -> Option<(AhAttr, Qpn)> {
     let (qpn, bytes) = bytes.split_first_chunk()?;
     let (lid, bytes) = bytes.split_first_chunk()?;
     let (gid, _) = bytes.split_first_chunk()?;

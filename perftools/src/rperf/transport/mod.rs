@@ -8,7 +8,7 @@
 pub mod address;
 pub mod client;
 pub mod cm;
-mod cm_datagrams;
+pub(crate) mod cm_datagrams;
 mod connecting;
 pub mod device;
 mod endpoint;

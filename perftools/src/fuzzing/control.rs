@@ -1,0 +1,103 @@
+//! rperf's control protocol.
+
+use super::{assert_printable, assert_same_json};
+use crate::common::error::Result;
+use crate::common::protocol::frame::{self, MAX_FACTS_LEN};
+use crate::common::protocol::hello::{self, Peer};
+use crate::common::protocol::token::{Prover, Token};
+use crate::ribinfo::collect::peer::PeerFacts;
+use crate::rperf::control::message::Message;
+use crate::rperf::control::rules::Rules;
+use crate::rperf::spec::{Footprint, Spec};
+
+/// Frames: those of a session, and of the facts of a host.
+pub fn control_frame(data: &[u8]) {
+    let mut stream = data;
+    loop {
+        match frame::read::<Message>(&mut stream) {
+            Ok(message) => check_message(&message),
+            Err(error) => {
+                assert_printable(&error.to_string());
+                break;
+            }
+        }
+    }
+    // Most inputs are not framed.
+    let mut framed = u32::try_from(data.len())
+        .unwrap_or(u32::MAX)
+        .to_be_bytes()
+        .to_vec();
+    framed.extend(data);
+    match frame::read_up_to::<Message>(&mut framed.as_slice(), MAX_FACTS_LEN) {
+        Ok(message) => check_message(&message),
+        Err(error) => assert_printable(&error.to_string()),
+    }
+}
+
+fn check_message(message: &Message) {
+    let mut bytes = Vec::new();
+    frame::write_up_to(&mut bytes, message, MAX_FACTS_LEN).expect("a message can be written");
+    let text = std::str::from_utf8(&bytes[4..]).expect("JSON is UTF-8");
+    assert_printable(text);
+    let again: Message = frame::read_up_to(&mut bytes.as_slice(), MAX_FACTS_LEN)
+        .expect("a written message can be read");
+    assert_same_json(text, &serde_json::to_string(&again).expect("JSON"));
+    assert_printable(&message.unexpected("the peer").to_string());
+    match message {
+        Message::Request { spec, .. } => check_spec(spec),
+        Message::RunClient(request) => check_spec(&request.spec),
+        _ => {}
+    }
+}
+
+/// A server computes the resources of every requested test.
+pub(super) fn check_spec(spec: &Spec) {
+    if let Err(error) = spec.check() {
+        assert_printable(&error.to_string());
+        return;
+    }
+    let Footprint { memory, .. } = spec.footprint();
+    assert!(memory > 0);
+    let rules = Rules::default();
+    let _ = rules.max_test_time(spec);
+    match rules.admit(spec) {
+        Ok(reserved) => drop(reserved),
+        Err(error) => assert_printable(&error.to_string()),
+    }
+}
+
+/// The greeting, and the proofs of a token.
+pub fn control_hello(data: &[u8]) {
+    let decoded = hello::decode(data);
+    if let Peer::Rperf(peer) = &decoded {
+        assert_printable(&peer.version);
+        if let Err(error) = hello::check(peer, "the server") {
+            assert_printable(&error.to_string());
+        }
+        let Peer::Rperf(own) = hello::decode(&hello::encode(peer.protocol)) else {
+            panic!("the own greeting is not recognized");
+        };
+        assert_eq!(own.protocol, peer.protocol);
+    }
+    if let Ok(read) = hello::read(&mut &*data) {
+        // The rest of a request does not belong to the greeting.
+        assert_eq!(read, hello::decode(&data[..data.len().min(hello::LEN)]));
+    }
+    let proof = super::lossy(data);
+    let token = Token::from_line("0123456789abcdef").expect("a token");
+    assert!(!token.is_proven(Prover::Client, "a", "b", &proof));
+}
+
+/// The facts of a peer: what passes the validation is safe in text and in commands.
+pub fn peer_facts(data: &[u8]) {
+    let mut framed = u32::try_from(data.len())
+        .unwrap_or(u32::MAX)
+        .to_be_bytes()
+        .to_vec();
+    framed.extend(data);
+    let facts: Result<PeerFacts> = frame::read_up_to(&mut framed.as_slice(), MAX_FACTS_LEN);
+    match facts.and_then(PeerFacts::validated) {
+        Ok(facts) => super::configuration::check_with_peer(facts),
+        Err(error) => assert_printable(&error.to_string()),
+    }
+}

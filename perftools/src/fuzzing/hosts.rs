@@ -1,0 +1,31 @@
+//! Lists of hosts for a mesh.
+
+use std::path::Path;
+
+use super::{assert_printable, lossy};
+use crate::rperf::mesh::hosts::{self, Host};
+
+/// A Slurm node list, an Ansible inventory, a list of pods, or one host.
+pub fn host_lists(data: &[u8]) {
+    let text = lossy(data);
+    for hosts in [
+        hosts::expand_nodelist(&text),
+        hosts::parse_inventory(&text, "all"),
+        hosts::parse_pods(&text),
+        hosts::parse_lines(&text, Path::new("hosts")),
+        hosts::parse_host(&text).map(|host| vec![host]),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        check(&hosts);
+    }
+}
+
+fn check(hosts: &[Host]) {
+    assert!(hosts.len() <= 1 << 20);
+    for host in hosts.iter().take(100) {
+        assert_printable(&host.name);
+        assert!(!host.name.starts_with('-') && !host.name.contains('/'));
+    }
+}

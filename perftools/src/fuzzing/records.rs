@@ -1,0 +1,77 @@
+//! The records of `rperf --json` and of `rperf mesh`, and everything that is made of them.
+
+use super::{assert_printable, assert_same_json, lossy, two_texts};
+use crate::rperf::mesh;
+use crate::rperf::mesh::record::{Done, MeshRecord};
+use crate::rperf::report::html::{self, Run};
+use crate::rperf::report::json::Document;
+use crate::rperf::report::text::Format;
+use crate::rperf::report::{compare, csv};
+
+/// Asserts that a page is complete and has no scripts: texts of a record are not markup.
+fn assert_page(page: &str) {
+    assert!(page.trim_end().ends_with("</html>"));
+    assert!(!page.contains("<script"));
+}
+
+/// A document of `--json`, or the lines of `--json-lines`.
+pub fn rperf_record(data: &[u8]) {
+    let document = match Document::parse(&lossy(data)) {
+        Ok(document) => document,
+        Err(error) => return assert_printable(&error.to_string()),
+    };
+    let text = document.render();
+    assert_printable(&text);
+    let again = Document::parse(&text).expect("the program reads what it wrote");
+    assert_same_json(&text, &again.render());
+    for record in &document.tests {
+        assert_printable(&Format::default().render(record));
+        assert_printable(&csv::render(record));
+    }
+    if !document.tests.is_empty() {
+        assert_page(&html::page(&[Run {
+            name: "run".to_owned(),
+            document,
+        }]));
+    }
+}
+
+/// Two documents of `--json` with a line `---` between them.
+pub fn compare_records(data: &[u8]) {
+    let (old, new) = two_texts(data);
+    let (Ok(old), Ok(new)) = (Document::parse(&old), Document::parse(&new)) else {
+        return;
+    };
+    let comparison = compare::compare(&old, &new, 0.05);
+    assert_printable(&compare::render(&comparison));
+    let runs = [("a", old), ("b", new)].map(|(name, document)| Run {
+        name: name.to_owned(),
+        document,
+    });
+    if runs.iter().all(|run| !run.document.tests.is_empty()) {
+        assert_page(&html::page(&runs));
+    }
+}
+
+/// The record of a mesh, also one whose end was not written.
+pub fn mesh_record(data: &[u8]) {
+    let record = match MeshRecord::parse(&lossy(data)) {
+        Ok(record) => record,
+        Err(error) => return assert_printable(&error.to_string()),
+    };
+    let mut text = Vec::new();
+    record.write(&mut text).expect("written to memory");
+    let text = String::from_utf8(text).expect("JSON is UTF-8");
+    assert_printable(&text);
+    let again = MeshRecord::parse(&text).expect("the program reads what it wrote");
+    let mut rewritten = Vec::new();
+    again.write(&mut rewritten).expect("written to memory");
+    assert_same_json(&text, &String::from_utf8(rewritten).expect("JSON is UTF-8"));
+    drop(Done::new(&record));
+    assert_printable(&mesh::text::render(&record));
+    assert_page(&mesh::html::page(&record));
+    let comparison = mesh::compare::compare(&record, &record, 0.05);
+    assert_eq!(comparison.worse(), 0);
+    assert_printable(&mesh::compare::render(&comparison));
+    assert_printable(&mesh::csv::render(&record));
+}
