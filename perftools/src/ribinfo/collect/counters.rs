@@ -8,11 +8,13 @@
 //! | `hw_counters` | the driver, in the directory of the port |
 //! | `counters` | the port, as the IBTA specifies them |
 //! | `netdev` | the network interface (`statistics`) |
+//! | `ethtool` | the driver of the network interface (`ethtool -S`), without single queues |
 //! | `Tcp`, `TcpExt`, `Udp`, … | protocols of the network namespace (`/proc/net/snmp`, `netstat`) |
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::probe::output;
 use super::root::Root;
 
 /// Groups of protocols that are read from `/proc`.
@@ -183,6 +185,36 @@ impl Counters {
     }
 }
 
+/// Returns the statistics that the driver of a network interface reports to ethtool. The list is
+/// empty if the program is not installed or the driver has none.
+pub fn ethtool_statistics(netdev: &str) -> Vec<(String, u64)> {
+    if netdev.starts_with('-') {
+        return Vec::new();
+    }
+    parse_ethtool(&output("ethtool", &["-S", netdev]).unwrap_or_default())
+}
+
+/// Parses lines of the form `name: value`. Omits the statistics of single queues: an adapter can
+/// have thousands of them.
+fn parse_ethtool(text: &str) -> Vec<(String, u64)> {
+    let is_of_queue = |name: &str| {
+        let rest = ["rx", "tx", "ch"]
+            .iter()
+            .find_map(|prefix| name.strip_prefix(prefix));
+        name.starts_with('[')
+            || name.contains("queue_")
+            || rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let values = text.lines().filter_map(|line| {
+        let (name, value) = line.trim().rsplit_once(':')?;
+        Some((name.trim(), value.trim().parse().ok()?))
+    });
+    values
+        .filter(|(name, _)| !is_of_queue(name))
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
+}
+
 /// Returns `true` if the counter has stopped at its maximum.
 fn is_saturated(name: &str, value: u64) -> bool {
     SATURATING
@@ -300,5 +332,20 @@ mod tests {
                 "wraps"
             ]
         );
+    }
+
+    #[test]
+    fn statistics_of_ethtool_are_read_without_those_of_queues() {
+        // Names of mlx5, bnxt_en, veth and ena.
+        let text = "NIC statistics:\n     rx_prio3_pause: 12\n     rx_discards_phy: 0\n     \
+                    rx0_packets: 5\n     [0]: rx_ucast_packets: 7\n     queue_0_tx_cnt: 3\n     \
+                    rx_queue_0_drops: 2\n     ch12_poll: 4\n     rx_broken: x\n";
+        let expected = [("rx_prio3_pause", 12), ("rx_discards_phy", 0)];
+        assert_eq!(
+            parse_ethtool(text),
+            expected.map(|(name, value)| (name.to_owned(), value))
+        );
+        assert_eq!(parse_ethtool(""), []);
+        assert_eq!(ethtool_statistics("no-such-interface"), []);
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::ribinfo::collect::counters::{Counters, Differences, lifespan};
+use crate::ribinfo::collect::counters::{Counters, Differences, ethtool_statistics, lifespan};
 use crate::ribinfo::collect::root::Root;
 use crate::rperf::spec::connection::ConnectionInfo;
 
@@ -62,6 +62,8 @@ struct Port {
     /// Name and port number of the RDMA device; none in tests over sockets.
     device: Option<(String, u8)>,
     netdev: Option<String>,
+    /// The network interface is an adapter. Software has no statistics that show more.
+    is_adapter: bool,
     /// The kernel's TCP or UDP carries the data.
     protocols: bool,
 }
@@ -80,6 +82,7 @@ impl PortCounters {
         let port = Port {
             device: is_rdma.then(|| (connection.device.clone(), connection.port)),
             netdev: connection.hardware.netdev.clone(),
+            is_adapter: !is_software,
             protocols: !is_rdma || (connection.link == "iWARP" && is_software),
         };
         Self {
@@ -114,6 +117,9 @@ impl Port {
         };
         if let Some(netdev) = &self.netdev {
             counters = counters.with_netdev(root, netdev);
+            if self.is_adapter {
+                counters = counters.with_group("ethtool", ethtool_statistics(netdev));
+            }
         }
         if self.protocols {
             counters = counters.with_protocols(root);
