@@ -26,6 +26,10 @@ pub(crate) struct Channel {
 
 pub(crate) struct Channels {
     table: Table<Channel>,
+    /// The next completion event is lost.
+    pub(crate) lose_next: bool,
+    /// Channel and object of the event that was lost.
+    lost: Option<(u32, u64)>,
 }
 
 /// Size of a completion event, in bytes.
@@ -37,6 +41,8 @@ impl Channels {
     pub(crate) fn new() -> Self {
         Self {
             table: Table::new(1 << 16),
+            lose_next: false,
+            lost: None,
         }
     }
 
@@ -76,6 +82,10 @@ impl Channels {
 
     /// Reports a completion event of the completion queue with this user handle.
     pub(crate) fn completion(&mut self, number: u32, user_handle: u64) {
+        if std::mem::take(&mut self.lose_next) {
+            self.lost = Some((number, user_handle));
+            return;
+        }
         self.post(number, &user_handle.to_ne_bytes());
     }
 
@@ -106,6 +116,7 @@ impl Channels {
 
     /// Removes the unread events of an object and returns their number.
     pub(crate) fn forget(&mut self, number: u32, user_handle: u64) -> u32 {
+        let lost = self.lost.take_if(|lost| *lost == (number, user_handle));
         let Some(channel) = self.table.get_mut(number) else {
             return 0;
         };
@@ -118,7 +129,7 @@ impl Channels {
         let all = events.len();
         let key = user_handle.to_ne_bytes();
         events.retain(|event| event[..8] != key);
-        let removed = all - events.len();
+        let removed = all - events.len() + usize::from(lost.is_some());
         channel.waiting = events.into();
         channel.flush();
         u32::try_from(removed).unwrap_or(u32::MAX)

@@ -6,7 +6,6 @@
 //! | `/dev/infiniband/nic-model/link-down` | takes the link of the port down |
 //! | `/dev/infiniband/nic-model/link-up` | takes it up again |
 
-use crate::abi::core::event;
 use crate::model::Model;
 use crate::uverbs::objects::Kind;
 
@@ -48,14 +47,6 @@ fn objects(model: &Model) -> String {
 }
 
 fn set_link(model: &mut Model, up: bool) -> String {
-    if model.shared.wire.link_up != up {
-        model.shared.wire.link_up = up;
-        let event = if up {
-            event::PORT_ACTIVE
-        } else {
-            event::PORT_ERR
-        };
-        model.report_port_event(event);
-    }
+    model.set_link(up);
     String::new()
 }

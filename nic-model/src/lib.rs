@@ -10,6 +10,7 @@ mod clock;
 mod control;
 mod descriptors;
 mod errno;
+mod fault;
 mod interpose;
 mod keys;
 mod memory;

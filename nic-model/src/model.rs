@@ -8,11 +8,13 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crate::abi::core::event;
 use crate::attr::Attrs;
 use crate::channels::Channels;
 use crate::clock::Clock;
 use crate::descriptors::{Descriptors, Meaning};
 use crate::errno::{Errno, Result};
+use crate::fault::{DeviceFaults, Effect};
 use crate::keys::Keys;
 use crate::nic::{self, Identity, Nic, Shared};
 use crate::options::{Drive, Options};
@@ -36,6 +38,7 @@ pub(crate) struct Model {
     files: Table<File>,
     descriptors: Descriptors,
     engine_runs: bool,
+    faults: DeviceFaults,
 }
 
 static MODEL: Mutex<Option<Model>> = Mutex::new(None);
@@ -123,6 +126,7 @@ impl Model {
             files: Table::new(1 << 16),
             descriptors: Descriptors::default(),
             engine_runs: false,
+            faults: DeviceFaults::new(options.fault),
         }
     }
 
@@ -189,11 +193,11 @@ impl Model {
         u32::try_from(open.count()).unwrap_or(u32::MAX)
     }
 
-    /// Reports an event of port 1 to all open devices.
-    pub(crate) fn report_port_event(&mut self, event: u32) {
+    /// Reports an event of a port, or of the device if `port` is 0, to all open devices.
+    fn report_event(&mut self, event: u32, port: u64) {
         for (_, file) in self.files.iter() {
             if let Some(channel) = file.async_channel() {
-                self.shared.channels.asynchronous(channel, 1, event);
+                self.shared.channels.asynchronous(channel, port, event);
             }
         }
     }
@@ -274,10 +278,38 @@ impl Model {
         }
     }
 
+    /// Takes the link of the port down or up, and reports it.
+    pub(crate) fn set_link(&mut self, up: bool) {
+        if self.shared.wire.link_up != up {
+            self.shared.wire.link_up = up;
+            let event = if up {
+                event::PORT_ACTIVE
+            } else {
+                event::PORT_ERR
+            };
+            self.report_event(event, 1);
+        }
+    }
+
+    fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::Link { up } => self.set_link(up),
+            Effect::LoseEvent => self.shared.channels.lose_next = true,
+            Effect::Report(event) => self.report_event(event, 0),
+        }
+    }
+
     /// Runs the adapter for a moment. Returns `true` if there was work.
     pub(crate) fn step(&mut self) -> bool {
         self.shared.clock.step();
         let now = self.shared.clock.now();
+        if let Some(effect) = self.faults.next(self.shared.wire.sent, now) {
+            self.apply(effect);
+        }
+        if self.faults.stopped {
+            self.shared.channels.flush();
+            return false;
+        }
         let mut worked = self.shared.wire.poll();
         worked |= self.nic.step(&mut self.shared);
         for _ in 0..PACKETS_PER_STEP {

@@ -2,6 +2,8 @@
 
 use std::env;
 
+use crate::fault::{DeviceFault, Planned};
+
 /// The device that the model shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -57,6 +59,7 @@ pub struct Options {
     pub link: Link,
     /// Drive mode. Default: `Drive::Thread`.
     pub drive: Drive,
+    pub(crate) fault: Option<Planned>,
 }
 
 impl Options {
@@ -66,6 +69,7 @@ impl Options {
             device: Device::Mlx5,
             link: Link::InfiniBand,
             drive: Drive::Thread,
+            fault: None,
         }
     }
 
@@ -106,6 +110,16 @@ impl Options {
         }
         if is("NIC_MODEL_DRIVE", "step") {
             options = options.drive(Drive::Step);
+        }
+        if let Ok(text) = env::var("NIC_MODEL_FAULT") {
+            options.fault = Planned::parse(&text);
+            if options.fault.is_none() {
+                let names = DeviceFault::ALL.map(|(name, _)| name).join(", ");
+                eprintln!(
+                    "nic-model: NIC_MODEL_FAULT={text}: expected FAULT@PACKETS; faults: {names}"
+                );
+                std::process::exit(2);
+            }
         }
         Some(options)
     }

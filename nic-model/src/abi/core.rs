@@ -57,6 +57,7 @@ pub(crate) mod event {
     pub(crate) const CQ_ERR: u32 = 0;
     pub(crate) const QP_REQ_ERR: u32 = 2;
     pub(crate) const QP_ACCESS_ERR: u32 = 3;
+    pub(crate) const DEVICE_FATAL: u32 = 8;
     pub(crate) const PORT_ACTIVE: u32 = 9;
     pub(crate) const PORT_ERR: u32 = 10;
     pub(crate) const SRQ_LIMIT_REACHED: u32 = 15;

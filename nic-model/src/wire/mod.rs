@@ -24,6 +24,8 @@ pub(crate) struct Wire {
     /// `false` while the link of the port is down: packets are lost.
     pub(crate) link_up: bool,
     pub(crate) faults: Faults,
+    /// Packets that the queue pairs of this process have sent.
+    pub(crate) sent: u64,
     sockets: Option<Sockets>,
     queue: VecDeque<Packet>,
     /// Delayed packets with the time of their arrival.
@@ -39,6 +41,7 @@ impl Wire {
             largest_qpn: identity.largest_qpn,
             link_up: true,
             faults: Faults::default(),
+            sent: 0,
             sockets: None,
             queue: VecDeque::new(),
             delayed: Vec::new(),
@@ -89,6 +92,7 @@ impl Wire {
 
     /// Sends a packet. Faults that were ordered apply here.
     pub(crate) fn send(&mut self, packet: Packet, now: u64) {
+        self.sent += 1;
         if !self.link_up {
             return;
         }
