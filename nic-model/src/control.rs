@@ -12,8 +12,11 @@ use crate::uverbs::objects::Kind;
 /// Directory of the control files.
 const DIRECTORY: &[u8] = b"/dev/infiniband/nic-model/";
 
-/// Returns the name of a control file.
+/// Returns the name of a control file, or of a file of sysfs with the state of the port.
 pub(crate) fn file_name(path: &[u8]) -> Option<&[u8]> {
+    if path.starts_with(b"/sys/class/infiniband/") && path.ends_with(b"/ports/1/state") {
+        return Some(b"state");
+    }
     path.strip_prefix(DIRECTORY)
 }
 
@@ -21,6 +24,7 @@ pub(crate) fn file_name(path: &[u8]) -> Option<&[u8]> {
 pub(crate) fn read(model: &mut Model, name: &[u8]) -> Option<String> {
     match name {
         b"objects" => Some(objects(model)),
+        b"state" => Some(port_state(model).to_owned()),
         b"link-down" => Some(set_link(model, false)),
         b"link-up" => Some(set_link(model, true)),
         _ => None,
@@ -49,4 +53,13 @@ fn objects(model: &Model) -> String {
 fn set_link(model: &mut Model, up: bool) -> String {
     model.set_link(up);
     String::new()
+}
+
+/// Returns the state of the port as sysfs shows it.
+fn port_state(model: &Model) -> &'static str {
+    if model.shared.wire.link_up {
+        "4: ACTIVE\n"
+    } else {
+        "1: DOWN\n"
+    }
 }

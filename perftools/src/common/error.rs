@@ -15,6 +15,8 @@ pub enum Kind {
     Limit,
     /// The device, its port or its library returned an error.
     Device,
+    /// The device failed as a whole. No error of the peer explains this one.
+    DeviceFailure,
     /// The operating system or the network returned an error.
     System,
     /// The peer violated the protocol.

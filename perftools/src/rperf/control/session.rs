@@ -323,7 +323,7 @@ pub(super) fn run_connected<W: engine::Wire + Send>(
         .collect();
     let measurement =
         engine::threads::run(role, &shape, side, &mut ends).map_err(|error| match error.kind() {
-            Kind::Device | Kind::Test => hardware::name_inactive_port(error, &via),
+            Kind::Device | Kind::Test | Kind::Peer => hardware::name_inactive_port(error, &via),
             _ => error,
         });
     let measurement = with_counters(measurement, &counters)?;

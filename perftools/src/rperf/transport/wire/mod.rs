@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use ibverbs::{
     AccessFlags, Completion, CompletionChannel, CompletionQueue, Direction, Held, ProtectionDomain,
     RemoteMemory, Retired, SharedRegion, Sink, WcOpcode,
+    event::{AsyncEvents, EventType},
 };
 
 use rdmacm::datagram::multicast::Membership;
@@ -27,7 +28,7 @@ pub use qp::AnyQp;
 use qp::QpState;
 use receive_queues::RecvQueues;
 
-use crate::common::error::{Error, Result};
+use crate::common::error::{Error, Kind, Result};
 use crate::rperf::engine::payload;
 use crate::rperf::engine::{ExposedMemory, PollCounts, Wire};
 use crate::rperf::spec::Shape;
@@ -41,6 +42,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 pub struct VerbsWire {
     cq: CompletionQueue,
     channel: CompletionChannel,
+    /// Events of the device, such as its failure.
+    events: AsyncEvents,
     traffic: QpGroup,
     last_check: Instant,
     /// The device supports solicited events.
@@ -128,6 +131,7 @@ impl VerbsWire {
         Ok(Self {
             cq,
             channel,
+            events: pd.context().async_events()?,
             traffic,
             last_check: Instant::now(),
             has_solicited_events: true,
@@ -450,6 +454,18 @@ impl Wire for VerbsWire {
             return Ok(());
         }
         self.last_check = now;
+        while let Some(event) = self.events.try_get()? {
+            if event.event_type == EventType::DEVICE_FATAL {
+                let device = self.events.context().device_name();
+                return Err(Error::new(
+                    Kind::DeviceFailure,
+                    format!("{device} reported a fatal error"),
+                )
+                .with_help(
+                    "see the kernel's log (`dmesg`), and reset the device or restart the host",
+                ));
+            }
+        }
         for state in &mut self.traffic.qps {
             if let AnyQp::Cm(connection) = &mut state.qp {
                 connection.check()?;
