@@ -25,6 +25,7 @@ struct Snapshot<'a> {
     histogram: [u64; BUCKETS],
     histogram_sum: u64,
     is_up: bool,
+    has_device_clock: bool,
 }
 
 impl<'a> Snapshot<'a> {
@@ -38,6 +39,7 @@ impl<'a> Snapshot<'a> {
             histogram: *histogram,
             histogram_sum,
             is_up: state.error.is_none(),
+            has_device_clock: source.has_device_clock,
         }
     }
 
@@ -148,6 +150,14 @@ impl exposition::Source for MonitorMetrics {
             snapshots.iter().map(|snapshot| {
                 let labels = [("source", snapshot.source)];
                 (labels, f64::from(u8::from(snapshot.is_up)))
+            }),
+        )?;
+        metrics.gauges(
+            "rperf_source_device_clock",
+            "1 if the device, or the kernel for UDP, takes the times of probes; 0 if the program does.",
+            snapshots.iter().map(|snapshot| {
+                let labels = [("source", snapshot.source)];
+                (labels, f64::from(u8::from(snapshot.has_device_clock)))
             }),
         )?;
         let hosts = self.hosts.reachable();
