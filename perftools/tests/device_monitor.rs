@@ -20,7 +20,7 @@ fn paths_of_devices_are_probed_and_lost_ones_named() {
         let server = Server::start();
         let port = server.port;
         let line = format!(
-            "monitor --json-lines --interval 50ms --timeout 2s --report-interval 500ms --devices {device} localhost:{port}"
+            "monitor --json-lines --interval 50ms --timeout 2s --devices {device} localhost:{port}"
         );
         let monitor = Process::spawn(rperf().args(line.split_whitespace()));
         let up = next_line(&monitor, "\"to\":\"up\"");

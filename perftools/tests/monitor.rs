@@ -23,7 +23,7 @@ fn next_line(monitor: &Process, text: &str) -> Value {
 fn lost_servers_are_named_and_found_again() {
     let (first, second) = (Server::start(), Server::start());
     let hosts = format!("localhost:{},localhost:{}", first.port, second.port);
-    let monitor = monitor(&hosts, "--report-interval 300ms");
+    let monitor = monitor(&hosts, "");
     let (mut reachable, mut up) = (0, 0);
     while reachable < 2 || up < 2 {
         let line = next_line(&monitor, "");

@@ -77,7 +77,9 @@ fn rules_and_dashboard_name_only_metrics_that_exist() {
     exist.extend(monitored());
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
-    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array());
+    let targets = panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array());
     let expressions: Vec<&str> = targets
         .flatten()
         .map(|target| target["expr"].as_str().unwrap())
