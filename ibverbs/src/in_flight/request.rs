@@ -93,8 +93,14 @@ impl Drop for Owned {
 }
 
 /// The value that a request in flight owns until it completes or its queue is destroyed.
+///
+/// Tag 0 stands for `None` in an `Option`, so one comparison tells the frequent values, no value
+/// and a buffer, from all others.
 #[derive(Debug)]
+#[repr(u64)]
 pub enum InFlight {
+    /// A buffer.
+    Buf(Buf) = 1,
     /// Several buffers.
     List(BufList),
     /// A loan of borrowed memory, counted by its scope.
@@ -103,8 +109,6 @@ pub enum InFlight {
     Bind(#[allow(dead_code, reason = "dropped when the request completes")] Arc<Bound>),
     /// A memory window to be invalidated. It is unbound if the request succeeds.
     Invalidate(Arc<Bound>),
-    /// A buffer.
-    Buf(Buf),
 }
 
 impl InFlight {

@@ -6,8 +6,9 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
 
-use rdma_sys::{ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
+use rdma_sys::{ibv_qp_ex, ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
 
 use super::control::Control;
 use super::pair::QueuePair;
@@ -45,6 +46,9 @@ const VERB: &str = "ibv_post_send";
 /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
 pub struct Batch<'qp, T: SendTransport> {
     qp: &'qp mut QueuePair<T>,
+    // Copies of fields of the queue pair, which the compiler can keep in registers.
+    extended: Option<NonNull<ibv_qp_ex>>,
+    max_batch: usize,
     /// Number of requests that are in the table and not posted yet.
     count: usize,
 }
@@ -125,12 +129,18 @@ impl<T: DuplexTransport> QueuePair<T> {
 impl<'qp, T: SendTransport> Batch<'qp, T> {
     #[inline]
     fn start(qp: &'qp mut QueuePair<T>) -> Self {
-        if let Some(extended) = qp.extended {
+        let (extended, max_batch) = (qp.extended, qp.max_batch);
+        if let Some(extended) = extended {
             // SAFETY: the queue pair is alive and `&mut` keeps other threads from using it.
             // `finish` or `drop` makes the closing call.
             unsafe { ibv_wr_start(extended.as_ptr()) };
         }
-        Self { qp, count: 0 }
+        Self {
+            qp,
+            extended,
+            max_batch,
+            count: 0,
+        }
     }
 
     /// Adds a request.
@@ -155,12 +165,12 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             let error = PostError::QueueFull { capacity };
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         };
-        if self.count >= self.qp.max_batch {
-            let max = u32::try_from(self.qp.max_batch).unwrap_or(u32::MAX);
+        if self.count >= self.max_batch {
+            let max = u32::try_from(self.max_batch).unwrap_or(u32::MAX);
             let error = PostError::BatchFull { max };
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
-        match self.qp.extended {
+        match self.extended {
             // SAFETY: this is between `ibv_wr_start` and the closing call. The memory of the
             // payload stays valid: see `QueuePair::post_send`.
             Some(qp) => unsafe { write_extended(qp, vacant.wr_id(), &request) },
@@ -183,7 +193,7 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             return Ok(());
         }
         let count = self.count;
-        let posted = match self.qp.extended {
+        let posted = match self.extended {
             // SAFETY: this closes the call of `ibv_wr_start`.
             Some(qp) => match unsafe { ibv_wr_complete(qp.as_ptr()) } {
                 0 => Posted::All,
@@ -207,7 +217,7 @@ impl<T: SendTransport> Drop for Batch<'_, T> {
     /// Aborts the batch: none of its requests is posted.
     #[cold]
     fn drop(&mut self) {
-        if let Some(qp) = self.qp.extended {
+        if let Some(qp) = self.extended {
             // SAFETY: this closes the call of `ibv_wr_start`.
             unsafe { ibv_wr_abort(qp.as_ptr()) };
         }
