@@ -39,17 +39,18 @@ pub struct Case {
 }
 
 /// The measured function, by its signature. Its arguments are the state of its loop, the number of
-/// iterations, the requests per iteration, and the step of the peer before each iteration.
+/// iterations, and the step of the peer before each iteration. It returns the number of completed
+/// requests.
 #[derive(Clone, Copy, Debug)]
 enum Run {
-    Rust(Role, fn(&mut Rig, c_int, c_int, PeerStep) -> Result<()>),
+    Rust(Role, fn(&mut Rig, c_int, PeerStep) -> Result<usize>),
     C(
         Role,
-        unsafe extern "C" fn(*mut CLoopState, c_int, c_int, PeerStep, *mut c_void) -> c_int,
+        unsafe extern "C" fn(*mut CLoopState, c_int, PeerStep, *mut c_void) -> c_int,
     ),
     Raw(
         Role,
-        unsafe fn(&mut RawLoop, c_int, c_int, PeerStep, *mut c_void) -> c_int,
+        unsafe fn(&mut RawLoop, c_int, PeerStep, *mut c_void) -> c_int,
     ),
 }
 
@@ -80,118 +81,39 @@ unsafe extern "C" {
     ) -> *mut CLoopState;
     fn c_loop_free(state: *mut CLoopState);
     fn c_loop_post_first(state: *mut CLoopState, receives: c_int, count: c_int) -> c_int;
-    fn measured_c_send_classic(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_send_extended(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_send_extended_poll(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_batch_classic(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_batch_extended(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_batch_extended_poll(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_recv_classic(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_recv_extended_poll(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_send_buf_classic(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_send_buf_extended(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_send_buf_extended_poll(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_batch_buf_classic(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_batch_buf_extended(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_batch_buf_extended_poll(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_recv_buf_classic(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
-    fn measured_c_recv_buf_extended_poll(
-        state: *mut CLoopState,
-        times: c_int,
-        requests: c_int,
-        peer_step: PeerStep,
-        rig: *mut c_void,
-    ) -> c_int;
+}
+
+/// Declares the measured functions of `c/loop.c`.
+macro_rules! c_functions {
+    ($($name:ident)*) => {
+        unsafe extern "C" {$(
+            fn $name(
+                state: *mut CLoopState,
+                times: c_int,
+                peer_step: PeerStep,
+                rig: *mut c_void,
+            ) -> c_int;
+        )*}
+    };
+}
+
+c_functions! {
+    measured_c_send_classic
+    measured_c_send_extended
+    measured_c_send_extended_poll
+    measured_c_batch_classic
+    measured_c_batch_extended
+    measured_c_batch_extended_poll
+    measured_c_recv_classic
+    measured_c_recv_extended_poll
+    measured_c_send_buf_classic
+    measured_c_send_buf_extended
+    measured_c_send_buf_extended_poll
+    measured_c_batch_buf_classic
+    measured_c_batch_buf_extended
+    measured_c_batch_buf_extended_poll
+    measured_c_recv_buf_classic
+    measured_c_recv_buf_extended_poll
 }
 
 type QpRaw = <ibverbs::QueuePair<ibverbs::Rc> as AsRaw>::Raw;
@@ -289,24 +211,20 @@ impl Drop for CLoop {
     }
 }
 
-/// Converts the return value of a C or raw loop, which is 0 on success.
-fn check_returned(returned: c_int) -> Result<()> {
-    if returned == 0 {
-        Ok(())
-    } else {
-        Err(Error::new(
-            ErrorKind::Os,
-            "run a benchmark loop",
-            "a request or the peer failed",
-        ))
-    }
+/// Converts the return value of a C or raw loop: a number of requests, or -1.
+fn check_returned(returned: c_int) -> Result<usize> {
+    usize::try_from(returned).map_err(|_| failed("a request failed".into()))
+}
+
+fn failed(what: String) -> Error {
+    Error::new(ErrorKind::Os, "run a benchmark loop", what)
 }
 
 impl Case {
     /// Creates a rig for this case.
     ///
     /// # Errors
-    /// Fails if a verb fails, which does not happen on the fake device.
+    /// Those of [`Rig::new`].
     pub fn rig(&self) -> Result<Rig> {
         Rig::new(self.verbs)
     }
@@ -325,17 +243,11 @@ impl Case {
                     rig,
                     role,
                     times,
-                    |rig, times, requests, peer_step| {
+                    |rig, times, peer_step| {
                         // SAFETY: `state` lives until the end of this block. Safe code does not use
                         // the queue pair of `state` during the call.
                         check_returned(unsafe {
-                            measured(
-                                state.0.as_ptr(),
-                                times,
-                                requests,
-                                peer_step,
-                                (&raw mut *rig).cast(),
-                            )
+                            measured(state.0.as_ptr(), times, peer_step, (&raw mut *rig).cast())
                         })
                     },
                     |_, receives, count| {
@@ -344,6 +256,7 @@ impl Case {
                         check_returned(unsafe {
                             c_loop_post_first(state.0.as_ptr(), receives.into(), count)
                         })
+                        .map(|_| ())
                     },
                 )
             }
@@ -353,11 +266,11 @@ impl Case {
                 // SAFETY: the rig, which owns the queue pair and the CQ, outlives this function.
                 let mut raw =
                     unsafe { RawLoop::new(qp.as_raw(), cq, rig.extended_cq, MESSAGE_LEN) };
-                let measured = |rig: &mut Rig, times, requests, peer_step| {
+                let measured = |rig: &mut Rig, times, peer_step| {
                     // SAFETY: the rig is alive, and safe code does not use its queue pair during
                     // the call.
                     check_returned(unsafe {
-                        measured(&mut raw, times, requests, peer_step, (&raw mut *rig).cast())
+                        measured(&mut raw, times, peer_step, (&raw mut *rig).cast())
                     })
                 };
                 self.repeat(rig, role, times, measured, |_, _, _| Ok(()))
@@ -376,7 +289,7 @@ impl Case {
         rig: &mut Rig,
         role: Role,
         times: c_int,
-        mut measured: impl FnMut(&mut Rig, c_int, c_int, PeerStep) -> Result<()>,
+        mut measured: impl FnMut(&mut Rig, c_int, PeerStep) -> Result<usize>,
         post_first: impl FnOnce(&mut Rig, bool, usize) -> Result<()>,
     ) -> Result<()> {
         let peer_step = match role {
@@ -389,24 +302,26 @@ impl Case {
             Sender | Receiver => 1,
         };
         if self.reposts_buffers() {
-            // The fake provider keeps a first send until the peer has posted a receive.
             post_first(rig, role == Receiver, first)?;
-        } else if role == Receiver {
-            // Posts the first receive; no message has been sent yet.
-            measured(rig, 1, 0, peer_step_nothing)?;
+        } else {
+            // Posts the first requests. Nothing has completed yet.
+            measured(rig, 1, peer_step_nothing)?;
         }
-        measured(
-            rig,
-            times,
-            c_int::try_from(self.requests).unwrap_or(-1),
-            peer_step,
-        )?;
-        // Completes the requests that are still posted.
-        if self.reposts_buffers() || role == Receiver {
-            for _ in 0..first {
-                // SAFETY: `rig` is alive and not borrowed.
-                unsafe { peer_step((&raw mut *rig).cast()) };
+        let completed = measured(rig, times, peer_step)?;
+        let expected = usize::try_from(times).unwrap_or(0) * self.requests;
+        if completed != expected {
+            return Err(failed(format!(
+                "{completed} of {expected} requests completed"
+            )));
+        }
+        // Completes the requests that are still posted. The profiler must not see a step of the
+        // peer here.
+        for _ in 0..first {
+            match role {
+                Sender => rig.receive(self.requests)?,
+                Receiver => rig.send()?,
             }
+            nic_model::settle();
         }
         rig.retire_all()
     }

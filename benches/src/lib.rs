@@ -1,5 +1,5 @@
-//! Compares the cost of the safe data path with that of C. Both run on the fake provider, which
-//! does the same work for both. See `README.md`.
+//! Compares the cost of the safe data path with that of C. Both run on libibverbs and libmlx5, with
+//! a model of the adapter. See `README.md`.
 
 mod cases;
 mod raw;
@@ -7,4 +7,4 @@ mod rig;
 mod safe;
 
 pub use cases::{CASES, Case, VARIANTS};
-pub use rig::{Rig, Verbs};
+pub use rig::{PEER_STEPS, Rig, Verbs};

@@ -222,47 +222,41 @@ impl Drop for RawLoop {
 }
 
 macro_rules! measured {
-    ($($name:ident: $first:ident $(($count:expr))?, $second:ident $(($count_2:expr))?;)*) => {$(
+    ($($name:ident: $poll:ident, $post:ident($($count:expr)?);)*) => {$(
         // SAFETY: no other symbol has this name.
         #[unsafe(no_mangle)]
         #[inline(never)]
         pub(crate) unsafe fn $name(
             state: &mut RawLoop,
             times: c_int,
-            requests: c_int,
             peer_step: PeerStep,
             rig: *mut c_void,
         ) -> c_int {
+            let mut completed = 0;
             for _ in 0..times {
                 // SAFETY: the caller of `RawLoop::new` keeps the handles alive, and `rig` points to
                 // a live rig that is not borrowed.
-                let count = unsafe {
-                    if peer_step(rig) != 0 {
+                unsafe {
+                    peer_step(rig);
+                    let count = state.$poll();
+                    if count < 0 || state.$post($($count)?) != 0 {
                         return -1;
                     }
-                    let first = state.$first($($count)?);
-                    let second = state.$second($($count_2)?);
-                    measured!(@count $first first second)
-                };
-                if count != requests {
-                    return -1;
+                    completed += count;
                 }
             }
-            0
+            completed
         }
     )*};
-    (@count poll_classic $first:ident $second:ident) => { if $second == 0 { $first } else { -1 } };
-    (@count poll_extended $first:ident $second:ident) => { if $second == 0 { $first } else { -1 } };
-    (@count $post:ident $first:ident $second:ident) => { if $first == 0 { $second } else { -1 } };
 }
 
 measured! {
-    measured_raw_send_classic: post_classic(1), poll_classic;
-    measured_raw_send_extended: post_extended(1), poll_classic;
-    measured_raw_send_extended_poll: post_extended(1), poll_extended;
-    measured_raw_batch_classic: post_classic(BATCH), poll_classic;
-    measured_raw_batch_extended: post_extended(BATCH), poll_classic;
-    measured_raw_batch_extended_poll: post_extended(BATCH), poll_extended;
-    measured_raw_recv_classic: poll_classic, post_recv;
-    measured_raw_recv_extended_poll: poll_extended, post_recv;
+    measured_raw_send_classic: poll_classic, post_classic(1);
+    measured_raw_send_extended: poll_classic, post_extended(1);
+    measured_raw_send_extended_poll: poll_extended, post_extended(1);
+    measured_raw_batch_classic: poll_classic, post_classic(BATCH);
+    measured_raw_batch_extended: poll_classic, post_extended(BATCH);
+    measured_raw_batch_extended_poll: poll_extended, post_extended(BATCH);
+    measured_raw_recv_classic: poll_classic, post_recv();
+    measured_raw_recv_extended_poll: poll_extended, post_recv();
 }

@@ -1,14 +1,15 @@
-//! The benchmark rig: two connected queue pairs on a fake device. `a` sends and `b` receives.
+//! The benchmark rig: two connected queue pairs of libmlx5, on a model of the adapter. `a` sends
+//! and `b` receives.
 
 #![allow(unsafe_code, reason = "C calls the steps of the peer")]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 
-use fake_provider::{Fake, Profile};
 use ibverbs::{
-    AsRaw, Buf, CompletionQueue, CqOptions, Device, Frozen, GidIndex, Held, Mtu, Pool, QpOptions,
-    QueuePair, Rc, RcPath, Result, Retired, Sink, wr,
+    AsRaw, Buf, CompletionQueue, CqOptions, Device, Error, ErrorKind, Frozen, GidIndex, Held, Mtu,
+    Pool, QpOptions, QueuePair, Rc, RcPath, Result, Retired, Sink, wr,
 };
+use nic_model::{Drive, Options};
 
 /// Requests per batch.
 pub(crate) const BATCH: usize = 32;
@@ -44,27 +45,27 @@ pub struct Rig {
     /// Buffers that are not posted.
     pub(crate) bufs: Vec<Buf>,
     pub(crate) extended_cq: bool,
+    /// Number of requests that a measured function has completed.
+    pub(crate) completed: usize,
     _pool: Pool,
-    _fake: Fake,
 }
 
 impl Rig {
     /// Creates a rig on which the queue pairs and CQs use these verbs.
     ///
     /// # Errors
-    /// A verb fails, which is not expected of a fake device.
+    /// Fails if the model cannot write its files, or if a verb fails.
     pub fn new(verbs: Verbs) -> Result<Self> {
         let (extended_qp, extended_cq) = (verbs != Verbs::Classic, verbs == Verbs::ExtendedPoll);
-        let fake = Fake::new(Profile {
-            extended_qp,
-            ..Profile::RXE
-        });
-        let context = Device::by_name(fake.name())?.open()?;
+        nic_model::start(Options::new().drive(Drive::Step))
+            .map_err(|error| Error::new(ErrorKind::Os, "start the model", error.to_string()))?;
+        let context = Device::by_name("mlx5_0")?.open()?;
         let pd = context.alloc_pd()?;
         let options = CqOptions::new().depth(128).extended(extended_cq);
         let (cq_a, cq_b) = (context.create_cq(options)?, context.create_cq(options)?);
-        let mut a = pd.create_qp::<Rc>(&cq_a, &cq_a, QpOptions::default())?;
-        let mut b = pd.create_qp::<Rc>(&cq_b, &cq_b, QpOptions::default())?;
+        let options = QpOptions::new().classic_only(!extended_qp);
+        let mut a = pd.create_qp::<Rc>(&cq_a, &cq_a, options)?;
+        let mut b = pd.create_qp::<Rc>(&cq_b, &cq_b, options)?;
         let path = RcPath::new(1, GidIndex(0), Mtu::B1024);
         let (endpoint_a, endpoint_b) = (a.endpoint(&path)?, b.endpoint(&path)?);
         for (qp, peer) in [(&mut a, &endpoint_b), (&mut b, &endpoint_a)] {
@@ -84,8 +85,8 @@ impl Rig {
             sink,
             bufs,
             extended_cq,
+            completed: 0,
             _pool: pool,
-            _fake: fake,
         })
     }
 
@@ -117,7 +118,7 @@ impl Rig {
     }
 
     /// The step of the peer of a sender: `b` retires its receives and posts `count` new ones.
-    fn receive(&mut self, count: usize) -> Result<()> {
+    pub(crate) fn receive(&mut self, count: usize) -> Result<()> {
         retire_completions(&mut self.cq_b, &mut self.b, &mut self.bufs)?;
         for _ in 0..count {
             self.b.post_recv(wr::recv(self.sink))?;
@@ -126,7 +127,7 @@ impl Rig {
     }
 
     /// The step of the peer of a receiver: `a` sends one message.
-    fn send(&mut self) -> Result<()> {
+    pub(crate) fn send(&mut self) -> Result<()> {
         retire_completions(&mut self.cq_a, &mut self.a, &mut self.bufs)?;
         Ok(self.a.post_send(wr::send(self.source))?)
     }
@@ -150,21 +151,26 @@ fn retire_completions(
     }
 }
 
-/// A function that runs the step of the peer before each measured step; returns 0 on success.
+/// A function that runs the step of the peer and of the adapter before each measured step. It
+/// aborts the program if the peer fails.
 ///
-/// It is not measured: `instructions` excludes functions whose names begin with `peer_step_`.
-pub(crate) type PeerStep = unsafe extern "C" fn(*mut c_void) -> c_int;
+/// It is not measured: `instructions` excludes the functions of [`PEER_STEPS`].
+pub(crate) type PeerStep = unsafe extern "C" fn(*mut c_void);
 
 macro_rules! peer_steps {
-    ($($name:ident($rig:ident) $body:expr;)*) => {$(
+    ($($name:ident($rig:ident) $body:expr;)*) => {
+        /// Names of the functions that run a step of the peer, for a profiler.
+        pub const PEER_STEPS: &[&str] = &[$(stringify!($name)),*];
+        $(
         // SAFETY: no other symbol has this name.
         #[unsafe(no_mangle)]
         #[inline(never)]
-        pub(crate) unsafe extern "C" fn $name(rig: *mut c_void) -> c_int {
+        pub(crate) unsafe extern "C" fn $name(rig: *mut c_void) {
             // SAFETY: every caller passes a pointer to a live rig that is not borrowed.
             let $rig = unsafe { &mut *rig.cast::<Rig>() };
             let result: Result<()> = $body;
-            c_int::from(result.is_err())
+            result.expect("a step of the peer");
+            nic_model::settle();
         }
     )*};
 }

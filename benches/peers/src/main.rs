@@ -1,11 +1,11 @@
 //! Counts the instructions per request of other crates, as `instructions` does for this workspace:
-//! post, poll, and read the `wr_id`.
+//! poll, read the `wr_id`, and post. They run on libmlx5, with a model of the adapter.
 
 use std::error::Error;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use fake_provider::{Fake, Profile};
+use nic_model::{Drive, Options};
 use rdma_io::cq::CompletionQueue;
 use rdma_io::device::open_device_by_name;
 use rdma_io::mr::{AccessFlags, OwnedMemoryRegion};
@@ -17,6 +17,8 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// Iterations of each case.
 const TIMES: u32 = 1000;
+/// LID of the port.
+const LID: u16 = 1;
 /// Message size in bytes.
 const MESSAGE_LEN: u32 = 8;
 
@@ -28,17 +30,12 @@ struct Rig {
     cq_b: Arc<CompletionQueue>,
     memory: OwnedMemoryRegion,
     wc: [WorkCompletion; 32],
-    _fake: Fake,
 }
 
 impl Rig {
     fn new() -> Result<Self> {
-        let fake = Fake::new(Profile {
-            extended_qp: false,
-            extended_cq: false,
-            ..Profile::RXE
-        });
-        let context = Arc::new(open_device_by_name(fake.name())?);
+        nic_model::start(Options::new().drive(Drive::Step))?;
+        let context = Arc::new(open_device_by_name("mlx5_0")?);
         let pd = context.alloc_pd()?;
         let (cq_a, cq_b) = (context.create_cq(128)?, context.create_cq(128)?);
         let attr = QpInitAttr {
@@ -54,7 +51,7 @@ impl Rig {
         let gid = context.query_gid(1, 0)?;
         for (qp, peer) in [(&a, &b), (&b, &a)] {
             qp.to_init(1, 0, 0)?;
-            qp.to_rtr(peer.qp_num(), 0, &gid, 1)?;
+            qp.to_rtr(peer.qp_num(), LID, &gid, 1)?;
             qp.to_rts(0)?;
         }
         let memory = pd.reg_mr_owned(vec![0; MESSAGE_LEN as usize], AccessFlags::LOCAL_WRITE)?;
@@ -65,7 +62,6 @@ impl Rig {
             cq_b,
             memory,
             wc: [WorkCompletion::default(); 32],
-            _fake: fake,
         })
     }
 
@@ -102,8 +98,9 @@ fn poll(cq: &CompletionQueue, wc: &mut [WorkCompletion]) -> Result<usize> {
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn measured_rdma_io_send(rig: &mut Rig) -> Result<usize> {
+    let count = poll(&rig.cq_a, &mut rig.wc)?;
     rig.send()?;
-    poll(&rig.cq_a, &mut rig.wc)
+    Ok(count)
 }
 
 // SAFETY: no other symbol has this name.
@@ -134,16 +131,20 @@ fn main() -> ExitCode {
 fn run_case(case: &str) -> Result<()> {
     let mut rig = Rig::new()?;
     if case == "recv" {
-        measured_rdma_io_recv(&mut rig)?;
+        rig.recv()?;
+    } else {
+        rig.send()?;
     }
     for _ in 0..TIMES {
         let completed = if case == "recv" {
             rig.send()?;
+            nic_model::settle();
             poll(&rig.cq_a, &mut rig.wc)?;
             measured_rdma_io_recv(&mut rig)?
         } else {
-            poll(&rig.cq_b, &mut rig.wc)?;
             rig.recv()?;
+            nic_model::settle();
+            poll(&rig.cq_b, &mut rig.wc)?;
             measured_rdma_io_send(&mut rig)?
         };
         if completed != 1 {
