@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use ibverbs::{Gid, Guid};
 
 use super::types::{Device, GidRow, NamedCode, PciLink, Port};
+use crate::common::peer_text::printable;
 use crate::ribinfo::collect::rate::Rate;
 use crate::ribinfo::collect::root::{Root, unsigned};
 
@@ -31,8 +32,13 @@ pub fn parse_guid(text: &str) -> Option<Guid> {
     words.next().is_none().then_some(Guid(guid))
 }
 
+/// Returns the value of a file. A captured tree can contain any characters, and they are printed.
+fn printable_value(root: &Root, path: &str) -> Option<String> {
+    root.value(path).map(|value| printable(&value))
+}
+
 fn read(root: &Root, name: String) -> Device {
-    let value = |file: &str| root.value(&format!("/sys/class/infiniband/{name}/{file}"));
+    let value = |file: &str| printable_value(root, &format!("/sys/class/infiniband/{name}/{file}"));
     let guid = |file: &str| value(file).and_then(|text| parse_guid(&text));
     let uverbs = root
         .list("/sys/class/infiniband_verbs")
@@ -78,7 +84,7 @@ fn read(root: &Root, name: String) -> Device {
 
 fn read_port(root: &Root, device: &str, port: u32) -> Port {
     let directory = format!("/sys/class/infiniband/{device}/ports/{port}");
-    let value = |file: &str| root.value(&format!("{directory}/{file}"));
+    let value = |file: &str| printable_value(root, &format!("{directory}/{file}"));
     let named = |file: &str| {
         value(file)
             .and_then(|text| NamedCode::parse(&text))

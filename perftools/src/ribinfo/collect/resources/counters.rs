@@ -57,7 +57,7 @@ pub fn counters() -> Result<Vec<PortCounter>> {
                             name,
                             value,
                         }
-                    }))
+                    }));
                 }
                 Err(error) if is_absent(&error) => {}
                 Err(error) => return Err(failed(error)),
