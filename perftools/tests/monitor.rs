@@ -51,18 +51,23 @@ fn lost_servers_are_named_and_found_again() {
         .take(2)
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    for (line, server) in last.iter().rev().zip([&first, &again]) {
+    let line_of = |server: &Server| {
+        let name = format!("localhost:{}", server.port);
+        let line = last.iter().find(|line| line["target"] == name);
+        line.unwrap_or_else(|| panic!("no line of {name}: {last:?}"))
+    };
+    for line in [line_of(&first), line_of(&again)] {
         assert_eq!(line["type"], "path", "{line}");
-        assert_eq!(line["target"], format!("localhost:{}", server.port));
         assert_eq!(line["state"], "up");
         let count = |name: &str| line[name].as_u64().unwrap();
         let ended = count("answered") + count("late") + count("lost");
-        assert!(count("sent") >= ended && count("answered") > 5, "{line}");
+        assert!(count("sent") >= ended && count("answered") > 0, "{line}");
         assert!(line["network_ns"]["min"].as_u64() > Some(0), "{line}");
         assert!(line["host_avg_ns"].as_u64() > Some(0), "{line}");
         assert!(line["peer_avg_ns"].as_u64() > Some(0), "{line}");
     }
-    assert!(last[0]["lost"].as_u64() > Some(0), "{}", last[0]);
+    let line = line_of(&again);
+    assert!(line["lost"].as_u64() > Some(0), "{line}");
 }
 
 #[test]
