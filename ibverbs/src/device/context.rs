@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use rdma_sys::{ibv_close_device, ibv_context, ibv_open_device};
 
-use super::list::Device;
+use super::list::{Device, TransportType};
 use super::properties::DeviceProperties;
 use crate::convert::non_null;
 use crate::error::Result;
@@ -82,12 +82,19 @@ impl Context {
             },
         )?;
         crate::trace::opened(device.name());
-        Ok(Self(Arc::new(Inner {
+        let mut context = Self(Arc::new(Inner {
             raw,
             properties: DeviceProperties::of(&device),
             device,
             soft_roce: OnceLock::new(),
-        })))
+        }));
+        if context.device().transport() == TransportType::UNSPECIFIED
+            && context.query_device()?.is_efa()
+            && let Some(inner) = Arc::get_mut(&mut context.0)
+        {
+            inner.properties = DeviceProperties::of_efa();
+        }
+        Ok(context)
     }
 
     /// Returns the device that is open.

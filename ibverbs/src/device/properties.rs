@@ -41,13 +41,23 @@ pub(crate) struct DeviceProperties {
 impl DeviceProperties {
     pub(crate) fn of(device: &Device) -> Self {
         let follows_ibta = device.transport() == TransportType::IB;
-        let is_efa = device.transport() == TransportType::UNSPECIFIED;
         Self {
             completes_sends_in_order: follows_ibta,
             finishes_unsignaled: follows_ibta,
-            finishes_read_responses: follows_ibta || is_efa,
-            polls_past_destroyed: !is_efa,
-            completes_empty_receives: !is_efa,
+            finishes_read_responses: follows_ibta,
+            polls_past_destroyed: true,
+            completes_empty_receives: true,
+        }
+    }
+
+    /// Returns the properties of EFA, whose transport is unspecified.
+    pub(crate) fn of_efa() -> Self {
+        Self {
+            completes_sends_in_order: false,
+            finishes_unsignaled: false,
+            finishes_read_responses: true,
+            polls_past_destroyed: false,
+            completes_empty_receives: false,
         }
     }
 
