@@ -120,6 +120,8 @@ impl Model {
                 clock: Clock::new(options.drive == Drive::Step),
                 link: options.link,
                 gids: identity.gids,
+                sent: 0,
+                received: 0,
             },
             nic: nic::create(options.device),
             core: Core::new(),
@@ -297,6 +299,18 @@ impl Model {
             Effect::LoseEvent => self.shared.channels.lose_next = true,
             Effect::Report(event) => self.report_event(event, 0),
         }
+    }
+
+    /// Returns `true` if the completion queue with this handle has unread entries.
+    pub(crate) fn has_completions(&self, handle: u32) -> bool {
+        self.files.iter().any(|(_, file)| {
+            matches!(file.objects.cq(handle), Ok(number) if self.nic.has_completions(number))
+        })
+    }
+
+    /// Returns `true` if no posted send is unfinished.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.nic.is_idle()
     }
 
     /// Runs the adapter for a moment. Returns `true` if there was work.

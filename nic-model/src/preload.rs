@@ -26,3 +26,32 @@ static CONSTRUCTOR: extern "C" fn() = construct;
 pub extern "C" fn nic_model_step() -> i32 {
     i32::from(crate::step())
 }
+
+/// State of the adapter, for a program that counts the cost of its own code.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Requests that send queues have started.
+    pub sent: u64,
+    /// Requests of peers that were executed.
+    pub received: u64,
+    /// 1 if no posted send is unfinished.
+    pub is_idle: i32,
+    /// 1 if the completion queue has unread entries.
+    pub has_completions: i32,
+}
+
+/// Returns the state of the adapter, and of the completion queue with this handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn nic_model_progress(cq_handle: u32) -> Progress {
+    let model = model::lock();
+    let Some(model) = model.as_ref() else {
+        return Progress::default();
+    };
+    Progress {
+        sent: model.shared.sent,
+        received: model.shared.received,
+        is_idle: i32::from(model.is_idle()),
+        has_completions: i32::from(model.has_completions(cq_handle)),
+    }
+}

@@ -63,6 +63,10 @@ pub(crate) struct Shared {
     pub(crate) link: crate::options::Link,
     /// GIDs of the port.
     pub(crate) gids: Vec<GidEntry>,
+    /// Requests that send queues have started.
+    pub(crate) sent: u64,
+    /// Requests of peers that were executed.
+    pub(crate) received: u64,
 }
 
 /// Destination of the events of an object.
@@ -220,6 +224,16 @@ pub(crate) trait Nic: Send {
 
     /// Handles a packet that arrived.
     fn receive(&mut self, cx: &mut Shared, packet: Packet);
+
+    /// Returns `true` if a completion queue may have entries that the program has not read.
+    fn has_completions(&self, _cq: u32) -> bool {
+        true
+    }
+
+    /// Returns `true` if no posted send is known to be unfinished.
+    fn is_idle(&self) -> bool {
+        true
+    }
 
     /// Executes posted requests, timers and events. Returns `true` if there was work.
     fn step(&mut self, cx: &mut Shared) -> bool;

@@ -157,6 +157,10 @@ impl Mlx5 {
 
 impl Cq {
     /// Returns the number of entries that the program has not consumed.
+    pub(super) fn has_unread(&self) -> bool {
+        self.unread() > 0
+    }
+
     fn unread(&self) -> u32 {
         self.produced.wrapping_sub(self.doorbell.load_be32(SET_CI)) & 0x00ff_ffff
     }

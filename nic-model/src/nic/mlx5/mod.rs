@@ -214,6 +214,14 @@ impl Nic for Mlx5 {
         }
     }
 
+    fn has_completions(&self, cq: u32) -> bool {
+        self.cqs.get(cq).is_some_and(cq::Cq::has_unread)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.qps.iter().all(|(_, qp)| qp.has_finished_sends())
+    }
+
     fn step(&mut self, cx: &mut Shared) -> bool {
         self.pages.update_clock(cx.clock.now());
         let mut worked = false;

@@ -91,6 +91,15 @@ pub(super) fn psn_distance(a: u32, b: u32) -> i32 {
     ((difference << 8).cast_signed()) >> 8
 }
 
+impl Qp {
+    /// Returns `true` if all posted requests have completed.
+    pub(super) fn has_finished_sends(&self) -> bool {
+        let posted = self.send_posted();
+        self.requester.in_flight.is_empty()
+            && self.send.as_ref().is_none_or(|ring| ring.taken == posted)
+    }
+}
+
 impl Mlx5 {
     /// Executes posted requests of a queue pair. Returns `true` if there was work.
     pub(super) fn run_requester(&mut self, cx: &mut Shared, qp: &mut Qp) -> bool {
@@ -161,6 +170,7 @@ impl Mlx5 {
             .unwrap_or(u32::MAX)
             .max(1);
         let local = matches!(work.opcode, opcode::UMR | opcode::NOP);
+        cx.sent += 1;
         let requester = &mut qp.requester;
         requester.in_flight.push_back(InFlight {
             work,

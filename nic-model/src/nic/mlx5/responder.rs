@@ -155,7 +155,7 @@ impl Mlx5 {
 
     fn execute(&mut self, cx: &mut Shared, qp: &mut Qp, packet: &Packet) -> Answer {
         let receiver = self.receiver(qp, &packet.header)?;
-        match packet.header.opcode {
+        let answer = match packet.header.opcode {
             opcode::RDMA_WRITE | opcode::RDMA_WRITE_IMM => {
                 self.execute_write(cx, qp, &receiver, packet)
             }
@@ -167,7 +167,9 @@ impl Mlx5 {
                 self.execute_send(cx, qp, &receiver, packet)
             }
             _ => Err(Refused(status::INVALID)),
-        }
+        };
+        cx.received += u64::from(answer.is_ok());
+        answer
     }
 
     /// Returns where a message is received. An XRC message names its shared receive queue.
