@@ -48,7 +48,8 @@ fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
             "map the memory first, and make it writable if the access flags include a write"
         }
         ("ibv_get_device_list", libc::ENOSYS) => {
-            "load ib_uverbs and the driver of a device, for example `modprobe rdma_rxe`"
+            "load ib_uverbs and the driver of a device, for example `modprobe rdma_rxe`; if they are \
+             loaded, raise this process's limit on open files with `ulimit -n`"
         }
         ("ibv_open_device", libc::EPERM | libc::EACCES) => {
             "check the access rights of /dev/infiniband/uverbs*"

@@ -204,6 +204,22 @@ fn stray_bytes_are_logged_and_the_server_continues() {
 }
 
 #[test]
+fn refused_threads_are_an_error() {
+    // No address space has room for such a stack, so no thread can be created.
+    let stack = (1_u64 << 46).to_string();
+    for line in ["-n 10 tcp_lat", "-n 10 --interval 1s tcp_lat"] {
+        let mut command = rperf();
+        command.args(line.split_whitespace());
+        let output = process::output(command.env("RUST_MIN_STACK", &stack));
+        assert_eq!(output.code(), Some(1), "{line}: {output}");
+        assert!(
+            output.stderr.contains("cannot create a thread") && !output.stderr.contains("panicked"),
+            "{line}: {output}"
+        );
+    }
+}
+
+#[test]
 fn second_server_on_a_port_is_an_error() {
     let server = Server::start();
     let text = fails(&format!("-lp {}", server.port), 1);

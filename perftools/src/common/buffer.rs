@@ -3,20 +3,39 @@
 use super::error::{Error, Result};
 use super::units::Size;
 
+/// Memory in bytes that must be free beside the buffers. If a small allocation fails, Rust aborts
+/// the process.
+const HEADROOM: usize = 2 << 20;
+
 /// Returns a buffer of `len` zero bytes.
 ///
 /// # Errors
-/// Returns an error if there is not enough memory. A plain allocation would abort the process.
+/// Returns an error if there is not enough memory for it and for small allocations. A plain
+/// allocation would abort the process.
 pub fn zeroed(len: usize) -> Result<Vec<u8>> {
+    let mut bytes = reserve(len)?;
+    check_headroom()?;
+    bytes.resize(len, 0);
+    Ok(bytes)
+}
+
+/// Checks that small allocations will succeed.
+///
+/// # Errors
+/// Returns an error if there is not enough memory for them.
+pub fn check_headroom() -> Result<()> {
+    reserve(HEADROOM).map(drop)
+}
+
+fn reserve(len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).map_err(|_| {
         Error::limit(format!(
             "cannot allocate a buffer of {}: not enough memory",
             Size(len as u64)
         ))
-        .with_help("set --msg-size (-m) lower")
+        .with_help("set --msg-size (-m), --depth or --threads lower")
     })?;
-    bytes.resize(len, 0);
     Ok(bytes)
 }
 

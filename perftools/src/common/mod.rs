@@ -18,6 +18,7 @@ pub mod restart;
 pub mod server;
 pub(crate) mod shell;
 pub mod system;
+pub mod threads;
 pub mod units;
 
 #[cfg(test)]

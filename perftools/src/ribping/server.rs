@@ -18,6 +18,7 @@ use crate::common::log::log;
 use crate::common::restart::holds_removed_device;
 use crate::common::server::Ended;
 use crate::common::system::raise_open_files_limit;
+use crate::common::threads::spawn_scoped;
 
 /// Interval of the checks for removed devices.
 const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -56,23 +57,23 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Ended> {
     thread::scope(|scope| {
         let mut workers: Vec<_> = datagrams
             .iter()
-            .map(|server| scope.spawn(|| server.run(stop, args.verbosity())))
+            .map(|server| spawn_scoped(scope, "port", || server.run(stop, args.verbosity())))
             .collect();
-        workers.extend(
-            connections
-                .into_iter()
-                .map(|listener| scope.spawn(move || server::run(&listener, args, stop))),
-        );
-        let is_removed =
-            wait_for_removal(stop, || workers.iter().all(ScopedJoinHandle::is_finished));
+        workers.extend(connections.into_iter().map(|listener| {
+            spawn_scoped(scope, "port", move || server::run(&listener, args, stop))
+        }));
+        let is_finished = |worker: &Result<ScopedJoinHandle<'_, Result<()>>>| {
+            worker.as_ref().map_or(true, ScopedJoinHandle::is_finished)
+        };
+        let is_removed = wait_for_removal(stop, || workers.iter().all(is_finished));
         for worker in workers {
-            match worker.join() {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
+            match worker.map(ScopedJoinHandle::join) {
+                Ok(Ok(Ok(()))) => {}
+                Ok(Ok(Err(error))) | Err(error) => {
                     log(format_args!("ribping: {error}"));
                     result = Err(Error::device("answer pings: a port failed"));
                 }
-                Err(_) => result = Err(Error::device("answer pings: a server thread panicked")),
+                Ok(Err(_)) => result = Err(Error::device("answer pings: a server thread panicked")),
             }
         }
         // The listeners of the device may have failed before.

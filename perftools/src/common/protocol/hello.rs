@@ -95,6 +95,11 @@ pub fn read(stream: &mut impl Read) -> Result<Peer> {
     let mut len = 0;
     while len < LEN {
         match stream.read(&mut bytes[len..]) {
+            Ok(0) if len == 0 => {
+                return Err(super::frame::read_error(
+                    &std::io::ErrorKind::UnexpectedEof.into(),
+                ));
+            }
             Ok(0) => break,
             Ok(n) => len += n,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
@@ -170,6 +175,13 @@ mod tests {
             text.contains("version 77") && text.contains(&format!("version {PROTOCOL} ")),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_connection_closed_before_a_hello_is_an_error() {
+        let error = read(&mut &[][..]).err().unwrap();
+        assert_eq!(error.kind(), Kind::Gone);
+        assert!(matches!(read(&mut &b"GET"[..]), Ok(Peer::Unknown)));
     }
 
     #[test]

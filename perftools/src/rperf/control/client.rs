@@ -202,7 +202,13 @@ fn exchange_hello(
         )),
         Ok(Peer::QperfServer) => Ok(false),
         Ok(_) => Err(not_rperf()),
-        Err(error) if error.kind() == Kind::Gone => Err(not_rperf()),
+        Err(error) if error.kind() == Kind::Gone => Err(Error::protocol(format!(
+            "port {} of {} closed the connection before a greeting",
+            server_addr.port, server_addr.host
+        ))
+        .with_help(
+            "see the log of `rperf` there, or start it; set --listen-port (-lp) to its port, or use --qperf for a qperf server",
+        )),
         Err(error) => {
             Err(error.context(format!("port {} of {}", server_addr.port, server_addr.host)))
         }

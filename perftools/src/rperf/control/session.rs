@@ -1,5 +1,6 @@
 //! One control connection on the server.
 
+use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,14 +162,10 @@ pub fn reject(mut stream: TcpStream, error: &Error) {
 }
 
 /// Sends an error to the client, if it is still connected, and returns the error.
-fn notify_client(stream: &mut TcpStream, error: Error) -> Error {
+fn notify_client(mut stream: impl Write, error: Error) -> Error {
     if error.kind() != Kind::Gone {
-        let _ = frame::write(
-            stream,
-            &Message::Error {
-                text: error.to_string(),
-            },
-        );
+        let text = error.to_string();
+        let _ = frame::write(&mut stream, &Message::Error { text });
     }
     error
 }
@@ -203,13 +200,12 @@ fn run_test<B: Backend>(
         Err(_) => HELLO_TIMEOUT,
     };
     let spec = &spec;
-    let link = ControlLink::new(
-        stream.try_clone().map_err(system)?,
-        "the client",
-        timeout,
-        admitted.as_ref().map_or(0, |_| spec.total_qps()),
-        Arc::clone(context.stop),
-    )?;
+    let qps = admitted.as_ref().map_or(0, |_| spec.total_qps());
+    let link = stream.try_clone().map_err(system).and_then(|stream| {
+        let stop = Arc::clone(context.stop);
+        ControlLink::new(stream, "the client", timeout, qps, stop)
+    });
+    let link = link.map_err(|error| notify_client(stream, error))?;
     let run = || {
         let mut reservation = admitted?;
         if let Some(kind) = spec.test.socket() {

@@ -246,6 +246,12 @@ impl LoopResult {
             lost: 0,
         }
     }
+
+    /// Returns the number of counted messages of this end without a message of the peer.
+    fn unanswered(&self) -> u64 {
+        let (sent, received) = self.base.map_or((0, 0), |b| (b.sent, b.received.msgs));
+        (self.sent - sent).saturating_sub(self.received.msgs - received)
+    }
 }
 
 /// Returns the error of a receiver that got a different number of messages than were sent.

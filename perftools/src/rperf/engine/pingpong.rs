@@ -69,7 +69,6 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     let (signal, last) = (shape.signal_every, last(shape));
     let mut arrived = Arrived::default();
     let mut sent = 0;
-    let mut lost = 0;
     let mut before = start.wall();
     let mut warm_up = WarmUp::new(shape, start.wall());
     while sent < last && deadline.is_none_or(|end| before < end) && !peer.is_interrupted() {
@@ -86,7 +85,8 @@ pub(crate) fn ping<W: Wire, P: Peer>(
         match arrived.reached.cmp(&sent) {
             Ordering::Equal if warm_up.is_on() => {}
             Ordering::Equal => latency.record(nanos(now.duration_since(before)) / 2),
-            Ordering::Less => lost += 1,
+            // No reply in time, which is no latency.
+            Ordering::Less => {}
             Ordering::Greater => {
                 return Err(Error::test(format!(
                     "{} replies arrived for {sent} messages",
@@ -104,10 +104,10 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     }
     let end = ClockReading::now_wall_first();
     peer.finish(sent)?;
-    Ok(LoopResult {
-        lost,
-        ..LoopResult::new(&warm_up, sent, arrived.count, end)
-    })
+    let result = LoopResult::new(&warm_up, sent, arrived.count, end);
+    // A reply that arrived after the next message was sent is not lost.
+    let lost = result.unanswered();
+    Ok(LoopResult { lost, ..result })
 }
 
 /// Runs the server: replies until the client has finished.

@@ -262,7 +262,9 @@ fn spawn(name: String, command: &mut Command, token: &Token) -> Result<Launcher>
     let last_line = Arc::new(Mutex::new(String::new()));
     if let Some(stderr) = child.stderr.take() {
         let (name, last_line) = (name.clone(), Arc::clone(&last_line));
-        std::thread::spawn(move || forward(stderr, &name, &last_line));
+        let forward = move || forward(stderr, &name, &last_line);
+        let thread = std::thread::Builder::new().spawn(forward);
+        thread.map_err(|e| Error::system("cannot create a thread", &e))?;
     }
     Ok(Launcher {
         name,

@@ -22,6 +22,7 @@ use crate::common::server::Ended;
 use crate::common::server::listener::Listener;
 use crate::common::shell;
 use crate::common::system::raise_open_files_limit;
+use crate::common::threads::spawn_scoped;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
 use crate::rperf::control::client::ServerAddr;
@@ -103,11 +104,13 @@ fn serve(options: &Options) -> Result<()> {
     server.stopper().stop_on_signals()?;
     if options.server.supervised {
         let stopper = server.stopper();
-        std::thread::spawn(move || {
+        let wait = move || {
             // Standard input ends when the coordinator does.
             let _ = std::io::copy(&mut stdin().lock(), &mut std::io::sink());
             stopper.stop();
-        });
+        };
+        let thread = std::thread::Builder::new().spawn(wait);
+        thread.map_err(|e| Error::system("cannot create a thread", &e))?;
     }
     raise_open_files_limit();
     log::start_writer("rperf")?;
@@ -179,7 +182,7 @@ fn with_server(
     let address = server.local_addr()?;
     let stopper = server.stopper();
     std::thread::scope(|scope| {
-        scope.spawn(move || server.run(&VerbsBackend));
+        spawn_scoped(scope, "server", move || server.run(&VerbsBackend))?;
         let (host, port) = (address.ip().to_string(), address.port());
         let server_addr = ServerAddr {
             host,

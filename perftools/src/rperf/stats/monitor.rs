@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use super::interval::{Dip, Interval};
 use super::sampler::{Sampler, SamplerConfig};
 use super::thread_counters::{self, CounterSnapshot, ThreadCounters};
+use crate::common::error::Result;
+use crate::common::threads::spawn_scoped;
 
 /// Time between two samples of the counters.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(20);
@@ -133,12 +135,15 @@ impl<'a> Monitor<'a> {
     }
 
     /// Runs a test and monitors it. The test must call [`Monitor::start`].
-    pub fn run<T>(&self, test: impl FnOnce() -> T) -> T {
+    ///
+    /// # Errors
+    /// Returns the error of the test, or an error if the thread of the monitor cannot be created.
+    pub fn run<T>(&self, test: impl FnOnce() -> Result<T>) -> Result<T> {
         if !self.is_enabled() {
             return test();
         }
         std::thread::scope(|scope| {
-            scope.spawn(|| self.sample());
+            spawn_scoped(scope, "monitor", || self.sample())?;
             let _stop = StopOnDrop(self);
             test()
         })
@@ -328,8 +333,9 @@ mod tests {
                 counters[usize::from(sent % 2 == 0)].set_sent(sent.div_ceil(2));
                 std::thread::sleep(Duration::from_millis(1));
             }
-            sent
+            Ok(sent)
         });
+        let sent = sent.unwrap();
         let result = monitor.finish(u64::try_from(start.elapsed().as_nanos()).unwrap());
         assert_eq!(
             result.intervals.iter().map(|i| i.msgs).sum::<u64>(),
@@ -352,7 +358,7 @@ mod tests {
     fn a_disabled_monitor_has_no_counters_and_no_result() {
         let monitor = Monitor::new(MonitorOptions::default(), info());
         assert!(monitor.counters().is_empty());
-        assert_eq!(monitor.run(|| 5), 5);
+        assert_eq!(monitor.run(|| Ok(5)).unwrap(), 5);
         assert_eq!(monitor.finish(1), MonitorResult::default());
     }
 }

@@ -45,6 +45,8 @@ pub(crate) struct FakeWire {
     pub(crate) loses: u64,
     /// This message and all later ones are lost.
     pub(crate) mute_after: u64,
+    /// This message arrives when the next one is sent.
+    pub(crate) late: Option<u64>,
 }
 
 /// The control connection of a fake end.
@@ -92,6 +94,7 @@ pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
             reached: 0,
             loses: 0,
             mute_after: u64::MAX,
+            late: None,
         };
         (wire, FakePeer { mine, theirs })
     })
@@ -124,7 +127,11 @@ impl Wire for FakeWire {
     fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()> {
         for n in first..first + u64::from(count) {
             let lost = self.loses > 0 && n % self.loses == 0;
-            if n < self.mute_after && !lost && self.shape.plan.has_receiver() {
+            if self.late.is_some_and(|late| late + 1 == n) {
+                self.deliver(Message::Data(n - 1))?;
+            }
+            let arrives = n < self.mute_after && !lost && self.late != Some(n);
+            if arrives && self.shape.plan.has_receiver() {
                 self.deliver(Message::Data(n))?;
             }
             self.posted += 1;

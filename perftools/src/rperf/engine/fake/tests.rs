@@ -183,6 +183,22 @@ fn a_lost_ping_is_counted() {
 }
 
 #[test]
+fn a_late_reply_is_received_and_not_lost() {
+    let shape = shape(Test::UdLat, 4, Limit::Messages(21));
+    let ends = pair(&shape).map(|mut end| {
+        end.0.post_receives().unwrap();
+        end
+    });
+    let [client, mut server] = ends;
+    server.0.late = Some(10);
+    let (c, _) = run_ends(shape, Wait::Adaptive, 5000, [client, server]);
+    let c = c.unwrap();
+    let samples = c.latency.unwrap().percentiles().unwrap().samples;
+    let counts = (c.stats.sent.msgs, c.stats.received.msgs, c.stats.lost);
+    assert_eq!((counts, samples), ((21, 21, 0), 20));
+}
+
+#[test]
 fn a_passive_end_stays_until_the_test_is_over() {
     for test in [
         Test::RcRdmaReadBw,

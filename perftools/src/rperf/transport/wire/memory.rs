@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use ibverbs::{AccessFlags, Buf, Frozen, GRH_LEN, Pool, ProtectionDomain, SharedRegion, Sink};
 
 use super::qp::QpState;
-use crate::common::buffer::zeroed;
+use crate::common::buffer::{check_headroom, zeroed};
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::payload;
 use crate::rperf::spec::Shape;
@@ -51,6 +51,7 @@ impl Memory {
         shape: Shape,
         qps: &mut [QpState],
     ) -> Result<(Self, Option<Sink>)> {
+        check_headroom()?;
         let plan = shape.plan;
         let size = shape.msg_size as usize;
         let header = if plan.service == Service::Ud {
