@@ -1,22 +1,22 @@
 //! `ribping` on RoCE and iWARP: datagrams to IPv6 GIDs, connections to IP addresses, and
 //! interoperability with `rping`.
 
+mod rping_peer;
+
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Parser;
-use ibverbs::{
-    Buf, CompletionQueue, Context, CqOptions, Direction, QpOptions, QueuePair, Rc, RemoteMemory,
-    device::TransportType, wr,
-};
+use ibverbs::{Context, RemoteMemory, device::TransportType};
 use perftools::ribping;
 use perftools::ribping::args::PingArgs;
 use perftools::ribping::rping::message::{decode, encode};
 use perftools::ribping::stop::StopFlag;
-use rdmacm::{ConnectParams, Connection, Listener, Resolver};
+use rdmacm::Listener;
+use rping_peer::{LIMIT, Peer};
 use serde_json::Value;
 use test_support::lab::{devices, ip_addresses, report_device};
 use test_support::process::{self, Process};
@@ -201,72 +201,6 @@ fn server_of_one_device_does_not_answer_on_others() {
     }
 }
 
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// A peer that sends messages of its choice.
-struct Peer {
-    // Drop order: the connection before its queue.
-    connection: Connection,
-    cq: CompletionQueue,
-}
-
-fn create_qp(context: &Context) -> (QueuePair<Rc>, CompletionQueue) {
-    let pd = context.alloc_pd().expect("protection domain");
-    let cq = context.create_cq(CqOptions::new()).expect("queue");
-    let qp = pd.create_qp(&cq, &cq, QpOptions::new()).expect("qp");
-    (qp, cq)
-}
-
-fn post_recvs(qp: &mut QueuePair<Rc>) {
-    for _ in 0..16 {
-        let buf = qp.pd().buf(64).expect("memory");
-        qp.post_recv(wr::recv(buf)).expect("receive");
-    }
-}
-
-impl Peer {
-    fn connect(to: SocketAddr) -> Self {
-        Self::try_connect(to).expect("a server")
-    }
-
-    /// Connects; returns `None` if the server rejects the connection or does not respond.
-    fn try_connect(to: SocketAddr) -> Option<Self> {
-        let route = Resolver::new(to).timeout(LIMIT).resolve().expect("resolve");
-        let (qp, cq) = create_qp(&route.context().expect("open"));
-        let mut ready = route.with_qp(qp).expect("INIT");
-        post_recvs(ready.qp_mut());
-        let connection = ready.connect(&ConnectParams::default(), LIMIT).ok()?;
-        Some(Self { connection, cq })
-    }
-
-    fn send(&mut self, message: &[u8]) {
-        let qp = self.connection.qp_mut();
-        let mut buf = qp.pd().buf(message.len()).expect("memory");
-        buf.copy_from_slice(message);
-        // The peer may have disconnected already.
-        let _ = qp.post_send(wr::send(buf));
-    }
-
-    /// Returns the next message, or `None` when the peer has disconnected.
-    fn recv(&mut self) -> Option<Buf> {
-        let deadline = Instant::now() + LIMIT;
-        while Instant::now() < deadline {
-            for completion in self.cq.poll().expect("poll") {
-                let retired = self.connection.qp_mut().retire(completion).expect("own");
-                if retired.direction() == Direction::Recv && retired.is_success() {
-                    return retired.into_buf();
-                }
-            }
-            if self.connection.is_disconnected() {
-                return None;
-            }
-            let _ = self.connection.check_event().expect("an event");
-            thread::sleep(Duration::from_millis(1));
-        }
-        panic!("neither a message nor a disconnect in time");
-    }
-}
-
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn malformed_clients_do_not_stop_the_server() {
@@ -342,17 +276,7 @@ enum Misbehavior {
 
 /// Accepts one client and misbehaves.
 fn misbehave(listener: &Listener, misbehavior: Misbehavior) {
-    let request = listener
-        .accept(Some(LIMIT))
-        .expect("a listener")
-        .expect("a client");
-    let (qp, cq) = create_qp(&request.context().expect("open"));
-    let mut ready = request.with_qp(qp).expect("INIT");
-    post_recvs(ready.qp_mut());
-    let connection = ready
-        .accept(&ConnectParams::default(), LIMIT)
-        .expect("a connection");
-    let mut peer = Peer { connection, cq };
+    let mut peer = Peer::accept(listener).expect("a client");
     let offered = peer.recv().expect("an offer");
     assert!(decode(&offered).is_some());
     match misbehavior {

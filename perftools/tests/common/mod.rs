@@ -1,6 +1,8 @@
 //! Helpers for tests of `rperf`.
 #![allow(dead_code, reason = "each test program uses only some of these")]
 
+pub(crate) mod resources;
+
 use std::process::{Command, Stdio};
 
 use serde_json::Value;

@@ -1,0 +1,60 @@
+//! What a process uses.
+
+use std::fmt;
+use std::time::Duration;
+
+use test_support::process::wait_until;
+
+/// Time in which a server must release what its last clients used. It is longer than the time after
+/// which a server closes a connection that sends nothing.
+const RELEASE: Duration = Duration::from_secs(40);
+
+/// What a process uses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Usage {
+    pub(crate) resident_kib: u64,
+    pub(crate) files: u64,
+    pub(crate) threads: u64,
+}
+
+impl Usage {
+    /// Reads what a process uses.
+    pub(crate) fn of(pid: u32) -> Self {
+        let path = format!("/proc/{pid}/status");
+        let status = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+            number.unwrap_or_else(|| panic!("no {name} in {path}"))
+        };
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process");
+        Self {
+            resident_kib: field("VmRSS:"),
+            files: files.count() as u64,
+            threads: field("Threads:"),
+        }
+    }
+
+    /// Waits until the process has no more files and threads than now. Returns what it uses then.
+    pub(crate) fn wait_until_released(self, pid: u32) -> Self {
+        let is_released = || {
+            let now = Self::of(pid);
+            now.files <= self.files && now.threads <= self.threads
+        };
+        let released = wait_until(RELEASE, is_released);
+        let now = Self::of(pid);
+        assert!(released, "before: {self}; after {RELEASE:?}: {now}");
+        now
+    }
+}
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            resident_kib,
+            files,
+            threads,
+        } = self;
+        write!(f, "{resident_kib} KiB, {files} files, {threads} threads")
+    }
+}
