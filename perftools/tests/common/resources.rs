@@ -1,4 +1,4 @@
-//! What a process uses.
+//! Resources that a process uses.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use test_support::process::wait_until;
 /// which a server closes a connection that sends nothing.
 const RELEASE: Duration = Duration::from_secs(40);
 
-/// What a process uses.
+/// Memory, files and threads of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     pub(crate) resident_kib: u64,

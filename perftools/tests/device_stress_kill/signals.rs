@@ -30,7 +30,7 @@ const ROCE_TESTS: &[&str] = &["ud_bw", "uc_lat", "rc_fetch_add_mr", "udp_bw"];
 /// Seconds without progress after which a test fails.
 const TIMEOUT: u64 = 2;
 
-/// What happens to a side.
+/// The fate of a side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Killed,
