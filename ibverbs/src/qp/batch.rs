@@ -48,7 +48,8 @@ pub struct Batch<'qp, T: SendTransport> {
     qp: &'qp mut QueuePair<T>,
     // Copies of fields of the queue pair, which the compiler can keep in registers.
     extended: Option<NonNull<ibv_qp_ex>>,
-    max_batch: usize,
+    /// Maximum value of `count`.
+    limit: usize,
     /// Number of requests that are in the table and not posted yet.
     count: usize,
 }
@@ -129,7 +130,7 @@ impl<T: DuplexTransport> QueuePair<T> {
 impl<'qp, T: SendTransport> Batch<'qp, T> {
     #[inline]
     fn start(qp: &'qp mut QueuePair<T>) -> Self {
-        let (extended, max_batch) = (qp.extended, qp.max_batch);
+        let (extended, limit) = (qp.extended, qp.max_batch);
         if let Some(extended) = extended {
             // SAFETY: the queue pair is alive and `&mut` keeps other threads from using it.
             // `finish` or `drop` makes the closing call.
@@ -138,7 +139,7 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
         Self {
             qp,
             extended,
-            max_batch,
+            limit,
             count: 0,
         }
     }
@@ -165,8 +166,8 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             let error = PostError::QueueFull { capacity };
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         };
-        if self.count >= self.max_batch {
-            let max = u32::try_from(self.max_batch).unwrap_or(u32::MAX);
+        if self.count >= self.limit {
+            let max = u32::try_from(self.limit).unwrap_or(u32::MAX);
             let error = PostError::BatchFull { max };
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
