@@ -40,7 +40,7 @@ fn pick<'a>(random: &mut Random, list: &[&'a str]) -> &'a str {
 
 /// Returns a time below `limit`.
 fn random_time(random: &mut Random, limit: Duration) -> Duration {
-    limit.mul_f64(random.below(1000) as f64 / 1000.0)
+    limit * u32::try_from(random.below(1000)).unwrap_or(0) / 1000
 }
 
 /// Checks that a client ended on its own, with status 0 or with status 1 and an error.

@@ -5,6 +5,7 @@
 //! network namespace of its own, and rules for routing lead from one address to the other over it.
 //! All packets then leave through the interface, where netem disturbs them in both directions.
 
+use std::fmt::Write;
 use std::fs;
 use std::process::Command;
 
@@ -154,7 +155,8 @@ impl Drop for Wire {
         let mut script = format!("tc qdisc del dev {interface} root\n");
         for family in &self.families {
             let (option, far, prefix) = (family.option, &family.far, family.prefix);
-            script += &format!(
+            let _ = write!(
+                script,
                 "ip {option} rule add pref 0 lookup local
                 ip {option} rule del pref 32000
                 ip {option} rule del pref {there}; ip {option} rule del pref {back}
@@ -162,7 +164,8 @@ impl Drop for Wire {
                 ip {option} addr del {far}/{prefix} dev {interface}\n"
             );
         }
-        script += &format!(
+        let _ = write!(
+            script,
             "ip -n {namespace} link set {far_interface} netns 1
             ip link set {far_interface} up
             ip netns del {namespace}"

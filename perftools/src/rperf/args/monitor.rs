@@ -24,7 +24,7 @@ pub const MAX_FLOWS: u8 = 8;
     about = "Probe the paths from each device of this host to each device of other hosts"
 )]
 pub struct MonitorOptions {
-    /// Hosts to monitor, as HOST, HOST:PORT or [IPv6]:PORT
+    /// Hosts to monitor, as HOST, HOST:PORT or `[IPv6]:PORT`
     #[arg(value_name = "HOST[:PORT],…", value_delimiter = ',')]
     pub hosts: Vec<String>,
     /// Read the hosts from a file with one host, or HOST:PORT, per line

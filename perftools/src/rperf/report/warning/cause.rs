@@ -1,5 +1,5 @@
 //! Names the cause of a slow or failed test from the counters of both ends.
-//! [`cause_table`](super::cause_table) has the causes.
+//! `cause_table` has the causes.
 
 use super::Warning;
 use super::cause_table::{CAUSES, Cause, Telling};
