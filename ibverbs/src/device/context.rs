@@ -88,11 +88,11 @@ impl Context {
             device,
             soft_roce: OnceLock::new(),
         }));
-        if context.device().transport() == TransportType::UNSPECIFIED
-            && context.query_device()?.is_efa()
-            && let Some(inner) = Arc::get_mut(&mut context.0)
-        {
-            inner.properties = DeviceProperties::of_efa();
+        let unspecified = context.device().transport() == TransportType::UNSPECIFIED;
+        if unspecified && context.query_device()?.is_efa() {
+            if let Some(inner) = Arc::get_mut(&mut context.0) {
+                inner.properties = DeviceProperties::of_efa();
+            }
         }
         Ok(context)
     }
