@@ -83,7 +83,9 @@ fn all_rperf_commands_of_the_readme_work() {
             if line.contains("--sizes") && index > 0 {
                 continue;
             }
+            // Thousands of queue pairs take long to connect.
             let line = shortened(line)
+                .replace("--qps 4096", "--qps 16")
                 .replace("HOST", &address)
                 .replace("mlx5_0", &device)
                 .replace("mlx4_0", &device);
@@ -93,6 +95,10 @@ fn all_rperf_commands_of_the_readme_work() {
                     output.stderr.contains("does not support UD"),
                     "{line}: {output}"
                 );
+                continue;
+            }
+            if line.contains("--flow-label") && !connects_directly(&device) {
+                assert!(output.stderr.contains("is iWARP"), "{line}: {output}");
                 continue;
             }
             assert!(output.success(), "{line}: {output}");
