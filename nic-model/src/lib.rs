@@ -4,6 +4,7 @@
 //! privileges. See the README of the crate.
 
 mod abi;
+mod adapters;
 mod attr;
 mod channels;
 mod clock;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::abi::core::event;
+use crate::adapters;
 use crate::attr::Attrs;
 use crate::channels::Channels;
 use crate::clock::Clock;
@@ -16,7 +17,7 @@ use crate::descriptors::{Descriptors, Meaning};
 use crate::errno::{Errno, Result};
 use crate::fault::{DeviceFaults, Effect};
 use crate::keys::Keys;
-use crate::nic::{self, Identity, Nic, Shared};
+use crate::nic::{Nic, Shared};
 use crate::options::{Drive, Options};
 use crate::syscall;
 use crate::sysfs;
@@ -110,20 +111,20 @@ extern "C" fn in_child() {
 
 impl Model {
     fn new(options: Options) -> Self {
-        let identity = Identity::of(options);
+        let identity = adapters::identity(options);
         Self {
             options,
             shared: Shared {
                 keys: Keys::new(identity.max_keys),
                 channels: Channels::new(),
-                wire: Wire::new(&identity),
+                wire: Wire::new(identity.name, identity.qpn_bits, identity.largest_qpn),
                 clock: Clock::new(options.drive == Drive::Step),
                 link: options.link,
                 gids: identity.gids,
                 sent: 0,
                 received: 0,
             },
-            nic: nic::create(options.device),
+            nic: adapters::create(options.device),
             core: Core::new(),
             files: Table::new(1 << 16),
             descriptors: Descriptors::default(),

@@ -7,6 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use crate::adapters;
 use crate::nic::Identity;
 use crate::options::Options;
 use zerocopy::IntoBytes;
@@ -48,7 +49,7 @@ pub(crate) fn install(options: Options) -> io::Result<()> {
         link_layer,
         gids,
         ..
-    } = Identity::of(options);
+    } = adapters::identity(options);
     let root = std::env::temp_dir().join(format!("nic-model-{user}-{name}-{link_layer}"));
     let verbs = "class/infiniband_verbs/uverbs0";
     let device = format!("class/infiniband/{name}");
@@ -114,12 +115,4 @@ fn write(path: PathBuf, content: &str) -> io::Result<()> {
     let temporary = path.with_extension(std::process::id().to_string());
     fs::write(&temporary, content)?;
     fs::rename(temporary, path)
-}
-
-/// Returns a GUID as sysfs prints it.
-pub(crate) fn guid_text(guid: [u8; 8]) -> String {
-    guid.chunks(2)
-        .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
-        .collect::<Vec<_>>()
-        .join(":")
 }

@@ -13,7 +13,6 @@ use crate::channels::Channels;
 use crate::clock::Clock;
 use crate::errno::{Errno, Result};
 use crate::keys::Keys;
-use crate::options::{Device, Options};
 use crate::wire::Wire;
 use crate::wire::packet::Packet;
 
@@ -37,21 +36,12 @@ pub(crate) struct Identity {
     pub(crate) max_keys: u32,
 }
 
-impl Identity {
-    pub(crate) fn of(options: Options) -> Self {
-        match options.device {
-            Device::Mlx5 => mlx5::identity(options.link),
-            Device::Efa => efa::identity(),
-        }
-    }
-}
-
-/// Creates the adapter.
-pub(crate) fn create(device: Device) -> Box<dyn Nic> {
-    match device {
-        Device::Mlx5 => Box::new(mlx5::Mlx5::new()),
-        Device::Efa => Box::new(efa::Efa::new()),
-    }
+/// Returns a GUID as sysfs prints it.
+pub(crate) fn guid_text(guid: [u8; 8]) -> String {
+    guid.chunks(2)
+        .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
+        .collect::<Vec<_>>()
+        .join(":")
 }
 
 /// State that the core and the adapter share.

@@ -8,8 +8,6 @@ use std::collections::VecDeque;
 
 use fault::{Faults, Treatment};
 use packet::{MULTICAST_QPN, Packet};
-
-use crate::nic::Identity;
 use socket::Sockets;
 
 /// The packets in transit.
@@ -33,12 +31,12 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(identity: &Identity) -> Self {
+    pub(crate) fn new(device: &'static str, qpn_bits: u32, largest_qpn: u32) -> Self {
         Self {
-            device: identity.name,
+            device,
             node: 1,
-            qpn_bits: identity.qpn_bits,
-            largest_qpn: identity.largest_qpn,
+            qpn_bits,
+            largest_qpn,
             link_up: true,
             faults: Faults::default(),
             sent: 0,

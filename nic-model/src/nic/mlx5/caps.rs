@@ -213,7 +213,7 @@ pub(crate) fn identity(link: Link) -> Identity {
     Identity {
         name: "mlx5_0",
         node_type: "1: CA",
-        guid: crate::sysfs::guid_text(GUID),
+        guid: crate::nic::guid_text(GUID),
         firmware: "16.35.1012",
         files: &[("hca_type", "MT4119"), ("board_id", "MODEL0000001")],
         modalias: "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00",
