@@ -47,26 +47,31 @@ fn run_with(fault: &str, end: End, test: &str) -> Finished {
     output
 }
 
-/// Calls `check` with the error of a test that must fail, for a fault at each end. Reports the
-/// device.
-fn for_each_end(fault: &str, test: &str, check: impl Fn(&str, End)) {
+/// Calls `check` with the result of a test that has the fault at each end. Reports the device.
+fn for_each_end(fault: &str, test: &str, check: impl Fn(&Finished, End)) {
     for device in devices() {
         if !device.starts_with("mlx5") {
             report_no_device("only a model of an adapter has this fault");
             continue;
         }
         for end in [End::Client, End::Server] {
-            let output = run_with(fault, end, test);
-            assert_eq!(output.code(), Some(1), "{fault} at the {end:?}: {output}");
-            check(&output.stderr, end);
+            check(&run_with(fault, end, test), end);
         }
     }
+}
+
+/// Like [`for_each_end`], for a test that must fail, with the text of its error.
+fn for_each_failure(fault: &str, test: &str, check: impl Fn(&str, End)) {
+    for_each_end(fault, test, |output, end| {
+        assert_eq!(output.code(), Some(1), "{fault} at the {end:?}: {output}");
+        check(&output.stderr, end);
+    });
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn fatal_error_of_the_device_is_named() {
-    for_each_end("fatal", "rc_lat", |text, end| {
+    for_each_failure("fatal", "rc_lat", |text, end| {
         let known = text.contains("mlx5_0 reported a fatal error") && text.contains("dmesg");
         assert!(known, "{end:?}: {text}");
         assert_eq!(text.contains("the server"), end == End::Server, "{text}");
@@ -76,7 +81,7 @@ fn fatal_error_of_the_device_is_named() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn port_that_goes_down_is_named() {
-    for_each_end("link-down", "rc_lat", |text, end| {
+    for_each_failure("link-down", "rc_lat", |text, end| {
         assert!(text.contains("port 1 of mlx5_0 is DOWN"), "{end:?}: {text}");
     });
 }
@@ -85,7 +90,7 @@ fn port_that_goes_down_is_named() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn stuck_adapter_ends_the_test_after_the_timeout() {
     for test in ["rc_bw", "rc_rdma_read_bw"] {
-        for_each_end("stuck", test, |text, end| {
+        for_each_failure("stuck", test, |text, end| {
             let known = text.contains("nothing arrived") || text.contains("retr");
             assert!(known && text.contains("help:"), "{test}, {end:?}: {text}");
         });
@@ -95,29 +100,15 @@ fn stuck_adapter_ends_the_test_after_the_timeout() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn test_goes_on_after_a_short_link_flap() {
-    for device in devices() {
-        if !device.starts_with("mlx5") {
-            report_no_device("only a model of an adapter has this fault");
-            continue;
-        }
-        for end in [End::Client, End::Server] {
-            let output = run_with("link-flap", end, "rc_lat");
-            assert!(output.success(), "{end:?}: {output}");
-        }
-    }
+    for_each_end("link-flap", "rc_lat", |output, end| {
+        assert!(output.success(), "{end:?}: {output}");
+    });
 }
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn lost_completion_event_does_not_end_the_test() {
-    for device in devices() {
-        if !device.starts_with("mlx5") {
-            report_no_device("only a model of an adapter has this fault");
-            continue;
-        }
-        for end in [End::Client, End::Server] {
-            let output = run_with("lost-event", end, "--wait events rc_lat");
-            assert!(output.success(), "{end:?}: {output}");
-        }
-    }
+    for_each_end("lost-event", "--wait events rc_lat", |output, end| {
+        assert!(output.success(), "{end:?}: {output}");
+    });
 }

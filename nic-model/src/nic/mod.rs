@@ -6,7 +6,8 @@ pub(crate) mod mlx5;
 use std::ffi::{c_int, c_void};
 
 use crate::abi::core::{
-    AhAttr, ExQueryDeviceResp, GidEntry, ModifyQp, QpCap, QueryPortRespEx, QueryQpResp,
+    AhAttr, ExQueryDeviceResp, GidEntry, ModifyQp, QpCap, QueryPortResp, QueryPortRespEx,
+    QueryQpResp,
 };
 use crate::attr::{Attrs, Udata};
 use crate::channels::Channels;
@@ -34,6 +35,29 @@ pub(crate) struct Identity {
     pub(crate) largest_qpn: u32,
     /// Maximum number of memory keys.
     pub(crate) max_keys: u32,
+}
+
+/// Returns the attributes of a port that all adapters have: a link of 100 Gb/s.
+pub(crate) fn link(cx: &Shared) -> QueryPortResp {
+    const DOWN: u8 = 1;
+    const ACTIVE: u8 = 4;
+    const DISABLED: u8 = 3;
+    const LINK_UP: u8 = 5;
+    const MTU_4096: u8 = 5;
+    const WIDTH_4X: u8 = 2;
+    const SPEED_EDR: u8 = 32;
+
+    let up = cx.wire.link_up;
+    QueryPortResp {
+        pkey_tbl_len: 1,
+        state: if up { ACTIVE } else { DOWN },
+        max_mtu: MTU_4096,
+        active_mtu: MTU_4096,
+        active_width: WIDTH_4X,
+        active_speed: SPEED_EDR,
+        phys_state: if up { LINK_UP } else { DISABLED },
+        ..QueryPortResp::default()
+    }
 }
 
 /// Returns a GUID as sysfs prints it.

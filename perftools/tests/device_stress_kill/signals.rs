@@ -98,11 +98,11 @@ fn killed_and_stopped_sides_leave_nothing_behind() {
             sleep(random_time(&mut random, usual));
             let fate = Fate::random(&mut random);
             let hits_server = random.below(2) == 0;
-            if hits_server {
-                fate.meet(server.id());
+            fate.meet(if hits_server {
+                server.id()
             } else {
-                fate.meet(client.id());
-            }
+                client.id()
+            });
             let what = format!("{number}: {line}: server {hits_server}, {fate:?}");
             let output = client.wait_timeout(CLIENT_LIMIT);
             if !hits_server && fate == Fate::Killed && output.code().is_none() {
@@ -164,11 +164,11 @@ fn pings_go_on_when_a_side_is_killed_or_stopped() {
             sleep(random_time(&mut random, Duration::from_secs(1)));
             let fate = Fate::random(&mut random);
             let hits_server = random.below(2) == 0;
-            if hits_server {
-                fate.meet(server.id());
+            fate.meet(if hits_server {
+                server.id()
             } else {
-                fate.meet(client.id());
-            }
+                client.id()
+            });
             if hits_server && fate == Fate::Killed {
                 drop(server);
                 server = ping_server();

@@ -10,7 +10,7 @@ use crate::abi::core::{
     ExQueryDeviceResp, GidEntry, QueryDeviceResp, QueryPortResp, QueryPortRespEx, access,
 };
 use crate::abi::efa::{AllocUcontextResp, ExQueryDeviceResp as UserDevice, SUPP_UDATA, cap};
-use crate::nic::{Identity, Shared};
+use crate::nic::{Identity, Shared, link};
 
 /// Number of bits of a queue pair number below those of its process. Numbers have 16 bits.
 const QPN_BITS: u32 = 10;
@@ -98,28 +98,12 @@ pub(super) fn user_device() -> UserDevice {
 pub(super) const ACCESS: u32 = access::LOCAL_WRITE | access::REMOTE_READ;
 
 pub(super) fn port(cx: &Shared) -> QueryPortRespEx {
-    const DOWN: u8 = 1;
-    const ACTIVE: u8 = 4;
-    const DISABLED: u8 = 3;
-    const LINK_UP: u8 = 5;
-    const MTU_4096: u8 = 5;
-    const WIDTH_4X: u8 = 2;
-    const SPEED_EDR: u8 = 32;
-
-    let up = cx.wire.link_up;
     let legacy_resp = QueryPortResp {
         max_msg_sz: MTU,
         gid_tbl_len: 1,
-        pkey_tbl_len: 1,
-        state: if up { ACTIVE } else { DOWN },
-        max_mtu: MTU_4096,
-        active_mtu: MTU_4096,
         lmc: 1,
         max_vl_num: 1,
-        active_width: WIDTH_4X,
-        active_speed: SPEED_EDR,
-        phys_state: if up { LINK_UP } else { DISABLED },
-        ..QueryPortResp::default()
+        ..link(cx)
     };
     QueryPortRespEx {
         legacy_resp,

@@ -9,7 +9,7 @@ use crate::abi::core::{
 use crate::abi::mlx5::{
     AllocUcontextResp, CMDS_SUPP_UHW_CREATE_AH, INLINE_MODE_NONE, RESP_CORE_CLOCK_OFFSET, RESP_ECE,
 };
-use crate::nic::{Identity, Shared};
+use crate::nic::{Identity, Shared, link};
 use crate::options::Link;
 use crate::wire::packet::MULTICAST_QPN;
 
@@ -131,18 +131,10 @@ pub(super) fn device(_cx: &Shared) -> ExQueryDeviceResp {
 }
 
 pub(super) fn port(cx: &Shared) -> QueryPortRespEx {
-    const DOWN: u8 = 1;
-    const ACTIVE: u8 = 4;
-    const DISABLED: u8 = 3;
-    const LINK_UP: u8 = 5;
-    const MTU_4096: u8 = 5;
-    const WIDTH_4X: u8 = 2;
-    const SPEED_EDR: u8 = 32;
     const GRH_REQUIRED: u8 = 1;
     const CM_SUP: u32 = 1 << 16;
     const IP_BASED_GIDS: u32 = 1 << 26;
 
-    let up = cx.wire.link_up;
     let ethernet = cx.link == Link::Ethernet;
     let lid = u16::from(!ethernet);
     let legacy_resp = QueryPortResp {
@@ -153,19 +145,12 @@ pub(super) fn port(cx: &Shared) -> QueryPortRespEx {
         },
         max_msg_sz: u32::try_from(requester::MAX_MESSAGE).unwrap_or(u32::MAX),
         gid_tbl_len: GID_TABLE,
-        pkey_tbl_len: 1,
         lid,
         sm_lid: lid,
-        state: if up { ACTIVE } else { DOWN },
-        max_mtu: MTU_4096,
-        active_mtu: MTU_4096,
         max_vl_num: 4,
-        active_width: WIDTH_4X,
-        active_speed: SPEED_EDR,
-        phys_state: if up { LINK_UP } else { DISABLED },
         link_layer: if ethernet { 2 } else { 1 },
         flags: if ethernet { GRH_REQUIRED } else { 0 },
-        ..QueryPortResp::default()
+        ..link(cx)
     };
     QueryPortRespEx {
         legacy_resp,
