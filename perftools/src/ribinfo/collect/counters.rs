@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::probe::output;
+use super::command::output;
 use super::root::Root;
 
 /// Groups of protocols that are read from `/proc`.

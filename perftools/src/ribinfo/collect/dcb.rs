@@ -1,26 +1,13 @@
 //! Flow control and priorities of the network interfaces of RoCE ports: PFC and the priorities of
 //! DSCP values over the DCB interface of the kernel, ECN and CNPs from the files of mlx5.
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::probe::output;
+use super::dcb_output::DcbOutput;
 use super::root::Root;
 
 /// Number of priorities.
 const PRIORITIES: u8 = 8;
-
-/// The output of the command `dcb` for an interface. A field is `None` if the command is missing,
-/// or the driver does not support it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DcbOutput {
-    /// The interface.
-    pub netdev: String,
-    /// The output of `dcb -j pfc show`.
-    pub pfc: Option<String>,
-    /// The output of `dcb -j -N app show`.
-    pub app: Option<String>,
-}
 
 /// The configuration of an interface. Fields are `None` if they are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,20 +30,6 @@ pub struct Dcb {
     pub cm_traffic_class: Option<u8>,
     /// The traffic class that the driver sets for all queue pairs.
     pub forced_traffic_class: Option<u8>,
-}
-
-/// Runs `dcb` for the network interfaces of the adapters of this host.
-pub fn query() -> Vec<DcbOutput> {
-    let root = Root::host();
-    let devices = root.list("/sys/class/infiniband").into_iter();
-    let netdevs =
-        devices.flat_map(|name| root.list(&format!("/sys/class/infiniband/{name}/device/net")));
-    let run = |netdev: String| DcbOutput {
-        pfc: output("dcb", &["-j", "pfc", "show", "dev", &netdev]),
-        app: output("dcb", &["-j", "-N", "app", "show", "dev", &netdev]),
-        netdev,
-    };
-    netdevs.map(run).collect()
 }
 
 impl Dcb {

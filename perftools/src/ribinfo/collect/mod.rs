@@ -5,8 +5,10 @@
 //! read from `probe.json` if the root is a captured tree. `display`, `check`, `peer` and `rperf`
 //! use these facts.
 
+mod command;
 pub mod counters;
 pub mod dcb;
+pub mod dcb_output;
 pub mod device;
 pub mod eipoib;
 pub mod filter;

@@ -6,12 +6,12 @@ use std::fs::{self, DirEntry};
 use std::net::IpAddr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use nix::sys::socket::SockaddrStorage;
 use serde::{Deserialize, Serialize};
 
-use super::dcb::{self, DcbOutput};
+use super::command::output;
+use super::dcb_output::{self, DcbOutput};
 use super::limits;
 use super::link_caps::{self, PortCaps};
 use super::listeners::Listener;
@@ -175,7 +175,7 @@ impl Probe {
                 Vec::new()
             },
             dcb: if wanted("dcb") {
-                dcb::query()
+                dcb_output::query()
             } else {
                 Vec::new()
             },
@@ -262,17 +262,4 @@ fn addresses() -> Vec<Address> {
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
     v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
-}
-
-/// Returns the output of a command if it succeeds. `sbin` directories are searched too, because
-/// they are not in the path of every user.
-pub(super) fn output(command: &str, args: &[&str]) -> Option<String> {
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
-    let mut run = Command::new(command);
-    run.args(args)
-        .env("PATH", path)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null());
-    let output = run.output().ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }

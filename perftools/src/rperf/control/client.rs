@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 use super::context::SessionHooks;
 use super::link::ControlLink;
 use super::message::Message;
-use super::session;
+use super::rdma_session;
 use super::socket_session::{self, SocketAddrs};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;
@@ -267,7 +267,7 @@ fn run_test<B: Backend>(
             )
             .with_help("omit --interval or --flip"));
         }
-        session::run_connected(&link, spec, Role::Client, connected, &hooks)
+        rdma_session::run(&link, spec, Role::Client, connected, &hooks)
     };
     let done = monitor
         .run(run)

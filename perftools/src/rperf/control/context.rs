@@ -9,12 +9,13 @@ use crate::common::server::connections::Registration;
 use crate::rperf::engine::Measurement;
 use crate::rperf::probe::reflector::Reflectors;
 use crate::rperf::report::host_conf::HostConf;
-use crate::rperf::report::warning::Warning;
+use crate::rperf::report::warning::{Warning, cause};
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::Plan;
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::SideStats;
+use crate::rperf::stats::port_counters::PortCounters;
 
 /// Result of a connection on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,4 +94,22 @@ pub(super) struct SessionResult {
     pub(super) peer_warnings: Vec<Warning>,
     pub(super) plan: Option<Plan>,
     pub(super) depth: u32,
+}
+
+/// Adds the changes of the port's counters to a measurement, or the cause that they show to the
+/// error of a failed test.
+pub(super) fn with_counters(
+    measurement: Result<Measurement>,
+    counters: &PortCounters,
+) -> Result<Measurement> {
+    match measurement {
+        Ok(mut measurement) => {
+            measurement.stats.port_counters = Some(counters.changes());
+            Ok(measurement)
+        }
+        Err(error) => {
+            let seconds = counters.age().as_secs_f64();
+            Err(cause::explain(error, &counters.changes(), seconds))
+        }
+    }
 }

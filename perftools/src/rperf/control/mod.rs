@@ -21,7 +21,8 @@
 //! `Error` at any time, which ends the session. Each connection is used for one test.
 //!
 //! [`client`] and [`server`] use [`link`] and [`message`]; [`session`] is the server's end of one
-//! connection. `run` uses this module, which starts tests in `transport`, `sockets` and `engine`.
+//! connection. `rdma_session` and `socket_session` run the test at either end. `run` uses this
+//! module, which starts tests in `transport`, `sockets` and `engine`.
 
 pub mod admission;
 pub mod client;
@@ -31,6 +32,7 @@ pub mod delegate;
 pub mod link;
 pub mod message;
 mod peer_state;
+mod rdma_session;
 pub mod rules;
 pub mod server;
 pub mod session;

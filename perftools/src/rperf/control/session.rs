@@ -8,24 +8,22 @@ use std::time::Duration;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::admission;
-use super::context::{Served, SessionContext, SessionHooks, SessionResult};
+use super::context::{Served, SessionContext, SessionHooks};
 use super::delegate;
 use super::link::ControlLink;
 use super::message::Message;
+use super::rdma_session;
 use super::socket_session::{self, SocketAddrs};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::{auth, frame, hello};
 use crate::ribinfo::collect::peer::PeerFacts;
 use crate::ribinfo::collect::root::Root;
-use crate::rperf::engine::{self, Measurement, Role};
-use crate::rperf::report::hardware;
+use crate::rperf::engine::Role;
 use crate::rperf::report::host_conf::HostConf;
-use crate::rperf::report::warning::{self, cause};
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
-use crate::rperf::stats::port_counters::PortCounters;
-use crate::rperf::transport::{Backend, ClientInfo, ConnectedEndpoint, ControlAddrs, ServerSetup};
+use crate::rperf::transport::{Backend, ClientInfo, ControlAddrs, ServerSetup};
 
 /// Time to wait for the hello message of the client.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -242,100 +240,7 @@ fn run_test<B: Backend>(
             .map_err(|e| link.explain(e))?;
         reservation.reduce_to(connected.shape.footprint());
         let hooks = SessionHooks::server(context.on_begin);
-        run_connected(&link, spec, Role::Server, connected, &hooks).map(drop)
+        rdma_session::run(&link, spec, Role::Server, connected, &hooks).map(drop)
     };
     run().inspect_err(|error| link.send_error(error))
-}
-
-/// Adds the changes of the port's counters to a measurement, or the cause that they show to the
-/// error of a failed test.
-pub(super) fn with_counters(
-    measurement: Result<Measurement>,
-    counters: &PortCounters,
-) -> Result<Measurement> {
-    match measurement {
-        Ok(mut measurement) => {
-            measurement.stats.port_counters = Some(counters.changes());
-            Ok(measurement)
-        }
-        Err(error) => {
-            let seconds = counters.age().as_secs_f64();
-            Err(cause::explain(error, &counters.changes(), seconds))
-        }
-    }
-}
-
-/// Runs a test over connected queue pairs, at either end: posts receives, exchanges `Ready`, moves
-/// the data and exchanges `Stats`.
-pub(super) fn run_connected<W: engine::Wire + Send>(
-    link: &ControlLink,
-    spec: &Spec,
-    role: Role,
-    connected: ConnectedEndpoint<W>,
-    hooks: &SessionHooks<'_>,
-) -> Result<SessionResult> {
-    let ConnectedEndpoint {
-        mut wires,
-        via,
-        shape,
-    } = connected;
-    // Only the server sends warnings. The client reports those of both hosts.
-    let (side, peer_name, warnings) = match role {
-        Role::Client => (&spec.client, "the server", Vec::new()),
-        Role::Server => (&spec.server, "the client", warning::host()),
-    };
-    let via = hardware::describe(via);
-    let counters = PortCounters::read(&via);
-    wires.iter_mut().try_for_each(W::post_receives)?;
-    (hooks.before_ready)()?;
-    let memory = wires.iter().map(W::exposed).collect();
-    link.send(&Message::Ready {
-        via: via.clone(),
-        memory,
-        host: Some(HostConf::read()),
-        warnings,
-    })?;
-    let (peer_via, peer_host, peer_warnings) =
-        match link.receive_after_memory_work(shape.memory())? {
-            Message::Ready {
-                via,
-                memory,
-                host,
-                warnings,
-            } => {
-                for (wire, memory) in wires.iter_mut().zip(memory) {
-                    if let Some(memory) = memory {
-                        wire.peer_exposes(memory);
-                    }
-                }
-                (via, host, warnings)
-            }
-            other => return Err(other.unexpected(peer_name)),
-        };
-    (hooks.on_begin)(spec.test);
-    let mut ends: Vec<_> = (0..)
-        .zip(wires)
-        .map(|(number, wire)| (wire, link.thread(number)))
-        .collect();
-    let measurement =
-        engine::threads::run(role, &shape, side, &mut ends).map_err(|error| match error.kind() {
-            Kind::Device | Kind::Test | Kind::Peer => hardware::name_inactive_port(error, &via),
-            _ => error,
-        });
-    let measurement = with_counters(measurement, &counters)?;
-    link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
-    let peer_stats = match link.receive_after_memory_work(shape.memory())? {
-        Message::Stats(stats) => *stats,
-        other => return Err(other.unexpected(peer_name)),
-    };
-    Ok(SessionResult {
-        measurement,
-        via,
-        peer_via,
-        peer_host,
-        peer_stats,
-        peer_warnings,
-        plan: Some(shape.plan),
-        depth: shape.depth,
-    })
 }

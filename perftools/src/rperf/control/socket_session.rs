@@ -15,10 +15,9 @@ use std::net::{SocketAddr, TcpStream};
 
 use socket2::Socket;
 
-use super::context::{SessionHooks, SessionResult};
+use super::context::{SessionHooks, SessionResult, with_counters};
 use super::link::{ControlLink, ThreadLink};
 use super::message::Message;
-use super::session::with_counters;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::{Measurement, Peer, Role, threads};
 use crate::rperf::report::host_conf::HostConf;

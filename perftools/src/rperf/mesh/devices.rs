@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::endpoint::Endpoint;
 use super::hosts::Host;
-use super::record::Endpoint;
 use crate::common::device_id::DeviceId;
 use crate::common::error::{Error, Result};
 use crate::common::log;

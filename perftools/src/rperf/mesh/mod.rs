@@ -9,6 +9,7 @@ pub mod compare;
 pub mod coordinator;
 pub mod csv;
 pub mod devices;
+pub mod endpoint;
 pub mod hosts;
 pub mod html;
 pub mod launch;

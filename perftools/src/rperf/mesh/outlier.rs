@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Figure};
+use super::endpoint::Endpoint;
 use super::matrix::Matrix;
-use super::record::Endpoint;
 use super::schedule::Pair;
 
 /// Share of slow cells above which an endpoint is suspected instead of its links. With half of the

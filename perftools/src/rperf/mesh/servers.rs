@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::cell::{Cell, Detail, Figure};
 use super::coordinator::Transport;
-use super::record::{Endpoint, MeshTest};
+use super::endpoint::Endpoint;
+use super::record::MeshTest;
 use super::schedule::Pair;
 use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;

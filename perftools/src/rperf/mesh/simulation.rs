@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::cell::{Counters, Detail, Figure};
 use super::coordinator::Transport;
-use super::record::{Endpoint, MeshTest};
+use super::endpoint::Endpoint;
+use super::record::MeshTest;
 use super::schedule::Pair;
 use crate::common::histogram::Percentiles;
 

@@ -14,11 +14,12 @@ use crate::rperf::args::TestRun;
 use crate::rperf::args::mesh::{MeshInvocation, MeshOptions, StartMethod};
 use crate::rperf::mesh::coordinator::{self, Progress, has_failed};
 use crate::rperf::mesh::devices::{self, Devices};
+use crate::rperf::mesh::endpoint::Endpoint;
 use crate::rperf::mesh::hosts::{self, Host};
 use crate::rperf::mesh::launch::{Launch, pods};
 use crate::rperf::mesh::matrix::Matrix;
 use crate::rperf::mesh::outlier::{SlowLimits, State};
-use crate::rperf::mesh::record::{Endpoint, MeshRecord, MeshTest, RecordFile};
+use crate::rperf::mesh::record::{MeshRecord, MeshTest, RecordFile};
 use crate::rperf::mesh::servers::Servers;
 use crate::rperf::mesh::{csv, html, text};
 
