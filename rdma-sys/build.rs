@@ -14,7 +14,7 @@ struct Library {
     fedora: &'static str,
 }
 
-const LIBRARIES: [Library; 3] = [
+const LIBRARIES: [Library; 5] = [
     Library {
         feature: None,
         pkg_config: "libibverbs",
@@ -38,6 +38,22 @@ const LIBRARIES: [Library; 3] = [
         name: "ibumad",
         minimum: "3.2.32",
         debian: "libibumad-dev",
+        fedora: "rdma-core-devel",
+    },
+    Library {
+        feature: Some("CARGO_FEATURE_EFA"),
+        pkg_config: "libefa",
+        name: "efa",
+        minimum: "1.1.32",
+        debian: "libibverbs-dev",
+        fedora: "rdma-core-devel",
+    },
+    Library {
+        feature: Some("CARGO_FEATURE_MLX5"),
+        pkg_config: "libmlx5",
+        name: "mlx5",
+        minimum: "1.16.32",
+        debian: "libibverbs-dev",
         fedora: "rdma-core-devel",
     },
 ];

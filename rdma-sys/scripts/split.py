@@ -14,10 +14,11 @@ import sys
 
 # Types that the libc crate defines under the same names, and types internal to glibc.
 LIBC = {"sockaddr", "sockaddr_in", "sockaddr_in6", "sockaddr_storage", "timespec", "pthread_mutex_t", "pthread_cond_t",
-        "socklen_t"}
+        "socklen_t", "FILE", "off_t"}
 GLIBC_INTERNAL = {
     "in_addr", "in6_addr", "in6_addr__bindgen_ty_1", "in_addr_t", "in_port_t", "sa_family_t",
     "__IncompleteArrayField", "__socklen_t", "__time_t", "__syscall_slong_t", "ssize_t", "__ssize_t",
+    "_IO_FILE", "_IO_marker", "_IO_codecvt", "_IO_wide_data", "_IO_lock_t", "__off_t", "__off64_t",
 }
 
 
@@ -96,7 +97,10 @@ def main():
     body = re.sub(r": _bindgen_ty_\d+ =", ": ::core::ffi::c_uint =", body)
     body += '\nunsafe extern "C" {\n' + "\n".join("\n".join(f) for f in funcs) + "\n}\n"
     # Flexible array members: only their offset is needed.
-    body = body.replace("__IncompleteArrayField<u8>", "[u8; 0]")
+    body = re.sub(r"__IncompleteArrayField<(\w+)>", r"[\1; 0]", body)
+    # The field is at an odd offset of a packed structure that is aligned to 4 bytes. Rust cannot
+    # express that, and bindgen aligns the field.
+    body = body.replace("dci_stream_channel_id: __be16", "dci_stream_channel_id: [u8; 2usize]")
     # clang evaluates these 64-bit macros as C does, but bindgen chooses the smallest type and loses
     # the sign.
     body = re.sub(

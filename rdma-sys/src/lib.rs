@@ -1,4 +1,4 @@
-//! Raw FFI to libibverbs, librdmacm and libibumad of rdma-core.
+//! Raw FFI to libibverbs, librdmacm, libibumad, libefa and libmlx5 of rdma-core.
 //!
 //! Names are those of C: `ibv_qp`, `ibv_post_send`, `IBV_WC_SUCCESS`. The manual pages of rdma-core
 //! apply to the functions of this crate. The crates `ibverbs`, `rdmacm` and `ibumad` are safe
@@ -14,7 +14,9 @@
 //! - The headers' `static inline` functions and function-like macros are `#[inline]` Rust functions
 //!   with the same names, which treat `errno` in the same way.
 //! - The features `rdmacm` and `umad` (both enabled by default) add `rdma_*` and `umad_*` and link
-//!   librdmacm and libibumad.
+//!   librdmacm and libibumad. The features `efa` and `mlx5` add `efadv_*` and `mlx5dv_*` and link
+//!   the providers libefa and libmlx5.
+//! - Functions of the headers that build or read raw work queue entries of mlx5 are not included.
 
 // The whole crate calls C functions and dereferences their pointers.
 #![allow(unsafe_code)]

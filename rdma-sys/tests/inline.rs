@@ -346,3 +346,21 @@ fn datagram_functions() {
         umad_free(buffer);
     }
 }
+
+#[test]
+#[cfg(feature = "mlx5")]
+fn mlx5_timestamps_are_converted_on_both_sides_of_the_clock() {
+    let clock = mlx5dv_clock_info {
+        nsec: 1_000_000,
+        last_cycles: 10,
+        frac: 0,
+        mult: 8,
+        shift: 2,
+        mask: 0xffff,
+    };
+    // Two nanoseconds for each cycle.
+    assert_eq!(mlx5dv_ts_to_ns(&clock, 110), 1_000_200);
+    assert_eq!(mlx5dv_ts_to_ns(&clock, 0), 999_980);
+    // The counter wraps around at its mask.
+    assert_eq!(mlx5dv_ts_to_ns(&clock, 0x1_0000 - 90), 999_800);
+}

@@ -24,13 +24,21 @@ mod table;
 /// The version of rdma-core whose headers the bindings were generated from.
 const VERSION: &str = "44";
 
-/// Structures to which newer releases append fields. The library allocates them itself or takes
-/// their size as an argument, so programs compiled with the shorter structure still work.
-const GROWS_AT_ITS_END: [&str; 4] = [
+/// Structures to which newer releases append fields. The library allocates them itself, takes their
+/// size as an argument or has a mask of the valid fields, so programs compiled with the shorter
+/// structure still work.
+const GROWS_AT_ITS_END: [&str; 11] = [
     "struct ibv_qp_ex",
     "struct ibv_cq_ex",
     "struct ibv_port_attr",
     "struct ibv_device_attr_ex",
+    "struct efadv_cq",
+    "struct efadv_cq_init_attr",
+    "struct efadv_qp_init_attr",
+    "struct mlx5dv_context",
+    "struct mlx5dv_context_attr",
+    "struct mlx5dv_flow_action_attr",
+    "struct mlx5dv_obj",
 ];
 
 /// A structure to which newer releases prepend fields. The distance of a field from the end does
@@ -58,7 +66,14 @@ fn c_values() -> Values {
         .arg(&probe);
     if let Some(directory) = env::var_os("RDMA_SYS_INCLUDE") {
         cc.arg("-I").arg(directory);
-    } else if let Some(flags) = pkg_config(&["--cflags", "libibverbs", "librdmacm", "libibumad"]) {
+    } else if let Some(flags) = pkg_config(&[
+        "--cflags",
+        "libibverbs",
+        "librdmacm",
+        "libibumad",
+        "libefa",
+        "libmlx5",
+    ]) {
         cc.args(flags.split_whitespace());
     }
     cc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/layout/probe.c"));

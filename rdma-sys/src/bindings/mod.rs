@@ -19,12 +19,20 @@
 
 #[cfg(feature = "rdmacm")]
 mod cm;
+#[cfg(feature = "efa")]
+mod efa;
+#[cfg(feature = "mlx5")]
+mod mlx5;
 #[cfg(feature = "umad")]
 mod umad;
 mod verbs;
 
 #[cfg(feature = "rdmacm")]
 pub use cm::*;
+#[cfg(feature = "efa")]
+pub use efa::*;
+#[cfg(feature = "mlx5")]
+pub use mlx5::*;
 #[cfg(feature = "umad")]
 pub use umad::*;
 pub use verbs::*;

@@ -9,7 +9,11 @@ mod context;
 mod cq;
 mod dm;
 mod domain;
+#[cfg(feature = "efa")]
+mod efa;
 mod flow;
+#[cfg(feature = "mlx5")]
+mod mlx5;
 mod mr;
 mod mw;
 mod qp;
@@ -30,7 +34,11 @@ pub use context::*;
 pub use cq::*;
 pub use dm::*;
 pub use domain::*;
+#[cfg(feature = "efa")]
+pub use efa::*;
 pub use flow::*;
+#[cfg(feature = "mlx5")]
+pub use mlx5::*;
 pub use mr::*;
 pub use mw::*;
 pub use qp::*;
