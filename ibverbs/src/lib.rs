@@ -141,6 +141,7 @@
 //!
 //! All features are off by default.
 //!
+//! - `efa`: the transport `efa::Srd` (reliable datagrams) and queries of EFA. Links libefa.
 //! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and their parts can be serialized and sent to
 //!   a peer. A GID is a string in human-readable formats such as JSON, and 16 bytes in others.
 //! - `tokio`: `AsyncCompletionQueue` awaits completions. Waiting is cancel-safe, and requests in
@@ -156,6 +157,9 @@ mod convert;
 pub mod cq;
 pub mod device;
 pub mod dm;
+#[cfg(feature = "efa")]
+#[cfg_attr(docsrs, doc(cfg(feature = "efa")))]
+pub mod efa;
 mod error;
 pub mod event;
 mod fd;
@@ -231,8 +235,8 @@ pub use crate::qp::{Batch, Endpoint, QpCaps, QpOptions, QpState, QueuePair, RcPa
 pub use crate::raw::AsRaw;
 pub use crate::srq::{SharedReceiveQueue, SrqOptions};
 pub use crate::transport::{
-    ConnectedDuplexTransport, ConnectedTransport, DuplexTransport, QpType, RawPacket, Rc,
-    SendTransport, Uc, Ud,
+    ConnectedDuplexTransport, ConnectedTransport, DatagramTransport, DuplexTransport, QpType,
+    RawPacket, Rc, SendTransport, Uc, Ud,
 };
 pub use crate::wr::{BatchError, HeldAddress, PostError, RecvBatch, Rejected};
 

@@ -1,5 +1,10 @@
 //! Transports as types, so that an operation that a transport lacks does not compile.
 
+#![allow(unsafe_code)]
+
+use std::fmt;
+
+use rdma_sys::{ibv_context, ibv_create_qp_ex, ibv_qp, ibv_qp_init_attr_ex};
 use rdma_types::c_value;
 
 c_value! {
@@ -28,10 +33,55 @@ c_value! {
         XRC_SEND = rdma_sys::IBV_QPT_XRC_SEND => "XRC_SEND",
         /// Receiving side of an extended reliable connection: `IBV_QPT_XRC_RECV`.
         XRC_RECV = rdma_sys::IBV_QPT_XRC_RECV => "XRC_RECV",
+        /// A type that only the provider of the device knows: `IBV_QPT_DRIVER`.
+        DRIVER = rdma_sys::IBV_QPT_DRIVER => "DRIVER",
     }
 }
 
-mod private {
+/// The kinds of queue pairs. Those of providers share one [`QpType`].
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "some belong to Cargo features")]
+pub enum QpKind {
+    Rc,
+    Uc,
+    Ud,
+    RawPacket,
+    XrcSend,
+    XrcRecv,
+    Srd,
+}
+
+impl QpKind {
+    /// Returns the queue pair type of the verbs.
+    pub(crate) const fn qp_type(self) -> QpType {
+        match self {
+            Self::Rc => QpType::RC,
+            Self::Uc => QpType::UC,
+            Self::Ud => QpType::UD,
+            Self::RawPacket => QpType::RAW_PACKET,
+            Self::XrcSend => QpType::XRC_SEND,
+            Self::XrcRecv => QpType::XRC_RECV,
+            Self::Srd => QpType::DRIVER,
+        }
+    }
+
+    /// Returns `true` if the source of a received message is known only from its completion.
+    pub(crate) const fn receives_datagrams(self) -> bool {
+        matches!(self, Self::Ud | Self::Srd)
+    }
+}
+
+impl fmt::Display for QpKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Srd => f.write_str("SRD"),
+            _ => self.qp_type().fmt(f),
+        }
+    }
+}
+
+pub(crate) mod private {
     pub trait Sealed {}
     impl Sealed for super::Rc {}
     impl Sealed for super::Uc {}
@@ -57,14 +107,64 @@ mod private {
 )]
 pub trait SendTransport: private::Sealed + 'static {
     /// The queue pair type.
-    const QP_TYPE: QpType;
+    const QP_TYPE: QpType = Self::KIND.qp_type();
+    #[doc(hidden)]
+    const KIND: QpKind;
     /// Extended operations that a queue pair requires (`IBV_QP_EX_WITH_*`).
     #[doc(hidden)]
     const SEND_OPS: u64;
     /// Extended operations that a queue pair requests but does not require.
     #[doc(hidden)]
     const EXTRA_OPS: u64 = 0;
+    /// `true` if the classic verbs can create the queue pair and post to it.
+    #[doc(hidden)]
+    const CLASSIC: bool = true;
+    /// Flags that requests can have.
+    #[doc(hidden)]
+    const FLAGS: u32 = !0;
+
+    /// Returns those of [`EXTRA_OPS`](Self::EXTRA_OPS) to request on a device.
+    ///
+    /// # Safety
+    /// The context is alive.
+    #[doc(hidden)]
+    unsafe fn extra_ops(_: *mut ibv_context) -> u64 {
+        Self::EXTRA_OPS
+    }
+
+    /// The verb of [`create`](Self::create).
+    #[doc(hidden)]
+    const CREATE: &str = "ibv_create_qp_ex";
+
+    /// Creates a queue pair with the extended verbs.
+    ///
+    /// # Safety
+    /// The context is alive. The attributes are valid, and so are their pointers.
+    #[doc(hidden)]
+    unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+        // SAFETY: guaranteed by the caller.
+        unsafe { ibv_create_qp_ex(context, attr) }
+    }
 }
+
+/// A transport whose requests name their destinations.
+///
+/// # Example
+/// This function accepts all queue pairs that hold addresses:
+/// ```no_run
+/// use ibverbs::{AddressHandle, DatagramTransport, HeldAddress, QueuePair};
+/// fn hold<T: DatagramTransport>(
+///     qp: &mut QueuePair<T>,
+///     peers: &[AddressHandle],
+/// ) -> ibverbs::Result<Vec<HeldAddress>> {
+///     peers.iter().map(|peer| qp.hold_address(peer)).collect()
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "requests on a queue pair of transport `{Self}` do not name a destination",
+    label = "expected `Ud`, or a transport of the features `efa` and `mlx5`"
+)]
+pub trait DatagramTransport: SendTransport {}
 
 /// A transport that sends and receives. [`create_qp`](crate::ProtectionDomain::create_qp) creates
 /// its queue pairs.
@@ -153,7 +253,7 @@ const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
 pub struct Rc;
 
 impl SendTransport for Rc {
-    const QP_TYPE: QpType = QpType::RC;
+    const KIND: QpKind = QpKind::Rc;
     const SEND_OPS: u64 = MESSAGES | WRITES | FETCHES;
     const EXTRA_OPS: u64 = WINDOWS;
 }
@@ -179,7 +279,7 @@ impl ConnectedDuplexTransport for Rc {}
 pub struct Uc;
 
 impl SendTransport for Uc {
-    const QP_TYPE: QpType = QpType::UC;
+    const KIND: QpKind = QpKind::Uc;
     const SEND_OPS: u64 = MESSAGES | WRITES;
     const EXTRA_OPS: u64 = WINDOWS;
 }
@@ -206,11 +306,12 @@ impl ConnectedDuplexTransport for Uc {}
 pub struct Ud;
 
 impl SendTransport for Ud {
-    const QP_TYPE: QpType = QpType::UD;
+    const KIND: QpKind = QpKind::Ud;
     const SEND_OPS: u64 = MESSAGES;
 }
 
 impl DuplexTransport for Ud {}
+impl DatagramTransport for Ud {}
 
 /// Sending side of an extended reliable connection (XRC).
 ///
@@ -234,7 +335,7 @@ impl DuplexTransport for Ud {}
 pub struct XrcSend;
 
 impl SendTransport for XrcSend {
-    const QP_TYPE: QpType = QpType::XRC_SEND;
+    const KIND: QpKind = QpKind::XrcSend;
     const SEND_OPS: u64 = Rc::SEND_OPS;
     const EXTRA_OPS: u64 = WINDOWS;
 }
@@ -264,7 +365,7 @@ impl ConnectedTransport for XrcSend {}
 pub struct RawPacket;
 
 impl SendTransport for RawPacket {
-    const QP_TYPE: QpType = QpType::RAW_PACKET;
+    const KIND: QpKind = QpKind::RawPacket;
     const SEND_OPS: u64 = rdma_sys::IBV_QP_EX_WITH_SEND as u64;
 }
 

@@ -207,3 +207,21 @@ fn a_transport_has_its_operations_and_no_others() {
         [[NO; 9]; 3]
     );
 }
+
+/// Operations of scalable reliable datagrams: each has a destination, and none is an atomic.
+#[cfg(feature = "efa")]
+mod efa {
+    use ibverbs::efa::Srd;
+    use ibverbs::wr::{FetchAdd, Operation, RdmaRead, RdmaWrite, Send, To};
+    use ibverbs::{Buf, ConnectedTransport, Frozen, Held, Rc, Ud};
+    use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+    assert_impl_all!(To<Send>: Operation<Srd, Buf>, Operation<Ud, Buf>);
+    assert_impl_all!(To<RdmaRead>: Operation<Srd, Buf>);
+    assert_impl_all!(To<RdmaWrite>: Operation<Srd, Held<Frozen>>);
+    assert_not_impl_any!(To<RdmaRead>: Operation<Ud, Buf>, Operation<Srd, Held<Frozen>>);
+    assert_not_impl_any!(To<FetchAdd>: Operation<Srd, Buf>);
+    assert_not_impl_any!(To<Send>: Operation<Rc, Buf>);
+    assert_not_impl_any!(Send: Operation<Srd, Buf>);
+    assert_not_impl_any!(Srd: ConnectedTransport);
+}

@@ -118,7 +118,7 @@ impl<T: DuplexTransport> QueuePair<T> {
         let raw = self.raw;
         let explain = |verb, error| {
             // SAFETY: the queue pair is alive and belongs to the context of its domain.
-            let control = unsafe { Control::new(raw, T::QP_TYPE, tables.owner.pd.context()) };
+            let control = unsafe { Control::new(raw, T::KIND, tables.owner.pd.context()) };
             control.explain_post(verb, error)
         };
         tables

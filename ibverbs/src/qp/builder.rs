@@ -5,9 +5,8 @@
 use std::ptr::{self, NonNull};
 
 use rdma_sys::{
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_cq, ibv_create_qp, ibv_create_qp_ex,
-    ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex,
-    ibv_srq,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_cq, ibv_create_qp, ibv_pd, ibv_qp,
+    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex, ibv_srq,
 };
 
 use super::options::{QpCaps, QpOptions};
@@ -26,9 +25,9 @@ pub(crate) struct CreatedQp {
     pub(crate) raw: NonNull<ibv_qp>,
     pub(crate) extended: Option<NonNull<ibv_qp_ex>>,
     pub(crate) caps: QpCaps,
-    /// `true` if the optional operations can be posted: the provider accepted them at creation, or
-    /// the queue pair uses the classic verbs, which check when posting.
-    pub(crate) has_extra_ops: bool,
+    /// The optional operations that can be posted: those that the provider accepted at creation,
+    /// or all if the queue pair uses the classic verbs, which check when posting.
+    pub(crate) extra_ops: u64,
 }
 
 /// The objects that a queue pair is created from.
@@ -121,30 +120,35 @@ pub(crate) fn create<T: SendTransport>(
     // entries: it takes the length of the first entry for each (fixed by rdma-core pull request
     // 1744). There, queue pairs with several entries use the classic verbs.
     let single_sge_only = pd.context().is_soft_roce()?;
-    if !(options.classic_only || single_sge_only && options.max_send_sge > 1) {
-        let all = create_extended::<T>(parts, id, options, T::EXTRA_OPS);
-        let created = match all {
-            None if T::EXTRA_OPS != 0 => create_extended::<T>(parts, id, options, 0),
-            all => all,
-        };
-        if let Some(mut created) = created {
+    let classic_only = options.classic_only || single_sge_only && options.max_send_sge > 1;
+    if classic_only && T::CLASSIC {
+        return create_classic::<T>(parts, id, options);
+    }
+    // SAFETY: the context is alive.
+    let extra_ops = unsafe { T::extra_ops(pd.context().as_raw()) };
+    let mut created = create_extended::<T>(parts, id, options, extra_ops);
+    if created.is_err() && extra_ops != 0 {
+        created = create_extended::<T>(parts, id, options, 0);
+    }
+    match created {
+        Ok(mut created) => {
             if single_sge_only {
                 created.caps.max_send_sge = created.caps.max_send_sge.min(1);
             }
-            return Ok(created);
+            Ok(created)
         }
+        // If the classic verb fails too, its error tells the reason.
+        Err(_) if T::CLASSIC => create_classic::<T>(parts, id, options),
+        Err(error) => Err(error),
     }
-    create_classic::<T>(parts, id, options)
 }
 
-/// Returns `None` if the provider refuses. The classic verb then reports the reason if it fails
-/// too.
 fn create_extended<T: SendTransport>(
     parts: &Parts<'_>,
     id: QueueId,
     options: QpOptions,
     extra_ops: u64,
-) -> Option<CreatedQp> {
+) -> Result<CreatedQp> {
     let mut attr = ibv_qp_init_attr_ex {
         qp_context: id.as_context(),
         send_cq: parts.send_cq.as_raw(),
@@ -158,17 +162,22 @@ fn create_extended<T: SendTransport>(
         send_ops_flags: T::SEND_OPS | extra_ops,
         ..Default::default()
     };
-    // SAFETY: domain and queues are alive and of this context; the attributes are valid during the
-    // call.
-    let raw =
-        NonNull::new(unsafe { ibv_create_qp_ex(parts.pd.context().as_raw(), &raw mut attr) })?;
+    let raw = non_null(
+        T::CREATE,
+        || describe(parts.pd, options),
+        || {
+            // SAFETY: domain and queues are alive and of this context; the attributes are valid
+            // during the call.
+            unsafe { T::create(parts.pd.context().as_raw(), &mut attr) }
+        },
+    )?;
     // SAFETY: the queue pair was just created with send operations.
     let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) });
-    Some(CreatedQp {
+    Ok(CreatedQp {
         raw,
         extended,
         caps: granted(parts, &attr.cap),
-        has_extra_ops: extra_ops == T::EXTRA_OPS,
+        extra_ops,
     })
 }
 
@@ -199,7 +208,7 @@ fn create_classic<T: SendTransport>(
         raw,
         extended: None,
         caps: granted(parts, &attr.cap),
-        has_extra_ops: true,
+        extra_ops: !0,
     })
 }
 

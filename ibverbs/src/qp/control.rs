@@ -12,20 +12,20 @@ use crate::convert::zero_or_errno;
 use crate::device::{Context, TransportType};
 use crate::error::{Error, Result};
 use crate::numbers::Qpn;
-use crate::transport::QpType;
+use crate::transport::QpKind;
 
 /// The handle of a live queue pair, its type and its device.
 #[derive(Clone, Copy)]
 pub(crate) struct Control<'qp> {
     raw: NonNull<ibv_qp>,
-    pub(crate) kind: QpType,
+    pub(crate) kind: QpKind,
     pub(crate) context: &'qp Context,
 }
 
 impl<'qp> Control<'qp> {
     /// # Safety
     /// The queue pair belongs to this context and is alive for `'qp`.
-    pub(crate) unsafe fn new(raw: NonNull<ibv_qp>, kind: QpType, context: &'qp Context) -> Self {
+    pub(crate) unsafe fn new(raw: NonNull<ibv_qp>, kind: QpKind, context: &'qp Context) -> Self {
         Self { raw, kind, context }
     }
 

@@ -18,10 +18,10 @@ use crate::gid::{self, Gid};
 use crate::numbers::{Psn, Qkey};
 use crate::port::Lid;
 use crate::raw::AsRaw;
-use crate::transport::Ud;
+use crate::transport::{DatagramTransport, DuplexTransport, SendTransport, Ud};
 use crate::wr::{HeldAddress, OWN_DOMAIN};
 
-impl QueuePair<Ud> {
+impl<T: DatagramTransport + DuplexTransport> QueuePair<T> {
     /// Moves the queue pair from RESET through INIT and RTR to RTS. It can then send, and receive
     /// from every peer that uses `qkey`.
     ///
@@ -67,7 +67,9 @@ impl QueuePair<Ud> {
         self.control()
             .modify_raw("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
+}
 
+impl<T: DatagramTransport> QueuePair<T> {
     /// Keeps an address handle alive until the queue pair is destroyed or the addresses are
     /// [released](Self::release_addresses). Any number of datagrams can use the returned token.
     ///
@@ -117,7 +119,9 @@ impl QueuePair<Ud> {
         self.tables.addresses.epoch += 1;
         Ok(())
     }
+}
 
+impl QueuePair<Ud> {
     /// Attaches the queue pair to a multicast group, so that it receives the group's datagrams. On
     /// InfiniBand the port must also join the group at the subnet manager, with the crate `rdmacm`.
     ///
@@ -176,7 +180,7 @@ impl QueuePair<Ud> {
     }
 }
 
-impl<T: crate::transport::SendTransport> QueuePair<T> {
+impl<T: SendTransport> QueuePair<T> {
     /// Detaches from all groups, because an attached queue pair cannot be destroyed.
     pub(crate) fn detach_all(&mut self) {
         for (gid, lid) in std::mem::take(&mut self.tables.addresses.groups) {

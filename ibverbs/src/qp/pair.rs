@@ -76,8 +76,8 @@ pub struct QueuePair<T: SendTransport> {
     caps: QpCaps,
     /// `true` on iWARP, where the peer writes the data of an RDMA read.
     pub(crate) fetches_as_writes: bool,
-    /// `true` if the operations that some extended verbs lack can be posted.
-    pub(crate) has_extra_ops: bool,
+    /// Those operations of `T::EXTRA_OPS` that can be posted.
+    pub(crate) extra_ops: u64,
     /// The memory that the device may access, and the objects that must outlive the queue pair.
     /// Leaked if the queue pair cannot be destroyed.
     pub(crate) tables: ManuallyDrop<Tables>,
@@ -117,9 +117,9 @@ impl<T: SendTransport> QueuePair<T> {
             raw: created.raw,
             extended: created.extended,
             caps: created.caps,
-            has_extra_ops: created.has_extra_ops,
+            extra_ops: created.extra_ops,
             fetches_as_writes: parts.pd.context().device().transport() == TransportType::IWARP,
-            tables: ManuallyDrop::new(Tables::new(created, owner, T::QP_TYPE, parts, max_batch)),
+            tables: ManuallyDrop::new(Tables::new(created, owner, T::KIND, parts, max_batch)),
             scratch,
             max_batch,
             transport: PhantomData,
@@ -221,7 +221,7 @@ impl<T: SendTransport> QueuePair<T> {
 
     pub(crate) fn control(&self) -> Control<'_> {
         // SAFETY: `self` keeps the queue pair alive, and it belongs to the context of its domain.
-        unsafe { Control::new(self.raw, T::QP_TYPE, self.tables.owner.pd.context()) }
+        unsafe { Control::new(self.raw, T::KIND, self.tables.owner.pd.context()) }
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -256,7 +256,7 @@ impl<T: SendTransport> AsRaw for QueuePair<T> {
 impl<T: SendTransport> fmt::Debug for QueuePair<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuePair")
-            .field("type", &T::QP_TYPE)
+            .field("type", &format_args!("{}", T::KIND))
             .field("qp_num", &self.qp_num())
             .field("device", &self.tables.owner.pd.context().device_name())
             .field("caps", &self.caps)

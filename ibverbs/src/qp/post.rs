@@ -107,8 +107,11 @@ impl<T: SendTransport> QueuePair<T> {
                 return Err(PostError::WrongQueue);
             }
         }
-        if O::EXTRA && !self.has_extra_ops {
+        if T::EXTRA_OPS & O::OP != 0 && self.extra_ops & O::OP == 0 {
             return Err(PostError::Unsupported);
+        }
+        if request.flags & !T::FLAGS != 0 {
+            return Err(PostError::UnsupportedFlag);
         }
         if O::FETCHES && !P::OPEN_TO_PEER && self.fetches_as_writes {
             return Err(PostError::NeedsShared);

@@ -3,7 +3,7 @@
 use super::control::Control;
 use super::state::QpState;
 use crate::error::{Error, ErrorKind};
-use crate::transport::QpType;
+use crate::transport::QpKind;
 use crate::wr::{PostError, refusal};
 
 impl Control<'_> {
@@ -31,8 +31,8 @@ impl Control<'_> {
 }
 
 /// Returns the remedy if no request, or no send, can be posted in `state` (IBA 10.3.1).
-fn remedy(kind: QpType, state: QpState, sends: bool) -> Option<&'static str> {
-    let connects = matches!(kind, QpType::RC | QpType::UC | QpType::XRC_SEND);
+fn remedy(kind: QpKind, state: QpState, sends: bool) -> Option<&'static str> {
+    let connects = matches!(kind, QpKind::Rc | QpKind::Uc | QpKind::XrcSend);
     Some(match state {
         QpState::RESET if connects => {
             "initialize and connect the queue pair first, with `init` and `connect` or with rdma_cm"
@@ -60,21 +60,21 @@ mod tests {
     #[test]
     fn remedy_depends_on_transport_state_and_queue() {
         let remedy = |kind, state, sends| remedy(kind, state, sends).unwrap_or_default();
-        for kind in [QpType::RC, QpType::UC, QpType::XRC_SEND] {
+        for kind in [QpKind::Rc, QpKind::Uc, QpKind::XrcSend] {
             assert!(remedy(kind, QpState::RESET, true).contains("`init` and `connect`"));
             assert!(remedy(kind, QpState::INIT, true).contains("state RTS: connect"));
             assert!(remedy(kind, QpState::RTR, true).contains("state RTS: connect"));
             assert!(remedy(kind, QpState::ERR, true).contains("disconnected"));
         }
-        for kind in [QpType::UD, QpType::RAW_PACKET] {
+        for kind in [QpKind::Ud, QpKind::RawPacket] {
             assert!(remedy(kind, QpState::RESET, false).contains("`start`"));
             assert!(remedy(kind, QpState::INIT, true).contains("call `start`"));
         }
-        assert!(remedy(QpType::UD, QpState::SQE, true).contains("modify"));
+        assert!(remedy(QpKind::Ud, QpState::SQE, true).contains("modify"));
         for state in [QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQE] {
-            assert_eq!(remedy(QpType::RC, state, false), "", "receives in {state}");
+            assert_eq!(remedy(QpKind::Rc, state, false), "", "receives in {state}");
         }
-        assert_eq!(remedy(QpType::RC, QpState::RTS, true), "");
-        assert_eq!(remedy(QpType::RC, QpState::SQD, true), "");
+        assert_eq!(remedy(QpKind::Rc, QpState::RTS, true), "");
+        assert_eq!(remedy(QpKind::Rc, QpState::SQD, true), "");
     }
 }

@@ -12,7 +12,7 @@ use crate::in_flight::{CompletionOrder, Retired, Ring};
 use crate::mw::BoundWindows;
 use crate::pd::{AttachedQueuePair, ParentDomain};
 use crate::srq::SrqInner;
-use crate::transport::QpType;
+use crate::transport::QpKind;
 use crate::wr::{Addresses, Owner, Receives};
 use crate::wr_id::RequestKind;
 
@@ -37,11 +37,11 @@ impl Tables {
     pub(crate) fn new(
         created: &CreatedQp,
         owner: Owner,
-        kind: QpType,
+        kind: QpKind,
         parts: &Parts<'_>,
         max_batch: usize,
     ) -> Self {
-        let recv_kind = if kind == QpType::UD {
+        let recv_kind = if kind.receives_datagrams() {
             RequestKind::RecvDatagram
         } else {
             RequestKind::Recv

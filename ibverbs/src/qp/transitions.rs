@@ -9,7 +9,7 @@ use rdma_sys::{
 };
 
 use super::state::QpState;
-use crate::transport::QpType;
+use crate::transport::QpKind;
 
 /// The attributes of a transition, besides the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,19 +63,20 @@ const START: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 ///
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 10.3.1 and table 91
-pub(crate) fn transition(kind: QpType, from: QpState, to: QpState) -> Option<Transition> {
+pub(crate) fn transition(kind: QpKind, from: QpState, to: QpState) -> Option<Transition> {
     let mut transition = transition_without_resize(kind, from, to)?;
     // A queue pair with queues can be resized in every transition to a working state.
     if from != QpState::RESET
         && ![QpState::RESET, QpState::ERR].contains(&to)
-        && !is(kind, QpType::XRC_RECV)
+        && !is(kind, QpKind::XrcRecv)
+        && !is(kind, QpKind::Srd)
     {
         transition.optional |= IBV_QP_CAP;
     }
     Some(transition)
 }
 
-fn transition_without_resize(kind: QpType, from: QpState, to: QpState) -> Option<Transition> {
+fn transition_without_resize(kind: QpKind, from: QpState, to: QpState) -> Option<Transition> {
     const NO_ATTRIBUTES: Option<Transition> = Some(Transition {
         required: 0,
         optional: 0,
@@ -87,21 +88,21 @@ fn transition_without_resize(kind: QpType, from: QpState, to: QpState) -> Option
         })
     };
     let (sends, responds) = (
-        !is(kind, QpType::XRC_RECV),
-        is(kind, QpType::RC) || is(kind, QpType::XRC_RECV),
+        !is(kind, QpKind::XrcRecv),
+        is(kind, QpKind::Rc) || is(kind, QpKind::XrcRecv),
     );
-    let reliable = responds || is(kind, QpType::XRC_SEND);
-    let connected = reliable || is(kind, QpType::UC);
-    let datagram = is(kind, QpType::UD);
+    let reliable = responds || is(kind, QpKind::XrcSend);
+    let connected = reliable || is(kind, QpKind::Uc);
+    let datagram = kind.receives_datagrams();
     let init = match kind {
-        QpType::UD => START | IBV_QP_QKEY,
-        QpType::RAW_PACKET => IBV_QP_PORT,
+        QpKind::Ud | QpKind::Srd => START | IBV_QP_QKEY,
+        QpKind::RawPacket => IBV_QP_PORT,
         _ => START | IBV_QP_ACCESS_FLAGS,
     };
     // Attributes that can be changed in RTS.
     let running = match kind {
-        QpType::UD => IBV_QP_CUR_STATE | IBV_QP_QKEY,
-        QpType::RAW_PACKET => IBV_QP_RATE_LIMIT,
+        QpKind::Ud | QpKind::Srd => IBV_QP_CUR_STATE | IBV_QP_QKEY,
+        QpKind::RawPacket => IBV_QP_RATE_LIMIT,
         _ => {
             IBV_QP_CUR_STATE
                 | IBV_QP_ACCESS_FLAGS
@@ -126,10 +127,10 @@ fn transition_without_resize(kind: QpType, from: QpState, to: QpState) -> Option
             required: when(connected || datagram, IBV_QP_SQ_PSN)
                 | when(reliable, IBV_QP_TIMEOUT)
                 | when(reliable && sends, RETRY),
-            optional: running,
+            optional: running | when(is(kind, QpKind::Srd), IBV_QP_RNR_RETRY),
         }),
         (QpState::RTS | QpState::SQD, QpState::RTS) => only(running),
-        (QpState::SQE, QpState::RTS) if datagram || is(kind, QpType::UC) => only(
+        (QpState::SQE, QpState::RTS) if datagram || is(kind, QpKind::Uc) => only(
             IBV_QP_CUR_STATE
                 | if datagram {
                     IBV_QP_QKEY
@@ -155,11 +156,11 @@ fn transition_without_resize(kind: QpType, from: QpState, to: QpState) -> Option
 }
 
 /// Returns the mask of the required attributes, including the state.
-pub(crate) fn required_mask(kind: QpType, from: QpState, to: QpState) -> u32 {
+pub(crate) fn required_mask(kind: QpKind, from: QpState, to: QpState) -> u32 {
     IBV_QP_STATE | transition(kind, from, to).map_or(0, |transition| transition.required)
 }
 
-fn is(kind: QpType, other: QpType) -> bool {
+fn is(kind: QpKind, other: QpKind) -> bool {
     kind == other
 }
 
@@ -170,7 +171,7 @@ fn when(condition: bool, flags: u32) -> u32 {
 /// Checks a transition with the attributes `given`. Returns a message that names the attributes
 /// that are missing or not allowed, or the possible next states, or `None` if the transition is
 /// valid.
-pub(crate) fn violation(kind: QpType, from: QpState, to: QpState, given: u32) -> Option<String> {
+pub(crate) fn violation(kind: QpKind, from: QpState, to: QpState, given: u32) -> Option<String> {
     let Some(Transition { required, optional }) = transition(kind, from, to) else {
         let next_states: Vec<String> = STATES
             .iter()

@@ -2,13 +2,14 @@
 
 use super::*;
 
-const ALL: [QpType; 6] = [
-    QpType::RC,
-    QpType::UC,
-    QpType::UD,
-    QpType::RAW_PACKET,
-    QpType::XRC_SEND,
-    QpType::XRC_RECV,
+const ALL: [QpKind; 7] = [
+    QpKind::Rc,
+    QpKind::Uc,
+    QpKind::Ud,
+    QpKind::RawPacket,
+    QpKind::XrcSend,
+    QpKind::XrcRecv,
+    QpKind::Srd,
 ];
 
 #[test]
@@ -57,7 +58,7 @@ fn transitions_are_those_of_the_specification() {
                 STATES[to]
             );
         }
-        let recovers = [QpType::UC, QpType::UD].contains(&kind);
+        let recovers = [QpKind::Uc, QpKind::Ud, QpKind::Srd].contains(&kind);
         assert_eq!(
             transitions.contains(&(QpState::SQE, QpState::RTS)),
             recovers,
@@ -65,7 +66,7 @@ fn transitions_are_those_of_the_specification() {
         );
         assert_eq!(
             transitions.contains(&(QpState::RTS, QpState::SQD)),
-            kind != QpType::RAW_PACKET,
+            kind != QpKind::RawPacket,
             "{kind}"
         );
     }
@@ -77,8 +78,8 @@ fn connect_sets_the_required_attributes() {
     let rc = uc | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     let retry = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     for (kind, rtr, rts) in [
-        (QpType::RC, rc, retry | IBV_QP_SQ_PSN),
-        (QpType::UC, uc, IBV_QP_SQ_PSN),
+        (QpKind::Rc, rc, retry | IBV_QP_SQ_PSN),
+        (QpKind::Uc, uc, IBV_QP_SQ_PSN),
     ] {
         assert_eq!(
             required_mask(kind, QpState::INIT, QpState::RTR),
@@ -96,17 +97,22 @@ fn connect_sets_the_required_attributes() {
     }
     let datagram = START | IBV_QP_QKEY;
     assert_eq!(
-        violation(QpType::UD, QpState::RESET, QpState::INIT, datagram),
+        violation(QpKind::Ud, QpState::RESET, QpState::INIT, datagram),
         None
     );
-    assert_eq!(violation(QpType::UD, QpState::INIT, QpState::RTR, 0), None);
+    assert_eq!(violation(QpKind::Ud, QpState::INIT, QpState::RTR, 0), None);
     assert_eq!(
-        violation(QpType::UD, QpState::RTR, QpState::RTS, IBV_QP_SQ_PSN),
+        violation(QpKind::Ud, QpState::RTR, QpState::RTS, IBV_QP_SQ_PSN),
         None
     );
+    // SRD differs from UD in one attribute.
+    let rts = IBV_QP_SQ_PSN | IBV_QP_RNR_RETRY;
+    let to_rts = |kind| violation(kind, QpState::RTR, QpState::RTS, rts);
+    assert_eq!(to_rts(QpKind::Srd), None);
+    assert!(to_rts(QpKind::Ud).is_some());
     assert_eq!(
         violation(
-            QpType::RAW_PACKET,
+            QpKind::RawPacket,
             QpState::RESET,
             QpState::INIT,
             IBV_QP_PORT
@@ -123,36 +129,33 @@ fn xrc_halves_share_the_attributes_of_a_reliable_connection() {
         (QpState::INIT, QpState::RTR),
         (QpState::RTR, QpState::RTS),
     ] {
-        let (send, recv) = (
-            of(QpType::XRC_SEND, from, to),
-            of(QpType::XRC_RECV, from, to),
-        );
-        assert_eq!(send | recv, of(QpType::RC, from, to), "{from} to {to}");
+        let (send, recv) = (of(QpKind::XrcSend, from, to), of(QpKind::XrcRecv, from, to));
+        assert_eq!(send | recv, of(QpKind::Rc, from, to), "{from} to {to}");
     }
     assert_eq!(
-        of(QpType::XRC_RECV, QpState::RTR, QpState::RTS),
+        of(QpKind::XrcRecv, QpState::RTR, QpState::RTS),
         IBV_QP_TIMEOUT | IBV_QP_SQ_PSN
     );
-    assert_eq!(of(QpType::XRC_SEND, QpState::INIT, QpState::RTR), CONNECT);
+    assert_eq!(of(QpKind::XrcSend, QpState::INIT, QpState::RTR), CONNECT);
 }
 
 #[test]
 fn a_violation_names_missing_and_forbidden_attributes() {
-    let rtr = required_mask(QpType::RC, QpState::INIT, QpState::RTR) & !IBV_QP_MIN_RNR_TIMER;
+    let rtr = required_mask(QpKind::Rc, QpState::INIT, QpState::RTR) & !IBV_QP_MIN_RNR_TIMER;
     assert_eq!(
-        violation(QpType::RC, QpState::INIT, QpState::RTR, rtr | IBV_QP_QKEY).expect("a violation"),
+        violation(QpKind::Rc, QpState::INIT, QpState::RTR, rtr | IBV_QP_QKEY).expect("a violation"),
         "the transition from INIT to RTR requires min_rnr_timer and does not allow qkey"
     );
     assert_eq!(
-        violation(QpType::RC, QpState::RTR, QpState::RTS, 0).expect("a violation"),
+        violation(QpKind::Rc, QpState::RTR, QpState::RTS, 0).expect("a violation"),
         "the transition from RTR to RTS requires timeout, retry_cnt, rnr_retry, max_rd_atomic, sq_psn"
     );
     assert_eq!(
-        violation(QpType::RC, QpState::RESET, QpState::RTS, 0).expect("a violation"),
+        violation(QpKind::Rc, QpState::RESET, QpState::RTS, 0).expect("a violation"),
         "there is no transition from RESET to RTS; available from RESET: RESET, INIT"
     );
     assert_eq!(
-        violation(QpType::UD, QpState::RTS, QpState::RTS, IBV_QP_TIMEOUT).expect("a violation"),
+        violation(QpKind::Ud, QpState::RTS, QpState::RTS, IBV_QP_TIMEOUT).expect("a violation"),
         "the transition from RTS to RTS does not allow timeout"
     );
 }

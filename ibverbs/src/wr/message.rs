@@ -4,16 +4,14 @@
 
 use rdma_sys::{
     IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_send, ibv_wr_send_imm,
-    ibv_wr_set_ud_addr,
 };
 
-use super::address::{Destination, HeldAddress};
 use super::operation::Operation;
 use super::operation::{private::Encode, private::Transfer};
 use super::payload::private::Source;
 use super::payload::{Gather, SendPayload};
 use super::rejected::PostError;
-use crate::transport::{ConnectedDuplexTransport, RawPacket, Ud};
+use crate::transport::{ConnectedDuplexTransport, RawPacket};
 
 /// The operation of [`wr::send`](crate::wr::send).
 ///
@@ -48,37 +46,6 @@ pub struct Send;
 #[derive(Clone, Copy, Debug)]
 pub struct SendWithImm(pub(crate) u32);
 
-/// The operation of [`wr::send_to`](crate::wr::send_to): a datagram.
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::{Buf, wr};
-/// fn datagram(to: wr::Destination, text: Buf) -> wr::SendRequest<wr::SendTo, Buf> {
-///     wr::send_to(text, to)
-/// }
-/// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
-#[derive(Clone, Copy, Debug)]
-pub struct SendTo(pub(crate) Destination);
-
-/// The operation of [`wr::send_to_with_imm`](crate::wr::send_to_with_imm): a datagram with
-/// immediate data.
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::wr;
-/// fn heartbeat(to: wr::Destination, n: u32) -> wr::SendRequest<wr::SendToWithImm, wr::Empty> {
-///     wr::send_to_with_imm(wr::Empty, to, n)
-/// }
-/// ```
-///
-/// # References
-/// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
-#[derive(Clone, Copy, Debug)]
-pub struct SendToWithImm(pub(crate) Destination, pub(crate) u32);
-
 impl Encode for Send {
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
@@ -106,60 +73,6 @@ impl Encode for SendWithImm {
     }
 }
 
-/// Sets the destination of a classic datagram.
-#[inline]
-fn set_destination(wr: &mut ibv_send_wr, destination: Destination) {
-    wr.wr.ud.ah = destination.address.as_ptr();
-    wr.wr.ud.remote_qpn = destination.qpn.0;
-    wr.wr.ud.remote_qkey = destination.qkey.0;
-}
-
-impl Encode for SendTo {
-    #[inline]
-    fn address(self) -> Option<HeldAddress> {
-        Some(self.0.address)
-    }
-
-    #[inline]
-    fn classic(self, wr: &mut ibv_send_wr) {
-        Send.classic(wr);
-        set_destination(wr, self.0);
-    }
-
-    #[inline]
-    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: guaranteed by the caller. The queue pair keeps the address handle alive: posting
-        // checks the token that `address` returns.
-        unsafe {
-            Send.extended(qp);
-            ibv_wr_set_ud_addr(qp, self.0.address.as_ptr(), self.0.qpn.0, self.0.qkey.0);
-        }
-    }
-}
-
-impl Encode for SendToWithImm {
-    #[inline]
-    fn address(self) -> Option<HeldAddress> {
-        Some(self.0.address)
-    }
-
-    #[inline]
-    fn classic(self, wr: &mut ibv_send_wr) {
-        SendWithImm(self.1).classic(wr);
-        set_destination(wr, self.0);
-    }
-
-    #[inline]
-    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: guaranteed by the caller. The queue pair keeps the address handle alive: posting
-        // checks the token that `address` returns.
-        unsafe {
-            SendWithImm(self.1).extended(qp);
-            ibv_wr_set_ud_addr(qp, self.0.address.as_ptr(), self.0.qpn.0, self.0.qkey.0);
-        }
-    }
-}
-
 /// Implements [`Transfer`] for operations without remote memory.
 macro_rules! messages {
     ($($operation:ty),*) => {$(
@@ -177,10 +90,8 @@ macro_rules! messages {
     )*};
 }
 
-messages!(Send, SendWithImm, SendTo, SendToWithImm);
+messages!(Send, SendWithImm);
 
 impl<T: ConnectedDuplexTransport, P: SendPayload> Operation<T, P> for Send {}
 impl<P: SendPayload> Operation<RawPacket, P> for Send {}
 impl<T: ConnectedDuplexTransport, P: SendPayload> Operation<T, P> for SendWithImm {}
-impl<P: SendPayload> Operation<Ud, P> for SendTo {}
-impl<P: SendPayload> Operation<Ud, P> for SendToWithImm {}

@@ -14,7 +14,8 @@
 //! | [`compare_swap`], [`fetch_add`] | [`CompareSwap`], [`FetchAdd`] | RC |
 //! | [`bind`], [`invalidate`], [`send_with_inv`] | [`Bind`], [`Invalidate`], [`SendWithInv`] | RC, UC |
 //!
-//! XRC has the operations of RC, as [`ForSrq`] if they reach the peer.
+//! XRC has the operations of RC, as [`ForSrq`] if they reach the peer. Transports of the features
+//! `efa` and `mlx5` have operations with a destination, [`To`].
 //!
 //! # Example
 //! A queue of requests that wait for free slots of the queue pair:
@@ -58,13 +59,14 @@ mod registered;
 mod rejected;
 mod request;
 mod scratch;
+mod to;
 mod unregistered;
 mod window;
 mod xrc;
 
 pub(crate) use self::address::Addresses;
 pub use self::address::{Destination, HeldAddress};
-pub use self::message::{Send, SendTo, SendToWithImm, SendWithImm};
+pub use self::message::{Send, SendWithImm};
 pub use self::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
 pub use self::operation::Operation;
 pub(crate) use self::owner::{OWN_DOMAIN, Owner};
@@ -82,6 +84,7 @@ pub use self::request::{
     send_with_imm, send_with_inv, write, write_with_imm,
 };
 pub(crate) use self::scratch::{SendScratch, inline_flag};
+pub use self::to::{SendTo, SendToWithImm, To};
 pub use self::unregistered::{Empty, Inline};
 pub use self::window::{Bind, Invalidate, SendWithInv};
 pub use self::xrc::ForSrq;

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use rdma_sys::{
+    IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
     IBV_WR_RDMA_WRITE_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_atomic_cmp_swp,
     ibv_wr_atomic_fetch_add, ibv_wr_rdma_read, ibv_wr_rdma_write, ibv_wr_rdma_write_imm,
@@ -116,6 +117,7 @@ fn set_remote(wr: &mut ibv_send_wr, opcode: u32, remote: RemoteMemory) {
 }
 
 impl Encode for RdmaWrite {
+    const OP: u64 = IBV_QP_EX_WITH_RDMA_WRITE as u64;
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
         set_remote(wr, IBV_WR_RDMA_WRITE, self.0);
@@ -129,6 +131,7 @@ impl Encode for RdmaWrite {
 }
 
 impl Encode for RdmaWriteWithImm {
+    const OP: u64 = IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
         set_remote(wr, IBV_WR_RDMA_WRITE_WITH_IMM, self.0);
@@ -144,6 +147,7 @@ impl Encode for RdmaWriteWithImm {
 
 impl Encode for RdmaRead {
     const FETCHES: bool = true;
+    const OP: u64 = IBV_QP_EX_WITH_RDMA_READ as u64;
 
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {

@@ -23,8 +23,9 @@ pub(crate) mod private {
         /// `true` if the device writes the peer's data to the payload (RDMA read, atomics).
         const FETCHES: bool = false;
 
-        /// `true` if the extended verbs of some providers lack the operation.
-        const EXTRA: bool = false;
+        /// The bit of the operation (`IBV_QP_EX_WITH_*`), if some devices or some extended verbs
+        /// lack it.
+        const OP: u64 = 0;
 
         /// `true` if the operation has a payload, which may be empty.
         const DATA: bool = true;

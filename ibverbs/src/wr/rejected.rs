@@ -90,11 +90,15 @@ pub enum PostError {
         "on iWARP an RDMA read needs local memory that the peer can write: use a SharedRegion with REMOTE_WRITE"
     )]
     NeedsShared,
-    /// The device's extended verbs (`ibv_wr_*`) lack the operation.
+    /// The device lacks the operation, or its extended verbs (`ibv_wr_*`) do.
     #[error(
-        "the device's extended verbs lack the operation; the classic verbs may have it (QpOptions::classic_only)"
+        "the device or its extended verbs lack the operation; the classic verbs of the transports of the IBTA specification may have it (QpOptions::classic_only)"
     )]
     Unsupported,
+    /// The transport has no [fenced](crate::wr::SendRequest::fenced) or
+    /// [solicited](crate::wr::SendRequest::solicited) requests.
+    #[error("the transport has no fenced or solicited requests; post the request without the flag")]
+    UnsupportedFlag,
     /// The buffer belongs to another protection domain than the queue pair.
     #[error(
         "the buffer belongs to another protection domain than the queue pair; allocate it from QueuePair::pd"
@@ -128,7 +132,7 @@ impl PostError {
             | Self::BeyondRemote { .. }
             | Self::BeyondLocal { .. }
             | Self::Misaligned { .. } => ErrorKind::InvalidInput,
-            Self::NeedsShared | Self::Unsupported => ErrorKind::Unsupported,
+            Self::NeedsShared | Self::Unsupported | Self::UnsupportedFlag => ErrorKind::Unsupported,
         }
     }
 

@@ -13,10 +13,11 @@
 use rdma_sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
 
 use super::address::Destination;
-use super::message::{Send, SendTo, SendToWithImm, SendWithImm};
+use super::message::{Send, SendWithImm};
 use super::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
 use super::payload::private::Payload;
 use super::payload::{ReadPayload, RecvPayload, SendPayload};
+use super::to::{SendTo, SendToWithImm};
 use super::window::{Bind, Invalidate, SendWithInv};
 use crate::mr::RemoteMemory;
 use crate::mw::{Binding, BoundWindow, Type2};
@@ -162,7 +163,7 @@ pub fn send_with_imm<P: SendPayload>(payload: P, imm_data: u32) -> SendRequest<S
 /// Creates a request that sends the payload as one datagram. The payload must fit into one packet,
 /// that is, into the port's MTU.
 pub fn send_to<P: SendPayload>(payload: P, destination: Destination) -> SendRequest<SendTo, P> {
-    SendRequest::with_source(SendTo(destination), payload)
+    send(payload).to(destination)
 }
 
 /// Like [`send_to`], with 32 bits of immediate data for the completion of the receive.
@@ -171,7 +172,7 @@ pub fn send_to_with_imm<P: SendPayload>(
     destination: Destination,
     imm_data: u32,
 ) -> SendRequest<SendToWithImm, P> {
-    SendRequest::with_source(SendToWithImm(destination, imm_data), payload)
+    send_with_imm(payload, imm_data).to(destination)
 }
 
 /// Like [`send`], and invalidates the peer's memory window that has this remote key.

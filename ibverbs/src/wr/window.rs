@@ -5,8 +5,9 @@
 use std::sync::{Arc, Weak};
 
 use rdma_sys::{
-    IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND_WITH_INV, ibv_mw, ibv_mw_bind_info, ibv_qp_ex,
-    ibv_send_wr, ibv_wr_bind_mw, ibv_wr_local_inv, ibv_wr_send_inv,
+    IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_LOCAL_INV, IBV_QP_EX_WITH_SEND_WITH_INV, IBV_WR_BIND_MW,
+    IBV_WR_LOCAL_INV, IBV_WR_SEND_WITH_INV, ibv_mw, ibv_mw_bind_info, ibv_qp_ex, ibv_send_wr,
+    ibv_wr_bind_mw, ibv_wr_local_inv, ibv_wr_send_inv,
 };
 
 use super::operation::Operation;
@@ -66,7 +67,7 @@ impl Payload for Binding {
 }
 
 impl Encode for Bind {
-    const EXTRA: bool = true;
+    const OP: u64 = IBV_QP_EX_WITH_BIND_MW as u64;
     const DATA: bool = false;
 
     fn classic(self, wr: &mut ibv_send_wr) {
@@ -114,7 +115,7 @@ impl Payload for BoundWindow<Type2> {
 }
 
 impl Encode for Invalidate {
-    const EXTRA: bool = true;
+    const OP: u64 = IBV_QP_EX_WITH_LOCAL_INV as u64;
     const DATA: bool = false;
 
     fn classic(self, wr: &mut ibv_send_wr) {
@@ -173,7 +174,7 @@ without_data! {
 pub struct SendWithInv(pub(crate) u32);
 
 impl Encode for SendWithInv {
-    const EXTRA: bool = true;
+    const OP: u64 = IBV_QP_EX_WITH_SEND_WITH_INV as u64;
 
     fn classic(self, wr: &mut ibv_send_wr) {
         wr.opcode = IBV_WR_SEND_WITH_INV;

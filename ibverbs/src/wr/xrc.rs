@@ -60,7 +60,7 @@ impl<O, P> SendRequest<O, P> {
 
 impl<O: Encode> Encode for ForSrq<O> {
     const FETCHES: bool = O::FETCHES;
-    const EXTRA: bool = O::EXTRA;
+    const OP: u64 = O::OP;
     const DATA: bool = O::DATA;
 
     #[inline]

@@ -20,7 +20,7 @@ use crate::pd::{AttachedReceiver, XrcDomain};
 use crate::qp::{Control, QpAttr, QpChange, QpState};
 use crate::qp::{Endpoint, RcPath};
 use crate::raw::AsRaw;
-use crate::transport::QpType;
+use crate::transport::QpKind;
 
 /// The receiving half of an extended reliable connection (`IBV_QPT_XRC_RECV`). See [`XrcDomain`].
 ///
@@ -66,7 +66,7 @@ impl XrcDomain {
         let id = QueueId::next()?;
         let mut attr = ibv_qp_init_attr_ex {
             qp_context: id.as_context(),
-            qp_type: QpType::XRC_RECV.0,
+            qp_type: QpKind::XrcRecv.qp_type().0,
             comp_mask: IBV_QP_INIT_ATTR_XRCD,
             xrcd: self.as_raw(),
             ..Default::default()
@@ -74,7 +74,7 @@ impl XrcDomain {
         let what = || {
             format!(
                 "{} queue pair on {}",
-                QpType::XRC_RECV,
+                QpKind::XrcRecv,
                 self.context().device_name()
             )
         };
@@ -108,12 +108,12 @@ impl XrcDomain {
             qp_num: qp_num.0,
             xrcd: self.as_raw(),
             qp_context: id.as_context(),
-            qp_type: QpType::XRC_RECV.0,
+            qp_type: QpKind::XrcRecv.qp_type().0,
         };
         let what = || {
             format!(
                 "{} queue pair {qp_num} on {}",
-                QpType::XRC_RECV,
+                QpKind::XrcRecv,
                 self.context().device_name()
             )
         };
@@ -132,7 +132,7 @@ impl XrcDomain {
 impl XrcRecvQueuePair {
     fn control(&self) -> Control<'_> {
         // SAFETY: `self` keeps the queue pair alive, and it belongs to the context of its domain.
-        unsafe { Control::new(self.raw, QpType::XRC_RECV, self.xrcd().context()) }
+        unsafe { Control::new(self.raw, QpKind::XrcRecv, self.xrcd().context()) }
     }
 
     /// Returns the identity of the queue pair in this process, which
@@ -251,7 +251,7 @@ impl XrcRecvQueuePair {
         }
         zero_or_errno(
             "ibv_destroy_qp",
-            || format!("{} queue pair", QpType::XRC_RECV),
+            || format!("{} queue pair", QpKind::XrcRecv),
             returned,
         )
     }
