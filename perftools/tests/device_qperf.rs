@@ -3,9 +3,16 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread::sleep;
+use std::time::Duration;
+
 use common::{
-    Server, connects_directly, devices, fails, ipv4_address, json, qperf, qperf_server, run,
+    Server, connects_directly, devices, fails, ipv4_address, json, qperf, qperf_server, rperf, run,
 };
+use rdmacm::Listener;
+use test_support::process::Process;
 
 /// All RC tests of `qperf`.
 const TESTS: [&str; 12] = [
@@ -71,6 +78,33 @@ fn rc_tests_run_with_a_qperf_server() {
             assert_measured(&text, test);
             assert!(text.contains("via") && text.contains("(rdma_cm)"), "{text}");
         }
+    }
+}
+
+/// A qperf server sends the port of rdma_cm before it listens there.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn rejected_connections_are_tried_again() {
+    const CM_PORT: u16 = 7297;
+    for device in devices().iter().filter(|d| connects_directly(d)) {
+        let address = ipv4_address(device);
+        let control = TcpListener::bind((address.as_str(), 0)).expect("a port");
+        let port = control.local_addr().expect("an address").port();
+        let line = format!("-lp {port} --qperf -to 30 -t 1 {address} rc_bw");
+        let client = Process::spawn(rperf().args(line.split_whitespace()));
+        let (mut stream, _) = control.accept().expect("a client");
+        stream.read_exact(&mut [0; 200]).expect("a request");
+        stream
+            .write_all(&u32::from(CM_PORT).to_le_bytes())
+            .expect("a client");
+        // The client is rejected several times.
+        sleep(Duration::from_millis(400));
+        let address = SocketAddr::new(address.parse().expect("an address"), CM_PORT);
+        let listener = Listener::bind(address, 1).expect("a listener");
+        let request = listener.accept(Some(Duration::from_secs(20)));
+        assert!(request.expect("a listener").is_some(), "{device}");
+        drop(stream);
+        assert_eq!(client.wait().code(), Some(1));
     }
 }
 

@@ -37,8 +37,16 @@ fn exchange_hello(mut stream: &TcpStream) {
     let timeout = Some(Duration::from_secs(20));
     stream.set_read_timeout(timeout).unwrap();
     stream.set_write_timeout(timeout).unwrap();
-    stream.write_all(&hello::encode(hello::PROTOCOL)).unwrap();
+    stream
+        .write_all(&hello::encode_request(hello::PROTOCOL))
+        .unwrap();
     stream.read_exact(&mut [0; hello::LEN]).unwrap();
+}
+
+/// Reads the greeting of a client and replies as a server.
+fn answer_hello(mut stream: &TcpStream) {
+    stream.read_exact(&mut [0; hello::REQUEST_LEN]).unwrap();
+    stream.write_all(&hello::encode(hello::PROTOCOL)).unwrap();
 }
 
 /// Returns a frame with the JSON text, padded with spaces to the maximum length.
@@ -213,7 +221,7 @@ fn flood_of_messages_does_not_grow_a_client() {
     let port = listener.local_addr().unwrap().port();
     let client = Process::spawn(rperf().args(["-lp", &port.to_string(), "127.0.0.1", "tcp_bw"]));
     let mut stream = listener.accept().unwrap().0;
-    exchange_hello(&stream);
+    answer_hello(&stream);
     let request = frame::read::<Message>(&mut stream).unwrap();
     assert!(matches!(request, Message::Request { .. }), "{request:?}");
     // The client connects to the data port. This test accepts the connection and reads nothing.
@@ -270,7 +278,7 @@ fn texts_of_a_server_are_printed_escaped() {
         let port = listener.local_addr().unwrap().port();
         let client = Process::spawn(rperf().args(["-lp", &port.to_string(), "127.0.0.1", "conf"]));
         let mut stream = listener.accept().unwrap().0;
-        exchange_hello(&stream);
+        answer_hello(&stream);
         frame::read::<Message>(&mut stream).unwrap();
         frame::write(&mut stream, &reply).unwrap();
         let output = client.wait();

@@ -2,9 +2,11 @@
 
 mod common;
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use common::{Finished, Server, fails, json, qperf_server, run};
+use test_support::process::{self, Process};
 
 /// Runs a `qperf` client against an `rperf` server.
 fn qperf(server: &Server, arguments: &str) -> Finished {
@@ -124,6 +126,19 @@ fn rperf_client_detects_a_qperf_server() {
             );
         }
     }
+}
+
+#[test]
+fn rperf_client_announces_a_version_that_qperf_knows() {
+    let port = process::free_tcp_port();
+    let mut command = process::command(&format!("qperf --debug -lp {port}"));
+    let server = Process::spawn(command.stdin(Stdio::null())).wait_for_tcp_listener(port);
+    json(&format!("-lp {port} 127.0.0.1 -t 1 tcp_lat"));
+    process::send_signal(server.id(), "KILL");
+    let log = server.wait_timeout(Duration::from_secs(10));
+    let log = log.stdout + &log.stderr;
+    assert!(log.contains("received request: tcp_lat"), "{log}");
+    assert!(!log.contains("upgrade"), "{log}");
 }
 
 #[test]

@@ -91,8 +91,12 @@ fn attack(port: u16, random: &mut Random) {
     let bytes = match random.below(6) {
         0 => Vec::new(),
         1 => random.bytes(300),
-        2 => hello::encode(hello::PROTOCOL)[..random.index(32)].to_vec(),
-        3 => [hello::encode(hello::PROTOCOL).to_vec(), random.bytes(300)].concat(),
+        2 => hello::encode_request(hello::PROTOCOL)[..random.index(200)].to_vec(),
+        3 => [
+            hello::encode_request(hello::PROTOCOL).to_vec(),
+            random.bytes(300),
+        ]
+        .concat(),
         4 => {
             let index = random.below(40).to_le_bytes()[0];
             [vec![0, 0, 4, 0, 11, 0, index, 0], random.bytes(220)].concat()
@@ -101,7 +105,7 @@ fn attack(port: u16, random: &mut Random) {
             let message = MESSAGES[random.index(MESSAGES.len())];
             let len = u32::try_from(message.len()).expect("a short message");
             let frame = [&len.to_be_bytes(), message.as_bytes()].concat();
-            [hello::encode(hello::PROTOCOL).to_vec(), frame].concat()
+            [hello::encode_request(hello::PROTOCOL).to_vec(), frame].concat()
         }
     };
     let _ = stream.write_all(&bytes);
@@ -218,7 +222,7 @@ fn run_mutated(port: u16, client: Client, words: &str, random: &mut Random) -> b
     let proxy_port = listener.local_addr().expect("an address").port();
     let is_over = Arc::new(AtomicBool::new(false));
     // The first bytes are those of the greeting.
-    let end = if random.below(2) == 0 { 64 } else { 1500 };
+    let end = if random.below(2) == 0 { 232 } else { 1500 };
     let mutation = Mutation {
         at: random.below(end),
         kind: random.below(6),

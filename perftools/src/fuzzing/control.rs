@@ -79,9 +79,12 @@ pub fn control_hello(data: &[u8]) {
         };
         assert_eq!(own.protocol, peer.protocol);
     }
-    if let Ok(read) = hello::read(&mut &*data) {
-        // The rest of a request does not belong to the greeting.
-        assert_eq!(read, hello::decode(&data[..data.len().min(hello::LEN)]));
+    let _ = hello::decode_reply(data);
+    let greetings = [hello::read(&mut &*data), hello::read_reply(&mut &*data)];
+    for peer in greetings.into_iter().flatten() {
+        if let Peer::Rperf(peer) = peer {
+            assert_printable(&peer.version);
+        }
     }
     let proof = super::lossy(data);
     let token = Token::from_line("0123456789abcdef").expect("a token");

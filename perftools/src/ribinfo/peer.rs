@@ -57,8 +57,8 @@ fn exchange(mut stream: TcpStream, token: Option<&Token>) -> Result<PeerFacts> {
     stream
         .set_write_timeout(Some(CLIENT_TIMEOUT))
         .map_err(|e| Error::system("cannot set the timeout of the connection", &e))?;
-    hello::write(&mut stream)?;
-    match hello::read(&mut DeadlineReader::new(&stream, CLIENT_TIMEOUT))? {
+    hello::write_request(&mut stream)?;
+    match hello::read_reply(&mut DeadlineReader::new(&stream, CLIENT_TIMEOUT))? {
         hello::Peer::Rperf(server) => {
             hello::check(&server, "the peer")?;
             auth::prove(&mut stream, &server, token, CLIENT_TIMEOUT)?;

@@ -266,7 +266,9 @@ mod tests {
     fn a_test_is_refused_with_the_remedy() {
         with_server(&options(), |port| {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-            stream.write_all(&hello::encode(hello::PROTOCOL)).unwrap();
+            stream
+                .write_all(&hello::encode_request(hello::PROTOCOL))
+                .unwrap();
             stream.read_exact(&mut [0; hello::LEN]).unwrap();
             frame::write(&mut stream, &serde_json::json!({ "request": {} })).unwrap();
             let reply: FactsMessage = frame::read(&mut stream).unwrap();

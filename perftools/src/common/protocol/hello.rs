@@ -1,7 +1,9 @@
 //! The greeting at the start of a connection. It identifies the program and its protocol version.
 //!
-//! A qperf request begins with four little-endian 16-bit numbers: 0, 4, 11 and the test's index.
-//! `MAGIC` differs from the start of every qperf request.
+//! A client sends first and cannot know whether the server is a qperf. qperf logs and rejects what
+//! is not a request of its own version. Therefore the client sends a valid request for qperf's
+//! test `conf`, with a [hello](encode) in a field that this test does not use. A qperf server
+//! replies with a description of its host; all other servers reply with a hello.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,9 +11,21 @@ use std::net::TcpStream;
 use crate::common::error::{Error, Kind, Result};
 
 /// Version of the protocol. Both ends must have the same version.
-pub const PROTOCOL: u16 = 6;
+pub const PROTOCOL: u16 = 7;
 /// Length of a hello in bytes.
 pub const LEN: usize = 32;
+/// Length in bytes of a client's greeting, which is that of a qperf request.
+pub const REQUEST_LEN: usize = 200;
+/// Start of a qperf request: the version 0.4.11, and 0, the number of the test `conf`.
+const QPERF_CONF: [u8; 8] = [0, 0, 4, 0, 11, 0, 0, 0];
+/// Offset of the timeout in seconds in a qperf request. qperf fails at once if it is 0.
+const QPERF_TIMEOUT: usize = 64;
+/// Offset of the hello in a client's greeting: the name of the RDMA device in a qperf request.
+const HELLO_IN_REQUEST: usize = 72;
+/// Length in bytes of a qperf server's reply to `conf`: four texts, padded with zeros.
+const CONF_LEN: usize = 256;
+/// Offset of the version in the reply.
+const CONF_VERSION: usize = 192;
 /// First bytes of a hello.
 const MAGIC: [u8; 8] = *b"\x89rperf\r\n";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -34,8 +48,8 @@ pub enum Peer {
     Rperf(Hello),
     /// A qperf client, with the first bytes of its request.
     Qperf(Vec<u8>),
-    /// A qperf server. It takes a hello for the request of another qperf version and asks for an
-    /// upgrade.
+    /// A qperf server. It has sent the description of its host, or, if it has another version, a
+    /// request to upgrade.
     QperfServer,
     /// Neither rperf nor qperf.
     Unknown,
@@ -56,8 +70,34 @@ pub fn encode(protocol: u16) -> [u8; LEN] {
     bytes
 }
 
-/// Identifies a peer by the first bytes received from it.
+/// Encodes the greeting of a client with the given protocol version.
+pub fn encode_request(protocol: u16) -> [u8; REQUEST_LEN] {
+    let mut bytes = [0; REQUEST_LEN];
+    bytes[..QPERF_CONF.len()].copy_from_slice(&QPERF_CONF);
+    bytes[QPERF_TIMEOUT] = 5;
+    bytes[HELLO_IN_REQUEST..HELLO_IN_REQUEST + LEN].copy_from_slice(&encode(protocol));
+    bytes
+}
+
+/// Identifies a server by the first bytes received from it.
+pub fn decode_reply(bytes: &[u8]) -> Peer {
+    let version = bytes.get(CONF_VERSION..CONF_LEN);
+    if bytes.starts_with(b"upgrade ") || version.is_some_and(|text| text.starts_with(b"0.4.")) {
+        return Peer::QperfServer;
+    }
+    match decode(bytes) {
+        Peer::Qperf(_) => Peer::Unknown,
+        peer => peer,
+    }
+}
+
+/// Identifies a client by the first bytes received from it.
 pub fn decode(bytes: &[u8]) -> Peer {
+    if let Some(hello) = bytes.get(HELLO_IN_REQUEST..) {
+        if bytes.starts_with(&QPERF_CONF) && hello.starts_with(&MAGIC) {
+            return decode(hello);
+        }
+    }
     if bytes.starts_with(&MAGIC) && bytes.len() >= LEN {
         let version = bytes[12..LEN]
             .iter()
@@ -71,9 +111,6 @@ pub fn decode(bytes: &[u8]) -> Peer {
             requires_token: bytes[FLAGS] & REQUIRES_TOKEN != 0,
         });
     }
-    if bytes.starts_with(b"upgrade ") {
-        return Peer::QperfServer;
-    }
     let word = |offset: usize| {
         bytes
             .get(offset..offset + 2)
@@ -85,36 +122,76 @@ pub fn decode(bytes: &[u8]) -> Peer {
     }
 }
 
-/// Reads from a stream until the hello is complete or the bytes are known not to be one.
+/// Reads the greeting of a client, until it is complete or known not to be one.
 ///
 /// # Errors
 /// - [`Kind::Test`] if the read timed out.
 /// - [`Kind::Gone`] or [`Kind::System`] if the connection broke.
 pub fn read(stream: &mut impl Read) -> Result<Peer> {
-    let mut bytes = [0; LEN];
+    let mut bytes = [0; REQUEST_LEN];
+    let len = read_while(stream, &mut bytes, |read| match read.len() {
+        // qperf sends its requests whole.
+        8.. if read.starts_with(&QPERF_CONF) => REQUEST_LEN,
+        8.. if !read.starts_with(&MAGIC) => 8,
+        _ => LEN,
+    })?;
+    Ok(decode(&bytes[..len]))
+}
+
+/// Reads the greeting of a server, until it is complete or known not to be one.
+///
+/// # Errors
+/// The same as for [`read`].
+pub fn read_reply(stream: &mut impl Read) -> Result<Peer> {
+    let mut bytes = [0; CONF_LEN];
+    let len = read_while(stream, &mut bytes, |read| {
+        // The texts of qperf have no line feeds, and those of most other programs do.
+        let is_conf = |read: &[u8]| read.iter().all(|b| *b == 0 || !b.is_ascii_control());
+        match read.len() {
+            8.. if read.starts_with(&MAGIC) => LEN,
+            8.. if read.starts_with(b"upgrade ") || !is_conf(read) => 8,
+            _ => CONF_LEN,
+        }
+    })?;
+    Ok(decode_reply(&bytes[..len]))
+}
+
+/// Reads until the buffer has as many bytes as `wanted` says of the bytes so far, or until the peer
+/// closes the connection. Returns their number.
+fn read_while(
+    stream: &mut impl Read,
+    bytes: &mut [u8],
+    wanted: impl Fn(&[u8]) -> usize,
+) -> Result<usize> {
     let mut len = 0;
-    while len < LEN {
-        match stream.read(&mut bytes[len..]) {
+    loop {
+        let end = wanted(&bytes[..len]);
+        if len >= end {
+            return Ok(len);
+        }
+        match stream.read(&mut bytes[len..end]) {
             Ok(0) if len == 0 => {
                 return Err(super::frame::read_error(
                     &std::io::ErrorKind::UnexpectedEof.into(),
                 ));
             }
-            Ok(0) => break,
+            Ok(0) => return Ok(len),
             Ok(n) => len += n,
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
             Err(e) => return Err(super::frame::read_error(&e)),
         }
-        let prefix = len.min(MAGIC.len());
-        // Do not wait for a whole hello: an unknown peer may send less and then wait for a reply.
-        if bytes[..prefix] != MAGIC[..prefix] && len >= 8 {
-            break;
-        }
     }
-    Ok(decode(&bytes[..len]))
 }
 
-/// Sends a hello.
+/// Sends the greeting of a client.
+///
+/// # Errors
+/// Returns [`Kind::System`] if the connection broke.
+pub fn write_request(stream: &mut TcpStream) -> Result<()> {
+    write_all(stream, &encode_request(PROTOCOL))
+}
+
+/// Sends the hello of a server.
 ///
 /// # Errors
 /// Returns [`Kind::System`] if the connection broke.
@@ -133,8 +210,12 @@ pub fn write_requiring_token(stream: &mut TcpStream) -> Result<()> {
 fn send(stream: &mut TcpStream, flags: u8) -> Result<()> {
     let mut hello = encode(PROTOCOL);
     hello[FLAGS] = flags;
+    write_all(stream, &hello)
+}
+
+fn write_all(stream: &mut TcpStream, bytes: &[u8]) -> Result<()> {
     stream
-        .write_all(&hello)
+        .write_all(bytes)
         .map_err(|e| Error::system("send the greeting", &e))
 }
 
@@ -182,13 +263,67 @@ mod tests {
         let error = read(&mut &[][..]).err().unwrap();
         assert_eq!(error.kind(), Kind::Gone);
         assert!(matches!(read(&mut &b"GET"[..]), Ok(Peer::Unknown)));
+        assert!(matches!(read_reply(&mut &b"SSH"[..]), Ok(Peer::Unknown)));
+    }
+
+    /// A stream that fails the test when more is read than there is.
+    struct Open<'a>(&'a [u8]);
+
+    impl Read for Open<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            assert!(!self.0.is_empty(), "a read that waits for the peer");
+            self.0.read(buffer)
+        }
+    }
+
+    #[test]
+    fn other_programs_are_recognized_without_waiting() {
+        let is_unknown = |peer| matches!(peer, Ok(Peer::Unknown));
+        for bytes in [
+            &b"GET / HTTP/1.1\r\n"[..],
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            &[255; 8],
+        ] {
+            assert!(is_unknown(read(&mut Open(bytes))), "{bytes:?}");
+        }
+        let replies = [
+            &b"SSH-2.0-OpenSSH_9.2\r\n"[..],
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            &[1; 8],
+        ];
+        for bytes in replies {
+            assert!(is_unknown(read_reply(&mut Open(bytes))), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn greetings_of_clients_and_servers_read_back() {
+        let request = encode_request(77);
+        for greeting in [&request[..], &encode(77)] {
+            let Ok(Peer::Rperf(hello)) = read(&mut Open(greeting)) else {
+                panic!("no hello: {greeting:?}")
+            };
+            assert_eq!(hello.protocol, 77);
+        }
+        assert!(matches!(
+            read_reply(&mut Open(&encode(PROTOCOL))),
+            Ok(Peer::Rperf(_))
+        ));
+        // The same request without a hello is one of qperf.
+        let mut request = request;
+        request[HELLO_IN_REQUEST..].fill(0);
+        assert_eq!(
+            read(&mut Open(&request)).unwrap(),
+            Peer::Qperf(request.to_vec())
+        );
     }
 
     #[test]
     fn qperf_requests_are_recognized() {
         let request = [0, 0, 4, 0, 11, 0, 13, 0, 1];
         assert_eq!(decode(&request), Peer::Qperf(request.to_vec()));
-        assert_eq!(decode(b"upgrade qperf on server"), Peer::QperfServer);
+        assert_eq!(decode_reply(&request), Peer::Unknown);
+        assert_eq!(decode_reply(b"upgrade qperf on server"), Peer::QperfServer);
         assert_eq!(decode(b"GET / HTTP/1.1\r\n"), Peer::Unknown);
         assert_eq!(decode(&[]), Peer::Unknown);
     }

@@ -181,7 +181,7 @@ fn exchange_hello(
     server_addr: &ServerAddr,
     timeout: Duration,
 ) -> Result<bool> {
-    hello::write(stream)?;
+    hello::write_request(stream)?;
     let not_rperf = || {
         Error::protocol(format!(
             "port {} of {} belongs to a program other than an rperf server",
@@ -191,7 +191,7 @@ fn exchange_hello(
             "start `rperf` there, set --listen-port (-lp) to its port, or use --qperf for a qperf server",
         )
     };
-    match hello::read(&mut DeadlineReader::new(stream, timeout)) {
+    match hello::read_reply(&mut DeadlineReader::new(stream, timeout)) {
         Ok(Peer::Rperf(server)) => {
             hello::check(&server, "the server")?;
             auth::prove(stream, &server, server_addr.token.as_ref(), timeout)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client                                    server
-//!   hello: magic, protocol, version ──────▶
+//!   hello, in a request of qperf ─────────▶           magic, protocol, version
 //!          ◀────────────────────────────── hello
 //!          ◀────────────────────────────── Challenge                  if the server has a token
 //!   Proof ────────────────────────────────▶

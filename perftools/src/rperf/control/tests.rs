@@ -116,10 +116,10 @@ fn connect_with_hello(address: SocketAddr, protocol: u16) -> TcpStream {
     stream
         .set_read_timeout(Some(Duration::from_secs(5)))
         .unwrap();
-    stream.write_all(&hello::encode(protocol)).unwrap();
+    stream.write_all(&hello::encode_request(protocol)).unwrap();
     let mut reply = [0; hello::LEN];
     stream.read_exact(&mut reply).unwrap();
-    assert!(matches!(hello::decode(&reply), hello::Peer::Rperf(h) if h.protocol == PROTOCOL));
+    assert!(matches!(hello::decode_reply(&reply), hello::Peer::Rperf(h) if h.protocol == PROTOCOL));
     stream
 }
 

@@ -130,6 +130,8 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::common::protocol::hello;
+    use crate::rperf::qperf::index;
 
     #[test]
     fn field_offsets_match_qperf() {
@@ -152,6 +154,19 @@ mod tests {
             (&bytes[72..79], &bytes[136..140]),
             (&b"rxe0:1\0"[..], &b"max\0"[..])
         );
+    }
+
+    #[test]
+    fn the_greeting_of_rperf_is_a_request_for_conf() {
+        let bytes = hello::encode_request(hello::PROTOCOL);
+        let request = Request::decode(&bytes);
+        let id = request.id.clone();
+        let expected = Request {
+            timeout: 5,
+            id,
+            ..Request::new(index::from_name("conf").unwrap())
+        };
+        assert_eq!(request, expected);
     }
 
     #[test]
