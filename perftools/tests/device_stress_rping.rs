@@ -156,6 +156,7 @@ fn random_servers_do_not_count_as_answers() {
             "{device}: {count} sessions, seed {seed}, {:?}",
             begin.elapsed()
         );
+        drop(listener);
         assert_released(&device, &objects);
     }
 }

@@ -430,6 +430,15 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         }
     }
 
+    /// Returns `true` if the sends that this end counts have completed. A device may complete its
+    /// last sends later than the peer misses messages.
+    fn has_completed_its_sends(&self) -> bool {
+        match self.limit {
+            Limit::Messages(_) => self.completed >= self.total(),
+            Limit::Time(_) => self.is_drained(),
+        }
+    }
+
     /// Returns the result when the peer has finished and everything that can arrive has arrived.
     /// Each end stays until then, so that it hears of a failure of the other.
     fn finish<W: Wire, P: Peer>(
@@ -463,7 +472,9 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 let lost = expected - self.arrived.msgs;
                 Ok(Some(LoopResult { lost, ..result }))
             }
-            (_, Some(latest)) if self.is_counting() && self.flow.receives && self.is_drained() => {
+            (_, Some(latest))
+                if self.is_counting() && self.flow.receives && self.has_completed_its_sends() =>
+            {
                 // What is missing will not arrive. The clock stopped at the latest arrival.
                 self.phase = Phase::Drain(self.result(Some(latest)));
                 Ok(None)

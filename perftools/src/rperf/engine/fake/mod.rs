@@ -45,6 +45,8 @@ pub(crate) struct FakeWire {
     pub(crate) loses: u64,
     /// This message and all later ones are lost.
     pub(crate) mute_after: u64,
+    /// Time until which no send completes.
+    pub(crate) completes_after: Option<Instant>,
     /// This message arrives when the next one is sent.
     pub(crate) late: Option<u64>,
 }
@@ -94,6 +96,7 @@ pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
             reached: 0,
             loses: 0,
             mute_after: u64::MAX,
+            completes_after: None,
             late: None,
         };
         (wire, FakePeer { mine, theirs })
@@ -162,12 +165,14 @@ impl Wire for FakeWire {
         if inbox.broken {
             return Err(Error::device("the connection broke"));
         }
-        let mut progress = PollCounts {
-            sent: self.signalled,
-            completions: u32::from(self.signalled > 0),
-            ..PollCounts::default()
-        };
-        self.signalled = 0;
+        let mut progress = PollCounts::default();
+        if self
+            .completes_after
+            .is_none_or(|time| Instant::now() >= time)
+        {
+            progress.sent = std::mem::take(&mut self.signalled);
+            progress.completions = u32::from(progress.sent > 0);
+        }
         for message in inbox.messages.drain(..) {
             progress.completions += 1;
             self.used += 1;

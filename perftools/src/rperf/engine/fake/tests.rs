@@ -163,6 +163,24 @@ fn a_lossy_test_ends_and_counts_lost_messages() {
 }
 
 #[test]
+fn sends_that_complete_late_are_counted() {
+    let count = 16;
+    let shape = shape(Test::UcBiBw, 16, Limit::Messages(count));
+    let mut ends = pair(&shape).map(|mut end| {
+        end.0.post_receives().unwrap();
+        end
+    });
+    // The client misses messages of the server before its own sends complete.
+    ends[0].0.completes_after = Some(Instant::now() + Duration::from_millis(300));
+    ends[1].0.mute_after = 5;
+    let (c, s) = run_ends(shape, Wait::Adaptive, 5000, ends);
+    let (c, s) = (c.unwrap().stats, s.unwrap().stats);
+    assert_eq!((c.sent.msgs, s.sent.msgs), (count, count));
+    assert_eq!((c.received.msgs, c.lost), (5, count - 5));
+    assert_eq!((s.received.msgs, s.lost), (count, 0));
+}
+
+#[test]
 fn a_lost_ping_is_counted() {
     let shape = shape(Test::UdLat, 4, Limit::Messages(21));
     let ends = pair(&shape).map(|mut end| {
