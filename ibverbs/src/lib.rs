@@ -142,6 +142,7 @@
 //! All features are off by default.
 //!
 //! - `efa`: the transport `efa::Srd` (reliable datagrams) and queries of EFA. Links libefa.
+//! - `mlx5`: the dynamically connected transport of mlx5, `dc::Dc`. Links libmlx5.
 //! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and their parts can be serialized and sent to
 //!   a peer. A GID is a string in human-readable formats such as JSON, and 16 bytes in others.
 //! - `tokio`: `AsyncCompletionQueue` awaits completions. Waiting is cancel-safe, and requests in
@@ -155,6 +156,9 @@
 mod ah;
 mod convert;
 pub mod cq;
+#[cfg(feature = "mlx5")]
+#[cfg_attr(docsrs, doc(cfg(feature = "mlx5")))]
+pub mod dc;
 pub mod device;
 pub mod dm;
 #[cfg(feature = "efa")]

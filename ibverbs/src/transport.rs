@@ -50,6 +50,8 @@ pub enum QpKind {
     XrcSend,
     XrcRecv,
     Srd,
+    DcInitiator,
+    DcTarget,
 }
 
 impl QpKind {
@@ -62,7 +64,7 @@ impl QpKind {
             Self::RawPacket => QpType::RAW_PACKET,
             Self::XrcSend => QpType::XRC_SEND,
             Self::XrcRecv => QpType::XRC_RECV,
-            Self::Srd => QpType::DRIVER,
+            Self::Srd | Self::DcInitiator | Self::DcTarget => QpType::DRIVER,
         }
     }
 
@@ -76,6 +78,8 @@ impl fmt::Display for QpKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Srd => f.write_str("SRD"),
+            Self::DcInitiator => f.write_str("DC initiator"),
+            Self::DcTarget => f.write_str("DC target"),
             _ => self.qp_type().fmt(f),
         }
     }

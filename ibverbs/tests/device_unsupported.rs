@@ -185,6 +185,11 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ),
         ("`ibv_alloc_dm`", context.alloc_dm(64, 3).map(drop)),
         ("`ibv_query_pkey`", context.pkey(1, 0).map(drop)),
+        #[cfg(feature = "mlx5")]
+        (
+            "`mlx5dv_create_qp`: DC",
+            pd.create_dc_qp(&cq, pair).map(drop),
+        ),
         #[cfg(feature = "efa")]
         (
             "`efadv_create_qp_ex`: SRD",
@@ -235,6 +240,7 @@ fn drivers_table_matches_the_devices() {
     let mut table = table::rows();
     // These verbs belong to Cargo features.
     table.retain(|row| cfg!(feature = "efa") || !row.verb.starts_with("`efadv_"));
+    table.retain(|row| cfg!(feature = "mlx5") || !row.verb.starts_with("`mlx5dv_"));
     for context in devices() {
         println!("device: {}", context.device_name());
         let results = call_all(&context);

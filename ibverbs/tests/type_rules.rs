@@ -225,3 +225,24 @@ mod efa {
     assert_not_impl_any!(Send: Operation<Srd, Buf>);
     assert_not_impl_any!(Srd: ConnectedTransport);
 }
+
+/// Operations of the dynamically connected transport: each has a destination with a key.
+#[cfg(feature = "mlx5")]
+mod dc {
+    use ibverbs::dc::{Dc, DcDestination, DcTarget};
+    use ibverbs::mw::Binding;
+    use ibverbs::wr::{Bind, Destination, FetchAdd, Operation, RdmaRead, Send, To};
+    use ibverbs::{Buf, ConnectedTransport, DuplexTransport, Rc, Ud};
+    use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+    assert_impl_all!(To<Send, DcDestination>: Operation<Dc, Buf>);
+    assert_impl_all!(To<RdmaRead, DcDestination>: Operation<Dc, Buf>);
+    assert_impl_all!(To<FetchAdd, DcDestination>: Operation<Dc, Buf>);
+    assert_not_impl_any!(To<Send, Destination>: Operation<Dc, Buf>);
+    assert_not_impl_any!(To<Send, DcDestination>: Operation<Ud, Buf>, Operation<Rc, Buf>);
+    assert_not_impl_any!(Send: Operation<Dc, Buf>);
+    assert_not_impl_any!(Bind: Operation<Dc, Binding>);
+    assert_not_impl_any!(Dc: DuplexTransport, ConnectedTransport);
+    assert_impl_all!(DcTarget: core::marker::Send, Sync);
+    assert_not_impl_any!(DcTarget: Clone);
+}

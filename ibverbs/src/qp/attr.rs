@@ -13,6 +13,8 @@ use crate::gid::{Gid, GidIndex};
 use crate::mr::AccessFlags;
 use crate::numbers::{Psn, Qpn};
 use crate::port::{Lid, Mtu};
+#[cfg(feature = "mlx5")]
+use crate::transport::QpKind;
 use crate::transport::{ConnectedTransport, SendTransport};
 
 /// The address of a queue pair, which two peers exchange to connect. [`QueuePair::endpoint`]
@@ -298,6 +300,24 @@ impl Control<'_> {
     }
 
     pub(crate) fn connect(self, path: &RcPath, remote: &Endpoint) -> Result<()> {
+        self.to_rtr(path, remote)?;
+        self.to_rts(path)
+    }
+
+    /// Moves a queue pair of the dynamically connected transport from RESET to its last state: RTS
+    /// for an initiator, RTR for a target.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn start_dc(self, path: &RcPath) -> Result<()> {
+        self.init(path)?;
+        // The address that the verb takes is that of this port.
+        self.to_rtr(path, &self.endpoint(path)?)?;
+        if self.kind == QpKind::DcInitiator {
+            self.to_rts(path)?;
+        }
+        Ok(())
+    }
+
+    fn to_rtr(self, path: &RcPath, remote: &Endpoint) -> Result<()> {
         let mut rtr = ibv_qp_attr {
             qp_state: QpState::RTR.0,
             path_mtu: path.mtu.0,
@@ -312,7 +332,10 @@ impl Control<'_> {
             "RTR",
             &mut rtr,
             required_mask(self.kind, QpState::INIT, QpState::RTR),
-        )?;
+        )
+    }
+
+    fn to_rts(self, path: &RcPath) -> Result<()> {
         let mut rts = ibv_qp_attr {
             qp_state: QpState::RTS.0,
             timeout: path.timeout,

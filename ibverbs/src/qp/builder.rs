@@ -58,6 +58,46 @@ impl Parts<'_> {
         i32::from(self.pd.context().properties().signals_all_sends())
     }
 
+    /// Checks that all objects belong to one device, and the shared receive queue to the domain.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Mismatch`] if they do not.
+    pub(crate) fn check(&self) -> Result<()> {
+        let pd = self.pd;
+        for cq in [Some(self.send_cq), self.recv_cq].into_iter().flatten() {
+            let cq_context = cq.inner().context();
+            if cq_context.as_raw() != pd.context().as_raw() {
+                return Err(Error::new(
+                    ErrorKind::Mismatch,
+                    "ibv_create_qp",
+                    format!(
+                        "a protection domain on {} and a completion queue on {}",
+                        pd.context().device_name(),
+                        cq_context.device_name()
+                    ),
+                )
+                .with_help("create both from the same Context"));
+            }
+        }
+        if let Some(srq) = self.srq {
+            if !srq.shared().pd().is(pd) {
+                let (its, mine) = (
+                    srq.shared().pd().context().device_name(),
+                    pd.context().device_name(),
+                );
+                let what = format!(
+                    "a protection domain on {mine} and a shared receive queue of another protection domain on {its}"
+                );
+                return Err(
+                    Error::new(ErrorKind::Mismatch, "ibv_create_qp", what).with_help(
+                        "create the queue pair in the protection domain of the shared receive queue",
+                    ),
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Returns `true` if the queue pair has a receive queue of its own.
     fn receives(&self) -> bool {
         self.recv_cq.is_some() && self.srq.is_none()
@@ -71,37 +111,7 @@ pub(crate) fn create<T: SendTransport>(
     options: QpOptions,
 ) -> Result<CreatedQp> {
     let pd = parts.pd;
-    for cq in [Some(parts.send_cq), parts.recv_cq].into_iter().flatten() {
-        let cq_context = cq.inner().context();
-        if cq_context.as_raw() != pd.context().as_raw() {
-            return Err(Error::new(
-                ErrorKind::Mismatch,
-                "ibv_create_qp",
-                format!(
-                    "a protection domain on {} and a completion queue on {}",
-                    pd.context().device_name(),
-                    cq_context.device_name()
-                ),
-            )
-            .with_help("create both from the same Context"));
-        }
-    }
-    if let Some(srq) = parts.srq {
-        if !srq.shared().pd().is(pd) {
-            let (its, mine) = (
-                srq.shared().pd().context().device_name(),
-                pd.context().device_name(),
-            );
-            let what = format!(
-                "a protection domain on {mine} and a shared receive queue of another protection domain on {its}"
-            );
-            return Err(
-                Error::new(ErrorKind::Mismatch, "ibv_create_qp", what).with_help(
-                    "create the queue pair in the protection domain of the shared receive queue",
-                ),
-            );
-        }
-    }
+    parts.check()?;
     if options.max_send_wr.max(options.max_recv_wr) > Ring::MAX {
         return Err(Error::new(
             ErrorKind::InvalidInput,

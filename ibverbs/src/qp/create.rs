@@ -49,7 +49,7 @@ impl ProtectionDomain {
         recv_cq: &CompletionQueue,
         options: QpOptions,
     ) -> Result<QueuePair<T>> {
-        create(
+        QueuePair::create(
             &Parts {
                 pd: self,
                 send_cq,
@@ -90,7 +90,7 @@ impl ProtectionDomain {
         srq: &SharedReceiveQueue,
         options: QpOptions,
     ) -> Result<QueuePair<T>> {
-        create(
+        QueuePair::create(
             &Parts {
                 pd: self,
                 send_cq,
@@ -130,7 +130,7 @@ impl ProtectionDomain {
         send_cq: &CompletionQueue,
         options: QpOptions,
     ) -> Result<QueuePair<XrcSend>> {
-        create(
+        QueuePair::create(
             &Parts {
                 pd: self,
                 send_cq,
@@ -206,7 +206,7 @@ fn create_in<T: SendTransport>(
     srq: Option<&SharedReceiveQueue>,
     options: QpOptions,
 ) -> Result<QueuePair<T>> {
-    let mut qp = create(
+    let mut qp = QueuePair::create(
         &Parts {
             pd: parent.pd(),
             send_cq,
@@ -220,8 +220,10 @@ fn create_in<T: SendTransport>(
     Ok(qp)
 }
 
-fn create<T: SendTransport>(parts: &Parts<'_>, options: QpOptions) -> Result<QueuePair<T>> {
-    let owner = Owner::new(parts.pd)?;
-    let created = builder::create::<T>(parts, owner.id, options)?;
-    Ok(QueuePair::new(&created, owner, parts, options.max_batch))
+impl<T: SendTransport> QueuePair<T> {
+    pub(crate) fn create(parts: &Parts<'_>, options: QpOptions) -> Result<Self> {
+        let owner = Owner::new(parts.pd)?;
+        let created = builder::create::<T>(parts, owner.id, options)?;
+        Ok(Self::new(&created, owner, parts, options.max_batch))
+    }
 }

@@ -59,6 +59,11 @@ const RESPOND: u32 = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 const RETRY: u32 = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 const START: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 
+const NO_ATTRIBUTES: Option<Transition> = Some(Transition {
+    required: 0,
+    optional: 0,
+});
+
 /// Returns the attributes of the transition from `from` to `to`, or `None` if there is none.
 ///
 /// # References
@@ -68,8 +73,10 @@ pub(crate) fn transition(kind: QpKind, from: QpState, to: QpState) -> Option<Tra
     // A queue pair with queues can be resized in every transition to a working state.
     if from != QpState::RESET
         && ![QpState::RESET, QpState::ERR].contains(&to)
-        && !is(kind, QpKind::XrcRecv)
-        && !is(kind, QpKind::Srd)
+        && !matches!(
+            kind,
+            QpKind::XrcRecv | QpKind::Srd | QpKind::DcInitiator | QpKind::DcTarget
+        )
     {
         transition.optional |= IBV_QP_CAP;
     }
@@ -77,10 +84,11 @@ pub(crate) fn transition(kind: QpKind, from: QpState, to: QpState) -> Option<Tra
 }
 
 fn transition_without_resize(kind: QpKind, from: QpState, to: QpState) -> Option<Transition> {
-    const NO_ATTRIBUTES: Option<Transition> = Some(Transition {
-        required: 0,
-        optional: 0,
-    });
+    match kind {
+        QpKind::DcInitiator => return initiator_transition(from, to),
+        QpKind::DcTarget => return target_transition(from, to),
+        _ => {}
+    }
     let only = |optional| {
         Some(Transition {
             required: 0,
@@ -153,6 +161,39 @@ fn transition_without_resize(kind: QpKind, from: QpState, to: QpState) -> Option
         (_, QpState::ERR) if from != QpState::RESET && STATES.contains(&from) => NO_ATTRIBUTES,
         _ => None,
     }
+}
+
+/// Returns the attributes of a transition of a DC initiator (`modify_dci_qp_is_ok` of the kernel's
+/// driver).
+fn initiator_transition(from: QpState, to: QpState) -> Option<Transition> {
+    let (required, optional) = match (from, to) {
+        (_, QpState::RESET) => (0, 0),
+        (_, QpState::ERR) if from != QpState::RESET && STATES.contains(&from) => (0, 0),
+        (QpState::RESET, QpState::INIT) => (START, 0),
+        (QpState::INIT, QpState::INIT) => (0, START),
+        (QpState::INIT, QpState::RTR) => (IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX),
+        (QpState::RTR, QpState::RTS) => {
+            let required = IBV_QP_TIMEOUT | RETRY | IBV_QP_SQ_PSN;
+            (required, IBV_QP_MIN_RNR_TIMER)
+        }
+        (QpState::RTS, QpState::RTS) => (0, IBV_QP_MIN_RNR_TIMER),
+        _ => return None,
+    };
+    Some(Transition { required, optional })
+}
+
+/// Returns the attributes of a transition of a DC target (`mlx5_ib_modify_dct` of the kernel's
+/// driver).
+fn target_transition(from: QpState, to: QpState) -> Option<Transition> {
+    let required = match (from, to) {
+        (QpState::RESET, QpState::INIT) => START | IBV_QP_ACCESS_FLAGS,
+        (QpState::INIT, QpState::RTR) => IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU,
+        _ => return None,
+    };
+    Some(Transition {
+        required,
+        optional: 0,
+    })
 }
 
 /// Returns the mask of the required attributes, including the state.

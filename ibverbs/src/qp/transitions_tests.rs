@@ -2,7 +2,7 @@
 
 use super::*;
 
-const ALL: [QpKind; 7] = [
+const ALL: [QpKind; 8] = [
     QpKind::Rc,
     QpKind::Uc,
     QpKind::Ud,
@@ -10,6 +10,7 @@ const ALL: [QpKind; 7] = [
     QpKind::XrcSend,
     QpKind::XrcRecv,
     QpKind::Srd,
+    QpKind::DcInitiator,
 ];
 
 #[test]
@@ -66,7 +67,7 @@ fn transitions_are_those_of_the_specification() {
         );
         assert_eq!(
             transitions.contains(&(QpState::RTS, QpState::SQD)),
-            kind != QpKind::RawPacket,
+            ![QpKind::RawPacket, QpKind::DcInitiator].contains(&kind),
             "{kind}"
         );
     }
@@ -119,6 +120,25 @@ fn connect_sets_the_required_attributes() {
         ),
         None
     );
+}
+
+#[test]
+fn dc_target_only_starts() {
+    let kind = QpKind::DcTarget;
+    for from in STATES {
+        for to in STATES {
+            let starts = [
+                (QpState::RESET, QpState::INIT),
+                (QpState::INIT, QpState::RTR),
+            ];
+            let exists = transition(kind, from, to).is_some();
+            assert_eq!(exists, starts.contains(&(from, to)), "{from} to {to}");
+        }
+    }
+    let init = START | IBV_QP_ACCESS_FLAGS;
+    assert_eq!(violation(kind, QpState::RESET, QpState::INIT, init), None);
+    let rtr = IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU;
+    assert_eq!(violation(kind, QpState::INIT, QpState::RTR, rtr), None);
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub use self::request::{
     send_with_imm, send_with_inv, write, write_with_imm,
 };
 pub(crate) use self::scratch::{SendScratch, inline_flag};
+#[cfg(feature = "mlx5")]
+pub(crate) use self::to::private::Address;
 pub use self::to::{SendTo, SendToWithImm, To};
 pub use self::unregistered::{Empty, Inline};
 pub use self::window::{Bind, Invalidate, SendWithInv};

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use rdma_sys::{
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
     IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
     IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
     IBV_WR_RDMA_WRITE_WITH_IMM, ibv_qp_ex, ibv_send_wr, ibv_wr_atomic_cmp_swp,
@@ -163,6 +164,7 @@ impl Encode for RdmaRead {
 
 impl Encode for CompareSwap {
     const FETCHES: bool = true;
+    const OP: u64 = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP as u64;
 
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {
@@ -190,6 +192,7 @@ impl Encode for CompareSwap {
 
 impl Encode for FetchAdd {
     const FETCHES: bool = true;
+    const OP: u64 = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD as u64;
 
     #[inline]
     fn classic(self, wr: &mut ibv_send_wr) {

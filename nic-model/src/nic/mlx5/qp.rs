@@ -303,9 +303,10 @@ impl Mlx5 {
         }
     }
 
-    /// Moves a queue pair to the error state and flushes its requests.
+    /// Moves a queue pair to the error state and flushes its requests. A DC target has no such
+    /// state (`MLX5_DCTC_STATE_*` in the kernel's headers), because it serves many initiators.
     pub(super) fn enter_error(&mut self, cx: &mut Shared, qp: &mut Qp) {
-        if qp.state == ERR {
+        if qp.state == ERR || qp.transport == Transport::DcTarget {
             return;
         }
         qp.state = ERR;
@@ -338,6 +339,7 @@ fn check_driver(cx: &Shared, qp: &Qp, modify: &ModifyQp, next: u8) -> Result<()>
         _ => false,
     };
     if !known
+        || !dc_allowed(qp, modify.attr_mask, next)
         || (has(mask::MAX_QP_RD_ATOMIC) && modify.max_rd_atomic > MAX_READS)
         || (has(mask::MAX_DEST_RD_ATOMIC) && modify.max_dest_rd_atomic > MAX_READS)
         || (has(mask::PATH_MTU) && !(1..=MAX_MTU).contains(&modify.path_mtu))
@@ -346,6 +348,29 @@ fn check_driver(cx: &Shared, qp: &Qp, modify: &ModifyQp, next: u8) -> Result<()>
         return Err(Errno::EINVAL);
     }
     Ok(())
+}
+
+/// Returns `true` unless a DC queue pair changes in a way that the driver refuses
+/// (`modify_dci_qp_is_ok` and `mlx5_ib_modify_dct`).
+fn dc_allowed(qp: &Qp, bits: u32, next: u8) -> bool {
+    let address = mask::PKEY_INDEX | mask::PORT;
+    let retries = mask::TIMEOUT | mask::RETRY_CNT | mask::RNR_RETRY;
+    let (required, optional) = match (qp.transport, qp.state, next) {
+        (Transport::DcInitiator, _, RESET) | (Transport::DcInitiator, INIT..=ERR, ERR) => (0, 0),
+        (Transport::DcInitiator, RESET, INIT) => (address, 0),
+        (Transport::DcInitiator, INIT, INIT) => (0, address),
+        (Transport::DcInitiator, INIT, RTR) => (mask::PATH_MTU, mask::PKEY_INDEX | mask::AV),
+        (Transport::DcInitiator, RTR, RTS) => (
+            retries | mask::MAX_QP_RD_ATOMIC | mask::SQ_PSN,
+            mask::MIN_RNR_TIMER,
+        ),
+        (Transport::DcInitiator, RTS, RTS) => (0, mask::MIN_RNR_TIMER),
+        (Transport::DcTarget, RESET, INIT) => (address | mask::ACCESS_FLAGS, 0),
+        (Transport::DcTarget, INIT, RTR) => (mask::MIN_RNR_TIMER | mask::AV | mask::PATH_MTU, 0),
+        (Transport::DcInitiator | Transport::DcTarget, ..) => return false,
+        _ => return true,
+    };
+    bits & required == required && bits & !(required | optional | mask::STATE) == 0
 }
 
 /// Copies the attributes that the mask names.

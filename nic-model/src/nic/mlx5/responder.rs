@@ -144,6 +144,9 @@ impl Mlx5 {
 
     /// Moves the queue pair to the error state after a request that it refused.
     fn fail(&mut self, cx: &mut Shared, qp: &mut Qp, status: u8) {
+        if qp.transport == Transport::DcTarget {
+            return;
+        }
         let event = if status == status::ACCESS {
             event::QP_ACCESS_ERR
         } else {

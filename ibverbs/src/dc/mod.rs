@@ -1,0 +1,12 @@
+//! Dynamically connected transport (DC) of mlx5: reliable requests to any number of targets.
+//!
+//! This module needs the feature `mlx5`, which links libmlx5. An initiator, a
+//! [`QueuePair<Dc>`](Dc), sends to any [`DcTarget`]. The adapter connects it to the target of each
+//! request, and disconnects it before the next one, so a process needs only a few queue pairs for
+//! any number of peers.
+
+mod initiator;
+mod target;
+
+pub use self::initiator::{Dc, DcDestination, DcKey};
+pub use self::target::DcTarget;
