@@ -20,9 +20,8 @@ use test_support::process::{self, wait_until};
 const ATTACKERS: u64 = 8;
 /// Maximum growth of a server, in KiB. Most of it is the heaps of its threads.
 const MAX_GROWTH_KIB: u64 = 64 << 10;
-/// Longest time in which a client must end on its own. `ribinfo` waits up to 20 s for each of three
-/// steps.
-const CLIENT_LIMIT: Duration = Duration::from_secs(120);
+/// Longest time in which a client must end on its own. `ribinfo` waits up to 20 s for its peer.
+const CLIENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// Returns a number from the environment.
 fn setting(name: &str, default: u64) -> u64 {

@@ -4,7 +4,7 @@
 //! `AskFacts`, and the server replies with `Facts`. rperf servers and `serve` answer this request.
 
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::collect::peer::PeerFacts;
 use crate::common::error::{Error, Kind, Result};
@@ -28,7 +28,8 @@ pub(super) enum FactsMessage {
     },
 }
 
-/// Time limit of the client for each step. A slow host needs several seconds to open many devices.
+/// Time limit of the client for the whole exchange. A slow host needs several seconds to open many
+/// devices.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Requests the facts of a host.
@@ -37,13 +38,28 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Returns an error if the host cannot be reached, if the server does not speak this protocol, if
 /// the tokens differ, or if the reply is invalid.
 pub fn request_facts(host: &str, port: u16, token: Option<&Token>) -> Result<PeerFacts> {
+    request_facts_until(Instant::now() + CLIENT_TIMEOUT, host, port, token)
+}
+
+/// Returns the time until a deadline, at least a millisecond: a limit of 0 is an error of sockets.
+fn time_until(deadline: Instant) -> Duration {
+    let left = deadline.saturating_duration_since(Instant::now());
+    left.max(Duration::from_millis(1))
+}
+
+fn request_facts_until(
+    deadline: Instant,
+    host: &str,
+    port: u16,
+    token: Option<&Token>,
+) -> Result<PeerFacts> {
     let addresses = (host, port)
         .to_socket_addrs()
         .map_err(|e| Error::system(format!("cannot resolve {host}"), &e))?;
     let mut last_error = Error::new(Kind::System, format!("{host} has no address"));
     for address in addresses {
-        match TcpStream::connect_timeout(&address, CLIENT_TIMEOUT) {
-            Ok(stream) => return exchange(stream, token),
+        match TcpStream::connect_timeout(&address, time_until(deadline)) {
+            Ok(stream) => return exchange(stream, deadline, token),
             Err(error) => {
                 last_error =
                     Error::system(format!("cannot connect to port {port} of {host}"), &error);
@@ -53,22 +69,22 @@ pub fn request_facts(host: &str, port: u16, token: Option<&Token>) -> Result<Pee
     Err(last_error)
 }
 
-fn exchange(mut stream: TcpStream, token: Option<&Token>) -> Result<PeerFacts> {
+fn exchange(mut stream: TcpStream, deadline: Instant, token: Option<&Token>) -> Result<PeerFacts> {
     stream
-        .set_write_timeout(Some(CLIENT_TIMEOUT))
+        .set_write_timeout(Some(time_until(deadline)))
         .map_err(|e| Error::system("cannot set the timeout of the connection", &e))?;
     hello::write_request(&mut stream)?;
-    match hello::read_reply(&mut DeadlineReader::new(&stream, CLIENT_TIMEOUT))? {
+    match hello::read_reply(&mut DeadlineReader::new(&stream, time_until(deadline)))? {
         hello::Peer::Rperf(server) => {
             hello::check(&server, "the peer")?;
-            auth::prove(&mut stream, &server, token, CLIENT_TIMEOUT)?;
+            auth::prove(&mut stream, &server, token, time_until(deadline))?;
         }
         _ => {
             return Err(Error::protocol("the server is neither ribinfo nor rperf"));
         }
     }
     frame::write(&mut stream, &FactsMessage::AskFacts)?;
-    let mut reader = DeadlineReader::new(&stream, CLIENT_TIMEOUT);
+    let mut reader = DeadlineReader::new(&stream, time_until(deadline));
     match frame::read_up_to(&mut reader, frame::MAX_FACTS_LEN)? {
         FactsMessage::Facts(facts) => facts.validated(),
         FactsMessage::Error { text } => Err(Error::new(Kind::Peer, format!("the peer: {text}"))),
@@ -110,6 +126,23 @@ mod tests {
             let _ = stream.read_to_end(&mut Vec::new());
             assert!(client.join().unwrap().is_err(), "{reply:?}");
         }
+    }
+
+    #[test]
+    fn slow_steps_of_a_peer_share_one_time_limit() {
+        let limit = Duration::from_secs(2);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let begin = Instant::now();
+        let client = std::thread::spawn(move || {
+            let facts = request_facts_until(begin + limit, "127.0.0.1", port, None);
+            (facts, begin.elapsed())
+        });
+        let (mut stream, _) = listener.accept().unwrap();
+        std::thread::sleep(limit * 3 / 5);
+        hello::write(&mut stream).unwrap();
+        let (facts, time) = client.join().unwrap();
+        assert!(facts.is_err() && time < limit * 7 / 5, "{time:?}");
     }
 
     #[test]
