@@ -3,6 +3,7 @@
 mod common;
 
 use std::process::Command;
+use std::thread;
 
 use common::{Server, devices, json, qperf, qperf_server, run};
 use test_support::lab::{ip_addresses, netdev};
@@ -127,4 +128,79 @@ fn sctp_runs_with_a_qperf_client_and_a_qperf_server() {
         output.success() && output.stdout.contains("latency "),
         "{output}"
     );
+}
+
+/// Loss on the loopback interface, which the packets of sockets and of Soft-iWARP to the own host
+/// pass. It ends when this is dropped.
+struct LossyLoopback;
+
+impl LossyLoopback {
+    fn new() -> Self {
+        process::run_line("tc qdisc replace dev lo root netem limit 100000 loss 2%");
+        Self
+    }
+}
+
+impl Drop for LossyLoopback {
+    fn drop(&mut self) {
+        let _ = Command::new("tc")
+            .args(["qdisc", "del", "dev", "lo", "root"])
+            .output();
+    }
+}
+
+/// Returns the number of TCP segments that the host has retransmitted.
+fn retransmitted_by_host() -> u64 {
+    let snmp = std::fs::read_to_string("/proc/self/net/snmp").expect("counters");
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let mut fields = names.split_whitespace().zip(values.split_whitespace());
+    let (_, value) = fields.find(|(name, _)| *name == "RetransSegs").unwrap();
+    value.parse().expect("a number")
+}
+
+/// Runs a test and returns the segments that both ends retransmitted.
+fn retransmitted(line: &str) -> u64 {
+    let record = &json(line)[0];
+    let end = |end: &str| {
+        let count = &record["outcome"]["measured"][end]["retransmitted"];
+        count
+            .as_u64()
+            .unwrap_or_else(|| panic!("{line}: {record:#}"))
+    };
+    end("local_stats") + end("remote_stats")
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn retransmissions_are_those_of_the_connections_of_a_test() {
+    for device in devices() {
+        let address = common::ipv4_address(&device);
+        let mut tests = vec!["tcp_bw", "--parallel 3 tcp_bw"];
+        if !common::connects_directly(&device) {
+            tests.push("rc_bw");
+        }
+        for test in tests {
+            let servers = [Server::start(), Server::start()];
+            let [first, second] = servers.each_ref().map(|server| {
+                let port = server.port;
+                format!("-lp {port} -i {device} -to 30 -n 400 -m 64K {address} {test}")
+            });
+            let loopback = LossyLoopback::new();
+            let before = retransmitted_by_host();
+            let (first, second) = thread::scope(|scope| {
+                let second = scope.spawn(|| retransmitted(&second));
+                (retransmitted(&first), second.join().expect("a test"))
+            });
+            let host = retransmitted_by_host() - before;
+            drop(loopback);
+            println!("{device}, {test}: {first} and {second} of {host} segments");
+            assert!(first > 0 && second > 0, "{test}: {first}, {second}");
+            // Counts of the host would contain those of the other test.
+            assert!(first + second <= host, "{test}: {first}, {second}, {host}");
+        }
+        let record = &json(&format!("-i {device} -n 10 rc_bw"))[0];
+        let count = &record["outcome"]["measured"]["local_stats"]["retransmitted"];
+        assert_eq!(count.is_null(), common::connects_directly(&device));
+    }
 }

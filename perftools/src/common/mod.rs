@@ -12,6 +12,7 @@ pub mod histogram;
 pub mod http;
 pub mod interrupt;
 pub mod log;
+pub(crate) mod netlink;
 pub(crate) mod peer_text;
 pub mod protocol;
 pub mod restart;

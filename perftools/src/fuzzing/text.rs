@@ -103,7 +103,6 @@ pub fn sysfs(data: &[u8]) {
     if let Some(profile) = nm::parse(&text, String::new()) {
         assert!(!profile.interface.is_empty() && profile.mtu != Some(0));
     }
-    let _ = stats::tcp::parse(&text);
     if let Some(time) = stats::cpu::HostCpuTime::parse(&text) {
         let _ = time.busy();
     }
@@ -145,4 +144,5 @@ pub fn netlink(data: &[u8]) {
     for text in resources::texts(data) {
         assert_printable(&text);
     }
+    let _ = stats::tcp::total_retransmitted(data);
 }

@@ -55,6 +55,7 @@ const REASONS: &[&str] = &[
     "retry counter exceeded",
     "nothing arrived from the peer",
     "timed out",
+    "no data before the timeout",
     "time limit",
     "closed the connection",
     "disconnected",

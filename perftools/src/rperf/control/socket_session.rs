@@ -164,6 +164,10 @@ fn run_connected(
         } => (via, host, warnings),
         other => return Err(other.unexpected(peer_name)),
     };
+    // The kernel forgets the counts of a TCP connection that both ends have closed. Therefore each
+    // end closes its sockets when the peer has read its counts.
+    let kept: std::io::Result<Vec<Socket>> = sockets.iter().map(Socket::try_clone).collect();
+    let kept = kept.map_err(|e| Error::system("cannot duplicate the data socket", &e))?;
     (hooks.on_begin)(spec.test);
     let measurement = run_streams(link, spec, role, kind, side, sockets);
     let measurement = with_counters(measurement, &counters)?;
@@ -172,6 +176,7 @@ fn run_connected(
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(peer_name)),
     };
+    drop(kept);
     Ok(SessionResult {
         measurement,
         via,

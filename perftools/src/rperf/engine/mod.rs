@@ -152,6 +152,12 @@ pub trait Wire {
 
     /// Returns the number of bytes that were checked so far.
     fn verified(&self) -> u64;
+
+    /// Returns the number of TCP segments that this end has retransmitted, if its connections are
+    /// those of TCP and the kernel counts them.
+    fn retransmitted(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// The control connection to the peer while the test runs, and the counters that other threads

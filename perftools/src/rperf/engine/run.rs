@@ -14,7 +14,7 @@ use crate::rperf::spec::{Shape, Side};
 use crate::rperf::stats::cpu::ClockReading;
 use crate::rperf::stats::interval::is_stall;
 use crate::rperf::stats::latency::LatencyRecorder;
-use crate::rperf::stats::{Count, SideStats};
+use crate::rperf::stats::{Count, SideStats, tcp};
 
 /// Runs the test of `shape` over `wire`. Receives must be posted on both ends.
 ///
@@ -42,6 +42,7 @@ pub fn run<W: Wire, P: Peer>(
         .solicited(shape.solicits() && !is_sender);
     let mut latency = (plan.is_latency() && client)
         .then(|| LatencyRecorder::new(peer.counters()).with_samples(shape.tuning.samples));
+    let retransmitted_before = wire.retransmitted();
     let start = ClockReading::now();
     let counted = match (plan.pattern, &mut latency) {
         (Pattern::PingPong, Some(latency)) if plan.is_round_trip() => {
@@ -107,7 +108,7 @@ pub fn run<W: Wire, P: Peer>(
         nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos())
             .unwrap_or(u64::MAX),
         max_cqe: Some(waiter.max_completions()),
-        retransmitted: None,
+        retransmitted: tcp::increase(retransmitted_before, wire.retransmitted()),
         jitter: None,
         port_counters: None,
         stalled: Some(stalled(

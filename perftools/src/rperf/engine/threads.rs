@@ -123,8 +123,11 @@ fn add(sum: &mut SideStats, one: &SideStats, side: Side) {
         (sum.nanos, sum.cpu) = (one.nanos, one.cpu);
     }
     (sum.cpu.thread, sum.cpu.waited) = (thread, waited);
-    // The kernel counts the retransmissions of the whole host.
-    sum.retransmitted = sum.retransmitted.max(one.retransmitted);
+    sum.retransmitted = match sum.threads.as_slice() {
+        [] => one.retransmitted,
+        // If the count of one thread is unknown, so is the sum.
+        _ => sum.retransmitted.zip(one.retransmitted).map(|(a, b)| a + b),
+    };
     sum.jitter = match (sum.jitter, one.jitter) {
         (Some(a), Some(b)) => Some(a.max(b)),
         (a, b) => a.or(b),

@@ -8,10 +8,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, UdpSocket};
 use std::time::Duration;
 
-use socket2::Socket;
+use socket2::{SockAddr, Socket};
 
 use super::SocketKind;
 use crate::common::error::{Error, Kind as Failure, Result};
+use crate::rperf::stats::tcp::{self, TcpConnection};
 
 /// Longest time that a call blocks.
 pub const NAP: Duration = Duration::from_millis(20);
@@ -40,6 +41,8 @@ pub struct MessageSocket {
     received: usize,
     /// The socket is for datagrams and not connected yet; the first sender becomes the peer.
     unconnected: bool,
+    /// The ends of a TCP connection.
+    connection: Option<TcpConnection>,
 }
 
 impl MessageSocket {
@@ -60,13 +63,23 @@ impl MessageSocket {
                 &e,
             )
         })?;
+        let address = |address: std::io::Result<SockAddr>| address.ok()?.as_socket();
+        let (local, peer) = (address(socket.local_addr()), address(socket.peer_addr()));
+        let connection = (kind == SocketKind::Tcp).then_some(()).and(local.zip(peer));
         Ok(Self {
+            connection: connection.map(|(local, peer)| TcpConnection { local, peer }),
             socket,
             kind,
             sent: 0,
             received: 0,
             unconnected,
         })
+    }
+
+    /// Returns the number of TCP segments that this end has retransmitted; `None` if it is unknown
+    /// or the socket has another protocol.
+    pub fn retransmitted(&self) -> Option<u64> {
+        tcp::retransmitted(self.connection.as_slice())
     }
 
     /// Returns the protocol.

@@ -72,8 +72,9 @@ pub struct SideStats {
     /// Messages of the peer that arrived again. They are counted only here.
     #[serde(default)]
     pub duplicates: u64,
-    /// TCP segments that this host retransmitted during the test, for all connections of its
-    /// network namespace. Only in tests over TCP.
+    /// TCP segments that this end retransmitted during the test, over all connections of the test.
+    /// Only in tests over TCP, and over devices whose connections are those of the kernel's TCP
+    /// (Soft-iWARP).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmitted: Option<u64>,
     /// Jitter of the datagrams that arrived, in nanoseconds: the smoothed difference between the

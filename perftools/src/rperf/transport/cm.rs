@@ -7,6 +7,7 @@ use ibverbs::{AccessFlags, QueuePair, Rc};
 use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
 
 use crate::common::error::{Error, Kind, Result};
+use crate::rperf::stats::tcp::TcpConnection;
 
 /// Interval at which a waiting server checks that its client is still connected.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -20,6 +21,14 @@ impl Connection {
     #[inline]
     pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
         self.0.qp_mut()
+    }
+
+    /// Returns the ends of the TCP connection below, on iWARP.
+    pub fn tcp_connection(&self) -> TcpConnection {
+        TcpConnection {
+            local: self.0.local_addr(),
+            peer: self.0.peer_addr(),
+        }
     }
 
     /// Checks that the connection is established.

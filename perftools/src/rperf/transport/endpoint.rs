@@ -376,8 +376,7 @@ impl RdmaEndpoint {
         let mut qps = qps.into_iter();
         let mut group = self.group;
         let mut extra_memory = self.extra_memory;
-        // Soft-iWARP does not support solicited events.
-        let has_solicited_events = self.opened.link != LinkType::Iwarp;
+        let is_iwarp = self.opened.link == LinkType::Iwarp;
         let wires = self
             .queues
             .into_iter()
@@ -385,7 +384,7 @@ impl RdmaEndpoint {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
                 let wire = VerbsWire::new(qps, &self.pd, cq, channel, srq, group.take(), &shape)?;
                 let wire = wire
-                    .with_solicited_events(has_solicited_events)
+                    .on_iwarp(is_iwarp)
                     .with_extra_memory(extra_memory.take());
                 if shape.confirms_writes {
                     return wire.confirming_placement(&self.pd);

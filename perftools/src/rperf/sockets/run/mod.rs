@@ -61,11 +61,6 @@ impl SocketLoop {
 /// Length in bytes of the time in a datagram, after its number.
 const TIME_LEN: usize = 8;
 
-/// Returns the kernel's number of retransmitted segments, for TCP.
-fn tcp_retransmissions(kind: SocketKind) -> Option<u64> {
-    (kind == SocketKind::Tcp).then(tcp::retransmitted).flatten()
-}
-
 /// State of a running loop.
 struct Run<'a, P> {
     socket: &'a mut MessageSocket,
@@ -117,7 +112,7 @@ pub fn run<P: Peer>(
     let is_numbered = socket.kind().is_datagram()
         && params.size >= NUMBER_LEN
         && params.end_mode == EndMode::Announced;
-    let retransmitted_before = tcp_retransmissions(socket.kind());
+    let retransmitted_before = socket.retransmitted();
     let mut run = Run {
         socket,
         params,
@@ -164,9 +159,7 @@ pub fn run<P: Peer>(
         lost: run.lost,
         duplicates: run.duplicates,
         jitter: run.jitter.and_then(|jitter| jitter.nanos()),
-        retransmitted: tcp_retransmissions(run.socket.kind())
-            .zip(retransmitted_before)
-            .map(|(after, before)| after.saturating_sub(before)),
+        retransmitted: tcp::increase(retransmitted_before, run.socket.retransmitted()),
         ..SideStats::default()
     };
     Ok(Measurement {

@@ -33,6 +33,7 @@ use crate::rperf::engine::payload;
 use crate::rperf::engine::{ExposedMemory, PollCounts, Wire};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Verb};
+use crate::rperf::stats::tcp;
 use crate::rperf::transport::xrc::SharedRecvQueue;
 
 /// Interval between checks for a disconnection reported by the connection manager.
@@ -46,8 +47,9 @@ pub struct VerbsWire {
     events: AsyncEvents,
     traffic: QpGroup,
     last_check: Instant,
-    /// The device supports solicited events.
-    has_solicited_events: bool,
+    /// The device is iWARP: its connections are those of TCP. Soft-iWARP does not support
+    /// solicited events.
+    is_iwarp: bool,
     /// The multicast group of the queue pairs, which are destroyed before it.
     _group: Option<Membership>,
     /// Registered memory that no request uses.
@@ -134,7 +136,7 @@ impl VerbsWire {
             events: pd.context().async_events()?,
             traffic,
             last_check: Instant::now(),
-            has_solicited_events: true,
+            is_iwarp: false,
             _group: group,
             extra_memory: None,
         })
@@ -170,14 +172,10 @@ impl VerbsWire {
         Ok(self)
     }
 
-    /// Sets whether the device supports solicited events, which is the default. Without them, every
-    /// completion wakes a sleeping receiver.
+    /// Sets whether the device is iWARP. Then every completion wakes a sleeping receiver.
     #[must_use]
-    pub fn with_solicited_events(self, has_solicited_events: bool) -> Self {
-        Self {
-            has_solicited_events,
-            ..self
-        }
+    pub fn on_iwarp(self, is_iwarp: bool) -> Self {
+        Self { is_iwarp, ..self }
     }
 }
 
@@ -438,7 +436,7 @@ impl Wire for VerbsWire {
 
     fn arm(&mut self, solicited: bool) -> Result<()> {
         self.cq
-            .arm(solicited && self.has_solicited_events)
+            .arm(solicited && !self.is_iwarp)
             .map_err(Error::from)
     }
 
@@ -499,5 +497,16 @@ impl Wire for VerbsWire {
 
     fn verified(&self) -> u64 {
         self.traffic.memory.verified
+    }
+
+    fn retransmitted(&self) -> Option<u64> {
+        if !self.is_iwarp {
+            return None;
+        }
+        let connections = self.traffic.qps.iter().map(|state| match &state.qp {
+            AnyQp::Cm(connection) => Some(connection.tcp_connection()),
+            _ => None,
+        });
+        tcp::retransmitted(&connections.collect::<Option<Vec<_>>>()?)
     }
 }
