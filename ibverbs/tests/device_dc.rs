@@ -104,6 +104,7 @@ impl Target {
             if let Some(completion) = self.cq.poll().expect("poll").next() {
                 assert_eq!(completion.qp_num(), self.dct.qp_num());
                 assert_eq!(completion.queue(), self.srq.id());
+                assert_eq!(self.srq.queue_pair(&completion), Some(self.dct.id()));
                 received = Some(self.srq.retire(completion).expect("in flight"));
             }
             received.is_some()

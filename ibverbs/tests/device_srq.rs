@@ -5,7 +5,7 @@ mod lab;
 use std::time::{Duration, Instant};
 
 use ibverbs::{AccessFlags, CqOptions, ErrorKind, PostError, QpOptions, Rc, SrqOptions, wr};
-use lab::{LeakCheck, connect, devices_with, is_iwarp, is_mlx5, path, roce_with, verb};
+use lab::{LeakCheck, connect, devices_with, is_iwarp, is_mlx5, is_model, path, roce_with, verb};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -213,5 +213,62 @@ fn srq_of_another_domain_is_rejected() {
             .create_qp_with_srq::<Rc>(&cq, &cq, &srq, QpOptions::default())
             .expect_err("another domain");
         assert_eq!(error.kind(), ErrorKind::Mismatch);
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn destroyed_queue_pairs_are_named_in_late_completions() {
+    const ROUNDS: u64 = 40;
+    let _leak_check = LeakCheck::new();
+    for context in roce_with(&[verb::RC, verb::SRQ]) {
+        let pd = context.alloc_pd().expect("protection domain");
+        let new_cq = || context.create_cq(CqOptions::new().depth(256));
+        let (mut sends, mut receives) = (new_cq().expect("sends"), new_cq().expect("receives"));
+        let options = SrqOptions::new().max_wr(128);
+        let mut srq = pd.create_srq(options).expect("shared receive queue");
+        for _ in 0..ROUNDS {
+            let buf = pd.buf(64).expect("buffer");
+            srq.post_recv(wr::recv(buf)).expect("receive");
+        }
+        let (path, mut alive, mut named) = (path(&context), Vec::new(), 0);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        for round in 0..ROUNDS {
+            let options = QpOptions::new().max_inline_data(8);
+            let mut sender = pd.create_qp::<Rc>(&sends, &sends, options).expect("sender");
+            let mut receiver = pd
+                .create_qp_with_srq::<Rc>(&receives, &receives, &srq, options)
+                .expect("receiver");
+            connect(&mut sender, &mut receiver, &path);
+            let message = u64::from(receiver.id().get()).to_le_bytes();
+            sender
+                .post_send(wr::send(wr::Inline(&message)))
+                .expect("send");
+            let mut sent = 0;
+            while sent == 0 {
+                assert!(Instant::now() < deadline, "round {round}");
+                for completion in sends.poll().expect("poll") {
+                    sender.retire(completion).expect("own").ok().expect("sent");
+                    sent += 1;
+                }
+            }
+            // Some receivers stay. Those of a model are destroyed with their completions.
+            if round % 4 == 0 {
+                alive.push((sender, receiver));
+            }
+            if round % 8 == 7 {
+                for completion in receives.poll().expect("poll") {
+                    let queue_pair = srq.queue_pair(&completion).expect("a known queue pair");
+                    let retired = srq.retire(completion).expect("in flight");
+                    let id = u64::from(queue_pair.get()).to_le_bytes();
+                    assert_eq!(retired.into_buf().expect("a buffer")[..], id);
+                    named += 1;
+                }
+            }
+        }
+        assert!(named >= alive.len(), "{named} of {}", alive.len());
+        if !is_model(&context) {
+            assert_eq!(named as u64, ROUNDS, "no completion is lost");
+        }
     }
 }

@@ -460,3 +460,58 @@ fn a_completion_of_another_queue_can_be_retired_there() {
         setup.finish();
     }
 }
+
+#[test]
+fn completions_name_their_queue_pair_after_number_reuse() {
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
+        setup.post_recvs(3);
+        let (mut sender, receiver) = setup.pairs.remove(0);
+        let (first, number) = (receiver.id(), receiver.qp_num());
+        sender.post_send(wr::send(wr::Inline(b"1"))).expect("send");
+        drop((receiver, sender));
+        // The message is still in the completion queue, so the number is not used again.
+        let pd = setup.srq.pd().clone();
+        let create = |setup: &Setup| {
+            let mut sender = pd
+                .create_qp::<Rc>(&setup.cq, &setup.cq, small())
+                .expect("sender");
+            let mut receiver = pd
+                .create_qp_with_srq::<Rc>(&setup.cq, &setup.cq, &setup.srq, small())
+                .expect("receiver");
+            connect(&mut sender, &mut receiver);
+            (sender, receiver)
+        };
+        let (mut sender, receiver) = create(&setup);
+        assert_ne!(receiver.qp_num(), number);
+        sender.post_send(wr::send(wr::Inline(b"2"))).expect("send");
+        let mut named = Vec::new();
+        for completion in setup.cq.poll().expect("poll") {
+            let queue_pair = setup.srq.queue_pair(&completion);
+            if let Ok(retired) = setup.srq.try_retire(completion) {
+                named.push((queue_pair, fake::buf_bytes(retired)));
+            } else {
+                assert_eq!(queue_pair, None, "a send");
+            }
+        }
+        let second = receiver.id();
+        assert_eq!(
+            named,
+            [(Some(first), b"1".to_vec()), (Some(second), b"2".to_vec())]
+        );
+        // Two polls that find nothing prove that no completion of the first one is left.
+        drop((sender, receiver));
+        for _ in 0..2 {
+            assert!(setup.cq.poll().expect("poll").is_empty());
+        }
+        let again: Vec<_> = (0..2).map(|_| create(&setup)).collect();
+        let numbers: Vec<_> = again
+            .iter()
+            .map(|(_, receiver)| receiver.qp_num())
+            .collect();
+        assert!(numbers.contains(&number), "{numbers:?} without {number}");
+        drop(again);
+        drop(pd);
+        setup.finish();
+    }
+}

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_sys::{ibv_cq, ibv_destroy_cq};
 
@@ -17,6 +18,8 @@ pub(crate) struct CqInner {
     pub(crate) id: CqId,
     pub(crate) context: Context,
     pub(crate) channel: Option<CompletionChannel>,
+    /// Number of polls that found the queue empty. Only the one `CompletionQueue` changes it.
+    pub(crate) empty_polls: AtomicU64,
 }
 
 // SAFETY: only the one `CompletionQueue` polls, arms and modifies the queue, with `&mut self`.
@@ -32,6 +35,19 @@ impl CqInner {
 
     pub(crate) fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Counts a poll that found the queue empty. Only the polling thread calls it.
+    #[inline]
+    pub(crate) fn count_empty_poll(&self) {
+        let before = self.empty_polls.load(Ordering::Relaxed);
+        self.empty_polls.store(before + 1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of polls that found the queue empty.
+    pub(crate) fn empty_polls(&self) -> u64 {
+        // Unlike a load, this returns the newest value.
+        self.empty_polls.fetch_add(0, Ordering::Relaxed)
     }
 }
 

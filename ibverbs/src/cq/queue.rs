@@ -5,6 +5,7 @@
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use rdma_sys::{ibv_cq, ibv_create_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
 
@@ -128,6 +129,7 @@ impl CompletionQueue {
                 id,
                 context: context.clone(),
                 channel: options.channel.cloned(),
+                empty_polls: AtomicU64::new(0),
             }),
             verbs,
             state: PollState::new(),
@@ -176,6 +178,9 @@ impl CompletionQueue {
             },
             _ => self.copy_extended()?,
         };
+        if filled == 0 {
+            self.inner.count_empty_poll();
+        }
         Ok(Completions(self.state.filled(filled)))
     }
 

@@ -121,6 +121,9 @@ impl<F: FieldSet> CompletionQueueEx<F> {
             }
         });
         let filled = copied.map_err(|returned| self.queue.poll_error(returned))?;
+        if filled == 0 {
+            self.queue.inner().count_empty_poll();
+        }
         Ok(CompletionsEx::new(self.state.filled(filled)))
     }
 

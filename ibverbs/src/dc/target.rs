@@ -58,8 +58,8 @@ pub struct DcTarget {
 /// The objects that a target keeps alive.
 struct TargetParts {
     _attached: AttachedQueuePair,
-    _srq: Arc<SrqInner>,
-    _cq: Arc<CqInner>,
+    srq: Arc<SrqInner>,
+    cq: Arc<CqInner>,
     pd: ProtectionDomain,
 }
 
@@ -118,8 +118,8 @@ impl ProtectionDomain {
         })?;
         let parts = TargetParts {
             _attached: self.attach_queue_pair(),
-            _srq: Arc::clone(srq.shared()),
-            _cq: Arc::clone(cq.inner()),
+            srq: Arc::clone(srq.shared()),
+            cq: Arc::clone(cq.inner()),
             pd: self.clone(),
         };
         Ok(DcTarget {
@@ -172,7 +172,11 @@ impl DcTarget {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn start(&mut self, path: &RcPath) -> Result<()> {
-        self.control().start_dc(path)
+        self.control().start_dc(path)?;
+        // libmlx5 removes the completions of a target that is destroyed.
+        let members = self.parts.srq.members();
+        members.replace(self.qp_num(), self.id);
+        Ok(())
     }
 
     /// Returns the state that the device reports.
@@ -200,9 +204,12 @@ impl DcTarget {
 
     /// Destroys the target. Must be the last call on `self`.
     fn destroy_once(&mut self) -> Result<()> {
+        let number = self.qp_num();
         // SAFETY: `destroy` and `drop` are the only callers, and only one of them runs.
         let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
         if returned == 0 {
+            let TargetParts { srq, cq, .. } = &*self.parts;
+            srq.members().remove(number, self.id, cq);
             // SAFETY: `self` is not used after this call.
             unsafe { ManuallyDrop::drop(&mut self.parts) };
         } else {

@@ -222,6 +222,21 @@ fn create_in<T: SendTransport>(
 
 impl<T: SendTransport> QueuePair<T> {
     pub(crate) fn create(parts: &Parts<'_>, options: QpOptions) -> Result<Self> {
+        // Queue pairs that are kept until one has a number of its own.
+        let mut replaced = Vec::new();
+        loop {
+            let qp = Self::create_once(parts, options)?;
+            let Some(srq) = parts.srq else {
+                return Ok(qp);
+            };
+            if srq.shared().members().insert(qp.qp_num(), qp.id()) {
+                return Ok(qp);
+            }
+            replaced.push(qp);
+        }
+    }
+
+    fn create_once(parts: &Parts<'_>, options: QpOptions) -> Result<Self> {
         let owner = Owner::new(parts.pd)?;
         let created = builder::create::<T>(parts, owner.id, options)?;
         Ok(Self::new(&created, owner, parts, options.max_batch))

@@ -211,9 +211,13 @@ impl<T: SendTransport> QueuePair<T> {
         self.tables.flows.destroy_all();
         // SAFETY: the queue pair is destroyed next.
         unsafe { self.tables.windows.free_all() };
+        // It cannot be read when the queue pair is destroyed.
+        let number = self.qp_num();
         // SAFETY: `destroy` and `drop` are the only callers, and only one of them runs.
         let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
-        if returned != 0 {
+        if returned == 0 {
+            self.tables.leave_srq(number);
+        } else {
             crate::leak::count_leaked_object();
         }
         zero_or_errno("ibv_destroy_qp", || self.describe(), returned)

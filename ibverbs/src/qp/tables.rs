@@ -10,6 +10,7 @@ use crate::flow::Flows;
 use crate::identity::Direction;
 use crate::in_flight::{CompletionOrder, Retired, Ring};
 use crate::mw::BoundWindows;
+use crate::numbers::Qpn;
 use crate::pd::{AttachedQueuePair, ParentDomain};
 use crate::srq::SrqInner;
 use crate::transport::QpKind;
@@ -25,8 +26,8 @@ pub(crate) struct Tables {
     pub(crate) windows: BoundWindows,
     pub(crate) flows: Flows,
     _send_cq: Arc<CqInner>,
-    _recv_cq: Option<Arc<CqInner>>,
-    _srq: Option<Arc<SrqInner>>,
+    recv_cq: Option<Arc<CqInner>>,
+    srq: Option<Arc<SrqInner>>,
     #[allow(dead_code, reason = "kept to be dropped")]
     pub(crate) parent: Option<ParentDomain>,
     _attached: AttachedQueuePair,
@@ -67,10 +68,17 @@ impl Tables {
             windows: BoundWindows::default(),
             flows: Flows::default(),
             _send_cq: Arc::clone(parts.send_cq.inner()),
-            _recv_cq: parts.recv_cq.map(|cq| Arc::clone(cq.inner())),
-            _srq: parts.srq.map(|srq| Arc::clone(srq.shared())),
+            recv_cq: parts.recv_cq.map(|cq| Arc::clone(cq.inner())),
+            srq: parts.srq.map(|srq| Arc::clone(srq.shared())),
             parent: None,
             _attached: parts.pd.attach_queue_pair(),
+        }
+    }
+
+    /// Tells the shared receive queue that the queue pair was destroyed.
+    pub(crate) fn leave_srq(&self, number: Qpn) {
+        if let (Some(srq), Some(cq)) = (&self.srq, &self.recv_cq) {
+            srq.members().remove(number, self.owner.id, cq);
         }
     }
 

@@ -3,6 +3,7 @@
 //! Queue pairs keep the shared receive queue that they receive from alive.
 
 mod change;
+mod members;
 mod options;
 mod queue;
 

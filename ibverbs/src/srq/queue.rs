@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_create_srq, ibv_destroy_srq, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
 
+use super::members::Members;
 use super::options::{Basic, SrqOptions, SrqType};
 use crate::convert::non_null;
 use crate::cq::{Completion, CqInner, WcFields};
@@ -28,9 +29,9 @@ use crate::wr_id::RequestKind;
 /// A shared receive queue: receives for any number of queue pairs of its protection domain.
 ///
 /// One thread at a time posts receives and retires their completions. [`Completion::queue`] returns
-/// the identity of the shared receive queue, and [`Completion::qp_num`] the queue pair that
-/// received the message. Queue pairs keep the shared receive queue alive. Its buffers are released
-/// when it and they are dropped.
+/// the identity of the shared receive queue, and [`queue_pair`](Self::queue_pair) that of the queue
+/// pair that received the message. Queue pairs keep the shared receive queue alive. Its buffers are
+/// released when it and they are dropped.
 ///
 /// Poll the completions of a queue pair before it is destroyed. The providers of several adapters,
 /// such as mlx5, remove its completions that were not polled. A receive whose completion was
@@ -64,6 +65,7 @@ pub(crate) struct SrqInner {
     pd: ProtectionDomain,
     /// `Some` for a queue of an XRC domain.
     xrc: Option<XrcParts>,
+    members: Members,
     /// Accessed only by the one `SharedReceiveQueue`, which is not `Clone`.
     receiving: UnsafeCell<ManuallyDrop<Receiving>>,
 }
@@ -96,6 +98,10 @@ impl SrqInner {
 
     pub(crate) fn pd(&self) -> &ProtectionDomain {
         &self.pd
+    }
+
+    pub(crate) fn members(&self) -> &Members {
+        &self.members
     }
 }
 
@@ -163,6 +169,37 @@ impl ProtectionDomain {
     }
 }
 
+impl SharedReceiveQueue {
+    /// Returns the identity of the queue pair, or of the target of the dynamically connected
+    /// transport, that received the message of a completion. Unlike
+    /// [`Completion::qp_num`], it is never reused: it names the right queue pair even if that one
+    /// was destroyed, and another one has its number.
+    ///
+    /// Returns `None` for a completion of another queue. The identity is looked up in a table,
+    /// under a lock.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use std::collections::HashMap;
+    /// use ibverbs::{CompletionQueue, QueueId, QueuePair, Rc, SharedReceiveQueue, wr};
+    /// # fn f(cq: &mut CompletionQueue, srq: &mut SharedReceiveQueue, clients: &mut HashMap<QueueId, QueuePair<Rc>>) -> ibverbs::Result<()> {
+    /// for completion in cq.poll()? {
+    ///     let client = srq.queue_pair(&completion);
+    ///     let request = srq.retire(completion)?.into_buf();
+    ///     if let Some(client) = client.and_then(|id| clients.get_mut(&id)) {
+    ///         client.post_send(wr::send(wr::Inline(b"done")))?;
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn queue_pair(&self, completion: &Completion<'_>) -> Option<QueueId> {
+        if completion.queue() != self.id() {
+            return None;
+        }
+        self.0.members.find(completion.qp_num())
+    }
+}
+
 impl<K: SrqType> SharedReceiveQueue<K> {
     /// Wraps a queue with the granted sizes.
     ///
@@ -189,6 +226,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
                 raw,
                 pd,
                 xrc,
+                members: Members::default(),
                 receiving,
             }),
             PhantomData,
