@@ -44,7 +44,7 @@ pub fn qperf(data: &[u8]) {
     let stat = stat::Stat::decode(&bytes);
     assert_eq!(stat::Stat::decode(&stat.encode()), stat);
     let side = stat.to_side_stats();
-    let host = side.cpu.host;
+    let host = side.cpu.host.expect("qperf sends it");
     for seconds in [host.user, host.kernel, host.intr, host.iowait] {
         assert!(seconds.is_finite() && seconds >= 0.0, "{host:?}");
     }

@@ -61,7 +61,8 @@ struct Document<'a> {
     transmitted: u64,
     received: u64,
     lost: u64,
-    loss_percent: f64,
+    /// Null if no packet was sent.
+    loss_percent: Option<f64>,
     duplicates: u64,
     late: u64,
     resent: u64,
@@ -197,21 +198,29 @@ impl Report {
 
     fn progress(&self) -> String {
         let counts = self.tracker.counts();
-        let (min, max, sum) = self.min_max_sum.unwrap_or_default();
-        let mean = sum
-            .checked_div(u32::try_from(counts.received).unwrap_or(u32::MAX))
-            .unwrap_or_default();
         format!(
-            "{}/{} packets, {}% loss, min/avg/max = {}/{}/{} ms",
+            "{}/{} packets, {}% loss, min/avg/max = {} ms",
             counts.received,
             counts.transmitted,
-            (counts.lost() * 100)
-                .checked_div(counts.transmitted)
-                .unwrap_or(0),
-            Ms(min),
-            Ms(mean),
-            Ms(max)
+            self.lost_percent(),
+            self.min_avg_max()
         )
+    }
+
+    /// Returns the share of lost packets; `-` if none was sent.
+    fn lost_percent(&self) -> String {
+        let counts = self.tracker.counts();
+        let percent = (counts.lost() * 100).checked_div(counts.transmitted);
+        percent.map_or_else(|| "-".to_owned(), |percent| percent.to_string())
+    }
+
+    /// Returns the shortest, the mean and the longest time; dashes if no reply has arrived.
+    fn min_avg_max(&self) -> String {
+        let Some((min, max, sum)) = self.min_max_sum else {
+            return "-/-/-".to_owned();
+        };
+        let received = u32::try_from(self.tracker.counts().received).unwrap_or(u32::MAX);
+        format!("{}/{}/{}", Ms(min), Ms(sum / received.max(1)), Ms(max))
     }
 
     /// Returns the percentiles. The histogram rounds them up, but none exceeds the exact maximum.
@@ -257,24 +266,16 @@ impl Report {
 
     fn summary(&self, time: Duration) -> String {
         let counts = self.tracker.counts();
-        let percent = (counts.lost() * 100)
-            .checked_div(counts.transmitted)
-            .unwrap_or(0);
-        let (min, max, sum) = self.min_max_sum.unwrap_or_default();
-        let mean = sum
-            .checked_div(u32::try_from(counts.received).unwrap_or(u32::MAX))
-            .unwrap_or_default();
         let mut text = format!(
-            "\n--- {} ({}) ibping statistics ---\n{} packets transmitted, {} received, {percent}% packet loss, time {} ms\n\
-             rtt min/avg/max = {}/{}/{} ms\n",
+            "\n--- {} ({}) ibping statistics ---\n{} packets transmitted, {} received, {}% packet loss, time {} ms\n\
+             rtt min/avg/max = {} ms\n",
             self.peer,
             self.info.target,
             counts.transmitted,
             counts.received,
+            self.lost_percent(),
             time.as_millis(),
-            Ms(min),
-            Ms(mean),
-            Ms(max)
+            self.min_avg_max()
         );
         if let Some(p) = self.percentiles().filter(|p| p.samples > 1) {
             let ms = |nanos| Ms(Duration::from_nanos(nanos));
@@ -303,11 +304,8 @@ impl Report {
     #[allow(clippy::cast_precision_loss, reason = "counts below 2^53")]
     fn document(&self, time: Duration) -> String {
         let counts = self.tracker.counts();
-        let share = if counts.transmitted == 0 {
-            0.0
-        } else {
-            counts.lost() as f64 / counts.transmitted as f64
-        };
+        let share =
+            (counts.transmitted > 0).then(|| counts.lost() as f64 / counts.transmitted as f64);
         let document = Document {
             schema: SCHEMA,
             program: concat!("ribping ", env!("CARGO_PKG_VERSION")),
@@ -316,7 +314,7 @@ impl Report {
             transmitted: counts.transmitted,
             received: counts.received,
             lost: counts.lost(),
-            loss_percent: share * 100.0,
+            loss_percent: share.map(|share| share * 100.0),
             duplicates: counts.duplicates,
             late: counts.late,
             resent: counts.resent,
@@ -425,11 +423,21 @@ mod tests {
             port: 1,
         };
         let report = Report::new(info, true, false);
+        let text = report.summary(Duration::ZERO);
+        assert!(
+            text.contains("0 packets transmitted, 0 received, -% packet loss")
+                && text.contains("rtt min/avg/max = -/-/- ms"),
+            "{text}"
+        );
         assert!(
             report
-                .summary(Duration::ZERO)
-                .contains("0 packets transmitted, 0 received, 0% packet loss")
+                .progress()
+                .ends_with("-% loss, min/avg/max = -/-/- ms")
         );
-        assert!(report.document(Duration::ZERO).contains("\"rtt_ns\": null"));
+        let document = report.document(Duration::ZERO);
+        assert!(
+            document.contains("\"rtt_ns\": null") && document.contains("\"loss_percent\": null"),
+            "{document}"
+        );
     }
 }

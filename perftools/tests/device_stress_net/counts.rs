@@ -65,6 +65,10 @@ const REASONS: &[&str] = &[
     "not reachable",
 ];
 
+/// Tests that may end with the first lost message. rxe receives no more writes of several packets
+/// after that (ci/DRIVERS.md, fault 55).
+const FRAGILE: &[&str] = &["udp_lat", "uc_rdma_write_lat", "uc_rdma_write_poll_lat"];
+
 /// Checks the record of a test. `must_succeed` is `true` if the network is so mild that only a test
 /// that ends with the first lost message may fail.
 pub(crate) fn check(record: &Value, must_succeed: bool, totals: &mut Totals) {
@@ -77,7 +81,8 @@ pub(crate) fn check(record: &Value, must_succeed: bool, totals: &mut Totals) {
             REASONS.iter().any(|reason| error.contains(reason)),
             "{test}: {error}"
         );
-        assert!(!must_succeed || test == "udp_lat", "{test}: {error}");
+        let may_fail = !must_succeed || FRAGILE.contains(&test);
+        assert!(may_fail, "{test}: {error}");
         return;
     }
     let m = &outcome["measured"];

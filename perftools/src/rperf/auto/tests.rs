@@ -55,11 +55,11 @@ impl<F: FnMut(Test, Settings) -> Result<FakeRun>> Runner for FakePair<F> {
             .zip(run.threads.into_iter().zip(run.hosts))
         {
             // The measurement took two seconds, on hosts with one processor.
-            side.cpu.thread = thread * 2.0;
-            side.cpu.host = HostCpuTime {
+            side.cpu.thread = Some(thread * 2.0);
+            side.cpu.host = Some(HostCpuTime {
                 kernel: host * 2.0,
                 ..HostCpuTime::default()
-            };
+            });
         }
         Ok(*m)
     }

@@ -103,7 +103,7 @@ fn busy_processors(trial: &Trial, path_limits: PathLimits) -> Option<(Bottleneck
         (false, true) => (Bottleneck::LocalHost, "this host", &m.local_stats),
         (false, false) => (Bottleneck::RemoteHost, "the server's host", &m.remote_stats),
     };
-    let cpu = &side.cpu.host;
+    let cpu = side.cpu.host.unwrap_or_default();
     let kernel_percent = (cpu.kernel + cpu.intr) / cpu.busy().max(1e-9) * 100.0;
     let text = format!(
         "the processors of {name}, which are busy {:.0} % of the time ({kernel_percent:.0} % of it in the kernel, which also runs software devices)",
@@ -114,12 +114,13 @@ fn busy_processors(trial: &Trial, path_limits: PathLimits) -> Option<(Bottleneck
 
 /// Returns the share of the time for which the thread of the test ran.
 fn thread_load(side: &SideStats) -> f64 {
-    side.cpu.thread / seconds(side)
+    side.cpu.thread.unwrap_or_default() / seconds(side)
 }
 
 /// Returns the share of the time for which the processors of the host were busy, on average.
 fn host_load(side: &SideStats) -> f64 {
-    side.cpu.host.busy() / seconds(side) / f64::from(side.cpu.cpus.max(1))
+    let busy = side.cpu.host.unwrap_or_default().busy();
+    busy / seconds(side) / f64::from(side.cpu.cpus.max(1))
 }
 
 /// Returns the measured time, but never zero.

@@ -117,8 +117,14 @@ fn add(sum: &mut SideStats, one: &SideStats, side: Side) {
     sum.verified += one.verified;
     sum.max_cqe = sum.max_cqe.max(one.max_cqe);
     sum.stalled = sum.stalled.max(one.stalled);
-    let thread = sum.cpu.thread + one.cpu.thread;
-    let waited = sum.cpu.waited.max(one.cpu.waited);
+    let thread = match sum.threads.as_slice() {
+        [] => one.cpu.thread,
+        _ => sum.cpu.thread.zip(one.cpu.thread).map(|(a, b)| a + b),
+    };
+    let waited = match (sum.cpu.waited, one.cpu.waited) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (a, b) => a.or(b),
+    };
     if one.nanos > sum.nanos {
         (sum.nanos, sum.cpu) = (one.nanos, one.cpu);
     }
@@ -144,6 +150,6 @@ fn add(sum: &mut SideStats, one: &SideStats, side: Side) {
         sent,
         received,
         nanos,
-        cpu: one.cpu.thread,
+        cpu: one.cpu.thread.unwrap_or_default(),
     });
 }

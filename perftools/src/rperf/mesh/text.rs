@@ -23,7 +23,8 @@ const LATENCIES: [(f64, &str); 3] = [(1.0, "ns"), (1e3, "us"), (1e6, "ms")];
 pub fn matrix(record: &MeshRecord, test: u16) -> String {
     let matrix = Matrix::new(&record.cells, test);
     let limit = Limit::new(&matrix, &record.limits);
-    let (low, high) = matrix.range().unwrap_or_default();
+    let range = matrix.range();
+    let high = range.map_or(0.0, |(_, high)| high);
     let units = if matrix.is_bandwidth() {
         BANDWIDTHS
     } else {
@@ -45,11 +46,11 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
         };
         format!("{value:.decimals$}")
     };
-    let mut out = format!(
-        "{label}, {unit}: {} to {}, rows are clients, columns are servers\n",
-        digits(low),
-        digits(high)
+    let range = range.map_or_else(
+        || "no results".to_owned(),
+        |(low, high)| format!("{} to {}", digits(low), digits(high)),
     );
+    let mut out = format!("{label}, {unit}: {range}, rows are clients, columns are servers\n");
     let n = matrix.endpoints();
     if n > MAX_MATRIX {
         return out + &rows(record, &matrix, limit, &digits);

@@ -119,7 +119,8 @@ impl Stat {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // The times are short enough.
         let ticks = |secs: f64| (secs * f64::from(TICKS_PER_SECOND)) as u64;
-        let host = &side.cpu.host;
+        // qperf has no unknown times.
+        let host = side.cpu.host.unwrap_or_default();
         Self {
             no_cpus: side.cpu.cpus,
             no_ticks: TICKS_PER_SECOND,
@@ -155,12 +156,12 @@ impl Stat {
             // Tests over sockets have no completions.
             max_cqe: Some(self.max_cqes).filter(|count| *count > 0),
             cpu: CpuUse {
-                host: HostCpuTime {
+                host: Some(HostCpuTime {
                     user: secs(start.user, end.user) + secs(start.nice, end.nice),
                     kernel: secs(start.kernel, end.kernel) + secs(start.steal, end.steal),
                     intr: secs(start.irq, end.irq) + secs(start.softirq, end.softirq),
                     iowait: secs(start.iowait, end.iowait),
-                },
+                }),
                 cpus: self.no_cpus,
                 ..CpuUse::default()
             },
@@ -260,7 +261,7 @@ mod tests {
         let side = stat.to_side_stats();
         assert_eq!(side.nanos, 2_000_000_000);
         let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
-        let host = side.cpu.host;
+        let host = side.cpu.host.unwrap();
         assert!(
             close(host.user, 0.6) && close(host.kernel, 0.25) && close(host.intr, 0.3),
             "{host:?}"
@@ -287,12 +288,12 @@ mod tests {
             max_cqe: Some(9),
             stalled: None,
             cpu: CpuUse {
-                host: HostCpuTime {
+                host: Some(HostCpuTime {
                     user: 0.25,
                     kernel: 0.5,
                     intr: 0.125,
                     iowait: 1.0,
-                },
+                }),
                 cpus: 2,
                 ..CpuUse::default()
             },

@@ -15,19 +15,22 @@ const TICK: f64 = 0.01;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CpuUse {
-    /// Time of the thread that ran the test.
-    pub thread: f64,
+    /// Time of the thread that ran the test. Null if it is unknown, as for a peer that is qperf.
+    #[serde(default)]
+    pub thread: Option<f64>,
     /// Time of its process. This includes the other end if both ends run in one process. Null if
     /// it is unknown, as for a peer that is qperf.
     #[serde(default)]
     pub process: Option<f64>,
-    /// Time of the whole host, with a resolution of 10 ms.
-    pub host: HostCpuTime,
+    /// Time of the whole host, with a resolution of 10 ms. Null if `/proc/stat` cannot be read.
+    #[serde(default)]
+    pub host: Option<HostCpuTime>,
     /// Number of processors that the process may use.
     pub cpus: u32,
-    /// Time for which the thread that ran the test was runnable, but waited for a processor.
+    /// Time for which the thread that ran the test was runnable, but waited for a processor. Null
+    /// if it is unknown: for a peer that is qperf, or if the kernel does not count it.
     #[serde(default)]
-    pub waited: f64,
+    pub waited: Option<f64>,
 }
 
 impl Eq for CpuUse {}
@@ -68,11 +71,18 @@ impl HostCpuTime {
         })
     }
 
-    fn now() -> Self {
-        fs::read_to_string("/proc/stat")
-            .ok()
-            .and_then(|s| Self::parse(&s))
-            .unwrap_or_default()
+    fn now() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// Returns the time since an earlier reading.
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            user: (self.user - earlier.user).max(0.0),
+            kernel: (self.kernel - earlier.kernel).max(0.0),
+            intr: (self.intr - earlier.intr).max(0.0),
+            iowait: (self.iowait - earlier.iowait).max(0.0),
+        }
     }
 }
 
@@ -82,8 +92,8 @@ pub struct ClockReading {
     wall: Instant,
     thread: Duration,
     process: Duration,
-    host: HostCpuTime,
-    waited: Duration,
+    host: Option<HostCpuTime>,
+    waited: Option<Duration>,
 }
 
 impl ClockReading {
@@ -122,28 +132,27 @@ impl ClockReading {
 
     /// Returns the processor time used since `earlier`, which must come from the same thread.
     pub fn since(&self, earlier: &ClockReading) -> CpuUse {
-        let (a, b) = (&earlier.host, &self.host);
+        let seconds = |to: Duration, from: Duration| to.saturating_sub(from).as_secs_f64();
+        let waited = self.waited.zip(earlier.waited);
         CpuUse {
-            thread: self.thread.saturating_sub(earlier.thread).as_secs_f64(),
-            process: Some(self.process.saturating_sub(earlier.process).as_secs_f64()),
-            host: HostCpuTime {
-                user: (b.user - a.user).max(0.0),
-                kernel: (b.kernel - a.kernel).max(0.0),
-                intr: (b.intr - a.intr).max(0.0),
-                iowait: (b.iowait - a.iowait).max(0.0),
-            },
+            thread: Some(seconds(self.thread, earlier.thread)),
+            process: Some(seconds(self.process, earlier.process)),
+            host: self.host.zip(earlier.host).map(|(to, from)| to.since(from)),
             cpus: available_cpus(),
-            waited: self.waited.saturating_sub(earlier.waited).as_secs_f64(),
+            waited: waited.map(|(to, from)| seconds(to, from)),
         }
     }
 }
 
 /// Reads the time for which the calling thread has waited for a processor: the second number of its
-/// `schedstat`, in nanoseconds.
-fn read_wait_time() -> Duration {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanos = text.split_whitespace().nth(1).and_then(|n| n.parse().ok());
-    nanos.map_or(Duration::ZERO, Duration::from_nanos)
+/// `schedstat`, in nanoseconds. A kernel without `CONFIG_SCHED_INFO` does not have it.
+fn read_wait_time() -> Option<Duration> {
+    parse_wait_time(&fs::read_to_string("/proc/thread-self/schedstat").ok()?)
+}
+
+fn parse_wait_time(schedstat: &str) -> Option<Duration> {
+    let nanos = schedstat.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Duration::from_nanos(nanos))
 }
 
 /// Returns the number of processors that this process may use.
@@ -179,8 +188,26 @@ mod tests {
         }
         let used = ClockReading::now().since(&before);
         assert!(
-            used.thread > 0.001 && used.process.unwrap() >= used.thread * 0.5,
+            used.thread.unwrap() > 0.001 && used.process.unwrap() >= used.thread.unwrap() * 0.5,
             "{used:?}"
         );
+    }
+
+    #[test]
+    fn times_that_the_kernel_does_not_count_are_unknown() {
+        assert_eq!(
+            parse_wait_time("7 5000 3\n"),
+            Some(Duration::from_micros(5))
+        );
+        assert_eq!(parse_wait_time(""), None);
+        let known = ClockReading::now();
+        let unknown = ClockReading {
+            host: None,
+            waited: None,
+            ..known
+        };
+        for used in [known.since(&unknown), unknown.since(&known)] {
+            assert_eq!((used.host, used.waited), (None, None));
+        }
     }
 }

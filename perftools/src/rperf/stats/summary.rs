@@ -127,8 +127,8 @@ impl Summary {
             } else {
                 bytes
             };
-            (!interpretation.bidirectional && bytes > 0)
-                .then(|| side.cpu.host.busy() * 1e9 / bytes as f64)
+            let host = side.cpu.host?;
+            (!interpretation.bidirectional && bytes > 0).then(|| host.busy() * 1e9 / bytes as f64)
         };
         let (sender, receiver) = if interpretation.reads == interpretation.flip {
             (local, remote)
@@ -174,10 +174,10 @@ mod tests {
             },
             nanos: secs * 1_000_000_000,
             cpu: CpuUse {
-                host: HostCpuTime {
+                host: Some(HostCpuTime {
                     kernel: busy,
                     ..HostCpuTime::default()
-                },
+                }),
                 ..CpuUse::default()
             },
             ..SideStats::default()
@@ -236,5 +236,13 @@ mod tests {
             .latency,
             None
         );
+    }
+
+    #[test]
+    fn an_unknown_cpu_time_is_no_cost_of_zero() {
+        let (local, mut remote) = (side(10, 0, 1, 0.5), side(0, 10, 1, 0.5));
+        remote.cpu.host = None;
+        let summary = Summary::new(interpretation(Test::RcBw), &local, &remote);
+        assert!(summary.send_cost.is_some() && summary.recv_cost.is_none());
     }
 }

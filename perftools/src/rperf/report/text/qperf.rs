@@ -109,7 +109,7 @@ impl Format {
         let (s, v) = (&self.style, &self.verbosity);
         #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
         let nanos = side.nanos as f64;
-        let host = &side.cpu.host;
+        let host = side.cpu.host.unwrap_or_default();
         let shares = [
             ("cpus_user", host.user),
             ("cpus_intr", host.intr),

@@ -40,14 +40,14 @@ fn stats(sent: u64, received: u64, size: u64) -> SideStats {
         max_cqe: Some(32),
         stalled: Some(0),
         cpu: CpuUse {
-            thread: 0.5,
+            thread: Some(0.5),
             process: Some(0.6),
-            host: HostCpuTime {
+            host: Some(HostCpuTime {
                 kernel: 2.0,
                 ..HostCpuTime::default()
-            },
+            }),
             cpus: 1,
-            waited: 0.0,
+            waited: Some(0.0),
         },
         verified: 0,
         lost: 0,

@@ -131,7 +131,7 @@ fn oversubscribed(spec: &Spec, local: &SideStats) -> Option<Warning> {
 /// Returns a warning if the threads of one end were runnable but waited for a processor for more
 /// than 5 % of the time.
 fn cpu_wait(side: &SideStats) -> Option<Warning> {
-    let share = side.cpu.waited / side.seconds().max(1e-6);
+    let share = side.cpu.waited? / side.seconds().max(1e-6);
     let text = format!(
         "the test's thread waited for a processor {:.0} % of the time, because the number of runnable threads exceeds the number of processors ({}); help: pin the thread to an idle processor with --cpu-affinity (-ca)",
         (share * 100.0).min(100.0),
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(kinds(&good, &[], false), [""; 0]);
         let mut bad = measured();
         bad.local.mtu = Some(1024);
-        bad.remote_stats.cpu.waited = 0.5;
+        bad.remote_stats.cpu.waited = Some(0.5);
         bad.local_stats.lost = 2;
         bad.local_stats.stalled = Some(480_123_456);
         bad.spec.client.wait = Wait::Poll;
