@@ -12,6 +12,10 @@ use super::wire::{HEADER_LEN, Header, Hello, Kind, MIN_RECEIVE_LEN, VERB, Violat
 /// of the stream. Part of the protocol.
 pub(super) const RESERVE: u32 = 6;
 
+/// Number of receives for the control messages that reach a side before it sends data or the end of
+/// its stream: a request for an acknowledgement, and the end of the peer's stream.
+const RECEIVER_RESERVE: u32 = 2;
+
 /// Number of buffers for greetings and control messages. More of them wait for completions.
 pub(super) const CONTROLS: u16 = 4;
 
@@ -55,8 +59,12 @@ pub(super) struct Flow {
 
     /// Number of data messages that this side's receives hold.
     window: u32,
+    /// Number of receives for control messages that the peer can send now, at most [`RESERVE`].
+    reserve: u32,
     /// Number of messages received, including the greeting.
     received: u32,
+    /// Number of data messages received.
+    data_received: u32,
     /// Number of data messages that the peer may send, given the receives posted.
     own_limit: u32,
     /// Limit last sent to the peer.
@@ -67,7 +75,8 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Creates the state of a side that has posted `receives` receives, more than [`RESERVE`].
+    /// Creates the state of a side that announces `receives` receives, more than [`RESERVE`], and
+    /// has posted [`receives_needed`](Self::receives_needed) of them.
     pub(super) fn new(receives: u32) -> Self {
         let window = receives - RESERVE;
         Self {
@@ -82,7 +91,10 @@ impl Flow {
             ack_request_is_due: false,
             end: End::Open,
             window,
+            // The first one is for the greeting.
+            reserve: 1 + RECEIVER_RESERVE,
             received: 0,
+            data_received: 0,
             own_limit: window,
             announced: window,
             ack_is_due: false,
@@ -117,6 +129,7 @@ impl Flow {
             .into());
         }
         self.received = 1;
+        self.reserve = RECEIVER_RESERVE;
         self.peer_window = hello.receives - RESERVE;
         self.limit = self.peer_window;
         // The passive side greets after it has received the active side's greeting.
@@ -206,8 +219,14 @@ impl Flow {
             )
             .into());
         }
-        if header.kind == Kind::Data && self.peer_has_ended {
-            return Err("a data message follows the end of the stream".into());
+        if header.kind == Kind::Data {
+            if self.peer_has_ended {
+                return Err("a data message follows the end of the stream".into());
+            }
+            if self.data_received == self.own_limit {
+                return Err("a data message exceeds the peer's credits".into());
+            }
+            self.data_received = self.data_received.wrapping_add(1);
         }
         self.received = self.received.wrapping_add(1);
         self.limit = header.limit;
@@ -231,10 +250,22 @@ impl Flow {
         }
     }
 
-    /// Records that receives of `count` data messages were posted again. Those of control messages
-    /// are posted at once, so that their acknowledgement is also their credit.
-    pub(super) fn reposted(&mut self, count: u32) {
+    /// Lets the peer send `count` more data messages. [`receives_needed`](Self::receives_needed)
+    /// must be posted before the next message is sent. Receives of control messages are posted
+    /// again at once, so that their acknowledgement is also their credit.
+    pub(super) fn grant(&mut self, count: u32) {
         self.own_limit = self.own_limit.wrapping_add(count);
+    }
+
+    /// Returns the number of receives that must be posted for what the peer can send now.
+    pub(super) fn receives_needed(&self) -> u32 {
+        self.own_limit.wrapping_sub(self.data_received) + self.reserve
+    }
+
+    /// Prepares for sending data or the end of the stream, which the peer answers with further
+    /// control messages. Returns `true` if this side needs more receives for them first.
+    pub(super) fn start_sending(&mut self) -> bool {
+        std::mem::replace(&mut self.reserve, RESERVE) < RESERVE
     }
 
     fn has_acked(&self, sent: u32) -> bool {
@@ -314,6 +345,7 @@ impl Flow {
             &mut self.data_sent,
             &mut self.limit,
             &mut self.received,
+            &mut self.data_received,
             &mut self.own_limit,
             &mut self.announced,
         ] {

@@ -41,7 +41,7 @@ pub fn messenger(data: &[u8]) {
 }
 
 fn act(flow: &mut Flow, actions: u8, count: u8) {
-    flow.reposted(u32::from(count) % RECEIVES);
+    flow.grant(u32::from(count) % RECEIVES);
     if actions & 1 != 0 {
         flow.check_acked();
     }

@@ -7,7 +7,7 @@ use ibverbs::{Context, CqOptions, Error, ErrorKind, QpOptions, Qpn, QueuePair, R
 
 use super::driver::Driver;
 use super::endpoint::Endpoint;
-use super::flow::{CONTROLS, hello};
+use super::flow::{CONTROLS, Flow, hello};
 use super::group::MessengerGroup;
 use super::options::MessengerOptions;
 use super::receives::Lease;
@@ -117,8 +117,10 @@ impl Resources {
         if self.member.is_some() {
             return Ok(());
         }
-        while let Some(buf) = self.pools.recv.take() {
-            qp.post_recv(wr::recv(buf)).map_err(Error::from)?;
+        for _ in 0..Flow::new(self.hello.receives).receives_needed() {
+            if let Some(buf) = self.pools.recv.take() {
+                qp.post_recv(wr::recv(buf)).map_err(Error::from)?;
+            }
         }
         Ok(())
     }

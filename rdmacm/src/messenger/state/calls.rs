@@ -111,6 +111,7 @@ impl State {
         }
         self.check()?;
         if self.outgoing.is_none() {
+            self.start_sending();
             self.flow.end();
         }
         self.pump();

@@ -86,7 +86,9 @@ pub(in crate::messenger) struct State {
     ready: Option<Content>,
     /// Memory of an earlier message, for the next one that arrives in fragments.
     spare: Vec<u8>,
-    /// `true` if buffers have returned to the pool since receives were last posted.
+    /// Number of receives posted and not completed. Not counted in a group.
+    receives_posted: u32,
+    /// `true` if more receives may be needed than were last posted.
     must_refill: bool,
     /// Number of data receives to be reported to the peer once they are posted.
     released: u32,
@@ -123,13 +125,15 @@ impl State {
         hello: Hello,
         is_active: bool,
     ) -> Self {
+        let flow = Flow::new(hello.receives);
         Self {
             connection: Some(connection),
+            receives_posted: flow.receives_needed(),
             pools,
             receives,
             depth: depth.into(),
             sends_in_flight: 0,
-            flow: Flow::new(hello.receives),
+            flow,
             hello,
             hello_is_due: is_active,
             peer: None,
@@ -245,6 +249,9 @@ impl State {
     pub(in crate::messenger) fn completed(&mut self, retired: Retired) {
         let outcome = retired.ok();
         let is_flushed = retired.status() == WcStatus::WR_FLUSH_ERR;
+        if retired.direction() == Direction::Recv {
+            self.receives_posted = self.receives_posted.saturating_sub(1);
+        }
         match (retired.direction(), outcome) {
             (Direction::Recv, Ok(())) => {
                 if let Some(buf) = retired.into_buf() {

@@ -43,7 +43,7 @@ impl State {
         Ok(())
     }
 
-    /// Posts receives in place of those that were used. A header sent afterwards may announce them.
+    /// Posts the receives for what the peer can send. The next header may announce them.
     fn refill(&mut self) -> Result<()> {
         let Some(connection) = &mut self.connection else {
             return Ok(());
@@ -51,22 +51,29 @@ impl State {
         if !self.must_refill || self.is_over {
             return Ok(());
         }
+        self.must_refill = false;
+        self.flow.grant(std::mem::take(&mut self.released));
         if let Some(receives) = &self.receives {
-            receives.refill()?;
-            self.must_refill = false;
-            self.flow.reposted(std::mem::take(&mut self.released));
-            return Ok(());
+            return receives.refill();
         }
-        let qp = connection.qp_mut();
-        while qp.recv_slots_free() > 0 {
+        let needed = self.flow.receives_needed();
+        while self.receives_posted < needed {
             let Some(buf) = self.pools.recv.take() else {
                 break;
             };
-            qp.post_recv(wr::recv(buf)).map_err(Error::from)?;
+            let request = wr::recv(buf);
+            connection
+                .qp_mut()
+                .post_recv(request)
+                .map_err(Error::from)?;
+            self.receives_posted += 1;
         }
-        self.must_refill = false;
-        self.flow.reposted(std::mem::take(&mut self.released));
         Ok(())
+    }
+
+    /// Prepares for sending data or the end of the stream.
+    pub(super) fn start_sending(&mut self) {
+        self.must_refill |= self.flow.start_sending();
     }
 
     fn can_post_control(&self) -> bool {
@@ -179,6 +186,7 @@ impl State {
 
     /// Posts a buffer that contains the payload of a fragment after the place of its header.
     pub(super) fn post_buffer(&mut self, mut buf: Buf, remaining: usize) -> Result<()> {
+        self.start_sending();
         self.refill()?;
         let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
         let len = buf.len() - HEADER_LEN;
