@@ -255,6 +255,32 @@ fn invalid_lists_are_rejected_and_returned() {
     }
 }
 
+#[test]
+fn a_changed_list_is_posted_with_its_new_buffers() {
+    for profile in PROFILES {
+        let mut pair = pair(profile);
+        let free = pair.pool.available();
+        // A request that was taken apart has no effect. The list that is posted has other buffers
+        // than the request was made with, and these are free.
+        let mut list = wr::recv(pair.targets(&[2, 3])).into_payload();
+        let mut other = pair.buf(b"other");
+        std::mem::swap(&mut list[0], &mut other);
+        drop(other);
+        pair.b.post_recv(wr::recv(list)).expect("receive");
+        let mut list = wr::send(pair.list(&[b"old", b"lo"])).into_payload();
+        let mut hel = pair.buf(b"hel");
+        std::mem::swap(&mut list[0], &mut hel);
+        hel.fill(b'x');
+        pair.a.post_send(wr::send(list)).expect("send");
+        let (sent, mut received) = pair.retire();
+        let list = received.remove(0).into_list().expect("a list");
+        assert_eq!((&*list[0], list[1].len()), (&b"hello"[..], 0));
+        drop((sent, list, hel));
+        assert_eq!(pair.pool.available(), free);
+        pair.finish();
+    }
+}
+
 /// Miri detects tokens that become invalid when the queue pair holds more lists.
 #[test]
 fn equal_lists_are_held_once() {

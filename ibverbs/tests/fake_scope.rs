@@ -150,6 +150,54 @@ fn requests_in_flight_at_scope_end_are_not_executed() {
 }
 
 #[test]
+fn nested_scopes_cannot_use_the_memory_of_each_other() {
+    for profile in PROFILES {
+        let Pair {
+            a,
+            b,
+            mut cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = Pair::new(profile);
+        let (mut of_outer, of_inner) = ([0_u8; 16], *b"of the inner one");
+        let end = a.scope(|outer| {
+            let target = outer.lend_mut(&mut of_outer).expect("lend");
+            let end = b.scope(|inner| {
+                let source = inner.lend(&of_inner).expect("lend");
+                let receive = inner.post_recv(wr::recv(target.clone()));
+                let send = inner.post_send(wr::send(target.clone()));
+                let of_inner = outer.post_send(wr::send(source.clone()));
+                let errors = [
+                    receive.expect_err("memory of the outer scope").error(),
+                    send.expect_err("memory of the outer scope").error(),
+                    of_inner.expect_err("memory of the inner scope").error(),
+                ];
+                assert_eq!(errors, [PostError::WrongQueue; 3]);
+                assert_eq!((outer.lent_in_flight(), inner.lent_in_flight()), (0, 0));
+                outer.post_recv(wr::recv(target)).expect("receive");
+                inner.post_send(wr::send(source)).expect("send");
+                // The completion of the receive belongs to the outer scope.
+                let waited = inner.wait(&mut cq, Duration::from_secs(9), |item| {
+                    if let Err(completion) = item {
+                        let retired = outer.retire(completion).expect("of the outer scope");
+                        retired.ok().expect("success");
+                    }
+                });
+                waited.expect("no timeout");
+            });
+            assert_eq!(outer.lent_in_flight(), 0);
+            end.qp.expect("nothing in flight")
+        });
+        assert!(end.qp.is_some(), "nothing in flight");
+        assert_eq!(of_outer, of_inner);
+        drop((end, cq, pool, pd, context));
+        fake.assert_clean();
+    }
+}
+
+#[test]
 fn a_panic_ends_the_scope_before_it_unwinds_further() {
     for profile in PROFILES {
         let Pair {
