@@ -119,6 +119,15 @@ impl Error {
         }
     }
 
+    /// Changes the category to [`Kind::Limit`], for a resource of this host that is exhausted.
+    #[must_use]
+    pub fn into_limit(self) -> Self {
+        Self {
+            kind: Kind::Limit,
+            ..self
+        }
+    }
+
     /// Changes the category to [`Kind::Usage`], for a value from the command line that is out of
     /// range.
     #[must_use]

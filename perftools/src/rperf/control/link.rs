@@ -219,8 +219,11 @@ impl ControlLink {
     }
 
     /// Waits briefly for an error message of the peer, which names the cause better than `error`.
-    /// Returns `error` if none arrives.
+    /// Returns `error` if none arrives, or if it is a limit of this host.
     pub fn explain(&self, error: Error) -> Error {
+        if error.kind() == Kind::Limit {
+            return error;
+        }
         self.shared.explain(error)
     }
 

@@ -103,7 +103,8 @@ impl VerbsWire {
     /// Creates a wire from connected queue pairs, and registers the memory for `shape`.
     ///
     /// # Errors
-    /// Returns an error if the memory cannot be registered, often because of the memlock limit.
+    /// Returns an error of [`Kind::Limit`] if the memory cannot be registered, often because of
+    /// the memlock limit.
     pub fn new(
         connected: Vec<AnyQp>,
         pd: &ProtectionDomain,
@@ -114,7 +115,8 @@ impl VerbsWire {
         shape: &Shape,
     ) -> Result<Self> {
         let mut qps: Vec<QpState> = connected.into_iter().map(QpState::new).collect();
-        let (memory, sink) = Memory::new(pd, *shape, &mut qps)?;
+        let memory = Memory::new(pd, *shape, &mut qps);
+        let (memory, sink) = memory.map_err(Error::into_limit)?;
         let recv_queues = RecvQueues::new(&mut qps, srq, sink.as_ref(), shape)?;
         let numbered = !shape.is_reliable();
         let solicit_every = shape.solicits().then_some(u64::from(shape.batch));
