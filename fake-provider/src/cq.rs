@@ -85,6 +85,7 @@ pub(crate) unsafe fn create(empty: &ibv_cq_ex, requested: u32, vector: c_int) ->
         unacked_events: 0,
         unacked_async_events: 0,
         polling: None,
+        parent: None,
     });
     object.cast()
 }

@@ -3,17 +3,19 @@
 use std::ffi::{c_int, c_uint};
 
 use rdma_sys::{
-    IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
-    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, IBV_WC_EX_WITH_CVLAN,
-    IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_IMM,
-    IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP,
-    ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc, ibv_wc_opcode,
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_WC_EX_WITH_BYTE_LEN,
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+    IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_FLOW_TAG,
+    IBV_WC_EX_WITH_IMM, IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID,
+    IBV_WC_EX_WITH_SRC_QP, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
+    ibv_wc_opcode,
 };
 
 use crate::cq::FakeCq;
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
+use crate::pd::FakePd;
 use crate::state::DeviceState;
 
 /// Completion fields that every profile supports. Soft-RoCE supports the same ones.
@@ -31,6 +33,9 @@ const EXTRA_FIELDS: u32 = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
     | IBV_WC_EX_WITH_CVLAN
     | IBV_WC_EX_WITH_FLOW_TAG;
 
+/// Attributes of a queue in a domain.
+const IN_DOMAIN: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+
 /// `ibv_create_cq_ex(3)`.
 pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
@@ -38,7 +43,8 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 ) -> *mut ibv_cq_ex {
     // SAFETY: the caller passes a valid context and readable attributes.
     let (attr, mut state) = unsafe { (&*attr, FakeDevice::from_context(context).state()) };
-    if !state.profile.extended_cq || attr.comp_mask != 0 {
+    let in_domain = attr.comp_mask == IN_DOMAIN && state.profile.more_verbs;
+    if !state.profile.extended_cq || (attr.comp_mask != 0 && !in_domain) {
         return null(libc::EOPNOTSUPP);
     }
     if let Some(errno) = state.faults.take(Verb::CreateCqEx) {
@@ -90,6 +96,16 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
             c_int::try_from(attr.comp_vector).unwrap_or(-1),
         )
     };
+    if in_domain && !object.is_null() {
+        // SAFETY: the queue was just created, and the caller passes a valid domain.
+        unsafe {
+            let mut state = FakeDevice::from_context(context).state();
+            let cq = crate::handle::cq(object);
+            if let Some(cq) = state.cqs.get_mut(cq) {
+                cq.parent = FakePd::parent(attr.parent_domain);
+            }
+        }
+    }
     object.cast()
 }
 

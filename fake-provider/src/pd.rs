@@ -69,14 +69,12 @@ unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
             return errno;
         }
         if let Some(parent) = FakePd::parent(pd) {
-            let children = state
-                .qps
-                .iter()
-                .filter(|qp| qp.parent == Some(parent))
-                .count();
+            let (qps, cqs) = (state.qps.iter(), state.cqs.iter());
+            let children = qps.filter(|qp| qp.parent == Some(parent)).count()
+                + cqs.filter(|cq| cq.parent == Some(parent)).count();
             if children > 0 {
                 state.violation(format!(
-                    "a parent domain was deallocated with {children} queue pairs alive"
+                    "a parent domain was deallocated with {children} queues alive"
                 ));
                 return libc::EBUSY;
             }

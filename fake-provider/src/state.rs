@@ -166,6 +166,8 @@ pub(crate) struct Cq {
     pub(crate) unacked_async_events: u32,
     /// Thread with an open extended poll.
     pub(crate) polling: Option<ThreadToken>,
+    /// Parent domain that the queue was created in.
+    pub(crate) parent: Option<usize>,
 }
 
 /// A completion, and the number of send queue slots that polling it frees.

@@ -170,6 +170,7 @@ mod fd;
 pub mod flow;
 pub mod fork;
 pub mod gid;
+pub mod group;
 mod heap;
 mod identity;
 mod in_flight;

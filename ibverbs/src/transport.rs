@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use rdma_sys::{ibv_context, ibv_create_qp_ex, ibv_qp, ibv_qp_init_attr_ex};
 use rdma_types::c_value;
@@ -345,6 +346,61 @@ impl SendTransport for XrcSend {
 }
 
 impl ConnectedTransport for XrcSend {}
+
+/// Implemented by transports of the group `B` of operations: by `B` itself, and by it in a group.
+#[diagnostic::on_unimplemented(
+    message = "a queue pair of transport `{Self}` does not have this operation",
+    label = "only `{B}` has this operation",
+    note = "a request of an `XrcSend` queue pair is one of `Rc` that names the shared receive queue of the peer: `wr::send(…).for_srq(srq_num)`",
+    note = "a request of a transport of the features `efa` and `mlx5` names its destination: `wr::read(…).to(destination)`"
+)]
+#[doc(hidden)]
+pub trait Is<B>: SendTransport {}
+impl Is<Rc> for Rc {}
+impl Is<Ud> for Ud {}
+impl<B: Groupable> Is<B> for Grouped<B> {}
+
+/// A transport whose queue pairs can be in a [group](crate::group).
+#[diagnostic::on_unimplemented(
+    message = "queue pairs of transport `{Self}` cannot be in a group",
+    label = "expected `Rc`, `Uc` or `Ud`"
+)]
+#[doc(hidden)]
+pub trait Groupable: DuplexTransport {}
+impl Groupable for Rc {}
+impl Groupable for Uc {}
+impl Groupable for Ud {}
+
+/// The transport `T` of a queue pair in a [`ThreadGroup`](crate::group::ThreadGroup), which cannot
+/// be sent to another thread. `T` is [`Rc`], [`Uc`] or [`Ud`].
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, QueuePair, Rc, group::Grouped, wr};
+/// fn answer(qp: &mut QueuePair<Grouped<Rc>>, message: Buf) -> ibverbs::Result<()> {
+///     Ok(qp.post_send(wr::send(message))?)
+/// }
+/// ```
+pub struct Grouped<T>(PhantomData<(T, *const ())>);
+
+impl<T> fmt::Debug for Grouped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Grouped")
+    }
+}
+
+impl<T> private::Sealed for Grouped<T> {}
+
+impl<T: Groupable> SendTransport for Grouped<T> {
+    const KIND: QpKind = T::KIND;
+    const SEND_OPS: u64 = T::SEND_OPS;
+    const EXTRA_OPS: u64 = T::EXTRA_OPS;
+}
+
+impl<T: Groupable> DuplexTransport for Grouped<T> {}
+impl<T: Groupable + ConnectedTransport> ConnectedTransport for Grouped<T> {}
+impl<T: Groupable + ConnectedDuplexTransport> ConnectedDuplexTransport for Grouped<T> {}
+impl<T: Groupable + DatagramTransport> DatagramTransport for Grouped<T> {}
 
 /// Raw packets: whole Ethernet frames, including headers.
 ///

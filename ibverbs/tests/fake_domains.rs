@@ -4,7 +4,7 @@ mod fake;
 
 use fake::{PROFILES, connect, open, small};
 use fake_provider::{Fake, Live, Profile, Verb};
-use ibverbs::{CqOptions, ErrorKind, Rc, SrqOptions, Uc, wr};
+use ibverbs::{CqOptions, ErrorKind, Rc, SrqOptions, Uc, group::ThreadGroup, wr};
 
 /// Creates a fake device that supports thread domains.
 fn with_domains(profile: Profile) -> Fake {
@@ -178,5 +178,81 @@ fn missing_thread_domain_support_is_reported() {
             .is_unsupported()
     );
     drop(context);
+    fake.assert_clean();
+}
+
+#[test]
+fn queues_of_a_group_share_its_domain_and_keep_it() {
+    for profile in PROFILES.into_iter().filter(|profile| profile.extended_cq) {
+        for extended in [true, false] {
+            let fake = with_domains(profile);
+            let context = open(&fake);
+            let pd = context.alloc_pd().expect("protection domain");
+            let group = ThreadGroup::new(&pd).expect("group");
+            let options = CqOptions::new().depth(31).extended(extended);
+            let mut cq = group.create_cq(options).expect("completion queue");
+            assert_eq!(cq.is_extended(), extended);
+            let mut srq = pd.create_srq(SrqOptions::new().max_wr(7)).expect("queue");
+            let mut pairs = Vec::new();
+            for _ in 0..3 {
+                let mut a = group.create_qp::<Rc>(&cq, &cq, small()).expect("a");
+                let mut b = group
+                    .create_qp_with_srq::<Rc>(&cq, &cq, &srq, small())
+                    .expect("b");
+                connect(&mut a, &mut b);
+                pairs.push((a, b));
+            }
+            let live = fake.live();
+            assert_eq!((live.tds, live.parents, live.qps, live.cqs), (1, 1, 6, 1));
+            // The group and the domain may be dropped first.
+            let pool = pd.pool(3, 64).expect("pool");
+            drop((group, pd, context));
+            for (a, _) in &mut pairs {
+                let buf = pool.take().expect("a free buffer");
+                srq.post_recv(wr::recv(buf)).expect("receive");
+                a.post_send(wr::send(wr::Inline(b"hi"))).expect("send");
+            }
+            let (mut sent, mut received) = (0, 0);
+            for completion in cq.poll().expect("poll") {
+                if let Some(queue_pair) = srq.queue_pair(&completion) {
+                    assert!(pairs.iter().any(|(_, b)| b.id() == queue_pair));
+                    let retired = srq.retire(completion).expect("in flight");
+                    assert_eq!(fake::buf_bytes(retired), b"hi");
+                    received += 1;
+                } else {
+                    let mut senders = pairs.iter_mut().map(|(a, _)| a);
+                    let sender = senders.find(|a| a.id() == completion.queue());
+                    let retired = sender.expect("a sender").retire(completion);
+                    retired.expect("in flight").ok().expect("success");
+                    sent += 1;
+                }
+            }
+            assert_eq!((sent, received), (3, 3));
+            drop(cq);
+            drop(pairs);
+            assert_eq!((fake.live().tds, fake.live().parents), (0, 0));
+            drop((srq, pool));
+            fake.assert_clean();
+        }
+    }
+}
+
+#[test]
+fn a_completion_queue_of_another_group_is_rejected() {
+    let fake = with_domains(PROFILES[0]);
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let (group, other) = (ThreadGroup::new(&pd), ThreadGroup::new(&pd));
+    let (group, other) = (group.expect("group"), other.expect("group"));
+    let cq = other.create_cq(CqOptions::default());
+    let cq = cq.expect("completion queue");
+    let error = group.create_qp::<Uc>(&cq, &cq, small());
+    let error = error.expect_err("of another group");
+    assert_eq!(error.kind(), ErrorKind::Mismatch);
+    fake.fail_next(Verb::CreateCqEx, libc::ENOMEM);
+    group
+        .create_cq(CqOptions::default())
+        .expect_err("the driver refuses");
+    drop((group, other, cq, pd, context));
     fake.assert_clean();
 }

@@ -208,6 +208,27 @@ fn a_transport_has_its_operations_and_no_others() {
     );
 }
 
+/// Nothing of a thread group leaves its thread.
+mod group {
+    use ibverbs::group::{GroupCompletionQueue, Grouped, ThreadGroup};
+    use ibverbs::wr::{FetchAdd, Operation, RdmaRead, Send, SendTo};
+    use ibverbs::{Batch, Buf, CompletionQueue, QueuePair, Rc, Uc, Ud};
+    use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+    assert_not_impl_any!(ThreadGroup: core::marker::Send, Sync);
+    assert_not_impl_any!(GroupCompletionQueue: core::marker::Send, Sync);
+    assert_not_impl_any!(GroupCompletionQueue: AsRef<CompletionQueue>, core::ops::Deref);
+    assert_not_impl_any!(QueuePair<Grouped<Rc>>: core::marker::Send, Sync);
+    assert_not_impl_any!(Batch<'static, Grouped<Rc>>: core::marker::Send, Sync);
+    assert_impl_all!(QueuePair<Rc>: core::marker::Send, Sync);
+    assert_impl_all!(RdmaRead: Operation<Grouped<Rc>, Buf>);
+    assert_impl_all!(FetchAdd: Operation<Grouped<Rc>, Buf>);
+    assert_impl_all!(Send: Operation<Grouped<Uc>, Buf>);
+    assert_impl_all!(SendTo: Operation<Grouped<Ud>, Buf>);
+    assert_not_impl_any!(RdmaRead: Operation<Grouped<Uc>, Buf>, Operation<Grouped<Ud>, Buf>);
+    assert_not_impl_any!(SendTo: Operation<Grouped<Rc>, Buf>);
+}
+
 /// Operations of scalable reliable datagrams: each has a destination, and none is an atomic.
 #[cfg(feature = "efa")]
 mod efa {

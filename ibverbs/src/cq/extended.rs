@@ -9,6 +9,7 @@
 use std::ptr::{self, NonNull};
 
 use rdma_sys::{
+    IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
     IBV_WC_EX_WITH_BYTE_LEN, IBV_WC_EX_WITH_DLID_PATH_BITS, IBV_WC_EX_WITH_IMM,
     IBV_WC_EX_WITH_QP_NUM, IBV_WC_EX_WITH_SL, IBV_WC_EX_WITH_SLID, IBV_WC_EX_WITH_SRC_QP,
     IBV_WC_GRH, IBV_WC_SUCCESS, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_create_cq_ex,
@@ -22,9 +23,11 @@ use super::id::CqId;
 use super::options::CqOptions;
 use super::poll_state::PollVerbs;
 use super::wc::WcFields;
+use crate::convert::non_null;
 use crate::device::Context;
 use crate::error::Result;
 use crate::identity::Direction;
+use crate::pd::ParentDomain;
 use crate::raw::AsRaw;
 
 /// The fields of an `ibv_wc`.
@@ -46,24 +49,58 @@ pub(crate) fn create(
     id: CqId,
     additional_fields: u32,
 ) -> Result<Option<(NonNull<ibv_cq>, PollVerbs)>> {
-    let verbs = if !context.properties().polls_past_destroyed {
+    let verbs = verbs(context)?;
+    let mut attr = attributes(options, id);
+    attr.wc_flags |= u64::from(additional_fields);
+    // SAFETY: context and channel are alive, and the attributes are valid during the call.
+    let raw = NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) });
+    Ok(raw.map(|raw| (raw.cast(), verbs)))
+}
+
+/// Creates an extended queue in a domain, which one thread polls. Its queue pairs are destroyed on
+/// that thread too, so the provider needs no lock.
+pub(crate) fn create_in_group(
+    parent: &ParentDomain,
+    options: CqOptions<'_>,
+    id: CqId,
+) -> Result<(NonNull<ibv_cq>, PollVerbs)> {
+    let context = parent.pd().context();
+    let verbs = verbs(context)?;
+    let mut attr = ibv_cq_init_attr_ex {
+        comp_mask: IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD,
+        flags: IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
+        parent_domain: parent.as_raw(),
+        ..attributes(options, id)
+    };
+    let what = || format!("{} entries on {}", options.depth, context.device_name());
+    let raw = non_null("ibv_create_cq_ex", what, || {
+        // SAFETY: context, domain and channel are alive, and the attributes are valid during the
+        // call.
+        unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) }
+    })?;
+    Ok((raw.cast(), verbs))
+}
+
+/// Returns the verbs that poll an extended queue of a device.
+fn verbs(context: &Context) -> Result<PollVerbs> {
+    Ok(if !context.properties().polls_past_destroyed {
         PollVerbs::SkippingExtended
     } else if context.is_soft_roce()? {
         PollVerbs::SingleExtended
     } else {
         PollVerbs::Extended
-    };
-    let mut attr = ibv_cq_init_attr_ex {
+    })
+}
+
+fn attributes(options: CqOptions<'_>, id: CqId) -> ibv_cq_init_attr_ex {
+    ibv_cq_init_attr_ex {
         cqe: options.depth,
         cq_context: id.as_context(),
         channel: options.channel.map_or(ptr::null_mut(), AsRaw::as_raw),
         comp_vector: options.comp_vector,
-        wc_flags: u64::from(WC_FIELDS | additional_fields),
+        wc_flags: WC_FIELDS.into(),
         ..Default::default()
-    };
-    // SAFETY: context and channel are alive, and the attributes are valid during the call.
-    let raw = NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) });
-    Ok(raw.map(|raw| (raw.cast(), verbs)))
+    }
 }
 
 /// Copies completions into `entries` with `read` until the queue is empty or `entries` is full.

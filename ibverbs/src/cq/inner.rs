@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_sys::{ibv_cq, ibv_destroy_cq};
@@ -10,6 +11,7 @@ use rdma_sys::{ibv_cq, ibv_destroy_cq};
 use super::channel::CompletionChannel;
 use super::id::CqId;
 use crate::device::Context;
+use crate::pd::ParentDomain;
 
 /// The `ibv_cq`, shared by its [`CompletionQueue`](crate::CompletionQueue) and the queue pairs that
 /// complete on it. The last owner destroys it.
@@ -18,6 +20,8 @@ pub(crate) struct CqInner {
     pub(crate) id: CqId,
     pub(crate) context: Context,
     pub(crate) channel: Option<CompletionChannel>,
+    /// The domain that the queue was created in, if any.
+    pub(crate) parent: Option<Arc<ParentDomain>>,
     /// Number of polls that found the queue empty. Only the one `CompletionQueue` changes it.
     pub(crate) empty_polls: AtomicU64,
 }
@@ -57,7 +61,8 @@ impl Drop for CqInner {
         // Events are acknowledged when they are read, so the call does not wait.
         let returned = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
         if returned != 0 {
-            crate::leak::with_parent(&(self.context.clone(), self.channel.clone()));
+            let parents = (self.context.clone(), self.channel.clone());
+            crate::leak::with_parent(&(parents, self.parent.clone()));
         }
     }
 }

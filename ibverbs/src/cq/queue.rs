@@ -18,6 +18,7 @@ use super::poll_state::{POLL_BATCH, PollState, PollVerbs};
 use crate::convert::{non_null, zero_or_errno};
 use crate::device::Context;
 use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
+use crate::pd::ParentDomain;
 use crate::raw::AsRaw;
 
 /// [`POLL_BATCH`] in the type that `ibv_poll_cq` takes.
@@ -129,11 +130,29 @@ impl CompletionQueue {
                 id,
                 context: context.clone(),
                 channel: options.channel.cloned(),
+                parent: None,
                 empty_polls: AtomicU64::new(0),
             }),
             verbs,
             state: PollState::new(),
         })
+    }
+
+    /// Creates a queue that one thread uses, in the domain of a group.
+    pub(crate) fn create_in_group(
+        parent: &Arc<ParentDomain>,
+        options: CqOptions<'_>,
+    ) -> Result<Self> {
+        let context = parent.pd().context();
+        let mut queue = Self::create_with(context, options, |id| {
+            let (raw, verbs) = extended::create_in_group(parent, options, id)?;
+            let classic = !options.extended;
+            Ok((raw, if classic { PollVerbs::Classic } else { verbs }))
+        })?;
+        if let Some(inner) = Arc::get_mut(&mut queue.inner) {
+            inner.parent = Some(Arc::clone(parent));
+        }
+        Ok(queue)
     }
 
     /// Returns at most 32 completions, without waiting. The iterator is empty if there are none.

@@ -23,7 +23,8 @@ use crate::raw::AsRaw;
 ///
 /// In C, the program must ensure that. Here the types do: a thread domain becomes part of one
 /// [`ParentDomain`], which is consumed by one queue pair, which posts through `&mut`. The queue
-/// pair can be sent to another thread like any other.
+/// pair can be sent to another thread like any other. A [`ThreadGroup`](crate::group::ThreadGroup)
+/// has a thread domain for many queues of one thread.
 ///
 /// # Example
 /// ```no_run

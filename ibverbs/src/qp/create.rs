@@ -1,5 +1,7 @@
 //! Methods that create queue pairs.
 
+use std::sync::Arc;
+
 use super::builder::{self, Parts};
 use super::options::QpOptions;
 use super::pair::QueuePair;
@@ -216,7 +218,7 @@ fn create_in<T: SendTransport>(
         },
         options,
     )?;
-    qp.keep(parent);
+    qp.keep(Arc::new(parent));
     Ok(qp)
 }
 

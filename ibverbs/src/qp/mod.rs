@@ -29,7 +29,6 @@ mod transitions;
 pub use self::alternate::{AlternatePath, MigState};
 pub use self::attr::{Endpoint, RcPath};
 pub use self::batch::Batch;
-#[cfg(feature = "mlx5")]
 pub(crate) use self::builder::Parts;
 pub use self::change::QpChange;
 pub(crate) use self::control::Control;

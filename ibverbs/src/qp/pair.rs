@@ -6,6 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
@@ -88,10 +89,11 @@ pub struct QueuePair<T: SendTransport> {
 }
 
 // SAFETY: posting and retiring need `&mut self`, so one thread at a time uses the queue pair. The
-// provider's queue is not bound to a thread.
-unsafe impl<T: SendTransport> Send for QueuePair<T> {}
+// provider's queue is not bound to a thread, unless it is in a group, whose transport is not
+// `Send`.
+unsafe impl<T: SendTransport + Send> Send for QueuePair<T> {}
 // SAFETY: `&self` only reads numbers and calls `ibv_query_qp`, which is thread-safe.
-unsafe impl<T: SendTransport> Sync for QueuePair<T> {}
+unsafe impl<T: SendTransport + Sync> Sync for QueuePair<T> {}
 
 impl<T: SendTransport> QueuePair<T> {
     /// Wraps a queue pair that was just created from `parts`.
@@ -127,7 +129,7 @@ impl<T: SendTransport> QueuePair<T> {
     }
 
     /// Keeps the parent domain alive in which the queue pair was created.
-    pub(crate) fn keep(&mut self, parent: ParentDomain) {
+    pub(crate) fn keep(&mut self, parent: Arc<ParentDomain>) {
         self.tables.parent = Some(parent);
     }
 

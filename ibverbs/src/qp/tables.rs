@@ -29,7 +29,7 @@ pub(crate) struct Tables {
     recv_cq: Option<Arc<CqInner>>,
     srq: Option<Arc<SrqInner>>,
     #[allow(dead_code, reason = "kept to be dropped")]
-    pub(crate) parent: Option<ParentDomain>,
+    pub(crate) parent: Option<Arc<ParentDomain>>,
     _attached: AttachedQueuePair,
 }
 

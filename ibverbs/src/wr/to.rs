@@ -13,7 +13,7 @@ use super::payload::{Gather, SendPayload};
 use super::rejected::PostError;
 use super::request::SendRequest;
 use crate::in_flight::InFlight;
-use crate::transport::Ud;
+use crate::transport::{Is, Ud};
 
 /// An operation `O` for a destination `D`: the result of
 /// [`SendRequest::to`](crate::wr::SendRequest::to).
@@ -172,5 +172,5 @@ impl<P: Payload, O: Transfer<P>, D: Address> Transfer<P> for To<O, D> {
     }
 }
 
-impl<P: SendPayload> Operation<Ud, P> for To<Send> {}
-impl<P: SendPayload> Operation<Ud, P> for To<SendWithImm> {}
+impl<T: Is<Ud>, P: SendPayload> Operation<T, P> for To<Send> {}
+impl<T: Is<Ud>, P: SendPayload> Operation<T, P> for To<SendWithImm> {}
