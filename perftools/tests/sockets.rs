@@ -44,6 +44,20 @@ fn tcp_and_udp_deliver_all_bytes_over_ipv4_and_ipv6() {
 }
 
 #[test]
+fn a_failed_test_prints_no_heading() {
+    let server = Server::start();
+    let target = server.target();
+    for sizes in ["", "--sizes 1..4"] {
+        let line = format!("{target} --keep-going -n 10 -i nosuch0 {sizes} rc_bw tcp_lat");
+        let output = run(&line);
+        assert_eq!(output.code(), Some(1), "{line}: {output}");
+        assert!(output.stdout.contains("tcp_lat:"), "{line}: {output}");
+        assert!(!output.stdout.contains("rc_bw"), "{line}: {output}");
+        assert!(output.stderr.contains("rc_bw: "), "{line}: {output}");
+    }
+}
+
+#[test]
 fn udp_reports_sent_and_received_messages() {
     let server = Server::start();
     let record = &json(&format!(

@@ -101,8 +101,14 @@ fn run_tests(server: &Server, address: &str, options: &str, tests: &[&str]) -> V
     document["tests"].as_array().expect("tests").clone()
 }
 
-/// Runs all tests of a device over a network and returns the totals.
-fn test_network(wire: &Wire, device: &str, network: &Network) -> Totals {
+/// Runs all tests of a device over a network and returns the totals. Adds what is wrong to
+/// `problems`, so that a long run shows all of it.
+fn test_network(
+    wire: &Wire,
+    device: &str,
+    network: &Network,
+    problems: &mut Vec<String>,
+) -> Totals {
     let server = Server::start();
     let begin = Instant::now();
     let mut totals = Totals::default();
@@ -134,7 +140,10 @@ fn test_network(wire: &Wire, device: &str, network: &Network) -> Totals {
         }
     }
     for record in &records {
-        check(record, network.mild, &mut totals);
+        if let Err(problem) = check(record, network.mild, &mut totals) {
+            println!("    {problem}");
+            problems.push(format!("{device}, {}: {problem}", network.netem));
+        }
     }
     wire.restore();
     server.assert_responds();
@@ -154,11 +163,12 @@ fn counts_are_exact_on_a_bad_network() {
     } else {
         SHORT
     };
+    let mut problems = Vec::new();
     for device in devices() {
         let wire = Wire::new(&device);
         let before = wire.packets();
         for network in networks {
-            let totals = test_network(&wire, &device, network);
+            let totals = test_network(&wire, &device, network, &mut problems);
             assert!(totals.measured > 0, "{device}, {}", network.netem);
         }
         assert!(
@@ -166,6 +176,7 @@ fn counts_are_exact_on_a_bad_network() {
             "the packets did not pass the network"
         );
     }
+    assert!(problems.is_empty(), "{problems:#?}");
 }
 
 #[test]

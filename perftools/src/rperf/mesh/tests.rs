@@ -371,3 +371,10 @@ fn peak_memory() -> u64 {
     let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
+
+#[test]
+fn a_mesh_without_results_has_no_range() {
+    let record = record(Pattern::Pairs, 3, 1, &[Test::RcBw]);
+    let text = super::text::matrix(&record, 0);
+    assert!(text.starts_with("rc_bw: no results, rows are"), "{text}");
+}

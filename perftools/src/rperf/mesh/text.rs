@@ -46,11 +46,11 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
         };
         format!("{value:.decimals$}")
     };
-    let range = range.map_or_else(
-        || "no results".to_owned(),
-        |(low, high)| format!("{} to {}", digits(low), digits(high)),
+    let heading = range.map_or_else(
+        || format!("{label}: no results"),
+        |(low, high)| format!("{label}, {unit}: {} to {}", digits(low), digits(high)),
     );
-    let mut out = format!("{label}, {unit}: {range}, rows are clients, columns are servers\n");
+    let mut out = format!("{heading}, rows are clients, columns are servers\n");
     let n = matrix.endpoints();
     if n > MAX_MATRIX {
         return out + &rows(record, &matrix, limit, &digits);

@@ -151,6 +151,22 @@ fn more_verbose_output_has_all_details() {
 }
 
 #[test]
+fn equals_signs_align_and_units_do_not_alternate() {
+    for record in [one_way(), latency()] {
+        let text = text(&record, &["--verbose-more"]);
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        let column = lines[0].find('=');
+        for line in lines {
+            assert_eq!(line.find('='), column, "{text}");
+            // Sizes that a user sets are binary, and measured amounts are decimal.
+            let is_setting = line.trim_start().starts_with("msg_size")
+                || line.trim_start().starts_with("mtu_size");
+            assert!(is_setting || !line.contains("iB"), "{line}");
+        }
+    }
+}
+
+#[test]
 fn units_and_node_names_can_be_unified() {
     let options = [
         "--verbose-more-stat",
