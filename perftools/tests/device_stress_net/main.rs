@@ -41,7 +41,14 @@ const NETWORKS: &[Network] = &[
 const SHORT: &[Network] = &[mild("loss 1% duplicate 5% corrupt 1%")];
 
 /// Tests of a short run.
-const SHORT_TESTS: &[&str] = &["rc_bw", "rc_rdma_read_lat", "uc_bw", "ud_bw", "udp_bw"];
+const SHORT_TESTS: &[&str] = &[
+    "rc_bw",
+    "rc_rdma_read_lat",
+    "uc_bw",
+    "uc_rdma_write_poll_lat",
+    "ud_bw",
+    "udp_bw",
+];
 
 const fn mild(netem: &'static str) -> Network {
     Network { netem, mild: true }
@@ -120,7 +127,9 @@ fn test_network(
         tests.retain(|test| test.starts_with("rc"));
     }
     let is_atomic = |test: &str| test.contains("compare") || test.contains("fetch");
-    let is_datagram = |test: &str| test.starts_with("ud_");
+    // rxe receives no more writes of several packets after it lost a packet (ci/DRIVERS.md, fault
+    // 55).
+    let has_one_packet = |test: &str| test.starts_with("ud_") || test.starts_with("uc_rdma");
     let chosen = |is_wanted: &dyn Fn(&str) -> bool| {
         let tests = tests.iter().copied();
         tests.filter(|test| is_wanted(test)).collect::<Vec<_>>()
@@ -129,10 +138,10 @@ fn test_network(
     for (options, tests) in [
         (
             format!("-n {messages} -m {SIZE}"),
-            chosen(&|test| !is_atomic(test) && !is_datagram(test)),
+            chosen(&|test| !is_atomic(test) && !has_one_packet(test)),
         ),
         (format!("-n {messages}"), chosen(&is_atomic)),
-        (format!("-n {messages} -m 4000"), chosen(&is_datagram)),
+        (format!("-n {messages} -m 4000"), chosen(&has_one_packet)),
     ] {
         if !tests.is_empty() {
             let options = format!("-i {device} {options}");

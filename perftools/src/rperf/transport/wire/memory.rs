@@ -155,17 +155,20 @@ impl Memory {
             .map_err(Error::from)
     }
 
-    /// Returns `true` if message `n` of the peer is in exposed memory.
+    /// Returns the number of the peer's message in exposed memory if it is `next`, or a later one
+    /// on services that may lose messages.
     #[inline]
-    pub(super) fn has_message(&mut self, n: u64) -> Result<bool> {
+    pub(super) fn message_from(&mut self, next: u64) -> Result<Option<u64>> {
         let Some(exposed) = &self.exposed else {
-            return Ok(false);
+            return Ok(None);
         };
         let mut last = [0];
         exposed.read(self.shape.msg_size as usize - 1, &mut last)?;
-        if last[0] != mark_byte(n) {
-            return Ok(false);
+        let ahead = last[0].wrapping_sub(mark_byte(next));
+        if ahead > 0 && (self.shape.is_reliable() || ahead >= MAX_LOST) {
+            return Ok(None);
         }
+        let n = next + u64::from(ahead);
         if self.shape.touches_payload() {
             // The last byte may become visible before the others of the same write.
             let begin = Instant::now();
@@ -175,7 +178,7 @@ impl Memory {
                 }
             }
         }
-        Ok(true)
+        Ok(Some(n))
     }
 
     /// Checks message `n` at an offset of exposed or fetched memory, except for its last `skipped`
@@ -245,6 +248,10 @@ impl Memory {
         Ok(())
     }
 }
+
+/// Number of consecutive messages that may be lost. The memory has the mark of an earlier message
+/// until the next one arrives, so marks further ahead are those of earlier messages.
+const MAX_LOST: u8 = 128;
 
 /// Returns the last byte of message `n` in polled memory. Consecutive messages have different
 /// bytes.

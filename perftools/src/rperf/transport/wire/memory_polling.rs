@@ -11,10 +11,10 @@ impl QpGroup {
     /// Counts the peer's next message and returns `true` if it is in memory.
     #[inline]
     pub(super) fn poll_memory(&mut self, progress: &mut PollCounts) -> Result<bool> {
-        if !self.memory.has_message(self.reached)? {
+        let Some(number) = self.memory.message_from(self.reached)? else {
             return Ok(false);
-        }
-        self.reached += 1;
+        };
+        self.reached = number + 1;
         progress.reached = self.reached;
         progress.data += 1;
         progress.bytes += u64::from(self.memory.shape.msg_size);
