@@ -2,12 +2,12 @@
 
 mod lab;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, AhAttr, Buf, CompletionQueue, Context, CqOptions, Direction, Error, ErrorKind,
-    PostError, ProtectionDomain, Psn, Qkey, QpOptions, QpState, QueuePair, WcStatus,
+    PostError, ProtectionDomain, Psn, Qkey, QpOptions, QpState, QueuePair, SharedRegion, WcStatus,
     efa::{EfaCaps, Srd},
     qp::QpChange,
     wr::{self, Destination},
@@ -180,6 +180,209 @@ fn reads_return_each_its_bytes_in_any_order() {
             done == COUNT
         });
         assert!(overtaken, "the test has not seen another order");
+    }
+}
+
+/// A node of the random test, with what its peers may read.
+struct Peer {
+    node: Node,
+    region: SharedRegion,
+    /// Destinations of all peers.
+    to: Vec<Destination>,
+    /// Receives that no message in flight will take.
+    credits: usize,
+}
+
+/// A network of queue pairs, and what is in flight.
+struct Network<'a> {
+    context: &'a Context,
+    peers: Vec<Peer>,
+    /// Messages by their immediate data: source, destination and length.
+    messages: HashMap<u32, (usize, usize, usize)>,
+    /// Reads by their tag: peer and range.
+    reads: HashMap<u64, (usize, usize, usize)>,
+    sends: usize,
+    next: u32,
+}
+
+impl Network<'_> {
+    const REGION: usize = 4096;
+    const LARGEST: usize = 8000;
+
+    fn peer(context: &Context) -> Peer {
+        let node = node(context, false);
+        let region = node.pd.shared(Self::REGION, AccessFlags::REMOTE_READ);
+        let region = region.expect("region");
+        let number = node.qp.id().get();
+        let bytes: Vec<u8> = (number..)
+            .map(|at| at.to_le_bytes()[0])
+            .take(Self::REGION)
+            .collect();
+        region.write(0, &bytes).expect("within the region");
+        Peer {
+            node,
+            region,
+            to: Vec::new(),
+            credits: 0,
+        }
+    }
+
+    /// Replaces a queue pair while nothing is in flight, and tells all peers its address.
+    fn replace(&mut self, index: usize) {
+        if let Some(old) = self.peers.get_mut(index) {
+            let old = std::mem::replace(old, Self::peer(self.context));
+            let reclaimed = old.node.qp.destroy().expect("destroyed");
+            assert_eq!(
+                (reclaimed.sends.len(), reclaimed.recvs.len()),
+                (0, old.credits)
+            );
+        } else {
+            self.peers.push(Self::peer(self.context));
+        }
+        for at in 0..self.peers.len() {
+            let mut from = std::mem::take(&mut self.peers[at].to);
+            from.clear();
+            for other in 0..self.peers.len() {
+                let qpn = self.peers[other].node.qp.qp_num();
+                let own = self.context.gids(1).expect("GID table")[0];
+                let node = &mut self.peers[at].node;
+                let address = AhAttr::for_gid(1, own.index, own.gid);
+                let address = node.pd.create_ah(&address).expect("address handle");
+                let address = node.qp.hold_address(&address).expect("hold");
+                from.push(Destination {
+                    address,
+                    qpn,
+                    qkey: QKEY,
+                });
+            }
+            self.peers[at].to = from;
+        }
+    }
+
+    fn send(&mut self, from: usize, to: usize, len: usize) {
+        if self.peers[to].credits == 0 || self.peers[from].node.qp.send_slots_free() == 0 {
+            return;
+        }
+        self.peers[to].credits -= 1;
+        let number = self.next;
+        self.next += 1;
+        self.messages.insert(number, (from, to, len));
+        let Peer { node, to: all, .. } = &mut self.peers[from];
+        let message = filled(&node.pd, number, len);
+        let there = all[to];
+        let posted = if len <= 32 {
+            let inline = wr::Inline(&message);
+            let request = wr::send_with_imm(inline, number).to(there);
+            node.qp.post_send(request).map_err(Error::from)
+        } else {
+            let request = wr::send_with_imm(message, number).to(there);
+            node.qp.post_send(request).map_err(Error::from)
+        };
+        posted.expect("send");
+        self.sends += 1;
+    }
+
+    fn read(&mut self, from: usize, to: usize, start: usize, len: usize) {
+        let len = len.min(Self::REGION - start);
+        let remote = self.peers[to].region.remote();
+        let remote = remote.slice(start as u64, len as u64).expect("within");
+        let Peer { node, to: all, .. } = &mut self.peers[from];
+        if node.qp.send_slots_free() == 0 {
+            return;
+        }
+        let tag = u64::from(self.next);
+        self.next += 1;
+        let into = node.pd.buf(len).expect("buffer");
+        let request = wr::read(into, remote).to(all[to]).tag(tag);
+        node.qp.post_send(request).expect("read");
+        self.reads.insert(tag, (to, start, len));
+    }
+
+    fn receive(&mut self, at: usize) {
+        let Peer { node, credits, .. } = &mut self.peers[at];
+        if node.qp.recv_slots_free() > 0 {
+            let buf = node.pd.buf(Self::LARGEST).expect("buffer");
+            node.qp.post_recv(wr::recv(buf)).expect("receive");
+            *credits += 1;
+        }
+    }
+
+    fn poll(&mut self, at: usize) {
+        let mut retired = Vec::new();
+        let node = &mut self.peers[at].node;
+        node.retire(|one, source| retired.push((one, source)));
+        for (one, source) in retired {
+            one.ok().expect("success");
+            if one.direction() == Direction::Recv {
+                let number = one.imm_data().expect("immediate data");
+                let message = self.messages.remove(&number);
+                let (from, to, len) = message.expect("sent once");
+                assert_eq!((to, self.peers[from].node.qp.qp_num()), (at, source));
+                let buf = one.into_buf().expect("a buffer");
+                assert_eq!(buf[..], filled(&self.peers[at].node.pd, number, len)[..]);
+            } else if one.tag() == 0 {
+                self.sends -= 1;
+            } else {
+                let read = self.reads.remove(&one.tag());
+                let (from, start, len) = read.expect("posted once");
+                let mut expected = vec![0; len];
+                let region = &self.peers[from].region;
+                region.read(start, &mut expected).expect("within");
+                assert_eq!(one.into_buf().expect("a buffer")[..], expected);
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        until("all completions", || {
+            (0..self.peers.len()).for_each(|at| self.poll(at));
+            self.sends == 0 && self.messages.is_empty() && self.reads.is_empty()
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn random_requests_between_many_queue_pairs_complete_once() {
+    const PEERS: usize = 4;
+    let _leak_check = LeakCheck::new();
+    for context in devices_with(&[verb::SRD]) {
+        for seed in 1..=3_u64 {
+            let mut network = Network {
+                context: &context,
+                peers: Vec::new(),
+                messages: HashMap::new(),
+                reads: HashMap::new(),
+                sends: 0,
+                next: 1,
+            };
+            (0..PEERS).for_each(|index| network.replace(index));
+            let mut state = seed;
+            // The generator of Knuth's MMIX.
+            let mut random = |limit: usize| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                usize::try_from(state >> 33).unwrap_or(0) % limit
+            };
+            for _ in 0..4000 {
+                let (a, b) = (random(PEERS), random(PEERS));
+                match random(16) {
+                    0..=5 => network.receive(a),
+                    6..=8 => network.send(a, b, 1 + random(Network::LARGEST)),
+                    9 => network.send(a, b, 1 + random(32)),
+                    10..=12 => network.read(a, b, random(Network::REGION - 1), 1 + random(2000)),
+                    13..=14 => network.poll(a),
+                    _ if random(20) == 0 => {
+                        network.drain();
+                        network.replace(a);
+                    }
+                    _ => {}
+                }
+            }
+            network.drain();
+            assert!(network.next > 500, "only {} requests", network.next);
+        }
     }
 }
 

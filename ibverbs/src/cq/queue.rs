@@ -188,18 +188,17 @@ impl CompletionQueue {
                 let (raw, entries) = (self.inner.raw.as_ptr(), self.state.entries());
                 // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
                 let returned = unsafe { ibv_poll_cq(raw, MAX_ENTRIES, entries.as_mut_ptr()) };
-                match usize::try_from(returned) {
-                    Ok(filled) if filled <= POLL_BATCH => break filled,
-                    // The provider has consumed the entry.
-                    _ if self.is_stale(returned) => {}
-                    _ => return Err(self.poll_error(returned)),
+                // One comparison separates entries from their absence and errors.
+                if (1..=MAX_ENTRIES).contains(&returned) {
+                    #[allow(clippy::cast_sign_loss, reason = "compared above")]
+                    break returned as usize;
+                }
+                if self.is_empty(returned)? {
+                    break 0;
                 }
             },
             _ => self.copy_extended()?,
         };
-        if filled == 0 {
-            self.inner.count_empty_poll();
-        }
         Ok(Completions(self.state.filled(filled)))
     }
 
@@ -216,14 +215,26 @@ impl CompletionQueue {
                 })
             }
         });
-        copied.map_err(|returned| self.poll_error(returned))
+        let filled = copied.map_err(|returned| self.poll_error(returned))?;
+        if filled == 0 {
+            self.inner.count_empty_poll();
+        }
+        Ok(filled)
     }
 
-    /// Returns `true` if a poll failed because of a completion of a queue pair that was destroyed.
+    /// Returns `true` if a poll found the queue empty, and `false` if it failed because of a
+    /// completion of a queue pair that was destroyed. The provider has consumed that one.
     #[cold]
     #[inline(never)]
-    fn is_stale(&self, returned: i32) -> bool {
-        returned == -libc::EINVAL && !self.inner.context.properties().polls_past_destroyed
+    fn is_empty(&self, returned: i32) -> Result<bool> {
+        if returned == 0 {
+            self.inner.count_empty_poll();
+            return Ok(true);
+        }
+        if returned == -libc::EINVAL && !self.inner.context.properties().polls_past_destroyed {
+            return Ok(false);
+        }
+        Err(self.poll_error(returned))
     }
 
     /// Converts the value that the provider returned from a failed poll.
