@@ -128,6 +128,8 @@
 //! - A queue pair in a [`pd::ThreadDomain`] does without the provider's locks as well. A thread
 //!   domain belongs to one queue pair, so `&mut` upholds the single-thread rule that C leaves to
 //!   the program.
+//! - Neither `Send` nor `Sync`: a [`group::ThreadGroup`] and its queues, which share a thread
+//!   domain.
 //! - A [`Completion`] borrows the completion queue that it was polled from.
 //!
 //! After [`fork`], the child must not use objects of the parent.
