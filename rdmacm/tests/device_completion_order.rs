@@ -159,8 +159,14 @@ fn lent_memory_is_not_transmitted_after_its_scope() {
         waited.expect("the WRITE completed");
         drop(connection.expect("the queue pair survived"));
         message.fill(b'S');
-        let received = wait_for_data(&sink);
-        assert!(received.iter().all(|&byte| byte == b'A'));
+        // The bytes that arrive together with the end of the connection can be lost (fault 56 in
+        // ci/DRIVERS.md).
+        let received = data_within(&sink, DELAY * 10);
+        assert!(
+            received.iter().all(|&byte| byte == b'A' || byte == 0),
+            "bytes written after the scope were sent"
+        );
+        assert_eq!(received[0], b'A', "nothing arrived");
     }
 }
 
