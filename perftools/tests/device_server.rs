@@ -30,7 +30,7 @@ fn reservations_cover_the_memory_of_a_test() {
         let target = format!("{} -i {device}", server.target());
         json(&format!("{target} -n 10 rc_bw"));
         let before = memory(server.id(), "VmRSS:");
-        let options = "-to 60 --msg-size 1 --depth 4096 --threads 8 --qps 4 --messages 50000";
+        let options = "--timeout 60 --msg-size 1 --depth 4096 --threads 8 --qps 4 --messages 50000";
         let records = json(&format!("{target} {options} rc_bw"));
         let used = memory(server.id(), "VmHWM:") - before;
         let depth = &records[0]["outcome"]["measured"]["depth"];
