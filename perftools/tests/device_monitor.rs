@@ -73,7 +73,9 @@ fn objects_of_processes_are_exported_and_listed() {
     let devices = devices();
     let server = Server::with_options(&["-v"]);
     let clients = devices.iter().map(|device| {
-        let line = format!("-i {device} -t 60 {} rc_bw", server.target());
+        // At a low rate, the tests leave the processors to `ribinfo`.
+        let options = "-t 600 -m 1K --rate-limit 50KB/s";
+        let line = format!("-i {device} {options} {} rc_bw", server.target());
         Process::spawn(rperf().args(line.split_whitespace()))
     });
     let clients: Vec<_> = clients.collect();
