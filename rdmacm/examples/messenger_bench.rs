@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `messenger_bench stream ADDRESS MESSAGE BUFFER DEPTH MIB` sends only a stream, without copying
-//! if a message fits into a buffer.
+//! if a message fits into a buffer, and `messenger_bench trip ADDRESS TRIPS` only makes round trips.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -21,6 +21,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const ROUNDS: usize = 7;
+/// Default number of round trips.
 const TRIPS: u32 = 5000;
 const SMALL: usize = 64;
 const STREAM: u64 = 512 << 20;
@@ -88,6 +89,13 @@ fn main() -> Result<()> {
             return Ok(());
         }
     }
+    if let [command, address, trips] = &args[..] {
+        if command == "trip" {
+            let micros = messenger_trip(address.parse()?, trips.parse()?)?;
+            println!("{micros:.2} us");
+            return Ok(());
+        }
+    }
     let [rperf, devices @ ..] = &args[..] else {
         return Err("expected arguments: RPERF DEVICE=ADDRESS…".into());
     };
@@ -103,7 +111,7 @@ fn main() -> Result<()> {
         let mut streams = STREAMS.each_ref().map(|_| Vec::new());
         for _ in 0..ROUNDS {
             let raw = 2e-3 * rperf("rc_lat", SMALL, &[])?;
-            trips.push([tcp_trip(ip)?, raw, f64::NAN, messenger_trip(ip)?]);
+            trips.push([tcp_trip(ip)?, raw, f64::NAN, messenger_trip(ip, TRIPS)?]);
             for (stream, rounds) in STREAMS.iter().zip(&mut streams) {
                 let size = stream.message as usize;
                 rounds.push([
@@ -169,8 +177,8 @@ fn run_rperf(rperf: &str, device: &str, test: &str, size: usize, options: &[&str
     Ok(value[..end].trim().parse()?)
 }
 
-fn micros_per_trip(started: Instant) -> f64 {
-    started.elapsed().as_secs_f64() * 1e6 / f64::from(TRIPS)
+fn micros_per_trip(started: Instant, trips: u32) -> f64 {
+    started.elapsed().as_secs_f64() * 1e6 / f64::from(trips)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
@@ -201,7 +209,7 @@ fn tcp_trip(ip: IpAddr) -> Result<f64> {
         client.write_all(&buffer)?;
         client.read_exact(&mut buffer)?;
     }
-    let result = micros_per_trip(started);
+    let result = micros_per_trip(started, TRIPS);
     drop(client);
     echo.join().map_err(|_| "the echo thread failed")?;
     Ok(result)
@@ -240,7 +248,7 @@ fn messengers(ip: IpAddr, options: &MessengerOptions<'_>) -> Result<(Messenger, 
     })
 }
 
-fn messenger_trip(ip: IpAddr) -> Result<f64> {
+fn messenger_trip(ip: IpAddr, trips: u32) -> Result<f64> {
     let (mut client, mut server) = messengers(ip, &MessengerOptions::new())?;
     let echo = thread::spawn(move || {
         while let Some(message) = server.recv(LIMIT).expect("receive") {
@@ -248,11 +256,11 @@ fn messenger_trip(ip: IpAddr) -> Result<f64> {
         }
     });
     let started = Instant::now();
-    for _ in 0..TRIPS {
+    for _ in 0..trips {
         client.send(&[7; SMALL], LIMIT)?;
         client.recv(LIMIT)?.ok_or("the server ended")?;
     }
-    let result = micros_per_trip(started);
+    let result = micros_per_trip(started, trips);
     client.shutdown(LIMIT)?;
     echo.join().map_err(|_| "the echo thread failed")?;
     Ok(result)
