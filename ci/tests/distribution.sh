@@ -10,6 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . ci/lib/tools.sh
 readonly NAME=rdma-perftools
 readonly TOOLS=(rperf ribping ribinfo)
+readonly UNITS=(rperf.service rperf-monitor.service ribinfo-export.service)
 deb=$(realpath "$dir/$NAME"_*.deb)
 rpm=$(realpath "$dir/$NAME"-*.rpm)
 work=$(mktemp -d)
@@ -41,14 +42,14 @@ common_files() {
         printf '%s\n' "/usr/bin/$tool" "/usr/share/man/man1/$tool.1.gz" \
             "/usr/share/bash-completion/completions/$tool" "/usr/share/fish/vendor_completions.d/$tool.fish"
     done
-    printf '%s\n' /usr/lib/systemd/system/rperf.service /usr/share/man/man1/ribinfo-check.1.gz \
+    printf '%s\n' "${UNITS[@]/#//usr/lib/systemd/system/}" /usr/share/man/man1/ribinfo-check.1.gz \
         "/usr/share/doc/$NAME"/{FORMAT.md,METHODOLOGY.md,schema/rperf-1.json,prometheus/rules.yml}
 }
 
 # A file that is writable for others, or that does not belong to root, is a way to become root.
 only_root_can_write() { awk 'substr($1, 6, 1) == "w" || substr($1, 9, 1) == "w" || $2 !~ "^(root/root|0/0)$" { print; bad = 1 } END { exit bad }' "$1"; }
 
-# Succeeds if each file is a shell script for the unit of rperf.
+# Succeeds if each file is a shell script for the systemd units.
 valid_scripts() {
     local script
     for script in "$@"; do
@@ -132,7 +133,7 @@ remove_package() {
 }
 
 test_installation() {
-    local tool unit=/usr/lib/systemd/system/rperf.service
+    local tool unit path threshold
     [[ -z $(dpkg-query -W -f '${db:Status-Abbrev}' "$NAME" 2>/dev/null) ]] ||
         die "$NAME is already installed, and this test removes it; remove it first: apt-get purge $NAME"
     expect "apt installs the .deb with its dependencies" apt_quietly install --no-install-recommends "$deb"
@@ -147,10 +148,15 @@ test_installation() {
     done
     expect "rperf prints its version" test "$(/usr/bin/rperf --version)" = "rperf $(dpkg-deb -f "$deb" Version | sed 's/-[^-]*$//')"
     expect "rperf measures TCP on the loopback interface" measure_tcp 19799
-    expect "systemd accepts the unit" systemd-analyze verify "$unit"
-    expect "systemd rates the exposure of the unit at most 1.9" \
-        systemd-analyze security --offline=yes --no-pager --threshold=19 "$unit"
-    expect "the unit is not enabled" test "$(systemctl --root=/ is-enabled rperf.service)" = disabled
+    for unit in "${UNITS[@]}"; do
+        path=/usr/lib/systemd/system/$unit
+        # ribinfo-export runs as root, because device nodes of subnet management belong to root.
+        [[ $unit == ribinfo-export* ]] && threshold=21 || threshold=19
+        expect "systemd accepts $unit" systemd-analyze verify "$path"
+        expect "systemd rates the exposure of $unit at most $threshold of 100" \
+            systemd-analyze security --offline=yes --no-pager --threshold="$threshold" "$path"
+        expect "$unit is not enabled" test "$(systemctl --root=/ is-enabled "$unit")" = disabled
+    done
     expect "apt removes the package" apt_quietly purge "$NAME"
     expect "no file is left" none_exists "$work/installed"
 }

@@ -3,10 +3,12 @@
 mod common;
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 use common::{Server, fails, rperf, run};
 use serde_json::Value;
-use test_support::process::{Process, send_signal};
+use test_support::process::{Process, free_tcp_port, send_signal};
+use test_support::temp_dir::TempDir;
 
 /// Starts a monitor with options that make it notice a lost path within a second on a busy host.
 fn monitor(hosts: &str, options: &str) -> Process {
@@ -114,9 +116,42 @@ fn status_and_summary_name_what_is_not_up() {
     assert!(help.stdout.contains("--lost-after"), "{help}");
 }
 
+/// Runs the command line of a systemd unit, with another port of the metrics and another directory
+/// of credentials.
+fn metrics_of_unit(unit: &str, program: &str, port: &str, credentials: &str) {
+    let prefix = format!(
+        "ExecStart=/usr/bin/{} ",
+        program.rsplit('/').next().unwrap()
+    );
+    let line = unit.lines().find_map(|line| line.strip_prefix(&prefix));
+    let line = line.unwrap_or_else(|| panic!("no {prefix} in {unit}"));
+    assert!(line.contains(&format!("--listen {port} ")), "{line}");
+    let line = line
+        .replace(port, &free_tcp_port().to_string())
+        .replace("${CREDENTIALS_DIRECTORY}", credentials);
+    let mut command = Command::new(program);
+    let service = Process::spawn(command.args(line.split_whitespace()));
+    service.next_stderr_line("metrics on");
+    send_signal(service.id(), "TERM");
+    let output = service.wait();
+    assert!(output.success(), "{output}");
+}
+
+#[test]
+fn command_lines_of_the_systemd_units_serve_metrics() {
+    let server = Server::start();
+    let directory = TempDir::new();
+    directory.write("hosts", format!("localhost:{}\n", server.port));
+    let monitor = include_str!("../systemd/rperf-monitor.service");
+    let credentials = directory.path().to_str().unwrap();
+    metrics_of_unit(monitor, env!("CARGO_BIN_EXE_rperf"), "9743", credentials);
+    let export = include_str!("../systemd/ribinfo-export.service");
+    metrics_of_unit(export, env!("CARGO_BIN_EXE_ribinfo"), "9742", credentials);
+}
+
 #[test]
 fn a_server_with_a_token_answers_only_monitors_with_it() {
-    let directory = test_support::temp_dir::TempDir::new();
+    let directory = TempDir::new();
     let path = directory.write("token", "a secret of some length");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     let path = path.to_str().unwrap();

@@ -91,13 +91,14 @@ impl Server {
 
     /// Creates a server that listens on this socket.
     pub fn new(listener: Listener, rules: Rules) -> Self {
+        let port = listener.local_addr().map_or(0, |address| address.port());
         Self {
             connections: Connections::new(rules.max_clients),
             listener,
             rules,
             log_level: LogLevel::Errors,
             yields_devices: false,
-            reflectors: Reflectors::default(),
+            reflectors: Reflectors::new(port),
         }
     }
 

@@ -31,7 +31,11 @@ impl UdpTransport {
     /// # Errors
     /// Returns an error if the address is not one of this host.
     pub fn new(address: Option<IpAddr>, flows: u8) -> Result<Self> {
-        let bind = || address.map_or_else(ProbeSocket::bind_any, ProbeSocket::bind);
+        let bind = || {
+            address.map_or_else(ProbeSocket::bind_any, |address| {
+                ProbeSocket::bind(address, 0)
+            })
+        };
         let sockets = (0..flows).map(|_| bind());
         Ok(Self {
             sockets: sockets.collect::<Result<_>>()?,

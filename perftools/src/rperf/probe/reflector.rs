@@ -34,8 +34,10 @@ const MAX_ADDRESSES: usize = 16_384;
 const STACK: usize = 256 << 10;
 
 /// The reflectors of a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reflectors {
+    /// Preferred UDP port.
+    udp_port: u16,
     running: Mutex<Running>,
     stop: Arc<AtomicBool>,
 }
@@ -55,6 +57,16 @@ struct Reflector {
 }
 
 impl Reflectors {
+    /// Creates the reflectors of a server. Those over UDP use this port, or a free one if another
+    /// program uses it.
+    pub fn new(udp_port: u16) -> Self {
+        Self {
+            udp_port,
+            running: Mutex::default(),
+            stop: Arc::default(),
+        }
+    }
+
     /// Returns the reflectors of all active ports, and starts those that do not run. `local` is the
     /// address of this host that the prober used.
     ///
@@ -118,7 +130,7 @@ impl Reflectors {
     }
 
     fn start_udp(&self, name: String, ip: IpAddr) -> Result<Reflector> {
-        let socket = ProbeSocket::bind(ip)?;
+        let socket = ProbeSocket::bind(ip, self.udp_port).or_else(|_| ProbeSocket::bind(ip, 0))?;
         let key = random();
         let info = ReflectorInfo {
             name,
@@ -391,15 +403,34 @@ mod tests {
     }
 
     #[test]
+    fn reflectors_use_their_port_or_a_free_one() {
+        let ip: IpAddr = "127.0.0.1".parse().unwrap();
+        let port_of = |reflector: &Reflector| match reflector.info.address {
+            ReflectorAddress::Udp(address) => address.port(),
+            ReflectorAddress::QueuePair { .. } => panic!("{reflector:?}"),
+        };
+        let free = ProbeSocket::bind(ip, 0).unwrap().local_addr().unwrap();
+        let reflectors = Reflectors::new(free.port());
+        let first = reflectors.start_udp("host".into(), ip).unwrap();
+        let second = reflectors.start_udp("host".into(), ip).unwrap();
+        assert_eq!(port_of(&first), free.port());
+        assert_ne!(port_of(&second), free.port());
+        reflectors.stop.store(true, Ordering::Relaxed);
+        for reflector in [first, second] {
+            reflector.thread.join().unwrap();
+        }
+    }
+
+    #[test]
     fn probes_over_udp_are_answered_only_with_the_key() {
-        let reflectors = Reflectors::default();
+        let reflectors = Reflectors::new(0);
         let reflector = reflectors
             .start_udp("host".into(), "127.0.0.1".parse().unwrap())
             .unwrap();
         let ReflectorAddress::Udp(to) = reflector.info.address else {
             panic!("{reflector:?}")
         };
-        let socket = ProbeSocket::bind("127.0.0.1".parse().unwrap()).unwrap();
+        let socket = ProbeSocket::bind("127.0.0.1".parse().unwrap(), 0).unwrap();
         let probe = |id, key| Packet {
             kind: Kind::Probe,
             flow_label: 5,

@@ -32,14 +32,14 @@ pub struct Datagram {
 }
 
 impl ProbeSocket {
-    /// Binds a socket to a free port of an address.
+    /// Binds a socket to a port of an address, or to a free one if the port is 0.
     ///
     /// # Errors
-    /// Returns an error if the address is not one of this host.
-    pub fn bind(address: IpAddr) -> Result<Self> {
+    /// Returns an error if the address is not one of this host, or if the port is used.
+    pub fn bind(address: IpAddr, port: u16) -> Result<Self> {
         let failed =
             |e: io::Error| Error::system(format!("cannot use UDP on the address {address}"), &e);
-        let socket = UdpSocket::bind((address, 0)).map_err(failed)?;
+        let socket = UdpSocket::bind((address, port)).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true).map_err(|e| failed(e.into()))?;
         Ok(Self {
@@ -54,8 +54,8 @@ impl ProbeSocket {
     /// Returns an error if the system has no free port or memory.
     pub fn bind_any() -> Result<Self> {
         // A socket for IPv6 also sends to IPv4. Some hosts have no IPv6.
-        Self::bind(Ipv6Addr::UNSPECIFIED.into())
-            .or_else(|_| Self::bind(Ipv4Addr::UNSPECIFIED.into()))
+        Self::bind(Ipv6Addr::UNSPECIFIED.into(), 0)
+            .or_else(|_| Self::bind(Ipv4Addr::UNSPECIFIED.into(), 0))
     }
 
     /// Returns the address of the socket.
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn arrivals_have_the_time_of_the_kernel() {
-        let [a, b] = [0; 2].map(|_| ProbeSocket::bind("127.0.0.1".parse().unwrap()).unwrap());
+        let [a, b] = [0; 2].map(|_| ProbeSocket::bind("127.0.0.1".parse().unwrap(), 0).unwrap());
         let to = b.local_addr().unwrap();
         a.send(&[7; LEN - 1], to);
         let before = wall_clock();
