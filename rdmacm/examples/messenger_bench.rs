@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `messenger_bench stream ADDRESS MESSAGE BUFFER DEPTH MIB` sends only a stream, without copying
-//! if a message fits into a buffer, and `messenger_bench trip ADDRESS TRIPS` only makes round trips.
+//! if a message fits into a buffer. `messenger_bench trip ADDRESS TRIPS` only makes round trips.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
