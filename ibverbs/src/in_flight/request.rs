@@ -17,13 +17,14 @@ impl Request {
     /// Sets the length of buffers to that of the received message.
     #[inline]
     pub(crate) fn received(mut self, len: usize) -> Self {
-        match self.owned.take() {
-            Some(InFlight::Buf(mut buf)) => {
-                buf.set_len(len);
-                self.owned = Owned(Some(InFlight::Buf(buf)));
-            }
-            None => {}
-            Some(other) => self.owned = Owned(Some(other.received(len))),
+        if let Some(in_flight) = self.owned.take() {
+            self.owned = Owned(Some(match in_flight {
+                InFlight::Buf(mut buf) => {
+                    buf.set_len(len);
+                    InFlight::Buf(buf)
+                }
+                other => other.received(len),
+            }));
         }
         self
     }
@@ -63,12 +64,12 @@ impl Owned {
     /// Returns the buffer if the value is one.
     #[inline]
     pub(crate) fn into_buf(mut self) -> Option<Buf> {
-        let Some(InFlight::Buf(_)) = self.0 else {
-            return None;
-        };
         match self.take() {
             Some(InFlight::Buf(buf)) => Some(buf),
-            _ => None,
+            other => {
+                self.0 = other;
+                None
+            }
         }
     }
 

@@ -22,28 +22,26 @@ pub(crate) struct Ring {
     queue: QueueId,
     kind: RequestKind,
     order: CompletionOrder,
-    slots: Slots,
+    slots: Vec<Slot>,
     /// Slots of a ring that was made shorter, kept for their generations.
     unused: Vec<Slot>,
     /// Index of the slot for the next request, or the number of slots, which stands for index 0.
     /// The slot is vacant unless the ring is full.
     next: usize,
-    /// Index of the oldest request in flight, or of the next request if none is in flight. The
-    /// number of slots stands for index 0.
+    /// Index of the oldest request in flight, or of a hole before it, or of the next request if
+    /// none is in flight. The number of slots stands for index 0.
     oldest: usize,
-    /// Number of vacant slots from the oldest request to the newest: requests that completed
-    /// before an older one. They can be used again when the older one has retired.
-    holes: usize,
 }
 
 impl RequestTable for Ring {
     #[inline]
     fn vacant(&mut self) -> Option<Vacant<'_>> {
-        let slot = self.slots.at(&mut self.next)?;
-        if !slot.is_vacant() {
-            return None;
+        while !self.slots.get(self.next).is_some_and(Slot::is_vacant) {
+            if !self.make_room() {
+                return None;
+            }
         }
-        Some(Vacant::new(slot, &mut self.next))
+        Some(Vacant::new(self.slots.get_mut(self.next)?, &mut self.next))
     }
 
     fn take_back(&mut self, wr_id: WrId) -> Option<Request> {
@@ -53,7 +51,7 @@ impl RequestTable for Ring {
     }
 
     fn capacity(&self) -> u32 {
-        u32::try_from(self.slots.0.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 }
 
@@ -71,11 +69,10 @@ impl Ring {
             queue,
             kind,
             order,
-            slots: Slots(Vec::new()),
+            slots: Vec::new(),
             unused: Vec::new(),
             next: 0,
             oldest: 0,
-            holes: 0,
         };
         ring.resize(capacity);
         ring
@@ -85,35 +82,33 @@ impl Ring {
     /// completions still match nothing.
     pub(crate) fn resize(&mut self, capacity: u32) {
         debug_assert!(self.is_empty());
+        self.oldest(); // closes the holes
         let capacity = capacity.min(Self::MAX);
-        self.slots.0.append(&mut self.unused);
+        self.slots.append(&mut self.unused);
         let slots = (0..capacity).map(|slot| Slot::new(WrId::new(self.queue, self.kind, slot)));
-        self.slots.0.extend(slots.skip(self.slots.0.len()));
-        self.unused = self.slots.0.split_off(capacity as usize);
+        self.slots.extend(slots.skip(self.slots.len()));
+        self.unused = self.slots.split_off(capacity as usize);
         (self.next, self.oldest) = (0, 0);
-    }
-
-    /// Returns the slot of the oldest request in flight. It is vacant if none is in flight.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    fn oldest(&mut self) -> Option<&mut Slot> {
-        self.slots.at(&mut self.oldest)
     }
 
     /// Returns `true` if no request is in flight.
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots_free() == self.slots.0.len()
+        self.slots_free() == self.slots.len()
     }
 
     /// Returns the number of requests that can be posted.
     pub(crate) fn slots_free(&self) -> usize {
-        let len = self.slots.0.len();
-        let oldest = if self.oldest == len { 0 } else { self.oldest };
-        let is_empty = self.slots.0.get(oldest).is_none_or(Slot::is_vacant);
+        let slots = &self.slots;
+        let wrapped = |index| if index < slots.len() { index } else { 0 };
+        let mut oldest = wrapped(self.oldest);
+        while slots.get(oldest).is_some_and(Slot::is_hole) {
+            oldest = wrapped(oldest + 1);
+        }
+        let is_empty = slots.get(oldest).is_none_or(Slot::is_vacant);
         match oldest.checked_sub(self.next) {
-            _ if is_empty => len,
+            _ if is_empty => slots.len(),
             Some(vacant) => vacant,
-            None => len - (self.next - oldest),
+            None => slots.len() - (self.next - oldest),
         }
     }
 
@@ -122,8 +117,8 @@ impl Ring {
         let newest = self
             .next
             .checked_sub(1)
-            .or(self.slots.0.len().checked_sub(1))?;
-        let request = self.slots.0[newest].take_not_posted()?;
+            .or(self.slots.len().checked_sub(1))?;
+        let request = self.slots[newest].take_not_posted()?;
         self.next = newest;
         Some(request)
     }
@@ -135,43 +130,65 @@ impl Ring {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub(crate) fn retire(&mut self, wr_id: WrId) -> Option<Request> {
-        let Some(request) = self.retire_oldest(wr_id) else {
-            return self.retire_later(wr_id);
-        };
-        if self.holes > 0 {
-            self.skip_holes();
-        }
-        Some(request)
-    }
-
-    /// Retires a request that is not the oldest.
-    #[cold]
-    #[inline(never)]
-    fn retire_later(&mut self, wr_id: WrId) -> Option<Request> {
-        if !self.slots.0.get(wr_id.slot())?.holds(wr_id) {
-            return None;
-        }
-        match self.order {
-            CompletionOrder::InOrder => {
-                while self.oldest()?.wr_id != wr_id {
-                    drop(self.take_oldest());
-                }
-                self.retire_oldest(wr_id)
-            }
-            CompletionOrder::Any => {
-                self.holes += 1;
-                self.slots.0[wr_id.slot()].take(wr_id)
-            }
+        match self.retire_oldest(wr_id) {
+            Some(request) => Some(request),
+            None => self.retire_later(wr_id),
         }
     }
 
-    /// Retires the request with this `wr_id` if it is the oldest.
+    /// Retires the request with this `wr_id` if it is at the index `oldest`.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     fn retire_oldest(&mut self, wr_id: WrId) -> Option<Request> {
-        let request = self.oldest()?.take(wr_id)?;
+        let slot = if self.oldest < self.slots.len() {
+            &mut self.slots[self.oldest]
+        } else {
+            self.wrap_oldest()?
+        };
+        let request = slot.take(wr_id)?;
         self.oldest += 1;
         Some(request)
+    }
+
+    /// Sets `oldest` to the first slot and returns it.
+    #[cold]
+    #[inline(never)]
+    fn wrap_oldest(&mut self) -> Option<&mut Slot> {
+        self.oldest = 0;
+        self.slots.first_mut()
+    }
+
+    /// Retires a request that is not at the index `oldest`.
+    #[cold]
+    #[inline(never)]
+    fn retire_later(&mut self, wr_id: WrId) -> Option<Request> {
+        if !self.slots.get(wr_id.slot())?.holds(wr_id) {
+            return None;
+        }
+        while self.oldest()?.wr_id != wr_id {
+            if self.order == CompletionOrder::Any {
+                let slot = &mut self.slots[wr_id.slot()];
+                let request = slot.take(wr_id);
+                slot.make_hole();
+                return request;
+            }
+            drop(self.take_oldest());
+        }
+        self.retire_oldest(wr_id)
+    }
+
+    /// Closes the holes before the oldest request in flight and returns its slot, which is vacant
+    /// if none is in flight.
+    fn oldest(&mut self) -> Option<&Slot> {
+        loop {
+            if self.oldest == self.slots.len() {
+                self.oldest = 0;
+            }
+            if !self.slots.get_mut(self.oldest)?.close_hole() {
+                return self.slots.get(self.oldest);
+            }
+            self.oldest += 1;
+        }
     }
 
     /// Removes the oldest request.
@@ -180,47 +197,21 @@ impl Ring {
         self.retire_oldest(wr_id)
     }
 
-    /// Advances the oldest request beyond holes.
+    /// Makes the slot of the next request vacant if it is a hole before the oldest request, or
+    /// continues at the first slot. Returns `false` if the ring is full.
     #[cold]
     #[inline(never)]
-    fn skip_holes(&mut self) {
-        while self.holes > 0 && self.oldest().is_some_and(|slot| slot.is_vacant()) {
-            self.oldest += 1;
-            self.holes -= 1;
+    fn make_room(&mut self) -> bool {
+        self.oldest();
+        if self.next == self.slots.len() {
+            self.next = 0;
         }
+        self.slots.get(self.next).is_some_and(Slot::is_vacant)
     }
 
     /// Removes all requests, oldest first.
     pub(crate) fn drain(&mut self) -> Vec<Request> {
-        let mut requests = Vec::new();
-        while let Some(request) = self.take_oldest() {
-            requests.push(request);
-            self.skip_holes();
-        }
-        requests
-    }
-}
-
-/// The slots of a ring.
-struct Slots(Vec<Slot>);
-
-impl Slots {
-    /// Returns the slot at this index. The number of slots stands for index 0.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    fn at(&mut self, index: &mut usize) -> Option<&mut Slot> {
-        if *index >= self.0.len() {
-            return self.first(index);
-        }
-        Some(&mut self.0[*index])
-    }
-
-    /// Sets the index to 0 and returns its slot.
-    #[cold]
-    #[inline(never)]
-    fn first(&mut self, index: &mut usize) -> Option<&mut Slot> {
-        *index = 0;
-        self.0.first_mut()
+        std::iter::from_fn(|| self.take_oldest()).collect()
     }
 }
 
@@ -228,7 +219,7 @@ impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ring")
             .field("slots_free", &self.slots_free())
-            .field("capacity", &self.slots.0.len())
+            .field("capacity", &self.slots.len())
             .finish()
     }
 }

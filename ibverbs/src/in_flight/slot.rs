@@ -6,38 +6,50 @@ use crate::wr_id::WrId;
 /// A slot of a table: one request in flight, or none.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// Identity of the request in flight, or of the next one if the slot is vacant.
+    /// Identity of the request in flight, or of the next one if there is none.
     pub(crate) wr_id: WrId,
-    /// The value that the request owns; `None` if the slot is vacant.
-    owned: Option<Owned>,
+    state: State,
     tag: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    /// A request is in flight, with the value that it owns.
+    InFlight(Owned),
+    /// The request completed before an older one. The slot becomes vacant after that one retires.
+    Hole,
+    Vacant,
 }
 
 impl Slot {
     pub(crate) fn new(wr_id: WrId) -> Self {
         Self {
             wr_id,
-            owned: None,
+            state: State::Vacant,
             tag: 0,
         }
     }
 
     #[inline]
     pub(crate) fn is_vacant(&self) -> bool {
-        self.owned.is_none()
+        matches!(self.state, State::Vacant)
+    }
+
+    pub(crate) fn is_hole(&self) -> bool {
+        matches!(self.state, State::Hole)
     }
 
     /// Returns `true` if the request with this identity is in flight here.
     pub(crate) fn holds(&self, wr_id: WrId) -> bool {
-        self.wr_id == wr_id && !self.is_vacant()
+        self.wr_id == wr_id && matches!(self.state, State::InFlight(_))
     }
 
     /// Stores the request that was posted with this slot's `wr_id`.
     #[inline]
     pub(crate) fn fill(&mut self, Request { owned, tag }: Request) {
         debug_assert!(self.is_vacant());
-        // The old value is `None`. Forgetting it omits the code to drop it.
-        std::mem::forget(self.owned.replace(owned));
+        // The old state is `Vacant`. Forgetting it omits the code to drop it.
+        std::mem::forget(std::mem::replace(&mut self.state, State::InFlight(owned)));
         self.tag = tag;
     }
 
@@ -48,29 +60,56 @@ impl Slot {
         if self.wr_id != wr_id {
             return None;
         }
+        // Set first, so that the compiler need not keep the `wr_id`.
+        self.wr_id = wr_id.next_generation();
         // One comparison separates buffers and requests without a value from all other states.
-        let owned = match self.owned {
-            Some(Owned(None | Some(InFlight::Buf(_)))) => self.owned.take()?,
+        let owned = match self.state {
+            State::InFlight(Owned(None | Some(InFlight::Buf(_)))) => self.vacate()?,
             _ => self.take_rare()?,
         };
-        self.wr_id = wr_id.next_generation();
         Some(Request {
             owned,
             tag: self.tag,
         })
     }
 
-    /// Removes the value of the completed request, if the slot is not vacant. Its loan or binding
-    /// ends.
+    /// Removes the value of the completed request, if one is in flight. Its loan or binding ends.
     #[cold]
     #[inline(never)]
     fn take_rare(&mut self) -> Option<Owned> {
-        self.owned.take().map(Owned::completed)
+        self.vacate().map(Owned::completed)
+    }
+
+    /// Removes the value of the request in flight, if there is one.
+    #[inline]
+    fn vacate(&mut self) -> Option<Owned> {
+        if !matches!(self.state, State::InFlight(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, State::Vacant) {
+            State::InFlight(owned) => Some(owned),
+            State::Hole | State::Vacant => None,
+        }
+    }
+
+    /// Turns the vacant slot of a request that completed before an older one into a hole.
+    pub(crate) fn make_hole(&mut self) {
+        debug_assert!(self.is_vacant());
+        self.state = State::Hole;
+    }
+
+    /// Turns a hole into a vacant slot. Returns `false` if the slot is not a hole.
+    pub(crate) fn close_hole(&mut self) -> bool {
+        let is_hole = self.is_hole();
+        if is_hole {
+            self.state = State::Vacant;
+        }
+        is_hole
     }
 
     /// Removes the request in flight, which was not posted after all.
     pub(crate) fn take_not_posted(&mut self) -> Option<Request> {
-        let owned = self.owned.take()?;
+        let owned = self.vacate()?;
         self.skip_wr_id();
         Some(Request {
             owned,
