@@ -31,6 +31,13 @@ struct loop {
 	char *memory;
 	uint32_t length;
 	uint64_t next;
+	/* The last completion of a queue with timestamps. */
+	struct {
+		uint64_t wr_id;
+		uint64_t timestamp;
+		uint32_t qp_num;
+		enum ibv_wc_opcode opcode;
+	} last;
 	int completed;
 	struct ibv_wc wc[BATCH];
 	/* The pool, and a stack of its free buffers. */
@@ -39,7 +46,7 @@ struct loop {
 	unsigned int free_count;
 };
 
-struct loop *c_loop_new(struct ibv_qp *qp, struct ibv_cq *cq, int extended_cq, uint32_t count, uint32_t length)
+struct loop *c_loop_new(struct ibv_qp *qp, struct ibv_cq *cq, int stamped, uint32_t count, uint32_t length)
 {
 	struct loop *loop = calloc(1, sizeof(*loop));
 
@@ -48,7 +55,7 @@ struct loop *c_loop_new(struct ibv_qp *qp, struct ibv_cq *cq, int extended_cq, u
 	loop->qp = qp;
 	loop->qp_ex = ibv_qp_to_qp_ex(qp);
 	loop->cq = cq;
-	loop->cq_ex = extended_cq ? (struct ibv_cq_ex *)cq : NULL;
+	loop->cq_ex = stamped ? (struct ibv_cq_ex *)cq : NULL;
 	loop->length = length;
 	loop->memory = calloc(count, length);
 	loop->buffers = calloc(count, sizeof(*loop->buffers));
@@ -105,7 +112,16 @@ static inline int poll_classic(struct loop *loop)
 	return count;
 }
 
-static inline int poll_extended(struct loop *loop)
+/* Reads the fields that identify a completion, and its timestamp. */
+static inline void read_fields(struct loop *loop)
+{
+	loop->last.wr_id = loop->cq_ex->wr_id;
+	loop->last.qp_num = ibv_wc_read_qp_num(loop->cq_ex);
+	loop->last.opcode = ibv_wc_read_opcode(loop->cq_ex);
+	loop->last.timestamp = ibv_wc_read_completion_ts(loop->cq_ex);
+}
+
+static inline int poll_stamped(struct loop *loop)
 {
 	struct ibv_poll_cq_attr attr = {};
 	int count = 0, ret = ibv_start_poll(loop->cq_ex, &attr);
@@ -117,6 +133,7 @@ static inline int poll_extended(struct loop *loop)
 			count = -1;
 			break;
 		}
+		read_fields(loop);
 		count++;
 	} while (count < BATCH && !(ret = ibv_next_poll(loop->cq_ex)));
 	ibv_end_poll(loop->cq_ex);
@@ -171,14 +188,14 @@ static inline int send_extended(struct loop *loop)
 
 MEASURED(send_extended)
 
-static inline int send_extended_poll(struct loop *loop)
+static inline int send_stamped(struct loop *loop)
 {
-	int count = poll_extended(loop);
+	int count = poll_stamped(loop);
 
 	return post_extended(loop, 1) ? -1 : count;
 }
 
-MEASURED(send_extended_poll)
+MEASURED(send_stamped)
 
 static inline int batch_classic(struct loop *loop)
 {
@@ -205,14 +222,14 @@ static inline int batch_extended(struct loop *loop)
 
 MEASURED(batch_extended)
 
-static inline int batch_extended_poll(struct loop *loop)
+static inline int batch_stamped(struct loop *loop)
 {
-	int count = poll_extended(loop);
+	int count = poll_stamped(loop);
 
 	return post_extended(loop, BATCH) ? -1 : count;
 }
 
-MEASURED(batch_extended_poll)
+MEASURED(batch_stamped)
 
 static inline int post_recv(struct loop *loop)
 {
@@ -231,14 +248,14 @@ static inline int recv_classic(struct loop *loop)
 
 MEASURED(recv_classic)
 
-static inline int recv_extended_poll(struct loop *loop)
+static inline int recv_stamped(struct loop *loop)
 {
-	int count = poll_extended(loop);
+	int count = poll_stamped(loop);
 
 	return post_recv(loop) ? -1 : count;
 }
 
-MEASURED(recv_extended_poll)
+MEASURED(recv_stamped)
 
 /*
  * The variant with a pool of buffers: each request has its own buffer, and wr_id points to it. In
@@ -313,7 +330,7 @@ static inline int poll_classic_buffers(struct loop *loop, int receives, int (*th
 	return count;
 }
 
-static inline int poll_extended_buffers(struct loop *loop, int receives, int (*then)(struct loop *, struct buffer *))
+static inline int poll_stamped_buffers(struct loop *loop, int receives, int (*then)(struct loop *, struct buffer *))
 {
 	struct ibv_poll_cq_attr attr = {};
 	int count = 0, ret = ibv_start_poll(loop->cq_ex, &attr);
@@ -327,6 +344,7 @@ static inline int poll_extended_buffers(struct loop *loop, int receives, int (*t
 			count = -1;
 			break;
 		}
+		read_fields(loop);
 		if (receives)
 			buffer->length = ibv_wc_read_byte_len(loop->cq_ex);
 		if (then(loop, buffer)) {
@@ -365,12 +383,12 @@ static inline int send_buf_extended(struct loop *loop)
 
 MEASURED(send_buf_extended)
 
-static inline int send_buf_extended_poll(struct loop *loop)
+static inline int send_buf_stamped(struct loop *loop)
 {
-	return poll_extended_buffers(loop, 0, post_send_buffer_extended);
+	return poll_stamped_buffers(loop, 0, post_send_buffer_extended);
 }
 
-MEASURED(send_buf_extended_poll)
+MEASURED(send_buf_stamped)
 
 static inline int recv_buf_classic(struct loop *loop)
 {
@@ -379,12 +397,12 @@ static inline int recv_buf_classic(struct loop *loop)
 
 MEASURED(recv_buf_classic)
 
-static inline int recv_buf_extended_poll(struct loop *loop)
+static inline int recv_buf_stamped(struct loop *loop)
 {
-	return poll_extended_buffers(loop, 1, post_recv_buffer);
+	return poll_stamped_buffers(loop, 1, post_recv_buffer);
 }
 
-MEASURED(recv_buf_extended_poll)
+MEASURED(recv_buf_stamped)
 
 static inline int batch_buf_classic(struct loop *loop)
 {
@@ -419,11 +437,11 @@ static inline int batch_buf_extended(struct loop *loop)
 
 MEASURED(batch_buf_extended)
 
-static inline int batch_buf_extended_poll(struct loop *loop)
+static inline int batch_buf_stamped(struct loop *loop)
 {
-	int count = poll_extended_buffers(loop, 0, keep_buffer);
+	int count = poll_stamped_buffers(loop, 0, keep_buffer);
 
 	return post_batch_buffers(loop) ? -1 : count;
 }
 
-MEASURED(batch_buf_extended_poll)
+MEASURED(batch_buf_stamped)

@@ -9,9 +9,9 @@ use std::ptr::NonNull;
 use ibverbs::{AsRaw, Error, ErrorKind, Result};
 
 use crate::raw::{
-    RawLoop, measured_raw_batch_classic, measured_raw_batch_extended,
-    measured_raw_batch_extended_poll, measured_raw_recv_classic, measured_raw_recv_extended_poll,
-    measured_raw_send_classic, measured_raw_send_extended, measured_raw_send_extended_poll,
+    RawLoop, measured_raw_batch_classic, measured_raw_batch_extended, measured_raw_batch_stamped,
+    measured_raw_recv_classic, measured_raw_recv_stamped, measured_raw_send_classic,
+    measured_raw_send_extended, measured_raw_send_stamped,
 };
 use crate::rig::{
     BATCH, FIRST_RECEIVES, MESSAGE_LEN, PeerStep, Rig, Verbs, peer_step_nothing, peer_step_receive,
@@ -20,6 +20,9 @@ use crate::rig::{
 use crate::safe::{
     measured_rust_batch_buf, measured_rust_batch_held, measured_rust_recv_buf,
     measured_rust_recv_held, measured_rust_send_buf, measured_rust_send_held,
+    measured_rust_stamped_batch_buf, measured_rust_stamped_batch_held,
+    measured_rust_stamped_recv_buf, measured_rust_stamped_recv_held,
+    measured_rust_stamped_send_buf, measured_rust_stamped_send_held,
 };
 
 /// One measured function.
@@ -75,7 +78,7 @@ unsafe extern "C" {
     fn c_loop_new(
         qp: *mut QpRaw,
         cq: *mut CqRaw,
-        extended_cq: c_int,
+        stamped: c_int,
         count: u32,
         length: u32,
     ) -> *mut CLoopState;
@@ -100,20 +103,20 @@ macro_rules! c_functions {
 c_functions! {
     measured_c_send_classic
     measured_c_send_extended
-    measured_c_send_extended_poll
+    measured_c_send_stamped
     measured_c_batch_classic
     measured_c_batch_extended
-    measured_c_batch_extended_poll
+    measured_c_batch_stamped
     measured_c_recv_classic
-    measured_c_recv_extended_poll
+    measured_c_recv_stamped
     measured_c_send_buf_classic
     measured_c_send_buf_extended
-    measured_c_send_buf_extended_poll
+    measured_c_send_buf_stamped
     measured_c_batch_buf_classic
     measured_c_batch_buf_extended
-    measured_c_batch_buf_extended_poll
+    measured_c_batch_buf_stamped
     measured_c_recv_buf_classic
-    measured_c_recv_buf_extended_poll
+    measured_c_recv_buf_stamped
 }
 
 type QpRaw = <ibverbs::QueuePair<ibverbs::Rc> as AsRaw>::Raw;
@@ -148,11 +151,11 @@ pub const CASES: [Case; 9 * VARIANTS] = cases! {
     "send" Extended "held" 1 => Rust Sender measured_rust_send_held;
     "send" Extended "C, buffers" 1 => C Sender measured_c_send_buf_extended;
     "send" Extended "buffers" 1 => Rust Sender measured_rust_send_buf;
-    "send" ExtendedPoll "C" 1 => C Sender measured_c_send_extended_poll;
-    "send" ExtendedPoll "raw" 1 => Raw Sender measured_raw_send_extended_poll;
-    "send" ExtendedPoll "held" 1 => Rust Sender measured_rust_send_held;
-    "send" ExtendedPoll "C, buffers" 1 => C Sender measured_c_send_buf_extended_poll;
-    "send" ExtendedPoll "buffers" 1 => Rust Sender measured_rust_send_buf;
+    "send" Timestamps "C" 1 => C Sender measured_c_send_stamped;
+    "send" Timestamps "raw" 1 => Raw Sender measured_raw_send_stamped;
+    "send" Timestamps "held" 1 => Rust Sender measured_rust_stamped_send_held;
+    "send" Timestamps "C, buffers" 1 => C Sender measured_c_send_buf_stamped;
+    "send" Timestamps "buffers" 1 => Rust Sender measured_rust_stamped_send_buf;
     "batch of 32" Classic "C" BATCH => C Sender measured_c_batch_classic;
     "batch of 32" Classic "raw" BATCH => Raw Sender measured_raw_batch_classic;
     "batch of 32" Classic "held" BATCH => Rust Sender measured_rust_batch_held;
@@ -163,11 +166,11 @@ pub const CASES: [Case; 9 * VARIANTS] = cases! {
     "batch of 32" Extended "held" BATCH => Rust Sender measured_rust_batch_held;
     "batch of 32" Extended "C, buffers" BATCH => C Sender measured_c_batch_buf_extended;
     "batch of 32" Extended "buffers" BATCH => Rust Sender measured_rust_batch_buf;
-    "batch of 32" ExtendedPoll "C" BATCH => C Sender measured_c_batch_extended_poll;
-    "batch of 32" ExtendedPoll "raw" BATCH => Raw Sender measured_raw_batch_extended_poll;
-    "batch of 32" ExtendedPoll "held" BATCH => Rust Sender measured_rust_batch_held;
-    "batch of 32" ExtendedPoll "C, buffers" BATCH => C Sender measured_c_batch_buf_extended_poll;
-    "batch of 32" ExtendedPoll "buffers" BATCH => Rust Sender measured_rust_batch_buf;
+    "batch of 32" Timestamps "C" BATCH => C Sender measured_c_batch_stamped;
+    "batch of 32" Timestamps "raw" BATCH => Raw Sender measured_raw_batch_stamped;
+    "batch of 32" Timestamps "held" BATCH => Rust Sender measured_rust_stamped_batch_held;
+    "batch of 32" Timestamps "C, buffers" BATCH => C Sender measured_c_batch_buf_stamped;
+    "batch of 32" Timestamps "buffers" BATCH => Rust Sender measured_rust_stamped_batch_buf;
     "receive" Classic "C" 1 => C Receiver measured_c_recv_classic;
     "receive" Classic "raw" 1 => Raw Receiver measured_raw_recv_classic;
     "receive" Classic "held" 1 => Rust Receiver measured_rust_recv_held;
@@ -178,11 +181,11 @@ pub const CASES: [Case; 9 * VARIANTS] = cases! {
     "receive" Extended "held" 1 => Rust Receiver measured_rust_recv_held;
     "receive" Extended "C, buffers" 1 => C Receiver measured_c_recv_buf_classic;
     "receive" Extended "buffers" 1 => Rust Receiver measured_rust_recv_buf;
-    "receive" ExtendedPoll "C" 1 => C Receiver measured_c_recv_extended_poll;
-    "receive" ExtendedPoll "raw" 1 => Raw Receiver measured_raw_recv_extended_poll;
-    "receive" ExtendedPoll "held" 1 => Rust Receiver measured_rust_recv_held;
-    "receive" ExtendedPoll "C, buffers" 1 => C Receiver measured_c_recv_buf_extended_poll;
-    "receive" ExtendedPoll "buffers" 1 => Rust Receiver measured_rust_recv_buf;
+    "receive" Timestamps "C" 1 => C Receiver measured_c_recv_stamped;
+    "receive" Timestamps "raw" 1 => Raw Receiver measured_raw_recv_stamped;
+    "receive" Timestamps "held" 1 => Rust Receiver measured_rust_stamped_recv_held;
+    "receive" Timestamps "C, buffers" 1 => C Receiver measured_c_recv_buf_stamped;
+    "receive" Timestamps "buffers" 1 => Rust Receiver measured_rust_stamped_recv_buf;
 };
 
 /// Owns the state of the C loop.
@@ -196,8 +199,15 @@ impl CLoop {
             u32::try_from(BATCH).unwrap_or(0),
         );
         // SAFETY: `Case::run` drops the state before the rig, which owns the queue pair and the CQ.
-        let state =
-            unsafe { c_loop_new(qp.as_raw(), cq, rig.extended_cq.into(), count, MESSAGE_LEN) };
+        let state = unsafe {
+            c_loop_new(
+                qp.as_raw(),
+                cq,
+                rig.stamped.is_some().into(),
+                count,
+                MESSAGE_LEN,
+            )
+        };
         NonNull::new(state)
             .map(Self)
             .ok_or_else(|| Error::new(ErrorKind::Os, "c_loop_new", "out of memory"))
@@ -265,7 +275,7 @@ impl Case {
                 let cq = rig.raw_cq(role == Sender);
                 // SAFETY: the rig, which owns the queue pair and the CQ, outlives this function.
                 let mut raw =
-                    unsafe { RawLoop::new(qp.as_raw(), cq, rig.extended_cq, MESSAGE_LEN) };
+                    unsafe { RawLoop::new(qp.as_raw(), cq, rig.stamped.is_some(), MESSAGE_LEN) };
                 let measured = |rig: &mut Rig, times, peer_step| {
                     // SAFETY: the rig is alive, and safe code does not use its queue pair during
                     // the call.

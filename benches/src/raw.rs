@@ -10,8 +10,8 @@ use rdma_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_cq, ibv_cq_ex,
     ibv_dereg_mr, ibv_end_poll, ibv_mr, ibv_next_poll, ibv_poll_cq, ibv_poll_cq_attr,
     ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_ex, ibv_qp_to_qp_ex, ibv_recv_wr, ibv_reg_mr,
-    ibv_send_wr, ibv_sge, ibv_start_poll, ibv_wc, ibv_wr_complete, ibv_wr_send, ibv_wr_set_sge,
-    ibv_wr_start,
+    ibv_send_wr, ibv_sge, ibv_start_poll, ibv_wc, ibv_wc_read_completion_ts, ibv_wc_read_opcode,
+    ibv_wc_read_qp_num, ibv_wr_complete, ibv_wr_send, ibv_wr_set_sge, ibv_wr_start,
 };
 
 use crate::rig::{BATCH, PeerStep};
@@ -21,6 +21,16 @@ const POLL_COUNT: c_int = BATCH as c_int;
 
 /// Returned by `ibv_start_poll` and `ibv_next_poll` if the queue is empty.
 const ENOENT: c_int = 2;
+
+/// The fields of the last completion of a queue with timestamps.
+#[derive(Default)]
+#[allow(dead_code, reason = "measured, not read")]
+struct Last {
+    wr_id: u64,
+    qp_num: u32,
+    opcode: u32,
+    timestamp: u64,
+}
 
 /// The state of the loop.
 pub(crate) struct RawLoop {
@@ -32,6 +42,7 @@ pub(crate) struct RawLoop {
     memory: *mut u8,
     length: u32,
     next: u64,
+    last: Last,
     wc: [ibv_wc; BATCH],
     wrs: [ibv_send_wr; BATCH],
     sges: [ibv_sge; BATCH],
@@ -45,7 +56,7 @@ impl RawLoop {
     pub(crate) unsafe fn new(
         qp: *mut ibv_qp,
         cq: *mut ibv_cq,
-        extended_cq: bool,
+        stamped: bool,
         length: u32,
     ) -> Box<Self> {
         let memory = Box::leak(vec![0_u8; length as usize].into_boxed_slice()).as_mut_ptr();
@@ -62,11 +73,7 @@ impl RawLoop {
                 ),
             )
         };
-        let cq_ex = if extended_cq {
-            cq.cast()
-        } else {
-            ptr::null_mut()
-        };
+        let cq_ex = if stamped { cq.cast() } else { ptr::null_mut() };
         let (wc, wrs, sges) = (
             [ibv_wc::default(); BATCH],
             [ibv_send_wr::default(); BATCH],
@@ -81,6 +88,7 @@ impl RawLoop {
             memory,
             length,
             next: 0,
+            last: Last::default(),
             wc,
             wrs,
             sges,
@@ -116,7 +124,7 @@ impl RawLoop {
     }
 
     #[inline]
-    unsafe fn poll_extended(&mut self) -> c_int {
+    unsafe fn poll_stamped(&mut self) -> c_int {
         let mut attr = ibv_poll_cq_attr::default();
         let mut count = 0;
         // SAFETY: the caller of `new` keeps the CQ alive. The CQ is read only between a successful
@@ -131,6 +139,12 @@ impl RawLoop {
                     count = -1;
                     break;
                 }
+                self.last = Last {
+                    wr_id: (*self.cq_ex).wr_id,
+                    qp_num: ibv_wc_read_qp_num(self.cq_ex),
+                    opcode: ibv_wc_read_opcode(self.cq_ex),
+                    timestamp: ibv_wc_read_completion_ts(self.cq_ex),
+                };
                 count += 1;
                 if count == POLL_COUNT {
                     break;
@@ -253,10 +267,10 @@ macro_rules! measured {
 measured! {
     measured_raw_send_classic: poll_classic, post_classic(1);
     measured_raw_send_extended: poll_classic, post_extended(1);
-    measured_raw_send_extended_poll: poll_extended, post_extended(1);
+    measured_raw_send_stamped: poll_stamped, post_extended(1);
     measured_raw_batch_classic: poll_classic, post_classic(BATCH);
     measured_raw_batch_extended: poll_classic, post_extended(BATCH);
-    measured_raw_batch_extended_poll: poll_extended, post_extended(BATCH);
+    measured_raw_batch_stamped: poll_stamped, post_extended(BATCH);
     measured_raw_recv_classic: poll_classic, post_recv();
-    measured_raw_recv_extended_poll: poll_extended, post_recv();
+    measured_raw_recv_stamped: poll_stamped, post_recv();
 }

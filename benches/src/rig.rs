@@ -6,8 +6,10 @@
 use std::ffi::c_void;
 
 use ibverbs::{
-    AsRaw, Buf, CompletionQueue, CqOptions, Device, Error, ErrorKind, Frozen, GidIndex, Held, Mtu,
-    Pool, QpOptions, QueuePair, Rc, RcPath, Result, Retired, Sink, wr,
+    AsRaw, Buf, Completion, CompletionQueue, Context, CqOptions, Device, Error, ErrorKind, Frozen,
+    GidIndex, Held, Mtu, Pool, QpOptions, QueuePair, Rc, RcPath, Result, Retired, Sink,
+    cq_ex::{CompletionQueueEx, CqFields, Enabled},
+    wr,
 };
 use nic_model::{Drive, Options};
 
@@ -25,9 +27,13 @@ pub enum Verbs {
     Classic,
     /// `ibv_wr_*` and `ibv_poll_cq`, the default of `ibverbs` if the provider supports `ibv_wr_*`.
     Extended,
-    /// `ibv_wr_*`, and `ibv_start_poll` with `ibv_next_poll`.
-    ExtendedPoll,
+    /// `ibv_wr_*`, and `ibv_start_poll` with `ibv_next_poll`, which read the timestamp of each
+    /// completion.
+    Timestamps,
 }
+
+/// A completion queue with timestamps.
+pub(crate) type StampedQueue = CompletionQueueEx<CqFields<Enabled>>;
 
 /// The objects that the measured functions use.
 #[derive(Debug)]
@@ -38,13 +44,16 @@ pub struct Rig {
     pub(crate) b: QueuePair<Rc>,
     pub(crate) cq_a: CompletionQueue,
     pub(crate) cq_b: CompletionQueue,
+    /// The queues of `a` and `b` with [`Verbs::Timestamps`], which use them instead of the others.
+    pub(crate) stamped: Option<[StampedQueue; 2]>,
+    /// The timestamp of the last completion.
+    pub(crate) timestamp: u64,
     /// Memory that `a` sends.
     pub(crate) source: Held<Frozen>,
     /// Memory that `b` receives into.
     pub(crate) sink: Held<Sink>,
     /// Buffers that are not posted.
     pub(crate) bufs: Vec<Buf>,
-    pub(crate) extended_cq: bool,
     /// Number of requests that a measured function has completed.
     pub(crate) completed: usize,
     _pool: Pool,
@@ -56,16 +65,23 @@ impl Rig {
     /// # Errors
     /// Fails if the model cannot write its files, or if a verb fails.
     pub fn new(verbs: Verbs) -> Result<Self> {
-        let (extended_qp, extended_cq) = (verbs != Verbs::Classic, verbs == Verbs::ExtendedPoll);
         nic_model::start(Options::new().drive(Drive::Step))
             .map_err(|error| Error::new(ErrorKind::Os, "start the model", error.to_string()))?;
         let context = Device::by_name("mlx5_0")?.open()?;
         let pd = context.alloc_pd()?;
-        let options = CqOptions::new().depth(128).extended(extended_cq);
+        let options = CqOptions::new().depth(128);
         let (cq_a, cq_b) = (context.create_cq(options)?, context.create_cq(options)?);
-        let options = QpOptions::new().classic_only(!extended_qp);
-        let mut a = pd.create_qp::<Rc>(&cq_a, &cq_a, options)?;
-        let mut b = pd.create_qp::<Rc>(&cq_b, &cq_b, options)?;
+        let stamped = match verbs {
+            Verbs::Timestamps => Some([stamped_cq(&context)?, stamped_cq(&context)?]),
+            Verbs::Classic | Verbs::Extended => None,
+        };
+        let (of_a, of_b) = match &stamped {
+            Some([a, b]) => (&**a, &**b),
+            None => (&cq_a, &cq_b),
+        };
+        let options = QpOptions::new().classic_only(verbs == Verbs::Classic);
+        let mut a = pd.create_qp::<Rc>(of_a, of_a, options)?;
+        let mut b = pd.create_qp::<Rc>(of_b, of_b, options)?;
         let path = RcPath::new(1, GidIndex(0), Mtu::B1024);
         let (endpoint_a, endpoint_b) = (a.endpoint(&path)?, b.endpoint(&path)?);
         for (qp, peer) in [(&mut a, &endpoint_b), (&mut b, &endpoint_a)] {
@@ -84,7 +100,8 @@ impl Rig {
             source,
             sink,
             bufs,
-            extended_cq,
+            stamped,
+            timestamp: 0,
             completed: 0,
             _pool: pool,
         })
@@ -104,22 +121,50 @@ impl Rig {
 
     /// Retires all completions of both queue pairs and keeps their buffers.
     pub(crate) fn retire_all(&mut self) -> Result<()> {
-        retire_completions(&mut self.cq_a, &mut self.a, &mut self.bufs)?;
-        retire_completions(&mut self.cq_b, &mut self.b, &mut self.bufs)
+        self.retire_completions(true)?;
+        self.retire_completions(false)
     }
 
     /// Returns the raw handle of the CQ of `a` (`sender`) or `b`.
     pub(crate) fn raw_cq(&self, sender: bool) -> *mut <CompletionQueue as AsRaw>::Raw {
-        if sender {
-            self.cq_a.as_raw()
+        match (&self.stamped, sender) {
+            (Some([a, _]), true) => a.as_raw(),
+            (Some([_, b]), false) => b.as_raw(),
+            (None, true) => self.cq_a.as_raw(),
+            (None, false) => self.cq_b.as_raw(),
+        }
+    }
+
+    /// Retires all completions of `a` (`sender`) or `b` and keeps the buffers. Completions of
+    /// requests that the C or raw loop posted are ignored.
+    fn retire_completions(&mut self, sender: bool) -> Result<()> {
+        let (qp, cq) = if sender {
+            (&mut self.a, &mut self.cq_a)
         } else {
-            self.cq_b.as_raw()
+            (&mut self.b, &mut self.cq_b)
+        };
+        let mut retire = |completion: Completion<'_>| {
+            let buf = qp.retire(completion).ok().and_then(Retired::into_buf);
+            self.bufs.extend(buf);
+        };
+        loop {
+            let count = if let Some([a, b]) = &mut self.stamped {
+                let completions = if sender { a } else { b }.poll()?;
+                completions
+                    .map(|completion| retire(completion.into()))
+                    .count()
+            } else {
+                cq.poll()?.map(&mut retire).count()
+            };
+            if count == 0 {
+                return Ok(());
+            }
         }
     }
 
     /// The step of the peer of a sender: `b` retires its receives and posts `count` new ones.
     pub(crate) fn receive(&mut self, count: usize) -> Result<()> {
-        retire_completions(&mut self.cq_b, &mut self.b, &mut self.bufs)?;
+        self.retire_completions(false)?;
         for _ in 0..count {
             self.b.post_recv(wr::recv(self.sink))?;
         }
@@ -128,27 +173,13 @@ impl Rig {
 
     /// The step of the peer of a receiver: `a` sends one message.
     pub(crate) fn send(&mut self) -> Result<()> {
-        retire_completions(&mut self.cq_a, &mut self.a, &mut self.bufs)?;
+        self.retire_completions(true)?;
         Ok(self.a.post_send(wr::send(self.source))?)
     }
 }
 
-/// Retires all completions of a CQ and keeps the buffers. Completions of requests that the C or
-/// raw loop posted are ignored.
-fn retire_completions(
-    cq: &mut CompletionQueue,
-    qp: &mut QueuePair<Rc>,
-    bufs: &mut Vec<Buf>,
-) -> Result<()> {
-    loop {
-        let completions = cq.poll()?;
-        if completions.is_empty() {
-            return Ok(());
-        }
-        for completion in completions {
-            bufs.extend(qp.retire(completion).ok().and_then(Retired::into_buf));
-        }
-    }
+fn stamped_cq(context: &Context) -> Result<StampedQueue> {
+    context.create_cq_ex(CqOptions::new().depth(128), CqFields::new().timestamp())
 }
 
 /// A function that runs the step of the peer and of the adapter before each measured step. It

@@ -113,3 +113,112 @@ measured! {
         }
     }
 }
+
+// The same steps on completion queues with timestamps.
+measured! {
+    /// Like `measured_rust_send_held`.
+    fn measured_rust_stamped_send_held(rig) {
+        let Some([queue, _]) = &mut rig.stamped else {
+            return Ok(0);
+        };
+        let completions = queue.poll()?;
+        rig.completed += completions.len();
+        for completion in completions {
+            rig.timestamp = completion.timestamp();
+            rig.a.retire(completion.into())?.ok()?;
+        }
+        rig.a.post_send(wr::send(rig.source))?;
+    }
+
+    /// Like `measured_rust_send_buf`.
+    fn measured_rust_stamped_send_buf(rig) {
+        let Some([queue, _]) = &mut rig.stamped else {
+            return Ok(0);
+        };
+        let completions = queue.poll()?;
+        rig.completed += completions.len();
+        for completion in completions {
+            rig.timestamp = completion.timestamp();
+            let retired = rig.a.retire(completion.into())?;
+            retired.ok()?;
+            if let Some(buf) = retired.into_buf() {
+                rig.a.post_send(wr::send(buf))?;
+            }
+        }
+    }
+
+    /// Like `measured_rust_batch_held`.
+    fn measured_rust_stamped_batch_held(rig) {
+        let Some([queue, _]) = &mut rig.stamped else {
+            return Ok(0);
+        };
+        let completions = queue.poll()?;
+        rig.completed += completions.len();
+        for completion in completions {
+            rig.timestamp = completion.timestamp();
+            rig.a.retire(completion.into())?.ok()?;
+        }
+        let source = rig.source;
+        rig.a.batch(|batch| -> Result<()> {
+            for _ in 0..BATCH {
+                batch.send(wr::send(source))?;
+            }
+            Ok(())
+        })?;
+    }
+
+    /// Like `measured_rust_batch_buf`.
+    fn measured_rust_stamped_batch_buf(rig) {
+        let Some([queue, _]) = &mut rig.stamped else {
+            return Ok(0);
+        };
+        let completions = queue.poll()?;
+        rig.completed += completions.len();
+        for completion in completions {
+            rig.timestamp = completion.timestamp();
+            let retired = rig.a.retire(completion.into())?;
+            retired.ok()?;
+            if let Some(buf) = retired.into_buf() {
+                rig.bufs.push(buf);
+            }
+        }
+        let bufs = &mut rig.bufs;
+        rig.a.batch(|batch| -> Result<()> {
+            while let Some(buf) = bufs.pop() {
+                batch.send(wr::send(buf))?;
+            }
+            Ok(())
+        })?;
+    }
+
+    /// Like `measured_rust_recv_held`.
+    fn measured_rust_stamped_recv_held(rig) {
+        let Some([_, queue]) = &mut rig.stamped else {
+            return Ok(0);
+        };
+        let completions = queue.poll()?;
+        rig.completed += completions.len();
+        for completion in completions {
+            rig.timestamp = completion.timestamp();
+            rig.b.retire(completion.into())?.ok()?;
+        }
+        rig.b.post_recv(wr::recv(rig.sink))?;
+    }
+
+    /// Like `measured_rust_recv_buf`.
+    fn measured_rust_stamped_recv_buf(rig) {
+        let Some([_, queue]) = &mut rig.stamped else {
+            return Ok(0);
+        };
+        let completions = queue.poll()?;
+        rig.completed += completions.len();
+        for completion in completions {
+            rig.timestamp = completion.timestamp();
+            let retired = rig.b.retire(completion.into())?;
+            retired.ok()?;
+            if let Some(buf) = retired.into_buf() {
+                rig.b.post_recv(wr::recv(buf))?;
+            }
+        }
+    }
+}

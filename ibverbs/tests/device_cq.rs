@@ -43,16 +43,19 @@ fn fields_work_or_are_named_in_the_error() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn extended_queue_without_fields_works() {
+fn queue_with_timestamps_works() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {
-        let created = context.create_cq_ex(CqOptions::default(), CqFields::new());
-        if is_iwarp(&context) {
+        let error = context
+            .create_cq_ex(CqOptions::default(), CqFields::new())
+            .expect_err("no field");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        let created = context.create_cq_ex(CqOptions::default(), CqFields::new().timestamp());
+        if !is_mlx5(&context) {
             expect_unsupported(created);
             continue;
         }
-        let mut cq = created.expect("extended queue");
-        assert!(cq.is_extended());
+        let mut cq = created.expect("timestamps");
         let pd = context.alloc_pd().expect("protection domain");
         let mut qp = pd
             .create_qp::<Rc>(&cq, &cq, QpOptions::default())
@@ -78,9 +81,11 @@ fn extended_queue_without_fields_works() {
         qp.post_recv(wr::recv(pd.buf(16).expect("buffer")))
             .expect("receive");
         qp.post_send(wr::send(wr::Inline(b"first"))).expect("send");
-        let (mut sent, mut received) = (0, 0);
+        let (mut sent, mut received, mut last) = (0, 0, 0);
         while received < 64 || sent < 64 {
             for completion in cq.poll().expect("poll") {
+                assert!(completion.timestamp() >= last, "the clock runs forwards");
+                last = completion.timestamp();
                 let retired = qp.retire(completion.into()).expect("in flight");
                 retired.ok().expect("success");
                 let Some(buf) = retired.into_buf() else {

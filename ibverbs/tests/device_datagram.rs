@@ -24,7 +24,7 @@ fn datagram(context: &Context, options: QpOptions) -> Datagram {
     let options = options.max_inline_data(32);
     let pd = context.alloc_pd().expect("protection domain");
     let cq = context
-        .create_cq(CqOptions::new().extended(!options.classic_only))
+        .create_cq(CqOptions::new())
         .expect("completion queue");
     let mut qp = pd.create_qp::<Ud>(&cq, &cq, options).expect("queue pair");
     qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");

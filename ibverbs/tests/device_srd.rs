@@ -24,9 +24,9 @@ struct Node {
     qp: QueuePair<Srd>,
 }
 
-fn node(context: &Context, extended: bool) -> Node {
+fn node(context: &Context) -> Node {
     let pd = context.alloc_pd().expect("protection domain");
-    let cq = CqOptions::new().depth(4 * DEPTH).extended(extended);
+    let cq = CqOptions::new().depth(4 * DEPTH);
     let cq = context.create_cq(cq).expect("completion queue");
     let options = QpOptions::new()
         .max_send_wr(DEPTH)
@@ -67,8 +67,8 @@ fn until(what: &str, mut step: impl FnMut() -> bool) {
     }
 }
 
-fn pair(context: &Context, extended: bool) -> (Node, Node, Destination) {
-    let (mut a, b) = (node(context, extended), node(context, extended));
+fn pair(context: &Context) -> (Node, Node, Destination) {
+    let (mut a, b) = (node(context), node(context));
     let there = a.to(&b);
     (a, b, there)
 }
@@ -88,50 +88,48 @@ fn messages_arrive_once_and_intact_in_any_order() {
     const COUNT: u32 = 2000;
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
-        for extended in [false, true] {
-            let (mut a, mut b, there) = pair(&context, extended);
-            let len = |number: u32| 1 + number as usize * 37 % 8000;
-            let (mut posted, mut sent, mut overtaken) = (0, 0, false);
-            let mut received = HashSet::new();
-            until("all messages", || {
-                while b.qp.recv_slots_free() > 0 {
-                    let buf = b.pd.buf(8192).expect("buffer");
-                    b.qp.post_recv(wr::recv(buf)).expect("receive");
-                }
-                // Batches of eight, which the adapter takes together.
-                while posted < COUNT && a.qp.send_slots_free() >= 8 {
-                    let Node { pd, qp, .. } = &mut a;
-                    qp.batch(|batch| -> Result<(), Error> {
-                        for number in posted..posted + 8 {
-                            let message = filled(pd, number, len(number));
-                            let request = wr::send_with_imm(message, number).to(there);
-                            batch.send(request.unsignaled())?;
-                        }
-                        Ok(())
-                    })
-                    .expect("batch");
-                    posted += 8;
-                }
-                a.retire(|retired, _| {
-                    retired.ok().expect("success");
-                    sent += 1;
-                });
-                let from = a.qp.qp_num();
-                b.retire(|retired, source| {
-                    retired.ok().expect("success");
-                    assert_eq!(source, from);
-                    let number = retired.imm_data().expect("immediate data");
-                    overtaken |= received.len() != number as usize;
-                    assert!(received.insert(number), "{number} arrived twice");
-                    let bytes = retired.into_buf().expect("a buffer");
-                    assert_eq!(bytes.len(), len(number));
-                    let wrong = bytes.iter().zip(number..);
-                    assert!(wrong.clone().all(|(byte, at)| *byte == at.to_le_bytes()[0]));
-                });
-                sent == COUNT && received.len() == COUNT as usize
+        let (mut a, mut b, there) = pair(&context);
+        let len = |number: u32| 1 + number as usize * 37 % 8000;
+        let (mut posted, mut sent, mut overtaken) = (0, 0, false);
+        let mut received = HashSet::new();
+        until("all messages", || {
+            while b.qp.recv_slots_free() > 0 {
+                let buf = b.pd.buf(8192).expect("buffer");
+                b.qp.post_recv(wr::recv(buf)).expect("receive");
+            }
+            // Batches of eight, which the adapter takes together.
+            while posted < COUNT && a.qp.send_slots_free() >= 8 {
+                let Node { pd, qp, .. } = &mut a;
+                qp.batch(|batch| -> Result<(), Error> {
+                    for number in posted..posted + 8 {
+                        let message = filled(pd, number, len(number));
+                        let request = wr::send_with_imm(message, number).to(there);
+                        batch.send(request.unsignaled())?;
+                    }
+                    Ok(())
+                })
+                .expect("batch");
+                posted += 8;
+            }
+            a.retire(|retired, _| {
+                retired.ok().expect("success");
+                sent += 1;
             });
-            assert!(overtaken, "the test has not seen another order");
-        }
+            let from = a.qp.qp_num();
+            b.retire(|retired, source| {
+                retired.ok().expect("success");
+                assert_eq!(source, from);
+                let number = retired.imm_data().expect("immediate data");
+                overtaken |= received.len() != number as usize;
+                assert!(received.insert(number), "{number} arrived twice");
+                let bytes = retired.into_buf().expect("a buffer");
+                assert_eq!(bytes.len(), len(number));
+                let wrong = bytes.iter().zip(number..);
+                assert!(wrong.clone().all(|(byte, at)| *byte == at.to_le_bytes()[0]));
+            });
+            sent == COUNT && received.len() == COUNT as usize
+        });
+        assert!(overtaken, "the test has not seen another order");
     }
 }
 
@@ -144,7 +142,7 @@ fn reads_return_each_its_bytes_in_any_order() {
     for context in devices_with(&[verb::SRD]) {
         let caps = context.query_efa().expect("attributes").device_caps;
         assert!(caps.contains(EfaCaps::RDMA_READ), "{caps:?}");
-        let (mut a, b, there) = pair(&context, false);
+        let (mut a, b, there) = pair(&context);
         let access = AccessFlags::REMOTE_READ;
         let region = b.pd.shared(100 * PIECE as usize, access).expect("region");
         let source: Vec<u8> = (0..100 * PIECE).map(|at| at.to_le_bytes()[0]).collect();
@@ -210,7 +208,7 @@ impl Network<'_> {
     const LARGEST: usize = 8000;
 
     fn peer(context: &Context) -> Peer {
-        let node = node(context, false);
+        let node = node(context);
         let region = node.pd.shared(Self::REGION, AccessFlags::REMOTE_READ);
         let region = region.expect("region");
         let number = node.qp.id().get();
@@ -391,7 +389,7 @@ fn random_requests_between_many_queue_pairs_complete_once() {
 fn read_with_a_wrong_key_fails_and_returns_its_buffer() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
-        let (mut a, b, there) = pair(&context, true);
+        let (mut a, b, there) = pair(&context);
         let region = b.pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
         let mut remote = region.remote();
         remote.rkey ^= 0x5555;
@@ -421,7 +419,7 @@ fn read_with_a_wrong_key_fails_and_returns_its_buffer() {
 fn requests_that_the_device_lacks_are_rejected() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
-        let (mut a, mut b, there) = pair(&context, false);
+        let (mut a, mut b, there) = pair(&context);
         let region = b.pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
         let caps = context.query_efa().expect("attributes").device_caps;
         let fenced = wr::send(a.pd.buf(8).expect("buffer")).to(there).fenced();
@@ -464,7 +462,7 @@ fn requests_that_the_device_lacks_are_rejected() {
 fn destroy_returns_the_buffers_in_flight() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::SRD]) {
-        let (mut a, b, there) = pair(&context, false);
+        let (mut a, b, there) = pair(&context);
         // `b` has no receives, so the message waits.
         let message = filled(&a.pd, 0, 100);
         a.qp.post_send(wr::send(message).to(there).tag(7))
@@ -490,7 +488,7 @@ fn states_and_attributes_are_those_of_the_driver() {
             context.query_device().expect("device").max_qp_wr
         );
         assert!(attr.max_rdma_size > 0, "{attr:?}");
-        let Node { pd, cq, mut qp } = node(&context, false);
+        let Node { pd, cq, mut qp } = node(&context);
         assert_eq!(qp.query().expect("attributes").state, QpState::RTS);
         assert!(format!("{qp:?}").contains("SRD"), "{qp:?}");
         let error = qp.start(1, 0, QKEY, Psn(0)).expect_err("already started");

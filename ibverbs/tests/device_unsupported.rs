@@ -42,10 +42,6 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         .expect("a GID");
     vec![
         (
-            "`ibv_create_cq_ex`",
-            context.create_cq_ex(queue, fields).map(drop),
-        ),
-        (
             "`ibv_create_cq_ex`: timestamp",
             context.create_cq_ex(queue, fields.timestamp()).map(drop),
         ),

@@ -12,6 +12,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use fake::{IN_ORDER, Pair, connect, small};
+use fake_provider::Profile;
 use ibverbs::{
     AccessFlags, AhAttr, BufList, CqOptions, Error, Psn, Qkey, Rc, SrqOptions, Ud,
     cq_ex::CqFields,
@@ -126,10 +127,13 @@ fn polls_with_additional_fields_allocate_nothing() {
         pd,
         context,
         fake,
-    } = Pair::new(IN_ORDER[0]);
+    } = Pair::new(Profile {
+        extra_fields: true,
+        ..IN_ORDER[0]
+    });
     drop((a, b, cq));
     let mut cq = context
-        .create_cq_ex(CqOptions::default(), CqFields::new())
+        .create_cq_ex(CqOptions::default(), CqFields::new().timestamp())
         .expect("completion queue");
     let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
     let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
@@ -393,7 +397,7 @@ fn datagrams_allocate_nothing() {
             pd, context, pool, ..
         } = &pair;
         let mut cq = context
-            .create_cq(CqOptions::new().extended(profile.extended_cq))
+            .create_cq(CqOptions::new())
             .expect("completion queue");
         let mut qp = pd
             .create_qp::<Ud>(&cq, &cq, fake::small())

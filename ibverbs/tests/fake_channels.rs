@@ -15,9 +15,7 @@ fn an_armed_queue_reports_once() {
         let context = open(&fake);
         let channel = context.create_comp_channel().expect("channel");
         let pd = context.alloc_pd().expect("protection domain");
-        let options = CqOptions::new()
-            .channel(&channel)
-            .extended(profile.extended_cq);
+        let options = CqOptions::new().channel(&channel);
         let mut cq = context.create_cq(options).expect("completion queue");
         let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
         let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");

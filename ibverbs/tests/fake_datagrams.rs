@@ -29,7 +29,7 @@ impl Setup {
         let context = open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
         let cq = context
-            .create_cq(CqOptions::new().depth(63).extended(profile.extended_cq))
+            .create_cq(CqOptions::new().depth(63))
             .expect("completion queue");
         let create = || {
             let mut qp = pd.create_qp::<Ud>(&cq, &cq, small()).expect("queue pair");

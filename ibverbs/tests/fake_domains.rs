@@ -184,56 +184,53 @@ fn missing_thread_domain_support_is_reported() {
 #[test]
 fn queues_of_a_group_share_its_domain_and_keep_it() {
     for profile in PROFILES.into_iter().filter(|profile| profile.extended_cq) {
-        for extended in [true, false] {
-            let fake = with_domains(profile);
-            let context = open(&fake);
-            let pd = context.alloc_pd().expect("protection domain");
-            let group = ThreadGroup::new(&pd).expect("group");
-            let options = CqOptions::new().depth(31).extended(extended);
-            let mut cq = group.create_cq(options).expect("completion queue");
-            assert_eq!(cq.is_extended(), extended);
-            let mut srq = pd.create_srq(SrqOptions::new().max_wr(7)).expect("queue");
-            let mut pairs = Vec::new();
-            for _ in 0..3 {
-                let mut a = group.create_qp::<Rc>(&cq, &cq, small()).expect("a");
-                let mut b = group
-                    .create_qp_with_srq::<Rc>(&cq, &cq, &srq, small())
-                    .expect("b");
-                connect(&mut a, &mut b);
-                pairs.push((a, b));
-            }
-            let live = fake.live();
-            assert_eq!((live.tds, live.parents, live.qps, live.cqs), (1, 1, 6, 1));
-            // The group and the domain may be dropped first.
-            let pool = pd.pool(3, 64).expect("pool");
-            drop((group, pd, context));
-            for (a, _) in &mut pairs {
-                let buf = pool.take().expect("a free buffer");
-                srq.post_recv(wr::recv(buf)).expect("receive");
-                a.post_send(wr::send(wr::Inline(b"hi"))).expect("send");
-            }
-            let (mut sent, mut received) = (0, 0);
-            for completion in cq.poll().expect("poll") {
-                if let Some(queue_pair) = srq.queue_pair(&completion) {
-                    assert!(pairs.iter().any(|(_, b)| b.id() == queue_pair));
-                    let retired = srq.retire(completion).expect("in flight");
-                    assert_eq!(fake::buf_bytes(retired), b"hi");
-                    received += 1;
-                } else {
-                    let mut senders = pairs.iter_mut().map(|(a, _)| a);
-                    let sender = senders.find(|a| a.id() == completion.queue());
-                    let retired = sender.expect("a sender").retire(completion);
-                    retired.expect("in flight").ok().expect("success");
-                    sent += 1;
-                }
-            }
-            assert_eq!((sent, received), (3, 3));
-            drop(cq);
-            drop(pairs);
-            assert_eq!((fake.live().tds, fake.live().parents), (0, 0));
-            drop((srq, pool));
-            fake.assert_clean();
+        let fake = with_domains(profile);
+        let context = open(&fake);
+        let pd = context.alloc_pd().expect("protection domain");
+        let group = ThreadGroup::new(&pd).expect("group");
+        let options = CqOptions::new().depth(31);
+        let mut cq = group.create_cq(options).expect("completion queue");
+        let mut srq = pd.create_srq(SrqOptions::new().max_wr(7)).expect("queue");
+        let mut pairs = Vec::new();
+        for _ in 0..3 {
+            let mut a = group.create_qp::<Rc>(&cq, &cq, small()).expect("a");
+            let mut b = group
+                .create_qp_with_srq::<Rc>(&cq, &cq, &srq, small())
+                .expect("b");
+            connect(&mut a, &mut b);
+            pairs.push((a, b));
         }
+        let live = fake.live();
+        assert_eq!((live.tds, live.parents, live.qps, live.cqs), (1, 1, 6, 1));
+        // The group and the domain may be dropped first.
+        let pool = pd.pool(3, 64).expect("pool");
+        drop((group, pd, context));
+        for (a, _) in &mut pairs {
+            let buf = pool.take().expect("a free buffer");
+            srq.post_recv(wr::recv(buf)).expect("receive");
+            a.post_send(wr::send(wr::Inline(b"hi"))).expect("send");
+        }
+        let (mut sent, mut received) = (0, 0);
+        for completion in cq.poll().expect("poll") {
+            if let Some(queue_pair) = srq.queue_pair(&completion) {
+                assert!(pairs.iter().any(|(_, b)| b.id() == queue_pair));
+                let retired = srq.retire(completion).expect("in flight");
+                assert_eq!(fake::buf_bytes(retired), b"hi");
+                received += 1;
+            } else {
+                let mut senders = pairs.iter_mut().map(|(a, _)| a);
+                let sender = senders.find(|a| a.id() == completion.queue());
+                let retired = sender.expect("a sender").retire(completion);
+                retired.expect("in flight").ok().expect("success");
+                sent += 1;
+            }
+        }
+        assert_eq!((sent, received), (3, 3));
+        drop(cq);
+        drop(pairs);
+        assert_eq!((fake.live().tds, fake.live().parents), (0, 0));
+        drop((srq, pool));
+        fake.assert_clean();
     }
 }
 

@@ -81,7 +81,7 @@ fn lost_completions_leave_requests_in_flight() {
         });
         let cq = pair
             .context
-            .create_cq(CqOptions::new().depth(1).extended(profile.extended_cq))
+            .create_cq(CqOptions::new().depth(1))
             .expect("completion queue");
         let mut qp = pair.pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
         let mut peer = pair

@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use fake::{connect, open, path, small};
 use fake_provider::{Fake, Profile};
-use ibverbs::{Completion, CqOptions, ErrorKind, Rc, WcStatus, cq_ex::CqFields, wr};
+use ibverbs::{
+    AhAttr, Completion, CqOptions, Direction, ErrorKind, Psn, Qkey, Rc, Ud, WcOpcode, WcStatus,
+    cq_ex::CqFields,
+    wr::{self, Destination},
+};
 
 /// A device with timestamps, VLAN tags and flow tags.
 const ALL_FIELDS: Profile = Profile {
@@ -98,6 +102,113 @@ fn a_poll_error_is_reported_after_earlier_entries() {
     assert_eq!(cq.poll().expect_err("poll error").kind(), ErrorKind::Os);
     assert!(cq.poll().expect("reported once").is_empty());
     drop((qp, cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn completions_with_fields_have_all_other_data() {
+    let fake = Fake::new(ALL_FIELDS);
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let options = CqOptions::new().depth(255);
+    let mut cq = context
+        .create_cq_ex(options, CqFields::new().timestamp())
+        .expect("completion queue");
+    let options = small().max_send_wr(63).max_recv_wr(63);
+    let mut a = pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
+    let mut b = pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
+    connect(&mut a, &mut b);
+    // More completions than one poll returns, with and without immediate data.
+    for tag in 0..40 {
+        b.post_recv(wr::recv(pd.buf(8).expect("buffer")).tag(tag))
+            .expect("receive");
+        if tag % 2 == 0 {
+            a.post_send(wr::send_with_imm(wr::Inline(b"even"), 7).tag(tag))
+        } else {
+            a.post_send(wr::send_with_imm(wr::Inline(b"od"), 9).tag(tag))
+        }
+        .expect("send");
+    }
+    let (mut sent, mut received) = (0, 0);
+    while sent < 40 || received < 40 {
+        let completions = cq.poll().expect("poll");
+        assert!((1..=32).contains(&completions.len()));
+        for completion in completions {
+            assert!(completion.is_success());
+            if completion.queue() == a.id() {
+                assert_eq!(completion.opcode(), WcOpcode::SEND);
+                assert_eq!(completion.qp_num(), a.qp_num());
+                assert_eq!((completion.imm_data(), completion.byte_len()), (None, 0));
+                assert_eq!(a.retire(completion.into()).expect("in flight").tag(), sent);
+                sent += 1;
+                continue;
+            }
+            assert_eq!(completion.opcode(), WcOpcode::RECV);
+            assert_eq!(completion.qp_num(), b.qp_num());
+            let (imm, text): (_, &[u8]) = if received % 2 == 0 {
+                (7, b"even")
+            } else {
+                (9, b"od")
+            };
+            assert_eq!(completion.imm_data(), Some(imm));
+            let retired = b.retire(completion.into()).expect("in flight");
+            assert_eq!((retired.tag(), retired.byte_len()), (received, text.len()));
+            assert_eq!(retired.into_buf().expect("the buffer"), *text);
+            received += 1;
+        }
+    }
+    drop((a, b, cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn a_datagram_with_fields_has_its_source() {
+    let fake = Fake::new(ALL_FIELDS);
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let mut cq = context
+        .create_cq_ex(CqOptions::default(), CqFields::new().timestamp())
+        .expect("completion queue");
+    let mut qp = pd.create_qp::<Ud>(&cq, &cq, small()).expect("qp");
+    qp.start(1, 0, Qkey(1), Psn(0)).expect("RTS state");
+    let own = context.gids(1).expect("GID table")[0];
+    let handle = pd
+        .create_ah(&AhAttr::for_gid(1, own.index, own.gid))
+        .expect("address handle");
+    let destination = Destination {
+        address: qp.hold_address(&handle).expect("held"),
+        qpn: qp.qp_num(),
+        qkey: Qkey(1),
+    };
+    let buf = pd.buf(ibverbs::GRH_LEN + 8).expect("buffer");
+    qp.post_recv(wr::recv(buf)).expect("receive");
+    qp.post_send(wr::send_to(wr::Inline(b"x"), destination))
+        .expect("send");
+    let mut sources = Vec::new();
+    for completion in cq.poll().expect("poll") {
+        if completion.direction() == Direction::Recv {
+            sources.push(completion.source());
+        }
+        let retired = qp.retire(completion.into()).expect("in flight");
+        retired.ok().expect("success");
+    }
+    assert_eq!(sources.len(), 1);
+    assert!(sources[0].has_grh);
+    assert_eq!(sources[0].qpn, qp.qp_num());
+    drop((handle, qp, cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn a_queue_without_fields_is_an_error() {
+    let fake = Fake::new(ALL_FIELDS);
+    let context = open(&fake);
+    let error = context
+        .create_cq_ex(CqOptions::default(), CqFields::new())
+        .expect_err("no field");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.help().is_some_and(|help| help.contains("create_cq")));
+    drop(context);
     fake.assert_clean();
 }
 

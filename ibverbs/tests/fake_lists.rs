@@ -10,7 +10,7 @@ use ibverbs::{AccessFlags, BufList, CqOptions, ErrorKind, PostError, Rc, mw::Typ
 fn pair(profile: Profile) -> Pair {
     let mut pair = Pair::new(profile);
     let options = small().max_send_sge(3).max_recv_sge(3);
-    let cq_options = CqOptions::new().depth(63).extended(profile.extended_cq);
+    let cq_options = CqOptions::new().depth(63);
     let cq = pair
         .context
         .create_cq(cq_options)

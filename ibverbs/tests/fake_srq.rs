@@ -28,7 +28,7 @@ impl Setup {
         let context = open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
         let cq = context
-            .create_cq(CqOptions::new().depth(63).extended(profile.extended_cq))
+            .create_cq(CqOptions::new().depth(63))
             .expect("completion queue");
         let srq = pd
             .create_srq(SrqOptions::new().max_wr(7).max_batch(7))

@@ -38,7 +38,7 @@ fn two_threads_use_one_connection() {
         let fake = fake_provider::Fake::new(profile);
         let context = fake::open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
-        let options = CqOptions::new().extended(profile.extended_cq);
+        let options = CqOptions::new();
         let (mut cq_a, mut cq_b) = (
             context.create_cq(options).expect("a"),
             context.create_cq(options).expect("b"),

@@ -10,7 +10,7 @@ use ibverbs::{
     AddressHandle, Buf, Completion, CompletionChannel, CompletionQueue, Context, DuplexTransport,
     Frozen, Held, HeldAddress, Hold, Pool, ProtectionDomain, QueuePair, RawPacket, Rc, RcPath,
     RemoteMemory, SendTransport, SharedReceiveQueue, SharedRegion, Sink, Uc, Ud,
-    cq_ex::CompletionQueueEx,
+    cq_ex::{CompletionQueueEx, CqFields},
     mw::{Binding, Type2, Window},
     pd::{ParentDomain, ThreadDomain},
     qp::QpChange,
@@ -73,7 +73,7 @@ assert_impl_all!(SharedRegion: Send, Sync);
 assert_impl_all!(QueuePair<Rc>: Send, Sync); // posting needs `&mut`
 assert_impl_all!(QueuePair<Uc>: Send, Sync);
 assert_impl_all!(QueuePair<Ud>: Send, Sync);
-assert_impl_all!(CompletionQueueEx: Send, Sync);
+assert_impl_all!(CompletionQueueEx<CqFields>: Send, Sync);
 assert_impl_all!(CompletionChannel: Send, Sync, Clone);
 assert_impl_all!(SharedReceiveQueue: Send, Sync);
 assert_impl_all!(SharedReceiveQueue<Xrc>: Send, Sync);

@@ -336,9 +336,7 @@ impl World<'_> {
         if self.cqs.len() == 4 {
             return Ok(false);
         }
-        let options = CqOptions::new()
-            .depth(CQ_DEPTH)
-            .extended(random.below(2) == 0);
+        let options = CqOptions::new().depth(CQ_DEPTH);
         // Under Miri, the runtime has no descriptors to wait for.
         let cq = if random.below(3) == 0 && !cfg!(miri) {
             let runtime = self.runtime.get_or_insert_with(new_runtime);
@@ -348,8 +346,8 @@ impl World<'_> {
             AnyCq::Plain(self.setup.context.create_cq(options)?)
         };
         let id = self.new_id();
-        let (extended, awaited) = (cq.is_extended(), matches!(cq, AnyCq::Async(_)));
-        self.note(|| format!("completion queue {id}, extended: {extended}, async: {awaited}"));
+        let awaited = matches!(cq, AnyCq::Async(_));
+        self.note(|| format!("completion queue {id}, async: {awaited}"));
         self.cqs.push(CqModel { id, cq: Some(cq) });
         Ok(true)
     }

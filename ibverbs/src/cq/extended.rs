@@ -21,7 +21,6 @@ use rdma_sys::{
 
 use super::id::CqId;
 use super::options::CqOptions;
-use super::poll_state::PollVerbs;
 use super::wc::WcFields;
 use crate::convert::non_null;
 use crate::device::Context;
@@ -48,13 +47,12 @@ pub(crate) fn create(
     options: CqOptions<'_>,
     id: CqId,
     additional_fields: u32,
-) -> Result<Option<(NonNull<ibv_cq>, PollVerbs)>> {
-    let verbs = verbs(context)?;
+) -> Option<NonNull<ibv_cq>> {
     let mut attr = attributes(options, id);
     attr.wc_flags |= u64::from(additional_fields);
     // SAFETY: context and channel are alive, and the attributes are valid during the call.
     let raw = NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) });
-    Ok(raw.map(|raw| (raw.cast(), verbs)))
+    raw.map(NonNull::cast)
 }
 
 /// Creates an extended queue in a domain, which one thread polls. Its queue pairs are destroyed on
@@ -63,9 +61,8 @@ pub(crate) fn create_in_group(
     parent: &ParentDomain,
     options: CqOptions<'_>,
     id: CqId,
-) -> Result<(NonNull<ibv_cq>, PollVerbs)> {
+) -> Result<NonNull<ibv_cq>> {
     let context = parent.pd().context();
-    let verbs = verbs(context)?;
     let mut attr = ibv_cq_init_attr_ex {
         comp_mask: IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD,
         flags: IBV_CREATE_CQ_ATTR_SINGLE_THREADED,
@@ -78,18 +75,7 @@ pub(crate) fn create_in_group(
         // call.
         unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) }
     })?;
-    Ok((raw.cast(), verbs))
-}
-
-/// Returns the verbs that poll an extended queue of a device.
-fn verbs(context: &Context) -> Result<PollVerbs> {
-    Ok(if !context.properties().polls_past_destroyed {
-        PollVerbs::SkippingExtended
-    } else if context.is_soft_roce()? {
-        PollVerbs::SingleExtended
-    } else {
-        PollVerbs::Extended
-    })
+    Ok(raw.cast())
 }
 
 fn attributes(options: CqOptions<'_>, id: CqId) -> ibv_cq_init_attr_ex {
@@ -108,69 +94,36 @@ fn attributes(options: CqOptions<'_>, id: CqId) -> ibv_cq_init_attr_ex {
 /// Returns the number of entries copied, and the value with which the provider reported an error
 /// after them, or 0.
 ///
-/// Unless `verbs` is `Extended`, each entry has a poll of its own. The Soft-RoCE provider of
-/// rdma-core 44 loses an entry when `ibv_next_poll` finds the queue empty, because `ibv_end_poll`
-/// then advances past the end. Before version 61, that of EFA corrupts its table of requests when
-/// `ibv_next_poll` fails (fault 53 in ci/DRIVERS.md).
-///
 /// # Safety
 /// The queue must be alive and created by `ibv_create_cq_ex`, and no other thread may poll it.
 #[inline]
 pub(crate) unsafe fn poll<E, const N: usize>(
     cq: NonNull<ibv_cq_ex>,
-    verbs: PollVerbs,
     entries: &mut [E; N],
     read: impl Fn(*mut ibv_cq_ex, &mut E),
 ) -> (usize, i32) {
     let cq = cq.as_ptr();
     let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
     // SAFETY: the queue is alive and the attributes are valid during the call.
-    let mut returned = unsafe { start(cq, &raw mut attr, verbs) };
+    let mut returned = unsafe { ibv_start_poll(cq, &raw mut attr) };
     if returned != 0 {
         return (0, error_unless_empty(returned));
     }
     let mut filled = 0;
-    loop {
-        read(cq, &mut entries[filled]);
+    for entry in entries {
+        read(cq, entry);
         filled += 1;
-        if filled == N {
-            break;
-        }
-        // SAFETY: a poll is in progress. A failed `ibv_start_poll` leaves none in progress.
-        unsafe {
-            if verbs == PollVerbs::Extended {
-                returned = ibv_next_poll(cq);
-                if returned != 0 {
-                    break;
-                }
-            } else {
-                ibv_end_poll(cq);
-                returned = start(cq, &raw mut attr, verbs);
-                if returned != 0 {
-                    return (filled, error_unless_empty(returned));
-                }
+        if filled < N {
+            // SAFETY: a poll is in progress.
+            returned = unsafe { ibv_next_poll(cq) };
+            if returned != 0 {
+                break;
             }
         }
     }
     // SAFETY: a poll is in progress.
     unsafe { ibv_end_poll(cq) };
     (filled, error_unless_empty(returned))
-}
-
-/// Starts a poll.
-///
-/// # Safety
-/// As for [`poll`], and `attr` must be valid.
-#[inline]
-unsafe fn start(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr, verbs: PollVerbs) -> i32 {
-    loop {
-        // SAFETY: as the function's.
-        let returned = unsafe { ibv_start_poll(cq, attr) };
-        // The provider has consumed an entry, so this ends.
-        if verbs != PollVerbs::SkippingExtended || returned != libc::EINVAL {
-            return returned;
-        }
-    }
 }
 
 /// Returns 0 for an empty queue, which is not an error.

@@ -29,10 +29,6 @@ pub struct CqOptions<'a> {
     /// Completion vector, which selects the interrupt of the events: less than
     /// [`Context::num_comp_vectors`](crate::Context::num_comp_vectors). Default: `0`.
     pub comp_vector: u32,
-    /// `true` to poll with the extended verbs (`ibv_start_poll` …) if the provider has them. With
-    /// `false` it polls with `ibv_poll_cq`, which copies many entries per call and has all fields
-    /// of a [`Completion`](crate::Completion). Default: `false`.
-    pub extended: bool,
 }
 
 impl CqOptions<'_> {
@@ -42,7 +38,6 @@ impl CqOptions<'_> {
             depth: 256,
             channel: None,
             comp_vector: 0,
-            extended: false,
         }
     }
 }
@@ -58,6 +53,5 @@ setters! {
         depth: u32,
         channel: Option<&'a CompletionChannel>,
         comp_vector: u32,
-        extended: bool,
     }
 }

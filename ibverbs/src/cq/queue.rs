@@ -14,16 +14,19 @@ use super::extended;
 use super::id::CqId;
 use super::inner::CqInner;
 use super::options::CqOptions;
-use super::poll_state::{POLL_BATCH, PollState, PollVerbs};
+use super::poll_state::{POLL_BATCH, PollState};
 use crate::convert::{non_null, zero_or_errno};
 use crate::device::Context;
-use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
+use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ParentDomain;
 use crate::raw::AsRaw;
 
 /// [`POLL_BATCH`] in the type that `ibv_poll_cq` takes.
 #[allow(clippy::cast_possible_truncation, reason = "32 fits")]
 const MAX_ENTRIES: i32 = POLL_BATCH as i32;
+
+/// Remedy for a failed poll.
+pub(super) const POLL_FAILED: &str = "the queue may have overflowed: make it as deep as the number of requests that can be outstanding";
 
 /// A completion queue. Polling needs `&mut`, so only one thread polls at a time. The queue can be
 /// sent to another thread.
@@ -46,7 +49,8 @@ const MAX_ENTRIES: i32 = POLL_BATCH as i32;
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct CompletionQueue {
     inner: Arc<CqInner>,
-    pub(super) verbs: PollVerbs,
+    /// The handle of `inner`, copied so that polling needs one pointer less.
+    raw: NonNull<ibv_cq>,
     state: PollState<ibv_wc>,
 }
 
@@ -73,17 +77,9 @@ impl Context {
     /// ```
     ///
     /// # References
-    /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html),
-    /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    /// [`ibv_create_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq.3.html)
     pub fn create_cq(&self, options: CqOptions<'_>) -> Result<CompletionQueue> {
-        CompletionQueue::create_with(self, options, |id| {
-            if options.extended {
-                if let Some((raw, verbs)) = extended::create(self, options, id, 0)? {
-                    return Ok((raw, verbs));
-                }
-            }
-            Ok((create_classic(self, options, id)?, PollVerbs::Classic))
-        })
+        CompletionQueue::create_with(self, options, |id| create_classic(self, options, id))
     }
 }
 
@@ -101,12 +97,11 @@ fn create_classic(context: &Context, options: CqOptions<'_>, id: CqId) -> Result
 }
 
 impl CompletionQueue {
-    /// Creates a queue with `create`, which returns the handle and the verbs that poll it. The
-    /// handle of an extended queue is an `ibv_cq_ex`, which begins with the fields of an `ibv_cq`.
+    /// Creates a queue with `create`, which returns the handle.
     pub(crate) fn create_with(
         context: &Context,
         options: CqOptions<'_>,
-        create: impl FnOnce(CqId) -> Result<(NonNull<ibv_cq>, PollVerbs)>,
+        create: impl FnOnce(CqId) -> Result<NonNull<ibv_cq>>,
     ) -> Result<Self> {
         if let Some(channel) = options.channel {
             if channel.context().as_raw() != context.as_raw() {
@@ -123,7 +118,7 @@ impl CompletionQueue {
             }
         }
         let id = CqId::next();
-        let (raw, verbs) = create(id)?;
+        let raw = create(id)?;
         Ok(Self {
             inner: Arc::new(CqInner {
                 raw,
@@ -133,7 +128,7 @@ impl CompletionQueue {
                 parent: None,
                 empty_polls: AtomicU64::new(0),
             }),
-            verbs,
+            raw,
             state: PollState::new(),
         })
     }
@@ -145,9 +140,7 @@ impl CompletionQueue {
     ) -> Result<Self> {
         let context = parent.pd().context();
         let mut queue = Self::create_with(context, options, |id| {
-            let (raw, verbs) = extended::create_in_group(parent, options, id)?;
-            let classic = !options.extended;
-            Ok((raw, if classic { PollVerbs::Classic } else { verbs }))
+            extended::create_in_group(parent, options, id)
         })?;
         if let Some(inner) = Arc::get_mut(&mut queue.inner) {
             inner.parent = Some(Arc::clone(parent));
@@ -175,51 +168,27 @@ impl CompletionQueue {
     /// ```
     ///
     /// # References
-    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html),
-    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll(&mut self) -> Result<Completions<'_>> {
         if !self.state.is_exhausted() {
             return Ok(Completions(self.state.pending()));
         }
-        let filled = match self.verbs {
-            PollVerbs::Classic => loop {
-                let (raw, entries) = (self.inner.raw.as_ptr(), self.state.entries());
-                // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
-                let returned = unsafe { ibv_poll_cq(raw, MAX_ENTRIES, entries.as_mut_ptr()) };
-                // One comparison separates entries from their absence and errors.
-                if (1..=MAX_ENTRIES).contains(&returned) {
-                    #[allow(clippy::cast_sign_loss, reason = "compared above")]
-                    break returned as usize;
-                }
-                if self.is_empty(returned)? {
-                    break 0;
-                }
-            },
-            _ => self.copy_extended()?,
+        let filled = loop {
+            let entries = self.state.entries().as_mut_ptr();
+            // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
+            let returned = unsafe { ibv_poll_cq(self.raw.as_ptr(), MAX_ENTRIES, entries) };
+            // One comparison separates entries from their absence and errors.
+            if (1..=MAX_ENTRIES).contains(&returned) {
+                #[allow(clippy::cast_sign_loss, reason = "compared above")]
+                break returned as usize;
+            }
+            if self.is_empty(returned)? {
+                break 0;
+            }
         };
         Ok(Completions(self.state.filled(filled)))
-    }
-
-    #[inline(never)]
-    fn copy_extended(&mut self) -> Result<usize> {
-        let (raw, verbs) = (self.inner.raw.cast(), self.verbs);
-        let copied = self.state.copy_until_error(|entries| {
-            // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
-            // was created by `ibv_create_cq_ex`. `extended::poll` calls the closure only while the
-            // queue has a current completion, which `extended::read` requires.
-            unsafe {
-                extended::poll(raw, verbs, entries, |cq, wc| {
-                    extended::read(cq, wc);
-                })
-            }
-        });
-        let filled = copied.map_err(|returned| self.poll_error(returned))?;
-        if filled == 0 {
-            self.inner.count_empty_poll();
-        }
-        Ok(filled)
     }
 
     /// Returns `true` if a poll found the queue empty, and `false` if it failed because of a
@@ -237,27 +206,14 @@ impl CompletionQueue {
         Err(self.poll_error(returned))
     }
 
-    /// Converts the value that the provider returned from a failed poll.
+    /// Converts the value that the provider returned from a failed poll, which is not an error
+    /// number: providers return -1 or -2.
     #[cold]
     #[inline(never)]
-    pub(super) fn poll_error(&self, returned: i32) -> Error {
+    fn poll_error(&self, returned: i32) -> Error {
         let device = self.inner.context.device_name();
-        let error = match self.verbs {
-            // Providers return -1 or -2, which are not error numbers.
-            PollVerbs::Classic => Error::new(
-                ErrorKind::Os,
-                "ibv_poll_cq",
-                format!("{device}: the provider returned {returned}"),
-            ),
-            _ => call_failed(
-                "ibv_start_poll",
-                Errno::from_return(returned),
-                device.to_owned(),
-            ),
-        };
-        error.with_help(
-            "the queue may have overflowed: make it as deep as the number of requests that can be outstanding",
-        )
+        let what = format!("{device}: the provider returned {returned}");
+        Error::new(ErrorKind::Os, "ibv_poll_cq", what).with_help(POLL_FAILED)
     }
 
     /// Returns the identity of this queue, as reported by
@@ -271,11 +227,6 @@ impl CompletionQueue {
         // SAFETY: the queue is alive. Only `resize` changes its size, which needs `&mut self`.
         let cqe = unsafe { (*self.inner.as_ptr()).cqe };
         usize::try_from(cqe).unwrap_or(0)
-    }
-
-    /// Returns `true` if the queue is polled with the extended verbs.
-    pub fn is_extended(&self) -> bool {
-        self.verbs != PollVerbs::Classic
     }
 
     /// Requests one event on the completion channel, for the next completion. With
@@ -327,7 +278,6 @@ impl fmt::Debug for CompletionQueue {
         f.debug_struct("CompletionQueue")
             .field("device", &self.inner.context.device_name())
             .field("depth", &self.depth())
-            .field("extended", &self.is_extended())
             .finish_non_exhaustive()
     }
 }

@@ -16,12 +16,15 @@ use rdma_sys::{
 
 use super::completion_ex::{CompletionsEx, EntryEx};
 use super::extended;
-use super::fields::{CqFields, FieldSet};
+use super::fields::FieldSet;
 use super::options::CqOptions;
 use super::poll_state::PollState;
-use super::queue::CompletionQueue;
+use super::queue::{CompletionQueue, POLL_FAILED};
 use crate::device::Context;
-use crate::error::{Errno, Error, Result, call_failed};
+use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
+
+/// The call that creates the queue, for errors.
+const CREATE: &str = "ibv_create_cq_ex";
 
 /// A completion queue whose completions have the additional fields `F`. A field that the queue was
 /// not created with cannot be read: the program does not compile.
@@ -48,17 +51,22 @@ use crate::error::{Errno, Error, Result, call_failed};
 ///
 /// # References
 /// [`ibv_create_cq_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
-pub struct CompletionQueueEx<F: FieldSet = CqFields> {
+pub struct CompletionQueueEx<F: FieldSet> {
     queue: CompletionQueue,
     state: PollState<EntryEx>,
+    /// Error that the provider reported after the last entries, or 0.
+    error: i32,
     fields: PhantomData<F>,
 }
 
 impl Context {
-    /// Creates a completion queue with additional fields. [`CqOptions::extended`] is ignored.
+    /// Creates a completion queue with additional fields. Its polls cost more instructions than
+    /// those of [`create_cq`](Self::create_cq).
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no extended
+    /// [`ErrorKind::InvalidInput`] if no field is selected.
+    ///
+    /// [`ErrorKind::Unsupported`] if the device has no extended
     /// completion queues, or lacks one of the fields. The software devices have none of the fields.
     ///
     /// # References
@@ -68,13 +76,20 @@ impl Context {
         options: CqOptions<'_>,
         _fields: F,
     ) -> Result<CompletionQueueEx<F>> {
+        if F::FLAGS == 0 {
+            let what = "no additional field is selected";
+            return Err(Error::new(ErrorKind::InvalidInput, CREATE, what).with_help(
+                "select a field, for example with `CqFields::timestamp`, or call `create_cq`",
+            ));
+        }
         let queue = CompletionQueue::create_with(self, options, |id| {
-            extended::create(self, options, id, F::FLAGS)?
+            extended::create(self, options, id, F::FLAGS)
                 .ok_or_else(|| self.create_cq_ex_error::<F>(options))
         })?;
         Ok(CompletionQueueEx {
             queue,
             state: PollState::new(),
+            error: 0,
             fields: PhantomData,
         })
     }
@@ -83,17 +98,13 @@ impl Context {
     #[cold]
     fn create_cq_ex_error<F: FieldSet>(&self, options: CqOptions<'_>) -> Error {
         let names: Vec<&str> = F::NAMES.into_iter().flatten().collect();
-        let names = if names.is_empty() {
-            "no additional fields".to_owned()
-        } else {
-            names.join(", ")
-        };
         let what = format!(
-            "{} entries with {names} on {}",
+            "{} entries with {} on {}",
             options.depth,
+            names.join(", "),
             self.device_name()
         );
-        call_failed("ibv_create_cq_ex", Errno::last(), what)
+        call_failed(CREATE, Errno::last(), what)
     }
 }
 
@@ -105,26 +116,37 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     ///
     /// # References
     /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll(&mut self) -> Result<CompletionsEx<'_, F>> {
         if !self.state.is_exhausted() {
             return Ok(CompletionsEx::new(self.state.pending()));
         }
-        let (cq, verbs) = (self.queue.inner().raw.cast(), self.queue.verbs);
-        let copied = self.state.copy_until_error(|entries| {
+        let mut filled = 0;
+        if self.error == 0 {
+            let cq = self.queue.inner().raw.cast();
             // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
             // was created by `ibv_create_cq_ex` with the fields `F`; `read` is called with a
             // current completion.
-            unsafe {
-                extended::poll(cq, verbs, entries, |cq, entry| {
-                    read::<F>(cq, entry);
-                })
-            }
-        });
-        let filled = copied.map_err(|returned| self.queue.poll_error(returned))?;
+            (filled, self.error) = unsafe {
+                extended::poll(cq, self.state.entries(), |cq, entry| read::<F>(cq, entry))
+            };
+        }
         if filled == 0 {
+            if self.error != 0 {
+                return Err(self.poll_error());
+            }
             self.queue.inner().count_empty_poll();
         }
         Ok(CompletionsEx::new(self.state.filled(filled)))
+    }
+
+    /// Returns the error that the provider reported, once.
+    #[cold]
+    fn poll_error(&mut self) -> Error {
+        let errno = Errno::from_return(std::mem::take(&mut self.error));
+        let device = self.queue.inner().context().device_name().to_owned();
+        call_failed("ibv_start_poll", errno, device).with_help(POLL_FAILED)
     }
 
     /// Requests one event on the channel. See [`CompletionQueue::arm`].
@@ -166,6 +188,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
 /// # Safety
 /// A poll of `cq`, which was created with the fields `F`, is in progress and has a current
 /// completion.
+#[inline]
 unsafe fn read<F: FieldSet>(cq: *mut ibv_cq_ex, entry: &mut EntryEx) {
     let has = |flag: u32| F::FLAGS & flag != 0;
     // SAFETY: a completion is current; the reader of a field in `F` exists.

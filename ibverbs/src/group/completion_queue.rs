@@ -11,8 +11,6 @@ use crate::pd::ParentDomain;
 /// A completion queue of a [`ThreadGroup`](super::ThreadGroup). Only queue pairs of the same group
 /// complete on it, and it cannot be sent to another thread.
 ///
-/// With [`CqOptions::extended`], the provider polls without a lock.
-///
 /// # Example
 /// ```no_run
 /// use ibverbs::group::{GroupCompletionQueue, Grouped};
@@ -57,7 +55,7 @@ impl GroupCompletionQueue {
     /// As for [`CompletionQueue::poll`].
     ///
     /// # References
-    /// [`ibv_start_poll(3)`](https://man7.org/linux/man-pages/man3/ibv_create_cq_ex.3.html)
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
     #[inline]
     pub fn poll(&mut self) -> Result<Completions<'_>> {
         self.queue.poll()
@@ -82,11 +80,6 @@ impl GroupCompletionQueue {
     /// Returns the number of entries that the queue holds. The device may have rounded it up.
     pub fn depth(&self) -> usize {
         self.queue.depth()
-    }
-
-    /// Returns `true` if the queue is polled with the extended verbs.
-    pub fn is_extended(&self) -> bool {
-        self.queue.is_extended()
     }
 }
 

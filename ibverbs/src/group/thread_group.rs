@@ -29,7 +29,7 @@ use crate::transport::{Groupable, Grouped};
 ///     for _ in 0..4 {
 ///         scope.spawn(|| -> ibverbs::Result<()> {
 ///             let group = ThreadGroup::new(&pd)?;
-///             let mut cq = group.create_cq(CqOptions::new().extended(true))?;
+///             let mut cq = group.create_cq(CqOptions::default())?;
 ///             let mut qp = group.create_qp::<Rc>(&cq, &cq, QpOptions::default())?;
 ///             serve(&mut qp)?;
 ///             cq.poll()?;

@@ -92,8 +92,8 @@ impl Buf {
 
     /// Returns the entry that a receive posts: the whole buffer.
     #[inline]
-    pub(crate) fn capacity_sge(&self) -> ibv_sge {
-        self.slot().sge
+    pub(crate) fn capacity_sge(&self) -> &ibv_sge {
+        &self.slot().sge
     }
 
     /// Drops the buffer without returning it to its pool. The memory is not used again until it is

@@ -65,7 +65,7 @@ impl BufList {
     pub(crate) fn prepare_target(&mut self) {
         let Inner { bufs, sges } = &mut *self.0;
         sges.clear();
-        sges.extend(bufs.iter().map(Buf::capacity_sge));
+        sges.extend(bufs.iter().map(Buf::capacity_sge).copied());
     }
 
     /// Returns the prepared entries. They are on the heap and do not move with the list.

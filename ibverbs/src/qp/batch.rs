@@ -27,6 +27,9 @@ const VERB: &str = "ibv_post_send";
 
 /// Sends that are posted together. See [`QueuePair::batch`].
 ///
+/// If requests are posted with `ibv_post_send`, a batch holds at most
+/// [`max_batch`](crate::QpOptions::max_batch) of them. Otherwise the free slots limit it.
+///
 /// # Example
 /// ```no_run
 /// use ibverbs::{Batch, Buf, Rc, Result, wr};
@@ -48,10 +51,8 @@ pub struct Batch<'qp, T: SendTransport> {
     qp: &'qp mut QueuePair<T>,
     // Copies of fields of the queue pair, which the compiler can keep in registers.
     extended: Option<NonNull<ibv_qp_ex>>,
-    /// Maximum value of `count`.
-    limit: usize,
-    /// Number of requests that are in the table and not posted yet.
-    count: usize,
+    /// Number of free slots before the first request was added.
+    free_before: usize,
 }
 
 impl<T: SendTransport> QueuePair<T> {
@@ -130,7 +131,7 @@ impl<T: DuplexTransport> QueuePair<T> {
 impl<'qp, T: SendTransport> Batch<'qp, T> {
     #[inline]
     fn start(qp: &'qp mut QueuePair<T>) -> Self {
-        let (extended, limit) = (qp.extended, qp.max_batch);
+        let (extended, free_before) = (qp.extended, qp.send_slots_free());
         if let Some(extended) = extended {
             // SAFETY: the queue pair is alive and `&mut` keeps other threads from using it.
             // `finish` or `drop` makes the closing call.
@@ -139,9 +140,13 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
         Self {
             qp,
             extended,
-            limit,
-            count: 0,
+            free_before,
         }
+    }
+
+    /// Returns the number of requests that are in the table and not posted yet.
+    fn count(&self) -> usize {
+        self.free_before - self.qp.send_slots_free()
     }
 
     /// Adds a request.
@@ -152,7 +157,8 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
     ///
     /// # References
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn send<O: Operation<T, P>, P: Payload>(
         &mut self,
         request: SendRequest<O, P>,
@@ -166,34 +172,32 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             let error = PostError::QueueFull { capacity };
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         };
-        if self.count >= self.limit {
-            let max = u32::try_from(self.limit).unwrap_or(u32::MAX);
-            let error = PostError::BatchFull { max };
-            return Err(Rejected::new(VERB, error, Some(request.payload)));
-        }
         match self.extended {
             // SAFETY: this is between `ibv_wr_start` and the closing call. The memory of the
             // payload stays valid: see `QueuePair::post_send`.
             Some(qp) => unsafe { write_extended(qp, vacant.wr_id(), &request) },
-            None => self.qp.scratch.add(self.count, vacant.wr_id(), &request),
+            None => {
+                if let Err(error) = self.qp.scratch.add(vacant.wr_id(), &request) {
+                    return Err(Rejected::new(VERB, error, Some(request.payload)));
+                }
+            }
         }
         windows.extend(O::bound(&request.payload));
         vacant.fill(Request {
             owned: Owned::new(request.operation.into_in_flight(request.payload)),
             tag: request.tag,
         });
-        self.count += 1;
         Ok(())
     }
 
     /// Posts the requests.
     #[inline]
     fn finish(self) -> Result<(), BatchError> {
-        if self.count == 0 {
+        let count = self.count();
+        if count == 0 {
             // Dropping the empty batch aborts it.
             return Ok(());
         }
-        let count = self.count;
         let posted = match self.extended {
             // SAFETY: this closes the call of `ibv_wr_start`.
             Some(qp) => match unsafe { ibv_wr_complete(qp.as_ptr()) } {
@@ -202,7 +206,7 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             },
             // SAFETY: the queue pair is alive and `&mut` keeps other threads away. `count` requests
             // were added, and their memory is in the table or held.
-            None => unsafe { self.qp.scratch.post_batch(self.qp.raw, count) },
+            None => unsafe { self.qp.scratch.post_batch(self.qp.raw) },
         };
         let sends = &mut self.qp.tables.sends;
         let result = posted.into_result(VERB, count, || sends.pop());
@@ -222,7 +226,8 @@ impl<T: SendTransport> Drop for Batch<'_, T> {
             // SAFETY: this closes the call of `ibv_wr_start`.
             unsafe { ibv_wr_abort(qp.as_ptr()) };
         }
-        for _ in 0..self.count {
+        self.qp.scratch.clear_batch();
+        for _ in 0..self.count() {
             drop(self.qp.tables.sends.pop());
         }
     }
@@ -231,7 +236,7 @@ impl<T: SendTransport> Drop for Batch<'_, T> {
 impl<T: SendTransport> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Batch")
-            .field("count", &self.count)
+            .field("count", &self.count())
             .finish_non_exhaustive()
     }
 }

@@ -31,7 +31,8 @@ pub struct QpOptions {
     /// Maximum length of inline data in bytes. The largest possible value depends on the device.
     /// Default: `0`.
     pub max_inline_data: u32,
-    /// Maximum number of requests in a batch. Default: `32`.
+    /// Maximum number of requests in a batch of receives, or of sends that are posted with
+    /// `ibv_post_send`. Default: `32`.
     pub max_batch: u32,
     /// `true` to post with `ibv_post_send` even if the provider has the extended verbs
     /// (`ibv_wr_*`). Default: `false`.

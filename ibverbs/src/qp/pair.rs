@@ -83,8 +83,6 @@ pub struct QueuePair<T: SendTransport> {
     /// Leaked if the queue pair cannot be destroyed.
     pub(crate) tables: ManuallyDrop<Tables>,
     pub(crate) scratch: SendScratch,
-    /// Maximum number of requests in a batch.
-    pub(crate) max_batch: usize,
     transport: PhantomData<T>,
 }
 
@@ -123,7 +121,6 @@ impl<T: SendTransport> QueuePair<T> {
             fetches_as_writes: parts.pd.context().device().transport() == TransportType::IWARP,
             tables: ManuallyDrop::new(Tables::new(created, owner, T::KIND, parts, max_batch)),
             scratch,
-            max_batch,
             transport: PhantomData,
         }
     }

@@ -240,7 +240,9 @@ pub(crate) unsafe fn write_extended<T: SendTransport, O: Operation<T, P>, P: Pay
         }
         match gather() {
             Gather::Empty => ibv_wr_set_sge_list(qp, 0, ptr::null()),
-            Gather::One(sge) => ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length),
+            Gather::One(sge) | Gather::Whole(&sge) => {
+                ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length);
+            }
             Gather::List { sges, count, .. } => ibv_wr_set_sge_list(qp, count, sges),
             Gather::Inline(bytes) => {
                 ibv_wr_set_inline_data(qp, bytes.as_ptr().cast_mut().cast(), bytes.len());

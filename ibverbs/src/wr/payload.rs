@@ -13,6 +13,8 @@ pub enum Gather<'a> {
     Empty,
     /// One scatter/gather entry.
     One(ibv_sge),
+    /// One scatter/gather entry, which is not moved until the request has completed.
+    Whole(&'a ibv_sge),
     /// A scatter/gather list: address, number of entries and total length in bytes. The list is not
     /// moved until the request has completed.
     List {
@@ -31,6 +33,7 @@ impl Gather<'_> {
         match self {
             Self::Empty => 0,
             Self::One(sge) => sge.length.into(),
+            Self::Whole(sge) => sge.length.into(),
             Self::List { len, .. } => *len,
             Self::Inline(bytes) => bytes.len() as u64,
         }
@@ -41,7 +44,7 @@ impl Gather<'_> {
     pub(crate) fn count(&self) -> usize {
         match self {
             Self::Empty => 0,
-            Self::One(_) | Self::Inline(_) => 1,
+            Self::One(_) | Self::Whole(_) | Self::Inline(_) => 1,
             Self::List { count, .. } => *count,
         }
     }
@@ -61,7 +64,7 @@ impl Gather<'_> {
     #[inline]
     pub(crate) fn truncated_to(self, length: u32) -> Self {
         match self {
-            Self::One(sge) => Self::One(ibv_sge { length, ..sge }),
+            Self::One(sge) | Self::Whole(&sge) => Self::One(ibv_sge { length, ..sge }),
             other => other,
         }
     }

@@ -27,7 +27,7 @@ impl Source for Buf {
 impl Target for Buf {
     #[inline]
     fn scatter(&self) -> Gather<'_> {
-        Gather::One(self.capacity_sge())
+        Gather::Whole(self.capacity_sge())
     }
 }
 

@@ -11,6 +11,7 @@ use super::operation::Operation;
 use super::payload::Gather;
 use super::payload::private::Payload;
 use super::posted::Posted;
+use super::rejected::PostError;
 use super::request::SendRequest;
 use crate::transport::SendTransport;
 use crate::wr_id::WrId;
@@ -30,6 +31,8 @@ pub(crate) struct Entry<W> {
 pub(crate) struct SendScratch {
     single: Entry<ibv_send_wr>,
     batch: Vec<Entry<ibv_send_wr>>,
+    /// Number of requests in the batch.
+    count: usize,
     /// Copies of inline data, `inline_each` bytes for each request.
     inline: Vec<u8>,
     inline_each: usize,
@@ -48,6 +51,7 @@ impl SendScratch {
         Self {
             single: Entry::default(),
             batch: vec![Entry::default(); max_batch],
+            count: 0,
             inline: vec![0; max_batch * inline_each],
             inline_each,
             bad: ptr::null_mut(),
@@ -80,14 +84,22 @@ impl SendScratch {
         self.bad.is_null()
     }
 
-    /// Adds a request to a batch of `count` requests. Its inline data is copied, because it need
-    /// not live until the batch is posted.
+    /// Adds a request to the batch. Its inline data is copied, because it need not live until the
+    /// batch is posted.
+    ///
+    /// # Errors
+    /// [`PostError::BatchFull`].
+    #[inline]
     pub(crate) fn add<T: SendTransport, O: Operation<T, P>, P: Payload>(
         &mut self,
-        count: usize,
         wr_id: WrId,
         request: &SendRequest<O, P>,
-    ) {
+    ) -> Result<(), PostError> {
+        let count = self.count;
+        if count >= self.batch.len() {
+            let max = u32::try_from(count).unwrap_or(u32::MAX);
+            return Err(PostError::BatchFull { max });
+        }
         let entry = next_entry(&mut self.batch, count);
         // SAFETY: the entry can be written.
         unsafe { Entry::write_send(entry, wr_id, request) };
@@ -95,15 +107,23 @@ impl SendScratch {
             let start = count * self.inline_each;
             self.inline[start..start + bytes.len()].copy_from_slice(bytes);
         }
+        self.count += 1;
+        Ok(())
     }
 
-    /// Posts the `count` requests of a batch.
+    /// Removes the requests of the batch.
+    pub(crate) fn clear_batch(&mut self) {
+        self.count = 0;
+    }
+
+    /// Posts the requests of the batch, which is then empty.
     ///
     /// # Safety
     /// At least one request was [added](Self::add). `qp` is alive and no other thread uses it. The
     /// memory of the requests stays valid until they have completed.
-    pub(crate) unsafe fn post_batch(&mut self, qp: NonNull<ibv_qp>, count: usize) -> Posted {
-        self.set_inline_addresses(count);
+    pub(crate) unsafe fn post_batch(&mut self, qp: NonNull<ibv_qp>) -> Posted {
+        self.set_inline_addresses(self.count);
+        self.clear_batch();
         let (first, mut bad) = (self.batch.as_mut_ptr().cast(), ptr::null_mut());
         // SAFETY: guaranteed by the caller; the last request is linked to no other one.
         let returned = unsafe { ibv_post_send(qp.as_ptr(), first, &raw mut bad) };
@@ -274,6 +294,7 @@ unsafe fn write_sge(gather: Gather<'_>, sge: *mut ibv_sge) -> (*mut ibv_sge, i32
     let entry = match gather {
         Gather::Empty => return (sge, 0),
         Gather::One(entry) => entry,
+        Gather::Whole(entry) => return (ptr::from_ref(entry).cast_mut(), 1),
         // The checks before a post limit the count.
         Gather::List { sges, count, .. } => {
             return (sges.cast_mut(), i32::try_from(count).unwrap_or(i32::MAX));

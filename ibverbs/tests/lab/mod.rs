@@ -152,7 +152,7 @@ pub(crate) fn pair_with_access<T: ConnectedDuplexTransport>(
 ) -> Pair<T> {
     let pd = context.alloc_pd().expect("protection domain");
     let cq = context
-        .create_cq(CqOptions::new().depth(1024).extended(!options.classic_only))
+        .create_cq(CqOptions::new().depth(1024))
         .expect("completion queue");
     let mut a = pd.create_qp::<T>(&cq, &cq, options).expect("a");
     let mut b = pd.create_qp::<T>(&cq, &cq, options).expect("b");
