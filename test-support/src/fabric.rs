@@ -94,7 +94,13 @@ impl Fabric {
     /// Panics if a port does not become active.
     pub fn start_sm(&mut self) {
         let mut opensm = self.command("Hca3", "opensm");
+        // A notice starts no sweep. When another subnet manager starts, the sweep at its notice
+        // would query it before it is ready. Its reply can then be lost, and the simulator has no
+        // timeouts: the sweep, and every later one, would wait for ever.
+        self.dir.write("opensm.conf", "sweep_on_trap FALSE\n");
         self.opensm = Some(Process::spawn(opensm.args([
+            "-F",
+            "opensm.conf",
             "-p",
             "15",
             "-f",
