@@ -131,8 +131,8 @@ pub struct DcDestination {
 
 impl Address for DcDestination {
     #[inline]
-    fn held(self) -> HeldAddress {
-        self.address
+    fn held(self) -> Option<HeldAddress> {
+        Some(self.address)
     }
 
     /// Does nothing: the queue pairs have extended verbs only.
@@ -163,7 +163,7 @@ impl ProtectionDomain {
     /// sizes of `options` are ignored.
     ///
     /// # Errors
-    /// As for [`create_qp`](Self::create_qp), and
+    /// Same as [`create_qp`](Self::create_qp), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no DC.
     ///
     /// # References

@@ -157,7 +157,7 @@ impl DcTarget {
     /// port. The target must be [started](Self::start).
     ///
     /// # Errors
-    /// As for [`QueuePair::endpoint`](crate::QueuePair::endpoint).
+    /// Same as [`QueuePair::endpoint`](crate::QueuePair::endpoint).
     pub fn endpoint(&self, path: &RcPath) -> Result<Endpoint> {
         self.control().endpoint(path)
     }

@@ -52,7 +52,7 @@ impl GroupCompletionQueue {
     /// Returns at most 32 completions, without waiting. See [`CompletionQueue::poll`].
     ///
     /// # Errors
-    /// As for [`CompletionQueue::poll`].
+    /// Same as [`CompletionQueue::poll`].
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
@@ -64,7 +64,7 @@ impl GroupCompletionQueue {
     /// Requests one event on the completion channel. See [`CompletionQueue::arm`].
     ///
     /// # Errors
-    /// As for [`CompletionQueue::arm`].
+    /// Same as [`CompletionQueue::arm`].
     ///
     /// # References
     /// [`ibv_req_notify_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_req_notify_cq.3.html)

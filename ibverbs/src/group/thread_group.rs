@@ -73,7 +73,7 @@ impl ThreadGroup {
     /// Creates a completion queue of the group.
     ///
     /// # Errors
-    /// As for [`Context::create_cq`](crate::Context::create_cq), and [`ErrorKind::Unsupported`] if
+    /// Same as [`Context::create_cq`](crate::Context::create_cq), and [`ErrorKind::Unsupported`] if
     /// the provider cannot create a completion queue in a domain.
     ///
     /// # References
@@ -86,7 +86,7 @@ impl ThreadGroup {
     /// [`ProtectionDomain::create_qp`](crate::ProtectionDomain::create_qp).
     ///
     /// # Errors
-    /// As for [`ProtectionDomain::create_qp`](crate::ProtectionDomain::create_qp), and
+    /// Same as [`ProtectionDomain::create_qp`](crate::ProtectionDomain::create_qp), and
     /// [`ErrorKind::Mismatch`] if a completion queue belongs to another group.
     ///
     /// # References
@@ -105,7 +105,7 @@ impl ThreadGroup {
     /// [`ProtectionDomain::create_qp_with_srq`](crate::ProtectionDomain::create_qp_with_srq).
     ///
     /// # Errors
-    /// As for [`ProtectionDomain::create_qp_with_srq`](crate::ProtectionDomain::create_qp_with_srq),
+    /// Same as [`ProtectionDomain::create_qp_with_srq`](crate::ProtectionDomain::create_qp_with_srq),
     /// and [`ErrorKind::Mismatch`] if a completion queue belongs to another group.
     ///
     /// # References

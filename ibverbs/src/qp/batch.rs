@@ -152,8 +152,8 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
     /// Adds a request.
     ///
     /// # Errors
-    /// As for [`QueuePair::post_send`], and [`PostError::BatchFull`]. The batch stays valid without
-    /// the request.
+    /// Same as [`QueuePair::post_send`], and [`PostError::BatchFull`]. The batch stays valid
+    /// without the request.
     ///
     /// # References
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)

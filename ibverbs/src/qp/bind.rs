@@ -23,7 +23,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     /// `tag`.
     ///
     /// # Errors
-    /// As for [`Window::bind`], and [`ErrorKind::QueueFull`]. The window is then freed:
+    /// Same as [`Window::bind`], and [`ErrorKind::QueueFull`]. The window is then freed:
     /// immediately, or with a later completion if the driver failed a request that it may have
     /// queued.
     ///
@@ -54,7 +54,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     /// a request, with `tag`. [`Retired::into_window`] then returns the window.
     ///
     /// # Errors
-    /// As for [`bind_mw`](Self::bind_mw).
+    /// Same as [`bind_mw`](Self::bind_mw).
     ///
     /// # References
     /// [`ibv_bind_mw(3)`](https://man7.org/linux/man-pages/man3/ibv_bind_mw.3.html)

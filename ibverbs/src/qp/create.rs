@@ -67,7 +67,7 @@ impl ProtectionDomain {
     /// `options.max_recv_wr` is ignored.
     ///
     /// # Errors
-    /// As for [`create_qp`](Self::create_qp), and
+    /// Same as [`create_qp`](Self::create_qp), and
     /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if the shared receive queue belongs
     /// to another protection domain.
     ///
@@ -109,7 +109,7 @@ impl ProtectionDomain {
     /// shared receive queues. The receive sizes of `options` are ignored.
     ///
     /// # Errors
-    /// As for [`create_qp`](Self::create_qp), and
+    /// Same as [`create_qp`](Self::create_qp), and
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device has no XRC. Neither
     /// Soft-RoCE nor Soft-iWARP has it.
     ///
@@ -150,7 +150,7 @@ impl ParentDomain {
     /// Creates a queue pair in the thread domain, like [`ProtectionDomain::create_qp`].
     ///
     /// # Errors
-    /// As for the method of the same name of [`ProtectionDomain`]. The parent domain is then
+    /// Same as the method of the same name of [`ProtectionDomain`]. The parent domain is then
     /// dropped.
     ///
     /// # References
@@ -168,7 +168,7 @@ impl ParentDomain {
     /// The shared receive queue must belong to the [protection domain](Self::pd).
     ///
     /// # Errors
-    /// As for the method of the same name of [`ProtectionDomain`]. The parent domain is then
+    /// Same as the method of the same name of [`ProtectionDomain`]. The parent domain is then
     /// dropped.
     ///
     /// # References
@@ -187,7 +187,7 @@ impl ParentDomain {
     /// [`ProtectionDomain::create_xrc_send_qp`].
     ///
     /// # Errors
-    /// As for the method of the same name of [`ProtectionDomain`]. The parent domain is then
+    /// Same as the method of the same name of [`ProtectionDomain`]. The parent domain is then
     /// dropped.
     ///
     /// # References

@@ -145,7 +145,7 @@ impl<T: DuplexTransport> QueuePair<T> {
     /// with [`PostError::QueueFull`] and a capacity of 0.
     ///
     /// # Errors
-    /// As for [`post_send`](Self::post_send).
+    /// Same as [`post_send`](Self::post_send).
     ///
     /// # Example
     /// ```no_run
@@ -219,7 +219,7 @@ unsafe fn post_extended<T: SendTransport, O: Operation<T, P>, P: Payload>(
 /// Writes one request between `ibv_wr_start` and `ibv_wr_complete`.
 ///
 /// # Safety
-/// As for [`post_extended`]. The caller is between `ibv_wr_start` and `ibv_wr_complete`.
+/// Same as [`post_extended`]. The caller is between `ibv_wr_start` and `ibv_wr_complete`.
 #[inline]
 pub(crate) unsafe fn write_extended<T: SendTransport, O: Operation<T, P>, P: Payload>(
     qp: NonNull<ibv_qp_ex>,

@@ -116,7 +116,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// Registers memory that requests of this scope can read.
     ///
     /// # Errors
-    /// As for [`ProtectionDomain::pool`](crate::ProtectionDomain::pool).
+    /// Same as [`ProtectionDomain::pool`](crate::ProtectionDomain::pool).
     ///
     /// # Example
     /// Requests can use slices of it:
@@ -146,7 +146,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// again after the scope.
     ///
     /// # Errors
-    /// As for [`lend`](Self::lend).
+    /// Same as [`lend`](Self::lend).
     ///
     /// # References
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
@@ -167,7 +167,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// Posts a send request, which can use memory lent to this scope. See [`QueuePair::post_send`].
     ///
     /// # Errors
-    /// As for [`QueuePair::post_send`].
+    /// Same as [`QueuePair::post_send`].
     ///
     /// # References
     /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
@@ -181,7 +181,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// Posts several send requests. See [`QueuePair::batch`].
     ///
     /// # Errors
-    /// As for [`QueuePair::batch`].
+    /// Same as [`QueuePair::batch`].
     ///
     /// # References
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
@@ -195,7 +195,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
     /// Retires a completion. See [`QueuePair::retire`].
     ///
     /// # Errors
-    /// As for [`QueuePair::retire`].
+    /// Same as [`QueuePair::retire`].
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
@@ -268,7 +268,7 @@ impl<T: DuplexTransport> Scope<'_, '_, T> {
     /// Posts a receive, which can use memory lent to this scope. See [`QueuePair::post_recv`].
     ///
     /// # Errors
-    /// As for [`QueuePair::post_recv`].
+    /// Same as [`QueuePair::post_recv`].
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
@@ -282,7 +282,7 @@ impl<T: DuplexTransport> Scope<'_, '_, T> {
     /// Posts several receives. See [`QueuePair::recv_batch`].
     ///
     /// # Errors
-    /// As for [`QueuePair::recv_batch`].
+    /// Same as [`QueuePair::recv_batch`].
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)

@@ -292,7 +292,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// Posts one receive. See [`QueuePair::post_recv`](crate::QueuePair::post_recv).
     ///
     /// # Errors
-    /// As for [`QueuePair::post_recv`](crate::QueuePair::post_recv).
+    /// Same as [`QueuePair::post_recv`](crate::QueuePair::post_recv).
     ///
     /// # References
     /// [`ibv_post_srq_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_srq_recv.3.html)

@@ -70,8 +70,8 @@ pub(crate) mod private {
 
     /// Encodes a destination in a work request.
     pub trait Address: Copy {
-        /// Returns the address handle, which the queue pair must hold.
-        fn held(self) -> HeldAddress;
+        /// Returns the address handle, if there is one. The queue pair must hold it.
+        fn held(self) -> Option<HeldAddress>;
 
         /// Sets the destination of a classic request.
         fn classic(self, wr: &mut ibv_send_wr);
@@ -89,8 +89,8 @@ use private::Address;
 
 impl Address for Destination {
     #[inline]
-    fn held(self) -> HeldAddress {
-        self.address
+    fn held(self) -> Option<HeldAddress> {
+        Some(self.address)
     }
 
     #[inline]
@@ -135,7 +135,7 @@ impl<O: Encode, D: Address> Encode for To<O, D> {
 
     #[inline]
     fn address(self) -> Option<HeldAddress> {
-        Some(self.destination.held())
+        self.destination.held()
     }
 
     #[inline]

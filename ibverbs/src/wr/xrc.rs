@@ -5,16 +5,15 @@
 
 use rdma_sys::{ibv_qp_ex, ibv_send_wr, ibv_wr_set_xrc_srqn};
 
+use super::address::HeldAddress;
 use super::message::{Send, SendWithImm};
 use super::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
 use super::operation::Operation;
-use super::operation::{private::Encode, private::Transfer};
-use super::payload::Gather;
 use super::payload::private::Payload;
-use super::rejected::PostError;
 use super::request::SendRequest;
+use super::to::To;
+use super::to::private::Address;
 use super::window::{Bind, Invalidate, SendWithInv};
-use crate::in_flight::InFlight;
 use crate::mw::{Binding, BoundWindow, Type2};
 use crate::numbers::SrqNum;
 use crate::transport::{Rc, XrcSend};
@@ -32,10 +31,23 @@ use crate::transport::{Rc, XrcSend};
 ///
 /// # References
 /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html); IBA annex A14
-#[derive(Clone, Copy, Debug)]
-pub struct ForSrq<O> {
-    operation: O,
-    srq: SrqNum,
+pub type ForSrq<O> = To<O, SrqNum>;
+
+impl Address for SrqNum {
+    fn held(self) -> Option<HeldAddress> {
+        None
+    }
+
+    #[inline]
+    fn classic(self, wr: &mut ibv_send_wr) {
+        wr.qp_type.xrc.remote_srqn = self.0;
+    }
+
+    #[inline]
+    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { ibv_wr_set_xrc_srqn(qp, self.0) }
+    }
 }
 
 impl<O, P> SendRequest<O, P> {
@@ -43,56 +55,7 @@ impl<O, P> SendRequest<O, P> {
     /// one: a message consumes one of its receives, and an access to memory is checked against its
     /// protection domain.
     pub fn for_srq(self, srq: SrqNum) -> SendRequest<ForSrq<O>, P> {
-        let Self {
-            operation,
-            payload,
-            flags,
-            tag,
-        } = self;
-        SendRequest {
-            operation: ForSrq { operation, srq },
-            payload,
-            flags,
-            tag,
-        }
-    }
-}
-
-impl<O: Encode> Encode for ForSrq<O> {
-    const FETCHES: bool = O::FETCHES;
-    const OP: u64 = O::OP;
-    const DATA: bool = O::DATA;
-
-    #[inline]
-    fn classic(self, wr: &mut ibv_send_wr) {
-        self.operation.classic(wr);
-        wr.qp_type.xrc.remote_srqn = self.srq.0;
-    }
-
-    #[inline]
-    unsafe fn extended(self, qp: *mut ibv_qp_ex) {
-        // SAFETY: guaranteed by the caller.
-        unsafe {
-            self.operation.extended(qp);
-            ibv_wr_set_xrc_srqn(qp, self.srq.0);
-        }
-    }
-}
-
-impl<P: Payload, O: Transfer<P>> Transfer<P> for ForSrq<O> {
-    #[inline]
-    fn check(self, payload: &P) -> Result<(), PostError> {
-        self.operation.check(payload)
-    }
-
-    #[inline]
-    fn local(self, payload: &P) -> Gather<'_> {
-        self.operation.local(payload)
-    }
-
-    #[inline]
-    fn into_in_flight(self, payload: P) -> Option<InFlight> {
-        self.operation.into_in_flight(payload)
+        self.to(srq)
     }
 }
 

@@ -155,7 +155,7 @@ impl XrcRecvQueuePair {
     /// [`QueuePair::endpoint`](crate::QueuePair::endpoint).
     ///
     /// # Errors
-    /// As for [`QueuePair::endpoint`](crate::QueuePair::endpoint).
+    /// Same as [`QueuePair::endpoint`](crate::QueuePair::endpoint).
     pub fn endpoint(&self, path: &RcPath) -> Result<Endpoint> {
         self.control().endpoint(path)
     }
@@ -163,7 +163,7 @@ impl XrcRecvQueuePair {
     /// Moves the queue pair from RESET to INIT. See [`QueuePair::init`](crate::QueuePair::init).
     ///
     /// # Errors
-    /// As for [`QueuePair::init`](crate::QueuePair::init).
+    /// Same as [`QueuePair::init`](crate::QueuePair::init).
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
@@ -175,7 +175,7 @@ impl XrcRecvQueuePair {
     /// RTS. See [`QueuePair::connect`](crate::QueuePair::connect).
     ///
     /// # Errors
-    /// As for [`QueuePair::connect`](crate::QueuePair::connect).
+    /// Same as [`QueuePair::connect`](crate::QueuePair::connect).
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
@@ -208,7 +208,7 @@ impl XrcRecvQueuePair {
     /// Changes attributes. See [`QueuePair::modify`](crate::QueuePair::modify).
     ///
     /// # Errors
-    /// As for [`QueuePair::modify`](crate::QueuePair::modify).
+    /// Same as [`QueuePair::modify`](crate::QueuePair::modify).
     ///
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)

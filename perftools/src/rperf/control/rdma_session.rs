@@ -12,8 +12,7 @@ use crate::rperf::spec::Spec;
 use crate::rperf::stats::port_counters::PortCounters;
 use crate::rperf::transport::ConnectedEndpoint;
 
-/// Runs the test: posts receives, exchanges `Ready`, moves
-/// the data and exchanges `Stats`.
+/// Runs the test: posts receives, exchanges `Ready`, moves the data and exchanges `Stats`.
 pub(super) fn run<W: engine::Wire + Send>(
     link: &ControlLink,
     spec: &Spec,
