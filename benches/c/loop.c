@@ -37,6 +37,9 @@ struct loop {
 		uint64_t timestamp;
 		uint32_t qp_num;
 		enum ibv_wc_opcode opcode;
+		/* Of a receive. */
+		uint32_t byte_len;
+		unsigned int wc_flags;
 	} last;
 	int completed;
 	struct ibv_wc wc[BATCH];
@@ -112,16 +115,20 @@ static inline int poll_classic(struct loop *loop)
 	return count;
 }
 
-/* Reads the fields that identify a completion, and its timestamp. */
-static inline void read_fields(struct loop *loop)
+/* Reads the fields that identify a completion, those of a message received, and the timestamp. */
+static inline void read_fields(struct loop *loop, int receives)
 {
 	loop->last.wr_id = loop->cq_ex->wr_id;
 	loop->last.qp_num = ibv_wc_read_qp_num(loop->cq_ex);
 	loop->last.opcode = ibv_wc_read_opcode(loop->cq_ex);
+	if (receives) {
+		loop->last.byte_len = ibv_wc_read_byte_len(loop->cq_ex);
+		loop->last.wc_flags = ibv_wc_read_wc_flags(loop->cq_ex);
+	}
 	loop->last.timestamp = ibv_wc_read_completion_ts(loop->cq_ex);
 }
 
-static inline int poll_stamped(struct loop *loop)
+static inline int poll_stamped(struct loop *loop, int receives)
 {
 	struct ibv_poll_cq_attr attr = {};
 	int count = 0, ret = ibv_start_poll(loop->cq_ex, &attr);
@@ -133,7 +140,7 @@ static inline int poll_stamped(struct loop *loop)
 			count = -1;
 			break;
 		}
-		read_fields(loop);
+		read_fields(loop, receives);
 		count++;
 	} while (count < BATCH && !(ret = ibv_next_poll(loop->cq_ex)));
 	ibv_end_poll(loop->cq_ex);
@@ -190,7 +197,7 @@ MEASURED(send_extended)
 
 static inline int send_stamped(struct loop *loop)
 {
-	int count = poll_stamped(loop);
+	int count = poll_stamped(loop, 0);
 
 	return post_extended(loop, 1) ? -1 : count;
 }
@@ -224,7 +231,7 @@ MEASURED(batch_extended)
 
 static inline int batch_stamped(struct loop *loop)
 {
-	int count = poll_stamped(loop);
+	int count = poll_stamped(loop, 0);
 
 	return post_extended(loop, BATCH) ? -1 : count;
 }
@@ -250,7 +257,7 @@ MEASURED(recv_classic)
 
 static inline int recv_stamped(struct loop *loop)
 {
-	int count = poll_stamped(loop);
+	int count = poll_stamped(loop, 1);
 
 	return post_recv(loop) ? -1 : count;
 }
@@ -344,9 +351,9 @@ static inline int poll_stamped_buffers(struct loop *loop, int receives, int (*th
 			count = -1;
 			break;
 		}
-		read_fields(loop);
+		read_fields(loop, receives);
 		if (receives)
-			buffer->length = ibv_wc_read_byte_len(loop->cq_ex);
+			buffer->length = loop->last.byte_len;
 		if (then(loop, buffer)) {
 			count = -1;
 			break;

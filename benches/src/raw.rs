@@ -10,8 +10,9 @@ use rdma_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_cq, ibv_cq_ex,
     ibv_dereg_mr, ibv_end_poll, ibv_mr, ibv_next_poll, ibv_poll_cq, ibv_poll_cq_attr,
     ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_ex, ibv_qp_to_qp_ex, ibv_recv_wr, ibv_reg_mr,
-    ibv_send_wr, ibv_sge, ibv_start_poll, ibv_wc, ibv_wc_read_completion_ts, ibv_wc_read_opcode,
-    ibv_wc_read_qp_num, ibv_wr_complete, ibv_wr_send, ibv_wr_set_sge, ibv_wr_start,
+    ibv_send_wr, ibv_sge, ibv_start_poll, ibv_wc, ibv_wc_read_byte_len, ibv_wc_read_completion_ts,
+    ibv_wc_read_opcode, ibv_wc_read_qp_num, ibv_wc_read_wc_flags, ibv_wr_complete, ibv_wr_send,
+    ibv_wr_set_sge, ibv_wr_start,
 };
 
 use crate::rig::{BATCH, PeerStep};
@@ -29,6 +30,10 @@ struct Last {
     wr_id: u64,
     qp_num: u32,
     opcode: u32,
+    /// Of a receive.
+    byte_len: u32,
+    /// Of a receive.
+    wc_flags: u32,
     timestamp: u64,
 }
 
@@ -124,7 +129,7 @@ impl RawLoop {
     }
 
     #[inline]
-    unsafe fn poll_stamped(&mut self) -> c_int {
+    unsafe fn poll_stamped(&mut self, receives: bool) -> c_int {
         let mut attr = ibv_poll_cq_attr::default();
         let mut count = 0;
         // SAFETY: the caller of `new` keeps the CQ alive. The CQ is read only between a successful
@@ -139,12 +144,14 @@ impl RawLoop {
                     count = -1;
                     break;
                 }
-                self.last = Last {
-                    wr_id: (*self.cq_ex).wr_id,
-                    qp_num: ibv_wc_read_qp_num(self.cq_ex),
-                    opcode: ibv_wc_read_opcode(self.cq_ex),
-                    timestamp: ibv_wc_read_completion_ts(self.cq_ex),
-                };
+                self.last.wr_id = (*self.cq_ex).wr_id;
+                self.last.qp_num = ibv_wc_read_qp_num(self.cq_ex);
+                self.last.opcode = ibv_wc_read_opcode(self.cq_ex);
+                if receives {
+                    self.last.byte_len = ibv_wc_read_byte_len(self.cq_ex);
+                    self.last.wc_flags = ibv_wc_read_wc_flags(self.cq_ex);
+                }
+                self.last.timestamp = ibv_wc_read_completion_ts(self.cq_ex);
                 count += 1;
                 if count == POLL_COUNT {
                     break;
@@ -236,7 +243,7 @@ impl Drop for RawLoop {
 }
 
 macro_rules! measured {
-    ($($name:ident: $poll:ident, $post:ident($($count:expr)?);)*) => {$(
+    ($($name:ident: $poll:ident($($receives:expr)?), $post:ident($($count:expr)?);)*) => {$(
         // SAFETY: no other symbol has this name.
         #[unsafe(no_mangle)]
         #[inline(never)]
@@ -252,7 +259,7 @@ macro_rules! measured {
                 // a live rig that is not borrowed.
                 unsafe {
                     peer_step(rig);
-                    let count = state.$poll();
+                    let count = state.$poll($($receives)?);
                     if count < 0 || state.$post($($count)?) != 0 {
                         return -1;
                     }
@@ -265,12 +272,12 @@ macro_rules! measured {
 }
 
 measured! {
-    measured_raw_send_classic: poll_classic, post_classic(1);
-    measured_raw_send_extended: poll_classic, post_extended(1);
-    measured_raw_send_stamped: poll_stamped, post_extended(1);
-    measured_raw_batch_classic: poll_classic, post_classic(BATCH);
-    measured_raw_batch_extended: poll_classic, post_extended(BATCH);
-    measured_raw_batch_stamped: poll_stamped, post_extended(BATCH);
-    measured_raw_recv_classic: poll_classic, post_recv();
-    measured_raw_recv_stamped: poll_stamped, post_recv();
+    measured_raw_send_classic: poll_classic(), post_classic(1);
+    measured_raw_send_extended: poll_classic(), post_extended(1);
+    measured_raw_send_stamped: poll_stamped(false), post_extended(1);
+    measured_raw_batch_classic: poll_classic(), post_classic(BATCH);
+    measured_raw_batch_extended: poll_classic(), post_extended(BATCH);
+    measured_raw_batch_stamped: poll_stamped(false), post_extended(BATCH);
+    measured_raw_recv_classic: poll_classic(), post_recv();
+    measured_raw_recv_stamped: poll_stamped(true), post_recv();
 }

@@ -91,49 +91,44 @@ fn attributes(options: CqOptions<'_>, id: CqId) -> ibv_cq_init_attr_ex {
 
 /// Copies completions into `entries` with `read` until the queue is empty or `entries` is full.
 ///
-/// Returns the number of entries copied, and the value with which the provider reported an error
-/// after them, or 0.
+/// Returns the number of entries copied. An error that the provider reported after them is written
+/// to `error`.
 ///
 /// # Safety
 /// The queue must be alive and created by `ibv_create_cq_ex`, and no other thread may poll it.
-#[inline]
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "measured: benches/README.md")]
 pub(crate) unsafe fn poll<E, const N: usize>(
     cq: NonNull<ibv_cq_ex>,
     entries: &mut [E; N],
+    error: &mut i32,
     read: impl Fn(*mut ibv_cq_ex, &mut E),
-) -> (usize, i32) {
+) -> usize {
     let cq = cq.as_ptr();
     let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
     // SAFETY: the queue is alive and the attributes are valid during the call.
     let mut returned = unsafe { ibv_start_poll(cq, &raw mut attr) };
-    if returned != 0 {
-        return (0, error_unless_empty(returned));
-    }
     let mut filled = 0;
-    for entry in entries {
-        read(cq, entry);
-        filled += 1;
-        if filled < N {
-            // SAFETY: a poll is in progress.
-            returned = unsafe { ibv_next_poll(cq) };
-            if returned != 0 {
-                break;
+    if returned == 0 {
+        for entry in entries {
+            read(cq, entry);
+            filled += 1;
+            if filled < N {
+                // SAFETY: a poll is in progress.
+                returned = unsafe { ibv_next_poll(cq) };
+                if returned != 0 {
+                    break;
+                }
             }
         }
+        // SAFETY: a poll is in progress.
+        unsafe { ibv_end_poll(cq) };
     }
-    // SAFETY: a poll is in progress.
-    unsafe { ibv_end_poll(cq) };
-    (filled, error_unless_empty(returned))
-}
-
-/// Returns 0 for an empty queue, which is not an error.
-#[inline]
-fn error_unless_empty(returned: i32) -> i32 {
-    if returned == libc::ENOENT {
-        0
-    } else {
-        returned
+    // An empty queue is not an error.
+    if returned != 0 && returned != libc::ENOENT {
+        *error = returned;
     }
+    filled
 }
 
 /// Copies the valid fields of the current completion.
@@ -145,9 +140,9 @@ fn error_unless_empty(returned: i32) -> i32 {
 pub(crate) unsafe fn read(cq: *mut ibv_cq_ex, wc: &mut ibv_wc) {
     // SAFETY: the caller guarantees a current completion and the readers of `WC_FIELDS`.
     unsafe {
-        wc.wr_id = (*cq).wr_id;
         wc.status = (*cq).status;
         wc.qp_num = ibv_wc_read_qp_num(cq);
+        wc.wr_id = (*cq).wr_id;
         if wc.status != IBV_WC_SUCCESS {
             wc.vendor_err = ibv_wc_read_vendor_err(cq);
             return;

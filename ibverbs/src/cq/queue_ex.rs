@@ -128,8 +128,10 @@ impl<F: FieldSet> CompletionQueueEx<F> {
             // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
             // was created by `ibv_create_cq_ex` with the fields `F`; `read` is called with a
             // current completion.
-            (filled, self.error) = unsafe {
-                extended::poll(cq, self.state.entries(), |cq, entry| read::<F>(cq, entry))
+            filled = unsafe {
+                extended::poll(cq, self.state.entries(), &mut self.error, |cq, entry| {
+                    read::<F>(cq, entry);
+                })
             };
         }
         if filled == 0 {

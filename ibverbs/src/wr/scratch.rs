@@ -29,6 +29,7 @@ pub(crate) struct Entry<W> {
 /// Fields that a request does not set keep the values of an earlier one. They have no meaning for
 /// its opcode.
 pub(crate) struct SendScratch {
+    /// Never linked to another request.
     single: Entry<ibv_send_wr>,
     batch: Vec<Entry<ibv_send_wr>>,
     /// Number of requests in the batch.
@@ -153,6 +154,7 @@ impl SendScratch {
 
 /// The requests of receives: a single one, and those of a batch.
 pub(crate) struct RecvScratch {
+    /// Never linked to another request.
     single: Entry<ibv_recv_wr>,
     batch: Vec<Entry<ibv_recv_wr>>,
 }
@@ -204,7 +206,7 @@ impl RecvScratch {
 }
 
 impl Entry<ibv_send_wr> {
-    /// Sets the fields of a request, which is linked to no other one, and returns it.
+    /// Sets the fields of a request, but not the link to the next one, and returns it.
     ///
     /// # Safety
     /// `this` can be written.
@@ -220,7 +222,6 @@ impl Entry<ibv_send_wr> {
             let wr = &raw mut (*this).wr;
             let (sg_list, num_sge) = write_sge(gather, &raw mut (*this).sge);
             (*wr).wr_id = wr_id.0;
-            (*wr).next = ptr::null_mut();
             (*wr).sg_list = sg_list;
             (*wr).num_sge = num_sge;
             (*wr).send_flags = request.flags | inline_flag(gather);
@@ -231,7 +232,7 @@ impl Entry<ibv_send_wr> {
 }
 
 impl Entry<ibv_recv_wr> {
-    /// Sets the fields of a request, which is linked to no other one, and returns it.
+    /// Sets the fields of a request, but not the link to the next one, and returns it.
     ///
     /// # Safety
     /// `this` can be written.
@@ -241,12 +242,9 @@ impl Entry<ibv_recv_wr> {
         unsafe {
             let wr = &raw mut (*this).wr;
             let (sg_list, num_sge) = write_sge(scatter, &raw mut (*this).sge);
-            wr.write(ibv_recv_wr {
-                wr_id: wr_id.0,
-                next: ptr::null_mut(),
-                sg_list,
-                num_sge,
-            });
+            (*wr).wr_id = wr_id.0;
+            (*wr).sg_list = sg_list;
+            (*wr).num_sge = num_sge;
             wr
         }
     }
@@ -271,13 +269,14 @@ impl Link for ibv_recv_wr {
     }
 }
 
-/// Returns the entry at `index` of a batch, linked to the one before it.
+/// Returns the entry at `index` of a batch, linked to the one before it and to no later one.
 #[inline]
 fn next_entry<W: Link>(batch: &mut Vec<Entry<W>>, index: usize) -> *mut Entry<W> {
     assert!(index < batch.len());
     // SAFETY: the index is in bounds. The vector gives no references to its entries meanwhile.
     unsafe {
         let entry = batch.as_mut_ptr().add(index);
+        (*entry).wr.link(ptr::null_mut());
         if index > 0 {
             (*entry.sub(1)).wr.link(&raw mut (*entry).wr);
         }
