@@ -48,6 +48,60 @@ fn a_reclaimed_region_is_a_buffer_without_rkey() {
 }
 
 #[test]
+fn memory_of_two_devices_is_freed_after_the_last_one() {
+    let mut pair = Pair::new(Profile::RXE);
+    let other = Fake::new(Profile::RXE);
+    let other_pd = open(&other).alloc_pd().expect("protection domain");
+    let first = other_pd.shared(64, REMOTE_RW).expect("region");
+    let half = first.slice(32..64).expect("in range");
+    let second = half.register_in(&pair.pd, REMOTE_RW).expect("region");
+    assert_eq!(second.remote().len, 32);
+    assert_eq!(second.remote().addr, half.remote().addr);
+    pair.a
+        .post_send(wr::write(pair.buf(b"from the peer"), second.remote()))
+        .expect("write");
+    drop(pair.retire());
+    let mut seen = [0; 13];
+    first.read(32, &mut seen).expect("in range");
+    assert_eq!(&seen, b"from the peer");
+    drop((first, half, other_pd));
+    other.assert_clean();
+    seen.fill(0);
+    second.read(0, &mut seen).expect("in range");
+    assert_eq!(&seen, b"from the peer", "the memory is still allocated");
+    let Pair {
+        a,
+        b,
+        cq,
+        pool,
+        pd,
+        context,
+        fake,
+    } = pair;
+    drop((a, b, cq, pool));
+    let kept = second.try_into_buf().expect_err("was registered twice");
+    assert_eq!(kept.error().kind(), ErrorKind::Mismatch);
+    drop((kept, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn memory_read_after_deregistration_has_one_device() {
+    let fakes = [Profile::RXE, Profile::SIW].map(Fake::new);
+    let [rxe, siw] = fakes
+        .each_ref()
+        .map(|fake| open(fake).alloc_pd().expect("protection domain"));
+    let write = AccessFlags::REMOTE_WRITE;
+    let region = rxe.shared(64, write).expect("region");
+    let error = region.register_in(&siw, REMOTE_RW).expect_err("is read");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    drop(region.register_in(&siw, write).expect("written only"));
+    let region = siw.shared(64, REMOTE_RW).expect("region");
+    let error = region.register_in(&rxe, write).expect_err("is read");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
 fn a_failed_reclaim_leaves_the_region_unchanged() {
     let fake = Fake::new(Profile::RXE);
     let context = open(&fake);

@@ -4,6 +4,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::caller::CallerMemory;
 use super::options::Backing;
@@ -19,6 +20,8 @@ pub(crate) struct Allocation {
     start: NonNull<u8>,
     len: usize,
     origin: Origin,
+    /// `true` once the memory was registered in several domains.
+    shared: AtomicBool,
 }
 
 /// The source of the memory, which determines how it is freed.
@@ -59,6 +62,7 @@ impl Allocation {
             start,
             len,
             origin: Origin::Heap(layout),
+            shared: AtomicBool::new(false),
         })
     }
 
@@ -84,6 +88,7 @@ impl Allocation {
                 start,
                 len,
                 origin: Origin::Mapped(size),
+                shared: AtomicBool::new(false),
             }),
             _ => Err(call_failed("mmap", Errno::last(), format!("{size} bytes")).with_help(help)),
         }
@@ -98,6 +103,7 @@ impl Allocation {
             start: memory.start(),
             len,
             origin: Origin::Caller(memory),
+            shared: AtomicBool::new(false),
         })
     }
 
@@ -105,6 +111,16 @@ impl Allocation {
     /// allocator of the process, when it is dropped.
     pub(crate) fn is_mapped(&self) -> bool {
         matches!(self.origin, Origin::Mapped(_))
+    }
+
+    /// Records that the memory is registered in several domains.
+    pub(crate) fn set_shared(&self) {
+        self.shared.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `true` if the memory was ever registered in several domains.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.load(Ordering::Relaxed)
     }
 
     pub(crate) fn start(&self) -> NonNull<u8> {

@@ -19,6 +19,8 @@ impl SharedRegion {
     /// 2. The protection domain has no queue pair and no shared receive queue of an XRC domain, so
     ///    the region's key cannot be used. A region without remote access rights of its own, which
     ///    peers accessed through windows only, does not need this.
+    /// 3. The memory was never registered in another domain
+    ///    ([`register_in`](Self::register_in)).
     ///
     /// The region is then deregistered and registered again for local access only.
     ///
@@ -46,6 +48,10 @@ impl SharedRegion {
                 self.pd().queue_pairs()
             );
             return Err(ReclaimError::new(self, ErrorKind::Mismatch, &reason));
+        }
+        if self.region().is_registered_again() {
+            let reason = "its memory was registered in several protection domains";
+            return Err(ReclaimError::new(self, ErrorKind::Mismatch, reason));
         }
         if self.region().is_read_after_deregistration() {
             let reason = format!(

@@ -4,18 +4,20 @@
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::access::{AccessFlags, RawAccess};
 use super::alloc::Allocation;
 use super::options::{Backing, MemoryOptions};
 use super::registration::Registration;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 
 /// A registered memory region and the allocation behind it.
 pub(crate) struct Region {
     registration: ManuallyDrop<Registration>,
-    memory: ManuallyDrop<Allocation>,
+    /// Other registrations of the same memory share it ([`register_in`](Self::register_in)).
+    memory: ManuallyDrop<Arc<Allocation>>,
     access: AccessFlags,
     /// The other flags of the registration, which stay when the access rights change.
     flags: RawAccess,
@@ -57,10 +59,47 @@ impl Region {
             unsafe { Registration::register(pd, memory.start(), len, all, zero_based) }?;
         Ok(Self {
             registration: ManuallyDrop::new(registration),
-            memory: ManuallyDrop::new(memory),
+            memory: ManuallyDrop::new(Arc::new(memory)),
             access,
             flags,
         })
+    }
+
+    /// Registers the same memory in another domain. No other code than that of
+    /// [`SharedRegion`](crate::SharedRegion) may access the memory of either region.
+    ///
+    /// A device that may read memory after it was deregistered is refused, because the memory stays
+    /// in use then.
+    pub(crate) fn register_in(&self, pd: &ProtectionDomain, access: AccessFlags) -> Result<Self> {
+        for (pd, access) in [(self.pd(), self.access), (pd, access)] {
+            if is_read_after_deregistration(pd, access) {
+                let what = format!(
+                    "{} bytes in several domains: {} may read them after they were deregistered",
+                    self.len(),
+                    pd.context().device_name()
+                );
+                return Err(Error::new(ErrorKind::Unsupported, "register_in", what)
+                    .with_help("omit the rights to read, or register other memory"));
+            }
+        }
+        let all = RawAccess::from(access) | self.flags;
+        let zero_based = self.base() == 0;
+        // SAFETY: `drop` frees the allocation after the last of its registrations has ended. There
+        // are never references to the memory of a shared region.
+        let registration =
+            unsafe { Registration::register(pd, self.start(), self.len(), all, zero_based) }?;
+        self.memory.set_shared();
+        Ok(Self {
+            registration: ManuallyDrop::new(registration),
+            memory: ManuallyDrop::new(Arc::clone(&self.memory)),
+            access,
+            flags: self.flags,
+        })
+    }
+
+    /// Returns `true` if the memory was ever registered in several domains.
+    pub(crate) fn is_registered_again(&self) -> bool {
+        self.memory.is_shared()
     }
 
     /// Returns `true` if the device may read the memory after it was deregistered.
@@ -165,7 +204,7 @@ impl Drop for Region {
         let registration = unsafe { ManuallyDrop::take(&mut self.registration) };
         let may_be_read = is_read_after_deregistration(registration.pd(), self.access);
         if registration.deregister_or_leak() && (!may_be_read || self.memory.is_mapped()) {
-            // SAFETY: not used again. The device can no longer access the memory, or it holds
+            // SAFETY: not used again. This device can no longer access the memory, or it holds
             // references to the pages that it reads, which are not used for anything else before
             // it releases them (`DeviceProperties::finishes_read_responses`).
             unsafe { ManuallyDrop::drop(&mut self.memory) };

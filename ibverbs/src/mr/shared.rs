@@ -109,6 +109,41 @@ impl SharedRegion {
         }
     }
 
+    /// Registers the same memory in another protection domain, usually of another device, so that
+    /// a transfer can use several devices. Each region has its own keys and access rights, and the
+    /// memory is freed after the last of them was deregistered.
+    ///
+    /// The returned region refers to the same bytes as this one. Its memory options are those of
+    /// this region. Local write access is always included.
+    ///
+    /// # Errors
+    /// Those of [`shared`](ProtectionDomain::shared), and [`ErrorKind::Unsupported`] if peers may
+    /// read one of the regions on a device that may read memory after it was deregistered, as
+    /// Soft-iWARP does.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{AccessFlags, Device};
+    /// let first = Device::by_name("mlx5_0")?.open()?.alloc_pd()?;
+    /// let second = Device::by_name("mlx5_1")?.open()?.alloc_pd()?;
+    /// let region = first.shared(1 << 20, AccessFlags::REMOTE_WRITE)?;
+    /// let same_memory = region.register_in(&second, AccessFlags::REMOTE_WRITE)?;
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    pub fn register_in(&self, pd: &ProtectionDomain, access: AccessFlags) -> Result<Self> {
+        let region = self
+            .region
+            .register_in(pd, access | AccessFlags::LOCAL_WRITE)?;
+        Ok(Self {
+            region: Arc::new(region),
+            start: self.start,
+            len: self.len,
+        })
+    }
+
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
