@@ -4,13 +4,17 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use ibverbs::{
-    CompletionQueue, CqId, Direction, Endpoint, Error, ErrorKind, Held, QueuePair, Rc, RcPath,
-    RemoteMemory, Result, SharedRegion, wr,
+    Batch, CompletionQueue, CqId, Direction, Endpoint, Error, ErrorKind, Held, QueuePair, Rc,
+    RcPath, RemoteMemory, Result, SharedRegion, wr,
 };
 
 use crate::failure::{Failure, lock};
 use crate::stripe::Span;
 use crate::transfer::Progress;
+
+/// Maximum number of requests that are posted with one doorbell, at most
+/// [`max_batch`](ibverbs::QpOptions::max_batch).
+const BATCH: usize = 32;
 
 /// Tag of the last request of a job.
 const LAST: u64 = 1;
@@ -55,6 +59,19 @@ pub(crate) struct Queue {
     posted: VecDeque<Arc<Progress>>,
     /// Number of requests since the last signaled one.
     unsignaled: usize,
+    /// The requests that are being posted. Its allocation is used again.
+    batch: Vec<Request>,
+}
+
+/// A request that is about to be posted.
+#[derive(Debug)]
+struct Request {
+    /// `None` for a request that only delivers the immediate.
+    source: Option<Held<SharedRegion>>,
+    target: RemoteMemory,
+    imm: Option<u32>,
+    is_signaled: bool,
+    tag: u64,
 }
 
 impl Connection {
@@ -165,6 +182,7 @@ impl Queue {
             waiting: VecDeque::new(),
             posted: VecDeque::new(),
             unsignaled: 0,
+            batch: Vec::with_capacity(BATCH),
         })
     }
 
@@ -178,67 +196,94 @@ impl Queue {
         self.path.mtu.0
     }
 
-    /// Posts requests of the waiting jobs while the queue pair has free slots.
+    /// Posts requests of the waiting jobs while the queue pair has free slots, with one doorbell
+    /// for up to [`BATCH`] of them.
     fn post_waiting(&mut self) -> Result<()> {
-        while self.qp.send_slots_free() > 0 {
-            let Some(job) = self.waiting.front_mut() else {
-                break;
-            };
-            let span = job.spans.pop_front();
-            let is_last = job.spans.is_empty();
-            let (region, remote, imm) = (job.region.clone(), job.remote, job.imm);
-            if is_last {
-                // Counted as posted even if posting fails: the queue pair is destroyed then.
-                let job = self.waiting.pop_front();
-                self.posted.extend(job.map(|job| job.progress));
+        loop {
+            let count = self.qp.send_slots_free().min(BATCH);
+            self.batch.clear();
+            while self.batch.len() < count {
+                let Some(request) = self.next_request()? else {
+                    break;
+                };
+                self.batch.push(request);
             }
-            self.post(&region, remote, span, imm.filter(|_| is_last), is_last)?;
+            if self.batch.is_empty() {
+                return Ok(());
+            }
+            let requests = &self.batch;
+            self.qp.batch(|batch| {
+                requests
+                    .iter()
+                    .try_for_each(|request| request.add_to(batch))
+            })?;
         }
-        Ok(())
     }
 
-    /// Posts one request. A request without a span only delivers the immediate.
-    fn post(
-        &mut self,
-        region: &SharedRegion,
-        remote: RemoteMemory,
-        span: Option<Span>,
-        imm: Option<u32>,
-        is_last: bool,
-    ) -> Result<()> {
-        let half = self.qp.caps().max_send_wr as usize / 2;
-        let signaled = is_last || self.unsignaled + 1 >= half;
-        self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
-        let tag = if is_last { LAST } else { 0 };
-        let Some(span) = span else {
-            let target = remote.slice(0, 0).ok_or_else(out_of_bounds)?;
-            let request = wr::write_with_imm(wr::Empty, target, imm.unwrap_or_default());
-            return Ok(self.qp.post_send(request.tag(tag))?);
+    /// Removes the next request from the waiting jobs.
+    fn next_request(&mut self) -> Result<Option<Request>> {
+        let Some(job) = self.waiting.front_mut() else {
+            return Ok(None);
         };
-        let source = self.hold(region, span)?;
+        let (span, remote) = (job.spans.pop_front(), job.remote);
+        let is_last = job.spans.is_empty();
+        let imm = job.imm.filter(|_| is_last);
+        let source = match span {
+            Some(span) => Some(hold(&mut self.qp, &job.region, span)?),
+            None => None,
+        };
+        // A request without a span only delivers the immediate.
+        let span = span.unwrap_or(Span::new(0, 0, 0));
         let target = remote
             .slice(span.target, span.len as u64)
             .ok_or_else(out_of_bounds)?;
-        if let Some(imm) = imm {
-            let request = wr::write_with_imm(source, target, imm).tag(tag);
-            return Ok(self.qp.post_send(request)?);
+        if is_last {
+            // Counted as posted even if posting fails: the queue pair is destroyed then.
+            let job = self.waiting.pop_front();
+            self.posted.extend(job.map(|job| job.progress));
         }
-        let request = wr::write(source, target).tag(tag);
-        let request = if signaled {
-            request
-        } else {
-            request.unsignaled()
-        };
-        Ok(self.qp.post_send(request)?)
+        let half = self.qp.caps().max_send_wr as usize / 2;
+        let is_signaled = is_last || self.unsignaled + 1 >= half;
+        self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
+        Ok(Some(Request {
+            source,
+            target,
+            imm,
+            is_signaled,
+            tag: if is_last { LAST } else { 0 },
+        }))
     }
+}
 
-    /// Lets the queue pair keep the whole region until it is destroyed, and returns the token for a
-    /// part of it.
-    fn hold(&mut self, region: &SharedRegion, span: Span) -> Result<Held<SharedRegion>> {
-        let end = span.source.saturating_add(span.len);
-        let part = region.slice(span.source..end).ok_or_else(out_of_bounds)?;
-        self.qp.hold(&part)
+impl Request {
+    fn add_to(&self, batch: &mut Batch<'_, Rc>) -> Result<()> {
+        match (self.source, self.imm) {
+            (Some(source), Some(imm)) => {
+                batch.send(wr::write_with_imm(source, self.target, imm).tag(self.tag))?;
+            }
+            (None, imm) => {
+                let imm = imm.unwrap_or_default();
+                batch.send(wr::write_with_imm(wr::Empty, self.target, imm).tag(self.tag))?;
+            }
+            (Some(source), None) => {
+                let request = wr::write(source, self.target).tag(self.tag);
+                let unsignaled = request.unsignaled();
+                batch.send(if self.is_signaled {
+                    request
+                } else {
+                    unsignaled
+                })?;
+            }
+        }
+        Ok(())
     }
+}
+
+/// Lets the queue pair keep the region until it is destroyed, and returns the token for a part.
+fn hold(qp: &mut QueuePair<Rc>, region: &SharedRegion, span: Span) -> Result<Held<SharedRegion>> {
+    let end = span.source.saturating_add(span.len);
+    let part = region.slice(span.source..end).ok_or_else(out_of_bounds)?;
+    qp.hold(&part)
 }
 
 fn out_of_bounds() -> Error {
