@@ -78,8 +78,7 @@ impl Engine {
     /// # Errors
     /// Those of [`ProtectionDomain::shared_with`](ibverbs::ProtectionDomain::shared_with).
     pub fn alloc_with(&self, len: usize, options: MemoryOptions) -> Result<Region> {
-        let nics = self.0.nics.iter().map(AsRef::as_ref);
-        Region::register(nics, len, options, self.0.id)
+        Region::register(&self.0.nics, len, options, self.0.id)
     }
 
     /// Creates the queue pairs for one peer.

@@ -131,7 +131,9 @@ impl Merge {
         if counts.contains(&0) {
             return Ok(false);
         }
-        counts.iter_mut().for_each(|count| *count -= 1);
+        for count in counts.iter_mut() {
+            *count -= 1;
+        }
         if counts.iter().all(|&count| count == 0) {
             self.counts.remove(&value);
         }

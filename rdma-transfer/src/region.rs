@@ -1,6 +1,7 @@
 //! Memory registered with every device of an engine, and its remote keys.
 
 use std::fmt;
+use std::sync::Arc;
 
 use ibverbs::{AccessFlags, MemoryOptions, RemoteMemory, Result, SharedRegion};
 use serde::{Deserialize, Serialize};
@@ -24,22 +25,16 @@ pub struct Region {
 }
 
 impl Region {
-    pub(crate) fn register<'a>(
-        nics: impl Iterator<Item = &'a Nic>,
+    /// Allocates memory and registers it with each device. There is at least one.
+    pub(crate) fn register(
+        nics: &[Arc<Nic>],
         len: usize,
         options: MemoryOptions,
         engine: u64,
     ) -> Result<Self> {
-        let mut options = Some(options);
-        let mut registered: Vec<SharedRegion> = Vec::new();
-        for nic in nics {
-            registered.push(match registered.first() {
-                Some(first) => first.register_in(nic.pd(), ACCESS)?,
-                None => {
-                    let options = options.take().unwrap_or_default();
-                    nic.pd().shared_with(len, ACCESS, options)?
-                }
-            });
+        let mut registered = vec![nics[0].pd().shared_with(len, ACCESS, options)?];
+        for nic in &nics[1..] {
+            registered.push(registered[0].register_in(nic.pd(), ACCESS)?);
         }
         Ok(Self { registered, engine })
     }
