@@ -212,14 +212,24 @@ fn shell(script: &str) -> String {
 }
 
 /// Connects this namespace to another one, named `peer`.
+///
+/// The neighbor entries are permanent: rules that drop neighbor discovery would otherwise decide,
+/// at the moment when an entry expires, whether a packet to the peer is sent.
 fn connect_namespaces() {
     shell(
         "mount -t tmpfs none /run; mount -t sysfs none /sys
         ip link set lo up; ip netns add peer
-        ip link add rnet type veth peer name pnet netns peer
+        ip link add rnet address 02:00:00:00:00:01 type veth \
+            peer name pnet address 02:00:00:00:00:02 netns peer
         ip addr add 10.55.0.1/24 dev rnet; ip addr add fd77::1/64 dev rnet nodad; ip link set rnet up
         ip -n peer addr add 10.55.0.2/24 dev pnet; ip -n peer addr add fd77::2/64 dev pnet nodad
-        ip -n peer link set pnet up",
+        ip -n peer link set pnet up
+        for peer in 10.55.0.2 fd77::2; do
+            ip neigh add $peer lladdr 02:00:00:00:00:02 dev rnet nud permanent
+        done
+        for host in 10.55.0.1 fd77::1; do
+            ip -n peer neigh add $host lladdr 02:00:00:00:00:01 dev pnet nud permanent
+        done",
     );
 }
 
