@@ -39,7 +39,7 @@ impl HostMetrics {
         });
         let usages = root.is_host().then(|| {
             let all = resources::query().map_err(|error| error.to_string())?;
-            Ok(resources::usage(&all))
+            Ok(resources::usage(&all.objects))
         });
         Self {
             usages,

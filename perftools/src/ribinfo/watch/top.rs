@@ -1,5 +1,6 @@
 //! `ribinfo top`: the rates of ports, and the RDMA objects of processes.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -36,9 +37,8 @@ pub fn top(root: &Root, interval: Duration) -> Result<()> {
                 text += &port_line(port, &earlier.counters, seconds);
             }
         }
-        let usages = resources::query().map(|all| resources::usage(&all));
-        match usages {
-            Ok(usages) => text += &owners(usages),
+        match resources::query() {
+            Ok(all) => text += &owners(resources::usage(&all.objects), &all.unlisted),
             Err(error) => {
                 let _ = writeln!(text, "{error}");
             }
@@ -103,8 +103,9 @@ fn port_line(port: &PortCounters, before: &Counters, seconds: f64) -> String {
     )
 }
 
-/// Returns the objects of each process and kernel module, those with the most memory first.
-fn owners(mut usages: Vec<Usage>) -> String {
+/// Returns the objects of each process and kernel module, those with the most memory first. The
+/// number of objects of an unlisted kind is unknown.
+fn owners(mut usages: Vec<Usage>, unlisted: &BTreeSet<Kind>) -> String {
     usages.sort_by_key(|usage| std::cmp::Reverse(usage.registered_bytes));
     let mut text = format!(
         "\n{:>8} {:<16} {:<10}{:>6}{:>6}{:>6}{:>6}{:>6}{:>14}\n",
@@ -116,7 +117,18 @@ fn owners(mut usages: Vec<Usage>) -> String {
             Owner::Kernel(name) => ("kernel".to_owned(), name.as_str()),
             Owner::Ended => ("-".to_owned(), "(ended)"),
         };
-        let count = |kind| usage.counts.get(&kind).copied().unwrap_or_default();
+        let known = |kind, value: String| {
+            if unlisted.contains(&kind) {
+                "-".to_owned()
+            } else {
+                value
+            }
+        };
+        let count = |kind| {
+            let count = usage.counts.get(&kind).copied().unwrap_or_default();
+            known(kind, count.to_string())
+        };
+        let registered = Style::default().size(usage.registered_bytes).to_string();
         let _ = writeln!(
             text,
             "{pid:>8} {name:<16} {:<10}{:>6}{:>6}{:>6}{:>6}{:>6}{:>14}",
@@ -126,8 +138,39 @@ fn owners(mut usages: Vec<Usage>) -> String {
             count(Kind::Mr),
             count(Kind::Pd),
             count(Kind::Srq),
-            Style::default().size(usage.registered_bytes).to_string()
+            known(Kind::Mr, registered)
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn last_line(unlisted: &[Kind]) -> Vec<String> {
+        let usage = Usage {
+            device: "rxe0".into(),
+            owner: Owner::Kernel("ib_core".into()),
+            counts: BTreeMap::from([(Kind::Qp, 1), (Kind::Mr, 2)]),
+            registered_bytes: 4096,
+        };
+        let text = owners(vec![usage], &unlisted.iter().copied().collect());
+        let line = text.lines().next_back().expect("a line");
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn unlisted_kinds_are_unknown() {
+        let known = last_line(&[]);
+        assert_eq!(
+            known[..8],
+            ["kernel", "ib_core", "rxe0", "1", "0", "2", "0", "0"]
+        );
+        assert_eq!(known[8..].concat(), "4KiB");
+        let unknown = last_line(&[Kind::Srq, Kind::Mr, Kind::Ctx]);
+        assert_eq!(unknown[3..], ["1", "0", "-", "0", "-", "-"]);
+    }
 }

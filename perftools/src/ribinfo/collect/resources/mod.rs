@@ -7,7 +7,7 @@
 mod counters;
 mod netlink;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::{fmt, fs, io};
 
 use rustix::io::Errno;
@@ -155,37 +155,52 @@ pub struct Usage {
     pub registered_bytes: u64,
 }
 
-/// Queries the RDMA objects of this host, sorted by device and owner.
-///
-/// A host without RDMA has none. Kernels before 5.14 do not list all kinds.
+/// The RDMA objects of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    /// The objects, sorted by device and owner.
+    pub objects: Vec<Resource>,
+    /// The kinds that the kernel does not list, so that the number of their objects is unknown:
+    /// kernels before 5.14 list no shared receive queues and no contexts.
+    pub unlisted: BTreeSet<Kind>,
+}
+
+/// Queries the RDMA objects of this host. A host without RDMA has none.
 ///
 /// # Errors
 /// Returns an error if the kernel cannot be queried.
-pub fn query() -> Result<Vec<Resource>> {
+pub fn query() -> Result<Resources> {
     let mut processes = Processes::default();
-    let mut resources = Vec::new();
+    let mut resources = Resources::default();
+    let mut listed = BTreeSet::new();
     let failed = |error: io::Error| Error::system("query the RDMA objects of the kernel", &error);
     let Some((mut netlink, devices)) = open().map_err(failed)? else {
-        return Ok(Vec::new());
+        return Ok(resources);
     };
     for device in devices {
         for kind in Kind::ALL {
             let reply =
                 match netlink.dump(kind.codes().0, &[u32_attribute(DEV_INDEX, device.index)]) {
                     Ok(reply) => reply,
-                    Err(error) if is_absent(&error) => continue,
+                    Err(error) if is_absent(&error) => {
+                        resources.unlisted.insert(kind);
+                        continue;
+                    }
                     Err(error) => return Err(failed(error)),
                 };
+            listed.insert(kind);
             for message in reply.messages() {
                 let found = objects(message, kind, |id| processes.get(id));
-                resources.extend(found.map(|found| Resource {
+                resources.objects.extend(found.map(|found| Resource {
                     device: device.name.clone(),
                     ..found
                 }));
             }
         }
     }
-    resources.sort();
+    // The kernel has the same error for a device that was removed in the meantime.
+    resources.unlisted.retain(|kind| !listed.contains(kind));
+    resources.objects.sort();
     Ok(resources)
 }
 
