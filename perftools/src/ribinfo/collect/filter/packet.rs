@@ -66,7 +66,7 @@ pub struct Packet {
 }
 
 /// The result of evaluating a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Condition {
     /// The packet meets it.
     Yes,
@@ -103,7 +103,7 @@ impl Condition {
 }
 
 /// The properties of a packet that rules change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PacketState {
     /// The packet mark. `None` if it is not known.
     pub(super) mark: Option<u32>,

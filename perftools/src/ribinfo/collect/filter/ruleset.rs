@@ -3,7 +3,7 @@
 //! A condition that cannot be decided has both results. The evaluation therefore follows both
 //! branches, and returns every outcome that is possible.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::packet::{Condition, Direction, Element, Family, Packet, PacketState, Test};
 
@@ -119,7 +119,7 @@ pub enum Verdict {
 const TRACKING_PRIORITY: i32 = -200;
 /// Maximum nesting of chains in the kernel.
 const MAX_DEPTH: usize = 16;
-/// Maximum number of rules that are evaluated, so that loops of jumps end.
+/// Maximum number of rules that are evaluated in one base chain.
 const MAX_STEPS: usize = 200_000;
 
 /// Evaluates all base chains that the packet passes.
@@ -162,6 +162,7 @@ pub(super) fn verdict(tables: &[Table], packet: &Packet) -> Verdict {
             state,
             undecided: None,
             steps: 0,
+            evaluated: HashMap::new(),
         };
         let mut outcomes = traversal.chain(chain, 0);
         state = traversal.state;
@@ -246,9 +247,25 @@ struct Traversal<'a> {
     /// The first rule with a decision and with a condition that is not evaluated.
     undecided: Option<String>,
     steps: usize,
+    /// The outcomes of the chains evaluated so far, and the state at their ends. Without it, chains
+    /// that jump several times to each other would take exponential time.
+    evaluated: HashMap<(&'a str, usize, PacketState), (Outcomes, PacketState)>,
 }
 
-impl Traversal<'_> {
+impl<'a> Traversal<'a> {
+    /// Evaluates a chain that a rule jumps to, unless that was done before at the same depth and in
+    /// the same state.
+    fn called_chain(&mut self, name: &'a str, chain: &Chain, depth: usize) -> Outcomes {
+        let key = (name, depth, self.state);
+        if let Some((outcomes, state)) = self.evaluated.get(&key) {
+            self.state = *state;
+            return outcomes.clone();
+        }
+        let outcomes = self.chain(chain, depth);
+        self.evaluated.insert(key, (outcomes.clone(), self.state));
+        outcomes
+    }
+
     fn chain(&mut self, chain: &Chain, depth: usize) -> Outcomes {
         let mut outcomes = Outcomes::default();
         for rule in &chain.rules {
@@ -344,12 +361,12 @@ impl Traversal<'_> {
             Action::Other => result.other = Some(rule.text.clone()),
             Action::Return => result.end = true,
             Action::Jump(to) | Action::Goto(to) => {
-                let Some(next) = self.table.chains.get(to) else {
+                let Some((name, next)) = self.table.chains.get_key_value(to) else {
                     outcomes.other.get_or_insert_with(|| rule.text.clone());
                     return true;
                 };
                 let before = self.state;
-                result = self.chain(next, depth + 1);
+                result = self.called_chain(name, next, depth + 1);
                 if !certain {
                     self.state = self.state.join(before);
                 }

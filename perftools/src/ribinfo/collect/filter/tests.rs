@@ -1,6 +1,8 @@
 //! Rules that the commands of this host do not print, and rules that cannot be evaluated. The test
 //! `netns_firewall` compares verdicts with the kernel.
 
+use std::fmt::Write as _;
+
 use super::*;
 use serde_json::json;
 
@@ -72,6 +74,25 @@ fn statement_of_a_newer_nft_is_undecided() {
 fn loop_of_jumps_ends_undecided() {
     let jump = json!([{"jump": {"target": "i"}}]);
     assert!(matches!(verdict(&jump), Verdict::Unknown { .. }));
+}
+
+#[test]
+fn chains_with_many_paths_are_decided() {
+    // Six undecided jumps on each of ten levels: 60 million paths, and all of them accept.
+    let mut saved = "*filter\n:INPUT ACCEPT\n-A INPUT -j c0\n".to_owned();
+    for level in 0..10 {
+        writeln!(saved, ":c{level} -").unwrap();
+        for _ in 0..6 {
+            writeln!(saved, "-A c{level} -m new -j c{}", level + 1).unwrap();
+        }
+    }
+    saved += ":c10 -\n-A c10 -j ACCEPT\nCOMMIT\n";
+    let firewall = Firewall {
+        iptables: Some(saved),
+        ..Firewall::default()
+    };
+    let ruleset = Ruleset::parse(&firewall).unwrap();
+    assert_eq!(ruleset.verdict(&roce()), Verdict::Accept);
 }
 
 #[test]
