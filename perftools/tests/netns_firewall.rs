@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use nix::sched::{CloneFlags, setns};
-use perftools::ribinfo::collect::filter::{Direction, Family, Packet, Protocol, Ruleset, Verdict};
+use perftools::ribinfo::collect::filter::{
+    Direction, Family, NeighborMessage, Packet, Protocol, Ruleset, Verdict,
+};
 use perftools::ribinfo::collect::probe::Probe;
 use test_support::process::{self, Process};
 use test_support::temp_dir::TempDir;
@@ -187,6 +189,22 @@ const CASES: &[Case] = &[
     ),
     undecided("iptables-nft -A INPUT -p udp -m length --length 29 -j DROP"),
     undecided("iptables-nft -A INPUT -p tcp --dport 19765 -m recent --name a --rcheck -j DROP"),
+];
+
+/// Rules on neighbor discovery.
+const NEIGHBOR_CASES: &[&str] = &[
+    "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nicmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept\n}\n}",
+    "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nmeta l4proto ipv6-icmp ct state untracked accept\n}\n}",
+    "table inet t {\nchain i { type filter hook input priority 0; policy drop;\nmeta l4proto ipv6-icmp ct state new,established accept\n}\n}",
+    "table inet t {\nchain i { type filter hook input priority 0; policy accept;\nmeta pkttype multicast drop\n}\n}",
+    "table ip6 t {\nchain i { type filter hook input priority 0; policy accept;\nicmpv6 type 136 drop\n}\n}",
+    "table ip6 t {\nchain o { type filter hook output priority 0; policy accept;\nip6 daddr ff02::/16 drop\n}\n}",
+    "table ip6 t {\nchain o { type filter hook output priority 0; policy accept;\nicmpv6 type nd-neighbor-advert drop\n}\n}",
+    "table inet t {\nchain i { type filter hook prerouting priority -300; policy accept;\nip6 hoplimit < 255 drop\nfib daddr type multicast drop\n}\n}",
+    "ip6tables-nft -P INPUT DROP && ip6tables-nft -A INPUT -p ipv6-icmp --icmpv6-type neighbour-solicitation -m hl --hl-eq 255 -j ACCEPT",
+    "ip6tables-nft -P INPUT DROP && ip6tables-nft -A INPUT -p ipv6-icmp --icmpv6-type 136/0 -j ACCEPT",
+    "ip6tables-nft -P INPUT DROP && ip6tables-nft -A INPUT -p ipv6-icmp -j ACCEPT",
+    "ip6tables-nft -A INPUT -d ff02::1:ff00:0/104 -j DROP",
 ];
 
 /// Runs a test of this program in new namespaces, in which it is root.
@@ -405,6 +423,87 @@ fn verdicts_are_those_of_the_kernel() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     println!("{} rulesets, {compared} kinds of packets", CASES.len());
     assert!(compared > 250, "{compared}");
+}
+
+/// Removes the neighbor entries of both namespaces.
+fn forget_neighbors() {
+    shell(
+        "ip neigh del fd77::2 dev rnet 2>/dev/null || true
+        ip -n peer neigh del fd77::1 dev pnet 2>/dev/null || true",
+    );
+}
+
+/// Returns whether the peer finds the hardware address of this host, or this host that of the peer.
+/// The kernel needs a second for each of its three attempts, so a resolution that is expected to
+/// fail is only watched for a while.
+fn resolves(is_input: bool, is_expected: bool) -> bool {
+    let send = |from: &'static str, to: &'static str| {
+        move || {
+            let socket = UdpSocket::bind((from, 0)).expect("a socket");
+            // The packet filter of this host can make this fail.
+            let _ = socket.send_to(b"x", (to, ROCE));
+        }
+    };
+    forget_neighbors();
+    let entry = if is_input {
+        in_peer(send("fd77::2", "fd77::1"));
+        "ip -n peer neigh show fd77::1 dev pnet"
+    } else {
+        send("fd77::1", "fd77::2")();
+        "ip neigh show fd77::2 dev rnet"
+    };
+    let limit = Duration::from_millis(if is_expected { 10_000 } else { 300 });
+    process::wait_until(limit, || shell(entry).contains("REACHABLE"))
+}
+
+#[test]
+#[ignore = "needs nft, ip6tables and network namespaces: run by ci/test tools"]
+fn neighbor_discovery_needs_what_the_verdicts_say() {
+    use NeighborMessage::{Advertisement, Solicitation};
+
+    if !is_inside() {
+        return run_inside("neighbor_discovery_needs_what_the_verdicts_say");
+    }
+    connect_namespaces();
+    let mut wrong = Vec::new();
+    let mut compared = [0; 2];
+    let scripts = CASES.iter().map(|case| case.script);
+    for script in scripts.chain(NEIGHBOR_CASES.iter().copied()) {
+        install(script);
+        let firewall = Probe::query("/dev".as_ref(), |subject| subject == "firewall").firewall;
+        let ruleset = Ruleset::parse(&firewall).expect("rules");
+        let verdict = |direction, protocol, is_reply| {
+            ruleset.verdict(&packet(direction, protocol, true, is_reply))
+        };
+        for is_input in [true, false] {
+            let (there, back) = if is_input {
+                (Direction::Input, Direction::Output)
+            } else {
+                (Direction::Output, Direction::Input)
+            };
+            let verdicts = [
+                verdict(there, Protocol::Icmpv6(Solicitation), false),
+                verdict(back, Protocol::Icmpv6(Advertisement), true),
+            ];
+            let is_unknown = |verdict: &Verdict| matches!(verdict, Verdict::Unknown { .. });
+            // Without a packet to the peer, this host resolves nothing.
+            let sends = is_input || verdict(there, Protocol::Udp, false) == Verdict::Accept;
+            if !sends || verdicts.iter().any(is_unknown) {
+                continue;
+            }
+            let expected = verdicts.iter().all(|verdict| *verdict == Verdict::Accept);
+            compared[usize::from(expected)] += 1;
+            if resolves(is_input, expected) != expected {
+                wrong.push(format!(
+                    "{script}\n  the peer resolves this host: {is_input}, verdicts: {verdicts:?}\n"
+                ));
+            }
+        }
+        remove_rules();
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    println!("{} blocked and {} accepted", compared[0], compared[1]);
+    assert!(compared[0] > 15 && compared[1] > 40, "{compared:?}");
 }
 
 /// The configuration of a message bus on which every user can provide every service.

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use super::two_texts;
-use crate::ribinfo::collect::filter::{Direction, Family, Packet, Protocol, Ruleset};
+use crate::ribinfo::collect::filter::{
+    Direction, Family, NeighborMessage, Packet, Protocol, Ruleset,
+};
 use crate::ribinfo::collect::probe::Firewall;
 
 /// Evaluates the rules for packets of each protocol and direction.
@@ -13,7 +15,12 @@ fn evaluate(rules: &Ruleset) {
         "fd00::1".parse().expect("an address"),
         "fd00::2".parse().expect("an address"),
     ];
-    for (protocol, port) in [(Protocol::Udp, 4791), (Protocol::Tcp, 19765)] {
+    for (protocol, port) in [
+        (Protocol::Udp, 4791),
+        (Protocol::Tcp, 19765),
+        (Protocol::Icmpv6(NeighborMessage::Solicitation), 0),
+        (Protocol::Icmpv6(NeighborMessage::Advertisement), 0),
+    ] {
         for direction in [Direction::Input, Direction::Output] {
             for (family, [local, peer]) in [(Family::V4, v4), (Family::V6, v6)] {
                 let packet = Packet {

@@ -7,7 +7,9 @@ use ipnet::IpNet;
 use super::finding::{Finding, Level};
 use crate::common::protocol::DEFAULT_PORT;
 use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::filter::{Direction, Family, Packet, Protocol, Ruleset, Verdict};
+use crate::ribinfo::collect::filter::{
+    Direction, Family, NeighborMessage, Packet, Protocol, Ruleset, Verdict,
+};
 use crate::ribinfo::collect::listeners::listening;
 use crate::ribinfo::collect::roce::is_roce;
 
@@ -20,11 +22,17 @@ const NFS: u16 = 20049;
 /// TCP port of perftest.
 const PERFTEST: u16 = 18515;
 
+/// The use of a port, or what IPv6 needs for every packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Service {
+    Port(Protocol, u16),
+    NeighborDiscovery,
+}
+
 /// A kind of traffic that the packet filter must accept.
 #[derive(Clone, Debug)]
 struct Traffic {
-    protocol: Protocol,
-    port: u16,
+    service: Service,
     text: String,
     /// The level of the finding if it is blocked.
     level: Level,
@@ -106,8 +114,7 @@ fn traffic(facts: &HostFacts<'_>) -> Vec<Traffic> {
         .map(|(port, _)| port)
         .collect();
     let tcp = |port, text: &str, netdevs: &[String]| Traffic {
-        protocol: Protocol::Tcp,
-        port,
+        service: Service::Port(Protocol::Tcp, port),
         text: text.to_owned(),
         level: if open.contains(&port) {
             Level::Fault
@@ -118,8 +125,7 @@ fn traffic(facts: &HostFacts<'_>) -> Vec<Traffic> {
     };
     let mut all = vec![
         Traffic {
-            protocol: Protocol::Udp,
-            port: ROCE,
+            service: Service::Port(Protocol::Udp, ROCE),
             text: "software RoCE v2, with all its ports of rdma_cm".to_owned(),
             level: Level::Fault,
             netdevs: roce,
@@ -138,29 +144,47 @@ fn traffic(facts: &HostFacts<'_>) -> Vec<Traffic> {
         ),
     ];
     for listener in &facts.probe.listeners {
-        if all.iter().all(|traffic| traffic.port != listener.port) {
+        let is_listener = |traffic: &Traffic| matches!(traffic.service, Service::Port(_, port) if port == listener.port);
+        if !all.iter().any(is_listener) {
             let text = format!("the running server {}", listener.program);
             all.push(tcp(listener.port, &text, &with_address));
         }
     }
+    let with_ipv6 = with_address.iter().filter(|netdev| {
+        facts
+            .addresses(netdev)
+            .any(|address| is_routable_ipv6(address.ip))
+    });
+    all.push(Traffic {
+        service: Service::NeighborDiscovery,
+        text: "IPv6 neighbor discovery, which RoCE v2 over IPv6 needs as well".to_owned(),
+        level: Level::Warning,
+        netdevs: with_ipv6.cloned().collect(),
+    });
     all.retain(|traffic| !traffic.netdevs.is_empty());
     all
 }
 
+fn is_routable_ipv6(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if !ip.is_unicast_link_local())
+}
+
 fn check_traffic(facts: &HostFacts<'_>, ruleset: &Ruleset, traffic: &Traffic) -> Finding {
     let Traffic {
-        protocol,
-        port,
+        service,
         text,
         level,
         netdevs,
     } = traffic;
-    let on = format!("{}/{port}", protocol.name());
+    let on = match service {
+        Service::Port(protocol, port) => format!("{}/{port}", protocol.name()),
+        Service::NeighborDiscovery => "icmpv6".to_owned(),
+    };
     let mut unknown = None;
     let mut blocked: Option<(String, String, Packet)> = None;
     let mut blocked_on: Vec<&str> = Vec::new();
     for netdev in netdevs {
-        for packet in packets(facts, netdev, *protocol, *port) {
+        for packet in packets(facts, netdev, *service) {
             match ruleset.verdict(&packet) {
                 Verdict::Accept => {}
                 Verdict::Unknown { rule } => unknown = unknown.or(Some((rule, packet))),
@@ -175,10 +199,9 @@ fn check_traffic(facts: &HostFacts<'_>, ruleset: &Ruleset, traffic: &Traffic) ->
     }
     let finding = match (blocked, unknown) {
         (Some((rule, chain, packet)), _) => {
-            let idle = if *level == Level::Fault {
-                ""
-            } else {
-                " (no server listens on it now)"
+            let idle = match service {
+                Service::Port(..) if *level != Level::Fault => " (no server listens on it now)",
+                _ => "",
             };
             Finding {
                 level: *level,
@@ -188,7 +211,7 @@ fn check_traffic(facts: &HostFacts<'_>, ruleset: &Ruleset, traffic: &Traffic) ->
                     blocked_on.join(", ")
                 ))
             }
-            .with_remedy(allow_command(ruleset, &packet, *port, &chain))
+            .with_remedy(allow_command(ruleset, &packet, *service, &chain))
         }
         (None, Some((rule, packet))) => Finding::unknown(format!(
             "{text}: whether {} on {} are accepted depends on: {rule}",
@@ -203,11 +226,12 @@ fn check_traffic(facts: &HostFacts<'_>, ruleset: &Ruleset, traffic: &Traffic) ->
     finding.on(on)
 }
 
-/// Returns the packets that must be accepted for a service on a port of this host, and for a
-/// client on this host that uses the port of a peer.
-fn packets(facts: &HostFacts<'_>, netdev: &str, protocol: Protocol, port: u16) -> Vec<Packet> {
+/// Returns the packets that must be accepted for a service on a port of this host, for a client on
+/// this host that uses the port of a peer, and for neighbor discovery in both directions.
+fn packets(facts: &HostFacts<'_>, netdev: &str, service: Service) -> Vec<Packet> {
     let mut ends: Vec<(Family, Option<IpAddr>, Option<IpNet>)> = facts
         .addresses(netdev)
+        .filter(|address| service != Service::NeighborDiscovery || is_routable_ipv6(address.ip))
         .map(|address| {
             let bits = address.bits.and_then(|bits| u8::try_from(bits).ok());
             let network = bits.and_then(|bits| IpNet::new(address.ip, bits).ok());
@@ -228,7 +252,7 @@ fn packets(facts: &HostFacts<'_>, netdev: &str, protocol: Protocol, port: u16) -
     }
     let mut packets = Vec::new();
     for (family, local, peer) in ends {
-        let packet = |direction, source_port, destination_port, is_reply| Packet {
+        let packet = |direction, protocol, source_port, destination_port, is_reply| Packet {
             direction,
             family,
             protocol,
@@ -239,18 +263,36 @@ fn packets(facts: &HostFacts<'_>, netdev: &str, protocol: Protocol, port: u16) -
             destination_port,
             is_reply,
         };
-        packets.push(packet(Direction::Input, None, Some(port), false));
-        packets.push(packet(Direction::Output, None, Some(port), false));
-        if protocol == Protocol::Tcp {
-            packets.push(packet(Direction::Output, Some(port), None, true));
-            packets.push(packet(Direction::Input, Some(port), None, true));
+        let (input, output) = (Direction::Input, Direction::Output);
+        match service {
+            Service::Port(protocol, port) => {
+                packets.push(packet(input, protocol, None, Some(port), false));
+                packets.push(packet(output, protocol, None, Some(port), false));
+                if protocol == Protocol::Tcp {
+                    packets.push(packet(output, protocol, Some(port), None, true));
+                    packets.push(packet(input, protocol, Some(port), None, true));
+                }
+            }
+            Service::NeighborDiscovery => {
+                let request = Protocol::Icmpv6(NeighborMessage::Solicitation);
+                let reply = Protocol::Icmpv6(NeighborMessage::Advertisement);
+                packets.push(packet(input, request, None, None, false));
+                packets.push(packet(output, request, None, None, false));
+                packets.push(packet(output, reply, None, None, true));
+                packets.push(packet(input, reply, None, None, true));
+            }
         }
     }
     packets
 }
 
 fn describe(packet: &Packet) -> &'static str {
+    let is_neighbor = matches!(packet.protocol, Protocol::Icmpv6(_));
     match (packet.direction, packet.is_reply) {
+        (Direction::Input, false) if is_neighbor => "incoming solicitations",
+        (Direction::Input, true) if is_neighbor => "incoming advertisements",
+        (Direction::Output, false) if is_neighbor => "outgoing solicitations",
+        (Direction::Output, true) if is_neighbor => "outgoing advertisements",
         (Direction::Input, false) => "incoming packets",
         (Direction::Input, true) => "replies to a client on this host",
         (Direction::Output, false) => "outgoing packets",
@@ -259,20 +301,31 @@ fn describe(packet: &Packet) -> &'static str {
 }
 
 /// Returns the command that allows the packet, for firewalld or ufw if they manage the rules.
-fn allow_command(ruleset: &Ruleset, packet: &Packet, port: u16, chain: &str) -> String {
-    let protocol = packet.protocol.name();
+fn allow_command(ruleset: &Ruleset, packet: &Packet, service: Service, chain: &str) -> String {
     let netdev = &packet.netdev;
     let is_input = packet.direction == Direction::Input;
     if ruleset.has(" firewalld") && is_input {
+        let allowed = match service {
+            Service::Port(protocol, port) => format!("--add-port={port}/{}", protocol.name()),
+            Service::NeighborDiscovery => "--add-protocol=ipv6-icmp".to_owned(),
+        };
         return format!(
-            "firewall-cmd --permanent --zone=$(firewall-cmd --get-zone-of-interface={netdev} || firewall-cmd --get-default-zone) --add-port={port}/{protocol} && firewall-cmd --reload"
+            "firewall-cmd --permanent --zone=$(firewall-cmd --get-zone-of-interface={netdev} || firewall-cmd --get-default-zone) {allowed} && firewall-cmd --reload"
         );
     }
     if ruleset.has("ufw-before-input") {
-        let out = if is_input { "" } else { "out " };
-        return format!("ufw allow {out}{port}/{protocol}");
+        return match service {
+            Service::Port(protocol, port) => {
+                let out = if is_input { "" } else { "out " };
+                format!("ufw allow {out}{port}/{}", protocol.name())
+            }
+            Service::NeighborDiscovery => {
+                "accept ICMPv6 types 135 and 136 in /etc/ufw/before6.rules, then ufw reload"
+                    .to_owned()
+            }
+        };
     }
-    let direction = if packet.is_reply { "sport" } else { "dport" };
+    let port_of = if packet.is_reply { "sport" } else { "dport" };
     // Chains of nft have three words, such as `inet filter input`, and those of iptables two.
     if chain.split(' ').count() == 2 {
         let command = match packet.family {
@@ -280,9 +333,22 @@ fn allow_command(ruleset: &Ruleset, packet: &Packet, port: u16, chain: &str) -> 
             Family::V6 => "ip6tables",
         };
         let (table, chain) = chain.split_once(' ').unwrap_or(("filter", chain));
-        return format!(
-            "{command} -t {table} -I {chain} -p {protocol} --{direction} {port} -j ACCEPT"
-        );
+        let condition = match service {
+            Service::Port(protocol, port) => format!("-p {} --{port_of} {port}", protocol.name()),
+            Service::NeighborDiscovery if packet.is_reply => {
+                "-p ipv6-icmp --icmpv6-type neighbour-advertisement".to_owned()
+            }
+            Service::NeighborDiscovery => {
+                "-p ipv6-icmp --icmpv6-type neighbour-solicitation".to_owned()
+            }
+        };
+        return format!("{command} -t {table} -I {chain} {condition} -j ACCEPT");
     }
-    format!("nft insert rule {chain} {protocol} {direction} {port} accept")
+    let condition = match service {
+        Service::Port(protocol, port) => format!("{} {port_of} {port}", protocol.name()),
+        Service::NeighborDiscovery => {
+            "icmpv6 type '{ nd-neighbor-solicit, nd-neighbor-advert }'".to_owned()
+        }
+    };
+    format!("nft insert rule {chain} {condition} accept")
 }

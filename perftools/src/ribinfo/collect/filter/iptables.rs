@@ -143,7 +143,7 @@ fn add_steps(steps: &mut Vec<Step>, option: &[&str], is_negated: bool, sets: &Ip
             steps.push(set_step(sets.get(*name), directions, is_negated));
             3
         }
-        ["--icmp-type" | "--icmpv6-type", _, ..] => {
+        ["--icmp-type", _, ..] => {
             steps.push(Step::Never);
             2
         }
@@ -180,6 +180,12 @@ fn field_test(option: &str, argument: &str) -> Option<(Field, Vec<Element>)> {
                 |state: &str| (!state.ends_with("NAT")).then(|| Element::Name(state.to_owned()));
             (Field::ConnectionState, list(argument, state))
         }
+        // The code of neighbor discovery is 0.
+        "--icmpv6-type" => {
+            let kind = argument.strip_suffix("/0").unwrap_or(argument);
+            (Field::Icmpv6Type, vec![number_or_name(kind)])
+        }
+        "--hl-eq" => (Field::HopLimit, vec![number_or_name(argument)]),
         "--ctdir" => (Field::ConnectionDirection, names()),
         "--src-type" => (Field::SourceType, names()),
         "--dst-type" => (Field::DestinationType, names()),

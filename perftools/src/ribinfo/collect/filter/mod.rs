@@ -13,7 +13,7 @@ mod ruleset;
 #[cfg(test)]
 mod tests;
 
-pub use packet::{Direction, Family, Packet, Protocol};
+pub use packet::{Direction, Family, NeighborMessage, Packet, Protocol};
 pub use ruleset::Verdict;
 
 use super::probe::Firewall;

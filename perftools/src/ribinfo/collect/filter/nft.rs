@@ -382,11 +382,12 @@ fn payload_field(protocol: &str, field: &str) -> Field {
         ("tcp" | "udp" | "th", "sport") => Field::SourcePort(transport),
         ("tcp" | "udp" | "th", "dport") => Field::DestinationPort(transport),
         ("tcp", "flags") => Field::TcpFlags(0xff),
-        (
-            "icmp" | "icmpv6" | "igmp" | "sctp" | "dccp" | "udplite" | "esp" | "ah" | "comp"
-            | "arp",
-            _,
-        ) => Field::Absent,
+        ("ip6", "hoplimit") => Field::HopLimit,
+        ("icmpv6", "type") => Field::Icmpv6Type,
+        ("icmpv6", _) => Field::Icmpv6Header,
+        ("icmp" | "igmp" | "sctp" | "dccp" | "udplite" | "esp" | "ah" | "comp" | "arp", _) => {
+            Field::Absent
+        }
         _ => match (family, transport) {
             (Some(family), _) => Field::NetworkHeader(family),
             (_, Some(protocol)) => Field::TransportHeader(protocol),

@@ -1,8 +1,8 @@
 //! The packet for which a ruleset is evaluated, and the conditions on its fields.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 
 /// The address family of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,17 @@ pub enum Protocol {
     Tcp,
     /// UDP.
     Udp,
+    /// ICMPv6, for neighbor discovery.
+    Icmpv6(NeighborMessage),
+}
+
+/// A message of the neighbor discovery of IPv6, which finds the hardware address of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeighborMessage {
+    /// The request, to the solicited-node multicast address of the peer.
+    Solicitation,
+    /// The reply.
+    Advertisement,
 }
 
 impl Protocol {
@@ -28,6 +39,7 @@ impl Protocol {
         match self {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+            Self::Icmpv6(_) => "ipv6-icmp",
         }
     }
 }
@@ -172,6 +184,12 @@ pub(super) enum Field {
     NetworkHeader(Family),
     /// Another field of the header of this protocol.
     TransportHeader(Protocol),
+    /// The hop limit, if the packet is IPv6.
+    HopLimit,
+    /// The type of an ICMPv6 message.
+    Icmpv6Type,
+    /// Another field of an ICMPv6 message.
+    Icmpv6Header,
     /// A header that the packet does not have.
     Absent,
     /// A field that is not evaluated.
@@ -195,13 +213,40 @@ enum Value<'a> {
 const EPHEMERAL: (u64, u64) = (32768, 65535);
 const SYN: u64 = 2;
 const ACK: u64 = 16;
+/// The hop limit of neighbor discovery. A router lowers it, so packets from other networks differ.
+const NEIGHBOR_HOP_LIMIT: u64 = 255;
+
+/// Returns the solicited-node multicast address of `address`, or the network of all of them.
+fn solicited_node(address: Option<IpAddr>) -> IpNet {
+    let prefix = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0);
+    match address {
+        Some(IpAddr::V6(address)) => {
+            let low = address.to_bits() & 0xff_ffff;
+            IpAddr::from(Ipv6Addr::from_bits(prefix.to_bits() | low)).into()
+        }
+        _ => IpNet::V6(Ipv6Net::new_assert(prefix, 104)),
+    }
+}
 
 impl Packet {
+    fn neighbor_message(&self) -> Option<NeighborMessage> {
+        match self.protocol {
+            Protocol::Icmpv6(message) => Some(message),
+            Protocol::Tcp | Protocol::Udp => None,
+        }
+    }
+
     fn value(&self, field: Field, state: PacketState) -> Value<'_> {
-        let (source, destination) = match self.direction {
+        let (source, mut destination) = match self.direction {
             Direction::Input => (self.peer, self.local.map(IpNet::from)),
             Direction::Output => (self.local.map(IpNet::from), self.peer),
         };
+        let neighbor = self.neighbor_message();
+        let is_multicast = neighbor == Some(NeighborMessage::Solicitation);
+        if is_multicast {
+            let address = self.local.filter(|_| self.direction == Direction::Input);
+            destination = Some(solicited_node(address));
+        }
         let network = |family: Option<Family>, network: Option<IpNet>| match network {
             _ if family.is_some_and(|family| family != self.family) => Value::Absent,
             Some(network) => Value::Network(network),
@@ -209,6 +254,7 @@ impl Packet {
         };
         let port = |protocol: Option<Protocol>, port: Option<u16>| match port {
             _ if protocol.is_some_and(|protocol| protocol != self.protocol) => Value::Absent,
+            _ if neighbor.is_some() => Value::Unknown,
             Some(port) => Value::Number(port.into()),
             None => Value::EphemeralPort,
         };
@@ -234,7 +280,28 @@ impl Packet {
             Field::Protocol(_) => Value::Names(match self.protocol {
                 Protocol::Tcp => &["tcp", "6"],
                 Protocol::Udp => &["udp", "17"],
+                Protocol::Icmpv6(_) => &["ipv6-icmp", "icmpv6", "58"],
             }),
+            Field::HopLimit | Field::Icmpv6Type | Field::Icmpv6Header
+                if self.family == Family::V4 =>
+            {
+                Value::Absent
+            }
+            Field::HopLimit => match neighbor {
+                Some(_) => Value::Number(NEIGHBOR_HOP_LIMIT),
+                None => Value::Unknown,
+            },
+            Field::Icmpv6Type => match neighbor {
+                Some(NeighborMessage::Solicitation) => {
+                    Value::Names(&["nd-neighbor-solicit", "neighbour-solicitation", "135"])
+                }
+                Some(NeighborMessage::Advertisement) => {
+                    Value::Names(&["nd-neighbor-advert", "neighbour-advertisement", "136"])
+                }
+                None => Value::Absent,
+            },
+            Field::Icmpv6Header if neighbor.is_none() => Value::Absent,
+            Field::Icmpv6Header => Value::Unknown,
             Field::NetworkHeader(family) if family != self.family => Value::Absent,
             Field::TransportHeader(protocol) if protocol != self.protocol => Value::Absent,
             Field::NetworkHeader(_) | Field::TransportHeader(_) | Field::Unknown => Value::Unknown,
@@ -251,13 +318,19 @@ impl Packet {
             Field::ConnectionState if state.is_before_tracking => {
                 Value::Names(&["invalid", "INVALID"])
             }
+            // Connection tracking ignores neighbor discovery.
+            Field::ConnectionState if neighbor.is_some() => {
+                Value::Names(&["untracked", "UNTRACKED"])
+            }
             Field::ConnectionState => match state.untracked {
                 Condition::Yes => Value::Names(&["untracked", "UNTRACKED"]),
                 Condition::Unknown => Value::Unknown,
                 Condition::No if self.is_reply => Value::Names(&["established", "ESTABLISHED"]),
                 Condition::No => Value::Names(&["new", "NEW"]),
             },
-            Field::Translation | Field::ConnectionDirection if state.is_before_tracking => {
+            Field::Translation | Field::ConnectionDirection
+                if state.is_before_tracking || neighbor.is_some() =>
+            {
                 Value::Absent
             }
             Field::ConnectionDirection if self.is_reply => Value::Names(&["reply", "REPLY"]),
@@ -267,8 +340,13 @@ impl Packet {
             Field::Mark(mask) => state
                 .mark
                 .map_or(Value::Unknown, |mark| Value::Number((mark & mask).into())),
+            Field::PacketType if is_multicast && self.direction == Direction::Output => {
+                Value::Unknown
+            }
+            Field::PacketType if is_multicast => Value::Names(&["multicast"]),
             Field::PacketType => Value::Names(&["host", "unicast"]),
             Field::SourceType => route_type(self.direction == Direction::Output),
+            Field::DestinationType if is_multicast => Value::Names(&["multicast", "MULTICAST"]),
             Field::DestinationType => route_type(self.direction == Direction::Input),
             Field::ReversePath => match self.peer {
                 Some(_) => Value::Names(&["exists"]),
