@@ -53,8 +53,11 @@ fn all_rperf_commands_of_the_readme_work() {
     let dir = temp_dir.path();
     let token = shell("openssl rand -hex 32 >FILE; chmod 600 FILE", dir);
     assert!(token.success(), "{token}");
-    for (index, device) in devices().into_iter().enumerate() {
-        let address = ipv4_address(&device);
+    let devices = devices();
+    for (index, device) in devices.iter().enumerate() {
+        let other = devices.iter().find(|other| *other != device);
+        let other = other.map_or_else(String::new, |other| format!(",{other}"));
+        let address = ipv4_address(device);
         let is_server = |line: &&String| {
             !["HOST", " -i", "report", "--help"]
                 .iter()
@@ -87,17 +90,18 @@ fn all_rperf_commands_of_the_readme_work() {
             let line = shortened(line)
                 .replace("--qps 4096", "--qps 16")
                 .replace("HOST", &address)
-                .replace("mlx5_0", &device)
-                .replace("mlx4_0", &device);
+                .replace(",mlx5_1", &other)
+                .replace("mlx5_0", device)
+                .replace("mlx4_0", device);
             let output = shell(&line, dir);
-            if line.contains("ud_bw") && !connects_directly(&device) {
+            if line.contains("ud_bw") && !connects_directly(device) {
                 assert!(
                     output.stderr.contains("does not support UD"),
                     "{line}: {output}"
                 );
                 continue;
             }
-            if line.contains("--flow-label") && !connects_directly(&device) {
+            if line.contains("--flow-label") && !connects_directly(device) {
                 assert!(output.stderr.contains("is iWARP"), "{line}: {output}");
                 continue;
             }

@@ -4,63 +4,14 @@
 mod common;
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
+use common::second_device::SecondDevice;
 use common::{Server, devices, ipv4_address, json};
-use test_support::lab;
-use test_support::process::{self, Process, command, free_tcp_port, wait_until};
+use test_support::process::{self, Process, free_tcp_port, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A device on a network interface of its own. It is removed on drop.
-struct SecondDevice {
-    name: String,
-    netdev: String,
-    ip: String,
-}
-
-impl SecondDevice {
-    /// Creates a device of the same kind as `device`.
-    fn new(device: &str, number: usize) -> Self {
-        let kind = if lab::is_iwarp(device) { "siw" } else { "rxe" };
-        let second = Self {
-            name: format!("{kind}{}", 5 + number),
-            netdev: format!("second{number}"),
-            ip: format!("10.97.{}.1", 20 + number),
-        };
-        let Self { name, netdev, ip } = &second;
-        for line in [
-            format!("ip link add {netdev} type veth peer name {netdev}b"),
-            format!("ip address add {ip}/24 dev {netdev}"),
-            format!("ip link set {netdev} up"),
-            format!("ip link set {netdev}b up"),
-            format!("rdma link add {name} type {kind} netdev {netdev}"),
-        ] {
-            run(&line);
-        }
-        second
-    }
-
-    /// Starts the removal of the device.
-    fn delete(&self) -> Child {
-        command(&format!("rdma link delete {}", self.name))
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("rdma of iproute2")
-    }
-}
-
-impl Drop for SecondDevice {
-    fn drop(&mut self) {
-        run(&format!("ip link delete {}", self.netdev));
-    }
-}
-
-fn run(line: &str) {
-    let output = process::output(&mut command(line));
-    assert!(output.success(), "{line}: {output}");
-}
 
 /// Waits until a removal ends, which must be successful.
 fn wait_for_removal(mut removal: Child, server: &str) {

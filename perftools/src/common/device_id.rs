@@ -57,3 +57,79 @@ impl fmt::Display for DeviceId {
         }
     }
 }
+
+/// Maximum number of devices in a [`DeviceList`].
+pub const MAX_DEVICES: usize = 16;
+
+/// One or more different devices, separated by commas: `mlx5_0,mlx5_1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceList(Vec<DeviceId>);
+
+impl DeviceList {
+    /// Returns the first device.
+    pub fn first(&self) -> &DeviceId {
+        &self.0[0]
+    }
+
+    /// Returns all devices.
+    pub fn as_slice(&self) -> &[DeviceId] {
+        &self.0
+    }
+}
+
+impl FromStr for DeviceList {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let mut all: Vec<DeviceId> = Vec::new();
+        for word in text.split(',') {
+            let id: DeviceId = word.parse()?;
+            // A name without a port selects one of the ports.
+            let same_port = |a: Option<u8>, b: Option<u8>| a.is_none() || b.is_none() || a == b;
+            if all
+                .iter()
+                .any(|other| other.name == id.name && same_port(other.port, id.port))
+            {
+                return Err(format!("device {id} is in the list twice"));
+            }
+            all.push(id);
+        }
+        if all.len() > MAX_DEVICES {
+            return Err(format!(
+                "the list has {} devices: the maximum is {MAX_DEVICES}",
+                all.len()
+            ));
+        }
+        Ok(Self(all))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_different_devices() {
+        let list: DeviceList = "mlx5_0:1,mlx5_0:2,rxe0".parse().unwrap();
+        assert_eq!(list.as_slice().len(), 3);
+        assert_eq!(list.first().to_string(), "mlx5_0:1");
+        let many = |n: u32| {
+            (0..n)
+                .map(|i| format!("d{i}"))
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        assert!(many(16).parse::<DeviceList>().is_ok());
+        for (text, expected) in [
+            ("a,b,a", "device a is in the list twice"),
+            ("a:1,a", "device a is in the list twice"),
+            ("a,,b", "`` is not a device name"),
+            ("a,", "`` is not a device name"),
+            ("a:0,b", "`0` is not a port number"),
+            (&many(17), "17 devices: the maximum is 16"),
+        ] {
+            let error = text.parse::<DeviceList>().unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

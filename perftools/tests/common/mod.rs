@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses only some of these")]
 
 pub(crate) mod resources;
+pub(crate) mod second_device;
 
 use std::process::{Command, Stdio};
 

@@ -2,6 +2,7 @@
 
 use super::Invocation;
 use super::command_line::Options;
+use super::to_spec::several;
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::test::Test;
 
@@ -55,6 +56,9 @@ pub(super) fn invocation(
             "--auto cannot be combined with --messages, --sizes, --loop, --interval, --threads, --flip, --multicast, --json-lines or --csv",
         )
         .with_help("remove these options; --time and --json are accepted"));
+    }
+    if global.names_several_devices() {
+        return Err(several("--auto"));
     }
     let is_repeated =
         |word: &&String| !NOT_REPEATED.contains(&word.split('=').next().unwrap_or_default());

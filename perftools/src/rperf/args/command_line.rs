@@ -11,7 +11,7 @@ use super::server::ServerOptions;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
 use super::values::{duration, interval, on_off};
-use crate::common::device_id::DeviceId;
+use crate::common::device_id::DeviceList;
 use crate::common::error::{Error, Result};
 use crate::common::protocol::DEFAULT_PORT;
 use crate::common::units::{Size, parse_time};
@@ -40,16 +40,18 @@ const SERVER: &str = "Server (-lp)";
 )]
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
 pub struct Options {
-    /// RDMA device and port on both ends [default: the port that has the address of the control
-    /// connection, otherwise the first active port]
-    #[arg(long, value_name = "DEV[:PORT]", help_heading = DEVICE)]
-    pub id: Option<DeviceId>,
-    /// RDMA device and port on this end only
-    #[arg(long, value_name = "DEV[:PORT]", help_heading = DEVICE)]
-    pub local_id: Option<DeviceId>,
-    /// RDMA device and port on the server only
-    #[arg(long, value_name = "DEV[:PORT]", help_heading = DEVICE)]
-    pub remote_id: Option<DeviceId>,
+    /// RDMA device and port on both ends, or a list such as mlx5_0,mlx5_1 to measure several
+    /// devices at the same time [default: the port that has the address of the control connection,
+    /// otherwise the first active port]
+    #[arg(long, value_name = "DEV[:PORT],…", help_heading = DEVICE)]
+    pub id: Option<DeviceList>,
+    /// RDMA devices and ports on this end only
+    #[arg(long, value_name = "DEV[:PORT],…", help_heading = DEVICE)]
+    pub local_id: Option<DeviceList>,
+    /// RDMA devices and ports on the server only; each device of a list is the peer of the local
+    /// device at the same position
+    #[arg(long, value_name = "DEV[:PORT],…", help_heading = DEVICE)]
+    pub remote_id: Option<DeviceList>,
     /// Connect with rdma_cm: on, off, or auto (only if the device requires it, as iWARP does)
     /// [default: auto]
     #[arg(long, value_name = "on|off|auto", help_heading = DEVICE)]
@@ -259,6 +261,14 @@ impl Options {
             .find(|u| u.0)
             .map(|u| u.1)
             .or_else(|| self.tuning.first_in_use())
+    }
+
+    /// Returns `true` if an option names several devices of one end.
+    pub(super) fn names_several_devices(&self) -> bool {
+        [&self.id, &self.local_id, &self.remote_id]
+            .into_iter()
+            .flatten()
+            .any(|list| list.as_slice().len() > 1)
     }
 
     /// Checks that no option of a server is in use.

@@ -15,6 +15,7 @@ pub(crate) const EXAMPLES: &str =
     rperf node1 rc_bw rc_lat              measure bandwidth and latency to node1
     rperf rc_bw rc_lat                    test a device with both ends on this host
     rperf -i mlx5_1 node1 rc_bw           use this device on both ends (-ri: on the server only)
+    rperf -i mlx5_0,mlx5_1 node1 rc_bw    measure both devices at the same time: the sum and each
     rperf -cm1 node1 rc_bw                connect with rdma_cm
     rperf node1 -m 1M -t 10 rc_bw -m 64 rc_lat
                                           run each test with its own message size

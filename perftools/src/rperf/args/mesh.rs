@@ -178,6 +178,12 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
             )));
         }
         let options = parse_options(&options)?;
+        if options.names_several_devices() {
+            return Err(
+                Error::usage("rperf mesh does not support a list of devices in --id (-i)")
+                    .with_help("name the devices with --devices"),
+            );
+        }
         runs.push(TestRun {
             test,
             options,
@@ -277,6 +283,7 @@ mod tests {
             ("a,b --resume rc_bw", "--record"),
             ("a,b --repeat 3 rc_bw", "does not support --repeat"),
             ("a,b conf", "not a measurement"),
+            ("a,b -i mlx5_0,mlx5_1 rc_bw", "with --devices"),
             ("a,b rc_lat --min-bw 90%", "name a bandwidth test"),
             ("a,b --slow-bandwidth 193 rc_bw", "0 to 100"),
             ("a,b --slow-latency 0.5 rc_bw", "at least 1"),

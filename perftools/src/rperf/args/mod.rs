@@ -285,8 +285,8 @@ mod tests {
         let o = &tests[0].1;
         assert_eq!(o.use_cm, Some(Cm::On));
         assert_eq!(o.wait, Some(Wait::Poll));
-        assert_eq!(o.id.as_ref().unwrap().to_string(), "rxe0:1");
-        assert_eq!(o.remote_id.as_ref().unwrap().to_string(), "siw0");
+        assert_eq!(o.id.as_ref().unwrap().first().to_string(), "rxe0:1");
+        assert_eq!(o.remote_id.as_ref().unwrap().first().to_string(), "siw0");
         assert_eq!(o.timeout, Some(Duration::from_secs(9)));
         assert_eq!(
             (
@@ -353,6 +353,12 @@ mod tests {
             ("node rc_bw -H other rc_lat", "two hosts"),
             ("node rc_bw -n -5", "-5"),
             ("node rc_bw -cm maybe", "maybe"),
+            ("-i a,b,a node rc_bw", "device a is in the list twice"),
+            ("-i a,,b node rc_bw", "not a device name"),
+            (
+                "-i a,b --auto node",
+                "--auto does not support several devices",
+            ),
             ("--help nothing", "no help topic named `nothing`"),
         ] {
             let text = error(line);

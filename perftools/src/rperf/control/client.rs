@@ -31,8 +31,9 @@ use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Spec, UNLIMITED};
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::interval::DipKind;
-use crate::rperf::stats::monitor::{Monitor, MonitorOptions, TestInfo};
+use crate::rperf::stats::monitor::{Monitor, MonitorOptions, MonitorResult, TestInfo};
 use crate::rperf::stats::summary::{Interpretation, Summary};
+use crate::rperf::stats::thread_counters::ThreadCounters;
 use crate::rperf::transport::{Backend, ClientSetup, ControlAddrs};
 
 /// Address of a server, and how to connect to it.
@@ -54,12 +55,18 @@ pub struct ServerAddr {
     pub interrupt: Interrupt,
 }
 
-/// Control over a client from outside.
+/// Control over a session from outside.
 pub(super) struct ClientControl<'a> {
     /// Stops the test when it is set.
     pub(super) stop: Arc<AtomicBool>,
     /// Called when the client is connected, before the test starts.
     pub(super) before_start: &'a dyn Fn() -> Result<()>,
+    /// Called when both ends are ready.
+    pub(super) on_begin: &'a dyn Fn(),
+    /// Counters of the threads; empty if the test is not monitored.
+    pub(super) counters: Vec<Arc<ThreadCounters>>,
+    /// `true` if the counters are those of intervals.
+    pub(super) has_intervals: bool,
 }
 
 /// Runs one test with a server.
@@ -96,19 +103,17 @@ pub fn run<B: Backend>(
             other => Err(other.unexpected("the server")),
         },
         _ => {
+            let monitor = Monitor::new(monitor_options, test_info(spec, 1));
             let control = ClientControl {
                 stop: Arc::default(),
                 before_start: &|| Ok(()),
+                on_begin: &|| monitor.start(),
+                counters: monitor.counters(),
+                has_intervals: monitor_options.interval.is_some(),
             };
-            let measured = run_test(
-                stream,
-                spec,
-                backend,
-                monitor_options,
-                &control,
-                &server_addr.interrupt,
-            )?;
-            Ok(Outcome::Measured(Box::new(measured)))
+            let interrupt = &server_addr.interrupt;
+            let measured = monitor.run(|| run_test(stream, spec, backend, &control, interrupt))?;
+            Ok(Outcome::Measured(Box::new(monitored(measured, &monitor))))
         }
     }
 }
@@ -124,18 +129,7 @@ pub(super) fn run_controlled<B: Backend>(
     control: &ClientControl<'_>,
 ) -> Result<Measured> {
     let stream = open(server_addr, spec.client.timeout)?;
-    let monitor_options = MonitorOptions {
-        interval: None,
-        observer: None,
-    };
-    run_test(
-        stream,
-        spec,
-        backend,
-        monitor_options,
-        control,
-        &server_addr.interrupt,
-    )
+    run_test(stream, spec, backend, control, &server_addr.interrupt)
 }
 
 /// Connects to an rperf server and authenticates.
@@ -147,8 +141,8 @@ pub fn open(server_addr: &ServerAddr, timeout: Duration) -> Result<TcpStream> {
     if exchange_hello(&mut stream, server_addr, timeout)? {
         return Ok(stream);
     }
-    Err(Error::protocol(format!(
-        "port {} of {} belongs to a qperf server, which cannot take part in a mesh",
+    Err(Error::usage(format!(
+        "port {} of {} belongs to a qperf server, which supports neither a mesh nor several devices",
         server_addr.port, server_addr.host
     ))
     .with_help("start `rperf` there"))
@@ -219,7 +213,6 @@ fn run_test<B: Backend>(
     stream: TcpStream,
     spec: &Spec,
     backend: &B,
-    monitor_options: MonitorOptions<'_>,
     control: &ClientControl<'_>,
     interrupt: &Interrupt,
 ) -> Result<Measured> {
@@ -231,13 +224,12 @@ fn run_test<B: Backend>(
     let stop = Arc::clone(&control.stop);
     let qps = spec.total_qps();
     let link = ControlLink::new(stream, "the server", spec.client.timeout, qps, stop)?;
-    let monitor = Monitor::new(monitor_options, test_info(spec));
     let link = link
-        .with_counters(monitor.counters())
+        .with_counters(control.counters.clone())
         .with_interrupt(interrupt.clone());
     let hooks = SessionHooks {
         before_ready: control.before_start,
-        on_begin: &|_| monitor.start(),
+        on_begin: &|_| (control.on_begin)(),
     };
     let run = || {
         if let Some(kind) = spec.test.socket() {
@@ -261,7 +253,7 @@ fn run_test<B: Backend>(
         let connected = setup
             .connect(&offer, spec.client.timeout)
             .map_err(|e| link.explain(e))?;
-        if monitor_options.interval.is_some() && spec.flip && !connected.shape.plan.has_receiver() {
+        if control.has_intervals && spec.flip && !connected.shape.plan.has_receiver() {
             return Err(Error::limit(
                 "--interval with --flip (-f): the client cannot count one-sided operations of the server",
             )
@@ -269,13 +261,10 @@ fn run_test<B: Backend>(
         }
         rdma_session::run(&link, spec, Role::Client, connected, &hooks)
     };
-    let done = monitor
-        .run(run)
-        .inspect_err(|error| link.send_error(error))?;
+    let done = run().inspect_err(|error| link.send_error(error))?;
     if !link.was_interrupted() {
         check_arrival(spec, done.plan, &done.measurement.stats, &done.peer_stats)?;
     }
-    let monitored = monitor.finish(done.measurement.stats.nanos);
     let one_host = hosts.local == hosts.peer;
     let one_port = one_host
         && (&done.via.device, done.via.port) == (&done.peer_via.device, done.peer_via.port);
@@ -285,15 +274,15 @@ fn run_test<B: Backend>(
         stats: [&done.measurement.stats, &done.peer_stats],
         one_host,
         one_port,
-        stalls_reported: monitored.dips.iter().any(|dip| dip.kind == DipKind::Stall),
         server_warnings: &done.peer_warnings,
     });
     let latencies = done.measurement.latency.unwrap_or_default();
     Ok(Measured {
-        intervals: monitored.intervals,
-        dips: monitored.dips,
+        intervals: Vec::new(),
+        dips: Vec::new(),
         warnings,
         exceeded: Vec::new(),
+        devices: Vec::new(),
         partial: link.was_interrupted(),
         spec: spec.clone(),
         plan: done.plan,
@@ -315,6 +304,16 @@ fn run_test<B: Backend>(
         local_stats: done.measurement.stats,
         remote_stats: done.peer_stats,
     })
+}
+
+/// Adds the intervals and dips of a monitored test to its results. The dips include the stalls.
+pub(super) fn monitored(mut measured: Measured, monitor: &Monitor<'_>) -> Measured {
+    let MonitorResult { intervals, dips } = monitor.finish(measured.local_stats.nanos);
+    if dips.iter().any(|dip| dip.kind == DipKind::Stall) {
+        measured.warnings.retain(|warning| !warning.is_stall());
+    }
+    (measured.intervals, measured.dips) = (intervals, dips);
+    measured
 }
 
 /// Checks that the test has measured, and verified, anything: unreliable services may lose all
@@ -342,8 +341,8 @@ fn check_arrival(
     Ok(())
 }
 
-/// Returns the properties of a test that the monitor needs.
-fn test_info(spec: &Spec) -> TestInfo {
+/// Returns the properties of a test with this number of sessions that the monitor needs.
+pub(super) fn test_info(spec: &Spec, sessions: u32) -> TestInfo {
     let both = spec
         .test
         .plan()
@@ -352,8 +351,13 @@ fn test_info(spec: &Spec) -> TestInfo {
     let (time, messages) = match spec.limit {
         Limit::Time(UNLIMITED) => (None, None),
         Limit::Time(time) => (Some(time), None),
-        Limit::Messages(n) if both => (None, Some(n.saturating_mul(2))),
-        Limit::Messages(n) => (None, Some(n)),
+        Limit::Messages(n) => {
+            let directions = 1 + u64::from(both);
+            (
+                None,
+                Some(n.saturating_mul(directions * u64::from(sessions))),
+            )
+        }
     };
     #[allow(clippy::cast_precision_loss)] // An estimate.
     let gap = |rate: u64| Duration::from_secs_f64(spec.msg_size as f64 / rate.max(1) as f64);
@@ -372,7 +376,7 @@ fn test_info(spec: &Spec) -> TestInfo {
         warm_up: spec.tuning.warm_up,
         time,
         messages,
-        threads: spec.threads.max(spec.sockets.streams()),
+        threads: spec.threads.max(spec.sockets.streams()) * sessions,
     }
 }
 

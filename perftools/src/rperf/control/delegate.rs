@@ -153,6 +153,9 @@ fn run<B: Backend>(
         let control = ClientControl {
             stop: Arc::clone(&stop),
             before_start: &before_start,
+            on_begin: &|| {},
+            counters: Vec::new(),
+            has_intervals: false,
         };
         let measured = client::run_controlled(&peer, &spec, backend, &control);
         ended.store(true, Ordering::Relaxed);

@@ -21,14 +21,16 @@
 //! `Error` at any time, which ends the session. Each connection is used for one test.
 //!
 //! [`client`] and [`server`] use [`link`] and [`message`]; [`session`] is the server's end of one
-//! connection. `rdma_session` and `socket_session` run the test at either end. `run` uses this
-//! module, which starts tests in `transport`, `sockets` and `engine`.
+//! connection. `rdma_session` and `socket_session` run the test at either end. [`devices`] runs the
+//! sessions of a client with several devices. `run` uses this module, which starts tests in
+//! `transport`, `sockets` and `engine`.
 
 pub mod admission;
 pub mod client;
 pub mod context;
 pub mod coordinator;
 pub mod delegate;
+pub mod devices;
 pub mod link;
 pub mod message;
 mod peer_state;
@@ -38,6 +40,8 @@ pub mod server;
 pub mod session;
 mod socket_session;
 
+#[cfg(test)]
+mod devices_tests;
 #[cfg(test)]
 mod fake_backend;
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::rperf::stats::monitor::MonitorOptions;
 use crate::rperf::transport::address::PortAddress;
 use crate::rperf::transport::{Backend, ClientEndpoints, ControlAddrs};
 
-fn spec(test: Test, options: &str) -> Spec {
+pub(super) fn spec(test: Test, options: &str) -> Spec {
     let args = std::iter::once("rperf").chain(options.split_whitespace());
     Options::try_parse_from(args)
         .unwrap()
@@ -32,7 +32,7 @@ fn spec(test: Test, options: &str) -> Spec {
         .unwrap()
 }
 
-fn server_addr(address: SocketAddr) -> ServerAddr {
+pub(super) fn server_addr(address: SocketAddr) -> ServerAddr {
     ServerAddr {
         host: address.ip().to_string(),
         port: address.port(),
@@ -46,7 +46,7 @@ fn server_addr(address: SocketAddr) -> ServerAddr {
 
 /// Runs `body` with a server. Checks that the server still responds afterwards, and stops it with
 /// `quit`.
-fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &FakeBackend)) {
+pub(super) fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &FakeBackend)) {
     let backend = FakeBackend::default();
     let mut server = Server::bind(
         Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),

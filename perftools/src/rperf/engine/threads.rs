@@ -3,6 +3,7 @@
 use std::thread::{Builder, scope};
 
 use super::{Measurement, Peer, Role, Wire, pin, run};
+use crate::common::cpus::CpuList;
 use crate::common::error::{Error, Kind, Result};
 use crate::rperf::spec::footprint::ENGINE_STACK;
 use crate::rperf::spec::{Shape, Side};
@@ -19,10 +20,10 @@ pub fn run<W: Wire + Send, P: Peer + Send>(
     side: &Side,
     ends: &mut [(W, P)],
 ) -> Result<Measurement> {
-    if let [(wire, peer)] = ends {
+    let sides = sides(role, side, ends.len())?;
+    if let ([(wire, peer)], [side]) = (&mut *ends, sides.as_slice()) {
         return run::run(role, shape, side, wire, peer);
     }
-    let sides = sides(role, side, ends.len())?;
     let bodies = (0..).zip(ends.iter_mut().zip(&sides));
     let bodies = bodies.map(|(number, ((wire, peer), side))| {
         let shape = shape.share(number);
@@ -32,13 +33,18 @@ pub fn run<W: Wire + Send, P: Peer + Send>(
     sum(measurements, sides)
 }
 
-/// Returns the settings of each of `count` threads, with the processor that it runs on.
+/// Returns the settings of each of `count` threads, with the processor that it runs on. A single
+/// thread may run on all processors of the list, unless other sessions of the test use the list.
 ///
 /// # Errors
 /// Returns an error if a processor is not available.
 pub fn sides(role: Role, side: &Side, count: usize) -> Result<Vec<Side>> {
+    if count == 1 && (side.cpus.is_none() || side.cpu_offset.is_none()) {
+        return Ok(vec![side.clone()]);
+    }
     let from_last = role == Role::Server;
-    let sides = (0..count).map(|index| {
+    let first = side.cpu_offset.unwrap_or(0) as usize;
+    let sides = (first..first + count).map(|index| {
         let cpus = pin::nth_processor(side.cpus.as_ref(), index, from_last)?;
         Ok(Side {
             cpus,
@@ -80,11 +86,15 @@ where
 /// Returns the error of a thread that failed, if any. If several failed, it is the one that caused
 /// the others.
 pub fn sum(measurements: Vec<Result<Measurement>>, sides: Vec<Side>) -> Result<Measurement> {
-    let mut stats = SideStats::default();
+    let mut parts = Vec::new();
+    let mut threads = Vec::new();
     let mut failed: Option<Error> = None;
     for (measurement, side) in measurements.into_iter().zip(sides) {
         match measurement {
-            Ok(measurement) => add(&mut stats, &measurement.stats, side),
+            Ok(Measurement { stats, .. }) => {
+                threads.push(thread_stats(&stats, &side));
+                parts.push(stats);
+            }
             // If one thread fails, the peer ends the test, and the other threads fail because of
             // that.
             Err(error)
@@ -97,59 +107,50 @@ pub fn sum(measurements: Vec<Result<Measurement>>, sides: Vec<Side>) -> Result<M
             Err(_) => {}
         }
     }
-    failed.map_or(
-        Ok(Measurement {
-            stats,
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(Measurement {
+            stats: SideStats {
+                threads,
+                ..SideStats::sum(&parts)
+            },
             latency: None,
         }),
-        Err,
-    )
+    }
 }
 
-/// Adds the counts of a thread. The processor times of the process and of the host are taken from
-/// the thread that ran longest. The times of waiting for a processor and of stalls are the maxima,
-/// because one thread can spoil the result.
-fn add(sum: &mut SideStats, one: &SideStats, side: Side) {
-    sum.sent = sum.sent + one.sent;
-    sum.received = sum.received + one.received;
-    sum.lost += one.lost;
-    sum.duplicates += one.duplicates;
-    sum.verified += one.verified;
-    sum.max_cqe = sum.max_cqe.max(one.max_cqe);
-    sum.stalled = sum.stalled.max(one.stalled);
-    let thread = match sum.threads.as_slice() {
-        [] => one.cpu.thread,
-        _ => sum.cpu.thread.zip(one.cpu.thread).map(|(a, b)| a + b),
-    };
-    let waited = match (sum.cpu.waited, one.cpu.waited) {
-        (Some(a), Some(b)) => Some(a.max(b)),
-        (a, b) => a.or(b),
-    };
-    if one.nanos > sum.nanos {
-        (sum.nanos, sum.cpu) = (one.nanos, one.cpu);
+/// Returns the measurements of a thread with these settings.
+fn thread_stats(stats: &SideStats, side: &Side) -> ThreadStats {
+    ThreadStats {
+        on: side.cpus.as_ref().map(CpuList::to_string),
+        sent: stats.sent,
+        received: stats.received,
+        nanos: stats.nanos,
+        cpu: stats.cpu.thread.unwrap_or_default(),
     }
-    (sum.cpu.thread, sum.cpu.waited) = (thread, waited);
-    sum.retransmitted = match sum.threads.as_slice() {
-        [] => one.retransmitted,
-        // If the count of one thread is unknown, so is the sum.
-        _ => sum.retransmitted.zip(one.retransmitted).map(|(a, b)| a + b),
-    };
-    sum.jitter = match (sum.jitter, one.jitter) {
-        (Some(a), Some(b)) => Some(a.max(b)),
-        (a, b) => a.or(b),
-    };
-    let on = side.cpus.map(|cpus| cpus.to_string());
-    let SideStats {
-        sent,
-        received,
-        nanos,
-        ..
-    } = *one;
-    sum.threads.push(ThreadStats {
-        on,
-        sent,
-        received,
-        nanos,
-        cpu: one.cpu.thread.unwrap_or_default(),
-    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rperf::spec::modes::Wait;
+    use std::time::Duration;
+
+    #[test]
+    fn sessions_of_several_devices_share_the_processors() {
+        let mut side = Side::new(Wait::Adaptive, Duration::from_secs(5));
+        side.cpus = Some("2-5".parse().unwrap());
+        let processors = |side: &Side, role, count| -> Vec<String> {
+            let sides = sides(role, side, count).unwrap().into_iter();
+            sides.map(|side| side.cpus.unwrap().to_string()).collect()
+        };
+        assert_eq!(processors(&side, Role::Client, 1), ["2-5"]);
+        side.cpu_offset = Some(1);
+        assert_eq!(processors(&side, Role::Client, 1), ["3"]);
+        assert_eq!(processors(&side, Role::Server, 1), ["4"]);
+        side.cpu_offset = Some(2);
+        assert_eq!(processors(&side, Role::Client, 2), ["4", "5"]);
+        side.cpus = None;
+        assert_eq!(sides(Role::Client, &side, 1).unwrap()[0].cpus, None);
+    }
 }

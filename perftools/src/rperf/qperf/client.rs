@@ -261,6 +261,7 @@ fn collect_results(
     let latencies = measurement.latency.unwrap_or_default();
     Ok(Outcome::Measured(Box::new(Measured {
         exceeded: Vec::new(),
+        devices: Vec::new(),
         partial: false,
         local_host: Some(HostConf::read()),
         remote_host: None,
@@ -272,7 +273,6 @@ fn collect_results(
             stats: [&measurement.stats, &remote_stats],
             one_host: false,
             one_port: false,
-            stalls_reported: false,
             server_warnings: &[],
         }),
         spec: spec.clone(),

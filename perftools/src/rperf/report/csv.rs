@@ -1,8 +1,9 @@
-//! CSV output: one line per test.
+//! CSV output: one line per test. A test over several devices has a line for the sum, followed by
+//! one for each device.
 
 use serde::Serialize;
 
-use super::record::{Measured, Outcome, Record};
+use super::record::{DeviceResult, Measured, Outcome, Record};
 
 /// Columns of a line. Latencies are in nanoseconds, rates per second, sizes in bytes, and costs in
 /// CPU seconds per gigabyte. A cell without a value is unknown or does not apply to the test.
@@ -45,9 +46,9 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn new(record: &'a Record) -> Self {
+    fn without_results(record: &'a Record) -> Self {
         let parameters = record.parameters.iter();
-        let row = Self {
+        Self {
             test: record.test.name(),
             host: record.host.as_deref(),
             started: record.started.as_deref(),
@@ -56,7 +57,11 @@ impl<'a> Row<'a> {
                 .collect::<Vec<_>>()
                 .join(" "),
             ..Self::default()
-        };
+        }
+    }
+
+    fn new(record: &'a Record) -> Self {
+        let row = Self::without_results(record);
         match &record.outcome {
             Outcome::Measured(m) => row.with_results(m),
             Outcome::Failed { error } => Self {
@@ -116,9 +121,25 @@ pub fn header() -> String {
         .to_owned()
 }
 
-/// Formats a record as one line.
+/// Formats a record as one line, or as several if it has several devices.
 pub fn render(record: &Record) -> String {
-    write(Row::new(record), false)
+    let mut text = write(Row::new(record), false);
+    if let Outcome::Measured(m) = &record.outcome {
+        for DeviceResult {
+            device, measured, ..
+        } in &m.devices
+        {
+            let row = Row::without_results(record).with_results(measured);
+            let row = Row {
+                device: Some(device),
+                local_host: m.local_host.as_ref().map(|host| host.node.as_str()),
+                remote_host: m.remote_host.as_ref().map(|host| host.node.as_str()),
+                ..row
+            };
+            text += &write(row, false);
+        }
+    }
+    text
 }
 
 /// Writes one row, after the header line if `has_headers` is set.
@@ -137,6 +158,7 @@ fn write(row: Row<'_>, has_headers: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rperf::report::devices::tests::two_devices;
     use crate::rperf::report::text::tests::{latency, one_way};
     use crate::rperf::spec::Parameter;
     use crate::rperf::spec::test::Test;
@@ -166,6 +188,22 @@ mod tests {
         assert!(
             render(&one_way())
                 .starts_with("rc_bw,node1,rxe0,RoCE v2,true,65536,1,1,128,351764480.000,")
+        );
+    }
+
+    #[test]
+    fn each_device_has_a_line_after_the_sum() {
+        let text = render(&two_devices(one_way()));
+        let devices = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .from_reader(text.as_bytes())
+            .records()
+            .map(|row| row.unwrap()[2].to_owned())
+            .collect::<Vec<_>>();
+        assert_eq!(devices, ["rxe0,rxe1", "rxe0", "rxe1"]);
+        assert!(
+            text.contains(",527646720.000,") && text.contains(",175882240.000,"),
+            "{text}"
         );
     }
 

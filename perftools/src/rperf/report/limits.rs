@@ -2,21 +2,65 @@
 
 use std::time::Duration;
 
-use super::record::Measured;
+use super::record::{DeviceResult, Measured};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::units::{Style, show_time};
 use crate::rperf::spec::{MinBandwidth, ResultLimits};
 
-/// Checks a result. Returns a sentence for each limit that it exceeds.
+/// Checks a result. Returns a sentence for each limit that it exceeds. Of several devices, each one
+/// must keep the limits of latencies and of the share of its link, and their sum the others.
 ///
 /// # Errors
 /// Returns an error if a limit cannot be compared with the result, because the rate of the link
 /// is unknown or no latency was measured.
 pub fn exceeded(limits: &ResultLimits, m: &Measured) -> Result<Vec<String>> {
     let mut exceeded = Vec::new();
-    if let Some(limit) = limits.min_bandwidth.filter(|_| m.is_bandwidth_test()) {
-        exceeded.extend(below(m, limit)?);
+    match limits.min_bandwidth.filter(|_| m.is_bandwidth_test()) {
+        Some(MinBandwidth::Rate(rate)) => {
+            let limit = as_f64(rate.0);
+            let option = format!("--min-bw {}", bits().bandwidth(limit));
+            exceeded.extend(below(m, limit, &option));
+        }
+        Some(MinBandwidth::LinkShare(share)) => {
+            exceeded.extend(each_device(m, |m| below_share(m, share))?);
+        }
+        None => {}
     }
+    exceeded.extend(each_device(m, |m| above_latencies(limits, m))?);
+    let lost = m.local_stats.lost.saturating_add(m.remote_stats.lost);
+    if let Some(limit) = limits.max_lost.filter(|limit| lost > *limit) {
+        exceeded.push(format!("{lost} lost messages are above --max-lost {limit}"));
+    }
+    Ok(exceeded)
+}
+
+/// Calls `check` with the result of each device, and begins its sentences with the name of the
+/// device if there are several.
+fn each_device(
+    m: &Measured,
+    check: impl Fn(&Measured) -> Result<Vec<String>>,
+) -> Result<Vec<String>> {
+    if m.devices.is_empty() {
+        return check(m);
+    }
+    let mut all = Vec::new();
+    for DeviceResult {
+        device, measured, ..
+    } in &m.devices
+    {
+        let sentences = check(measured).map_err(|error| error.context(device))?;
+        all.extend(
+            sentences
+                .iter()
+                .map(|sentence| format!("{device}: {sentence}")),
+        );
+    }
+    Ok(all)
+}
+
+/// Describes the latencies that are above their limits.
+fn above_latencies(limits: &ResultLimits, m: &Measured) -> Result<Vec<String>> {
+    let mut exceeded = Vec::new();
     if m.spec.test.is_latency() {
         let p99 = m.latency.as_ref().map(|p| as_f64(p.p99));
         let rows = [
@@ -41,42 +85,38 @@ pub fn exceeded(limits: &ResultLimits, m: &Measured) -> Result<Vec<String>> {
             exceeded.extend(above(value, limit, name, option));
         }
     }
-    let lost = m.local_stats.lost.saturating_add(m.remote_stats.lost);
-    if let Some(limit) = limits.max_lost.filter(|limit| lost > *limit) {
-        exceeded.push(format!("{lost} lost messages are above --max-lost {limit}"));
-    }
     Ok(exceeded)
 }
 
-/// Describes a bandwidth that is below the limit.
-fn below(m: &Measured, limit: MinBandwidth) -> Result<Option<String>> {
-    let style = Style {
+/// Returns the style of bandwidths: in bits, as the rates of links.
+fn bits() -> Style {
+    Style {
         bits: true,
         ..Style::default()
-    };
-    let (limit, option) = match limit {
-        MinBandwidth::Rate(rate) => {
-            let limit = as_f64(rate.0);
-            (limit, format!("--min-bw {}", style.bandwidth(limit)))
-        }
-        MinBandwidth::LinkShare(share) => {
-            let bits = link_rate(m)?;
-            let option = format!(
-                "--min-bw {} % of the link ({})",
-                share * 100.0,
-                style.bandwidth(bits / 8.0)
-            );
-            (share * bits / 8.0, option)
-        }
-    };
+    }
+}
+
+/// Describes a bandwidth that is below a share of the link.
+fn below_share(m: &Measured, share: f64) -> Result<Vec<String>> {
+    let link = link_rate(m)? / 8.0;
+    let option = format!(
+        "--min-bw {} % of the link ({})",
+        share * 100.0,
+        bits().bandwidth(link)
+    );
+    Ok(below(m, share * link, &option).into_iter().collect())
+}
+
+/// Describes a bandwidth that is below the limit of an option.
+fn below(m: &Measured, limit: f64, option: &str) -> Option<String> {
     let bandwidth = m.summary.bandwidth.unwrap_or(0.0);
-    Ok((bandwidth < limit).then(|| {
+    (bandwidth < limit).then(|| {
         format!(
             "bandwidth of {} is {} below {option}",
-            style.bandwidth(bandwidth),
+            bits().bandwidth(bandwidth),
             percent((limit - bandwidth) / limit),
         )
-    }))
+    })
 }
 
 /// Returns the rate of the slower of the two links in bits per second. A bidirectional test uses
@@ -128,6 +168,7 @@ fn as_f64(value: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rperf::report::devices::tests::two_devices;
     use crate::rperf::report::record::{Outcome, Record};
     use crate::rperf::report::text::tests::{latency, one_way};
 
@@ -165,6 +206,44 @@ mod tests {
         assert_eq!(
             exceeded(&min_bandwidth("90%"), &m).unwrap(),
             ["bandwidth of 2.81 Gb/sec is 21.8 % below --min-bw 90 % of the link (4 Gb/sec)"]
+        );
+    }
+
+    #[test]
+    fn each_device_keeps_its_limits_and_the_sum_the_others() {
+        // 2.81 and 1.41 Gb/s.
+        let mut m = measured(two_devices(one_way()));
+        assert_eq!(exceeded(&min_bandwidth("4.2Gb/s"), &m).unwrap(), [""; 0]);
+        let texts = exceeded(&min_bandwidth("5Gb/s"), &m).unwrap();
+        assert!(
+            texts[0].starts_with("bandwidth of 4.22 Gb/sec is"),
+            "{texts:?}"
+        );
+        for device in &mut m.devices {
+            device.measured.local.hardware.link_rate = Some(3_000_000_000);
+            device.measured.remote_stats.lost = 2;
+        }
+        let texts = exceeded(&min_bandwidth("90%"), &m).unwrap();
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        assert!(
+            texts[0].starts_with("rxe1: bandwidth of 1.41 Gb/sec is"),
+            "{texts:?}"
+        );
+        m.remote_stats.lost = 4;
+        let limits = |lost| ResultLimits {
+            max_latency: Some(Duration::from_micros(200)),
+            max_lost: Some(lost),
+            ..ResultLimits::default()
+        };
+        assert_eq!(exceeded(&limits(4), &m).unwrap(), [""; 0]);
+        let texts = exceeded(&limits(3), &m).unwrap();
+        assert_eq!(texts, ["4 lost messages are above --max-lost 3"]);
+        let m = measured(two_devices(latency()));
+        let texts = exceeded(&limits(0), &m).unwrap();
+        assert_eq!(texts.len(), 1, "{texts:?}");
+        assert!(
+            texts[0].starts_with("rxe1: mean latency of 333 us is"),
+            "{texts:?}"
         );
     }
 

@@ -5,6 +5,7 @@
 pub mod advice;
 pub mod compare;
 pub mod csv;
+pub mod devices;
 mod environment;
 pub mod hardware;
 pub mod host_conf;

@@ -26,6 +26,9 @@ pub(super) fn parameters(m: &Measured) -> Parameters {
         }
         flatten("", &Value::Object(spec), &mut parameters);
     }
+    if !m.devices.is_empty() {
+        parameters.insert("devices".to_owned(), m.devices.len().to_string());
+    }
     parameters
 }
 

@@ -75,6 +75,24 @@ pub struct Measured {
     /// Detected conditions that can distort the results.
     #[serde(default)]
     pub warnings: Vec<Warning>,
+    /// Results of each device, in a test over several devices. The fields above are then the sums,
+    /// or the results of the slowest device in a latency test. `local` and `remote` list the
+    /// devices, separated by commas.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceResult>,
+}
+
+/// Result of one of several devices that were measured at the same time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DeviceResult {
+    /// Name of the client's device, as on the command line.
+    pub device: String,
+    /// Time from the start of the first device to the start of this one, in nanoseconds.
+    pub start_offset: u64,
+    /// Results of the device. The processor time of hosts and processes, which all devices share,
+    /// is only in the sum.
+    pub measured: Measured,
 }
 
 impl Measured {
@@ -94,6 +112,14 @@ impl Measured {
         };
         let port = |c: &ConnectionInfo| (c.device.clone(), c.port, address(c));
         port(&self.local) == port(&self.remote)
+    }
+
+    /// Returns the results of each device, or the whole result if there is one device.
+    pub fn each(&self) -> impl Iterator<Item = &Self> {
+        let whole = self.devices.is_empty().then_some(self);
+        whole
+            .into_iter()
+            .chain(self.devices.iter().map(|d| &d.measured))
     }
 
     /// Returns `true` if the main result is a bandwidth rather than a latency or a message rate.

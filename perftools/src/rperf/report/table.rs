@@ -1,6 +1,6 @@
 //! Table output for sweeps: a row per run and a heading per test.
 
-use super::record::{Measured, Outcome, Record};
+use super::record::{DeviceResult, Measured, Outcome, Record};
 use super::text::Format;
 use crate::rperf::spec::test::Test;
 
@@ -28,13 +28,35 @@ impl Table {
         }
     }
 
-    /// Formats the row of a record. A heading precedes the first row of each test, and each row
-    /// whose columns differ from those of the previous row.
+    /// Formats the row of a record, and a row for each of several devices. A heading precedes the
+    /// first row of each test, and each row whose columns differ from those of the previous row.
     pub fn render(&mut self, record: &Record) -> String {
         let Outcome::Measured(m) = &record.outcome else {
             return String::new();
         };
+        if m.devices.is_empty() {
+            return self.row(record, m, &m.local.to_string(), None);
+        }
+        let via = &m.local.device;
+        let whole = if m.spec.test.is_latency() {
+            "worst"
+        } else {
+            "sum"
+        };
+        let mut text = self.row(record, m, via, Some(whole));
+        for DeviceResult {
+            device, measured, ..
+        } in &m.devices
+        {
+            text += &self.row(record, measured, via, Some(device));
+        }
+        text
+    }
+
+    /// Formats a row, with the name of a device if the table has rows of several.
+    fn row(&mut self, record: &Record, m: &Measured, via: &str, device: Option<&str>) -> String {
         let mut cells = self.parameters(record, m);
+        cells.extend(device.map(|device| cell("device", device)));
         cells.extend(if m.spec.test.is_latency() {
             self.latencies(m)
         } else {
@@ -51,7 +73,7 @@ impl Table {
             self.heading = heading;
             let names = self.heading.iter().flat_map(|heading| &heading.1);
             let names: Vec<String> = names.cloned().collect();
-            out = format!("{}:  {}\n{}", record.test.name(), m.local, line(&names));
+            out = format!("{}:  {via}\n{}", record.test.name(), line(&names));
         }
         let partial = if m.partial { "  (partial)" } else { "" };
         out + line(&values).trim_end() + partial + "\n"
@@ -133,6 +155,7 @@ fn cell(name: &str, value: impl ToString) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rperf::report::devices::tests::two_devices;
     use crate::rperf::report::text::Verbosity;
     use crate::rperf::report::text::tests::{latency, one_way};
     use crate::rperf::spec::Parameter;
@@ -192,6 +215,16 @@ mod tests {
         let mut text = table.render(&swept("qps", "1", |_| {}));
         text += &table.render(&swept("time", "1 s", |_| {}));
         assert_eq!(text.matches("rc_bw:").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn each_device_has_a_row_after_the_sum() {
+        let text = Table::new(Format::default()).render(&two_devices(one_way()));
+        let lines = words(&text);
+        assert_eq!(lines[0], ["rc_bw:", "rxe0,rxe1"], "{text}");
+        assert_eq!(lines[1][2], "device", "{text}");
+        let devices: Vec<&str> = lines[2..].iter().map(|row| row[3]).collect();
+        assert_eq!(devices, ["sum", "rxe0", "rxe1"], "{text}");
     }
 
     #[test]

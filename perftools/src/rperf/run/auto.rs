@@ -35,7 +35,7 @@ impl Runner for ClientRunner<'_> {
     fn run(&mut self, spec: &Spec) -> Result<Measured> {
         let monitor_options = MonitorOptions {
             interval: None,
-            observer: self.live.begin(spec),
+            observer: self.live.begin(spec.test),
         };
         let started = SystemTime::now();
         let outcome = client::run(self.server_addr, spec, &VerbsBackend, monitor_options);

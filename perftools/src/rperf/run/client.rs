@@ -3,17 +3,19 @@
 use std::time::SystemTime;
 
 use super::live::LiveOutput;
-use super::{print, with_server};
+use super::{print, share_device, with_server};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::log;
 use crate::rperf::args::TestRun;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::control::client::{self as control, ServerAddr};
+use crate::rperf::control::devices;
 use crate::rperf::report::json::{self, Document};
 use crate::rperf::report::record::{Outcome, Record};
 use crate::rperf::report::table::Table;
 use crate::rperf::report::text::Format;
 use crate::rperf::report::{csv, limits};
+use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Parameter, ResultLimits, Spec};
 use crate::rperf::stats::monitor::MonitorOptions;
 use crate::rperf::transport::verbs::VerbsBackend;
@@ -31,12 +33,16 @@ pub(super) fn run(
 ) -> Result<()> {
     // Check all specifications before the first test runs.
     let mut failures = Failures::new(tests.len());
-    let (mut specs, mut settings) = (Vec::new(), Vec::new());
+    let mut runs = Vec::new();
     for run in tests {
-        match run.options.to_spec(run.test).map_err(Error::into_usage) {
-            Ok(spec) => {
-                specs.push(spec);
-                settings.push(Settings {
+        match run.options.to_specs(run.test).map_err(Error::into_usage) {
+            Ok(mut specs) => {
+                for spec in &mut specs {
+                    share_device(host, spec);
+                }
+                runs.push(Run {
+                    test: run.test,
+                    specs,
                     parameters: run.parameters,
                     limits: run.options.limits.to_limits(),
                 });
@@ -45,45 +51,43 @@ pub(super) fn run(
             Err(error) => return Err(error),
         }
     }
-    with_server(host, &mut specs, global, |server_addr, specs| {
-        let output = Output::new(host, global, specs.len())?;
-        run_specs(
-            server_addr,
-            specs,
-            &settings,
-            output,
-            command_line,
-            failures,
-        )
+    with_server(host, global, |server_addr| {
+        let output = Output::new(host, global, runs.len())?;
+        run_all(server_addr, &runs, output, command_line, failures)
     })
 }
 
-/// Settings of a test that only this end uses.
-struct Settings {
+/// A test to run.
+struct Run {
+    test: Test,
+    /// One specification, or one for each of several devices.
+    specs: Vec<Spec>,
     parameters: Vec<Parameter>,
     limits: ResultLimits,
 }
 
-fn run_specs(
+fn run_all(
     server_addr: &ServerAddr,
-    specs: &[Spec],
-    settings: &[Settings],
+    runs: &[Run],
     mut output: Output<'_>,
     command_line: &str,
     mut failures: Failures,
 ) -> Result<()> {
     let mut interrupted = None;
-    for (spec, settings) in specs.iter().zip(settings) {
+    for run in runs {
         let started = SystemTime::now();
         let monitor_options = MonitorOptions {
             interval: output.global.interval,
-            observer: output.live.begin(spec),
+            observer: output.live.begin(run.test),
         };
-        let outcome = control::run(server_addr, spec, &VerbsBackend, monitor_options);
+        let outcome = match run.specs.as_slice() {
+            [spec] => control::run(server_addr, spec, &VerbsBackend, monitor_options),
+            specs => devices::run(server_addr, specs, &VerbsBackend, monitor_options),
+        };
         output.live.end()?;
         interrupted = server_addr.interrupt.error();
         let (outcome, error) = match outcome {
-            Ok(outcome) => check_limits(outcome, &settings.limits),
+            Ok(outcome) => check_limits(outcome, &run.limits),
             // The interrupt explains the failure.
             Err(error) => {
                 let error = interrupted.clone().unwrap_or(error);
@@ -93,8 +97,8 @@ fn run_specs(
         };
         let record = Record {
             command: Some(command_line.to_owned()),
-            parameters: settings.parameters.clone(),
-            ..Record::new(spec.test, output.host, outcome).started_at(started)
+            parameters: run.parameters.clone(),
+            ..Record::new(run.test, output.host, outcome).started_at(started)
         };
         output.write(record)?;
         if interrupted.is_some() {
@@ -102,7 +106,7 @@ fn run_specs(
         }
         if let Some(error) = error {
             let stops = error.kind() != Kind::Exceeded && !output.global.keep_going;
-            failures.add(error.context(spec.test.name()));
+            failures.add(error.context(run.test.name()));
             // The following tests would most likely fail for the same reason.
             if stops {
                 break;

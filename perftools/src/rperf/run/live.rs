@@ -11,7 +11,6 @@ use crate::common::error::Error;
 use crate::common::units::Style;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::report::json::IntervalLine;
-use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::interval::{Interval, format_interval};
 use crate::rperf::stats::monitor::{Observer, Progress};
@@ -77,16 +76,16 @@ impl LiveOutput {
     }
 
     /// Starts the next test. Returns its observer, or `None` if there is nothing to show.
-    pub(super) fn begin(&self, spec: &Spec) -> Option<&dyn Observer> {
+    pub(super) fn begin(&self, test: Test) -> Option<&dyn Observer> {
         let mut current = self.lock();
         current.number += 1;
-        current.test = Some(spec.test);
+        current.test = Some(test);
         current.name_printed = false;
         if let Some(bar) = &self.bar {
             bar.set_message("");
             bar.set_prefix(match self.tests {
-                1 => spec.test.name().to_owned(),
-                total => format!("{}/{total} {}", current.number, spec.test.name()),
+                1 => test.name().to_owned(),
+                total => format!("{}/{total} {}", current.number, test.name()),
             });
             bar.reset();
         }

@@ -132,19 +132,27 @@ fn search(
     options: &Options,
     command_line: &str,
 ) -> Result<()> {
-    let mut spec = [options.to_spec(Test::RcBw)?];
-    with_server(host, &mut spec, options, |server_addr, spec| {
-        auto::run(host, server_addr, &spec[0], options, words, command_line)
+    let mut spec = options.to_spec(Test::RcBw)?;
+    share_device(host, &mut spec);
+    with_server(host, options, |server_addr| {
+        auto::run(host, server_addr, &spec, options, words, command_line)
     })
+}
+
+/// Selects the client's device for the server if both ends are on this host and the server has no
+/// device of its own.
+fn share_device(host: Option<&str>, spec: &mut Spec) {
+    if host.is_none() && spec.server.id.is_none() {
+        spec.server.id.clone_from(&spec.client.id);
+    }
 }
 
 /// Calls `action` with the address of the server on `host`. Without a host, runs a server in this
 /// process for the duration of the call.
 fn with_server(
     host: Option<&str>,
-    specs: &mut [Spec],
     global: &Options,
-    action: impl FnOnce(&ServerAddr, &[Spec]) -> Result<()>,
+    action: impl FnOnce(&ServerAddr) -> Result<()>,
 ) -> Result<()> {
     let interrupt = Interrupt::on_signals()?;
     let wait = global.wait_server.unwrap_or(Duration::from_secs(5));
@@ -170,11 +178,7 @@ fn with_server(
             qperf: global.server.qperf,
             interrupt,
         };
-        return action(&server_addr, specs);
-    }
-    // The server uses the same device as the client unless it has its own.
-    for spec in &mut *specs {
-        spec.server.id = spec.server.id.take().or_else(|| spec.client.id.clone());
+        return action(&server_addr);
     }
     // Port 0: the system chooses a free port.
     let mut server =
@@ -193,7 +197,7 @@ fn with_server(
             qperf: false,
             interrupt,
         };
-        let outcome = action(&server_addr, specs);
+        let outcome = action(&server_addr);
         stopper.stop();
         outcome
     })

@@ -34,6 +34,10 @@ pub struct Side {
     /// CPUs to run on; none: any.
     #[serde(default)]
     pub cpus: Option<CpuList>,
+    /// Number of these CPUs that the sessions of other devices use, in a test over several devices.
+    /// Each thread then has a CPU of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_offset: Option<u32>,
     /// Index of the GID in the GID table of the port; none: the GID of the IP address in use.
     #[serde(default)]
     pub gid_index: Option<u8>,
@@ -50,6 +54,7 @@ impl Side {
             wait,
             timeout,
             cpus: None,
+            cpu_offset: None,
             gid_index: None,
             path: PathSettings::default(),
         }

@@ -33,8 +33,8 @@ impl std::ops::Add for Count {
 
     fn add(self, other: Self) -> Self {
         Self {
-            msgs: self.msgs + other.msgs,
-            bytes: self.bytes + other.bytes,
+            msgs: self.msgs.saturating_add(other.msgs),
+            bytes: self.bytes.saturating_add(other.bytes),
         }
     }
 }
@@ -107,6 +107,46 @@ pub struct SideStats {
 impl Eq for SideStats {}
 
 impl SideStats {
+    /// Sums the measurements of parts that ran at the same time: threads, or sessions of several
+    /// devices. The counters of the ports are omitted.
+    ///
+    /// The processor times of the process and of the host are those of the part that ran longest.
+    /// The times of waiting for a processor and of stalls are the maxima, because one part can
+    /// spoil the result. If the retransmissions of one part are unknown, so is the sum.
+    pub fn sum(parts: &[Self]) -> Self {
+        let Some((first, others)) = parts.split_first() else {
+            return Self::default();
+        };
+        let mut sum = Self {
+            port_counters: None,
+            ..first.clone()
+        };
+        let max = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        };
+        for part in others {
+            sum.sent = sum.sent + part.sent;
+            sum.received = sum.received + part.received;
+            sum.lost = sum.lost.saturating_add(part.lost);
+            sum.duplicates = sum.duplicates.saturating_add(part.duplicates);
+            sum.verified = sum.verified.saturating_add(part.verified);
+            sum.max_cqe = sum.max_cqe.max(part.max_cqe);
+            sum.stalled = sum.stalled.max(part.stalled);
+            let retransmitted = sum.retransmitted.zip(part.retransmitted);
+            sum.retransmitted = retransmitted.map(|(a, b)| a.saturating_add(b));
+            sum.jitter = max(sum.jitter, part.jitter);
+            let thread = sum.cpu.thread.zip(part.cpu.thread).map(|(a, b)| a + b);
+            let waited = max(sum.cpu.waited, part.cpu.waited);
+            if part.nanos > sum.nanos {
+                (sum.nanos, sum.cpu) = (part.nanos, part.cpu);
+            }
+            (sum.cpu.thread, sum.cpu.waited) = (thread, waited);
+            sum.threads.extend(part.threads.iter().cloned());
+        }
+        sum
+    }
+
     /// Returns the measured time in seconds.
     #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
     pub fn seconds(&self) -> f64 {

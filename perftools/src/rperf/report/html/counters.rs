@@ -16,14 +16,16 @@ pub(super) fn table(runs: &[Run]) -> Markup {
                 continue;
             };
             let test = format!("{} {}", record.test.name(), Size(m.spec.msg_size));
-            let ends = if m.has_one_port() {
-                vec![("both", &m.local, &m.local_stats)]
-            } else {
-                vec![
-                    ("client", &m.local, &m.local_stats),
-                    ("server", &m.remote, &m.remote_stats),
-                ]
-            };
+            let ends = m.each().flat_map(|m| {
+                if m.has_one_port() {
+                    vec![("both", &m.local, &m.local_stats)]
+                } else {
+                    vec![
+                        ("client", &m.local, &m.local_stats),
+                        ("server", &m.remote, &m.remote_stats),
+                    ]
+                }
+            });
             for (end, connection, side) in ends {
                 let Some(changes) = &side.port_counters else {
                     continue;

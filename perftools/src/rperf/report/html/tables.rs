@@ -17,6 +17,7 @@ const COLUMNS: &[(&str, bool)] = &[
     ("test", true),
     ("size", false),
     ("parameters", true),
+    ("device", true),
     ("QPs", false),
     ("depth", false),
     ("bandwidth", false),
@@ -77,13 +78,22 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Returns the table of all results. Columns without a value are omitted.
+/// Returns the table of all results: a row per test, and one per device in tests over several.
+/// Columns without a value are omitted.
 pub(super) fn results(runs: &[Run]) -> Markup {
     let mut rows = Vec::new();
     for run in runs {
         for record in &run.document.tests {
             if let Outcome::Measured(m) = &record.outcome {
-                rows.push(cells(run, record, m));
+                let whole = if m.spec.test.is_latency() {
+                    "worst"
+                } else {
+                    "sum"
+                };
+                let whole = if m.devices.is_empty() { "" } else { whole };
+                rows.push(cells(run, record, m, whole));
+                let devices = m.devices.iter();
+                rows.extend(devices.map(|d| cells(run, record, &d.measured, &d.device)));
             }
         }
     }
@@ -105,7 +115,7 @@ pub(super) fn results(runs: &[Run]) -> Markup {
     }
 }
 
-fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
+fn cells(run: &Run, record: &Record, m: &Measured, device: &str) -> Vec<String> {
     let p = m.latency.as_ref();
     let time = |nanos: Option<u64>| {
         nanos.map_or_else(String::new, |n| units::time(super::series::to_f64(n)))
@@ -133,6 +143,7 @@ fn cells(run: &Run, record: &Record, m: &Measured) -> Vec<String> {
         record.test.name().to_owned(),
         units::size(super::series::to_f64(m.spec.msg_size)),
         parameters.join(", "),
+        device.to_owned(),
         if m.spec.threads > 1 {
             format!("{} × {}", m.spec.threads, m.spec.qps)
         } else {

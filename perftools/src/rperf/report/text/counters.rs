@@ -2,7 +2,7 @@
 
 use super::Format;
 use super::block::Block;
-use crate::rperf::report::record::Measured;
+use crate::rperf::report::record::{DeviceResult, Measured};
 use crate::rperf::report::warning::cause;
 use crate::rperf::stats::SideStats;
 
@@ -10,6 +10,19 @@ impl Format {
     /// Adds a line for each end with the counters that increased: those that show a cause, or all
     /// of them with `-vs`. Ends that share a port have one line.
     pub(super) fn counters(self, m: &Measured, block: &mut Block) {
+        if m.devices.is_empty() {
+            self.counters_of_device(m, "", block);
+        }
+        for DeviceResult {
+            device, measured, ..
+        } in &m.devices
+        {
+            self.counters_of_device(measured, &format!("{device}: "), block);
+        }
+    }
+
+    /// Adds the lines of one device. Their values begin with `prefix`.
+    fn counters_of_device(self, m: &Measured, prefix: &str, block: &mut Block) {
         let ends: &[(&str, &SideStats)] = if m.has_one_port() {
             &[("counters", &m.local_stats)]
         } else {
@@ -33,7 +46,7 @@ impl Format {
                 texts.push(format!("unknown: {}", changes.unknown.join(", ")));
             }
             if !texts.is_empty() {
-                block.text(*name, texts.join(", "));
+                block.text(*name, format!("{prefix}{}", texts.join(", ")));
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use super::Format;
 use super::block::Block;
-use crate::rperf::report::record::Measured;
+use crate::rperf::report::devices;
+use crate::rperf::report::record::{DeviceResult, Measured};
 use crate::rperf::stats::{SideStats, ThreadStats};
 
 impl Format {
@@ -45,6 +46,54 @@ impl Format {
             .map(describe)
             .collect::<Vec<_>>()
             .join(", ")
+    }
+
+    /// Adds the names of the devices that the lines above are about, and a line for each device.
+    #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
+    fn devices(self, m: &Measured, block: &mut Block) {
+        let s = &self.style;
+        if m.spec.test.is_latency() {
+            let slowest = &devices::slowest(&m.devices).device;
+            block.text("worst_of", format!("{} (worst: {slowest})", m.local.device));
+        } else {
+            block.text("sum_of", m.local.device.clone());
+        }
+        for DeviceResult {
+            device,
+            measured: m,
+            ..
+        } in &m.devices
+        {
+            let mut figures = Vec::new();
+            figures.extend(m.summary.latency.map(|nanos| s.time(nanos).to_string()));
+            if let Some(p) = &m.latency {
+                let named = [("p50", p.p50), ("p99", p.p99), ("max", p.max)];
+                figures
+                    .extend(named.map(|(name, nanos)| format!("{name} {}", s.time(nanos as f64))));
+            }
+            if m.is_bandwidth_test() {
+                figures.extend(m.summary.bandwidth.map(|bw| s.bandwidth(bw).to_string()));
+            }
+            if m.summary.latency.is_none() {
+                figures.push(s.rate(m.summary.msg_rate).to_string());
+            }
+            if m.spec.test.may_lose() {
+                let lost = m.local_stats.lost.saturating_add(m.remote_stats.lost);
+                figures.push(format!("lost {}", s.count(lost)));
+            }
+            let peer = if m.has_one_port() {
+                String::new()
+            } else {
+                format!(
+                    " to {}:{} {}",
+                    m.remote.device, m.remote.port, m.remote.address
+                )
+            };
+            block.text(
+                device,
+                format!("{} via {}{peer}", figures.join(", "), m.local),
+            );
+        }
     }
 
     /// Returns the block of lines that qperf does not print.
@@ -126,6 +175,10 @@ impl Format {
             #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
             let time = s.time(m.local_stats.nanos as f64);
             b.text("partial", format!("interrupted after {time}"));
+        }
+        if !m.devices.is_empty() {
+            self.devices(m, &mut b);
+            return b;
         }
         b.text("via", m.local.to_string());
         if v.conf >= 1

@@ -1,5 +1,6 @@
 use super::*;
 use crate::common::histogram::Latencies;
+use crate::rperf::report::devices::tests::two_devices;
 use crate::rperf::report::record::Measured;
 use crate::rperf::report::warning::Warning;
 use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
@@ -75,6 +76,7 @@ fn record(
         Some("node1"),
         Outcome::Measured(Box::new(Measured {
             exceeded: Vec::new(),
+            devices: Vec::new(),
             partial: false,
             local_host: None,
             remote_host: None,
@@ -122,6 +124,12 @@ fn text(record: &Record, options: &[&str]) -> String {
     let options =
         Options::try_parse_from(std::iter::once("rperf").chain(options.iter().copied())).unwrap();
     Format::new(&options).render(record)
+}
+
+#[test]
+fn several_devices_have_a_line_each_after_the_sum() {
+    let (bandwidth, latency) = (two_devices(one_way()), two_devices(latency()));
+    insta::assert_snapshot!(text(&bandwidth, &[]) + &text(&latency, &[]));
 }
 
 #[test]

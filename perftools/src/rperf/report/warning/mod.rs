@@ -44,12 +44,22 @@ impl Warning {
         cause::kinds().any(|kind| kind == self.kind)
     }
 
-    /// Marks the warning as one that applies to the server.
-    fn about_server(self) -> Self {
+    /// Returns `true` if the test had a stall.
+    pub fn is_stall(&self) -> bool {
+        self.kind == "stalled"
+    }
+
+    /// Marks the warning as one that applies only to `part` of a test.
+    pub(super) fn about(self, part: &str) -> Self {
         Self {
-            text: format!("the server: {}", self.text),
+            text: format!("{part}: {}", self.text),
             ..self
         }
+    }
+
+    /// Marks the warning as one that applies to the server.
+    fn about_server(self) -> Self {
+        self.about("the server")
     }
 }
 
@@ -66,8 +76,6 @@ pub struct WarningInput<'a> {
     pub one_host: bool,
     /// `true` if both ends use the same port.
     pub one_port: bool,
-    /// `true` if the `dips` of the record already include the stalls.
-    pub stalls_reported: bool,
     /// Warnings from the server about its host.
     pub server_warnings: &'a [Warning],
 }
@@ -80,7 +88,6 @@ pub fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
         stats: [local, remote],
         one_host,
         one_port,
-        stalls_reported,
         server_warnings,
     } = *input;
     let mut all = cause::find(input.stats, one_port);
@@ -102,7 +109,7 @@ pub fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
     all.extend(few_messages(spec, local, remote));
     let lost = lost(spec, local, remote);
     // A lost message can cause a stall too. Report only the loss in that case.
-    if lost.is_none() && !stalls_reported {
+    if lost.is_none() {
         all.extend(stalled(local));
     }
     all.extend(lost);
@@ -250,7 +257,6 @@ mod tests {
             stats: [&m.local_stats, &m.remote_stats],
             one_host,
             one_port: false,
-            stalls_reported: false,
             server_warnings: server,
         };
         let host_kinds = ["debug_build", "cpu_scaling", "swap"];
