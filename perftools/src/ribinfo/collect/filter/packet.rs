@@ -236,6 +236,7 @@ impl Packet {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "one arm for each field")]
     fn value(&self, field: Field, state: PacketState) -> Value<'_> {
         let (source, mut destination) = match self.direction {
             Direction::Input => (self.peer, self.local.map(IpNet::from)),
@@ -301,10 +302,12 @@ impl Packet {
                 None => Value::Absent,
             },
             Field::Icmpv6Header if neighbor.is_none() => Value::Absent,
-            Field::Icmpv6Header => Value::Unknown,
             Field::NetworkHeader(family) if family != self.family => Value::Absent,
             Field::TransportHeader(protocol) if protocol != self.protocol => Value::Absent,
-            Field::NetworkHeader(_) | Field::TransportHeader(_) | Field::Unknown => Value::Unknown,
+            Field::Icmpv6Header
+            | Field::NetworkHeader(_)
+            | Field::TransportHeader(_)
+            | Field::Unknown => Value::Unknown,
             Field::InputInterface => interface(Direction::Input),
             Field::OutputInterface => interface(Direction::Output),
             Field::Source(family) => network(family, source),
