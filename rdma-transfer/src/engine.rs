@@ -1,18 +1,17 @@
 //! The engine: devices, their threads and the counters of immediates.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 
 use ibverbs::{Error, ErrorKind, MemoryOptions, Result};
 
-use crate::failure::lock;
-use crate::immediates::{ImmCounter, Immediates};
+use crate::immediates::ImmCounter;
 use crate::nic::Nic;
 use crate::options::EngineOptions;
 use crate::peer::PendingPeer;
 use crate::region::Region;
+use crate::shared::Shared;
 
 /// Devices that transfer data together. Regions, peers and counters belong to one engine, which
 /// can be dropped before them.
@@ -21,17 +20,6 @@ use crate::region::Region;
 /// program does something else.
 #[derive(Clone)]
 pub struct Engine(Arc<Shared>);
-
-/// The state of an engine that its peers share.
-pub(crate) struct Shared {
-    pub(crate) id: u64,
-    pub(crate) nics: Vec<Arc<Nic>>,
-    pub(crate) immediates: Arc<Immediates>,
-    pub(crate) options: EngineOptions,
-    /// Maximum length of a request in bytes.
-    pub(crate) stripe: usize,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-}
 
 impl Engine {
     /// Opens devices by name. Transfers are striped over all of them. A name can occur more than
@@ -51,17 +39,9 @@ impl Engine {
         let stripe = nics
             .iter()
             .fold(options.stripe, |stripe, nic| stripe.min(nic.max_message()));
-        let shared = Arc::new(Shared {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            nics,
-            immediates: Arc::default(),
-            options,
-            stripe,
-            threads: Mutex::default(),
-        });
-        for nic in &shared.nics {
-            lock(&shared.threads).push(nic.start()?);
-        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::new(Shared::new(id, nics, options, stripe));
+        shared.start()?;
         Ok(Self(shared))
     }
 
@@ -112,16 +92,6 @@ fn check(devices: &[&str], options: &EngineOptions) -> Result<()> {
     match limits.iter().find(|(holds, _)| !holds) {
         None => Ok(()),
         Some((_, what)) => Err(Error::new(ErrorKind::InvalidInput, "open an engine", *what)),
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.nics.iter().for_each(|nic| nic.stop());
-        for thread in lock(&self.threads).drain(..) {
-            // A thread that panicked has nothing left to do.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -76,6 +76,7 @@ mod nic;
 mod options;
 mod peer;
 mod region;
+mod shared;
 mod stripe;
 mod transfer;
 

@@ -9,16 +9,27 @@ use std::thread;
 
 use ibverbs::device::TransportType;
 use ibverbs::{
-    CompletionChannel, CqId, CqOptions, Device, Error, ErrorKind, GidQuery, ProtectionDomain, Psn,
-    QpOptions, Rc, RcPath, Result, call_failed,
+    AccessFlags, CompletionChannel, CqId, CqOptions, Device, Error, ErrorKind, GidQuery,
+    ProtectionDomain, Psn, QpOptions, Rc, RcPath, Result, call_failed,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::connection::{Connection, Queue};
 use crate::failure::{Failure, lock};
 use crate::options::EngineOptions;
-use crate::peer::PeerInner;
-use crate::region::ACCESS;
+
+/// Access of peers to regions.
+pub(crate) const ACCESS: AccessFlags = AccessFlags::REMOTE_WRITE;
+
+/// A peer, as the threads of the devices use it.
+pub(crate) trait CompletionHandler: Send + Sync {
+    /// Processes the completions of one device. After a failure, the peer is disconnected.
+    fn poll(&self, device: usize);
+
+    /// Destroys the queue pairs on all devices. The first reason is kept. Completions that have
+    /// already arrived still count.
+    fn disconnect(&self, reason: &Failure);
+}
 
 /// An open device with the connections of all peers.
 pub(crate) struct Nic {
@@ -29,7 +40,7 @@ pub(crate) struct Nic {
     path: RcPath,
     max_message: usize,
     options: EngineOptions,
-    peers: Mutex<HashMap<CqId, Weak<PeerInner>>>,
+    peers: Mutex<HashMap<CqId, Weak<dyn CompletionHandler>>>,
     stopping: AtomicBool,
     /// Wakes the thread.
     waker: OwnedFd,
@@ -97,8 +108,8 @@ impl Nic {
     }
 
     /// Lets the thread process the completions of a peer.
-    pub(crate) fn add(&self, connection: &Connection, peer: &Arc<PeerInner>) {
-        lock(&self.peers).insert(connection.cq_id(), Arc::downgrade(peer));
+    pub(crate) fn add(&self, connection: &Connection, peer: Weak<dyn CompletionHandler>) {
+        lock(&self.peers).insert(connection.cq_id(), peer);
     }
 
     /// Reverses [`add`](Self::add).
@@ -153,7 +164,7 @@ impl Nic {
         Ok(())
     }
 
-    fn all_peers(&self) -> Vec<Arc<PeerInner>> {
+    fn all_peers(&self) -> Vec<Arc<dyn CompletionHandler>> {
         lock(&self.peers)
             .values()
             .filter_map(Weak::upgrade)

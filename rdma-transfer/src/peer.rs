@@ -2,17 +2,17 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use ibverbs::{Endpoint, Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::connection::{Connection, Job};
-use crate::engine::Shared;
 use crate::failure::{Failure, lock};
 use crate::immediates::{Immediates, Merge};
-use crate::nic::Nic;
+use crate::nic::{CompletionHandler, Nic};
 use crate::region::{Region, RemoteRegion};
+use crate::shared::Shared;
 use crate::stripe::{Span, distribute};
 use crate::transfer::{Progress, Transfer};
 
@@ -104,7 +104,8 @@ impl PendingPeer {
             failure: OnceLock::new(),
         });
         for (nic, connection) in inner.nics.iter().zip(&inner.connections) {
-            nic.add(connection, &inner);
+            let peer: Weak<PeerInner> = Arc::downgrade(&inner);
+            nic.add(connection, peer);
         }
         // For what arrived before the thread knew the peer.
         (0..devices).for_each(|device| inner.poll(device));
@@ -298,13 +299,6 @@ impl Write<'_> {
 }
 
 impl PeerInner {
-    /// Processes the completions of one device. After a failure, the peer is disconnected.
-    pub(crate) fn poll(&self, device: usize) {
-        if let Err(error) = self.process(device) {
-            self.disconnect(&Failure::from(&error));
-        }
-    }
-
     fn process(&self, device: usize) -> Result<()> {
         let devices = self.connections.len();
         self.connections[device].poll(|queue, value| {
@@ -315,10 +309,16 @@ impl PeerInner {
             Ok(())
         })
     }
+}
 
-    /// Destroys the queue pairs on all devices. The first reason is kept. Completions that have
-    /// already arrived still count.
-    pub(crate) fn disconnect(&self, reason: &Failure) {
+impl CompletionHandler for PeerInner {
+    fn poll(&self, device: usize) {
+        if let Err(error) = self.process(device) {
+            self.disconnect(&Failure::from(&error));
+        }
+    }
+
+    fn disconnect(&self, reason: &Failure) {
         let reason = self.failure.get_or_init(|| reason.clone());
         for (device, nic) in self.nics.iter().enumerate() {
             // A further failure has no consequences.

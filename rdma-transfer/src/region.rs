@@ -3,13 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ibverbs::{AccessFlags, MemoryOptions, RemoteMemory, Result, SharedRegion};
+use ibverbs::{MemoryOptions, RemoteMemory, Result, SharedRegion};
 use serde::{Deserialize, Serialize};
 
-use crate::nic::Nic;
-
-/// Access of peers to regions.
-pub(crate) const ACCESS: AccessFlags = AccessFlags::REMOTE_WRITE;
+use crate::nic::{ACCESS, Nic};
 
 /// Memory that is the source or the target of transfers. Clones refer to the same memory.
 ///
