@@ -167,12 +167,13 @@ fn a_dead_peer_fails_its_transfers_and_frees_their_memory() {
             .queue_pairs(2)
             .stripe(65536)
             .max_send_wr(4)
-            .timeout(10)
-            .retry_cnt(2);
+            // Six times 134 ms: longer than a busy machine delays an acknowledgment.
+            .timeout(15)
+            .retry_cnt(5);
         let [a, dying, other] = [(); 3].map(|()| Engine::open(&[&name], options).expect("engine"));
         let (to_dying, at_dying) = connect(&a, &dying);
         let (to_other, _a) = connect(&a, &other);
-        let len = 4 << 20;
+        let len = 2 << 20;
         let source = filled(&a, len, 2);
         let target = dying.alloc(len).expect("region");
         let kept = other.alloc(len).expect("region");

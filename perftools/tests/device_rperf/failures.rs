@@ -181,13 +181,13 @@ fn client_times_out_when_its_server_hangs() {
     }
 }
 
-/// Returns the measurement of a client whose server was stopped for at least 600 ms.
+/// Returns the measurement of a client whose server was stopped for at least 1500 ms.
 fn measure_with_stopped_server(device: &str) -> Value {
     let server = Server::with_options(&["-v"]);
-    let line = format!("--json {} -i {device} -t 3 rc_bw", server.target());
+    let line = format!("--json {} -i {device} -t 4 rc_bw", server.target());
     let client = spawn(&line);
     server.wait_for_log("rc_bw begins");
-    for (signal, delay) in [("STOP", 1000), ("CONT", 600)] {
+    for (signal, delay) in [("STOP", 1000), ("CONT", 1500)] {
         std::thread::sleep(Duration::from_millis(delay));
         server.signal(signal);
     }
