@@ -154,6 +154,12 @@ impl Driver {
 
     pub(super) fn remove(&self, qp_num: Qpn) {
         let mut polled = self.polled();
+        if polled.group.is_some() {
+            // Some providers, such as mlx5, remove the completions of a destroyed queue pair. The
+            // group would lose the buffers of its receives. What fails here fails in the other
+            // messengers of the group too, which report it.
+            let _ = polled.poll();
+        }
         let removed = polled.members.remove(&qp_num);
         if let Some(Member::Connected(endpoint)) = &removed {
             polled.keys.remove(&endpoint.key);

@@ -12,6 +12,7 @@ use std::task::Waker;
 
 use ibverbs::{
     Buf, Completion, Direction, Error, ErrorKind, Pool, QueuePair, Rc, Result, Retired, WcStatus,
+    device::TransportType,
 };
 
 use crate::connection::Connection;
@@ -151,6 +152,18 @@ impl State {
             is_over: false,
             is_drained: false,
             wakers: [const { None }; Side::COUNT],
+        }
+    }
+
+    /// Moves the queue pair of a group to the error state, so that it receives nothing before it is
+    /// destroyed. On iWARP that would end the connection before the last messages have arrived.
+    pub(in crate::messenger) fn stop_receiving(&mut self) {
+        let Some(connection) = self.connection.as_mut().filter(|_| self.receives.is_some()) else {
+            return;
+        };
+        if connection.transport() != TransportType::IWARP {
+            // A queue pair that cannot change its state receives nothing either.
+            let _ = connection.qp_mut().to_error();
         }
     }
 
