@@ -63,6 +63,12 @@ impl Channels {
         Ok((number, reader))
     }
 
+    /// Returns the number of descriptors that only the model uses.
+    pub(crate) fn descriptors(&self) -> usize {
+        // Those that write, and that remove events.
+        2 * self.table.iter().count()
+    }
+
     /// Adds a reference to the channel.
     pub(crate) fn hold(&mut self, number: u32) {
         if let Some(channel) = self.table.get_mut(number) {

@@ -3,6 +3,7 @@
 //! | file | effect |
 //! |---|---|
 //! | `/dev/infiniband/nic-model/objects` | counts the objects, in the format of `rdma resource show` |
+//! | `/dev/infiniband/nic-model/descriptors` | counts the file descriptors that only the model uses |
 //! | `/dev/infiniband/nic-model/link-down` | takes the link of the port down |
 //! | `/dev/infiniband/nic-model/link-up` | takes it up again |
 
@@ -24,6 +25,7 @@ pub(crate) fn file_name(path: &[u8]) -> Option<&[u8]> {
 pub(crate) fn read(model: &mut Model, name: &[u8]) -> Option<String> {
     match name {
         b"objects" => Some(objects(model)),
+        b"descriptors" => Some(descriptors(model)),
         b"state" => Some(port_state(model).to_owned()),
         b"link-down" => Some(set_link(model, false)),
         b"link-up" => Some(set_link(model, true)),
@@ -46,8 +48,16 @@ fn objects(model: &Model) -> String {
     }
     counts[4] = model.contexts();
     let [pd, cq, qp, mr, ctx, srq] = counts;
+    let cm = model.cm.count();
     let device = model.options.device.name();
-    format!("0: {device}: pd {pd} cq {cq} qp {qp} cm_id 0 mr {mr} ctx {ctx} srq {srq}\n")
+    format!("0: {device}: pd {pd} cq {cq} qp {qp} cm_id {cm} mr {mr} ctx {ctx} srq {srq}\n")
+}
+
+/// Counts the file descriptors that a process has only because of the model.
+fn descriptors(model: &Model) -> String {
+    let shared = &model.shared;
+    let count = shared.channels.descriptors() + shared.wire.descriptors() + model.cm.descriptors();
+    format!("{count}\n")
 }
 
 fn set_link(model: &mut Model, up: bool) -> String {

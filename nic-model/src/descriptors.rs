@@ -38,6 +38,8 @@ pub(crate) enum Meaning {
     File(u32),
     /// An event channel, by its number.
     Channel(u32),
+    /// An open connection manager, by its number. 0 in a child process that inherited it.
+    Cm(u32),
 }
 
 #[derive(Default)]
@@ -60,6 +62,10 @@ impl Descriptors {
         self.add(fd, Meaning::Channel(channel))
     }
 
+    pub(crate) fn add_cm(&mut self, fd: RawFd, file: u32) -> Result<()> {
+        self.add(fd, Meaning::Cm(file))
+    }
+
     pub(crate) fn get(&self, fd: RawFd) -> Option<Meaning> {
         self.map.get(&fd).copied()
     }
@@ -77,14 +83,17 @@ impl Descriptors {
     pub(crate) fn channel(&self, fd: RawFd) -> Option<u32> {
         match self.get(fd)? {
             Meaning::Channel(channel) => Some(channel),
-            Meaning::File(_) => None,
+            Meaning::File(_) | Meaning::Cm(_) => None,
         }
     }
 
-    /// Forgets the event channels, in a child process.
+    /// Forgets the event channels and connection managers, in a child process.
     pub(crate) fn forget_channels(&mut self) {
         self.map.retain(|fd, meaning| {
-            let keep = matches!(meaning, Meaning::File(_));
+            if let Meaning::Cm(file) = meaning {
+                *file = 0;
+            }
+            let keep = !matches!(meaning, Meaning::Channel(_));
             if !keep {
                 // A descriptor of the map has a valid number.
                 let _ = mark(*fd, false);

@@ -6,6 +6,13 @@ pub(crate) struct Errno(pub(crate) i32);
 
 impl Errno {
     pub(crate) const EINVAL: Self = Self(libc::EINVAL);
+    pub(crate) const EACCES: Self = Self(libc::EACCES);
+    pub(crate) const EADDRINUSE: Self = Self(libc::EADDRINUSE);
+    pub(crate) const EADDRNOTAVAIL: Self = Self(libc::EADDRNOTAVAIL);
+    pub(crate) const EAGAIN: Self = Self(libc::EAGAIN);
+    pub(crate) const EISCONN: Self = Self(libc::EISCONN);
+    pub(crate) const ENODEV: Self = Self(libc::ENODEV);
+    pub(crate) const ENOSYS: Self = Self(libc::ENOSYS);
     pub(crate) const ENOMEM: Self = Self(libc::ENOMEM);
     pub(crate) const EFAULT: Self = Self(libc::EFAULT);
     pub(crate) const EBUSY: Self = Self(libc::EBUSY);

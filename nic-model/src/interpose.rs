@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use libc::{off_t, size_t};
 
 use crate::abi::ioctl::RDMA_VERBS_IOCTL;
-use crate::errno::Errno;
+use crate::errno::{Errno, Result};
 use crate::{control, descriptors, model, syscall, sysfs};
 
 /// Protocol of the netlink socket that libibverbs would ask for devices.
@@ -46,6 +46,13 @@ unsafe fn open_any(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     if own == sysfs::DEVICE_PATH {
         let opened = match model::lock().as_mut() {
             Some(model) => model.open(),
+            None => Err(Errno::ENOENT),
+        };
+        return opened.unwrap_or_else(fail);
+    }
+    if own == sysfs::CM_PATH {
+        let opened = match model::lock().as_mut() {
+            Some(model) => model.open_cm(flags),
             None => Err(Errno::ENOENT),
         };
         return opened.unwrap_or_else(fail);
@@ -161,6 +168,63 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
     }
     // SAFETY: as the function's.
     unsafe { syscall::ioctl(fd, request, argument) }
+}
+
+/// Replaces `write` of libc.
+///
+/// # Safety
+/// The caller keeps the contract of `write` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> isize {
+    if descriptors::is_known(fd)
+        && let Some(result) = write_command(fd, buffer as u64, length)
+    {
+        return result.map_or_else(
+            |errno| fail(errno) as isize,
+            |()| isize::try_from(length).unwrap_or(isize::MAX),
+        );
+    }
+    // SAFETY: as the function's.
+    unsafe { syscall::write(fd, buffer, length) }
+}
+
+/// Executes a command of the connection manager. `None` if the descriptor is not one.
+///
+/// Only the command that reads an event fails with `EAGAIN`. It waits unless the program has asked
+/// for calls that do not block.
+fn write_command(fd: c_int, address: u64, length: usize) -> Option<Result<()>> {
+    loop {
+        let (result, step) = match model::lock().as_mut() {
+            Some(model) => (model.write_cm(fd, address, length)?, model.is_stepped()),
+            None => return Some(Err(Errno::EBADF)),
+        };
+        if result != Err(Errno::EAGAIN) || syscall::is_nonblocking(fd) {
+            return Some(result);
+        }
+        if step {
+            crate::step();
+        } else if let Err(errno) = syscall::is_readable(fd, -1) {
+            return Some(Err(errno));
+        }
+    }
+}
+
+/// Replaces `fstat` of libc: librdmacm requires a character device.
+///
+/// # Safety
+/// The caller keeps the contract of `fstat` of libc.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat(fd: c_int, status: *mut libc::stat) -> c_int {
+    // SAFETY: as the function's.
+    let result = unsafe { syscall::fstat(fd, status) };
+    let is_cm = result == 0
+        && descriptors::is_known(fd)
+        && model::lock().as_ref().is_some_and(|model| model.is_cm(fd));
+    if is_cm {
+        // SAFETY: the kernel has written the structure.
+        unsafe { (*status).st_mode = libc::S_IFCHR | 0o666 };
+    }
+    result
 }
 
 /// Replaces `fcntl` of libc.

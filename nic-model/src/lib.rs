@@ -8,6 +8,7 @@ mod adapters;
 mod attr;
 mod channels;
 mod clock;
+mod cm;
 mod control;
 mod descriptors;
 mod errno;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "registers handlers for fork")]
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::RawFd;
+use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
@@ -13,18 +13,19 @@ use crate::adapters;
 use crate::attr::Attrs;
 use crate::channels::Channels;
 use crate::clock::Clock;
+use crate::cm::{Cm, Command};
 use crate::descriptors::{Descriptors, Meaning};
 use crate::errno::{Errno, Result};
 use crate::fault::{DeviceFaults, Effect};
 use crate::keys::Keys;
 use crate::nic::{Nic, Shared};
-use crate::options::{Drive, Options};
+use crate::options::{Device, Drive, Link, Options};
 use crate::syscall;
 use crate::sysfs;
 use crate::table::Table;
 use crate::uverbs::objects::Kind;
 use crate::uverbs::{Call, Core, File};
-use crate::wire::Wire;
+use crate::wire::{Wire, packet};
 
 /// Steps that the adapter makes at most before a command.
 const CATCH_UP_STEPS: usize = 64;
@@ -36,6 +37,7 @@ pub(crate) struct Model {
     pub(crate) shared: Shared,
     nic: Box<dyn Nic>,
     core: Core,
+    pub(crate) cm: Cm,
     files: Table<File>,
     descriptors: Descriptors,
     engine_runs: bool,
@@ -126,6 +128,7 @@ impl Model {
             },
             nic: adapters::create(options.device),
             core: Core::new(),
+            cm: Cm::new(identity.guid),
             files: Table::new(1 << 16),
             descriptors: Descriptors::default(),
             engine_runs: false,
@@ -161,11 +164,67 @@ impl Model {
         }
         let file = self.files.insert(File::default())?;
         self.descriptors.add_file(fd, file)?;
+        self.run_engine();
+        Ok(fd)
+    }
+
+    fn run_engine(&mut self) {
         if self.options.drive == Drive::Thread && !self.engine_runs {
             self.engine_runs = true;
             start_engine();
         }
+    }
+
+    /// Returns `true` if the program runs the adapter.
+    pub(crate) fn is_stepped(&self) -> bool {
+        self.options.drive == Drive::Step
+    }
+
+    /// Opens the connection manager and returns its descriptor. Only RoCE has one.
+    pub(crate) fn open_cm(&mut self, flags: c_int) -> Result<RawFd> {
+        if self.options.device != Device::Mlx5 || self.options.link != Link::Ethernet {
+            return Err(Errno::ENOENT);
+        }
+        // The messages name this process.
+        self.shared.wire.open();
+        let (fd, signal) = syscall::event_descriptor(flags)?;
+        let file = self.cm.open(signal)?;
+        let fd = fd.into_raw_fd();
+        self.descriptors.add_cm(fd, file)?;
+        self.run_engine();
         Ok(fd)
+    }
+
+    /// Returns `true` if the descriptor is an open connection manager.
+    pub(crate) fn is_cm(&self, fd: RawFd) -> bool {
+        matches!(self.descriptors.get(fd), Some(Meaning::Cm(_)))
+    }
+
+    /// Executes a command of the connection manager. `None` if the descriptor is not one.
+    pub(crate) fn write_cm(
+        &mut self,
+        fd: RawFd,
+        address: u64,
+        length: usize,
+    ) -> Option<Result<()>> {
+        let Some(Meaning::Cm(file)) = self.descriptors.get(fd) else {
+            return None;
+        };
+        let descriptors = &self.descriptors;
+        let result = Command::parse(file, address, length).and_then(|command| {
+            let file_of = |fd| match descriptors.get(fd) {
+                Some(Meaning::Cm(file)) => Some(file),
+                _ => None,
+            };
+            let result = self.cm.execute(&mut self.shared, &command, file_of);
+            if let Err(errno) = result
+                && errno != Errno::EAGAIN
+            {
+                trace(|| format!("rdma_cm command {}: errno {}", command.number(), errno.0));
+            }
+            result
+        });
+        Some(result)
     }
 
     /// Handles the close of a descriptor. The caller closes it.
@@ -181,6 +240,7 @@ impl Model {
                 }
             }
             Some((Meaning::Channel(channel), 0)) => self.shared.channels.release(channel),
+            Some((Meaning::Cm(file), 0)) => self.cm.close(&mut self.shared, file),
             _ => {}
         }
     }
@@ -210,6 +270,7 @@ impl Model {
         let added = match self.descriptors.get(fd) {
             Some(Meaning::File(file)) => self.descriptors.add_file(copy, file),
             Some(Meaning::Channel(channel)) => self.descriptors.add_channel(copy, channel),
+            Some(Meaning::Cm(file)) => self.descriptors.add_cm(copy, file),
             None => Ok(()),
         };
         if added.is_err() {
@@ -245,13 +306,9 @@ impl Model {
             call.execute(header.object_id, header.method_id)
         });
         self.files.put_back(number, file);
-        if let Err(errno) = result
-            && std::env::var_os("NIC_MODEL_TRACE").is_some()
-        {
-            eprintln!(
-                "nic-model: object {:#x}, method {:#x}: errno {}",
-                header.object_id, header.method_id, errno.0
-            );
+        if let Err(errno) = result {
+            let (object, method) = (header.object_id, header.method_id);
+            trace(|| format!("object {object:#x}, method {method:#x}: errno {}", errno.0));
         }
         result
     }
@@ -327,15 +384,27 @@ impl Model {
         }
         let mut worked = self.shared.wire.poll();
         worked |= self.nic.step(&mut self.shared);
+        worked |= self.cm.step(&mut self.shared);
         for _ in 0..PACKETS_PER_STEP {
             let Some(packet) = self.shared.wire.receive(now) else {
                 break;
             };
             worked = true;
-            self.nic.receive(&mut self.shared, packet);
+            if packet.header.kind == packet::MANAGEMENT {
+                self.cm.receive(&mut self.shared, &packet);
+            } else {
+                self.nic.receive(&mut self.shared, packet);
+            }
         }
         self.shared.channels.flush();
         worked
+    }
+}
+
+/// Prints a command that has failed, if the environment asks for it.
+fn trace(text: impl FnOnce() -> String) {
+    if std::env::var_os("NIC_MODEL_TRACE").is_some() {
+        eprintln!("nic-model: {}", text());
     }
 }
 

@@ -134,6 +134,80 @@ pub(crate) fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(ends[0]), OwnedFd::from_raw_fd(ends[1])) })
 }
 
+/// Writes to a descriptor.
+///
+/// # Safety
+/// The caller keeps the contract of `write`.
+pub(crate) unsafe fn write(fd: RawFd, buffer: *const c_void, length: usize) -> isize {
+    // SAFETY: as the function's.
+    let written = unsafe { libc::syscall(libc::SYS_write, fd, buffer, length) };
+    isize::try_from(written).unwrap_or(-1)
+}
+
+/// Returns the status of an open file, as `fstat` does.
+///
+/// # Safety
+/// `status` is valid for writing, or the kernel reports `EFAULT`.
+pub(crate) unsafe fn fstat(fd: RawFd, status: *mut libc::stat) -> c_int {
+    // SAFETY: as the function's.
+    result(unsafe { libc::syscall(libc::SYS_fstat, fd, status) })
+}
+
+/// Creates a descriptor for the program that [`signal`] makes readable, and a duplicate.
+/// `flags` are those of `open`.
+pub(crate) fn event_descriptor(flags: c_int) -> Result<(OwnedFd, OwnedFd)> {
+    let mut own = libc::EFD_CLOEXEC;
+    if flags & libc::O_NONBLOCK != 0 {
+        own |= libc::EFD_NONBLOCK;
+    }
+    // SAFETY: the call has no pointers.
+    let fd = unsafe { libc::eventfd(0, own) };
+    if fd < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: the descriptor is new.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let copy = fd.try_clone().map_err(|_| Errno::EMFILE)?;
+    Ok((fd, copy))
+}
+
+/// Makes an event descriptor readable.
+pub(crate) fn signal(fd: RawFd) {
+    let one = 1_u64;
+    // SAFETY: the buffer has eight bytes. The counter never reaches the value at which it blocks.
+    unsafe { write(fd, (&raw const one).cast(), 8) };
+}
+
+/// Makes an event descriptor unreadable.
+pub(crate) fn clear_signal(fd: RawFd) {
+    let mut count = 0_u64;
+    if is_readable(fd, 0) == Ok(true) {
+        // SAFETY: the buffer has eight bytes. Only the model reads, under its lock, so the call
+        // does not block.
+        unsafe { libc::syscall(libc::SYS_read, fd, &raw mut count, 8) };
+    }
+}
+
+/// Waits until a descriptor is readable, for a number of milliseconds or, if it is negative,
+/// forever.
+pub(crate) fn is_readable(fd: RawFd, milliseconds: c_int) -> Result<bool> {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the array has one element.
+    match unsafe { libc::poll(&raw mut poll, 1, milliseconds) } {
+        -1 => Err(Errno::last()),
+        count => Ok(count > 0),
+    }
+}
+
+/// Returns `true` if calls on the descriptor do not block.
+pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
+    fcntl(fd, libc::F_GETFL, 0) & libc::O_NONBLOCK != 0
+}
+
 pub(crate) fn set_nonblocking(fd: RawFd) -> Result<()> {
     let flags = fcntl(fd, libc::F_GETFL, 0);
     let wanted = c_ulong::try_from(flags | libc::O_NONBLOCK).map_err(|_| Errno::EBADF)?;

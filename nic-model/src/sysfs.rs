@@ -8,12 +8,14 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::adapters;
-use crate::nic::Identity;
+use crate::nic::{Identity, guid_text};
 use crate::options::Options;
 use zerocopy::IntoBytes;
 
 /// Path that the program opens.
 pub(crate) const DEVICE_PATH: &std::ffi::CStr = c"/dev/infiniband/uverbs0";
+/// Path of the connection manager that the program opens.
+pub(crate) const CM_PATH: &std::ffi::CStr = c"/dev/infiniband/rdma_cm";
 /// Device that is opened instead. libibverbs compares its number with the file `dev`.
 pub(crate) const STAND_IN: &std::ffi::CStr = c"/dev/null";
 const STAND_IN_NUMBER: &str = "1:3";
@@ -50,6 +52,7 @@ pub(crate) fn install(options: Options) -> io::Result<()> {
         gids,
         ..
     } = adapters::identity(options);
+    let guid = guid_text(guid);
     let root = std::env::temp_dir().join(format!("nic-model-{user}-{name}-{link_layer}"));
     let verbs = "class/infiniband_verbs/uverbs0";
     let device = format!("class/infiniband/{name}");
@@ -59,6 +62,7 @@ pub(crate) fn install(options: Options) -> io::Result<()> {
             "class/infiniband_verbs/abi_version".to_owned(),
             "6".to_owned(),
         ),
+        ("class/misc/rdma_cm/abi_version".to_owned(), "4".to_owned()),
         (format!("{verbs}/ibdev"), name.to_owned()),
         (format!("{verbs}/dev"), STAND_IN_NUMBER.to_owned()),
         (format!("{verbs}/abi_version"), "1".to_owned()),

@@ -12,3 +12,4 @@ pub(crate) mod core;
 pub(crate) mod efa;
 pub(crate) mod ioctl;
 pub(crate) mod mlx5;
+pub(crate) mod rdma_cm;

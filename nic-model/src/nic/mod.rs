@@ -22,7 +22,7 @@ pub(crate) struct Identity {
     pub(crate) name: &'static str,
     /// Content of the file `node_type`.
     pub(crate) node_type: &'static str,
-    pub(crate) guid: String,
+    pub(crate) guid: [u8; 8],
     pub(crate) firmware: &'static str,
     /// Files that only some drivers have, with their content.
     pub(crate) files: &'static [(&'static str, &'static str)],

@@ -2,13 +2,18 @@
 
 pub(crate) mod fault;
 pub(crate) mod packet;
+pub(crate) mod service;
 mod socket;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use fault::{Faults, Treatment};
-use packet::{MULTICAST_QPN, Packet};
+use packet::{Header, MANAGEMENT, MULTICAST_QPN, Packet};
+use service::{Service, Services};
 use socket::Sockets;
+
+use crate::errno::Result;
 
 /// The packets in transit.
 pub(crate) struct Wire {
@@ -25,6 +30,7 @@ pub(crate) struct Wire {
     /// Packets that the queue pairs of this process have sent.
     pub(crate) sent: u64,
     sockets: Option<Sockets>,
+    services: Services,
     queue: VecDeque<Packet>,
     /// Delayed packets with the time of their arrival.
     delayed: Vec<(u64, Packet)>,
@@ -41,6 +47,7 @@ impl Wire {
             faults: Faults::default(),
             sent: 0,
             sockets: None,
+            services: Services::default(),
             queue: VecDeque::new(),
             delayed: Vec::new(),
         }
@@ -66,7 +73,7 @@ impl Wire {
         let arrived = self
             .sockets
             .as_mut()
-            .map(Sockets::receive)
+            .map(|sockets| sockets.receive(self.services.accept()))
             .unwrap_or_default();
         let any = !arrived.is_empty();
         self.queue.extend(arrived);
@@ -102,6 +109,60 @@ impl Wire {
                 }
             }
         }
+    }
+
+    /// Takes a name under which other processes can send management packets to this one.
+    pub(crate) fn bind_service(&mut self, name: &str) -> Result<Arc<Service>> {
+        self.services.bind(self.device, name)
+    }
+
+    /// Sends a management packet to the process with the first of these names that is in use.
+    /// Returns `false` if none is.
+    pub(crate) fn send_to_service(&mut self, names: &[String], payload: &[u8]) -> bool {
+        if !self.link_up {
+            return true;
+        }
+        let packet = self.management(self.node, payload);
+        for name in names {
+            if self.services.contains(name) {
+                self.deliver(packet);
+                return true;
+            }
+            if service::send(self.device, name, &socket::frame(&packet)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Sends a management packet to a process. Ordered faults do not apply to it.
+    pub(crate) fn send_management(&mut self, node: u32, payload: &[u8]) {
+        if self.link_up {
+            self.deliver(self.management(node, payload));
+        }
+    }
+
+    fn management(&self, node: u32, payload: &[u8]) -> Packet {
+        Packet {
+            header: Header {
+                kind: MANAGEMENT,
+                source: self.qpn(0),
+                destination: node << self.qpn_bits,
+                ..Header::default()
+            },
+            payload: payload.to_vec(),
+        }
+    }
+
+    /// Returns the processes that have ended since the last call.
+    pub(crate) fn take_ended(&mut self) -> Vec<u32> {
+        let ended = self.sockets.as_mut().map(Sockets::take_ended);
+        ended.unwrap_or_default()
+    }
+
+    /// Returns the number of descriptors that the wire uses.
+    pub(crate) fn descriptors(&self) -> usize {
+        self.sockets.as_ref().map_or(0, Sockets::count) + self.services.count()
     }
 
     fn deliver(&mut self, packet: Packet) {

@@ -8,6 +8,8 @@ pub(crate) const MULTICAST_QPN: u32 = 0x00ff_ffff;
 /// Kinds of packets.
 pub(crate) const REQUEST: u8 = 0;
 pub(crate) const RESPONSE: u8 = 1;
+/// A message between identifiers of rdma_cm. The queue pair numbers only name the processes.
+pub(crate) const MANAGEMENT: u8 = 2;
 
 /// Flags of requests.
 pub(crate) mod flag {

@@ -19,6 +19,10 @@ pub(crate) struct Sockets {
     listener: UnixListener,
     incoming: Vec<Incoming>,
     outgoing: HashMap<u32, Outgoing>,
+    /// Number of bits of a queue pair number below those of its process.
+    qpn_bits: u32,
+    /// Processes that have ended.
+    ended: Vec<u32>,
     /// Room for what is read at once.
     chunk: Vec<u8>,
 }
@@ -26,6 +30,10 @@ pub(crate) struct Sockets {
 struct Incoming {
     stream: UnixStream,
     bytes: Vec<u8>,
+    /// The stream is that of a process. Others carry one packet to a service.
+    is_process: bool,
+    /// Number of the process, after its first packet.
+    node: Option<u32>,
 }
 
 struct Outgoing {
@@ -37,6 +45,14 @@ struct Outgoing {
 fn address(device: &str, node: u32) -> io::Result<SocketAddr> {
     let user = crate::syscall::user();
     SocketAddr::from_abstract_name(format!("nic-model-{user}-{device}-{node}"))
+}
+
+/// Returns the bytes of a packet on a stream.
+pub(super) fn frame(packet: &Packet) -> Vec<u8> {
+    let mut bytes = (packet.payload.len() as u64).to_ne_bytes().to_vec();
+    bytes.extend_from_slice(packet.header.as_bytes());
+    bytes.extend_from_slice(&packet.payload);
+    bytes
 }
 
 impl Sockets {
@@ -56,6 +72,8 @@ impl Sockets {
                         listener,
                         incoming: Vec::new(),
                         outgoing: HashMap::new(),
+                        qpn_bits,
+                        ended: Vec::new(),
                         chunk: vec![0; CHUNK],
                     };
                     return Ok((node, sockets));
@@ -71,15 +89,15 @@ impl Sockets {
     pub(crate) fn send(&mut self, node: u32, packet: &Packet) {
         let peer = match self.outgoing.entry(node) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => match Outgoing::connect(self.device, node) {
-                Ok(peer) => new.insert(peer),
-                Err(_) => return,
-            },
+            Entry::Vacant(new) => {
+                let Ok(peer) = Outgoing::connect(self.device, node) else {
+                    self.ended.push(node);
+                    return;
+                };
+                new.insert(peer)
+            }
         };
-        let length = packet.payload.len() as u64;
-        peer.bytes.extend_from_slice(&length.to_ne_bytes());
-        peer.bytes.extend_from_slice(packet.header.as_bytes());
-        peer.bytes.extend_from_slice(&packet.payload);
+        peer.bytes.extend_from_slice(&frame(packet));
         self.flush();
     }
 
@@ -96,24 +114,43 @@ impl Sockets {
         });
     }
 
-    /// Returns the packets that have arrived.
-    pub(crate) fn receive(&mut self) -> Vec<Packet> {
+    /// Returns the packets that have arrived. `services` are new streams, with one packet each.
+    pub(crate) fn receive(&mut self, services: Vec<UnixStream>) -> Vec<Packet> {
         self.flush();
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_ok() {
-                let bytes = Vec::new();
-                self.incoming.push(Incoming { stream, bytes });
+                self.incoming.push(Incoming::new(stream, true));
             }
         }
+        let services = services.into_iter();
+        self.incoming
+            .extend(services.map(|stream| Incoming::new(stream, false)));
         let mut packets = Vec::new();
         self.incoming.retain_mut(|peer| {
             let open = peer.fill(&mut self.chunk);
             while let Some(packet) = peer.next() {
+                peer.node = Some(packet.header.source >> self.qpn_bits);
                 packets.push(packet);
+            }
+            if !open && peer.is_process {
+                self.ended.extend(peer.node);
             }
             open
         });
+        for node in &self.ended {
+            self.outgoing.remove(node);
+        }
         packets
+    }
+
+    /// Returns the processes that have ended since the last call.
+    pub(crate) fn take_ended(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Returns the number of sockets.
+    pub(crate) fn count(&self) -> usize {
+        1 + self.incoming.len() + self.outgoing.len()
     }
 }
 
@@ -129,6 +166,15 @@ impl Outgoing {
 }
 
 impl Incoming {
+    fn new(stream: UnixStream, is_process: bool) -> Self {
+        Self {
+            stream,
+            bytes: Vec::new(),
+            is_process,
+            node: None,
+        }
+    }
+
     /// Reads what has arrived. Returns `false` at the end of the stream.
     fn fill(&mut self, chunk: &mut [u8]) -> bool {
         match self.stream.read(chunk) {

@@ -121,7 +121,7 @@ pub(crate) fn identity() -> Identity {
     Identity {
         name: "efa_0",
         node_type: "7: unspecified",
-        guid: crate::nic::guid_text(GUID),
+        guid: GUID,
         firmware: "0.0.0.0",
         files: &[],
         modalias: "pci:v00001D0Fd0000EFA1sv00001D0Fsd0000EFA1bc02sc00i00",

@@ -185,11 +185,14 @@ fn gids(link: Link) -> Vec<GidEntry> {
     let lo = 1;
     let mut v4 = [0; 16];
     v4[10..].copy_from_slice(&[0xff, 0xff, 127, 0, 0, 1]);
+    let v6 = std::net::Ipv6Addr::LOCALHOST.octets();
     vec![
         entry(0, link_local, ROCE_V1, lo),
         entry(1, link_local, ROCE_V2, lo),
         entry(2, v4, ROCE_V1, lo),
         entry(3, v4, ROCE_V2, lo),
+        entry(4, v6, ROCE_V1, lo),
+        entry(5, v6, ROCE_V2, lo),
     ]
 }
 
@@ -198,7 +201,7 @@ pub(crate) fn identity(link: Link) -> Identity {
     Identity {
         name: "mlx5_0",
         node_type: "1: CA",
-        guid: crate::nic::guid_text(GUID),
+        guid: GUID,
         firmware: "16.35.1012",
         files: &[("hca_type", "MT4119"), ("board_id", "MODEL0000001")],
         modalias: "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00",
