@@ -403,7 +403,7 @@ fn a_shared_channel_rejects_requests_beyond_the_backlog() {
 fn a_membership_migrates_to_a_shared_channel() {
     for endpoint in one_endpoint_each()
         .into_iter()
-        .filter(|endpoint| !endpoint.is_iwarp())
+        .filter(Endpoint::has_datagrams)
     {
         assert_no_leaks(&endpoint, || {
             let channel = EventChannel::create().expect("channel");

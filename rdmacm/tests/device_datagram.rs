@@ -38,10 +38,7 @@ fn query(address: SocketAddr, private_data: &[u8]) -> Result<Service, ConnectErr
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn one_queue_pair_serves_several_clients() {
-    for endpoint in endpoints()
-        .into_iter()
-        .filter(|endpoint| !endpoint.is_iwarp())
-    {
+    for endpoint in endpoints().into_iter().filter(Endpoint::has_datagrams) {
         assert_no_leaks(&endpoint, || {
             let listener = listen(&endpoint);
             let address = listener.local_addr();
@@ -126,7 +123,7 @@ fn private_data_reaches_both_sides_up_to_its_limits() {
     let limits = PrivateDataLimits::DATAGRAM;
     for endpoint in one_endpoint_each()
         .into_iter()
-        .filter(|endpoint| !endpoint.is_iwarp())
+        .filter(Endpoint::has_datagrams)
     {
         let listener = listen(&endpoint);
         let address = listener.local_addr();
@@ -156,7 +153,7 @@ fn private_data_reaches_both_sides_up_to_its_limits() {
 fn rejected_queries_report_their_reasons() {
     for endpoint in one_endpoint_each()
         .into_iter()
-        .filter(|endpoint| !endpoint.is_iwarp())
+        .filter(Endpoint::has_datagrams)
     {
         assert_no_leaks(&endpoint, || {
             let listener = listen(&endpoint);
@@ -207,7 +204,7 @@ fn group(endpoint: &Endpoint, last: u8) -> SocketAddr {
 fn multicast_endpoints() -> Vec<Endpoint> {
     endpoints()
         .into_iter()
-        .filter(|endpoint| !endpoint.is_iwarp() && endpoint.ip.is_ipv4())
+        .filter(|endpoint| endpoint.has_datagrams() && endpoint.ip.is_ipv4())
         .collect()
 }
 
@@ -216,7 +213,7 @@ fn multicast_endpoints() -> Vec<Endpoint> {
 fn ipv6_groups_are_unsupported_on_roce() {
     for endpoint in endpoints()
         .into_iter()
-        .filter(|endpoint| !endpoint.is_iwarp() && endpoint.ip.is_ipv6())
+        .filter(|endpoint| endpoint.has_datagrams() && endpoint.ip.is_ipv6())
     {
         assert_no_leaks(&endpoint, || {
             let resolver = Resolver::new(group(&endpoint, 5))

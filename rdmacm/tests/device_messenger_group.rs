@@ -13,13 +13,11 @@ use ibverbs::ErrorKind;
 use lab::{Endpoint, TIMEOUT, assert_no_leaks, one_endpoint_each};
 use rdmacm::messenger::{GroupOptions, MessengerGroup, TryRecv};
 use rdmacm::{Messenger, MessengerOptions};
+use test_support::lab::is_model;
+use test_support::leak_check::descriptors;
 
 fn scaled(count: usize) -> usize {
     count * std::env::var("RDMACM_MANY").map_or(1, |factor| factor.parse().expect("a number"))
-}
-
-fn descriptors() -> usize {
-    fs::read_dir("/proc/self/fd").expect("descriptors").count()
 }
 
 /// Returns the memory that drivers have pinned for this process, in KiB.
@@ -93,7 +91,8 @@ fn a_connection_of_a_group_takes_no_descriptor() {
             // The group itself: the completion channel, epoll, and three of the event channel.
             assert!(costs[2].0 <= 5, "{} descriptors", costs[2].0);
             assert!(costs[0].0 >= 2 * PAIRS * 5 && costs[1].0 < costs[0].0);
-            assert!(costs[2].1 < costs[0].1 / 2, "{costs:?} KiB");
+            // The model of an adapter pins nothing.
+            assert!(is_model() || costs[2].1 < costs[0].1 / 2, "{costs:?} KiB");
         });
     }
 }

@@ -127,6 +127,11 @@ pub fn ip_addresses(netdev: &str) -> Vec<std::net::IpAddr> {
 const MODEL_LINK_DOWN: &str = "/dev/infiniband/nic-model/link-down";
 const MODEL_LINK_UP: &str = "/dev/infiniband/nic-model/link-up";
 
+/// Returns `true` if this process has a model of an adapter (`nic-model`).
+pub fn is_model() -> bool {
+    fs::read("/dev/infiniband/nic-model/objects").is_ok()
+}
+
 /// A network interface that is down. It is up again when this is dropped.
 #[derive(Debug)]
 pub struct LinkDown {

@@ -14,6 +14,9 @@ pub type ObjectCounts = BTreeMap<String, u64>;
 /// Objects of the model of an adapter (`nic-model`), in the format of `rdma resource show`.
 const MODEL_OBJECTS: &str = "/dev/infiniband/nic-model/objects";
 
+/// Number of file descriptors that only the model uses.
+const MODEL_DESCRIPTORS: &str = "/dev/infiniband/nic-model/descriptors";
+
 /// Returns the number of RDMA objects on each device, as counted by `rdma resource show`, or by the
 /// model of an adapter if this process has one.
 ///
@@ -27,6 +30,28 @@ pub fn objects() -> BTreeMap<String, ObjectCounts> {
         "rdma resource show names no device: {text}"
     );
     all
+}
+
+/// Returns the number of file descriptors of this process, without those that the model of an
+/// adapter uses.
+///
+/// # Panics
+/// Panics if the descriptors cannot be listed.
+pub fn descriptors() -> usize {
+    let all = || {
+        let list = fs::read_dir("/proc/self/fd").expect("descriptors of this process");
+        list.count()
+    };
+    loop {
+        let Ok(before) = fs::read_to_string(MODEL_DESCRIPTORS) else {
+            return all();
+        };
+        let count = all();
+        // The model may open or close some meanwhile.
+        if fs::read_to_string(MODEL_DESCRIPTORS).is_ok_and(|after| after == before) {
+            return count - before.trim().parse::<usize>().expect("a number");
+        }
+    }
 }
 
 /// Returns the number of RDMA objects on one device.
@@ -94,10 +119,7 @@ fn count(device: Option<&str>) -> BTreeMap<String, ObjectCounts> {
     let Some(device) = device else {
         return objects();
     };
-    let descriptors = fs::read_dir("/proc/self/fd")
-        .expect("descriptors of this process")
-        .count();
-    let descriptors = u64::try_from(descriptors).expect("few");
+    let descriptors = u64::try_from(descriptors()).expect("few");
     BTreeMap::from([
         (device.to_owned(), objects_of(device)),
         (

@@ -15,7 +15,7 @@ use ibverbs::{
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
 pub(crate) use test_support::lab::devices;
-use test_support::lab::ip_addresses;
+use test_support::lab::{ip_addresses, is_model};
 pub(crate) use test_support::leak_check::{LeakCheck, forget};
 
 /// Time limit of every wait, long enough for a busy machine under emulation.
@@ -76,6 +76,16 @@ impl Endpoint {
 
     pub(crate) fn is_iwarp(&self) -> bool {
         self.context.device().transport() == TransportType::IWARP
+    }
+
+    /// Returns `true` if rdma_cm connects datagram queue pairs and groups on the device. Reports a
+    /// model of an adapter, which lacks them, as a device that does not support them.
+    pub(crate) fn has_datagrams(&self) -> bool {
+        if is_model() {
+            println!("unsupported: {} datagrams of rdma_cm", self.name());
+            return false;
+        }
+        !self.is_iwarp()
     }
 
     pub(crate) fn listen(&self) -> Listener {
