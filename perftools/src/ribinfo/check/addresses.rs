@@ -99,7 +99,7 @@ fn network(address: &Address) -> Option<IpNet> {
     (network.prefix_len() < network.max_prefix_len()).then_some(network)
 }
 
-fn is_link_local(ip: IpAddr) -> bool {
+pub(super) fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(v4) => v4.is_link_local(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),

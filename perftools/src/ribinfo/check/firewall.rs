@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::addresses::is_link_local;
 use super::finding::{Finding, Level};
 use crate::common::protocol::DEFAULT_PORT;
 use crate::ribinfo::collect::HostFacts;
@@ -166,7 +167,7 @@ fn traffic(facts: &HostFacts<'_>) -> Vec<Traffic> {
 }
 
 fn is_routable_ipv6(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V6(ip) if !ip.is_unicast_link_local())
+    ip.is_ipv6() && !is_link_local(ip)
 }
 
 fn check_traffic(facts: &HostFacts<'_>, ruleset: &Ruleset, traffic: &Traffic) -> Finding {
