@@ -4,6 +4,7 @@ mod common;
 
 use common::{Server, fails, json, run, spawn};
 use serde_json::Value;
+use test_support::process::free_tcp_port;
 
 fn measured(record: &Value) -> &Value {
     &record["outcome"]["measured"]
@@ -161,11 +162,7 @@ fn server_continues_after_a_client_is_killed() {
 #[test]
 fn requested_port_and_buffer_sizes_are_used() {
     let server = Server::start();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_tcp_port();
     for record in json(&format!(
         "{} -ip {port} -sb 64K -n 100 tcp_bw udp_lat",
         server.target()

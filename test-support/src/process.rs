@@ -2,8 +2,9 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
-use std::net::TcpListener;
+use std::net::{Ipv6Addr, TcpListener};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -398,15 +399,27 @@ pub fn wait_for_tcp_listener(port: u16) {
     );
 }
 
-/// Returns a TCP port that was free a moment ago.
+/// Returns a TCP port that no process uses, and a different one in each call.
+///
+/// The port is below the range from which Linux takes the ports of clients and of servers that
+/// ask for port 0 (`net.ipv4.ip_local_port_range`). No other test can get it by chance before the
+/// caller binds it.
 ///
 /// # Panics
-/// Panics if no port can be bound.
+/// Panics if no port is free.
 pub fn free_tcp_port() -> u16 {
-    TcpListener::bind("[::]:0")
-        .and_then(|listener| listener.local_addr())
+    const FIRST: u16 = 20_000;
+    const COUNT: u32 = 8_000;
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    // Programs that run at the same time begin at different ports.
+    let start = std::process::id().wrapping_mul(31) % COUNT;
+    (0..COUNT)
+        .map(|_| {
+            let offset = (start + CALLS.fetch_add(1, Ordering::Relaxed)) % COUNT;
+            FIRST + u16::try_from(offset).expect("an offset below 8,000")
+        })
+        .find(|&port| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).is_ok())
         .expect("a free port")
-        .port()
 }
 
 /// Returns `true` if a process listens on a TCP port.
