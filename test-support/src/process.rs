@@ -402,8 +402,8 @@ pub fn wait_for_tcp_listener(port: u16) {
 /// Returns a TCP port that no process uses, and a different one in each call.
 ///
 /// The port is below the range from which Linux takes the ports of clients and of servers that
-/// ask for port 0 (`net.ipv4.ip_local_port_range`). No other test can get it by chance before the
-/// caller binds it.
+/// ask for port 0 (`net.ipv4.ip_local_port_range`). No other test can get it before the caller
+/// binds it.
 ///
 /// # Panics
 /// Panics if no port is free.
