@@ -19,6 +19,7 @@ impl Errno {
     pub(crate) const ENOENT: Self = Self(libc::ENOENT);
     pub(crate) const EBADF: Self = Self(libc::EBADF);
     pub(crate) const EMFILE: Self = Self(libc::EMFILE);
+    pub(crate) const ENOLINK: Self = Self(libc::ENOLINK);
     pub(crate) const ENODATA: Self = Self(libc::ENODATA);
     pub(crate) const ENOSPC: Self = Self(libc::ENOSPC);
     pub(crate) const EOPNOTSUPP: Self = Self(libc::EOPNOTSUPP);

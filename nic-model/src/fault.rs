@@ -1,7 +1,5 @@
 //! Faults of the adapter that a test orders for a whole program.
 
-use crate::abi::core::event;
-
 /// Time for which [`DeviceFault::LinkFlap`] takes the link down, in nanoseconds.
 pub(crate) const FLAP: u64 = 300_000_000;
 
@@ -64,9 +62,12 @@ pub(crate) struct DeviceFaults {
 /// The effect of a fault that the caller must apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    Link { up: bool },
+    Link {
+        up: bool,
+    },
     LoseEvent,
-    Report(u32),
+    /// The adapter fails and reports it.
+    Fail,
 }
 
 impl DeviceFaults {
@@ -97,7 +98,7 @@ impl DeviceFaults {
             }
             DeviceFault::Fatal => {
                 self.stopped = true;
-                Effect::Report(event::DEVICE_FATAL)
+                Effect::Fail
             }
         })
     }

@@ -125,6 +125,7 @@ impl Model {
                 gids: identity.gids,
                 sent: 0,
                 received: 0,
+                has_failed: false,
             },
             nic: adapters::create(options.device),
             core: Core::new(),
@@ -355,7 +356,10 @@ impl Model {
         match effect {
             Effect::Link { up } => self.set_link(up),
             Effect::LoseEvent => self.shared.channels.lose_next = true,
-            Effect::Report(event) => self.report_event(event, 0),
+            Effect::Fail => {
+                self.shared.has_failed = true;
+                self.report_event(event::DEVICE_FATAL, 0);
+            }
         }
     }
 

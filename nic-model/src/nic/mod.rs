@@ -81,6 +81,21 @@ pub(crate) struct Shared {
     pub(crate) sent: u64,
     /// Requests of peers that were executed.
     pub(crate) received: u64,
+    /// The adapter has reported a fatal error.
+    pub(crate) has_failed: bool,
+}
+
+impl Shared {
+    /// Fails if the adapter has reported a fatal error. The driver of mlx5 then executes only the
+    /// commands that destroy objects or stop queue pairs (`mlx5_internal_err_ret_value` in
+    /// `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`).
+    pub(crate) fn check_adapter(&self) -> Result<()> {
+        if self.has_failed {
+            Err(Errno::ENOLINK)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// Destination of the events of an object.

@@ -14,6 +14,7 @@ const KNOWN_FLAGS: u32 = 3;
 
 impl Call<'_> {
     pub(super) fn create_cq(&mut self) -> Result<()> {
+        self.cx.check_adapter()?;
         let comp_channel = match self.attrs.optional_fd(cq::COMP_CHANNEL)? {
             Some(fd) => Some(self.descriptors.channel(fd).ok_or(Errno::EBADF)?),
             None => None,

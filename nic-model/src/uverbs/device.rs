@@ -33,6 +33,7 @@ impl Call<'_> {
     }
 
     pub(super) fn query_port(&mut self) -> Result<()> {
+        self.cx.check_adapter()?;
         let port: u8 = self
             .attrs
             .read_whole(device::QUERY_PORT_PORT_NUM, Errno::EINVAL)?;

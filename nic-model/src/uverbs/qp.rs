@@ -13,6 +13,7 @@ const EVENT_FD: u16 = 12;
 
 impl Call<'_> {
     pub(super) fn create_qp(&mut self) -> Result<()> {
+        self.cx.check_adapter()?;
         let attrs = &self.attrs;
         let kind = u8::try_from(attrs.u64(qp::TYPE)?).map_err(|_| Errno::EINVAL)?;
         // The requested and the granted capacities are the same memory of the provider.
@@ -92,6 +93,10 @@ impl Call<'_> {
         let command: ModifyQp = self.command()?;
         let (number, kind) = self.file.objects.qp(command.qp_handle)?;
         self.check_modification(&command, number, kind)?;
+        let stops = matches!(command.qp_state, qp_state::RESET | qp_state::ERR);
+        if command.attr_mask & mask::STATE == 0 || !stops {
+            self.cx.check_adapter()?;
+        }
         self.nic
             .modify_qp(self.cx, number, &command, &Udata(&self.attrs))?;
         if self.attrs.u32(device::WRITE_CMD)? & cmd::EX != 0 {
@@ -145,6 +150,7 @@ impl Call<'_> {
     }
 
     pub(super) fn query_qp(&mut self) -> Result<()> {
+        self.cx.check_adapter()?;
         let command: QueryQp = self.command()?;
         let (number, _) = self.file.objects.qp(command.qp_handle)?;
         let response = self.nic.query_qp(number, command.attr_mask)?;

@@ -18,6 +18,7 @@ const LIMIT: u32 = 2;
 
 impl Call<'_> {
     pub(super) fn create_srq(&mut self) -> Result<()> {
+        self.cx.check_adapter()?;
         let attrs = &self.attrs;
         let objects = &self.file.objects;
         let pd_handle = attrs.handle(srq::PD_HANDLE)?;
@@ -63,6 +64,7 @@ impl Call<'_> {
     }
 
     pub(super) fn query_srq(&mut self) -> Result<()> {
+        self.cx.check_adapter()?;
         let command: QuerySrq = self.command()?;
         let number = self.file.objects.srq(command.srq_handle)?;
         let attr = self.nic.query_srq(number)?;
