@@ -14,6 +14,7 @@ mod flow_tests;
 pub mod fuzzing;
 mod group;
 mod halves;
+mod local_fault;
 mod message;
 mod options;
 mod polling;
@@ -221,6 +222,18 @@ impl Messenger {
     /// Returns `true` if this side has received the event of the peer's disconnect.
     pub fn is_disconnected(&self) -> bool {
         self.shared().with(|state| state.is_over())
+    }
+
+    /// Checks this side of the connection: the adapter, its port, and the queue pair. See
+    /// [`Connection::check_device`].
+    ///
+    /// The errors of other methods name a fault of this side too. Call this function after a time
+    /// limit of your own, such as `tokio::time::timeout`, has ended a call.
+    ///
+    /// # Errors
+    /// Same as [`Connection::check_device`].
+    pub fn check_device(&self) -> Result<()> {
+        self.shared().with(|state| state.check_device())
     }
 
     /// Moves the events of the connection to another channel.

@@ -10,8 +10,6 @@ use super::driver::{Driver, thread_waker};
 use super::endpoint::Endpoint;
 use super::polling::PollWindow;
 use super::state::{Side, State};
-use super::wire::VERB;
-use crate::convert::timed_out;
 use crate::wait::Deadline;
 
 /// An endpoint and its driver.
@@ -95,7 +93,7 @@ impl Shared {
                 return Ok(value);
             }
             if deadline.has_passed() {
-                return Err(self.with(|state| timed_out(VERB, &state.describe())));
+                return Err(self.with(State::timed_out));
             }
             waiting.sleep(&self.endpoint, deadline)?;
         }

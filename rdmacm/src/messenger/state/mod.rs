@@ -1,25 +1,27 @@
 //! The state of one messenger: its connection, the protocol, and messages on the way. This file
-//! takes completions and events, `post` posts requests, and `calls` is what the methods of the
-//! messenger call.
+//! takes completions and events, `post` posts requests, `calls` is what the methods of the messenger
+//! call, and `failure` creates their errors.
 
 mod calls;
+mod failure;
 mod post;
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
 use ibverbs::{
-    Buf, Completion, Direction, Error, ErrorKind, Pool, QueuePair, Rc, Result, Retired, WcStatus,
+    Buf, Completion, Direction, ErrorKind, Pool, QueuePair, Rc, Result, Retired, WcStatus,
     device::TransportType,
 };
 
+use self::failure::Failure;
 use crate::connection::Connection;
 use crate::event::EventChannel;
 use crate::messenger::flow::Flow;
+use crate::messenger::local_fault::LatestFault;
 use crate::messenger::receives::SharedReceives;
-use crate::messenger::wire::{HEADER_LEN, HELLO_LEN, Header, Hello, Kind, VERB, Violation};
+use crate::messenger::wire::{HEADER_LEN, HELLO_LEN, Header, Hello, Kind, Violation};
 use crate::wait::Deadline;
 
 /// The reason why a task or a thread waits.
@@ -102,19 +104,12 @@ pub(in crate::messenger) struct State {
     completed_requests: VecDeque<Retired>,
 
     failure: Option<Failure>,
+    latest_fault: LatestFault,
     /// `true` after the event that the connection has ended.
     is_over: bool,
     /// `true` once all completions from before that event were taken.
     is_drained: bool,
     wakers: [Option<Waker>; Side::COUNT],
-}
-
-/// The first error of a connection, which every later call returns.
-#[derive(Debug)]
-struct Failure {
-    kind: ErrorKind,
-    detail: Cow<'static, str>,
-    help: Option<String>,
 }
 
 impl State {
@@ -149,6 +144,7 @@ impl State {
             controls_in_flight: 0,
             completed_requests: VecDeque::new(),
             failure: None,
+            latest_fault: LatestFault::default(),
             is_over: false,
             is_drained: false,
             wakers: [const { None }; Side::COUNT],
@@ -274,7 +270,7 @@ impl State {
             // Flushed: the disconnect event has the reason.
             (Direction::Recv, Err(_)) if is_flushed || self.is_over => {}
             (Direction::Recv, Err(error)) => {
-                self.fail_with(&error);
+                self.fail_with_completion(&error);
                 self.disconnect();
             }
             (Direction::Send, _) if retired.tag() != 0 => {
@@ -293,7 +289,7 @@ impl State {
                     Ok(()) => self.wake(Side::Send),
                     // Flushed, like a receive.
                     Err(_) if is_flushed || self.is_over => {}
-                    Err(error) => self.fail_with(&error),
+                    Err(error) => self.fail_with_completion(&error),
                 }
             }
         }
@@ -425,47 +421,6 @@ impl State {
             bytes.clear();
             self.spare = bytes;
         }
-    }
-
-    /// Returns the error of a connection that has failed or ended.
-    fn check(&self) -> Result<()> {
-        if let Some(failure) = &self.failure {
-            let detail = format!("{}: {}", self.describe(), failure.detail);
-            let error = Error::new(failure.kind, VERB, detail);
-            return Err(match &failure.help {
-                Some(help) => error.with_help(help.clone()),
-                None => error,
-            });
-        }
-        if !self.is_drained {
-            return Ok(());
-        }
-        let detail = if self.flow.peer_has_ended() {
-            "the connection has ended"
-        } else {
-            "the connection ended before the end of the peer's stream, so messages may be lost"
-        };
-        Err(Error::new(
-            ErrorKind::Disconnected,
-            VERB,
-            format!("{}: {detail}", self.describe()),
-        )
-        .with_help("call `shutdown` before dropping a messenger"))
-    }
-
-    fn fail(&mut self, kind: ErrorKind, detail: Cow<'static, str>, help: Option<&str>) {
-        if self.failure.is_none() {
-            self.failure = Some(Failure {
-                kind,
-                detail,
-                help: help.map(str::to_owned),
-            });
-        }
-        self.wake_all();
-    }
-
-    fn fail_with(&mut self, error: &Error) {
-        self.fail(error.kind(), error.message().into(), error.help());
     }
 
     fn disconnect(&mut self) {

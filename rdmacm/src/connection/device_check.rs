@@ -1,0 +1,88 @@
+//! Faults of this side of a connection: its adapter, port or queue pair. The peer is not the cause
+//! of an error then.
+
+use ibverbs::{Error, ErrorKind, LinkLayer, PortState, QpState, Result};
+
+use super::Connection;
+
+const VERB: &str = "connection";
+
+impl Connection {
+    /// Checks this side of the connection: the adapter, its port, and the queue pair. An error that
+    /// seems to be the peer's, such as a timeout, has its cause here if this function fails.
+    ///
+    /// Queries the adapter, and reads no [asynchronous events](ibverbs::event::AsyncEvents), because
+    /// each event is returned to one reader only.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::PortDown`]: the port is not active.
+    /// - [`ErrorKind::WrongState`]: the queue pair is not in RTS although the connection has not
+    ///   ended. A failed request moves it to ERR.
+    /// - The kind of a query that failed, if the adapter does not work.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # fn f(connection: &rdmacm::Connection) {
+    /// if let Err(fault) = connection.check_device() {
+    ///     eprintln!("the peer is not the cause: {fault}");
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html),
+    /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
+    pub fn check_device(&self) -> Result<()> {
+        self.check_port()?;
+        if self.is_disconnected() {
+            return Ok(());
+        }
+        let state = match self.qp().query() {
+            Ok(attr) => attr.state,
+            Err(error) => return Err(self.failed_query(&error)),
+        };
+        if state == QpState::RTS {
+            return Ok(());
+        }
+        let detail = format!(
+            "the queue pair {} of {} is in state {state}",
+            self.qp().qp_num(),
+            self.device_name()
+        );
+        Err(Error::new(ErrorKind::WrongState, VERB, detail)
+            .with_help("connect again; if it happens again, see the kernel's log (`dmesg`)"))
+    }
+
+    /// Like [`check_device`](Self::check_device), without the queue pair.
+    pub(crate) fn check_port(&self) -> Result<()> {
+        let (device, number) = (self.device_name(), self.port_num());
+        let port = match self.qp().pd().context().query_port(number) {
+            Ok(port) => port,
+            Err(error) => return Err(self.failed_query(&error)),
+        };
+        // ACTIVE_DEFER: the link recovers, and the port can become ACTIVE again by itself.
+        if matches!(port.state, PortState::ACTIVE | PortState::ACTIVE_DEFER) {
+            return Ok(());
+        }
+        let detail = format!("port {number} of {device} is {}", port.state);
+        let help = if port.link_layer == LinkLayer::ETHERNET {
+            "bring its network interface up with `ip link set NETDEV up` and check the cable; \
+             `rdma link` shows the interface"
+        } else {
+            "check the cable and that a subnet manager is running"
+        };
+        Err(Error::new(ErrorKind::PortDown, VERB, detail).with_help(help))
+    }
+
+    /// Drivers answer queries while the link is down. After a fatal error, mlx5 fails them with EIO
+    /// or, in newer kernels, ENOLINK (`mlx5_internal_err_ret_value` in Linux `mlx5/core/cmd.c`).
+    fn failed_query(&self, error: &Error) -> Error {
+        let detail = format!(
+            "the adapter {} does not work: {}",
+            self.device_name(),
+            error.message()
+        );
+        Error::new(error.kind(), VERB, detail)
+            .with_help("see the kernel's log (`dmesg`), and reset the device or restart the host")
+    }
+}
