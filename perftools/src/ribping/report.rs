@@ -175,6 +175,14 @@ impl Report {
         self.last_error = Some(reason.to_owned());
     }
 
+    /// Records a fault of this host that explains a lost ping. Logs it once, because the transport
+    /// stays open and each further ping would repeat it.
+    pub fn record_fault(&mut self, seq: u32, fault: &str) {
+        if self.last_error.as_deref() != Some(fault) {
+            self.record_failed_transport(seq, fault);
+        }
+    }
+
     /// Records a failure of the transport between two pings.
     pub fn log_closed(&mut self, reason: &str) {
         log(format_args!("ribping: {reason}"));

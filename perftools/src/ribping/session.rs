@@ -135,8 +135,7 @@ impl Session<'_, '_> {
                 }
                 Ok(PingResult::Failed(text)) => self.report.log_failure(seq, &text),
                 Err(error) => {
-                    self.link.close();
-                    reason = Some(error.to_string());
+                    reason = Some(self.link.close_after(&error));
                     break;
                 }
             }
@@ -147,6 +146,8 @@ impl Session<'_, '_> {
         self.report.tracker().record_timeout(seq);
         if let Some(reason) = reason {
             self.report.record_failed_transport(seq, &reason);
+        } else if let Some(fault) = self.link.local_fault() {
+            self.report.record_fault(seq, &fault);
         }
         false
     }
@@ -215,8 +216,8 @@ impl Session<'_, '_> {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    self.link.close();
-                    self.report.log_closed(&error.to_string());
+                    let reason = self.link.close_after(&error);
+                    self.report.log_closed(&reason);
                 }
             }
         }

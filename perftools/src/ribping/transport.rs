@@ -51,6 +51,12 @@ pub trait PingTransport {
     /// Returns an error if the transport has failed and cannot receive further replies.
     fn wait(&mut self, timeout: Duration) -> Result<PingEvent>;
 
+    /// Returns the fault of this host that explains a missing reply, if there is one: a port that
+    /// is down, or an adapter that does not work.
+    fn local_fault(&mut self) -> Option<String> {
+        None
+    }
+
     /// Returns what is known about a target that has not replied, such as that its host is
     /// reachable.
     fn explain_silence(&mut self) -> Option<String> {
@@ -95,9 +101,20 @@ impl<'a> Link<'a> {
         self.transport.is_some()
     }
 
-    /// Closes the transport after an error.
-    pub fn close(&mut self) {
+    /// Returns the fault of this host that explains a missing reply, if there is one.
+    pub fn local_fault(&mut self) -> Option<String> {
+        self.transport.as_mut()?.local_fault()
+    }
+
+    /// Closes the transport after an error. Returns the reason, which is a fault of this host if
+    /// there is one.
+    pub fn close_after(&mut self, error: &Error) -> String {
+        let fault = self.local_fault();
         self.transport = None;
+        match fault {
+            Some(fault) => format!("{fault}: {error}"),
+            None => error.to_string(),
+        }
     }
 }
 

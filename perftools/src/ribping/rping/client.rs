@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ibverbs::{AccessFlags, SharedRegion};
+use ibverbs::{AccessFlags, ErrorKind, SharedRegion};
 use rdmacm::{ConnectParams, Connection, Resolver};
 
 use super::MAX_SIZE;
@@ -184,6 +184,13 @@ impl PingTransport for RpingClient {
         self.stage = Stage::Read(seq);
         self.endpoint
             .send(self.connection.qp_mut(), encode(self.source.remote()))
+    }
+
+    fn local_fault(&mut self) -> Option<String> {
+        let fault = self.connection.check_device().err()?;
+        // The consequence of a failed request, which has an error of its own.
+        let is_consequence = fault.kind() == ErrorKind::WrongState;
+        (!is_consequence).then(|| fault.detail().to_owned())
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<PingEvent> {
