@@ -6,13 +6,14 @@
 mod lab;
 
 use std::fs;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::ErrorKind;
+use ibverbs::{ErrorKind, QpState, wr};
 use lab::{Endpoint, TIMEOUT, assert_no_leaks, one_endpoint_each};
 use rdmacm::messenger::{GroupOptions, MessengerGroup, TryRecv};
-use rdmacm::{Messenger, MessengerOptions};
+use rdmacm::{ConnectParams, InProgress, Messenger, MessengerOptions, Resolver};
 use test_support::lab::is_model;
 use test_support::leak_check::descriptors;
 
@@ -188,6 +189,116 @@ fn messengers_of_a_group_do_not_disturb_each_other() {
             assert_eq!((group.connections(), &kept[..]), (1, &b"kept"[..]));
             drop(kept);
             assert_eq!(group.connections(), 0);
+        });
+    }
+}
+
+/// Connects a queue pair and sends messages without completing the handshake.
+fn send_without_establishing(endpoint: &Endpoint, address: SocketAddr) -> impl Sized + use<> {
+    const MESSAGES: usize = 4;
+    let resources = endpoint.resources();
+    let mut qp = resources.qp();
+    let route = Resolver::new(address).timeout(TIMEOUT).resolve();
+    let route = route.expect("resolve");
+    let init = route.qp_change(QpState::INIT).expect("attributes");
+    qp.modify(&init).expect("INIT");
+    let pending = route.request(&qp, &ConnectParams::default());
+    let response = pending.expect("request").wait(Some(TIMEOUT));
+    let response = response.expect("response");
+    for state in [QpState::RTR, QpState::RTS] {
+        let change = response.qp_change(state).expect("attributes");
+        qp.modify(&change).expect("modify");
+    }
+    for _ in 0..MESSAGES {
+        let message = resources.pd.buf(64).expect("buffer");
+        qp.post_send(wr::send(message)).expect("send");
+    }
+    (qp, resources, response)
+}
+
+/// A peer that sends, but does not complete the handshake, costs the group no receives.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn handshakes_that_fail_take_no_receives_of_a_group() {
+    const LIMIT: Duration = Duration::from_millis(300);
+    for endpoint in one_endpoint_each() {
+        if endpoint.is_iwarp() {
+            // The kernel completes the handshake there.
+            continue;
+        }
+        assert_no_leaks(&endpoint, || {
+            let group = group(&endpoint, 3);
+            let options = MessengerOptions::new().group(&group);
+            // A group without connections gets a new queue.
+            let _kept = connect(&endpoint, 1, &options);
+            let listener = endpoint.listen();
+            let address = listener.local_addr();
+            let next = || {
+                let request = listener.accept(Some(TIMEOUT)).expect("accept");
+                request.expect("a request in time")
+            };
+            for _ in 0..12 {
+                thread::scope(|scope| {
+                    let active = scope.spawn(|| send_without_establishing(&endpoint, address));
+                    let error = Messenger::accept(next(), &options, LIMIT);
+                    let error = error.map(drop).expect_err("not established");
+                    assert_eq!(error.error().kind(), ErrorKind::TimedOut, "{error}");
+                    drop(active.join().expect("active side"));
+                });
+                assert_eq!(group.connections(), 2);
+            }
+            thread::scope(|scope| {
+                let active = scope.spawn(|| {
+                    Messenger::connect(address, &MessengerOptions::new(), TIMEOUT).expect("connect")
+                });
+                let mut server = Messenger::accept(next(), &options, TIMEOUT).expect("accept");
+                let mut client = active.join().expect("active side");
+                client.send(b"hello", TIMEOUT).expect("send");
+                let message = server.recv(TIMEOUT).expect("receive").expect("a message");
+                assert_eq!(&message[..], b"hello");
+            });
+        });
+    }
+}
+
+/// A connection that ends in the middle of a message costs the group no receive.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn connections_cut_in_a_message_take_no_receives() {
+    const LEN: usize = 4 << 20;
+    for endpoint in one_endpoint_each() {
+        assert_no_leaks(&endpoint, || {
+            let pd = endpoint.context.alloc_pd().expect("protection domain");
+            let options = GroupOptions::new()
+                .connections(1)
+                .depth(1)
+                .max_len(LEN)
+                .buffer_len(LEN);
+            let group = MessengerGroup::new(&pd, &options).expect("group");
+            let in_group = MessengerOptions::new().group(&group);
+            let separate = MessengerOptions::new()
+                .depth(1)
+                .max_len(LEN)
+                .buffer_len(LEN);
+            let listener = endpoint.listen();
+            let address = listener.local_addr();
+            // More often than the group has receives.
+            for round in 0..20_u32 {
+                thread::scope(|scope| {
+                    let active = scope.spawn(|| {
+                        Messenger::connect(address, &separate, TIMEOUT).expect("connect")
+                    });
+                    let request = listener.accept(Some(TIMEOUT)).expect("accept");
+                    let request = request.expect("a request in time");
+                    let server = Messenger::accept(request, &in_group, TIMEOUT).expect("accept");
+                    let mut client = active.join().expect("active side");
+                    let message = vec![7; LEN - 64];
+                    assert!(client.try_send(&message).expect("send"));
+                    // Some packets of the message have arrived by then.
+                    thread::sleep(Duration::from_micros(100 * u64::from(round)));
+                    drop(server);
+                });
+            }
         });
     }
 }

@@ -16,7 +16,7 @@ use ibverbs::{
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 use super::endpoint::Endpoint;
-use super::receives::SharedReceives;
+use super::receives::{Lease, SharedReceives};
 use super::state::State;
 use crate::convert::failed;
 use crate::event::{EventChannel, IdKey};
@@ -53,8 +53,9 @@ struct Polled {
 /// The messenger of a queue pair.
 enum Member {
     Connected(Arc<Endpoint>),
-    /// A connection of a group that is not established yet, and the messages that it received.
-    Connecting(Vec<Retired>),
+    /// A connection of a group that is not established yet, and the messages that it received. Its
+    /// share identifies it: another queue pair can have its number later.
+    Connecting(Arc<Lease>, Vec<Retired>),
 }
 
 #[derive(Default)]
@@ -110,13 +111,20 @@ impl Driver {
     /// Creates a queue pair of a group. Messages that arrive before it is connected are kept.
     pub(super) fn create_member(
         &self,
+        lease: &Arc<Lease>,
         create: impl FnOnce(&CompletionQueue) -> Result<QueuePair<Rc>>,
     ) -> Result<QueuePair<Rc>> {
         let mut polled = self.polled();
+        if polled.members.is_empty() {
+            polled.poll()?;
+            if let Some((receives, _)) = &polled.group {
+                receives.renew()?;
+            }
+        }
         let qp = create(&polled.cq)?;
         // Completions of an earlier queue pair with the same number are dropped.
         polled.poll()?;
-        let member = Member::Connecting(Vec::new());
+        let member = Member::Connecting(Arc::clone(lease), Vec::new());
         polled.members.insert(qp.qp_num(), member);
         Ok(qp)
     }
@@ -144,7 +152,7 @@ impl Driver {
         polled.keys.insert(endpoint.key, Arc::clone(endpoint));
         let earlier = polled.members.insert(endpoint.qp_num, member);
         drop(polled);
-        if let Some(Member::Connecting(messages)) = earlier {
+        if let Some(Member::Connecting(_, messages)) = earlier {
             for retired in messages {
                 endpoint.with(|state| state.completed(retired));
             }
@@ -166,6 +174,23 @@ impl Driver {
         }
         drop(polled);
         drop(removed);
+    }
+
+    /// Removes a connection of a group that was not established, and retires its completions. The
+    /// caller destroys the queue pair afterwards.
+    pub(super) fn remove_connecting(&self, qp_num: Qpn, lease: &Arc<Lease>) {
+        let mut polled = self.polled();
+        let is_it = |member: &Member| match member {
+            Member::Connecting(other, _) => Arc::ptr_eq(other, lease),
+            Member::Connected(_) => false,
+        };
+        if polled.members.get(&qp_num).is_some_and(is_it) {
+            // See `remove`.
+            let _ = polled.poll();
+            let removed = polled.members.remove(&qp_num);
+            drop(polled);
+            drop(removed);
+        }
     }
 
     /// Gives all completions in the queue to their messengers.
@@ -276,7 +301,7 @@ impl Polled {
                         };
                         match member {
                             None => continue,
-                            Some(Member::Connecting(messages)) => {
+                            Some(Member::Connecting(_, messages)) => {
                                 messages.push(retired);
                                 continue;
                             }

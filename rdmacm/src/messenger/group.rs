@@ -123,14 +123,14 @@ impl MessengerGroup {
         let channel = context.create_comp_channel()?;
         let entries = connections * (depth + controls + hello.receives);
         let cq = context.create_cq(CqOptions::new().depth(entries).channel(&channel))?;
-        let srq = pd.create_srq(SrqOptions::new().max_wr(connections * hello.receives))?;
+        let srq_options = SrqOptions::new().max_wr(connections * hello.receives);
         let pool = |each: u32, len: u32| pd.pool((connections * each) as usize, len as usize);
         let pools = Pools {
             recv: pool(hello.receives, hello.receive_len)?,
             send: pool(depth, hello.receive_len)?,
             control: pd.pool((connections * controls) as usize, HELLO_LEN)?,
         };
-        let receives = Arc::new(SharedReceives::new(srq, pools.recv.clone()));
+        let receives = Arc::new(SharedReceives::new(pd, srq_options, pools.recv.clone())?);
         receives.refill()?;
         let events = EventChannel::create()?;
         let shared = Some((Arc::clone(&receives), events));
@@ -188,13 +188,16 @@ impl MessengerGroup {
         }
         let lease = Arc::new(Lease::new(members));
         let options = QpOptions::new().max_send_wr(u32::from(self.depth()) + u32::from(CONTROLS));
-        let qp = self.0.driver.create_member(|cq| {
+        let qp = self.0.driver.create_member(&lease, |cq| {
             self.0
                 .receives
                 .with(|srq| self.0.pd.create_qp_with_srq::<Rc>(cq, cq, srq, options))
         })?;
         // Buffers of earlier connections may have returned since.
-        self.0.receives.refill()?;
-        Ok((qp, lease))
+        let refilled = self.0.receives.refill();
+        if refilled.is_err() {
+            self.0.driver.remove_connecting(qp.qp_num(), &lease);
+        }
+        refilled.map(|()| (qp, lease))
     }
 }

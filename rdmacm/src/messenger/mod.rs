@@ -155,6 +155,7 @@ impl Messenger {
         let deadline = Deadline::after(timeout);
         let (resources, qp) = Resources::new(options, || request.context())?;
         let mut ready = request.access(options.access).with_qp(qp)?;
+        ready.set_cleanup(resources.cleanup());
         resources.fill(ready.qp_mut())?;
         let connection = ready.start(&options.params)?.wait(deadline.remaining())?;
         let messenger = Self::new(connection, resources, false)?;

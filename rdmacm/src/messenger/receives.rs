@@ -1,9 +1,11 @@
 //! The shared receive queue of a group, and the shares of its connections.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ibverbs::{Completion, Error, Pool, Result, Retired, SharedReceiveQueue, wr};
+use ibverbs::{
+    Completion, Error, Pool, ProtectionDomain, Result, Retired, SharedReceiveQueue, SrqOptions, wr,
+};
 
 /// A shared receive queue and its buffers. It has as many of both as its messengers have promised
 /// to their peers, so that no message finds it empty.
@@ -11,12 +13,40 @@ use ibverbs::{Completion, Error, Pool, Result, Retired, SharedReceiveQueue, wr};
 pub(super) struct SharedReceives {
     srq: Mutex<SharedReceiveQueue>,
     pool: Pool,
+    options: SrqOptions,
+    /// `true` if a receive may never complete: see [`renew`](Self::renew).
+    may_lack: AtomicBool,
 }
 
 impl SharedReceives {
-    pub(super) fn new(srq: SharedReceiveQueue, pool: Pool) -> Self {
-        let srq = Mutex::new(srq);
-        Self { srq, pool }
+    pub(super) fn new(pd: &ProtectionDomain, options: SrqOptions, pool: Pool) -> Result<Self> {
+        Ok(Self {
+            srq: Mutex::new(pd.create_srq(options)?),
+            pool,
+            options,
+            may_lack: AtomicBool::new(false),
+        })
+    }
+
+    /// Records that a queue pair was stopped, perhaps in the middle of a message.
+    pub(super) fn set_may_lack(&self) {
+        self.may_lack.store(true, Ordering::Release);
+    }
+
+    /// Replaces the queue if a receive may be missing. The caller has no queue pair that receives
+    /// from it.
+    ///
+    /// A queue pair in ERR does not complete a receive that it has begun, or completes it later
+    /// (IBTA 10.3.1; ci/DRIVERS.md, fault 57). The application never learns which one it was, and
+    /// only destroying the queue returns its buffer.
+    pub(super) fn renew(&self) -> Result<()> {
+        if self.may_lack.swap(false, Ordering::AcqRel) {
+            let mut srq = self.lock();
+            *srq = srq.pd().clone().create_srq(self.options)?;
+            drop(srq);
+            self.refill()?;
+        }
+        Ok(())
     }
 
     /// Posts all free buffers.

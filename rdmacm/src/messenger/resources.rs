@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ibverbs::{Context, CqOptions, Error, ErrorKind, QpOptions, Qpn, QueuePair, Rc, Result, wr};
+use ibverbs::{
+    Context, CqOptions, Error, ErrorKind, QpOptions, Qpn, QueuePair, Rc, Result,
+    device::TransportType, wr,
+};
 
 use super::driver::Driver;
 use super::endpoint::Endpoint;
@@ -15,6 +18,7 @@ use super::shared::{Owner, Shared};
 use super::state::{Pools, State};
 use super::wire::{HELLO_LEN, Hello, VERB};
 use crate::connection::Connection;
+use crate::passive::Cleanup;
 
 /// The objects of a messenger that is not connected yet.
 #[derive(Debug)]
@@ -40,7 +44,9 @@ struct Member {
 impl Drop for Member {
     fn drop(&mut self) {
         if !self.is_connected {
-            self.group.driver().remove(self.qp_num);
+            self.group
+                .driver()
+                .remove_connecting(self.qp_num, &self.lease);
         }
     }
 }
@@ -110,6 +116,28 @@ impl Resources {
             }),
         };
         Ok((resources, qp))
+    }
+
+    /// Returns what must be done before the queue pair of an accepted connection is destroyed that
+    /// is not established. The peer's greeting can be in the completion queue of the group.
+    pub(super) fn cleanup(&self) -> Option<Cleanup> {
+        let Member {
+            group,
+            qp_num,
+            lease,
+            ..
+        } = self.member.as_ref()?;
+        let (driver, receives) = (Arc::clone(group.driver()), Arc::clone(group.receives()));
+        let (qp_num, lease) = (*qp_num, Arc::clone(lease));
+        Some(Cleanup(Box::new(move |qp| {
+            // No further message uses a receive of the group. A queue pair that cannot change its
+            // state receives nothing either. On iWARP the kernel changes it.
+            if qp.pd().context().device().transport() != TransportType::IWARP {
+                receives.set_may_lack();
+                let _ = qp.to_error();
+            }
+            driver.remove_connecting(qp_num, &lease);
+        })))
     }
 
     /// Posts the first receives. A group has posted them already.

@@ -109,6 +109,7 @@ impl AsyncMessenger {
     ) -> Result<Self, ConnectError> {
         let (resources, qp) = Resources::new(options, || request.context())?;
         let mut ready = request.access(options.access).with_qp(qp)?;
+        ready.set_cleanup(resources.cleanup());
         resources.fill(ready.qp_mut())?;
         let connection = ready.start(&options.params)?.finish().await?;
         Self::greeted(Messenger::new(connection, resources, false)?).await

@@ -1,5 +1,6 @@
 //! Connections being established by the passive side.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ibverbs::{QueuePair, Rc, Result, event::EventType};
@@ -42,19 +43,56 @@ struct Accepted {
     qp: QueuePair<Rc>,
     id: Id,
     private_data: Vec<u8>,
+    cleanup: Option<Cleanup>,
+}
+
+impl Accepted {
+    /// Prepares the queue pair for its destruction, because the connection was not established.
+    fn abandon(mut self) {
+        if let Some(Cleanup(cleanup)) = self.cleanup.take() {
+            cleanup(&mut self.qp);
+        }
+    }
+}
+
+type CleanupFn = dyn FnOnce(&mut QueuePair<Rc>) + Send + Sync;
+
+/// A function that is called before a queue pair is destroyed that has accepted a request, but was
+/// never connected. The peer may have sent messages to it.
+pub(crate) struct Cleanup(pub(crate) Box<CleanupFn>);
+
+impl fmt::Debug for Cleanup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cleanup").finish_non_exhaustive()
+    }
 }
 
 impl Accepting {
-    pub(crate) fn new(qp: QueuePair<Rc>, id: Id, path: Path, private_data: Vec<u8>) -> Self {
+    pub(crate) fn new(
+        qp: QueuePair<Rc>,
+        id: Id,
+        path: Path,
+        private_data: Vec<u8>,
+        cleanup: Option<Cleanup>,
+    ) -> Self {
         let channel = id.channel().clone();
         Self {
             accepted: Some(Accepted {
                 qp,
                 id,
                 private_data,
+                cleanup,
             }),
             channel,
             path,
+        }
+    }
+}
+
+impl Drop for Accepting {
+    fn drop(&mut self) {
+        if let Some(accepted) = self.accepted.take() {
+            accepted.abandon();
         }
     }
 }
@@ -100,17 +138,24 @@ impl InProgress for Accepting {
             .accepted
             .take()
             .ok_or_else(|| already_finished(VERB, &self.path))?;
-        let Some(event) = accepted.id.try_event()? else {
-            self.accepted = Some(accepted);
-            return Ok(None);
+        let outcome = match accepted.id.try_event() {
+            Ok(None) => {
+                self.accepted = Some(accepted);
+                return Ok(None);
+            }
+            Ok(Some(event)) if event.event_type() == CmEventType::ESTABLISHED => Ok(()),
+            Ok(Some(event)) => Err(ConnectError::from_event(VERB, &self.path, &event)),
+            Err(error) => Err(error.into()),
         };
-        if event.event_type() != CmEventType::ESTABLISHED {
-            return Err(ConnectError::from_event(VERB, &self.path, &event));
+        if let Err(error) = outcome {
+            accepted.abandon();
+            return Err(error);
         }
         let Accepted {
             qp,
             id,
             private_data,
+            ..
         } = accepted;
         Ok(Some(Connection::new(
             qp,

@@ -12,6 +12,7 @@ mod request;
 mod tokio;
 
 pub use self::accepting::Accepting;
+pub(crate) use self::accepting::Cleanup;
 pub use self::external_qp::EstablishPending;
 pub use self::listener::Listener;
 pub(crate) use self::listening_id::ListeningId;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ibverbs::{Qpn, QueuePair, Rc};
 
+use super::accepting::Cleanup;
 use super::{Accepting, VERB};
 use crate::connection::Connection;
 use crate::error::ConnectError;
@@ -46,6 +47,7 @@ pub struct ReadyRequest {
     qp_num: Qpn,
     peer_depths: PeerDepths,
     private_data: Vec<u8>,
+    cleanup: Option<Cleanup>,
 }
 
 impl ReadyRequest {
@@ -64,7 +66,13 @@ impl ReadyRequest {
             qp_num,
             peer_depths,
             private_data,
+            cleanup: None,
         }
+    }
+
+    /// Sets what is done before the queue pair is destroyed if the connection is not established.
+    pub(crate) fn set_cleanup(&mut self, cleanup: Option<Cleanup>) {
+        self.cleanup = cleanup;
     }
 
     /// Returns the queue pair. Receives posted now are in place before the peer's first message can
@@ -116,6 +124,7 @@ impl ReadyRequest {
             qp_num,
             peer_depths,
             private_data,
+            cleanup,
         } = self;
         params.check(VERB, path.private_data_limits().reply)?;
         path.check_same(VERB, &qp, qp_num)?;
@@ -128,7 +137,7 @@ impl ReadyRequest {
             transition::to_rts(&mut qp, &id, &params, &path)?;
         }
         id.accept(&params, QpIdentity::new(&qp), &path)?;
-        Ok(Accepting::new(qp, id, path, private_data))
+        Ok(Accepting::new(qp, id, path, private_data, cleanup))
     }
 
     /// Rejects the request: see [`ConnectRequest::reject`](crate::ConnectRequest::reject). The

@@ -1,6 +1,6 @@
 //! The state of one messenger: its connection, the protocol, and messages on the way. This file
-//! takes completions and events, `post` posts requests, `calls` is what the methods of the messenger
-//! call, and `failure` creates their errors.
+//! takes completions and events, `post` posts requests, `calls` is what the methods of the
+//! messenger call, and `failure` creates their errors.
 
 mod calls;
 mod failure;
@@ -154,10 +154,13 @@ impl State {
     /// Moves the queue pair of a group to the error state, so that it receives nothing before it is
     /// destroyed. On iWARP that would end the connection before the last messages have arrived.
     pub(in crate::messenger) fn stop_receiving(&mut self) {
-        let Some(connection) = self.connection.as_mut().filter(|_| self.receives.is_some()) else {
+        let (Some(connection), Some(receives)) = (&mut self.connection, &self.receives) else {
             return;
         };
         if connection.transport() != TransportType::IWARP {
+            if !self.flow.peer_has_ended() {
+                receives.set_may_lack();
+            }
             // A queue pair that cannot change its state receives nothing either.
             let _ = connection.qp_mut().to_error();
         }
