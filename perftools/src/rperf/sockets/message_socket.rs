@@ -26,7 +26,8 @@ pub enum Received {
     Message(usize),
     /// No complete message yet.
     Nothing,
-    /// The peer has closed its sending direction.
+    /// The peer has closed its sending direction, or the stream was reset
+    /// ([`MessageSocket::take_reset`]).
     End,
 }
 
@@ -41,6 +42,8 @@ pub struct MessageSocket {
     received: usize,
     /// The socket is for datagrams and not connected yet; the first sender becomes the peer.
     unconnected: bool,
+    /// The error with which the stream was reset while this end received.
+    reset: Option<Error>,
     /// The ends of a TCP connection.
     connection: Option<TcpConnection>,
 }
@@ -73,6 +76,7 @@ impl MessageSocket {
             sent: 0,
             received: 0,
             unconnected,
+            reset: None,
         })
     }
 
@@ -132,7 +136,16 @@ impl MessageSocket {
         }
     }
 
+    /// Takes the error of a stream that was reset while this end received.
+    pub fn take_reset(&mut self) -> Option<Error> {
+        self.reset.take()
+    }
+
     /// Receives a message into `message`, or the rest of it.
+    ///
+    /// A reset is an end like others, because it can follow the last message: with SCTP, an old
+    /// packet that reaches the peer after the peer has closed its association is answered with an
+    /// `ABORT`. The caller knows whether messages are missing.
     ///
     /// # Errors
     /// Returns an error if the connection broke.
@@ -140,6 +153,9 @@ impl MessageSocket {
     pub fn receive(&mut self, message: &mut [u8]) -> Result<Received> {
         if self.unconnected && !self.connect_to_first_sender()? {
             return Ok(Received::Nothing);
+        }
+        if self.reset.is_some() {
+            return Ok(Received::End);
         }
         match (&self.socket).read(&mut message[self.received..]) {
             Ok(n) if self.kind.is_datagram() => Ok(Received::Message(n)),
@@ -153,7 +169,14 @@ impl MessageSocket {
                 Ok(Received::Message(message.len()))
             }
             Err(e) if is_transient(e.kind()) => Ok(Received::Nothing),
-            Err(e) => Err(self.io_error("receive", message.len(), &e)),
+            Err(e) => {
+                let error = self.io_error("receive", message.len(), &e);
+                if self.kind.is_datagram() || e.kind() != ErrorKind::ConnectionReset {
+                    return Err(error);
+                }
+                self.reset = Some(error);
+                Ok(Received::End)
+            }
         }
     }
 

@@ -15,6 +15,10 @@ use crate::common::units::show_time;
 /// Interval at which a wait checks that the peer is still connected.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Longest wait for the token of a stream that was accepted. SCTP sends lost data again after 1 to
+/// 3 s.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Size of SCTP buffers in bytes if the user requested none. The kernel reduces it to the limit for
 /// unprivileged processes. Its default buffers hold little more than one packet of a loopback
 /// interface, and a packet that arrives alone is acknowledged only after 200 ms.
@@ -200,7 +204,7 @@ impl BoundSocket {
 /// Reads 8 bytes and returns `true` if they are the token.
 fn begins_with_token(socket: &Socket, token: u64) -> bool {
     let mut received = [0; 8];
-    let _ = socket.set_read_timeout(Some(Duration::from_secs(1)));
+    let _ = socket.set_read_timeout(Some(TOKEN_TIMEOUT));
     let mut stream = socket;
     stream.read_exact(&mut received).is_ok() && received == token.to_be_bytes()
 }

@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::message_socket::MessageSocket;
+use super::message_socket::{MessageSocket, Received};
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
-use crate::common::error::{Error, Result};
-use crate::rperf::engine::{Measurement, Peer};
+use crate::common::error::{Error, Kind, Result};
+use crate::rperf::engine::{Measurement, Peer, payload};
 use crate::rperf::spec::Limit;
 
 /// Messages sent by each end plus one; 0 while the end has not finished.
@@ -347,4 +347,46 @@ fn a_repeated_datagram_does_not_hide_a_lost_one() {
         let counts = (received.received.msgs, received.lost, received.duplicates);
         assert_eq!(counts, (SENT / 4 * 3, SENT / 4, SENT / 4 * 3), "{verify}");
     }
+}
+
+/// Sends messages, resets the connection, and announces `sent` messages later.
+fn receive_until_reset(loop_kind: SocketLoop, messages: u64, sent: u64) -> Result<Measurement> {
+    let [mut client, mut server] = connected_pair(SocketKind::Tcp, HOSTS[0], false);
+    let finished = Finished::default();
+    let params = params(100, Limit::Messages(sent), EndMode::Announced);
+    std::thread::scope(|scope| {
+        let result =
+            scope.spawn(|| run::run(loop_kind, &mut server, &params, false, &Side(&finished, 1)));
+        for number in 0..messages {
+            let mut message = [0; 100];
+            payload::fill(&mut message, number);
+            assert!(client.send(&message).unwrap());
+            if loop_kind == SocketLoop::Pong {
+                while client.receive(&mut message).unwrap() == Received::Nothing {}
+            }
+        }
+        // A reset discards what has not been sent yet.
+        std::thread::sleep(Duration::from_millis(200));
+        client.socket().set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        std::thread::sleep(Duration::from_millis(200));
+        Side(&finished, 0).finish(sent).unwrap();
+        result.join().unwrap()
+    })
+}
+
+#[test]
+fn reset_after_the_last_message_is_an_end() {
+    for loop_kind in [SocketLoop::Sink, SocketLoop::Pong] {
+        let measurement = receive_until_reset(loop_kind, 20, 20).unwrap();
+        assert_eq!(measurement.stats.received.msgs, 20);
+        assert_eq!(measurement.stats.verified, 2000);
+    }
+}
+
+#[test]
+fn reset_before_the_last_message_is_the_reported_error() {
+    let error = receive_until_reset(SocketLoop::Sink, 19, 20).unwrap_err();
+    assert_eq!(error.kind(), Kind::Device);
+    assert!(error.to_string().contains("reset by peer"), "{error}");
 }

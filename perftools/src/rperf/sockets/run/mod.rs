@@ -140,6 +140,8 @@ pub fn run<P: Peer>(
         (SocketLoop::Ping | SocketLoop::Pong, _) => run.pong(),
     }
     .map_err(|error| {
+        // A reset is the cause of what it led to.
+        let error = run.socket.take_reset().unwrap_or(error);
         if error.kind() == Failure::Device {
             peer.explain(error)
         } else {
