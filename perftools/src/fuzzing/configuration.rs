@@ -1,6 +1,5 @@
 //! The files of a host that `ribinfo` reads, and the facts of a captured host.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{assert_printable, lossy};
@@ -18,50 +17,16 @@ const HOSTS: [&str; 4] = ["ipoib", "mlx4", "rxe", "siw"];
 /// First line of each file in an input of [`configuration`].
 const FILE: &str = "@@ ";
 
-/// A copy of a captured host.
-struct Host {
-    path: PathBuf,
-    root: Root,
-}
-
-impl Host {
-    fn new(name: &str) -> Self {
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hosts");
-        let thread = format!("{:?}", std::thread::current().id());
-        let path = std::env::temp_dir().join(format!(
-            "rdma-fuzz-{}-{}-{name}",
-            std::process::id(),
-            thread.replace(|c: char| !c.is_ascii_digit(), "")
-        ));
-        copy(&from.join(name), &path).expect("a captured host");
-        let root = Root::at(&path).expect("a captured host");
-        Self { path, root }
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
 thread_local! {
-    static COPIES: [Host; 4] = HOSTS.map(Host::new);
+    /// The files of the captured hosts, in memory.
+    static ROOTS: [Root; 4] = HOSTS.map(|name| {
+        Root::in_memory(&directory_of(name)).expect("a captured host")
+    });
 }
 
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)?.flatten() {
-        let (kind, to) = (entry.file_type()?, to.join(entry.file_name()));
-        if kind.is_dir() {
-            copy(&entry.path(), &to)?;
-        } else if kind.is_symlink() {
-            std::os::unix::fs::symlink(fs::read_link(entry.path())?, to)?;
-        } else {
-            fs::copy(entry.path(), to)?;
-        }
-    }
-    Ok(())
+fn directory_of(host: &str) -> PathBuf {
+    let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/hosts");
+    hosts.join(host)
 }
 
 /// Checks a host and asserts that the output is safe to print.
@@ -75,9 +40,9 @@ fn check_host(facts: &HostFacts<'_>) {
 
 /// Checks a captured host with the facts of a peer.
 pub(super) fn check_with_peer(peer: PeerFacts) {
-    COPIES.with(|hosts| {
-        for (host, peer) in [(&hosts[2], peer.clone()), (&hosts[0], peer)] {
-            let facts = HostFacts::read(&host.root, &["peer".to_owned()], Some(Ok(peer)));
+    ROOTS.with(|roots| {
+        for (root, peer) in [(&roots[2], peer.clone()), (&roots[0], peer)] {
+            let facts = HostFacts::read(root, &["peer".to_owned()], Some(Ok(peer)));
             assert_printable(&display::lines(check(&facts, &["peer".to_owned()])));
         }
     });
@@ -89,44 +54,36 @@ pub fn configuration(data: &[u8]) {
     let Some((first, data)) = data.split_first() else {
         return;
     };
-    COPIES.with(|hosts| {
-        let host = &hosts[usize::from(*first) % hosts.len()];
-        let mut restore: Vec<(PathBuf, Option<Vec<u8>>)> = Vec::new();
-        for file in split_files(data) {
-            let Some((path, content)) = file else {
-                continue;
-            };
-            let path = host.path.join(path);
-            let before = fs::read(&path).ok();
-            if path
-                .parent()
-                .is_some_and(|parent| fs::create_dir_all(parent).is_ok())
-                && fs::write(&path, content).is_ok()
-            {
-                restore.push((path, before));
-            }
+    ROOTS.with(|roots| {
+        let root = &roots[usize::from(*first) % roots.len()];
+        let mut shows_other = false;
+        for (path, content) in split_files(data).flatten() {
+            // These commands read no configuration files.
+            shows_other |= !path.starts_with("etc/");
+            root.memory().expect("in memory").write(&path, content);
         }
-        check_host(&HostFacts::read(&host.root, &[], None));
-        for text in [
-            display::stat::show(&host.root, None, None, false),
-            display::gids::show(&host.root, false),
-            display::links::show(&host.root, true),
-            display::devices::show(&host.root, false),
-        ] {
-            match text {
-                // ibstat indents with tabs.
-                Ok(text) => assert_printable(&text.replace('\t', " ")),
-                Err(error) => assert_printable(&error.to_string()),
-            }
+        check_host(&HostFacts::read(root, &[], None));
+        if shows_other {
+            show(root);
         }
-        for (path, before) in restore.into_iter().rev() {
-            let restored = match before {
-                Some(before) => fs::write(&path, before),
-                None => fs::remove_file(&path),
-            };
-            restored.expect("the copy is writable");
-        }
+        root.memory().expect("in memory").restore();
     });
+}
+
+/// Shows the devices of a host with all commands that read only files.
+fn show(root: &Root) {
+    for text in [
+        display::stat::show(root, None, None, false),
+        display::gids::show(root, false),
+        display::links::show(root, true),
+        display::devices::show(root, false),
+    ] {
+        match text {
+            // ibstat indents with tabs.
+            Ok(text) => assert_printable(&text.replace('\t', " ")),
+            Err(error) => assert_printable(&error.to_string()),
+        }
+    }
 }
 
 /// Returns the relative paths of the files in an input, and their contents.
@@ -166,9 +123,9 @@ pub fn probe(data: &[u8]) {
         serde_json::from_str::<Probe>(&text).expect("the same JSON"),
         probe
     );
-    COPIES.with(|hosts| {
-        for host in [&hosts[0], &hosts[2]] {
-            let mut facts = HostFacts::read(&host.root, &[], None);
+    ROOTS.with(|roots| {
+        for root in [&roots[0], &roots[2]] {
+            let mut facts = HostFacts::read(root, &[], None);
             facts.probe = probe.clone();
             check_host(&facts);
         }
@@ -217,4 +174,38 @@ pub fn partitions_conf(data: &[u8]) {
     }
     let stops = read.problems.iter().filter(|problem| problem.fatal).count();
     assert!(stops <= 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_in_memory_are_the_same() {
+        for name in HOSTS {
+            let lines = |root: &Root| {
+                let names: Vec<String> = SUBJECTS.iter().map(|s| s.name.to_owned()).collect();
+                let facts = HostFacts::read(root, &[], None);
+                let stat = display::stat::show(root, None, None, false).expect("devices");
+                let devices = display::devices::show(root, false).expect("devices");
+                format!("{}{stat}{devices}", display::lines(check(&facts, &names)))
+            };
+            let (file, new) = ("/etc/rdma/opensm.conf", "/etc/new/directory/file");
+            let memory = Root::in_memory(&directory_of(name)).expect("a captured host");
+            let expected = lines(&Root::at(&directory_of(name)).expect("a captured host"));
+            let before = memory.text(file);
+            for path in [file, new, "/etc", "/proc/modules/file"] {
+                memory.memory().expect("in memory").write(path, b"x".into());
+            }
+            assert_eq!(memory.text(file).as_deref(), Some("x"));
+            assert!(memory.exists("/etc/new") && memory.list("/etc/new") == ["directory"]);
+            assert!(memory.text("/etc").is_none() && memory.list("/proc/modules").is_empty());
+            memory.memory().expect("in memory").restore();
+            assert_eq!(
+                (memory.text(file), memory.exists("/etc/new")),
+                (before, false)
+            );
+            assert_eq!(lines(&memory), expected, "{name}");
+        }
+    }
 }

@@ -16,6 +16,8 @@ pub mod hwaddr;
 pub mod limits;
 pub mod link_caps;
 pub mod listeners;
+#[cfg(any(test, fuzzing))]
+mod memory_files;
 pub mod mounts;
 pub mod netdev;
 pub mod nm;

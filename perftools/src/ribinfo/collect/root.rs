@@ -11,6 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
+#[cfg(any(test, fuzzing))]
+use super::memory_files::MemoryFiles;
 use super::probe::Probe;
 
 /// Maximum number of bytes that are read from a file.
@@ -24,6 +26,9 @@ pub struct Root {
     path: PathBuf,
     captured: Option<Box<Probe>>,
     recorded: Option<Mutex<BTreeMap<String, Recorded>>>,
+    /// Files that are read instead of those in `path`.
+    #[cfg(any(test, fuzzing))]
+    memory: Option<Mutex<MemoryFiles>>,
 }
 
 /// A file, directory or link that was read, for [`Root::save`].
@@ -41,6 +46,8 @@ impl Root {
             path: PathBuf::from("/"),
             captured: None,
             recorded: None,
+            #[cfg(any(test, fuzzing))]
+            memory: None,
         }
     }
 
@@ -60,7 +67,27 @@ impl Root {
             path: path.to_owned(),
             captured,
             recorded: None,
+            #[cfg(any(test, fuzzing))]
+            memory: None,
         })
+    }
+
+    /// Creates a root with the files of a directory, which are read into memory.
+    ///
+    /// # Errors
+    /// Returns an error if a file cannot be read or its `probe.json` is invalid.
+    #[cfg(any(test, fuzzing))]
+    pub fn in_memory(path: &Path) -> io::Result<Self> {
+        let mut root = Self::at(path)?;
+        root.memory = Some(Mutex::new(MemoryFiles::read(path)?));
+        Ok(root)
+    }
+
+    /// Returns the files of a root that is in memory.
+    #[cfg(any(test, fuzzing))]
+    pub fn memory(&self) -> Option<std::sync::MutexGuard<'_, MemoryFiles>> {
+        let files = self.memory.as_ref()?;
+        Some(files.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns `true` if the root is this host.
@@ -108,6 +135,17 @@ impl Root {
 
     /// Returns the text of a file, or `None` if it does not exist or cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
+        let bytes = self.bytes(path)?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        self.record(path, || Recorded::File(text.clone()));
+        Some(text)
+    }
+
+    fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+        #[cfg(any(test, fuzzing))]
+        if let Some(memory) = self.memory() {
+            return memory.file(path).map(<[u8]>::to_vec);
+        }
         let mut bytes = Vec::new();
         // std calls open64. This calls open, which the simulator of a fabric (ibsim) intercepts.
         let file = open(
@@ -120,9 +158,7 @@ impl Root {
             .take(MAX_LEN)
             .read_to_end(&mut bytes)
             .ok()?;
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        self.record(path, || Recorded::File(text.clone()));
-        Some(text)
+        Some(bytes)
     }
 
     /// Returns the text of a file without surrounding white space, or `None` if it is empty.
@@ -139,10 +175,10 @@ impl Root {
 
     /// Returns `true` if the file or directory exists.
     pub fn exists(&self, path: &str) -> bool {
-        let Ok(metadata) = fs::metadata(self.path(path)) else {
+        let Some(is_directory) = self.is_directory(path) else {
             return false;
         };
-        if metadata.is_dir() {
+        if is_directory {
             self.record(path, || Recorded::Directory);
         } else {
             self.record(path, || Recorded::File(String::new()));
@@ -150,28 +186,51 @@ impl Root {
         true
     }
 
+    fn is_directory(&self, path: &str) -> Option<bool> {
+        #[cfg(any(test, fuzzing))]
+        if let Some(memory) = self.memory() {
+            return memory.is_directory(path);
+        }
+        Some(fs::metadata(self.path(path)).ok()?.is_dir())
+    }
+
     /// Returns the names in a directory, with numbers in numeric order. The list is empty if the
     /// directory does not exist.
     pub fn list(&self, directory: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.path(directory)) else {
-            return Vec::new();
-        };
-        let mut names: Vec<String> = entries
-            .flatten()
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .filter(|name| !name.starts_with('.'))
-            .collect();
+        let mut names = self.names(directory);
+        names.retain(|name| !name.starts_with('.'));
         names.sort_by(|a, b| compare_natural(a, b));
         names
     }
 
+    fn names(&self, directory: &str) -> Vec<String> {
+        #[cfg(any(test, fuzzing))]
+        if let Some(memory) = self.memory() {
+            let names = memory.names(directory).into_iter().flatten();
+            return names.cloned().collect();
+        }
+        let Ok(entries) = fs::read_dir(self.path(directory)) else {
+            return Vec::new();
+        };
+        let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+        entries.flatten().map(name).collect()
+    }
+
     /// Returns the last component of the target of a symbolic link.
     pub fn link(&self, path: &str) -> Option<String> {
-        let target = fs::read_link(self.path(path)).ok()?;
+        let target = self.link_target(path)?;
         self.record(path, || Recorded::Link(target.clone()));
         target
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
+    }
+
+    fn link_target(&self, path: &str) -> Option<PathBuf> {
+        #[cfg(any(test, fuzzing))]
+        if let Some(memory) = self.memory() {
+            return memory.link(path).map(Path::to_owned);
+        }
+        fs::read_link(self.path(path)).ok()
     }
 
     fn record(&self, path: &str, entry: impl FnOnce() -> Recorded) {
