@@ -1,5 +1,5 @@
-//! Finds the libraries with pkg-config and links them. The bindings are committed, so the build
-//! needs neither clang nor the C headers.
+//! Finds the libraries with pkg-config and links them, unless the feature `dlopen` is enabled. The
+//! bindings are committed, so the build needs neither clang nor the C headers.
 
 use std::env;
 
@@ -65,6 +65,10 @@ fn main() {
 
     // Miri does not link and docs.rs does not have the libraries. Both only need the declarations.
     if env::var_os("CARGO_CFG_MIRI").is_some() || env::var_os("DOCS_RS").is_some() {
+        return;
+    }
+    // The libraries are loaded when they are needed.
+    if env::var_os("CARGO_FEATURE_DLOPEN").is_some() {
         return;
     }
     for library in &LIBRARIES {

@@ -10,7 +10,7 @@ use rdma_types::convert::clear_errno;
 use rdma_types::{Errno, Error, ErrorKind, Gid, Guid, Lid, Result};
 
 use crate::convert::not_negative;
-use crate::error::call_failed;
+use crate::error::{call_failed, load_libibumad};
 use crate::mad::{PhysState, PortState};
 
 /// A channel adapter (InfiniBand or RoCE) and its attributes in sysfs. iWARP devices have no
@@ -117,6 +117,7 @@ impl Ca {
     /// [`umad_get_ca_device_list(3)`](https://man7.org/linux/man-pages/man3/umad_get_ca_device_list.3.html)
     pub fn names() -> Result<Vec<String>> {
         const CALL: &str = "umad_get_ca_device_list";
+        load_libibumad(CALL)?;
         clear_errno();
         // SAFETY: the function takes no arguments.
         let head = unsafe { rdma_sys::umad_get_ca_device_list() };
@@ -165,6 +166,7 @@ impl Ca {
     /// [`umad_get_ca(3)`](https://man7.org/linux/man-pages/man3/umad_get_ca.3.html)
     pub fn by_name(name: &str) -> Result<Self> {
         const CALL: &str = "umad_get_ca";
+        load_libibumad(CALL)?;
         let c_name = to_c_name(CALL, name)?;
         let mut raw = umad_ca::default();
         // SAFETY: `c_name` is a C string and `raw` is writable. The library fills it, or returns a

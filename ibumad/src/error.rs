@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use rdma_types::{Errno, Error};
+use rdma_types::{Errno, Error, ErrorKind};
 
 /// Creates the error of a function of libibumad that failed with `errno`.
 pub(crate) fn call_failed(
@@ -15,6 +15,13 @@ pub(crate) fn call_failed(
         Some(help) => error.with_help(help),
         None => error,
     }
+}
+
+/// Loads libibumad with the feature `dlopen`. `call` is the function that the caller calls next.
+pub(crate) fn load_libibumad(call: &'static str) -> Result<(), Error> {
+    rdma_sys::Library::Ibumad.load().map_err(|error| {
+        Error::new(ErrorKind::Unsupported, call, error.to_string()).with_help(error.help())
+    })
 }
 
 /// Returns the remedy for the usual cause of a failed call.

@@ -40,6 +40,13 @@ pub fn call_failed(
     }
 }
 
+/// Loads libibverbs with the feature `dlopen`. `call` is the function that the caller calls next.
+pub(crate) fn load_libibverbs(call: &'static str) -> Result<()> {
+    rdma_sys::Library::Ibverbs.load().map_err(|error| {
+        Error::new(ErrorKind::Unsupported, call, error.to_string()).with_help(error.help())
+    })
+}
+
 /// Returns the remedy for the usual cause of a failed verb.
 fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
     let help = match (call, errno.0) {
@@ -50,6 +57,12 @@ fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
         ("ibv_get_device_list", libc::ENOSYS) => {
             "load ib_uverbs and the driver of a device, for example `modprobe rdma_rxe`; if they are \
              loaded, raise this process's limit on open files with `ulimit -n`"
+        }
+        (call, libc::ENOSYS) if call.starts_with("efadv_") => {
+            "with the feature dlopen, install a libefa that has this function"
+        }
+        (call, libc::ENOSYS) if call.starts_with("mlx5dv_") => {
+            "with the feature dlopen, install a libmlx5 that has this function"
         }
         ("ibv_open_device", libc::EPERM | libc::EACCES) => {
             "check the access rights of /dev/infiniband/uverbs*"

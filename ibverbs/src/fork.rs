@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rdma_sys::{ibv_fork_init, ibv_is_fork_initialized};
 
 use crate::convert::zero_or_errno;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, load_libibverbs};
 use rdma_types::c_value;
 
 c_value! {
@@ -95,6 +95,7 @@ pub fn is_initialized() -> bool {
 /// # References
 /// [`ibv_fork_init(3)`](https://man7.org/linux/man-pages/man3/ibv_fork_init.3.html)
 pub fn init() -> Result<()> {
+    load_libibverbs("ibv_fork_init")?;
     let opened = opened();
     // SAFETY: as in `status`.
     let now = ForkStatus(unsafe { ibv_is_fork_initialized() });

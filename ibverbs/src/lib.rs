@@ -143,6 +143,8 @@
 //!
 //! All features are off by default.
 //!
+//! - `dlopen`: the program is not linked with libibverbs; the first call loads it. If it is not
+//!   installed, [`Device::list`] fails with [`ErrorKind::Unsupported`] and names it.
 //! - `efa`: the transport `efa::Srd` (reliable datagrams) and queries of EFA. Links libefa.
 //! - `mlx5`: the dynamically connected transport of mlx5, `dc::Dc`. Links libmlx5.
 //! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and their parts can be serialized and sent to

@@ -68,7 +68,7 @@ structs, aliases, constants, functions = {}, [], [], []
 for module in ("verbs", "cm", "umad", "efa", "mlx5"):
     for item in split.items((pathlib.Path(sys.argv[1]) / f"{module}.rs").read_text()):
         text = "\n".join(l for l in item if not l.startswith(("//", "#[")))
-        if 'extern "C" {' in text:
+        if "functions! {" in text:
             functions += [split.function_name(f) for f in split.functions(text.splitlines())]
         elif m := re.match(r"pub (?:struct|union) (\w+) \{(.*)\}$", text, re.S):
             structs[m[1]] = fields(m[2])

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Converts the output of one run of bindgen to one module of rdma-sys.
 
-usage: split.py BINDGEN-OUTPUT [EARLIER-MODULE ...] > MODULE
+usage: split.py LIBRARY BINDGEN-OUTPUT [EARLIER-MODULE ...] > MODULE
 
 bindgen must see every type that a header depends on, because it otherwise cannot determine which
 structures may be `Copy` or `Default`. Therefore each run emits all types, and this script removes
 those that are already defined: by the libc crate (socket addresses, timespec) and by the modules
-given as EARLIER-MODULE. The new module imports the items of the latter.
+given as EARLIER-MODULE. The new module imports the items of the latter. Its functions are declared
+as those of LIBRARY, a variant of `rdma_sys::Library`.
 """
 
 import re
@@ -65,7 +66,7 @@ def function_name(lines):
 def defined(path):
     names, funcs = set(), set()
     for item in items(open(path).read()):
-        if 'extern "C" {' in item[0]:
+        if "functions! {" in item[0]:
             funcs |= {function_name(f) for f in functions(item)}
         elif name(item):
             names.add(name(item))
@@ -74,14 +75,14 @@ def defined(path):
 
 def main():
     earlier_names, earlier_funcs = set(), set()
-    for path in sys.argv[2:]:
+    for path in sys.argv[3:]:
         names, funcs = defined(path)
         earlier_names |= names
         earlier_funcs |= funcs
     drop = earlier_names | LIBC | GLIBC_INTERNAL
 
     kept, funcs = [], []
-    for item in items(open(sys.argv[1]).read()):
+    for item in items(open(sys.argv[2]).read()):
         if 'extern "C" {' in item[0]:
             funcs += [f for f in functions(item) if function_name(f) not in earlier_funcs]
             continue
@@ -95,7 +96,7 @@ def main():
 
     body = "\n".join("\n".join(i) for i in kept)
     body = re.sub(r": _bindgen_ty_\d+ =", ": ::core::ffi::c_uint =", body)
-    body += '\nunsafe extern "C" {\n' + "\n".join("\n".join(f) for f in funcs) + "\n}\n"
+    body += f"\ncrate::library::functions! {{ {sys.argv[1]};\n" + "\n".join("\n".join(f) for f in funcs) + "\n}\n"
     # Flexible array members: only their offset is needed.
     body = re.sub(r"__IncompleteArrayField<(\w+)>", r"[\1; 0]", body)
     # The field is at an odd offset of a packed structure that is aligned to 4 bytes. Rust cannot

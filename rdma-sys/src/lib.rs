@@ -16,6 +16,9 @@
 //! - The features `rdmacm` and `umad` (both enabled by default) add `rdma_*` and `umad_*` and link
 //!   librdmacm and libibumad. The features `efa` and `mlx5` add `efadv_*` and `mlx5dv_*` and link
 //!   the providers libefa and libmlx5.
+//! - With the feature `dlopen` a program is not linked with the libraries. Each is loaded when a
+//!   function of it is first called, or by [`Library::load`]. A function that is missing fails with
+//!   `ENOSYS`.
 //! - Functions of the headers that build or read raw work queue entries of mlx5 are not included.
 
 // The whole crate calls C functions and dereferences their pointers.
@@ -26,10 +29,12 @@
 mod alias;
 mod bindings;
 mod inline;
+mod library;
 
 pub use alias::*;
 pub use bindings::*;
 pub use inline::*;
+pub use library::{Library, LoadError};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -13,7 +13,7 @@ use rdma_sys::{
 };
 
 use crate::convert::non_null;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, load_libibverbs};
 use crate::raw::AsRaw;
 use rdma_types::Guid;
 use rdma_types::c_value;
@@ -122,14 +122,17 @@ impl Device {
     /// are none.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the kernel has no RDMA support.
+    /// [`ErrorKind::Unsupported`] if the kernel has no RDMA support, or if libibverbs is not
+    /// installed (with the feature `dlopen`).
     ///
     /// # References
     /// [`ibv_get_device_list(3)`](https://man7.org/linux/man-pages/man3/ibv_get_device_list.3.html)
     pub fn list() -> Result<Vec<Self>> {
+        const CALL: &str = "ibv_get_device_list";
+        load_libibverbs(CALL)?;
         let mut count = 0;
         let list = non_null(
-            "ibv_get_device_list",
+            CALL,
             || "RDMA devices of this host".into(),
             || {
                 // SAFETY: the counter is writable.

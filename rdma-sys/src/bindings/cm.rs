@@ -302,7 +302,7 @@ pub const RDMA_OPTION_ID_REUSEADDR: ::core::ffi::c_uint = 1;
 pub const RDMA_OPTION_ID_AFONLY: ::core::ffi::c_uint = 2;
 pub const RDMA_OPTION_ID_ACK_TIMEOUT: ::core::ffi::c_uint = 3;
 pub const RDMA_OPTION_IB_PATH: ::core::ffi::c_uint = 1;
-unsafe extern "C" {
+crate::library::functions! { Rdmacm;
     pub fn rdma_create_event_channel() -> *mut rdma_event_channel;
     pub fn rdma_destroy_event_channel(channel: *mut rdma_event_channel);
     pub fn rdma_create_id(

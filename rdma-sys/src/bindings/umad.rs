@@ -613,7 +613,7 @@ pub const UMAD_CM_ATTR_LAP: ::core::ffi::c_uint = 25;
 pub const UMAD_CM_ATTR_APR: ::core::ffi::c_uint = 26;
 pub const UMAD_CM_ATTR_SAP: ::core::ffi::c_uint = 27;
 pub const UMAD_CM_ATTR_SPR: ::core::ffi::c_uint = 28;
-unsafe extern "C" {
+crate::library::functions! { Ibumad;
     pub fn umad_init() -> ::core::ffi::c_int;
     pub fn umad_done() -> ::core::ffi::c_int;
     pub fn umad_get_cas_names(

@@ -3095,7 +3095,7 @@ impl Default for ibv_path_data {
 pub struct verbs_ex_private {
     pub _address: u8,
 }
-unsafe extern "C" {
+crate::library::functions! { Ibverbs;
     pub fn ibv_wc_status_str(status: ibv_wc_status) -> *const ::core::ffi::c_char;
     pub fn ibv_rate_to_mult(rate: ibv_rate) -> ::core::ffi::c_int;
     pub fn mult_to_ibv_rate(mult: ::core::ffi::c_int) -> ibv_rate;

@@ -16,7 +16,7 @@ mod raw {
 
     use crate::{_compat_ibv_port_attr, ibv_context};
 
-    unsafe extern "C" {
+    crate::library::functions! { Ibverbs;
         pub(super) fn ibv_query_port(
             context: *mut ibv_context,
             port_num: u8,

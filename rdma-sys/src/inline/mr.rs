@@ -18,7 +18,7 @@ mod raw {
 
     use crate::{ibv_mr, ibv_pd};
 
-    unsafe extern "C" {
+    crate::library::functions! { Ibverbs;
         pub(super) fn ibv_reg_mr(
             pd: *mut ibv_pd,
             addr: *mut c_void,

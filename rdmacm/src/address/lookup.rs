@@ -11,7 +11,7 @@ use rdma_sys::{RAI_NUMERICHOST, RAI_PASSIVE, rdma_addrinfo, rdma_freeaddrinfo, r
 use rdma_types::setters;
 
 use super::{PortSpace, from_raw};
-use crate::convert::failed;
+use crate::convert::{failed, load_librdmacm};
 
 const VERB: &str = "rdma_getaddrinfo";
 
@@ -160,6 +160,7 @@ pub fn lookup(
         ..Default::default()
     };
     let mut list = ptr::null_mut();
+    load_librdmacm(VERB)?;
     // SAFETY: the names are null or NUL-terminated, and all pointers are valid during the call.
     let returned = unsafe {
         rdma_getaddrinfo(

@@ -11,7 +11,7 @@ use rdma_sys::{
     rdma_get_cm_event,
 };
 
-use crate::convert::{failed, zero_or_last};
+use crate::convert::{failed, load_librdmacm, zero_or_last};
 
 /// An event channel of librdmacm with a non-blocking descriptor.
 #[derive(Debug)]
@@ -25,10 +25,12 @@ unsafe impl Sync for Channel {}
 
 impl Channel {
     pub(crate) fn create() -> Result<Self> {
+        const CALL: &str = "rdma_create_event_channel";
         let detail = &"event channel";
+        load_librdmacm(CALL)?;
         // SAFETY: the function has no preconditions.
         let Some(raw) = NonNull::new(unsafe { rdma_create_event_channel() }) else {
-            return Err(failed("rdma_create_event_channel", Errno::last(), detail));
+            return Err(failed(CALL, Errno::last(), detail));
         };
         let channel = Self(raw);
         let fd = channel.as_fd().as_raw_fd();

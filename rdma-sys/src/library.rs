@@ -1,0 +1,295 @@
+//! The C libraries: linked, or loaded when a function of theirs is first called (feature `dlopen`).
+
+use core::fmt;
+
+/// A C library of rdma-core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Library {
+    /// libibverbs: `ibv_*`.
+    Ibverbs,
+    /// librdmacm: `rdma_*`.
+    #[cfg(feature = "rdmacm")]
+    Rdmacm,
+    /// libibumad: `umad_*`.
+    #[cfg(feature = "umad")]
+    Ibumad,
+    /// libefa: `efadv_*`.
+    #[cfg(feature = "efa")]
+    Efa,
+    /// libmlx5: `mlx5dv_*`.
+    #[cfg(feature = "mlx5")]
+    Mlx5,
+}
+
+impl Library {
+    /// Returns the name of the library's file.
+    pub const fn file_name(self) -> &'static str {
+        match self {
+            Self::Ibverbs => "libibverbs.so.1",
+            #[cfg(feature = "rdmacm")]
+            Self::Rdmacm => "librdmacm.so.1",
+            #[cfg(feature = "umad")]
+            Self::Ibumad => "libibumad.so.3",
+            #[cfg(feature = "efa")]
+            Self::Efa => "libefa.so.1",
+            #[cfg(feature = "mlx5")]
+            Self::Mlx5 => "libmlx5.so.1",
+        }
+    }
+
+    /// Loads the library with the feature `dlopen`, unless it is loaded. It stays loaded until the
+    /// process ends. Without this feature the program is linked with the library, and nothing is to
+    /// be done.
+    ///
+    /// # Errors
+    /// Fails if the library is not installed, or is not a library for this processor. Every call
+    /// returns the first error again.
+    pub fn load(self) -> Result<(), LoadError> {
+        #[cfg(feature = "dlopen")]
+        self.handle().map_err(|reason| LoadError {
+            library: self,
+            reason,
+        })?;
+        Ok(())
+    }
+}
+
+/// A library that could not be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadError {
+    library: Library,
+    reason: &'static str,
+}
+
+impl LoadError {
+    /// Returns the library.
+    pub const fn library(&self) -> Library {
+        self.library
+    }
+
+    /// Returns what to install.
+    pub const fn help(&self) -> &'static str {
+        match self.library {
+            Library::Ibverbs => {
+                "install libibverbs (Debian, Ubuntu: libibverbs1 and ibverbs-providers; Fedora, \
+                 RHEL: libibverbs)"
+            }
+            #[cfg(feature = "rdmacm")]
+            Library::Rdmacm => {
+                "install librdmacm (Debian, Ubuntu: librdmacm1; Fedora, RHEL: librdmacm)"
+            }
+            #[cfg(feature = "umad")]
+            Library::Ibumad => {
+                "install libibumad (Debian, Ubuntu: libibumad3; Fedora, RHEL: libibumad)"
+            }
+            #[cfg(feature = "efa")]
+            Library::Efa => {
+                "install libefa (Debian, Ubuntu: ibverbs-providers; Fedora: libibverbs)"
+            }
+            #[cfg(feature = "mlx5")]
+            Library::Mlx5 => {
+                "install libmlx5 (Debian, Ubuntu: ibverbs-providers; Fedora, RHEL: libibverbs)"
+            }
+        }
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The reason of the dynamic linker begins with the name of the file.
+        f.write_str(self.reason)
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+/// Declares functions of a library like an `extern` block: `functions! { Ibverbs; pub fn … }`.
+#[cfg(not(feature = "dlopen"))]
+macro_rules! functions {
+    ($library:ident; $($functions:tt)*) => {
+        unsafe extern "C" { $($functions)* }
+    };
+}
+
+/// Defines functions that call those of the same name in a loaded library, with the same syntax.
+/// They fail as [`Missing`](loaded::Missing) says if the library or the function is missing.
+#[cfg(feature = "dlopen")]
+macro_rules! functions {
+    ($library:ident;
+        $($visibility:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $returned:ty)?;)*
+    ) => {$(
+        $visibility unsafe extern "C" fn $name($($arg: $type),*) $(-> $returned)? {
+            use $crate::library::{Library, loaded::{Function, Missing}};
+            static FUNCTION: Function =
+                Function::new(Library::$library, concat!(stringify!($name), "\0"));
+            match FUNCTION.address() {
+                Some(address) => {
+                    // SAFETY: the library has a function of this name, which has this type
+                    // according to its header. The caller guarantees what the function requires.
+                    unsafe {
+                        core::mem::transmute::<
+                            *mut core::ffi::c_void,
+                            unsafe extern "C" fn($($type),*) $(-> $returned)?,
+                        >(address.as_ptr())($($arg),*)
+                    }
+                }
+                None => Missing::missing(Library::$library),
+            }
+        }
+    )*};
+}
+
+pub(crate) use functions;
+
+#[cfg(feature = "dlopen")]
+pub(crate) mod loaded {
+    //! Loading a library and finding its functions.
+
+    use core::ffi::{c_int, c_uint, c_void};
+    use core::ptr::{self, NonNull};
+    use core::sync::atomic::{AtomicPtr, Ordering};
+    use std::sync::OnceLock;
+
+    use super::Library;
+
+    impl Library {
+        /// Returns the loaded library, or why it could not be loaded.
+        pub(super) fn handle(self) -> Result<&'static libloading::Library, &'static str> {
+            type Loaded = OnceLock<Result<libloading::Library, String>>;
+            static IBVERBS: Loaded = OnceLock::new();
+            #[cfg(feature = "rdmacm")]
+            static RDMACM: Loaded = OnceLock::new();
+            #[cfg(feature = "umad")]
+            static IBUMAD: Loaded = OnceLock::new();
+            #[cfg(feature = "efa")]
+            static EFA: Loaded = OnceLock::new();
+            #[cfg(feature = "mlx5")]
+            static MLX5: Loaded = OnceLock::new();
+
+            let loaded = match self {
+                Self::Ibverbs => &IBVERBS,
+                #[cfg(feature = "rdmacm")]
+                Self::Rdmacm => &RDMACM,
+                #[cfg(feature = "umad")]
+                Self::Ibumad => &IBUMAD,
+                #[cfg(feature = "efa")]
+                Self::Efa => &EFA,
+                #[cfg(feature = "mlx5")]
+                Self::Mlx5 => &MLX5,
+            };
+            let load = || {
+                // SAFETY: the initialization of the libraries of rdma-core has no preconditions.
+                unsafe { libloading::Library::new(self.file_name()) }
+                    .map_err(|error| error.to_string())
+            };
+            loaded.get_or_init(load).as_ref().map_err(String::as_str)
+        }
+    }
+
+    /// A function of a library, looked up when it is first called.
+    pub(crate) struct Function {
+        library: Library,
+        /// Ends with a NUL byte.
+        name: &'static str,
+        /// Null until the function is found.
+        address: AtomicPtr<c_void>,
+    }
+
+    impl Function {
+        pub(crate) const fn new(library: Library, name: &'static str) -> Self {
+            Self {
+                library,
+                name,
+                address: AtomicPtr::new(ptr::null_mut()),
+            }
+        }
+
+        /// Returns the address of the function, or `None` if the library does not have it.
+        #[inline]
+        pub(crate) fn address(&self) -> Option<NonNull<c_void>> {
+            // The functions of a loaded library never change, and no data depends on the address.
+            NonNull::new(self.address.load(Ordering::Relaxed)).or_else(|| self.look_up())
+        }
+
+        #[cold]
+        fn look_up(&self) -> Option<NonNull<c_void>> {
+            let library = self.library.handle().ok()?;
+            // SAFETY: a symbol that is read as a pointer is the address of what it names.
+            let symbol = unsafe { library.get::<*mut c_void>(self.name.as_bytes()) };
+            let address = symbol.ok().and_then(|symbol| NonNull::new(*symbol))?;
+            self.address.store(address.as_ptr(), Ordering::Relaxed);
+            Some(address)
+        }
+    }
+
+    /// The result of a missing function: the error `ENOSYS`, as its library reports errors.
+    pub(crate) trait Missing {
+        fn missing(library: Library) -> Self;
+    }
+
+    fn set_errno() {
+        // SAFETY: libc's `errno` of this thread is writable.
+        unsafe { *libc::__errno_location() = libc::ENOSYS };
+    }
+
+    impl Missing for c_int {
+        fn missing(library: Library) -> Self {
+            set_errno();
+            match library {
+                #[cfg(feature = "rdmacm")]
+                Library::Rdmacm => -1,
+                #[cfg(feature = "umad")]
+                Library::Ibumad => -libc::ENOSYS,
+                _ => libc::ENOSYS,
+            }
+        }
+    }
+
+    impl Missing for isize {
+        fn missing(_: Library) -> Self {
+            set_errno();
+            -(libc::ENOSYS as Self)
+        }
+    }
+
+    impl<T> Missing for *mut T {
+        fn missing(_: Library) -> Self {
+            set_errno();
+            ptr::null_mut()
+        }
+    }
+
+    impl<T> Missing for *const T {
+        fn missing(_: Library) -> Self {
+            set_errno();
+            ptr::null()
+        }
+    }
+
+    impl Missing for () {
+        fn missing(_: Library) {
+            set_errno();
+        }
+    }
+
+    impl Missing for bool {
+        fn missing(_: Library) -> Self {
+            set_errno();
+            false
+        }
+    }
+
+    macro_rules! missing_is_zero {
+        ($($type:ty),*) => {$(
+            impl Missing for $type {
+                fn missing(_: Library) -> Self {
+                    set_errno();
+                    0
+                }
+            }
+        )*};
+    }
+
+    missing_is_zero!(c_uint, u8, u16, u64, usize);
+}
