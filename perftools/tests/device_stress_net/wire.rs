@@ -180,9 +180,12 @@ fn far_end(interface: &str) -> String {
     let entries = fs::read_dir("/sys/class/net").expect("network interfaces");
     let names = entries.map(|entry| entry.expect("an interface").file_name());
     let mut names = names.map(|name| name.to_string_lossy().into_owned());
-    let is_far = |name: &String| {
-        name != interface && read(&format!("/sys/class/net/{name}/ifindex")) == peer
+    // `bonding_masters` is a file.
+    let has_index = |name: &String| {
+        fs::read_to_string(format!("/sys/class/net/{name}/ifindex"))
+            .is_ok_and(|index| index.trim() == peer)
     };
+    let is_far = |name: &String| name != interface && has_index(name);
     names.find(is_far).unwrap_or_else(|| {
         panic!("{interface} has no far end; help: run the test with `ci/lab run`, on one host")
     })
