@@ -376,7 +376,8 @@ fn client_goes_on_when_the_server_is_restarted() {
         let mut command = Command::new(RIBPING);
         let client =
             Process::spawn(command.args(["--json", "-i", "0.1", "-t", "2000", &ip.to_string()]));
-        thread::sleep(Duration::from_secs(1));
+        client.next_stderr_line("pinging Host");
+        thread::sleep(Duration::from_secs(2));
         server.kill();
         client.next_stderr_line("is lost: ");
         client.next_stderr_line("no `ribping -S` answers there");
