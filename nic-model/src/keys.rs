@@ -1,6 +1,7 @@
 //! Memory keys: regions and windows, and the translation of addresses that requests name.
 
 use crate::abi::core::access;
+use crate::dmabuf::DmabufMapping;
 use crate::errno::{Errno, Result};
 use crate::memory::{PAGE, Pinned};
 use crate::table::Table;
@@ -30,6 +31,8 @@ pub(crate) struct Region {
     /// Address of the first byte in requests.
     pub(crate) iova: u64,
     pub(crate) access: u32,
+    /// The mapping that the model made for the region, if its memory is a dma-buf.
+    pub(crate) mapping: Option<DmabufMapping>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -86,11 +89,14 @@ impl Keys {
             .filter(|key| key.value == value)
     }
 
-    /// Returns the size of all regions in whole pages, in bytes.
+    /// Returns the size of the program's memory in all regions in whole pages, in bytes. Memory of
+    /// other devices is not limited.
     pub(crate) fn pinned(&self) -> u64 {
         let size = |key: &Key| match key.target {
-            Target::Region(region) => region.memory.length().next_multiple_of(PAGE),
-            Target::Window { .. } => 0,
+            Target::Region(region) if region.mapping.is_none() => {
+                region.memory.length().next_multiple_of(PAGE)
+            }
+            Target::Region(_) | Target::Window { .. } => 0,
         };
         self.table.iter().map(|(_, key)| size(key)).sum()
     }
@@ -101,6 +107,13 @@ impl Keys {
     }
 
     pub(crate) fn remove(&mut self, index: u32) {
+        if let Some(Key {
+            target: Target::Region(region),
+            ..
+        }) = self.table.get_mut(index)
+        {
+            region.release();
+        }
         self.table.remove(index);
     }
 
@@ -206,6 +219,13 @@ impl Keys {
 }
 
 impl Region {
+    /// Unmaps a dma-buf. No packet can name the memory afterwards.
+    pub(crate) fn release(&mut self) {
+        if let Some(mapping) = self.mapping.take() {
+            mapping.unmap();
+        }
+    }
+
     fn translate(&self, address: u64, length: u64) -> Option<Pinned> {
         self.memory.part(address.checked_sub(self.iova)?, length)
     }

@@ -11,6 +11,7 @@ mod clock;
 mod cm;
 mod control;
 mod descriptors;
+mod dmabuf;
 mod errno;
 mod fault;
 mod interpose;

@@ -81,6 +81,38 @@ fn values_out_of_range_are_rejected_before_connecting() {
             "nowhere.invalid --multicast 2 rc_bw",
             "only ud_bw supports it",
         ),
+        (
+            "nowhere.invalid --gpu 0 rc_bw",
+            "invalid GPU `0`; expected: cuda:N",
+        ),
+        (
+            "nowhere.invalid --gpu cuda:0 tcp_bw",
+            "the kernel copies the data of sockets",
+        ),
+        (
+            "nowhere.invalid --gpu cuda:0 --verify rc_bw",
+            "the CPU would read each received byte",
+        ),
+        (
+            "nowhere.invalid --remote-gpu cuda:0 --access-received on rc_bw",
+            "the CPU would read each received byte",
+        ),
+        (
+            "nowhere.invalid --local-gpu cuda:0 ver_rc_fetch_add",
+            "choose a test that does not verify its data",
+        ),
+        (
+            "nowhere.invalid --gpu cuda:0 rc_rdma_write_poll_lat",
+            "or run rc_rdma_write_lat",
+        ),
+        (
+            "nowhere.invalid --gpu cuda:0 --inline 64 rc_bw",
+            "help: remove --inline",
+        ),
+        (
+            "nowhere.invalid --gpu cuda:0 --huge-pages 2M rc_bw",
+            "or set --local-gpu or --remote-gpu only",
+        ),
     ] {
         let text = fails(line, 2);
         assert!(text.contains(expected), "{line}: {text}");

@@ -7,6 +7,8 @@
 
 use std::fmt::Display;
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::process;
 
@@ -130,6 +132,37 @@ const MODEL_LINK_UP: &str = "/dev/infiniband/nic-model/link-up";
 /// Returns `true` if this process has a model of an adapter (`nic-model`).
 pub fn is_model() -> bool {
     fs::read("/dev/infiniband/nic-model/objects").is_ok()
+}
+
+/// Makes a command run on the model of an mlx5 adapter (`nic-model`), as `mlx5_0`.
+///
+/// # Panics
+/// Panics if the library of the model was not built into the directory of the test programs.
+pub fn use_model(command: &mut Command) {
+    let library = built_library("nic_model");
+    command
+        .env("RDMA_LAB_DEVICES", "mlx5_0")
+        .env("NIC_MODEL", "mlx5_0")
+        .env("NIC_MODEL_LINK", "ethernet")
+        .env("LD_PRELOAD", library);
+}
+
+/// Returns the path of the library of a workspace crate, which `cargo build --lib` has built.
+///
+/// # Panics
+/// Panics if it was not built into the directory of the test programs.
+pub fn built_library(name: &str) -> PathBuf {
+    let program = std::env::current_exe().expect("path of this program");
+    let directory = program.parent().and_then(Path::parent);
+    let path = directory
+        .expect("a directory of programs")
+        .join(format!("lib{name}.so"));
+    assert!(
+        path.exists(),
+        "{}: build it with `cargo build --workspace --lib`",
+        path.display()
+    );
+    path
 }
 
 /// A network interface that is down. It is up again when this is dropped.

@@ -9,6 +9,7 @@
 //! | [`process`] | child processes: output, readiness, termination |
 //! | [`fabric`] | a simulated InfiniBand fabric (ibsim and opensm) |
 //! | [`temp_dir`] | a directory that is removed when it is dropped |
+//! | `udmabuf` | dma-bufs of host memory, with the feature of this name |
 //! | [`random`] | a random number generator with a fixed seed |
 //!
 //! Without features the crate uses only the standard library, so tests that run under Miri can
@@ -22,3 +23,5 @@ pub mod option_defaults;
 pub mod process;
 pub mod random;
 pub mod temp_dir;
+#[cfg(feature = "udmabuf")]
+pub mod udmabuf;

@@ -34,6 +34,7 @@ pub(crate) mod access {
     pub(crate) const ZERO_BASED: u32 = 1 << 5;
     pub(crate) const ON_DEMAND: u32 = 1 << 6;
     pub(crate) const HUGETLB: u32 = 1 << 7;
+    pub(crate) const RELAXED_ORDERING: u32 = 1 << 20;
     /// Flags that a driver may ignore.
     pub(crate) const OPTIONAL: u32 = 0x3ff0_0000;
 }

@@ -157,6 +157,17 @@ pub(crate) mod mr {
     pub(crate) const QUERY_RESP_RKEY: u16 = 2;
     pub(crate) const QUERY_RESP_LENGTH: u16 = 3;
     pub(crate) const QUERY_RESP_IOVA: u16 = 4;
+
+    pub(crate) const REG_DMABUF: u16 = 4;
+    pub(crate) const DMABUF_HANDLE: u16 = 0;
+    pub(crate) const DMABUF_PD_HANDLE: u16 = 1;
+    pub(crate) const DMABUF_OFFSET: u16 = 2;
+    pub(crate) const DMABUF_LENGTH: u16 = 3;
+    pub(crate) const DMABUF_IOVA: u16 = 4;
+    pub(crate) const DMABUF_FD: u16 = 5;
+    pub(crate) const DMABUF_ACCESS_FLAGS: u16 = 6;
+    pub(crate) const DMABUF_RESP_LKEY: u16 = 7;
+    pub(crate) const DMABUF_RESP_RKEY: u16 = 8;
 }
 
 pub(crate) mod dm {

@@ -116,6 +116,7 @@ impl Call<'_> {
             (object::SRQ, ioctl::srq::DESTROY) => self.destroy_srq(),
             (object::MR, ioctl::mr::DM_MR_REG) => self.reg_dm_mr(),
             (object::MR, ioctl::mr::QUERY) => self.query_mr(),
+            (object::MR, ioctl::mr::REG_DMABUF) => self.reg_dmabuf_mr(),
             (object::MR, ioctl::mr::ADVISE) => Err(Errno::EOPNOTSUPP),
             (object::DM, ioctl::dm::ALLOC) => self.alloc_dm(),
             (object::DRIVER.., _) => self.nic.driver_method(object, method, &self.attrs),

@@ -4,6 +4,7 @@ use super::Call;
 use super::objects::Kind;
 use crate::abi::core::{RegMr, RegMrResp, ReregMr, ReregMrResp, access};
 use crate::abi::ioctl::mr;
+use crate::dmabuf::DmabufMapping;
 use crate::errno::{Errno, Result};
 use crate::keys::{Region, Target, index};
 use crate::memory::{self, PAGE};
@@ -54,6 +55,7 @@ fn region(start: u64, length: u64, iova: u64, flags: u32) -> Result<Region> {
         memory: memory::pin(start, length, flags & writes != 0)?,
         iova,
         access: flags,
+        mapping: None,
     })
 }
 
@@ -105,7 +107,11 @@ impl Call<'_> {
             new.access = command.access_flags;
         }
         if flags & change::TRANSLATION != 0 {
+            let old = new;
             new = region(command.start, command.length, command.hca_va, new.access)?;
+            if let Some(mapping) = old.mapping {
+                mapping.unmap();
+            }
         }
         entry.target = Target::Region(new);
         let key = entry.value;
@@ -157,6 +163,7 @@ impl Call<'_> {
             memory: dm.part(offset, length).ok_or(Errno::EINVAL)?,
             iova: 0,
             access: flags,
+            mapping: None,
         };
         let key = self.cx.keys.insert(pd, Target::Region(region))?;
         let handle = self
@@ -166,5 +173,50 @@ impl Call<'_> {
         self.attrs.write_handle(mr::DM_HANDLE, u64::from(handle))?;
         self.attrs.write(mr::DM_RESP_LKEY, &key)?;
         self.attrs.write(mr::DM_RESP_RKEY, &key)
+    }
+
+    /// Registers a dma-buf, with the checks of `UVERBS_METHOD_REG_DMABUF_MR`, of
+    /// `ib_umem_dmabuf_get` and of `dma_buf_get`.
+    pub(super) fn reg_dmabuf_mr(&mut self) -> Result<()> {
+        let pd_handle = self.attrs.handle(mr::DMABUF_PD_HANDLE)?;
+        let offset = self.attrs.u64(mr::DMABUF_OFFSET)?;
+        let length = self.attrs.u64(mr::DMABUF_LENGTH)?;
+        let iova = self.attrs.u64(mr::DMABUF_IOVA)?;
+        let flags = self.attrs.u32(mr::DMABUF_ACCESS_FLAGS)?;
+        let fd = self.attrs.optional_fd(mr::DMABUF_FD)?;
+        let fd = fd.ok_or(Errno::EINVAL)?;
+        let known = access::LOCAL_WRITE
+            | access::REMOTE_WRITE
+            | access::REMOTE_READ
+            | access::REMOTE_ATOMIC
+            | access::RELAXED_ORDERING;
+        if offset % PAGE != iova % PAGE || flags & !known != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.nic.check_access(flags)?;
+        check_access(flags)?;
+        let pd = self.file.objects.pd(pd_handle)?;
+        let (mapping, memory) = DmabufMapping::new(fd, offset, length)?;
+        let mut region = Region {
+            memory,
+            iova,
+            access: flags,
+            mapping: Some(mapping),
+        };
+        let key = match self.cx.keys.insert(pd, Target::Region(region)) {
+            Ok(key) => key,
+            Err(errno) => {
+                region.release();
+                return Err(errno);
+            }
+        };
+        let handle = self
+            .file
+            .objects
+            .insert(Kind::Mr { key: index(key) }, &[pd_handle]);
+        self.attrs
+            .write_handle(mr::DMABUF_HANDLE, u64::from(handle))?;
+        self.attrs.write(mr::DMABUF_RESP_LKEY, &key)?;
+        self.attrs.write(mr::DMABUF_RESP_RKEY, &key)
     }
 }

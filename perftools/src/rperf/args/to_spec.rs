@@ -107,6 +107,7 @@ impl Options {
                     .clone()
                     .or_else(|| t.cpu_affinity.clone()),
                 gid_index: t.local_gid_index.or(t.gid_index),
+                gpu: t.local_gpu.or(t.gpu),
                 path: t.path(End::Local),
                 ..side(&o.local_id, o.local_wait, o.local_timeout)
             },
@@ -116,6 +117,7 @@ impl Options {
                     .clone()
                     .or_else(|| t.cpu_affinity.clone()),
                 gid_index: t.remote_gid_index.or(t.gid_index),
+                gpu: t.remote_gpu.or(t.gpu),
                 path: t.path(End::Remote),
                 ..side(&o.remote_id, o.remote_wait, o.remote_timeout)
             },

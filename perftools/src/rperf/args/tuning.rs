@@ -8,6 +8,7 @@ use clap::Args;
 use super::values::{Inline, inline, on_off, pages};
 use crate::common::cpus::CpuList;
 use crate::common::units::{Rate, Size, parse_time};
+use crate::rperf::spec::gpu::GpuId;
 use crate::rperf::spec::path::{PathSettings, StaticRate};
 use crate::rperf::spec::tuning::{Pages, Tuning};
 
@@ -149,6 +150,16 @@ pub struct TuningOptions {
     /// Register buffers for on-demand paging (ODP) instead of pinning them
     #[arg(long, help_heading = TUNING)]
     pub on_demand: bool,
+    /// Send from and receive into memory of a GPU, on both ends, such as cuda:0 for the first GPU
+    /// of CUDA; needs a GPU driver and an RDMA device that support dma-buf [default: host memory]
+    #[arg(long, value_name = "GPU", help_heading = TUNING)]
+    pub gpu: Option<GpuId>,
+    /// Like --gpu, on this end only
+    #[arg(long, value_name = "GPU", help_heading = TUNING)]
+    pub local_gpu: Option<GpuId>,
+    /// Like --gpu, on the server only
+    #[arg(long, value_name = "GPU", help_heading = TUNING)]
+    pub remote_gpu: Option<GpuId>,
     /// Run on these CPUs, on both ends: `3`, `0-3,8`, `node1` (all of a NUMA node) or `any`
     /// [default: any]
     #[arg(long, value_name = "CPUS", help_heading = TUNING)]
@@ -239,6 +250,7 @@ impl TuningOptions {
                 .or(self.local_gid_index)
                 .or(self.remote_gid_index)
                 .is_some()
+            || self.gpu.or(self.local_gpu).or(self.remote_gpu).is_some()
             || self.cpu_affinity.is_some()
             || self.local_cpu_affinity.is_some()
             || self.remote_cpu_affinity.is_some();

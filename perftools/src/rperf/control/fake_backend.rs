@@ -61,6 +61,7 @@ pub(super) fn connection_info() -> ConnectionInfo {
         cm: false,
         mtu: None,
         port_mtu: None,
+        memory: None,
         hardware: Hardware::default(),
         wait: Wait::Adaptive,
     }

@@ -80,6 +80,12 @@ fn adapt_spec(spec: &Spec) -> Result<Spec> {
         )
         .with_help("omit --verify, or run rperf on the server"));
     }
+    if spec.test.moves_data() && spec.uses_gpu() {
+        return Err(Error::limit(
+            "--gpu is not supported with a qperf server, which uses host memory",
+        )
+        .with_help("remove --gpu, or run rperf on the server"));
+    }
     if spec.test.moves_data()
         && (spec.qps > 1
             || spec.threads > 1

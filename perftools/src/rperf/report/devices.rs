@@ -97,6 +97,8 @@ fn joined(devices: &[DeviceResult], end: fn(&Measured) -> &ConnectionInfo) -> Co
         cm: ends.iter().any(|end| end.cm),
         mtu: first.mtu.filter(|_| same_mtu),
         port_mtu: first.port_mtu.filter(|_| same_mtu),
+        // All devices of an end use the same GPU.
+        memory: first.memory.clone(),
         hardware: if same_hardware {
             first.hardware.clone()
         } else {

@@ -168,6 +168,7 @@ pub fn connection_info(kind: SocketKind, socket: &Socket, side: &Side) -> Connec
         cm: false,
         mtu: None,
         port_mtu: None,
+        memory: None,
         hardware: Hardware::default(),
         wait: side.wait,
     }

@@ -12,7 +12,7 @@ use super::plan::{MAX_MESSAGE, Pattern, Plan, Service};
 use super::side::Limit;
 use super::socket_kind::SocketKind;
 use super::test::Test;
-use super::tuning::{MAX_POST_LIST, Tuning};
+use super::tuning::{MAX_POST_LIST, Pages, Tuning};
 use crate::common::error::{Error, Result};
 use crate::common::units::{Size, show_time};
 
@@ -52,6 +52,11 @@ impl Spec {
         self.tuning.sets_packet_attributes()
             || self.client.path.sets_packet_attributes()
             || self.server.path.sets_packet_attributes()
+    }
+
+    /// Returns `true` if at least one end uses memory of a GPU.
+    pub fn uses_gpu(&self) -> bool {
+        self.client.gpu.is_some() || self.server.gpu.is_some()
     }
 
     /// Returns `true` if this is a test over an RDMA device that meets `condition`.
@@ -121,6 +126,55 @@ const RULES: &[Rule] = &[
             format!("message size of {size}: an atomic operation has 8 bytes")
         },
         help: "remove --msg-size (-m) for tests of atomic operations",
+    },
+    // Memory of a GPU.
+    Rule {
+        is_broken: |spec| spec.uses_gpu() && spec.is_socket(|_| true),
+        cause: |spec| {
+            let name = spec.test.name();
+            format!(
+                "{name} with --gpu: the kernel copies the data of sockets, and cannot access memory of a GPU"
+            )
+        },
+        help: "remove --gpu, or run a test over an RDMA device, such as rc_bw",
+    },
+    Rule {
+        is_broken: |spec| spec.uses_gpu() && (spec.verify || spec.tuning.access_received),
+        cause: |_| {
+            "--verify or --access-received (-ar) with --gpu: the CPU would read each received byte, and cannot read memory of a GPU".to_owned()
+        },
+        help: "remove --gpu, or remove --verify and --access-received (-ar) and choose a test that does not verify its data",
+    },
+    Rule {
+        is_broken: |spec| spec.uses_gpu() && spec.is_rdma(|plan| plan.pattern == Pattern::Polled),
+        cause: |spec| {
+            let name = spec.test.name();
+            format!(
+                "{name} with --gpu: the CPU polls the memory for each message, and cannot read memory of a GPU"
+            )
+        },
+        help: "remove --gpu, or run rc_rdma_write_lat, which waits for completions",
+    },
+    Rule {
+        is_broken: |spec| spec.uses_gpu() && spec.tuning.inline.is_some_and(|size| size > 0),
+        cause: |_| {
+            "--inline with --gpu: the CPU copies inline data, and cannot read memory of a GPU"
+                .to_owned()
+        },
+        help: "remove --inline, or set it to 0",
+    },
+    Rule {
+        is_broken: |spec| {
+            let on_both_ends = spec.client.gpu.is_some() && spec.server.gpu.is_some();
+            let tuning = &spec.tuning;
+            let sets_host_memory = tuning.pages != Pages::Normal || tuning.on_demand;
+            on_both_ends && sets_host_memory && tuning.extra_memory == 0
+        },
+        cause: |_| {
+            "--huge-pages or --on-demand with --gpu at both ends: no buffer is in host memory"
+                .to_owned()
+        },
+        help: "remove --huge-pages and --on-demand, or set --local-gpu or --remote-gpu only",
     },
     // Tests over sockets.
     Rule {

@@ -26,6 +26,9 @@ pub struct ConnectionInfo {
     /// Active MTU of the port in bytes, which may be larger than the path MTU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port_mtu: Option<u32>,
+    /// Memory of the messages, such as `GPU cuda:0 (NVIDIA H100 80GB HBM3)`; none: host memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
     /// Device or network interface, as far as the system describes it.
     #[serde(default, skip_serializing_if = "Hardware::is_unknown")]
     pub hardware: Hardware,
@@ -74,6 +77,10 @@ impl std::fmt::Display for ConnectionInfo {
             " {}{}",
             self.address,
             if self.cm { " (rdma_cm)" } else { "" }
-        )
+        )?;
+        match &self.memory {
+            Some(memory) => write!(f, ", memory of {memory}"),
+            None => Ok(()),
+        }
     }
 }

@@ -9,6 +9,7 @@ mod config;
 pub mod connection;
 mod fit;
 pub mod footprint;
+pub mod gpu;
 mod limits;
 pub mod modes;
 mod parameter;

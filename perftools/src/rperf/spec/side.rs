@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::gpu::GpuId;
 use super::path::PathSettings;
 use crate::common::cpus::CpuList;
 use crate::common::device_id::DeviceId;
@@ -41,6 +42,9 @@ pub struct Side {
     /// Index of the GID in the GID table of the port; none: the GID of the IP address in use.
     #[serde(default)]
     pub gid_index: Option<u8>,
+    /// GPU whose memory holds the messages; none: host memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuId>,
     /// Settings of packets and requests that differ from those of the other end.
     #[serde(default, skip_serializing_if = "PathSettings::is_default")]
     pub path: PathSettings,
@@ -56,6 +60,7 @@ impl Side {
             cpus: None,
             cpu_offset: None,
             gid_index: None,
+            gpu: None,
             path: PathSettings::default(),
         }
     }

@@ -38,7 +38,9 @@ impl RdmaClient {
         let fit = spec.fit(&opened.bounds)?;
         let shape = spec.shape_for_depth(fit.depth, fit.plan, &opened.bounds)?;
         // If both ends are on one host, it needs the memory of both.
-        check_available_memory(&shape, if addrs.local == addrs.peer { 2 } else { 1 })?;
+        let server = addrs.local == addrs.peer && spec.server.gpu.is_none();
+        let ends = u64::from(spec.client.gpu.is_none()) + u64::from(server);
+        check_available_memory(&shape, ends)?;
         let end = RdmaEndpoint::new(opened, shape, &spec.client)?;
         let addresses = end.opened.addresses.clone();
         let info = ClientInfo {
@@ -75,6 +77,15 @@ impl ClientSetup for RdmaClient {
             return Err(Error::protocol(
                 "the server offers a larger depth than the client requested",
             ));
+        }
+        // A server of an earlier version ignores the option.
+        if self.spec.server.gpu.is_some() && offer.via.memory.is_none() {
+            return Err(
+                Error::limit("--gpu: the server's rperf does not support memory of a GPU")
+                    .with_help(
+                        "install the same version of rperf on the server, or use --local-gpu",
+                    ),
+            );
         }
         self.end.shape =
             self.spec

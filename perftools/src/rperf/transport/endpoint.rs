@@ -12,6 +12,7 @@ use super::address::PortAddress;
 use super::cm::CmSettings;
 use super::cm_datagrams::LocalAddress;
 use super::device::OpenedDevice;
+use super::gpu::TestGpu;
 use super::path_checks::check_path;
 use super::wire::{AnyQp, VerbsWire};
 use super::xrc::{SharedRecvQueue, XrcConnection};
@@ -87,6 +88,8 @@ pub(super) struct RdmaEndpoint {
     pub(super) group: Option<Membership>,
     /// Registered memory that no request uses.
     extra_memory: Option<Sink>,
+    /// GPU whose memory holds the messages; none: host memory.
+    gpu: Option<TestGpu>,
 }
 
 /// The completion queue of one thread, and its shared receive queue.
@@ -161,8 +164,10 @@ impl RdmaEndpoint {
             Ok(0) => None,
             len => Some(pd.sink_with(len.unwrap_or(usize::MAX), shape.tuning.memory())?),
         };
+        let gpu = side.gpu.map(|id| TestGpu::open(id, &pd, &shape));
         Ok(Self {
             extra_memory,
+            gpu: gpu.transpose()?,
             opened,
             shape,
             pd,
@@ -234,7 +239,11 @@ impl RdmaEndpoint {
         } else {
             DEFAULT_INLINE
         };
-        let inline = self.shape.tuning.inline.unwrap_or(default);
+        let inline = match self.gpu {
+            // The CPU copies inline data.
+            Some(_) => 0,
+            None => self.shape.tuning.inline.unwrap_or(default),
+        };
         let options = QpOptions::new()
             .max_send_wr(self.shape.sends())
             .max_recv_wr(self.shape.receives().max(1))
@@ -361,6 +370,7 @@ impl RdmaEndpoint {
             cm,
             mtu,
             port_mtu: Some(self.opened.bounds.mtu),
+            memory: self.gpu.as_ref().map(TestGpu::description),
             hardware: Hardware::default(),
             wait: self.wait,
         }
@@ -376,13 +386,15 @@ impl RdmaEndpoint {
         let mut qps = qps.into_iter();
         let mut group = self.group;
         let mut extra_memory = self.extra_memory;
+        let gpu = self.gpu;
         let is_iwarp = self.opened.link == LinkType::Iwarp;
         let wires = self
             .queues
             .into_iter()
             .map(|ThreadQueues { cq, channel, srq }| {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
-                let wire = VerbsWire::new(qps, &self.pd, cq, channel, srq, group.take(), &shape)?;
+                let memory = (shape, gpu.as_ref());
+                let wire = VerbsWire::new(qps, &self.pd, (cq, channel), srq, group.take(), memory)?;
                 let wire = wire
                     .on_iwarp(is_iwarp)
                     .with_extra_memory(extra_memory.take());

@@ -7,8 +7,8 @@ use crate::common::units::Style;
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::tuning::Pages;
 
-/// Checks that the host has enough memory for `ends` ends of a test. Without this check, the kernel
-/// would kill processes to get it.
+/// Checks that the host has enough memory for `ends` ends of a test, which use host memory. Without
+/// this check, the kernel would kill processes to get it.
 ///
 /// # Errors
 /// Returns an error with the size of the available memory if it is too small.

@@ -12,6 +12,7 @@ pub(crate) mod cm_datagrams;
 mod connecting;
 pub mod device;
 mod endpoint;
+mod gpu;
 mod host_memory;
 mod multicast;
 mod path_checks;

@@ -82,7 +82,7 @@ impl RdmaServer {
         let mut shape =
             spec.shape_for_depth(fit.depth.min(client.depth), fit.plan, &opened.bounds)?;
         shape.qps = shape.qps.max(shape.receivers);
-        check_available_memory(&shape, 1)?;
+        check_available_memory(&shape, u64::from(spec.server.gpu.is_none()))?;
         let mut end = RdmaEndpoint::new(opened, shape, &spec.server)?;
         let group = spec
             .multicast

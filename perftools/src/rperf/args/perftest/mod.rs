@@ -164,6 +164,9 @@ fn translate<'a>(
                 (Words(words), _) => options.extend(words.split(' ').map(str::to_owned)),
                 (Meaning::Device, Some(value)) => device = Some(value),
                 (Meaning::DevicePort, Some(value)) => port = Some(value),
+                (Meaning::Gpu, Some(number)) => {
+                    options.extend(["--gpu".to_owned(), format!("cuda:{number}")]);
+                }
                 (Meaning::Connection, Some(value)) => {
                     selection.service = match value.to_lowercase().as_str() {
                         "uc" => "uc",
@@ -302,6 +305,10 @@ mod tests {
             (
                 "ib_atomic_bw -A CMP_AND_SWAP --rate_limit=5 HOST",
                 "rperf HOST --rate-limit 5Gb/s rc_compare_swap_mr",
+            ),
+            (
+                "ib_write_bw --use_cuda=1 --use_cuda_dmabuf HOST",
+                "rperf HOST --gpu cuda:1 --immediate off rc_rdma_write_bw",
             ),
             (
                 "/usr/bin/ib_read_lat -R -e HOST",

@@ -27,6 +27,8 @@ pub(super) enum Meaning {
     RateLimit,
     /// Unit of the rate limit.
     RateUnit,
+    /// The number of a GPU of CUDA.
+    Gpu,
     /// No equivalent, for this reason.
     Omitted(&'static str),
 }
@@ -154,7 +156,8 @@ pub(super) const OPTIONS: &[Row] = &[
     long("retry_count", true, Value("retry-count")),
     long("tclass", true, Value("traffic-class")),
     long("flow_label", true, Value("flow-label")),
-    long("use_cuda", true, Omitted("not supported")),
+    long("use_cuda", true, Meaning::Gpu),
+    long("use_cuda_dmabuf", false, NOT_NEEDED),
     long("use_hugepages", false, Words("--huge-pages 2M")),
     long("use-null-mr", false, Omitted("not supported")),
     long("wait_destroy", true, Omitted("not supported")),
@@ -188,6 +191,7 @@ impl Row {
             Meaning::LimitBandwidth => "--min-bw, with a unit".to_owned(),
             Meaning::Gigabits => "--bits".to_owned(),
             Meaning::RateLimit | Meaning::RateUnit => "--rate-limit, with a unit".to_owned(),
+            Meaning::Gpu => "--gpu cuda:N".to_owned(),
             Omitted(reason) => format!("– ({reason})"),
         }
     }

@@ -282,6 +282,7 @@ impl QperfEndpoint {
             cm: true,
             mtu: None,
             port_mtu: None,
+            memory: None,
             hardware: Hardware::default(),
             wait: side.wait,
         };

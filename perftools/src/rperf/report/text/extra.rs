@@ -182,8 +182,8 @@ impl Format {
         }
         b.text("via", m.local.to_string());
         if v.conf >= 1
-            || (m.local.device.as_str(), m.local.address.as_str())
-                != (m.remote.device.as_str(), m.remote.address.as_str())
+            || (&m.local.device, &m.local.address, &m.local.memory)
+                != (&m.remote.device, &m.remote.address, &m.remote.memory)
         {
             b.text("peer", m.remote.to_string());
         }

@@ -22,6 +22,7 @@ fn via(cm: bool) -> ConnectionInfo {
         cm,
         mtu: Some(4096),
         port_mtu: Some(4096),
+        memory: None,
         hardware: Hardware::default(),
         wait: Wait::Adaptive,
     }

@@ -2,14 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use ibverbs::{AccessFlags, Buf, Frozen, GRH_LEN, Pool, ProtectionDomain, SharedRegion, Sink};
+use ibverbs::{
+    AccessFlags, Buf, DeviceRegion, Frozen, GRH_LEN, Pool, ProtectionDomain, RemoteMemory,
+    SharedRegion,
+};
 
 use super::qp::QpState;
+use super::receive_queues::RecvTarget;
 use crate::common::buffer::{check_headroom, zeroed};
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::payload;
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Service, Verb};
+use crate::rperf::transport::gpu::GpuMemory;
 
 /// Time that the data of a write may take to become visible without an acknowledgment.
 const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -27,6 +32,9 @@ pub(super) enum Content {
     },
     /// Target of RDMA reads and atomics. Nothing is sent.
     Fetched { region: SharedRegion },
+    /// Memory of a GPU: one source for all sends, or the target of RDMA reads and atomics. The CPU
+    /// does not access it.
+    Gpu,
 }
 
 /// The memory of one thread.
@@ -34,6 +42,8 @@ pub(super) struct Memory {
     pub(super) content: Content,
     /// Memory that the peer may access, if the test is one-sided.
     pub(super) exposed: Option<SharedRegion>,
+    /// The same in memory of a GPU.
+    exposed_on_gpu: Option<DeviceRegion>,
     pub(super) shape: Shape,
     /// Bytes before the payload of a received message: the global routing header of datagrams.
     pub(super) header: usize,
@@ -50,15 +60,11 @@ impl Memory {
         pd: &ProtectionDomain,
         shape: Shape,
         qps: &mut [QpState],
-    ) -> Result<(Self, Option<Sink>)> {
+    ) -> Result<(Self, Option<RecvTarget>)> {
         check_headroom()?;
         let plan = shape.plan;
         let size = shape.msg_size as usize;
-        let header = if plan.service == Service::Ud {
-            GRH_LEN
-        } else {
-            0
-        };
+        let header = header(&shape);
         let exposed = if plan.verb.is_one_sided() {
             Some(register_exposed(pd, &shape)?)
         } else {
@@ -105,7 +111,8 @@ impl Memory {
             // With one-sided verbs, receives take only credits and immediate data, which need no
             // memory.
             Content::Same { .. } if plan.verb == Verb::Send => {
-                Some(pd.sink_with(size + header, shape.tuning.memory())?)
+                let sink = pd.sink_with(size + header, shape.tuning.memory())?;
+                Some(RecvTarget::Host(sink))
             }
             _ => None,
         };
@@ -115,13 +122,14 @@ impl Memory {
                 Content::Marked { region, .. } | Content::Fetched { region } => {
                     state.source.shared = Some(state.qp.hold(region)?);
                 }
-                Content::Distinct { .. } => {}
+                Content::Distinct { .. } | Content::Gpu => {}
             }
         }
         Ok((
             Self {
                 content,
                 exposed,
+                exposed_on_gpu: None,
                 shape,
                 header,
                 // Only received payload that is accessed is copied.
@@ -130,6 +138,69 @@ impl Memory {
             },
             sink,
         ))
+    }
+
+    /// Allocates the memory for `shape` on a GPU, like [`new`](Self::new). The payload is not
+    /// accessed (`Spec::check`).
+    pub(super) fn on_gpu(
+        pd: &ProtectionDomain,
+        shape: Shape,
+        qps: &mut [QpState],
+        gpu: &mut GpuMemory,
+    ) -> Result<(Self, Option<RecvTarget>)> {
+        check_headroom()?;
+        let plan = shape.plan;
+        let mut first = zeroed(shape.msg_size as usize)?;
+        payload::fill(&mut first, 0);
+        let exposed = if plan.verb.is_one_sided() {
+            let len = shape.exposed_slots() as usize * shape.stride();
+            let content: &[u8] = if plan.verb == Verb::Read { &first } else { &[] };
+            Some(gpu.register(pd, len, shape.remote_access(), content)?)
+        } else {
+            None
+        };
+        let local = AccessFlags::LOCAL_WRITE;
+        let region = if plan.verb.fetches() {
+            let len = shape.fetch_slots() as usize * shape.stride();
+            gpu.register(pd, len, local, &[])?
+        } else {
+            gpu.register(pd, first.len(), local, &first)?
+        };
+        for state in qps {
+            state.source.gpu = Some(state.qp.hold(&region)?);
+        }
+        let header = header(&shape);
+        let target = if plan.verb == Verb::Send {
+            Some(RecvTarget::Gpu(gpu.register(
+                pd,
+                first.len() + header,
+                local,
+                &[],
+            )?))
+        } else {
+            None
+        };
+        Ok((
+            Self {
+                content: Content::Gpu,
+                exposed: None,
+                exposed_on_gpu: exposed,
+                shape,
+                header,
+                scratch: Vec::new(),
+                verified: 0,
+            },
+            target,
+        ))
+    }
+
+    /// Returns the memory that the peer may access.
+    pub(super) fn remote(&self) -> Option<RemoteMemory> {
+        match (&self.exposed, &self.exposed_on_gpu) {
+            (Some(region), _) => Some(region.remote()),
+            (None, Some(region)) => region.remote(),
+            (None, None) => None,
+        }
     }
 
     /// Returns the offset of message `n` in exposed memory.
@@ -257,6 +328,15 @@ const MAX_LOST: u8 = 128;
 /// bytes.
 fn mark_byte(n: u64) -> u8 {
     n.wrapping_add(1).to_le_bytes()[0]
+}
+
+/// Returns the number of bytes before the payload of a received message.
+fn header(shape: &Shape) -> usize {
+    if shape.plan.service == Service::Ud {
+        GRH_LEN
+    } else {
+        0
+    }
 }
 
 /// Registers the memory that the peer accesses, and fills it if the peer reads it.

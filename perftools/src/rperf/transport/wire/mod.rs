@@ -34,6 +34,7 @@ use crate::rperf::engine::{ExposedMemory, PollCounts, Wire};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Verb};
 use crate::rperf::stats::tcp;
+use crate::rperf::transport::gpu::{GpuMemory, TestGpu};
 use crate::rperf::transport::xrc::SharedRecvQueue;
 
 /// Interval between checks for a disconnection reported by the connection manager.
@@ -54,6 +55,8 @@ pub struct VerbsWire {
     _group: Option<Membership>,
     /// Registered memory that no request uses.
     extra_memory: Option<Sink>,
+    /// Memory of a GPU. It is freed last, after the queue pairs and queues that use it.
+    _gpu_memory: Option<GpuMemory>,
 }
 
 /// The queue pairs of a wire with their memory and counts.
@@ -100,24 +103,28 @@ impl std::fmt::Debug for VerbsWire {
 }
 
 impl VerbsWire {
-    /// Creates a wire from connected queue pairs, and registers the memory for `shape`.
+    /// Creates a wire from connected queue pairs, and registers the memory for a shape: host
+    /// memory, or that of a GPU.
     ///
     /// # Errors
     /// Returns an error of [`Kind::Limit`] if the memory cannot be registered, often because of
     /// the memlock limit.
-    pub fn new(
+    pub(super) fn new(
         connected: Vec<AnyQp>,
         pd: &ProtectionDomain,
-        cq: CompletionQueue,
-        channel: CompletionChannel,
+        (cq, channel): (CompletionQueue, CompletionChannel),
         srq: Option<SharedRecvQueue>,
         group: Option<Membership>,
-        shape: &Shape,
+        (shape, gpu): (Shape, Option<&TestGpu>),
     ) -> Result<Self> {
+        let mut gpu_memory = gpu.map(GpuMemory::new);
         let mut qps: Vec<QpState> = connected.into_iter().map(QpState::new).collect();
-        let memory = Memory::new(pd, *shape, &mut qps);
-        let (memory, sink) = memory.map_err(Error::into_limit)?;
-        let recv_queues = RecvQueues::new(&mut qps, srq, sink.as_ref(), shape)?;
+        let memory = match &mut gpu_memory {
+            Some(gpu_memory) => Memory::on_gpu(pd, shape, &mut qps, gpu_memory),
+            None => Memory::new(pd, shape, &mut qps),
+        };
+        let (memory, target) = memory.map_err(Error::into_limit)?;
+        let recv_queues = RecvQueues::new(&mut qps, srq, target.as_ref(), &shape)?;
         let numbered = !shape.is_reliable();
         let solicit_every = shape.solicits().then_some(u64::from(shape.batch));
         let traffic = QpGroup {
@@ -141,6 +148,7 @@ impl VerbsWire {
             is_iwarp: false,
             _group: group,
             extra_memory: None,
+            _gpu_memory: gpu_memory,
         })
     }
 
@@ -339,7 +347,7 @@ impl QpGroup {
 
 impl Wire for VerbsWire {
     fn exposed(&self) -> Option<ExposedMemory> {
-        let remote = self.traffic.memory.exposed.as_ref()?.remote();
+        let remote = self.traffic.memory.remote()?;
         Some(ExposedMemory {
             addr: remote.addr,
             len: remote.len,

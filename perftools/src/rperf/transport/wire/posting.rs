@@ -4,8 +4,8 @@
 //! payload.
 
 use ibverbs::{
-    Batch, ConnectedDuplexTransport, QueuePair, Rc, RemoteMemory, SendTransport, Ud,
-    wr::{self, Destination, Operation, SendPayload, SendRequest},
+    Batch, ConnectedDuplexTransport, Held, Hold, QueuePair, Rc, RemoteMemory, SendTransport, Ud,
+    wr::{self, Destination, Operation, ReadPayload, SendPayload, SendRequest},
     xrc::{SrqNum, XrcSend},
 };
 
@@ -288,6 +288,10 @@ fn post_message<T: SendTransport>(
             let payload = payload.ok_or_else(|| missing("source"))?;
             queue.post(flags.set_on(verb.request(n, payload)?))
         }
+        Content::Gpu => {
+            let payload = source.gpu.ok_or_else(|| missing("source"))?;
+            queue.post(flags.set_on(verb.request(n, payload)?))
+        }
         Content::Fetched { .. } => Err(missing("message to send")),
     }
 }
@@ -375,13 +379,29 @@ fn post_reliable(
     job: &PostJob,
     posted: u64,
 ) -> ibverbs::Result<()> {
-    let Content::Fetched { .. } = &memory.content else {
+    if !memory.shape.plan.verb.fetches() {
         return post_connected(qp, source, memory, remote, job, posted);
-    };
+    }
+    match (source.shared, source.gpu) {
+        (Some(held), _) => post_fetches(qp, held, memory, remote, job, posted),
+        (None, Some(held)) => post_fetches(qp, held, memory, remote, job, posted),
+        (None, None) => Err(missing("memory to fetch into")),
+    }
+}
+
+/// Posts RDMA reads or atomics into held memory.
+fn post_fetches<M: Hold>(
+    qp: &mut QueuePair<Rc>,
+    held: Held<M>,
+    memory: &Memory,
+    remote: Option<&RemoteMemory>,
+    job: &PostJob,
+    posted: u64,
+) -> ibverbs::Result<()>
+where
+    Held<M>: ReadPayload,
+{
     let (stride, size) = (memory.shape.stride(), memory.shape.msg_size as usize);
-    let held = source
-        .shared
-        .ok_or_else(|| missing("memory to fetch into"))?;
     let fetch_slots = (held.len() / stride) as u64;
     let target = |n: u64| {
         let start = usize::try_from(n % fetch_slots).unwrap_or(0) * stride;

@@ -1,9 +1,9 @@
 //! A queue pair of any service with its owner, and the counts of its messages.
 
 use ibverbs::{
-    Completion, Frozen, Held, Hold, Qpn, QueueId, QueuePair, Rc, RecvBatch, RemoteMemory, Retired,
-    SharedRegion, Sink, Uc, Ud,
-    wr::{self, Destination},
+    Completion, DeviceRegion, Frozen, Held, Hold, Qpn, QueueId, QueuePair, Rc, RecvBatch,
+    RemoteMemory, Retired, SharedRegion, Uc, Ud,
+    wr::{self, Destination, RecvPayload},
 };
 
 use super::message_number::low_bits;
@@ -107,12 +107,12 @@ impl AnyQp {
 
     /// Posts one receive to the queue of the queue pair. This costs less than a batch of one.
     #[inline]
-    pub(super) fn post_recv(&mut self, sink: Held<Sink>) -> ibverbs::Result<()> {
+    pub(super) fn post_recv(&mut self, target: impl RecvPayload) -> ibverbs::Result<()> {
         match self {
-            AnyQp::Rc(qp) => qp.post_recv(wr::recv(sink)),
-            AnyQp::Cm(connection) => connection.qp_mut().post_recv(wr::recv(sink)),
-            AnyQp::Uc(qp) => qp.post_recv(wr::recv(sink)),
-            AnyQp::Ud(qp, _) => qp.post_recv(wr::recv(sink)),
+            AnyQp::Rc(qp) => qp.post_recv(wr::recv(target)),
+            AnyQp::Cm(connection) => connection.qp_mut().post_recv(wr::recv(target)),
+            AnyQp::Uc(qp) => qp.post_recv(wr::recv(target)),
+            AnyQp::Ud(qp, _) => qp.post_recv(wr::recv(target)),
             AnyQp::Xrc(_) => return Ok(()), // XRC receives from the shared queue only
         }
         .map_err(Into::into)
@@ -140,6 +140,8 @@ pub(super) struct SendSource {
     pub(super) frozen: Option<Held<Frozen>>,
     /// Target of fetches, or source of writes that the peer polls for.
     pub(super) shared: Option<Held<SharedRegion>>,
+    /// Memory of a GPU: source of all messages, or target of fetches.
+    pub(super) gpu: Option<Held<DeviceRegion>>,
     /// Largest payload in bytes that can be posted inline.
     pub(super) max_inline: u32,
 }
@@ -179,6 +181,7 @@ impl QpState {
             source: SendSource {
                 frozen: None,
                 shared: None,
+                gpu: None,
                 max_inline,
             },
             posted: 0,

@@ -1,6 +1,6 @@
 //! The receive queues of a thread: one for each queue pair, or a shared one.
 
-use ibverbs::{Completion, Held, QueueId, RecvBatch, Retired, Sink, wr};
+use ibverbs::{Completion, DeviceRegion, Held, QueueId, RecvBatch, Retired, Sink, wr};
 
 use super::memory::Content;
 use super::qp::QpState;
@@ -9,11 +9,35 @@ use crate::rperf::spec::Shape;
 use crate::rperf::spec::tuning::MAX_POST_LIST;
 use crate::rperf::transport::xrc::SharedRecvQueue;
 
+/// Memory that all messages are received into, if their payload is not accessed.
+#[derive(Debug)]
+pub(super) enum RecvTarget {
+    Host(Sink),
+    Gpu(DeviceRegion),
+}
+
+/// A [`RecvTarget`], as held by a receive queue.
+#[derive(Clone, Copy, Debug)]
+enum HeldTarget {
+    Host(Held<Sink>),
+    Gpu(Held<DeviceRegion>),
+}
+
+/// Evaluates an expression with the memory of a [`RecvTarget`], and returns a [`HeldTarget`].
+macro_rules! hold {
+    ($target:expr, $memory:ident => $body:expr) => {
+        match $target {
+            RecvTarget::Host($memory) => $body.map(HeldTarget::Host),
+            RecvTarget::Gpu($memory) => $body.map(HeldTarget::Gpu),
+        }
+    };
+}
+
 /// A receive queue.
 #[derive(Debug)]
 struct RecvQueue {
     /// Target of all messages, if their payload is not accessed.
-    sink: Option<Held<Sink>>,
+    target: Option<HeldTarget>,
     /// Receives that completed and are not posted again yet.
     used: u32,
 }
@@ -32,21 +56,24 @@ pub(super) struct RecvQueues {
 }
 
 impl RecvQueues {
-    /// Creates the queues. Each holds `sink`, the target of all messages.
+    /// Creates the queues. Each holds `target`, the target of all messages.
     pub(super) fn new(
         qps: &mut [QpState],
         mut shared: Option<SharedRecvQueue>,
-        sink: Option<&Sink>,
+        target: Option<&RecvTarget>,
         shape: &Shape,
     ) -> Result<Self> {
-        let new_queue = |sink| RecvQueue { sink, used: 0 };
+        let new_queue = |target| RecvQueue { target, used: 0 };
         let queues = match &mut shared {
-            Some(queue) => vec![new_queue(sink.map(|sink| queue.hold(sink)).transpose()?)],
+            Some(queue) => {
+                let held = target.map(|target| hold!(target, memory => queue.hold(memory)));
+                vec![new_queue(held.transpose()?)]
+            }
             None => qps
                 .iter_mut()
                 .map(|state| {
-                    let held = sink.map(|sink| state.qp.hold(sink)).transpose()?;
-                    Ok(new_queue(held))
+                    let held = target.map(|target| hold!(target, memory => state.qp.hold(memory)));
+                    Ok(new_queue(held.transpose()?))
                 })
                 .collect::<Result<_>>()?,
         };
@@ -113,19 +140,24 @@ impl RecvQueues {
         queue: usize,
         count: u32,
     ) -> Result<()> {
-        let sink = self.queues[queue].sink;
+        let target = self.queues[queue].target;
         let mut remaining = count;
         while remaining > 0 {
             let now = remaining.min(self.max_batch);
             remaining -= now;
-            match (&mut self.shared, qps.get_mut(queue), sink) {
-                (None, Some(state), Some(sink)) if now == 1 => state.qp.post_recv(sink),
+            match (&mut self.shared, qps.get_mut(queue), target) {
+                (None, Some(state), Some(HeldTarget::Host(sink))) if now == 1 => {
+                    state.qp.post_recv(sink)
+                }
+                (None, Some(state), Some(HeldTarget::Gpu(region))) if now == 1 => {
+                    state.qp.post_recv(region)
+                }
                 (Some(queue), _, _) => {
-                    queue.recv_batch(|batch| add_receives(batch, now, sink, content))
+                    queue.recv_batch(|batch| add_receives(batch, now, target, content))
                 }
                 (None, Some(state), _) => state
                     .qp
-                    .recv_batch(|batch| add_receives(batch, now, sink, content)),
+                    .recv_batch(|batch| add_receives(batch, now, target, content)),
                 (None, None, _) => {
                     return Err(Error::protocol("a receive queue has no queue pair"));
                 }
@@ -140,16 +172,17 @@ impl RecvQueues {
 fn add_receives(
     batch: &mut RecvBatch<'_>,
     count: u32,
-    sink: Option<Held<Sink>>,
+    target: Option<HeldTarget>,
     content: &mut Content,
 ) -> ibverbs::Result<()> {
     for _ in 0..count {
-        match (&mut *content, sink) {
+        match (&mut *content, target) {
             (Content::Distinct { idle, .. }, _) => match idle.pop() {
                 Some(buf) => batch.recv(wr::recv(buf))?,
                 None => batch.recv(wr::recv(wr::Empty))?,
             },
-            (_, Some(sink)) => batch.recv(wr::recv(sink))?,
+            (_, Some(HeldTarget::Host(sink))) => batch.recv(wr::recv(sink))?,
+            (_, Some(HeldTarget::Gpu(region))) => batch.recv(wr::recv(region))?,
             (_, None) => batch.recv(wr::recv(wr::Empty))?,
         }
     }

@@ -1,0 +1,136 @@
+//! Memory of GPUs as dma-bufs.
+//!
+//! [`Gpu`] is a GPU of this host, and [`GpuBuffer`] is memory of it. Its dma-buf is a file
+//! descriptor with which another device, such as an RDMA adapter, can access the memory. The
+//! library of the GPU's driver is loaded when a GPU is opened.
+//!
+//! ```no_run
+//! use gpu_memory::Gpu;
+//!
+//! let gpu = Gpu::cuda(0)?;
+//! let mut buffer = gpu.alloc(1 << 20)?;
+//! buffer.write(0, b"hello")?;
+//! println!("{}: {:?}", gpu.name(), buffer.dmabuf());
+//! # Ok::<(), gpu_memory::Error>(())
+//! ```
+
+mod driver;
+mod error;
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use driver::{Allocation, Context};
+pub use error::{Error, Result};
+
+/// Granularity of the memory that is exported: the size of a page of a GPU, and a multiple of the
+/// size of a page of any host.
+const GRANULE: u64 = 64 << 10;
+
+/// A GPU of this host. Clones refer to the same GPU.
+#[derive(Clone)]
+pub struct Gpu {
+    context: Arc<Context>,
+    name: String,
+}
+
+impl Gpu {
+    /// Opens the GPU of CUDA with this number, from 0.
+    ///
+    /// # Errors
+    /// Returns an error if libcuda is not installed, if there is no such GPU, or if its driver
+    /// cannot export memory as a dma-buf. [`Error::help`] says what is needed.
+    pub fn cuda(number: u32) -> Result<Self> {
+        let (context, name) = Context::new(number)?;
+        Ok(Self {
+            context: Arc::new(context),
+            name,
+        })
+    }
+
+    /// Returns the name of the model, such as `NVIDIA H100 80GB HBM3`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Allocates at least `len` bytes of zeroed memory and exports them as a dma-buf.
+    ///
+    /// # Errors
+    /// Returns an error if the GPU has not enough free memory, or if it cannot export the memory.
+    pub fn alloc(&self, len: usize) -> Result<GpuBuffer> {
+        let rounded = (len.max(1) as u64)
+            .checked_next_multiple_of(GRANULE)
+            .and_then(|rounded| Some((rounded, rounded.checked_add(GRANULE)?)));
+        let Some((rounded, with_padding)) = rounded else {
+            return Err(Error::new(format!("{len} bytes of memory: too large")));
+        };
+        // An allocation may begin in the middle of a page. Its first whole page begins at most one
+        // granule later.
+        let allocation = Allocation::new(&self.context, with_padding)?;
+        let offset = allocation.padding(GRANULE);
+        allocation.zero(offset, rounded)?;
+        let dmabuf = allocation.export(offset, rounded)?;
+        Ok(GpuBuffer {
+            dmabuf,
+            allocation,
+            offset,
+            len: rounded,
+        })
+    }
+}
+
+impl fmt::Debug for Gpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gpu").field("name", &self.name).finish()
+    }
+}
+
+/// Memory of a GPU. It is freed when this is dropped, so this must outlive the registrations with
+/// other devices.
+pub struct GpuBuffer {
+    /// Closed before the memory is freed.
+    dmabuf: OwnedFd,
+    allocation: Allocation,
+    /// Offset of the exported bytes in the allocation.
+    offset: u64,
+    len: u64,
+}
+
+impl GpuBuffer {
+    /// Returns the length in bytes, which is a multiple of 64 KiB.
+    #[allow(
+        clippy::len_without_is_empty,
+        reason = "a buffer has at least one page"
+    )]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Returns the dma-buf of the whole buffer.
+    pub fn dmabuf(&self) -> BorrowedFd<'_> {
+        self.dmabuf.as_fd()
+    }
+
+    /// Copies bytes of the host to the buffer. They are in the memory of the GPU when this returns.
+    ///
+    /// # Errors
+    /// Returns an error if the bytes do not fit at `offset`, or if the GPU fails.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(Error::new(format!(
+                "write of {} bytes at {offset}: the buffer has {} bytes",
+                bytes.len(),
+                self.len
+            )));
+        }
+        self.allocation.write(self.offset + offset, bytes)
+    }
+}
+
+impl fmt::Debug for GpuBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GpuBuffer").field("len", &self.len).finish()
+    }
+}
