@@ -120,6 +120,30 @@ fn values_out_of_range_are_rejected_before_connecting() {
 }
 
 #[test]
+fn unusable_payload_files_are_rejected() {
+    let dir = TempDir::new();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("empty"), "").unwrap();
+    std::fs::write(path("long"), vec![7; 32_769]).unwrap();
+    std::fs::write(path("ok"), "pattern").unwrap();
+    let fifo = process::command(&format!("mkfifo {}", path("fifo"))).status();
+    assert!(fifo.unwrap().success());
+    for (file, line, expected) in [
+        ("missing", "nowhere.invalid tcp_bw", "No such file"),
+        ("empty", "nowhere.invalid tcp_bw", "the file is empty"),
+        ("long", "nowhere.invalid tcp_bw", "longer than 32768 bytes"),
+        ("fifo", "nowhere.invalid tcp_bw", "not a regular file"),
+        ("", "nowhere.invalid tcp_bw", "not a regular file"),
+        ("ok", "nowhere.invalid rc_fetch_add_mr", "only counters"),
+        ("ok", "mesh a,b tcp_bw", "does not support --payload-file"),
+        ("ok", "", "is an option of a client"),
+    ] {
+        let text = fails(&format!("{line} --payload-file {}", path(file)), 2);
+        assert!(text.contains(expected), "{file} {line}: {text}");
+    }
+}
+
+#[test]
 fn help_and_version_are_printed() {
     assert!(run("--version").success());
     let help = run("--help").stdout;

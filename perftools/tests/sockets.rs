@@ -5,6 +5,7 @@ mod common;
 use common::{Server, fails, json, run, spawn};
 use serde_json::Value;
 use test_support::process::free_tcp_port;
+use test_support::temp_dir::TempDir;
 
 fn measured(record: &Value) -> &Value {
     &record["outcome"]["measured"]
@@ -109,6 +110,45 @@ fn sctp_runs_or_names_the_missing_module() {
     } else {
         let text = fails("-n 1 sctp_bw", 1);
         assert!(text.contains("modprobe sctp"), "{text}");
+    }
+}
+
+#[test]
+fn the_payload_file_fills_the_messages_of_both_ends() {
+    let dir = TempDir::new();
+    let path = dir.path().join("pattern");
+    // The longest file that is allowed.
+    let pattern: Vec<u8> = (0..=250).cycle().take(32_768).collect();
+    std::fs::write(&path, pattern).unwrap();
+    let server = Server::start();
+    for options in [
+        "-m 60000 tcp_bw tcp_lat udp_lat",
+        "--bidir -m 1K tcp_bw",
+        "--rate-limit 1Mb/s -m 1K udp_bw",
+        "--rate-limit 100kb/s --flip on -m 10 udp_bw",
+    ] {
+        let file = path.display();
+        let line = format!(
+            "{} --payload-file {file} --verify -n 20 {options}",
+            server.target()
+        );
+        for record in json(&line) {
+            let m = measured(&record);
+            let sum = |field: &str| {
+                let ends = ["local_stats", "remote_stats"].map(|end| &m[end]);
+                ends.map(|end| end.pointer(field).unwrap().as_u64().unwrap())
+                    .iter()
+                    .sum::<u64>()
+            };
+            let size = m["spec"]["msg_size"].as_u64().unwrap();
+            assert_eq!(sum("/verified"), sum("/received/msgs") * size, "{record:#}");
+            assert!(sum("/received/msgs") >= 20, "{record:#}");
+            let payload = m["spec"]["payload"].as_object().unwrap();
+            assert_eq!(payload["length"], 32_768, "{payload:?}");
+            assert_eq!(payload["file"], file.to_string(), "{payload:?}");
+            assert_eq!(payload["sha256"].as_str().unwrap().len(), 64);
+            assert_eq!(payload.len(), 3, "{payload:?}");
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod common;
 mod counters;
 mod failures;
 mod options;
+mod payload;
 mod transfers;
 
 use common::connects_directly;

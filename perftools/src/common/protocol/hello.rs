@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use crate::common::error::{Error, Kind, Result};
 
 /// Version of the protocol. Both ends must have the same version.
-pub const PROTOCOL: u16 = 7;
+pub const PROTOCOL: u16 = 8;
 /// Length of a hello in bytes.
 pub const LEN: usize = 32;
 /// Length in bytes of a client's greeting, which is that of a qperf request.

@@ -232,6 +232,7 @@ fn reject_options(global: &Options) -> Result<()> {
         (global.json_lines, "--json-lines"),
         (global.tuning.is_sweep(), "a sweep (--sizes, LIST or RANGE)"),
         (global.tuning.repeat.is_some(), "--repeat"),
+        (global.tuning.payload_file.is_some(), "--payload-file"),
         (global.server.qperf, "--qperf"),
     ];
     match unsupported.into_iter().find(|u| u.0) {

@@ -99,6 +99,7 @@ impl Options {
             use_cm: o.use_cm.unwrap_or_default(),
             mtu,
             verify: o.verify || test.verifies(),
+            payload: t.payload_file.clone(),
             sockets: o.sockets.to_sockets(),
             tuning: o.tuning.tuning(),
             client: Side {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::values::{Inline, inline, on_off, pages};
+use super::values::{Inline, inline, on_off, pages, payload_file};
 use crate::common::cpus::CpuList;
 use crate::common::units::{Rate, Size, parse_time};
 use crate::rperf::spec::gpu::GpuId;
 use crate::rperf::spec::path::{PathSettings, StaticRate};
+use crate::rperf::spec::payload_file::PayloadFile;
 use crate::rperf::spec::tuning::{Pages, Tuning};
 
 const SWEEP: &str = "Sweeps (-oo)";
@@ -53,6 +54,10 @@ pub struct TuningOptions {
     /// Read each received byte, as an application would: on or off [default: off]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TUNING)]
     pub access_received: Option<bool>,
+    /// Fill the messages of both ends with the bytes of this file, repeated; at most 32 KiB. With
+    /// --verify, the receiver compares them
+    #[arg(long, value_name = "FILE", value_parser = payload_file, help_heading = TUNING)]
+    pub payload_file: Option<PayloadFile>,
     /// Send messages of up to this many bytes inline, or auto: 236 bytes in latency tests, as
     /// ib_send_lat, and 64 in other tests, if the device supports it [default: auto]
     #[arg(long, value_name = "SIZE|auto", value_parser = inline, help_heading = TUNING)]
@@ -251,6 +256,7 @@ impl TuningOptions {
                 .or(self.remote_gid_index)
                 .is_some()
             || self.gpu.or(self.local_gpu).or(self.remote_gpu).is_some()
+            || self.payload_file.is_some()
             || self.cpu_affinity.is_some()
             || self.local_cpu_affinity.is_some()
             || self.remote_cpu_affinity.is_some();

@@ -1,9 +1,12 @@
 //! Parsers for option values that only `rperf` uses.
 
+use std::fs::{self, File};
+use std::io::Read;
 use std::time::Duration;
 
 use crate::common::units::{Size, parse_time};
 use crate::rperf::spec::UNLIMITED;
+use crate::rperf::spec::payload_file::{MAX_PAYLOAD_FILE, PayloadFile};
 use crate::rperf::spec::tuning::Pages;
 
 /// Parses `on` or `off`. Like qperf, it also accepts a number, where 0 means off.
@@ -52,6 +55,27 @@ pub(super) fn inline(text: &str) -> Result<Inline, String> {
     u32::try_from(size.0)
         .map(|n| Inline(Some(n)))
         .map_err(|_| format!("inline size of {text} is too large: it must be below 4 GiB"))
+}
+
+/// Reads the file whose bytes fill the messages.
+pub(super) fn payload_file(path: &str) -> Result<PayloadFile, String> {
+    let cannot_read = |e: std::io::Error| format!("cannot read the file: {e}");
+    // Opening a FIFO would wait for a program that writes to it.
+    if !fs::metadata(path).map_err(cannot_read)?.is_file() {
+        return Err("not a regular file".to_owned());
+    }
+    let file = File::open(path).map_err(cannot_read)?;
+    let mut bytes = Vec::new();
+    file.take(MAX_PAYLOAD_FILE as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(cannot_read)?;
+    match bytes.len() {
+        0 => Err("the file is empty".to_owned()),
+        1..=MAX_PAYLOAD_FILE => Ok(PayloadFile::new(path, &bytes)),
+        _ => Err(format!(
+            "the file is longer than {MAX_PAYLOAD_FILE} bytes; its bytes are repeated, so the pattern once is enough"
+        )),
+    }
 }
 
 pub(super) fn pages(text: &str) -> Result<Pages, String> {

@@ -284,7 +284,7 @@ fn run_test<B: Backend>(
         exceeded: Vec::new(),
         devices: Vec::new(),
         partial: link.was_interrupted(),
-        spec: spec.clone(),
+        spec: spec.for_record(),
         plan: done.plan,
         depth: done.depth,
         local: done.via,

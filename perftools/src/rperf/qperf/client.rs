@@ -93,10 +93,11 @@ fn adapt_spec(spec: &Spec) -> Result<Spec> {
             || spec.multicast.is_some()
             || spec.mtu.is_some()
             || spec.sockets.streams() > 1
+            || spec.payload.is_some()
             || spec.tuning != Tuning::default())
     {
         return Err(Error::limit(format!(
-            "{}: a qperf server does not support several queue pairs or threads, --flip, --multicast, --parallel, --bidir, --mtu and tuning options",
+            "{}: a qperf server does not support several queue pairs or threads, --flip, --multicast, --parallel, --bidir, --mtu, --payload-file and tuning options",
             spec.test.name()
         ))
         .with_help("omit these options, or run rperf on the server"));

@@ -191,6 +191,7 @@ pub(crate) fn spec_from_request(test: Test, request: &Request) -> Result<Spec> {
         use_cm: if request.use_cm == 0 { Cm::Off } else { Cm::On },
         mtu: None,
         verify: false,
+        payload: None,
         tuning: Tuning {
             access_received: request.access_recv != 0,
             ..Tuning::default()

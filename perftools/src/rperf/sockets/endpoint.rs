@@ -16,6 +16,7 @@ use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
 use crate::common::error::{Error, Result};
+use crate::rperf::engine::payload::Payload;
 use crate::rperf::engine::pin::Pinned;
 use crate::rperf::engine::{Measurement, Peer, Role};
 use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
@@ -211,6 +212,7 @@ pub fn run<P: Peer>(
         size,
         limit: spec.limit,
         verify: spec.verify,
+        payload: Payload::new(spec),
         access,
         // The receiver waits for the next message as long as the rate limit requires.
         timeout: side.timeout.saturating_add(

@@ -16,6 +16,7 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::rperf::engine::payload::Payload;
 use crate::rperf::spec::Limit;
 
 pub use crate::rperf::spec::socket_kind::{MAX_DATAGRAM, MAX_RDS, SocketKind};
@@ -30,7 +31,7 @@ pub enum EndMode {
 }
 
 /// Parameters of a timed loop.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LoopParams {
     /// Message size in bytes.
     pub size: usize,
@@ -38,6 +39,8 @@ pub struct LoopParams {
     pub limit: Limit,
     /// Every message differs, and the receiver checks each byte.
     pub verify: bool,
+    /// Bytes of the messages.
+    pub payload: Payload,
     /// The receiver reads each byte.
     pub access: bool,
     /// Time without progress after which the test fails.

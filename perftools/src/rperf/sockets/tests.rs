@@ -1,6 +1,7 @@
 //! Tests of the loops over loopback sockets, with both ends in this process.
 
-use std::net::SocketAddr;
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -9,8 +10,10 @@ use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
 use crate::common::error::{Error, Kind, Result};
-use crate::rperf::engine::{Measurement, Peer, payload};
+use crate::rperf::engine::payload::Payload;
+use crate::rperf::engine::{Measurement, Peer};
 use crate::rperf::spec::Limit;
+use crate::rperf::spec::payload_file::PayloadFile;
 
 /// Messages sent by each end plus one; 0 while the end has not finished.
 #[derive(Default)]
@@ -100,6 +103,7 @@ fn params(size: usize, limit: Limit, end_mode: EndMode) -> LoopParams {
         size,
         limit,
         verify: true,
+        payload: Payload::default(),
         access: false,
         timeout: Duration::from_secs(5),
         end_mode,
@@ -359,7 +363,7 @@ fn receive_until_reset(loop_kind: SocketLoop, messages: u64, sent: u64) -> Resul
             scope.spawn(|| run::run(loop_kind, &mut server, &params, false, &Side(&finished, 1)));
         for number in 0..messages {
             let mut message = [0; 100];
-            payload::fill(&mut message, number);
+            Payload::default().fill(&mut message, number);
             assert!(client.send(&message).unwrap());
             if loop_kind == SocketLoop::Pong {
                 while client.receive(&mut message).unwrap() == Received::Nothing {}
@@ -389,4 +393,27 @@ fn reset_before_the_last_message_is_the_reported_error() {
     let error = receive_until_reset(SocketLoop::Sink, 19, 20).unwrap_err();
     assert_eq!(error.kind(), Kind::Device);
     assert!(error.to_string().contains("reset by peer"), "{error}");
+}
+
+#[test]
+fn a_plain_socket_receives_the_bytes_of_the_payload_file() {
+    let listener = TcpListener::bind(HOSTS[0]).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut server = listener.accept().unwrap().0;
+    let mut client = MessageSocket::new(client.into(), SocketKind::Tcp, false).unwrap();
+    let pattern: Vec<u8> = (0..=250).collect();
+    let params = LoopParams {
+        verify: false,
+        payload: Payload::from(&PayloadFile::new("pattern", &pattern)),
+        ..params(600, Limit::Messages(3), EndMode::Announced)
+    };
+    let finished = Finished::default();
+    Side(&finished, 1).finish(0).unwrap();
+    let source = SocketLoop::Source;
+    run::run(source, &mut client, &params, false, &Side(&finished, 0)).unwrap();
+    drop(client);
+    let mut received = Vec::new();
+    server.read_to_end(&mut received).unwrap();
+    let message: Vec<u8> = pattern.iter().copied().cycle().take(600).collect();
+    assert_eq!(received, message.repeat(3));
 }

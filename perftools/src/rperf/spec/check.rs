@@ -8,6 +8,7 @@ use super::limits::{
     MAX_WARM_UP, UNLIMITED,
 };
 use super::modes::Cm;
+use super::payload_file;
 use super::plan::{MAX_MESSAGE, Pattern, Plan, Service};
 use super::side::Limit;
 use super::socket_kind::SocketKind;
@@ -21,13 +22,13 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
 const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
 /// A condition that no specification may meet, and the error that reports it.
-struct Rule {
+pub(super) struct Rule {
     /// Returns `true` if the specification breaks the rule.
-    is_broken: fn(&Spec) -> bool,
+    pub(super) is_broken: fn(&Spec) -> bool,
     /// Describes what is wrong, with the limit.
-    cause: fn(&Spec) -> String,
+    pub(super) cause: fn(&Spec) -> String,
     /// The remedy.
-    help: &'static str,
+    pub(super) help: &'static str,
 }
 
 impl Spec {
@@ -40,7 +41,8 @@ impl Spec {
         if !self.test.moves_data() {
             return Ok(());
         }
-        match RULES.iter().find(|rule| (rule.is_broken)(self)) {
+        let mut rules = payload_file::RULES.iter().chain(RULES);
+        match rules.find(|rule| (rule.is_broken)(self)) {
             Some(rule) => Err(Error::limit((rule.cause)(self)).with_help(rule.help)),
             None => Ok(()),
         }
@@ -60,7 +62,7 @@ impl Spec {
     }
 
     /// Returns `true` if this is a test over an RDMA device that meets `condition`.
-    fn is_rdma(&self, condition: impl FnOnce(Plan) -> bool) -> bool {
+    pub(super) fn is_rdma(&self, condition: impl FnOnce(Plan) -> bool) -> bool {
         self.test.plan().is_some_and(condition)
     }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::{MAX_QPS, default_depth};
 use super::modes::Cm;
+use super::payload_file::PayloadFile;
 use super::side::{Limit, Multicast, Side, Sockets};
 use super::test::Test;
 use super::tuning::Tuning;
@@ -41,6 +42,9 @@ pub struct Spec {
     pub mtu: Option<u32>,
     /// Check each received byte.
     pub verify: bool,
+    /// File whose bytes fill the messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<PayloadFile>,
     /// Tuning of requests, packets and memory.
     #[serde(default)]
     pub tuning: Tuning,
@@ -96,6 +100,15 @@ impl Spec {
                     .map(|rate| (rate / per_direction).max(1)),
                 ..self.tuning
             },
+            ..self.clone()
+        }
+    }
+
+    /// Returns this specification as a record contains it, without the bytes of the payload file.
+    #[must_use]
+    pub fn for_record(&self) -> Self {
+        Self {
+            payload: self.payload.as_ref().map(PayloadFile::without_bytes),
             ..self.clone()
         }
     }

@@ -14,6 +14,7 @@ mod limits;
 pub mod modes;
 mod parameter;
 pub mod path;
+pub mod payload_file;
 pub mod plan;
 mod result_limits;
 mod shape;

@@ -14,6 +14,7 @@ use super::{
     Offer, cm, cm_datagrams,
 };
 use crate::common::error::{Error, Result};
+use crate::rperf::engine::payload::Payload;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::plan::Service;
 
@@ -41,7 +42,7 @@ impl RdmaClient {
         let server = addrs.local == addrs.peer && spec.server.gpu.is_none();
         let ends = u64::from(spec.client.gpu.is_none()) + u64::from(server);
         check_available_memory(&shape, ends)?;
-        let end = RdmaEndpoint::new(opened, shape, &spec.client)?;
+        let end = RdmaEndpoint::new(opened, shape, &spec.client, Payload::new(spec))?;
         let addresses = end.opened.addresses.clone();
         let info = ClientInfo {
             link: end.opened.link,

@@ -19,6 +19,7 @@ use super::xrc::{SharedRecvQueue, XrcConnection};
 use super::{ConnectedEndpoint, LinkType, QpEndpoint};
 use crate::common::error::{Error, Result};
 use crate::common::system::random;
+use crate::rperf::engine::payload::Payload;
 use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::path::{PathSettings, StaticRate};
@@ -90,6 +91,8 @@ pub(super) struct RdmaEndpoint {
     extra_memory: Option<Sink>,
     /// GPU whose memory holds the messages; none: host memory.
     gpu: Option<TestGpu>,
+    /// Bytes of the messages.
+    payload: Payload,
 }
 
 /// The completion queue of one thread, and its shared receive queue.
@@ -153,7 +156,12 @@ fn check_on_demand_paging(opened: &OpenedDevice, shape: &Shape) -> Result<()> {
 }
 
 impl RdmaEndpoint {
-    pub(super) fn new(opened: OpenedDevice, shape: Shape, side: &Side) -> Result<Self> {
+    pub(super) fn new(
+        opened: OpenedDevice,
+        shape: Shape,
+        side: &Side,
+        payload: Payload,
+    ) -> Result<Self> {
         let pd = opened.context.alloc_pd()?;
         let queues = (0..shape.threads)
             .map(|_| ThreadQueues::new(&opened, &pd, &shape))
@@ -168,6 +176,7 @@ impl RdmaEndpoint {
         Ok(Self {
             extra_memory,
             gpu: gpu.transpose()?,
+            payload,
             opened,
             shape,
             pd,
@@ -393,9 +402,10 @@ impl RdmaEndpoint {
             .into_iter()
             .map(|ThreadQueues { cq, channel, srq }| {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
-                let memory = (shape, gpu.as_ref());
-                let wire = VerbsWire::new(qps, &self.pd, (cq, channel), srq, group.take(), memory)?;
+                let memory = (shape, self.payload.clone(), gpu.as_ref());
+                let wire = VerbsWire::new(qps, &self.pd, (cq, channel), srq, memory)?;
                 let wire = wire
+                    .with_group(group.take())
                     .on_iwarp(is_iwarp)
                     .with_extra_memory(extra_memory.take());
                 if shape.confirms_writes {

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::common::error::{Error, Result};
 use crate::common::system::random;
+use crate::rperf::engine::payload::Payload;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::Service;
@@ -83,7 +84,7 @@ impl RdmaServer {
             spec.shape_for_depth(fit.depth.min(client.depth), fit.plan, &opened.bounds)?;
         shape.qps = shape.qps.max(shape.receivers);
         check_available_memory(&shape, u64::from(spec.server.gpu.is_none()))?;
-        let mut end = RdmaEndpoint::new(opened, shape, &spec.server)?;
+        let mut end = RdmaEndpoint::new(opened, shape, &spec.server, Payload::new(spec))?;
         let group = spec
             .multicast
             .map(|multicast| multicast.group.unwrap_or_else(random_group));

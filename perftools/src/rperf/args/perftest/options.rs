@@ -140,7 +140,11 @@ pub(super) const OPTIONS: &[Row] = &[
     long("mr_per_qp", false, Omitted("not supported")),
     long("odp", false, Words("--on-demand")),
     long("output", true, Omitted("use --csv or --json")),
-    long("payload_file_path", true, Omitted("use --verify")),
+    long(
+        "payload_file_path",
+        true,
+        Omitted("use --payload-file with a file of the bytes themselves"),
+    ),
     long("use_old_post_send", false, NOT_NEEDED),
     long("perform_warm_up", false, Words("--warm-up 100ms")),
     long("pkey_index", true, Value("pkey-index")),

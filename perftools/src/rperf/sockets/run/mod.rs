@@ -102,7 +102,7 @@ pub fn run<P: Peer>(
     let mut latencies = (loop_kind == SocketLoop::Ping)
         .then(|| LatencyRecorder::new(peer.counters()).with_samples(params.samples));
     let mut buffer = zeroed(params.size)?;
-    payload::fill(&mut buffer, 0);
+    params.payload.fill(&mut buffer, 0);
     let start = ClockReading::now();
     let deadline = match params.limit {
         Limit::Time(time) => start.wall().checked_add(time),
@@ -133,6 +133,7 @@ pub fn run<P: Peer>(
         counters: peer.counters(),
         counted: None,
     };
+    run.prepare_message(0);
     match (loop_kind, &mut latencies) {
         (SocketLoop::Source, _) => run.source(),
         (SocketLoop::Sink, _) => run.sink(),
@@ -243,12 +244,12 @@ impl<P: Peer> Run<'_, P> {
     /// Fills the buffer with the payload of message `number`, if payload is verified. Otherwise
     /// only writes the number, if datagrams carry numbers.
     fn prepare_message(&mut self, number: u64) {
-        let len = match self.arrivals {
-            _ if self.params.verify => self.buffer.len(),
-            Some(_) => NUMBER_LEN,
-            None => 0,
-        };
-        payload::fill(&mut self.buffer[..len], number);
+        if self.params.verify {
+            self.params.payload.fill(&mut self.buffer, number);
+        }
+        if self.arrivals.is_some() {
+            payload::write_number(&mut self.buffer[..NUMBER_LEN], number);
+        }
         if self.jitter.is_some() {
             let time = self.elapsed_nanos().to_be_bytes();
             self.buffer[NUMBER_LEN..NUMBER_LEN + TIME_LEN].copy_from_slice(&time);
@@ -315,7 +316,9 @@ impl<P: Peer> Run<'_, P> {
             } else {
                 self.received.msgs
             };
-            payload::check(&self.buffer[..len], number)?;
+            let header = self.arrivals.as_ref().map_or(0, |_| NUMBER_LEN);
+            let message = &self.buffer[..len];
+            self.params.payload.check(message, number, header)?;
             if len != self.params.size {
                 return Err(Error::test(format!(
                     "received a message of {len} bytes instead of {} bytes",

@@ -11,7 +11,7 @@ use super::qp::QpState;
 use super::receive_queues::RecvTarget;
 use crate::common::buffer::{check_headroom, zeroed};
 use crate::common::error::{Error, Result};
-use crate::rperf::engine::payload;
+use crate::rperf::engine::payload::{self, Payload};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Service, Verb};
 use crate::rperf::transport::gpu::GpuMemory;
@@ -45,6 +45,7 @@ pub(super) struct Memory {
     /// The same in memory of a GPU.
     exposed_on_gpu: Option<DeviceRegion>,
     pub(super) shape: Shape,
+    pub(super) payload: Payload,
     /// Bytes before the payload of a received message: the global routing header of datagrams.
     pub(super) header: usize,
     /// Copy of a message in shared memory.
@@ -59,6 +60,7 @@ impl Memory {
     pub(super) fn new(
         pd: &ProtectionDomain,
         shape: Shape,
+        payload: Payload,
         qps: &mut [QpState],
     ) -> Result<(Self, Option<RecvTarget>)> {
         check_headroom()?;
@@ -66,7 +68,7 @@ impl Memory {
         let size = shape.msg_size as usize;
         let header = header(&shape);
         let exposed = if plan.verb.is_one_sided() {
-            Some(register_exposed(pd, &shape)?)
+            Some(register_exposed(pd, &shape, &payload)?)
         } else {
             None
         };
@@ -80,10 +82,10 @@ impl Memory {
                     AccessFlags::LOCAL_WRITE,
                     shape.tuning.memory(),
                 )?;
-                Content::Marked {
-                    bytes: zeroed(size)?,
-                    region,
-                }
+                let mut bytes = zeroed(size)?;
+                payload.fill(&mut bytes, 0);
+                region.write(0, &bytes)?;
+                Content::Marked { bytes, region }
             }
             _ if shape.touches_payload() => {
                 let receives = pd.pool_with(
@@ -91,8 +93,12 @@ impl Memory {
                     size + header,
                     shape.tuning.memory(),
                 )?;
+                let sends = pd.pool_with(shape.sends() as usize, size, shape.tuning.memory())?;
+                if !shape.verify {
+                    fill_all(&sends, &payload);
+                }
                 Content::Distinct {
-                    sends: pd.pool_with(shape.sends() as usize, size, shape.tuning.memory())?,
+                    sends,
                     idle: std::iter::from_fn(|| receives.take()).collect(),
                 }
             }
@@ -101,7 +107,7 @@ impl Memory {
                 let mut buf = pool
                     .take()
                     .ok_or_else(|| Error::device("a pool of one buffer is empty"))?;
-                payload::fill(&mut buf, 0);
+                payload.fill(&mut buf, 0);
                 Content::Same {
                     bytes: buf.freeze(),
                 }
@@ -131,6 +137,7 @@ impl Memory {
                 exposed,
                 exposed_on_gpu: None,
                 shape,
+                payload,
                 header,
                 // Only received payload that is accessed is copied.
                 scratch: zeroed(if shape.touches_payload() { size } else { 0 })?,
@@ -145,13 +152,14 @@ impl Memory {
     pub(super) fn on_gpu(
         pd: &ProtectionDomain,
         shape: Shape,
+        payload: Payload,
         qps: &mut [QpState],
         gpu: &mut GpuMemory,
     ) -> Result<(Self, Option<RecvTarget>)> {
         check_headroom()?;
         let plan = shape.plan;
         let mut first = zeroed(shape.msg_size as usize)?;
-        payload::fill(&mut first, 0);
+        payload.fill(&mut first, 0);
         let exposed = if plan.verb.is_one_sided() {
             let len = shape.exposed_slots() as usize * shape.stride();
             let content: &[u8] = if plan.verb == Verb::Read { &first } else { &[] };
@@ -186,6 +194,7 @@ impl Memory {
                 exposed: None,
                 exposed_on_gpu: exposed,
                 shape,
+                payload,
                 header,
                 scratch: Vec::new(),
                 verified: 0,
@@ -217,7 +226,7 @@ impl Memory {
         };
         let last = bytes.len() - 1;
         if self.shape.verify {
-            payload::fill(&mut bytes[..last], n);
+            self.payload.fill(&mut bytes[..last], n);
         }
         bytes[last] = mark_byte(n);
         let changed = if self.shape.verify { 0 } else { last };
@@ -264,7 +273,8 @@ impl Memory {
             payload::access(&self.scratch);
             return Ok(());
         }
-        payload::check(&self.scratch[..self.scratch.len() - skipped], n)?;
+        let checked = self.scratch.len() - skipped;
+        self.payload.check(&self.scratch[..checked], n, 0)?;
         self.verified += self.scratch.len() as u64;
         Ok(())
     }
@@ -320,6 +330,14 @@ impl Memory {
     }
 }
 
+/// Fills the free buffers of a pool, which keep their bytes when they return to it.
+fn fill_all(pool: &Pool, payload: &Payload) {
+    let mut all: Vec<Buf> = std::iter::from_fn(|| pool.take()).collect();
+    for buf in &mut all {
+        payload.fill(buf, 0);
+    }
+}
+
 /// Number of consecutive messages that may be lost. The memory has the mark of an earlier message
 /// until the next one arrives, so marks further ahead are those of earlier messages.
 const MAX_LOST: u8 = 128;
@@ -340,7 +358,11 @@ fn header(shape: &Shape) -> usize {
 }
 
 /// Registers the memory that the peer accesses, and fills it if the peer reads it.
-fn register_exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
+fn register_exposed(
+    pd: &ProtectionDomain,
+    shape: &Shape,
+    payload: &Payload,
+) -> Result<SharedRegion> {
     let slots = shape.exposed_slots() as usize;
     let region = pd.shared_with(
         slots * shape.stride(),
@@ -350,7 +372,7 @@ fn register_exposed(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion
     if shape.plan.verb == Verb::Read {
         let mut bytes = zeroed(shape.msg_size as usize)?;
         for n in 0..slots {
-            payload::fill(&mut bytes, n as u64);
+            payload.fill(&mut bytes, n as u64);
             region.write(n * shape.stride(), &bytes)?;
         }
     }

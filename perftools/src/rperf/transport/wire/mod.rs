@@ -29,7 +29,7 @@ use qp::QpState;
 use receive_queues::RecvQueues;
 
 use crate::common::error::{Error, Kind, Result};
-use crate::rperf::engine::payload;
+use crate::rperf::engine::payload::{self, Payload};
 use crate::rperf::engine::{ExposedMemory, PollCounts, Wire};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Verb};
@@ -52,7 +52,7 @@ pub struct VerbsWire {
     /// solicited events.
     is_iwarp: bool,
     /// The multicast group of the queue pairs, which are destroyed before it.
-    _group: Option<Membership>,
+    group: Option<Membership>,
     /// Registered memory that no request uses.
     extra_memory: Option<Sink>,
     /// Memory of a GPU. It is freed last, after the queue pairs and queues that use it.
@@ -97,6 +97,7 @@ impl std::fmt::Debug for VerbsWire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("VerbsWire")
             .field("qps", &self.traffic.qps)
+            .field("group", &self.group)
             .field("extra_memory", &self.extra_memory)
             .finish_non_exhaustive()
     }
@@ -114,14 +115,13 @@ impl VerbsWire {
         pd: &ProtectionDomain,
         (cq, channel): (CompletionQueue, CompletionChannel),
         srq: Option<SharedRecvQueue>,
-        group: Option<Membership>,
-        (shape, gpu): (Shape, Option<&TestGpu>),
+        (shape, payload, gpu): (Shape, Payload, Option<&TestGpu>),
     ) -> Result<Self> {
         let mut gpu_memory = gpu.map(GpuMemory::new);
         let mut qps: Vec<QpState> = connected.into_iter().map(QpState::new).collect();
         let memory = match &mut gpu_memory {
-            Some(gpu_memory) => Memory::on_gpu(pd, shape, &mut qps, gpu_memory),
-            None => Memory::new(pd, shape, &mut qps),
+            Some(gpu_memory) => Memory::on_gpu(pd, shape, payload, &mut qps, gpu_memory),
+            None => Memory::new(pd, shape, payload, &mut qps),
         };
         let (memory, target) = memory.map_err(Error::into_limit)?;
         let recv_queues = RecvQueues::new(&mut qps, srq, target.as_ref(), &shape)?;
@@ -146,10 +146,17 @@ impl VerbsWire {
             traffic,
             last_check: Instant::now(),
             is_iwarp: false,
-            _group: group,
+            group: None,
             extra_memory: None,
             _gpu_memory: gpu_memory,
         })
+    }
+
+    /// Keeps a multicast group joined until the queue pairs are destroyed.
+    #[must_use]
+    pub fn with_group(mut self, group: Option<Membership>) -> Self {
+        self.group = group;
+        self
     }
 
     /// Keeps memory registered that no request uses.
@@ -302,7 +309,7 @@ impl QpGroup {
             {
                 let bytes = &buf[self.memory.header..];
                 if self.memory.shape.verify {
-                    payload::check(bytes, number)?;
+                    self.memory.payload.check(bytes, number, 0)?;
                     self.memory.verified += len as u64;
                 } else {
                     payload::access(bytes);

@@ -13,7 +13,6 @@ use super::memory::{Content, Memory};
 use super::message_number::low_bits;
 use super::qp::{AnyQp, QpState, SendSource};
 use crate::common::error::Result;
-use crate::rperf::engine::payload;
 use crate::rperf::spec::plan::Verb;
 
 /// The messages to post on one queue pair.
@@ -276,7 +275,7 @@ fn post_message<T: SendTransport>(
         Content::Distinct { sends, .. } => {
             let mut payload = sends.take().ok_or_else(|| missing("free buffer"))?;
             if memory.shape.verify {
-                payload::fill(&mut payload, n);
+                memory.payload.fill(&mut payload, n);
             }
             queue.post(flags.set_on(verb.request(n, payload)?))
         }
