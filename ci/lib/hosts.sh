@@ -61,7 +61,21 @@ run_on_host_devices() {
     [[ -n $names ]] || die "--host: this machine has no RDMA device (/sys/class/infiniband is empty)"
     export RDMA_LAB_DEVICES=$names RDMA_LAB_BACKEND=host-devices RDMA_LAB_HOST=1 RDMA_LAB_HOSTS=1
     info "running on this machine's own devices: $RDMA_LAB_DEVICES"
-    run_limited "$timeout" "$@"
+    with_device_lock run_limited "$timeout" "$@"
+}
+
+# Runs a command when no other one runs here, because tests count the objects of the devices.
+with_device_lock() {
+    local lock status=0
+    mkdir -p "$LAB_CACHE"
+    exec {lock}>"$LAB_CACHE/.devices"
+    if ! flock -n "$lock"; then
+        info "waiting for another command on this machine's own devices"
+        flock "$lock"
+    fi
+    "$@" {lock}>&- || status=$?
+    exec {lock}>&-
+    return "$status"
 }
 
 run_limited() {
