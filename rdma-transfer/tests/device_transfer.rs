@@ -181,11 +181,12 @@ fn a_dead_peer_fails_its_transfers_and_frees_their_memory() {
         let group = PeerGroup::new(members.map(|(peer, region)| (peer, region.remote())));
         let regions = objects_of(&name)["mr"];
         let broadcast = |_| group.broadcast(&source, &[Span::new(0, 0, len)], Some(1));
-        let mut transfers: Vec<_> = (0..8).map(broadcast).collect();
-        let last = transfers.pop().expect("eight").expect("broadcast");
+        let _transfers: Vec<_> = (0..7).map(broadcast).collect();
         // The queue pairs of the peer disappear, as if its process had died.
         dying.imm_counter(1).wait(1, SOON).expect("the first");
         drop(at_dying);
+        // The others may have ended before.
+        let last = broadcast(7).expect("broadcast");
         drop(source);
         let error = last.wait(SOON).expect_err("a peer has died");
         assert!(last.has_ended(), "{error}");
