@@ -7,6 +7,9 @@
 /// memory for later allocations. A program that stays idle after it has destroyed many queue pairs
 /// can return it. Does nothing if the C library is not glibc.
 ///
+/// This does not return the unused memory at the end of the heap of a thread: see
+/// [`set_heap_trim_threshold`].
+///
 /// # Example
 /// ```
 /// # let queue_pairs: Vec<u8> = vec![];
@@ -22,4 +25,35 @@ pub fn trim_heap() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// Sets how much unused memory the C library keeps at the end of each heap, in bytes.
+///
+/// glibc begins with 128 KiB and raises this threshold to up to 64 MiB when a program frees a large
+/// allocation. Each thread can have a heap of its own, so a program with many threads can keep
+/// hundreds of megabytes that [`trim_heap`] does not return. A fixed threshold ends the increase,
+/// also for the size from which an allocation has a mapping of its own (`M_MMAP_THRESHOLD`).
+///
+/// Applies to later frees: a program that wants to return its memory calls this when it starts.
+/// Does nothing if the C library is not glibc.
+///
+/// # Example
+/// ```
+/// ibverbs::set_heap_trim_threshold(128 * 1024);
+/// ```
+///
+/// # References
+/// [mallopt(3)](https://man7.org/linux/man-pages/man3/mallopt.3.html), `M_TRIM_THRESHOLD`
+pub fn set_heap_trim_threshold(bytes: u32) {
+    #[cfg(all(target_env = "gnu", not(miri)))]
+    {
+        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+        // SAFETY: `mallopt` takes the lock of the main heap. It stores the threshold in a word that
+        // `free` changes in any thread while the threshold is not fixed.
+        unsafe {
+            libc::mallopt(libc::M_TRIM_THRESHOLD, bytes);
+        }
+    }
+    #[cfg(not(all(target_env = "gnu", not(miri))))]
+    let _ = bytes;
 }

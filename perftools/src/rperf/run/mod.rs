@@ -35,6 +35,9 @@ use crate::rperf::transport::verbs::VerbsBackend;
 /// Maximum length of the token on standard input, in bytes.
 const MAX_TOKEN_LINE: u64 = 4096;
 
+/// Unused memory that each heap of a server keeps, in bytes: what glibc begins with.
+const HEAP_TRIM_THRESHOLD: u32 = 128 * 1024;
+
 /// Runs `rperf` with the given arguments. The first one is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let args: Vec<String> = args.into_iter().collect();
@@ -74,6 +77,8 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 fn serve(options: &Options) -> Result<()> {
+    // The heaps of the threads return the memory of a test when it ends.
+    ibverbs::set_heap_trim_threshold(HEAP_TRIM_THRESHOLD);
     let mut rules = Rules::new(&options.server)?;
     if options.server.supervised {
         let mut line = String::new();
