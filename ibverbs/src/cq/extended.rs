@@ -89,46 +89,43 @@ fn attributes(options: CqOptions<'_>, id: CqId) -> ibv_cq_init_attr_ex {
     }
 }
 
-/// Copies completions into `entries` with `read` until the queue is empty or `entries` is full.
-///
-/// Returns the number of entries copied. An error that the provider reported after them is written
-/// to `error`.
+/// Starts a poll. Returns 0 if there is a current completion, and otherwise the error number.
 ///
 /// # Safety
 /// The queue must be alive and created by `ibv_create_cq_ex`, and no other thread may poll it.
+#[inline]
+pub(crate) unsafe fn start_poll(cq: NonNull<ibv_cq>) -> i32 {
+    let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+    // SAFETY: guaranteed by the caller; the attributes are valid during the call.
+    unsafe { ibv_start_poll(cq.cast().as_ptr(), &raw mut attr) }
+}
+
+/// Copies completions into `entries` with `read` until the queue is empty or `entries` is full, and
+/// ends the poll. Returns the number of completions, at least one, and the value that the provider
+/// returned last: 0, `ENOENT` or another error number.
+///
+/// # Safety
+/// A poll must be in progress and have a current completion.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-pub(crate) unsafe fn poll<E, const N: usize>(
-    cq: NonNull<ibv_cq_ex>,
+pub(crate) unsafe fn copy_completions<E, const N: usize>(
+    cq: NonNull<ibv_cq>,
     entries: &mut [E; N],
-    error: &mut i32,
     read: impl Fn(*mut ibv_cq_ex, &mut E),
-) -> usize {
-    let cq = cq.as_ptr();
-    let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
-    // SAFETY: the queue is alive and the attributes are valid during the call.
-    let mut returned = unsafe { ibv_start_poll(cq, &raw mut attr) };
-    let mut filled = 0;
-    if returned == 0 {
-        for entry in entries {
-            read(cq, entry);
-            filled += 1;
-            if filled < N {
-                // SAFETY: a poll is in progress.
-                returned = unsafe { ibv_next_poll(cq) };
-                if returned != 0 {
-                    break;
-                }
-            }
+) -> (usize, i32) {
+    let cq = cq.cast::<ibv_cq_ex>().as_ptr();
+    let (mut filled, mut returned) = (0, 0);
+    while returned == 0 && filled < N {
+        read(cq, &mut entries[filled]);
+        filled += 1;
+        if filled < N {
+            // SAFETY: a poll is in progress.
+            returned = unsafe { ibv_next_poll(cq) };
         }
-        // SAFETY: a poll is in progress.
-        unsafe { ibv_end_poll(cq) };
     }
-    // An empty queue is not an error.
-    if returned != 0 && returned != libc::ENOENT {
-        *error = returned;
-    }
-    filled
+    // SAFETY: a poll is in progress.
+    unsafe { ibv_end_poll(cq) };
+    (filled, returned)
 }
 
 /// Copies the valid fields of the current completion.

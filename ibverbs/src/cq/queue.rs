@@ -175,35 +175,40 @@ impl CompletionQueue {
         if !self.state.is_exhausted() {
             return Ok(Completions(self.state.pending()));
         }
-        let filled = loop {
-            let entries = self.state.entries().as_mut_ptr();
-            // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
-            let returned = unsafe { ibv_poll_cq(self.raw.as_ptr(), MAX_ENTRIES, entries) };
-            // One comparison separates entries from their absence and errors.
-            if (1..=MAX_ENTRIES).contains(&returned) {
-                #[allow(clippy::cast_sign_loss, reason = "compared above")]
-                break returned as usize;
-            }
-            if self.is_empty(returned)? {
-                break 0;
-            }
+        let returned = self.poll_provider();
+        // One comparison separates entries from their absence and errors.
+        #[allow(clippy::cast_sign_loss, reason = "compared")]
+        let filled = if (1..=MAX_ENTRIES).contains(&returned) {
+            returned as usize
+        } else {
+            self.without_entries(returned)?
         };
         Ok(Completions(self.state.filled(filled)))
     }
 
-    /// Returns `true` if a poll found the queue empty, and `false` if it failed because of a
-    /// completion of a queue pair that was destroyed. The provider has consumed that one.
+    /// Copies entries, and returns the value that the provider returned.
+    #[inline]
+    fn poll_provider(&mut self) -> i32 {
+        let entries = self.state.entries().as_mut_ptr();
+        // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
+        unsafe { ibv_poll_cq(self.raw.as_ptr(), MAX_ENTRIES, entries) }
+    }
+
+    /// Handles a poll without entries. Returns the number of entries of a further poll, or 0.
     #[cold]
     #[inline(never)]
-    fn is_empty(&self, returned: i32) -> Result<bool> {
+    fn without_entries(&mut self, mut returned: i32) -> Result<usize> {
+        // The provider has consumed a completion of a queue pair that was destroyed.
+        while returned == -libc::EINVAL && !self.inner.context.properties().polls_past_destroyed {
+            returned = self.poll_provider();
+        }
         if returned == 0 {
             self.inner.count_empty_poll();
-            return Ok(true);
         }
-        if returned == -libc::EINVAL && !self.inner.context.properties().polls_past_destroyed {
-            return Ok(false);
+        match usize::try_from(returned) {
+            Ok(filled @ ..=POLL_BATCH) => Ok(filled),
+            _ => Err(self.poll_error(returned)),
         }
-        Err(self.poll_error(returned))
     }
 
     /// Converts the value that the provider returned from a failed poll, which is not an error
@@ -258,6 +263,12 @@ impl CompletionQueue {
             || self.inner.context.device_name().into(),
             returned,
         )
+    }
+
+    /// Returns the handle.
+    #[inline]
+    pub(crate) fn raw(&self) -> NonNull<ibv_cq> {
+        self.raw
     }
 
     pub(crate) fn inner(&self) -> &Arc<CqInner> {

@@ -54,7 +54,8 @@ const CREATE: &str = "ibv_create_cq_ex";
 pub struct CompletionQueueEx<F: FieldSet> {
     queue: CompletionQueue,
     state: PollState<EntryEx>,
-    /// Error that the provider reported after the last entries, or 0.
+    /// Error that the provider reported after entries, or 0. A later poll returns it, when there
+    /// are no more entries.
     error: i32,
     fields: PhantomData<F>,
 }
@@ -122,33 +123,42 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         if !self.state.is_exhausted() {
             return Ok(CompletionsEx::new(self.state.pending()));
         }
-        let mut filled = 0;
-        if self.error == 0 {
-            let cq = self.queue.inner().raw.cast();
-            // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. It
-            // was created by `ibv_create_cq_ex` with the fields `F`; `read` is called with a
-            // current completion.
-            filled = unsafe {
-                extended::poll(cq, self.state.entries(), &mut self.error, |cq, entry| {
+        let cq = self.queue.raw();
+        // SAFETY: the queue is alive and was created by `ibv_create_cq_ex`. `&mut self` keeps other
+        // threads from polling it.
+        let started = unsafe { extended::start_poll(cq) };
+        let filled = if started == 0 {
+            // SAFETY: the poll was started. `read` is called with a current completion of a queue
+            // with the fields `F`.
+            let (filled, returned) = unsafe {
+                extended::copy_completions(cq, self.state.entries(), |cq, entry| {
                     read::<F>(cq, entry);
                 })
             };
-        }
-        if filled == 0 {
-            if self.error != 0 {
-                return Err(self.poll_error());
+            if returned != 0 && returned != libc::ENOENT {
+                self.error = returned;
             }
-            self.queue.inner().count_empty_poll();
-        }
+            filled
+        } else {
+            self.without_entries(started)?
+        };
         Ok(CompletionsEx::new(self.state.filled(filled)))
     }
 
-    /// Returns the error that the provider reported, once.
+    /// Handles a poll without entries. Returns 0 if the queue is empty and no error is left.
     #[cold]
-    fn poll_error(&mut self) -> Error {
-        let errno = Errno::from_return(std::mem::take(&mut self.error));
+    #[inline(never)]
+    fn without_entries(&mut self, returned: i32) -> Result<usize> {
+        let error = match (std::mem::take(&mut self.error), returned) {
+            (0, libc::ENOENT) => {
+                self.queue.inner().count_empty_poll();
+                return Ok(0);
+            }
+            (0, error) | (error, _) => error,
+        };
         let device = self.queue.inner().context().device_name().to_owned();
-        call_failed("ibv_start_poll", errno, device).with_help(POLL_FAILED)
+        let error = call_failed("ibv_start_poll", Errno::from_return(error), device);
+        Err(error.with_help(POLL_FAILED))
     }
 
     /// Requests one event on the channel. See [`CompletionQueue::arm`].

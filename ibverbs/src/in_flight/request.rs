@@ -17,15 +17,10 @@ impl Request {
     /// Sets the length of buffers to that of the received message.
     #[inline]
     pub(crate) fn received(mut self, len: usize) -> Self {
-        if let Some(in_flight) = self.owned.take() {
-            self.owned = Owned(Some(match in_flight {
-                InFlight::Buf(mut buf) => {
-                    buf.set_len(len);
-                    InFlight::Buf(buf)
-                }
-                other => other.received(len),
-            }));
-        }
+        self.owned = Owned(match self.owned.take() {
+            Some(InFlight::Buf(buf)) => Some(InFlight::Buf(buf).with_len(len)),
+            other => other.map(|in_flight| in_flight.received(len)),
+        });
         self
     }
 
