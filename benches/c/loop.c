@@ -22,6 +22,18 @@ struct buffer {
 	uint32_t length;
 };
 
+/* A completion of a queue with timestamps. */
+struct completion {
+	uint64_t wr_id;
+	uint64_t timestamp;
+	uint32_t qp_num;
+	enum ibv_wc_opcode opcode;
+	enum ibv_wc_status status;
+	/* Of a receive. */
+	uint32_t byte_len;
+	unsigned int wc_flags;
+};
+
 struct loop {
 	struct ibv_qp *qp;
 	struct ibv_qp_ex *qp_ex;
@@ -31,18 +43,10 @@ struct loop {
 	char *memory;
 	uint32_t length;
 	uint64_t next;
-	/* The last completion of a queue with timestamps. */
-	struct {
-		uint64_t wr_id;
-		uint64_t timestamp;
-		uint32_t qp_num;
-		enum ibv_wc_opcode opcode;
-		/* Of a receive. */
-		uint32_t byte_len;
-		unsigned int wc_flags;
-	} last;
+	struct completion last;
 	int completed;
 	struct ibv_wc wc[BATCH];
+	struct completion completions[BATCH];
 	/* The pool, and a stack of its free buffers. */
 	struct buffer *buffers;
 	struct buffer **free;
@@ -116,19 +120,54 @@ static inline int poll_classic(struct loop *loop)
 }
 
 /* Reads the fields that identify a completion, those of a message received, and the timestamp. */
-static inline void read_fields(struct loop *loop, int receives)
+static inline void read_fields(struct loop *loop, struct completion *completion, int receives)
 {
-	loop->last.wr_id = loop->cq_ex->wr_id;
-	loop->last.qp_num = ibv_wc_read_qp_num(loop->cq_ex);
-	loop->last.opcode = ibv_wc_read_opcode(loop->cq_ex);
+	completion->wr_id = loop->cq_ex->wr_id;
+	completion->qp_num = ibv_wc_read_qp_num(loop->cq_ex);
+	completion->opcode = ibv_wc_read_opcode(loop->cq_ex);
 	if (receives) {
-		loop->last.byte_len = ibv_wc_read_byte_len(loop->cq_ex);
-		loop->last.wc_flags = ibv_wc_read_wc_flags(loop->cq_ex);
+		completion->byte_len = ibv_wc_read_byte_len(loop->cq_ex);
+		completion->wc_flags = ibv_wc_read_wc_flags(loop->cq_ex);
 	}
-	loop->last.timestamp = ibv_wc_read_completion_ts(loop->cq_ex);
+	completion->timestamp = ibv_wc_read_completion_ts(loop->cq_ex);
+}
+
+/*
+ * Copies completions and ends the poll. The provider holds no lock while the program handles them,
+ * so the program can call any verb.
+ */
+static inline int copy_stamped(struct loop *loop, int receives)
+{
+	struct ibv_poll_cq_attr attr = {};
+	int count = 0, ret = ibv_start_poll(loop->cq_ex, &attr);
+
+	if (ret)
+		return ret == ENOENT ? 0 : -1;
+	do {
+		loop->completions[count].status = loop->cq_ex->status;
+		read_fields(loop, &loop->completions[count++], receives);
+	} while (count < BATCH && !(ret = ibv_next_poll(loop->cq_ex)));
+	ibv_end_poll(loop->cq_ex);
+	return ret && ret != ENOENT ? -1 : count;
 }
 
 static inline int poll_stamped(struct loop *loop, int receives)
+{
+	int count = copy_stamped(loop, receives);
+
+	for (int i = 0; i < count; i++) {
+		if (loop->completions[i].status != IBV_WC_SUCCESS)
+			return -1;
+		loop->last.timestamp = loop->completions[i].timestamp;
+	}
+	return count;
+}
+
+/*
+ * Handles each completion before the next one is polled. The provider may hold the lock of the
+ * completion queue meanwhile, so the program must not destroy a queue pair.
+ */
+static inline int poll_in_place(struct loop *loop, int receives)
 {
 	struct ibv_poll_cq_attr attr = {};
 	int count = 0, ret = ibv_start_poll(loop->cq_ex, &attr);
@@ -140,7 +179,7 @@ static inline int poll_stamped(struct loop *loop, int receives)
 			count = -1;
 			break;
 		}
-		read_fields(loop, receives);
+		read_fields(loop, &loop->last, receives);
 		count++;
 	} while (count < BATCH && !(ret = ibv_next_poll(loop->cq_ex)));
 	ibv_end_poll(loop->cq_ex);
@@ -204,6 +243,15 @@ static inline int send_stamped(struct loop *loop)
 
 MEASURED(send_stamped)
 
+static inline int send_in_place(struct loop *loop)
+{
+	int count = poll_in_place(loop, 0);
+
+	return post_extended(loop, 1) ? -1 : count;
+}
+
+MEASURED(send_in_place)
+
 static inline int batch_classic(struct loop *loop)
 {
 	static struct ibv_send_wr wr[BATCH];
@@ -238,6 +286,15 @@ static inline int batch_stamped(struct loop *loop)
 
 MEASURED(batch_stamped)
 
+static inline int batch_in_place(struct loop *loop)
+{
+	int count = poll_in_place(loop, 0);
+
+	return post_extended(loop, BATCH) ? -1 : count;
+}
+
+MEASURED(batch_in_place)
+
 static inline int post_recv(struct loop *loop)
 {
 	struct ibv_sge sge = { .addr = (uintptr_t)loop->memory, .length = loop->length, .lkey = loop->mr->lkey };
@@ -263,6 +320,15 @@ static inline int recv_stamped(struct loop *loop)
 }
 
 MEASURED(recv_stamped)
+
+static inline int recv_in_place(struct loop *loop)
+{
+	int count = poll_in_place(loop, 1);
+
+	return post_recv(loop) ? -1 : count;
+}
+
+MEASURED(recv_in_place)
 
 /*
  * The variant with a pool of buffers: each request has its own buffer, and wr_id points to it. In
@@ -339,6 +405,25 @@ static inline int poll_classic_buffers(struct loop *loop, int receives, int (*th
 
 static inline int poll_stamped_buffers(struct loop *loop, int receives, int (*then)(struct loop *, struct buffer *))
 {
+	int count = copy_stamped(loop, receives);
+
+	for (int i = 0; i < count; i++) {
+		struct completion *completion = &loop->completions[i];
+		struct buffer *buffer = (struct buffer *)(uintptr_t)completion->wr_id;
+
+		if (completion->status != IBV_WC_SUCCESS)
+			return -1;
+		loop->last.timestamp = completion->timestamp;
+		if (receives)
+			buffer->length = completion->byte_len;
+		if (then(loop, buffer))
+			return -1;
+	}
+	return count;
+}
+
+static inline int poll_in_place_buffers(struct loop *loop, int receives, int (*then)(struct loop *, struct buffer *))
+{
 	struct ibv_poll_cq_attr attr = {};
 	int count = 0, ret = ibv_start_poll(loop->cq_ex, &attr);
 
@@ -351,7 +436,7 @@ static inline int poll_stamped_buffers(struct loop *loop, int receives, int (*th
 			count = -1;
 			break;
 		}
-		read_fields(loop, receives);
+		read_fields(loop, &loop->last, receives);
 		if (receives)
 			buffer->length = loop->last.byte_len;
 		if (then(loop, buffer)) {
@@ -397,6 +482,13 @@ static inline int send_buf_stamped(struct loop *loop)
 
 MEASURED(send_buf_stamped)
 
+static inline int send_buf_in_place(struct loop *loop)
+{
+	return poll_in_place_buffers(loop, 0, post_send_buffer_extended);
+}
+
+MEASURED(send_buf_in_place)
+
 static inline int recv_buf_classic(struct loop *loop)
 {
 	return poll_classic_buffers(loop, 1, post_recv_buffer);
@@ -410,6 +502,13 @@ static inline int recv_buf_stamped(struct loop *loop)
 }
 
 MEASURED(recv_buf_stamped)
+
+static inline int recv_buf_in_place(struct loop *loop)
+{
+	return poll_in_place_buffers(loop, 1, post_recv_buffer);
+}
+
+MEASURED(recv_buf_in_place)
 
 static inline int batch_buf_classic(struct loop *loop)
 {
@@ -452,3 +551,12 @@ static inline int batch_buf_stamped(struct loop *loop)
 }
 
 MEASURED(batch_buf_stamped)
+
+static inline int batch_buf_in_place(struct loop *loop)
+{
+	int count = poll_in_place_buffers(loop, 0, keep_buffer);
+
+	return post_batch_buffers(loop) ? -1 : count;
+}
+
+MEASURED(batch_buf_in_place)

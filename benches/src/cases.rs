@@ -9,9 +9,10 @@ use std::ptr::NonNull;
 use ibverbs::{AsRaw, Error, ErrorKind, Result};
 
 use crate::raw::{
-    RawLoop, measured_raw_batch_classic, measured_raw_batch_extended, measured_raw_batch_stamped,
-    measured_raw_recv_classic, measured_raw_recv_stamped, measured_raw_send_classic,
-    measured_raw_send_extended, measured_raw_send_stamped,
+    RawLoop, measured_raw_batch_classic, measured_raw_batch_extended, measured_raw_batch_in_place,
+    measured_raw_batch_stamped, measured_raw_recv_classic, measured_raw_recv_in_place,
+    measured_raw_recv_stamped, measured_raw_send_classic, measured_raw_send_extended,
+    measured_raw_send_in_place, measured_raw_send_stamped,
 };
 use crate::rig::{
     BATCH, FIRST_RECEIVES, MESSAGE_LEN, PeerStep, Rig, Verbs, peer_step_nothing, peer_step_receive,
@@ -104,19 +105,25 @@ c_functions! {
     measured_c_send_classic
     measured_c_send_extended
     measured_c_send_stamped
+    measured_c_send_in_place
     measured_c_batch_classic
     measured_c_batch_extended
     measured_c_batch_stamped
+    measured_c_batch_in_place
     measured_c_recv_classic
     measured_c_recv_stamped
+    measured_c_recv_in_place
     measured_c_send_buf_classic
     measured_c_send_buf_extended
     measured_c_send_buf_stamped
+    measured_c_send_buf_in_place
     measured_c_batch_buf_classic
     measured_c_batch_buf_extended
     measured_c_batch_buf_stamped
+    measured_c_batch_buf_in_place
     measured_c_recv_buf_classic
     measured_c_recv_buf_stamped
+    measured_c_recv_buf_in_place
 }
 
 type QpRaw = <ibverbs::QueuePair<ibverbs::Rc> as AsRaw>::Raw;
@@ -140,7 +147,7 @@ macro_rules! cases {
 pub const VARIANTS: usize = 5;
 
 /// All cases, ordered by step and verbs.
-pub const CASES: [Case; 9 * VARIANTS] = cases! {
+pub const CASES: [Case; 12 * VARIANTS] = cases! {
     "send" Classic "C" 1 => C Sender measured_c_send_classic;
     "send" Classic "raw" 1 => Raw Sender measured_raw_send_classic;
     "send" Classic "held" 1 => Rust Sender measured_rust_send_held;
@@ -156,6 +163,11 @@ pub const CASES: [Case; 9 * VARIANTS] = cases! {
     "send" Timestamps "held" 1 => Rust Sender measured_rust_stamped_send_held;
     "send" Timestamps "C, buffers" 1 => C Sender measured_c_send_buf_stamped;
     "send" Timestamps "buffers" 1 => Rust Sender measured_rust_stamped_send_buf;
+    "send" InPlace "C" 1 => C Sender measured_c_send_in_place;
+    "send" InPlace "raw" 1 => Raw Sender measured_raw_send_in_place;
+    "send" InPlace "held" 1 => Rust Sender measured_rust_stamped_send_held;
+    "send" InPlace "C, buffers" 1 => C Sender measured_c_send_buf_in_place;
+    "send" InPlace "buffers" 1 => Rust Sender measured_rust_stamped_send_buf;
     "batch of 32" Classic "C" BATCH => C Sender measured_c_batch_classic;
     "batch of 32" Classic "raw" BATCH => Raw Sender measured_raw_batch_classic;
     "batch of 32" Classic "held" BATCH => Rust Sender measured_rust_batch_held;
@@ -171,6 +183,11 @@ pub const CASES: [Case; 9 * VARIANTS] = cases! {
     "batch of 32" Timestamps "held" BATCH => Rust Sender measured_rust_stamped_batch_held;
     "batch of 32" Timestamps "C, buffers" BATCH => C Sender measured_c_batch_buf_stamped;
     "batch of 32" Timestamps "buffers" BATCH => Rust Sender measured_rust_stamped_batch_buf;
+    "batch of 32" InPlace "C" BATCH => C Sender measured_c_batch_in_place;
+    "batch of 32" InPlace "raw" BATCH => Raw Sender measured_raw_batch_in_place;
+    "batch of 32" InPlace "held" BATCH => Rust Sender measured_rust_stamped_batch_held;
+    "batch of 32" InPlace "C, buffers" BATCH => C Sender measured_c_batch_buf_in_place;
+    "batch of 32" InPlace "buffers" BATCH => Rust Sender measured_rust_stamped_batch_buf;
     "receive" Classic "C" 1 => C Receiver measured_c_recv_classic;
     "receive" Classic "raw" 1 => Raw Receiver measured_raw_recv_classic;
     "receive" Classic "held" 1 => Rust Receiver measured_rust_recv_held;
@@ -186,6 +203,11 @@ pub const CASES: [Case; 9 * VARIANTS] = cases! {
     "receive" Timestamps "held" 1 => Rust Receiver measured_rust_stamped_recv_held;
     "receive" Timestamps "C, buffers" 1 => C Receiver measured_c_recv_buf_stamped;
     "receive" Timestamps "buffers" 1 => Rust Receiver measured_rust_stamped_recv_buf;
+    "receive" InPlace "C" 1 => C Receiver measured_c_recv_in_place;
+    "receive" InPlace "raw" 1 => Raw Receiver measured_raw_recv_in_place;
+    "receive" InPlace "held" 1 => Rust Receiver measured_rust_stamped_recv_held;
+    "receive" InPlace "C, buffers" 1 => C Receiver measured_c_recv_buf_in_place;
+    "receive" InPlace "buffers" 1 => Rust Receiver measured_rust_stamped_recv_buf;
 };
 
 /// Owns the state of the C loop.
@@ -199,15 +221,8 @@ impl CLoop {
             u32::try_from(BATCH).unwrap_or(0),
         );
         // SAFETY: `Case::run` drops the state before the rig, which owns the queue pair and the CQ.
-        let state = unsafe {
-            c_loop_new(
-                qp.as_raw(),
-                cq,
-                rig.stamped.is_some().into(),
-                count,
-                MESSAGE_LEN,
-            )
-        };
+        let state =
+            unsafe { c_loop_new(qp.as_raw(), cq, rig.uses_stamped.into(), count, MESSAGE_LEN) };
         NonNull::new(state)
             .map(Self)
             .ok_or_else(|| Error::new(ErrorKind::Os, "c_loop_new", "out of memory"))
@@ -275,7 +290,7 @@ impl Case {
                 let cq = rig.raw_cq(role == Sender);
                 // SAFETY: the rig, which owns the queue pair and the CQ, outlives this function.
                 let mut raw =
-                    unsafe { RawLoop::new(qp.as_raw(), cq, rig.stamped.is_some(), MESSAGE_LEN) };
+                    unsafe { RawLoop::new(qp.as_raw(), cq, rig.uses_stamped, MESSAGE_LEN) };
                 let measured = |rig: &mut Rig, times, peer_step| {
                     // SAFETY: the rig is alive, and safe code does not use its queue pair during
                     // the call.

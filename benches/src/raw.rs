@@ -23,13 +23,14 @@ const POLL_COUNT: c_int = BATCH as c_int;
 /// Returned by `ibv_start_poll` and `ibv_next_poll` if the queue is empty.
 const ENOENT: c_int = 2;
 
-/// The fields of the last completion of a queue with timestamps.
-#[derive(Default)]
+/// A completion of a queue with timestamps.
+#[derive(Clone, Copy, Default)]
 #[allow(dead_code, reason = "measured, not read")]
-struct Last {
+struct Completion {
     wr_id: u64,
     qp_num: u32,
     opcode: u32,
+    status: u32,
     /// Of a receive.
     byte_len: u32,
     /// Of a receive.
@@ -47,8 +48,9 @@ pub(crate) struct RawLoop {
     memory: *mut u8,
     length: u32,
     next: u64,
-    last: Last,
+    last: Completion,
     wc: [ibv_wc; BATCH],
+    completions: [Completion; BATCH],
     wrs: [ibv_send_wr; BATCH],
     sges: [ibv_sge; BATCH],
 }
@@ -93,8 +95,9 @@ impl RawLoop {
             memory,
             length,
             next: 0,
-            last: Last::default(),
+            last: Completion::default(),
             wc,
+            completions: [Completion::default(); BATCH],
             wrs,
             sges,
         })
@@ -128,12 +131,79 @@ impl RawLoop {
         count
     }
 
+    /// Reads the fields that identify a completion, those of a message received, and the timestamp.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured")]
+    unsafe fn read_fields(cq: *mut ibv_cq_ex, completion: &mut Completion, receives: bool) {
+        // SAFETY: the caller polls the CQ, which has a current completion.
+        unsafe {
+            completion.wr_id = (*cq).wr_id;
+            completion.qp_num = ibv_wc_read_qp_num(cq);
+            completion.opcode = ibv_wc_read_opcode(cq);
+            if receives {
+                completion.byte_len = ibv_wc_read_byte_len(cq);
+                completion.wc_flags = ibv_wc_read_wc_flags(cq);
+            }
+            completion.timestamp = ibv_wc_read_completion_ts(cq);
+        }
+    }
+
+    /// Copies completions and ends the poll.
     #[inline]
-    unsafe fn poll_stamped(&mut self, receives: bool) -> c_int {
+    unsafe fn copy_stamped(&mut self, receives: bool) -> c_int {
         let mut attr = ibv_poll_cq_attr::default();
         let mut count = 0;
         // SAFETY: the caller of `new` keeps the CQ alive. The CQ is read only between a successful
         // `ibv_start_poll` and `ibv_end_poll`.
+        unsafe {
+            let mut returned = ibv_start_poll(self.cq_ex, &raw mut attr);
+            if returned != 0 {
+                return if returned == ENOENT { 0 } else { -1 };
+            }
+            for completion in &mut self.completions {
+                completion.status = (*self.cq_ex).status;
+                Self::read_fields(self.cq_ex, completion, receives);
+                count += 1;
+                if count == POLL_COUNT {
+                    break;
+                }
+                returned = ibv_next_poll(self.cq_ex);
+                if returned != 0 {
+                    break;
+                }
+            }
+            ibv_end_poll(self.cq_ex);
+            if returned != 0 && returned != ENOENT {
+                -1
+            } else {
+                count
+            }
+        }
+    }
+
+    #[inline]
+    unsafe fn poll_stamped(&mut self, receives: bool) -> c_int {
+        // SAFETY: the caller of `new` keeps the CQ alive.
+        let count = unsafe { self.copy_stamped(receives) };
+        for completion in self
+            .completions
+            .iter()
+            .take(usize::try_from(count).unwrap_or(0))
+        {
+            if completion.status != IBV_WC_SUCCESS {
+                return -1;
+            }
+            self.last.timestamp = completion.timestamp;
+        }
+        count
+    }
+
+    /// Reads each completion before the next one is polled.
+    #[inline]
+    unsafe fn poll_in_place(&mut self, receives: bool) -> c_int {
+        let mut attr = ibv_poll_cq_attr::default();
+        let mut count = 0;
+        // SAFETY: see `copy_stamped`.
         unsafe {
             let mut returned = ibv_start_poll(self.cq_ex, &raw mut attr);
             if returned != 0 {
@@ -144,14 +214,7 @@ impl RawLoop {
                     count = -1;
                     break;
                 }
-                self.last.wr_id = (*self.cq_ex).wr_id;
-                self.last.qp_num = ibv_wc_read_qp_num(self.cq_ex);
-                self.last.opcode = ibv_wc_read_opcode(self.cq_ex);
-                if receives {
-                    self.last.byte_len = ibv_wc_read_byte_len(self.cq_ex);
-                    self.last.wc_flags = ibv_wc_read_wc_flags(self.cq_ex);
-                }
-                self.last.timestamp = ibv_wc_read_completion_ts(self.cq_ex);
+                Self::read_fields(self.cq_ex, &mut self.last, receives);
                 count += 1;
                 if count == POLL_COUNT {
                     break;
@@ -275,9 +338,12 @@ measured! {
     measured_raw_send_classic: poll_classic(), post_classic(1);
     measured_raw_send_extended: poll_classic(), post_extended(1);
     measured_raw_send_stamped: poll_stamped(false), post_extended(1);
+    measured_raw_send_in_place: poll_in_place(false), post_extended(1);
     measured_raw_batch_classic: poll_classic(), post_classic(BATCH);
     measured_raw_batch_extended: poll_classic(), post_extended(BATCH);
     measured_raw_batch_stamped: poll_stamped(false), post_extended(BATCH);
+    measured_raw_batch_in_place: poll_in_place(false), post_extended(BATCH);
     measured_raw_recv_classic: poll_classic(), post_recv();
     measured_raw_recv_stamped: poll_stamped(true), post_recv();
+    measured_raw_recv_in_place: poll_in_place(true), post_recv();
 }

@@ -28,8 +28,10 @@ pub enum Verbs {
     /// `ibv_wr_*` and `ibv_poll_cq`, the default of `ibverbs` if the provider supports `ibv_wr_*`.
     Extended,
     /// `ibv_wr_*`, and `ibv_start_poll` with `ibv_next_poll`, which read the timestamp of each
-    /// completion.
+    /// completion. The entries are copied, and the poll ended, before the program handles them.
     Timestamps,
+    /// Like `Timestamps`, but the C and raw programs handle each completion during the poll.
+    InPlace,
 }
 
 /// A completion queue with timestamps.
@@ -44,8 +46,10 @@ pub struct Rig {
     pub(crate) b: QueuePair<Rc>,
     pub(crate) cq_a: CompletionQueue,
     pub(crate) cq_b: CompletionQueue,
-    /// The queues of `a` and `b` with [`Verbs::Timestamps`], which use them instead of the others.
-    pub(crate) stamped: Option<[StampedQueue; 2]>,
+    /// The queues of `a` and `b` with timestamps.
+    pub(crate) stamped: [StampedQueue; 2],
+    /// `true` if `a` and `b` use `stamped` instead of `cq_a` and `cq_b`.
+    pub(crate) uses_stamped: bool,
     /// The timestamp of the last completion.
     pub(crate) timestamp: u64,
     /// Memory that `a` sends.
@@ -71,13 +75,12 @@ impl Rig {
         let pd = context.alloc_pd()?;
         let options = CqOptions::new().depth(128);
         let (cq_a, cq_b) = (context.create_cq(options)?, context.create_cq(options)?);
-        let stamped = match verbs {
-            Verbs::Timestamps => Some([stamped_cq(&context)?, stamped_cq(&context)?]),
-            Verbs::Classic | Verbs::Extended => None,
-        };
-        let (of_a, of_b) = match &stamped {
-            Some([a, b]) => (&**a, &**b),
-            None => (&cq_a, &cq_b),
+        let stamped = [stamped_cq(&context)?, stamped_cq(&context)?];
+        let uses_stamped = matches!(verbs, Verbs::Timestamps | Verbs::InPlace);
+        let (of_a, of_b) = if uses_stamped {
+            (&*stamped[0], &*stamped[1])
+        } else {
+            (&cq_a, &cq_b)
         };
         let options = QpOptions::new().classic_only(verbs == Verbs::Classic);
         let mut a = pd.create_qp::<Rc>(of_a, of_a, options)?;
@@ -101,6 +104,7 @@ impl Rig {
             sink,
             bufs,
             stamped,
+            uses_stamped,
             timestamp: 0,
             completed: 0,
             _pool: pool,
@@ -127,11 +131,11 @@ impl Rig {
 
     /// Returns the raw handle of the CQ of `a` (`sender`) or `b`.
     pub(crate) fn raw_cq(&self, sender: bool) -> *mut <CompletionQueue as AsRaw>::Raw {
-        match (&self.stamped, sender) {
-            (Some([a, _]), true) => a.as_raw(),
-            (Some([_, b]), false) => b.as_raw(),
-            (None, true) => self.cq_a.as_raw(),
-            (None, false) => self.cq_b.as_raw(),
+        match (self.uses_stamped, sender) {
+            (true, true) => self.stamped[0].as_raw(),
+            (true, false) => self.stamped[1].as_raw(),
+            (false, true) => self.cq_a.as_raw(),
+            (false, false) => self.cq_b.as_raw(),
         }
     }
 
@@ -148,8 +152,8 @@ impl Rig {
             self.bufs.extend(buf);
         };
         loop {
-            let count = if let Some([a, b]) = &mut self.stamped {
-                let completions = if sender { a } else { b }.poll()?;
+            let count = if self.uses_stamped {
+                let completions = self.stamped[usize::from(!sender)].poll()?;
                 completions
                     .map(|completion| retire(completion.into()))
                     .count()

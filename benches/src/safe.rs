@@ -118,10 +118,7 @@ measured! {
 measured! {
     /// Like `measured_rust_send_held`.
     fn measured_rust_stamped_send_held(rig) {
-        let Some([queue, _]) = &mut rig.stamped else {
-            return Ok(0);
-        };
-        let completions = queue.poll()?;
+        let completions = rig.stamped[0].poll()?;
         rig.completed += completions.len();
         for completion in completions {
             rig.timestamp = completion.timestamp();
@@ -132,10 +129,7 @@ measured! {
 
     /// Like `measured_rust_send_buf`.
     fn measured_rust_stamped_send_buf(rig) {
-        let Some([queue, _]) = &mut rig.stamped else {
-            return Ok(0);
-        };
-        let completions = queue.poll()?;
+        let completions = rig.stamped[0].poll()?;
         rig.completed += completions.len();
         for completion in completions {
             rig.timestamp = completion.timestamp();
@@ -149,10 +143,7 @@ measured! {
 
     /// Like `measured_rust_batch_held`.
     fn measured_rust_stamped_batch_held(rig) {
-        let Some([queue, _]) = &mut rig.stamped else {
-            return Ok(0);
-        };
-        let completions = queue.poll()?;
+        let completions = rig.stamped[0].poll()?;
         rig.completed += completions.len();
         for completion in completions {
             rig.timestamp = completion.timestamp();
@@ -169,10 +160,7 @@ measured! {
 
     /// Like `measured_rust_batch_buf`.
     fn measured_rust_stamped_batch_buf(rig) {
-        let Some([queue, _]) = &mut rig.stamped else {
-            return Ok(0);
-        };
-        let completions = queue.poll()?;
+        let completions = rig.stamped[0].poll()?;
         rig.completed += completions.len();
         for completion in completions {
             rig.timestamp = completion.timestamp();
@@ -193,10 +181,7 @@ measured! {
 
     /// Like `measured_rust_recv_held`.
     fn measured_rust_stamped_recv_held(rig) {
-        let Some([_, queue]) = &mut rig.stamped else {
-            return Ok(0);
-        };
-        let completions = queue.poll()?;
+        let completions = rig.stamped[1].poll()?;
         rig.completed += completions.len();
         for completion in completions {
             rig.timestamp = completion.timestamp();
@@ -207,10 +192,7 @@ measured! {
 
     /// Like `measured_rust_recv_buf`.
     fn measured_rust_stamped_recv_buf(rig) {
-        let Some([_, queue]) = &mut rig.stamped else {
-            return Ok(0);
-        };
-        let completions = queue.poll()?;
+        let completions = rig.stamped[1].poll()?;
         rig.completed += completions.len();
         for completion in completions {
             rig.timestamp = completion.timestamp();
