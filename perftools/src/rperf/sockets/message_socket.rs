@@ -4,10 +4,12 @@
 //! non-blocking socket return immediately. The loops can therefore check the clock and the control
 //! connection without another thread.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use nix::sys::socket::{MsgFlags, recv};
 use socket2::{SockAddr, Socket};
 
 use super::SocketKind;
@@ -157,7 +159,9 @@ impl MessageSocket {
         if self.reset.is_some() {
             return Ok(Received::End);
         }
-        match (&self.socket).read(&mut message[self.received..]) {
+        let rest = &mut message[self.received..];
+        let received = recv(self.socket.as_raw_fd(), rest, self.receive_flags());
+        match received.map_err(std::io::Error::from) {
             Ok(n) if self.kind.is_datagram() => Ok(Received::Message(n)),
             Ok(0) => Ok(Received::End),
             Ok(n) => {
@@ -177,6 +181,16 @@ impl MessageSocket {
                 self.reset = Some(error);
                 Ok(Received::End)
             }
+        }
+    }
+
+    /// Returns the flags of a call that receives. One call takes a whole message of a stream, if it
+    /// arrives in time.
+    fn receive_flags(&self) -> MsgFlags {
+        if self.kind == SocketKind::Tcp {
+            MsgFlags::MSG_WAITALL
+        } else {
+            MsgFlags::empty()
         }
     }
 

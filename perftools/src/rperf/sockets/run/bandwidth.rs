@@ -22,11 +22,15 @@ impl<P: Peer> Run<'_, P> {
             .params
             .gap
             .map(|gap| Pacer::new(gap, burst, self.start));
-        while self.sent.msgs < self.total() && !self.is_over() {
+        let deadline = self.time_limit.deadline();
+        let mut moved = false;
+        while self.sent.msgs < self.total() && !self.is_over(moved) {
             if !self.socket.has_partial_send() && self.must_wait(&mut pacer)? {
+                moved = false;
                 continue;
             }
-            if self.send(self.deadline)? {
+            moved = self.send(deadline)?;
+            if moved {
                 self.prepare_message(self.sent.msgs);
             }
         }
@@ -50,7 +54,8 @@ impl<P: Peer> Run<'_, P> {
         };
         self.waiter.reset();
         self.check_liveness()?;
-        let until = self.deadline.map_or(due, |deadline| deadline.min(due));
+        let deadline = self.time_limit.deadline();
+        let until = deadline.map_or(due, |deadline| deadline.min(due));
         let pause = until.saturating_duration_since(Instant::now());
         std::thread::sleep(pause.min(MAX_PAUSE));
         // The time of a datagram is that of its sending.
@@ -65,8 +70,11 @@ impl<P: Peer> Run<'_, P> {
         // The latest arrival since the peer finished, or the time when it finished.
         let mut quiet_since = None;
         loop {
-            let got = self.receive(self.deadline.filter(|_| self.counted.is_none()))?;
-            if self.counted.is_none() && (self.received.msgs >= self.total() || self.is_over()) {
+            let deadline = self.time_limit.deadline();
+            let got = self.receive(deadline.filter(|_| self.counted.is_none()))?;
+            let moved = matches!(got, Received::Message(_));
+            if self.counted.is_none() && (self.received.msgs >= self.total() || self.is_over(moved))
+            {
                 self.stop_clock();
             }
             if self.params.end_mode == EndMode::Clock {
@@ -76,7 +84,7 @@ impl<P: Peer> Run<'_, P> {
                 continue;
             }
             if let Some(sent) = self.peer.finished() {
-                if quiet_since.is_none() || matches!(got, Received::Message(_)) {
+                if quiet_since.is_none() || moved {
                     self.waiter.reset();
                     quiet_since = Some(Instant::now());
                 }

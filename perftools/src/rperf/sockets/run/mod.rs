@@ -2,6 +2,7 @@
 
 mod bandwidth;
 mod ping_pong;
+mod time_limit;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::rperf::stats::jitter::Jitter;
 use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::thread_counters::ThreadCounters;
 use crate::rperf::stats::{Count, SideStats, tcp};
+use time_limit::TimeLimit;
 
 /// Length in bytes of the number at the start of a datagram.
 const NUMBER_LEN: usize = 8;
@@ -67,7 +69,9 @@ struct Run<'a, P> {
     params: &'a LoopParams,
     peer: &'a P,
     waiter: WaitLoop,
-    deadline: Option<Instant>,
+    time_limit: TimeLimit,
+    /// Calls on the socket block.
+    blocks: bool,
     buffer: Vec<u8>,
     sent: Count,
     received: Count,
@@ -104,8 +108,8 @@ pub fn run<P: Peer>(
     let mut buffer = zeroed(params.size)?;
     params.payload.fill(&mut buffer, 0);
     let start = ClockReading::now();
-    let deadline = match params.limit {
-        Limit::Time(time) => start.wall().checked_add(time),
+    let duration = match params.limit {
+        Limit::Time(time) => Some(time),
         Limit::Messages(_) => None,
     };
     // qperf's datagrams carry no numbers.
@@ -119,14 +123,19 @@ pub fn run<P: Peer>(
         peer,
         // Both ends may share a processor, so every empty poll yields it.
         waiter: WaitLoop::new(if polled { Wait::Poll } else { Wait::Events }, false).yielding(),
-        deadline,
+        time_limit: TimeLimit::new(start.wall(), duration),
+        blocks: !polled,
         buffer,
         sent: Count::default(),
         received: Count::default(),
         verified: 0,
         lost: 0,
         duplicates: 0,
-        jitter: (is_numbered && !params.verify && params.size >= NUMBER_LEN + TIME_LEN)
+        // The times of a latency test show more than their jitter.
+        jitter: (is_numbered
+            && matches!(loop_kind, SocketLoop::Source | SocketLoop::Sink)
+            && !params.verify
+            && params.size >= NUMBER_LEN + TIME_LEN)
             .then(Jitter::default),
         start: start.wall(),
         arrivals: is_numbered.then(Arrivals::default),
@@ -179,8 +188,16 @@ impl<P: Peer> Run<'_, P> {
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.deadline.is_some_and(|end| Instant::now() >= end) || self.peer.is_interrupted()
+    /// Returns `true` if the time is over or the test was interrupted. `moved` is `true` after a
+    /// message.
+    #[inline]
+    fn is_over(&mut self, moved: bool) -> bool {
+        let is_time_over = if moved {
+            self.time_limit.is_over_after_message()
+        } else {
+            self.time_limit.is_over()
+        };
+        is_time_over || self.peer.is_interrupted()
     }
 
     fn stop_clock(&mut self) {
@@ -191,12 +208,14 @@ impl<P: Peer> Run<'_, P> {
 
     /// Returns the end of the time for loops that wait no longer than that.
     fn wait_limit(&self) -> Option<Instant> {
-        self.deadline
+        self.time_limit
+            .deadline()
             .filter(|_| self.params.end_mode == EndMode::Clock)
     }
 
     /// Repeats `step` until it returns a result. Returns `None` if `until` passed or the peer
-    /// finished first, and after each call that blocked for its full time.
+    /// finished first, and after each call that blocked for its full time. A call that blocks has
+    /// a time limit of its own, so `until` is not compared with the clock.
     fn wait<T>(
         &mut self,
         until: Option<Instant>,
@@ -210,7 +229,8 @@ impl<P: Peer> Run<'_, P> {
             params: self.params,
             kind,
         };
-        self.waiter.wait(&mut source, until)
+        self.waiter
+            .wait(&mut source, until.filter(|_| !self.blocks))
     }
 
     /// Checks that the peer is alive and the timeout has not passed.

@@ -14,13 +14,14 @@ const LOST_AFTER: Duration = Duration::from_millis(500);
 
 impl<P: Peer> Run<'_, P> {
     pub(super) fn ping(&mut self, start: Instant, latencies: &mut LatencyRecorder) -> Result<()> {
+        let deadline = self.time_limit.deadline();
         let mut before = start;
         while self.received.msgs < self.total()
-            && self.deadline.is_none_or(|end| before < end)
+            && deadline.is_none_or(|end| before < end)
             && !self.peer.is_interrupted()
         {
             self.prepare_message(self.sent.msgs);
-            if !self.send_whole()? || !self.wait_for_reply()? {
+            if !self.send_whole()? || !self.wait_for_reply(before)? {
                 break;
             }
             let now = Instant::now();
@@ -36,9 +37,10 @@ impl<P: Peer> Run<'_, P> {
         }
     }
 
-    /// Waits for the reply; returns `false` if the time was over first.
-    fn wait_for_reply(&mut self) -> Result<bool> {
-        let lost_at = (self.socket.kind() == SocketKind::Udp).then(|| Instant::now() + LOST_AFTER);
+    /// Waits for the reply to the message of the time `sent`; returns `false` if the time was over
+    /// first.
+    fn wait_for_reply(&mut self, sent: Instant) -> Result<bool> {
+        let lost_at = (self.socket.kind() == SocketKind::Udp).then(|| sent + LOST_AFTER);
         let until = self.wait_limit().into_iter().chain(lost_at).min();
         loop {
             match self.receive(until)? {
@@ -51,7 +53,7 @@ impl<P: Peer> Run<'_, P> {
                 }
                 Received::Nothing => {}
             }
-            if self.params.end_mode == EndMode::Clock && self.is_over() {
+            if self.params.end_mode == EndMode::Clock && self.is_over(false) {
                 return Ok(false);
             }
             if lost_at.is_some_and(|lost_at| Instant::now() >= lost_at) {
@@ -70,7 +72,7 @@ impl<P: Peer> Run<'_, P> {
             if self.send(self.wait_limit())? {
                 return Ok(true);
             }
-            if self.params.end_mode == EndMode::Clock && self.is_over() {
+            if self.params.end_mode == EndMode::Clock && self.is_over(false) {
                 return Ok(false);
             }
         }
@@ -78,7 +80,8 @@ impl<P: Peer> Run<'_, P> {
 
     pub(super) fn pong(&mut self) -> Result<()> {
         loop {
-            match self.receive(self.wait_limit())? {
+            let got = self.receive(self.wait_limit())?;
+            match got {
                 Received::Message(_) => {
                     self.prepare_message(self.sent.msgs);
                     if !self.send_whole()? {
@@ -90,7 +93,11 @@ impl<P: Peer> Run<'_, P> {
                 Received::Nothing => {}
             }
             match self.params.end_mode {
-                EndMode::Clock if self.is_over() => break,
+                EndMode::Clock => {
+                    if self.is_over(matches!(got, Received::Message(_))) {
+                        break;
+                    }
+                }
                 EndMode::Announced => match self.peer.finished() {
                     Some(pinged) if pinged == self.received.msgs => break,
                     Some(pinged) if pinged < self.received.msgs => {
@@ -101,7 +108,6 @@ impl<P: Peer> Run<'_, P> {
                     }
                     _ => {}
                 },
-                EndMode::Clock => {}
             }
         }
         self.stop_clock();
