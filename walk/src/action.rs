@@ -4,22 +4,44 @@ use std::fmt;
 
 use test_support::random::Random;
 
+use crate::setup::{Need, Setup};
+
+macro_rules! need {
+    () => {
+        Need::Nothing
+    };
+    ($need:ident) => {
+        Need::$need
+    };
+}
+
 macro_rules! kinds {
-    ($($kind:ident = $weight:literal $name:literal),* $(,)?) => {
+    ($($kind:ident = $weight:literal $name:literal $(if $need:ident)?),* $(,)?) => {
         /// The kind of an action.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Kind { $($kind),* }
 
         impl Kind {
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$kind),*];
+            const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            /// Returns the kinds that a device supports.
+            pub(crate) fn supported(setup: &Setup) -> Vec<Self> {
+                let supported = |kind: &Self| setup.has(kind.need());
+                Self::ALL.iter().copied().filter(supported).collect()
+            }
 
             /// Returns the relative frequency.
             const fn weight(self) -> usize {
                 match self { $(Self::$kind => $weight),* }
             }
 
-            pub(crate) const fn name(self) -> &'static str {
+            const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name),* }
+            }
+
+            /// Returns what the device must support.
+            fn need(self) -> Need {
+                match self { $(Self::$kind => need!($($need)?)),* }
             }
         }
     };
@@ -39,32 +61,29 @@ kinds! {
     DropSink = 1 "drop a sink",
     CreateCq = 3 "create a completion queue",
     DropCq = 1 "drop a completion queue",
-    ResizeCq = 1 "resize a completion queue",
-    CreateSrq = 2 "create a shared receive queue",
-    DropSrq = 1 "drop a shared receive queue",
-    CreateLink = 12 "connect two queue pairs",
+    ResizeCq = 1 "resize a completion queue" if CqResizing,
+    CreateSrq = 2 "create a shared receive queue" if Srqs,
+    DropSrq = 1 "drop a shared receive queue" if Srqs,
+    CreateLink = 12 "connect two queue pairs" if Connections,
     DestroyEnd = 6 "destroy a queue pair",
     DropEnd = 6 "drop a queue pair",
     ToError = 1 "move a queue pair to ERR",
-    Reset = 2 "reset a queue pair",
-    BadRemote = 1 "write with an invalid key",
+    Reset = 2 "reset a queue pair" if Resets,
+    BadRemote = 1 "write with an invalid key" if Connections,
     Hold = 30 "hold memory",
     TakeBuf = 25 "take a buffer",
-    DropBuf = 40 "drop a buffer",
+    DropBuf = 120 "drop a buffer",
     ForgetBuf = 1 "forget a buffer",
     WriteRegion = 30 "write to a shared region",
     CheckMemory = 8 "check all memory",
     Post = 400 "post a send",
-    PostFetch = 200 "post a READ or an atomic",
+    PostFetch = 200 "post a READ or an atomic" if Reads,
     PostBatch = 80 "post a batch of sends",
-    BindWindow = 40 "bind a memory window",
-    InvalidateWindow = 60 "invalidate a memory window",
-    InvalidateByPeer = 60 "invalidate a memory window of the peer with a message",
-    CreateDatagram = 8 "create a datagram queue pair",
-    DropDatagram = 4 "destroy or drop a datagram queue pair",
-    ChangeAddress = 20 "hold or release an address",
-    PostDatagram = 80 "post a datagram",
-    PostDatagramRecv = 120 "post a receive of a datagram",
+    BindWindow = 40 "bind a memory window" if Windows,
+    InvalidateWindow = 60 "invalidate a memory window" if Windows,
+    InvalidateByPeer = 60 "invalidate a memory window of the peer with a message" if Windows,
+    CreateDatagram = 8 "create a datagram queue pair" if Datagrams,
+    ChangeAddress = 20 "hold or release an address" if Datagrams,
     PostRefused = 12 "post an invalid request",
     PostRecv = 260 "post a receive",
     RecvBatch = 120 "post a batch of receives",
@@ -90,10 +109,11 @@ pub(crate) struct Action {
 }
 
 impl Action {
-    pub(crate) fn random(random: &mut Random) -> Self {
-        let total: usize = Kind::ALL.iter().map(|kind| kind.weight()).sum();
+    /// Returns an action of one of these kinds.
+    pub(crate) fn random(kinds: &[Kind], random: &mut Random) -> Self {
+        let total: usize = kinds.iter().map(|kind| kind.weight()).sum();
         let mut left = random.below(total);
-        let kind = Kind::ALL.iter().copied().find(|kind| {
+        let kind = kinds.iter().copied().find(|kind| {
             let found = left < kind.weight();
             left = left.saturating_sub(kind.weight());
             found
@@ -119,40 +139,40 @@ impl fmt::Debug for Action {
 }
 
 /// Number of actions of each kind: those that were done, and those that had nothing to act on.
-#[derive(Clone, Debug)]
-pub struct Counts(Vec<(u64, u64)>);
-
-impl Default for Counts {
-    fn default() -> Self {
-        Self(vec![(0, 0); Kind::ALL.len()])
-    }
-}
+#[derive(Clone, Debug, Default)]
+pub struct Counts(Vec<(Kind, u64, u64)>);
 
 impl Counts {
+    /// Adds the kinds that are not counted yet.
+    pub(crate) fn include(&mut self, kinds: &[Kind]) {
+        for &kind in kinds {
+            if self.0.iter().all(|count| count.0 != kind) {
+                self.0.push((kind, 0, 0));
+            }
+        }
+    }
+
     pub(crate) fn add(&mut self, kind: Kind, done: bool) {
-        let (acted, idle) = &mut self.0[kind as usize];
-        *(if done { acted } else { idle }) += 1;
+        for (_, acted, idle) in self.0.iter_mut().filter(|count| count.0 == kind) {
+            *(if done { acted } else { idle }) += 1;
+        }
     }
 
     /// Returns the number of actions.
     pub fn total(&self) -> u64 {
-        self.0.iter().map(|(acted, idle)| acted + idle).sum()
+        self.0.iter().map(|(_, acted, idle)| acted + idle).sum()
     }
 
     /// Returns the names of the kinds that never had anything to act on.
     pub fn never(&self) -> Vec<&'static str> {
-        let unused = |kind: &&Kind| self.0[**kind as usize].0 == 0;
-        Kind::ALL
-            .iter()
-            .filter(unused)
-            .map(|kind| kind.name())
-            .collect()
+        let unused = self.0.iter().filter(|(_, acted, _)| *acted == 0);
+        unused.map(|(kind, ..)| kind.name()).collect()
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (kind, (acted, idle)) in Kind::ALL.iter().zip(&self.0) {
+        for (kind, acted, idle) in &self.0 {
             writeln!(f, "{acted:>10}  {} ({idle} without an object)", kind.name())?;
         }
         Ok(())

@@ -11,44 +11,15 @@
 #![forbid(unsafe_code)]
 
 mod action;
-mod any_cq;
-mod any_qp;
-mod data;
-mod datagrams;
-mod link;
-mod links;
-mod memory;
-mod objects;
-mod payload;
-mod poll;
-mod post;
-mod recv;
+mod actions;
+mod model;
 mod run;
-mod scope;
-mod threads;
-mod windows;
+mod setup;
+mod transport;
+mod violation;
 mod world;
-
-use std::fmt;
 
 pub use self::action::Counts;
 pub use self::run::{Options, Report, run};
-pub use self::world::Setup;
-
-/// A difference between the library and the model.
-#[derive(Debug)]
-pub struct Violation(String);
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Violation {}
-
-impl From<ibverbs::Error> for Violation {
-    fn from(error: ibverbs::Error) -> Self {
-        Self(format!("unexpected error: {error}"))
-    }
-}
+pub use self::setup::{Setup, Support};
+pub use self::violation::Violation;

@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 
 use test_support::random::Random;
 
-use crate::Violation;
 use crate::action::{Action, Counts, Kind};
-use crate::world::{Setup, World};
+use crate::setup::Setup;
+use crate::violation::Violation;
+use crate::world::World;
 
 /// Number of actions after which all objects are destroyed and the walk begins again.
 const EPOCH: usize = 1000;
+
+/// Number of actions after which each kind must have had something to act on.
+const LONG_WALK: u64 = 20_000;
 
 /// Time that shrinking may take.
 const MAX_SHRINKING: Duration = Duration::from_secs(30);
@@ -54,6 +58,8 @@ impl Options {
 pub struct Report {
     /// Number of actions of each kind.
     pub counts: Counts,
+    /// The transports and operations of the device.
+    support: String,
     seed: u64,
     elapsed: Duration,
     failure: Option<Failure>,
@@ -73,15 +79,21 @@ impl Report {
     /// Prints the report.
     ///
     /// # Panics
-    /// Panics if the model and the library differed.
+    /// Panics if the model and the library differed, or if an action had nothing to act on in a
+    /// long walk.
     pub fn check(&self) {
         println!("{self}");
         assert!(self.failure.is_none(), "the walk found a violation");
+        if self.counts.total() >= LONG_WALK {
+            let never = self.counts.never();
+            assert!(never.is_empty(), "the walk never did this: {never:?}");
+        }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "walk: {}", self.support)?;
         write!(f, "{}", self.counts)?;
         let (actions, seconds) = (self.counts.total(), self.elapsed.as_secs_f64());
         writeln!(
@@ -119,15 +131,26 @@ pub fn run<G>(
     shrinks: bool,
     mut new_setup: impl FnMut(usize) -> (Setup, G),
 ) -> Report {
-    let (start, mut counts) = (Instant::now(), Counts::default());
-    let mut failure = None;
+    let start = Instant::now();
+    let mut report = Report {
+        counts: Counts::default(),
+        support: String::new(),
+        seed: options.seed,
+        elapsed: Duration::ZERO,
+        failure: None,
+    };
     let mut seeds = Random::new(options.seed.max(1));
     for epoch in 0..options.actions.div_ceil(EPOCH) {
         let mut random = Random::new(seeds.next_u64() | 1);
         let count = EPOCH.min(options.actions - epoch * EPOCH);
-        let actions: Vec<Action> = (0..count).map(|_| Action::random(&mut random)).collect();
-        let mut new_setup = || new_setup(epoch);
-        let result = replay(new_setup(), &actions, options.trace, Some(&mut counts));
+        let opened = new_setup(epoch);
+        let kinds = Kind::supported(&opened.0);
+        report.support = opened.0.support.to_string();
+        report.counts.include(&kinds);
+        let actions: Vec<Action> = (0..count)
+            .map(|_| Action::random(&kinds, &mut random))
+            .collect();
+        let result = replay(opened, &actions, options.trace, Some(&mut report.counts));
         let Err((action, violation, log)) = result else {
             continue;
         };
@@ -139,21 +162,17 @@ pub fn run<G>(
             log,
         };
         if shrinks {
-            shrink(&mut found, &mut new_setup);
+            shrink(&mut found, &mut || new_setup(epoch));
         }
-        failure = Some(found);
+        report.failure = Some(found);
         break;
     }
-    Report {
-        counts,
-        seed: options.seed,
-        elapsed: start.elapsed(),
-        failure,
-    }
+    report.elapsed = start.elapsed();
+    report
 }
 
 /// The actions without which no other action has an object.
-const PRELUDE: [Kind; 8] = [
+const PRELUDE: [Kind; 12] = [
     Kind::AllocPd,
     Kind::CreateCq,
     Kind::CreatePool,
@@ -162,6 +181,10 @@ const PRELUDE: [Kind; 8] = [
     Kind::CreateRegion,
     Kind::CreateLink,
     Kind::CreateLink,
+    Kind::CreateDatagram,
+    Kind::CreateDatagram,
+    Kind::ChangeAddress,
+    Kind::ChangeAddress,
 ];
 
 type Failed = (usize, Violation, Vec<String>);
@@ -193,19 +216,27 @@ fn perform(
     mut counts: Option<&mut Counts>,
 ) -> Result<Vec<String>, Failed> {
     let mut world = World::new(setup).map_err(|violation| (0, violation, Vec::new()))?;
-    let prelude = PRELUDE
+    let supported = Kind::supported(setup);
+    let prelude: Vec<Action> = PRELUDE
         .iter()
         .zip(1_u64..)
-        .map(|(&kind, seed)| Action { kind, seed });
-    for (step, action) in prelude.chain(actions.iter().copied()).enumerate() {
+        .filter(|(kind, _)| supported.contains(kind))
+        .map(|(&kind, seed)| Action { kind, seed })
+        .collect();
+    let first = prelude.len();
+    for (step, action) in prelude
+        .into_iter()
+        .chain(actions.iter().copied())
+        .enumerate()
+    {
         if trace {
             eprintln!("{action:?}");
         }
         let result = catch_unwind(AssertUnwindSafe(|| world.act(action)));
-        let index = step.saturating_sub(PRELUDE.len());
+        let index = step.saturating_sub(first);
         match result {
             Ok(Ok(done)) => {
-                if let Some(counts) = counts.as_deref_mut().filter(|_| step >= PRELUDE.len()) {
+                if let Some(counts) = counts.as_deref_mut().filter(|_| step >= first) {
                     counts.add(action.kind, done);
                 }
             }

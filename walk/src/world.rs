@@ -1,63 +1,29 @@
 //! The state of a walk: all objects and their model.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
-use std::time::Duration;
 
-use ibverbs::{Context, Error, ProtectionDomain, RcPath, leaked_objects};
+use ibverbs::leaked_objects;
 use rdmacm::Listener;
 use test_support::random::Random;
 use tokio::runtime::Runtime;
 
-use crate::Violation;
-use crate::action::{Action, Kind};
-use crate::any_qp::with_qp;
-use crate::datagrams::{DatagramModel, InTransit};
-use crate::link::{CqModel, End, Link, SrqModel};
-use crate::memory::{Id, Memory};
-use crate::windows::FreeWindow;
-
-/// The device of a walk and its properties.
-#[derive(Clone, Debug)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "the properties of a device are independent of each other"
-)]
-pub struct Setup {
-    /// The opened device.
-    pub context: Context,
-    /// The address of the device, to connect with rdma_cm.
-    pub address: Option<IpAddr>,
-    /// The path between queue pairs that connect without rdma_cm, which iWARP requires.
-    pub path: Option<RcPath>,
-    /// The device has UC and atomics.
-    pub is_ib: bool,
-    /// Sends complete in the order of posting (ci/DRIVERS.md).
-    pub in_order: bool,
-    /// A send waits if the peer has no receive.
-    pub sends_wait: bool,
-    /// Time limit for requests to complete.
-    pub timeout: Duration,
-    /// Sizes of buffers.
-    pub buf_sizes: &'static [usize],
-}
-
-pub(crate) struct DomainModel {
-    pub(crate) id: Id,
-    pub(crate) pd: ProtectionDomain,
-}
+use crate::model::{
+    CqModel, Datagram, DomainModel, End, FreeWindow, Id, Link, Memory, QpIndex, SrqModel,
+};
+use crate::setup::Setup;
+use crate::transport::with_qp;
+use crate::violation::Violation;
 
 pub(crate) struct World<'a> {
     pub(crate) setup: &'a Setup,
     pub(crate) listener: Option<Listener>,
-    pub(crate) next_id: Id,
+    next_id: Id,
     pub(crate) domains: Vec<DomainModel>,
     pub(crate) memory: Memory,
     pub(crate) cqs: Vec<CqModel>,
     pub(crate) srqs: Vec<SrqModel>,
     pub(crate) links: Vec<Link>,
-    pub(crate) datagrams: Vec<DatagramModel>,
-    pub(crate) in_transit: Vec<InTransit>,
+    pub(crate) datagrams: Vec<Datagram>,
     /// Windows that are not bound.
     pub(crate) windows: Vec<FreeWindow>,
     /// The runtime of the completion queues that can be awaited.
@@ -72,6 +38,16 @@ pub(crate) struct World<'a> {
 
 /// Number of lines of the log that are kept.
 const LOG_LINES: usize = 60;
+
+/// Returns the index of an element.
+pub(crate) fn pick<T>(elements: &[T], random: &mut Random) -> Option<usize> {
+    (!elements.is_empty()).then(|| random.below(elements.len()))
+}
+
+/// Returns an element.
+pub(crate) fn choose<T: Copy>(elements: &[T], random: &mut Random) -> Option<T> {
+    pick(elements, random).map(|index| elements[index])
+}
 
 impl<'a> World<'a> {
     pub(crate) fn new(setup: &'a Setup) -> Result<Self, Violation> {
@@ -89,7 +65,6 @@ impl<'a> World<'a> {
             srqs: Vec::new(),
             links: Vec::new(),
             datagrams: Vec::new(),
-            in_transit: Vec::new(),
             windows: Vec::new(),
             runtime: None,
             leaked: leaked_objects(),
@@ -103,6 +78,11 @@ impl<'a> World<'a> {
         self.next_id - 1
     }
 
+    /// Returns immediate data that no other message in flight has.
+    pub(crate) fn new_imm(&mut self) -> u32 {
+        u32::try_from(self.new_id() & 0xffff_ffff).unwrap_or(0)
+    }
+
     pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
         if self.log.len() == LOG_LINES {
             self.log.pop_front();
@@ -110,20 +90,134 @@ impl<'a> World<'a> {
         self.log.push_back(line());
     }
 
-    /// Performs an action and checks the invariants that are cheap to check. Returns `false` if
-    /// there was nothing to act on.
-    pub(crate) fn act(&mut self, action: Action) -> Result<bool, Violation> {
-        let done = self.perform(action)?;
-        self.memory.check_pools()?;
-        for end in self
-            .links
-            .iter_mut()
-            .flat_map(|link| &mut link.ends)
-            .flatten()
-        {
-            end.check_slots()?;
+    /// Returns all queue pairs.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = &End> {
+        let links = self.links.iter().flat_map(|link| &link.ends).flatten();
+        links.chain(self.datagrams.iter().filter_map(|one| one.end.as_ref()))
+    }
+
+    pub(crate) fn ends_mut(&mut self) -> impl Iterator<Item = &mut End> {
+        let links = self.links.iter_mut().flat_map(|link| &mut link.ends);
+        let datagrams = self.datagrams.iter_mut().map(|one| &mut one.end);
+        links.chain(datagrams).flatten()
+    }
+
+    /// Returns the indices of all queue pairs.
+    pub(crate) fn indices(&self) -> Vec<QpIndex> {
+        let links =
+            (0..self.links.len()).flat_map(|link| [QpIndex::Link(link, 0), QpIndex::Link(link, 1)]);
+        let datagrams = (0..self.datagrams.len()).map(QpIndex::Datagram);
+        let all = links.chain(datagrams);
+        all.filter(|&at| self.find(at).is_some()).collect()
+    }
+
+    /// Returns a queue pair, if it was not destroyed.
+    pub(crate) fn find(&self, at: QpIndex) -> Option<&End> {
+        match at {
+            QpIndex::Link(link, side) => self.links[link].ends[side].as_ref(),
+            QpIndex::Datagram(index) => self.datagrams[index].end.as_ref(),
         }
-        self.check_datagrams()?;
+    }
+
+    fn slot(&mut self, at: QpIndex) -> &mut Option<End> {
+        match at {
+            QpIndex::Link(link, side) => &mut self.links[link].ends[side],
+            QpIndex::Datagram(index) => &mut self.datagrams[index].end,
+        }
+    }
+
+    /// Returns a queue pair that exists.
+    pub(crate) fn end(&mut self, at: QpIndex) -> &mut End {
+        self.slot(at).as_mut().expect("the queue pair exists")
+    }
+
+    /// Takes a queue pair that exists out of the model.
+    pub(crate) fn take_end(&mut self, at: QpIndex) -> End {
+        self.slot(at).take().expect("the queue pair exists")
+    }
+
+    pub(crate) fn put_end(&mut self, at: QpIndex, end: End) {
+        *self.slot(at) = Some(end);
+    }
+
+    /// Returns the other queue pair of a link, if it was not destroyed.
+    pub(crate) fn peer(&self, at: QpIndex) -> Option<&End> {
+        match at {
+            QpIndex::Link(link, side) => self.links[link].ends[1 - side].as_ref(),
+            QpIndex::Datagram(_) => None,
+        }
+    }
+
+    /// Returns `true` if requests of a queue pair can fail for reasons outside of the model.
+    pub(crate) fn has_failed(&self, at: QpIndex) -> bool {
+        match at {
+            QpIndex::Link(link, _) => self.links[link].failed,
+            QpIndex::Datagram(index) => self.datagrams[index].failed,
+        }
+    }
+
+    pub(crate) fn set_failed(&mut self, at: QpIndex) {
+        match at {
+            QpIndex::Link(link, _) => self.links[link].failed = true,
+            QpIndex::Datagram(index) => self.datagrams[index].failed = true,
+        }
+    }
+
+    /// Returns a queue pair.
+    pub(crate) fn pick_end(&self, random: &mut Random) -> Option<QpIndex> {
+        choose(&self.indices(), random)
+    }
+
+    /// Returns the queue pairs that can send: neither they nor their peers have failed.
+    pub(crate) fn working_ends(&self) -> Vec<QpIndex> {
+        let works = |at: &QpIndex| {
+            let is_whole = matches!(at, QpIndex::Datagram(_)) || self.peer(*at).is_some();
+            is_whole && !self.has_failed(*at)
+        };
+        self.indices().into_iter().filter(works).collect()
+    }
+
+    /// Returns a queue pair that can send.
+    pub(crate) fn pick_working_end(&self, random: &mut Random) -> Option<QpIndex> {
+        choose(&self.working_ends(), random)
+    }
+
+    /// Returns a short name of a queue pair for the log.
+    pub(crate) fn name(&self, at: QpIndex) -> String {
+        match at {
+            QpIndex::Link(link, side) => format!("link {} side {side}", self.links[link].id),
+            QpIndex::Datagram(index) => {
+                let datagram = &self.datagrams[index];
+                let transport = if datagram.is_srd() { "SRD" } else { "UD" };
+                format!("{transport} {}", datagram.id)
+            }
+        }
+    }
+
+    /// Returns the state of a queue pair for messages.
+    pub(crate) fn describe_end(&mut self, at: QpIndex) -> String {
+        let name = self.name(at);
+        let end = self.end(at);
+        let state = with_qp!(&mut end.qp, qp => qp.state());
+        let state = state.map_or_else(|error| error.to_string(), |state| state.to_string());
+        let unretired: Vec<_> = end
+            .sends
+            .iter()
+            .chain(&end.recvs)
+            .filter(|entry| entry.in_flight)
+            .map(|entry| format!("{} {}", entry.what, entry.tag))
+            .collect();
+        format!(
+            "{name} in {state}: {}; incoming: {:?}",
+            unretired.join(", "),
+            end.incoming
+        )
+    }
+
+    /// Checks the invariants that are cheap to check.
+    pub(crate) fn check(&mut self) -> Result<(), Violation> {
+        self.memory.check_pools()?;
+        self.ends_mut().try_for_each(End::check_slots)?;
         for srq in &self.srqs {
             let expected = srq.capacity - srq.recvs.len();
             let found = srq.srq.recv_slots_free();
@@ -135,112 +229,22 @@ impl<'a> World<'a> {
             }
         }
         match leaked_objects() - self.leaked {
-            0 => Ok(done),
+            0 => Ok(()),
             leaked => Err(Violation(format!("{leaked} objects were not destroyed"))),
         }
     }
 
-    pub(crate) fn perform(&mut self, action: Action) -> Result<bool, Violation> {
-        let random = &mut action.choices();
-        match action.kind {
-            Kind::AllocPd => self.alloc_pd(),
-            Kind::DropPd => Ok(self.drop_pd(random)),
-            Kind::CreatePool => self.create_pool(random),
-            Kind::DropPool => Ok(self.drop_pool(random)),
-            Kind::CreateRegion => self.create_region(random),
-            Kind::DropRegion => Ok(self.drop_region(random)),
-            Kind::ReclaimRegion => self.reclaim_region(random),
-            Kind::CreateFrozen => Ok(self.create_frozen(random)),
-            Kind::DropFrozen => self.drop_frozen(random),
-            Kind::CreateSink => self.create_sink(random),
-            Kind::DropSink => Ok(self.drop_sink(random)),
-            Kind::CreateCq => self.create_cq(random),
-            Kind::DropCq => Ok(self.drop_cq(random)),
-            Kind::ResizeCq => self.resize_cq(random),
-            Kind::CreateSrq => self.create_srq(random),
-            Kind::DropSrq => self.drop_srq(random),
-            Kind::CreateLink => self.create_link(random),
-            Kind::DestroyEnd => self.destroy_end(random),
-            Kind::DropEnd => self.drop_end(random),
-            Kind::ToError => self.fail_link(random),
-            Kind::Reset => self.reset(random),
-            Kind::BadRemote => self.bad_remote(random),
-            Kind::Hold => self.hold(random),
-            Kind::TakeBuf => Ok(self.take_buf(random)),
-            Kind::DropBuf => Ok(self.drop_buf(random)),
-            Kind::ForgetBuf => Ok(self.forget_buf(random)),
-            Kind::WriteRegion => self.write_region(random),
-            Kind::CheckMemory => self.check_memory(),
-            Kind::Post => self.post(random),
-            Kind::PostFetch => self.post_fetch(random),
-            Kind::PostBatch => self.post_batch(random),
-            Kind::BindWindow => self.bind_window(random),
-            Kind::InvalidateWindow => self.invalidate_window(random),
-            Kind::InvalidateByPeer => self.invalidate_by_peer(random),
-            Kind::CreateDatagram => self.create_datagram(random),
-            Kind::DropDatagram => self.drop_datagram(random),
-            Kind::ChangeAddress => self.change_address(random),
-            Kind::PostDatagram => self.post_datagram(random),
-            Kind::PostDatagramRecv => self.post_datagram_recv(random),
-            Kind::PostRefused => self.post_refused(random),
-            Kind::PostRecv => self.post_recv(random),
-            Kind::RecvBatch => self.recv_batch(random),
-            Kind::Poll
-            | Kind::PollShuffled
-            | Kind::PollPartly
-            | Kind::RetireWrong
-            | Kind::DropCompletion => self.poll_one(action.kind, random),
-            Kind::Await => self.wait_for(random),
-            Kind::Settle => self.settle(),
-            Kind::Scope => self.scope(random, false),
-            Kind::ScopePanic => self.scope(random, true),
-            Kind::OtherThread => self.other_thread(action),
-            Kind::TwoThreads => self.two_threads(random),
+    pub(crate) fn check_memory(&mut self) -> Result<bool, Violation> {
+        for link in &mut self.links {
+            let memory = &mut self.memory;
+            link.landing.retain(|&effect| !memory.has_arrived(effect));
         }
+        self.memory.check()?;
+        Ok(true)
     }
 
-    /// Returns a queue pair: the index of its link and its side.
-    pub(crate) fn pick_end(&self, random: &mut Random) -> Option<(usize, usize)> {
-        let ends: Vec<(usize, usize)> = (0..self.links.len())
-            .flat_map(|link| [(link, 0), (link, 1)])
-            .filter(|&(link, side)| self.links[link].ends[side].is_some())
-            .collect();
-        ends.get(random.below(ends.len().max(1))).copied()
-    }
-
-    /// Returns a queue pair of a link that has not failed.
-    pub(crate) fn pick_working_end(&self, random: &mut Random) -> Option<(usize, usize)> {
-        let works = |link: &Link| !link.failed && link.ends.iter().all(Option::is_some);
-        let working: Vec<usize> = (0..self.links.len())
-            .filter(|&link| works(&self.links[link]))
-            .collect();
-        let link = *working.get(random.below(working.len().max(1)))?;
-        Some((link, random.below(2)))
-    }
-
-    pub(crate) fn end(&mut self, (link, side): (usize, usize)) -> &mut End {
-        self.links[link].ends[side]
-            .as_mut()
-            .expect("a queue pair of `pick_end`")
-    }
-
-    /// Returns a short name of a queue pair for the log.
-    pub(crate) fn name(&self, (link, side): (usize, usize)) -> String {
-        format!("link {} side {side}", self.links[link].id)
-    }
-
-    /// Drops all objects in random order, and checks that every buffer has returned.
-    pub(crate) fn finish(mut self, random: &mut Random) -> Result<(), Violation> {
-        self.settle()?;
-        self.check_memory()?;
-        while let Some(at) = self.pick_end(random) {
-            self.remove_end(at, random.below(2) == 0)?;
-        }
-        while !self.datagrams.is_empty() {
-            self.remove_datagram(0, random.below(2) == 0)?;
-        }
-        self.check_memory()?;
-        self.memory.check_pools()?;
+    /// Drops all objects that are not queue pairs, in random order.
+    pub(crate) fn drop_rest(self, random: &mut Random) {
         let Self {
             domains,
             memory,
@@ -263,36 +267,5 @@ impl<'a> World<'a> {
         while !drops.is_empty() {
             drops.swap_remove(random.below(drops.len()))();
         }
-        Ok(())
     }
-
-    pub(crate) fn check_memory(&mut self) -> Result<bool, Violation> {
-        for link in &mut self.links {
-            let memory = &mut self.memory;
-            link.landing.retain(|&effect| !memory.has_arrived(effect));
-        }
-        self.memory.check()?;
-        Ok(true)
-    }
-
-    /// Returns the state of a queue pair for messages.
-    pub(crate) fn describe_end(&mut self, at: (usize, usize)) -> String {
-        let name = self.name(at);
-        let end = self.end(at);
-        let state = with_qp!(&mut end.qp, qp => qp.state());
-        let state = state.map_or_else(|error| error.to_string(), |state| state.to_string());
-        let unretired: Vec<_> = end
-            .sends
-            .iter()
-            .chain(&end.recvs)
-            .filter(|entry| entry.in_flight)
-            .map(|entry| format!("{} {}", entry.what, entry.tag))
-            .collect();
-        format!("{name} in {state}: {}", unretired.join(", "))
-    }
-}
-
-/// Returns a violation for an error that the model does not expect.
-pub(crate) fn unexpected(what: &str, error: impl Into<Error>) -> Violation {
-    Violation(format!("{what}: {}", error.into()))
 }

@@ -3,9 +3,10 @@
 use std::process;
 use std::time::Duration;
 
+use ibverbs::device::TransportType;
 use ibverbs::{AccessFlags, Context, GidQuery, RcPath};
-use test_support::lab::{devices, ip_addresses, is_iwarp, netdev, report_device};
-use walk::{Options, Setup, run};
+use test_support::lab::{devices, ip_addresses, is_model, netdev, report_device};
+use walk::{Options, Setup, Support, run};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -26,7 +27,7 @@ fn a_walk_on_a_device_finds_no_violation() {
 
 fn setup(context: &Context) -> Setup {
     let name = context.device_name();
-    let iwarp = is_iwarp(name);
+    let transport = context.device().transport();
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     let path = || {
         let gid = context
@@ -42,16 +43,19 @@ fn setup(context: &Context) -> Setup {
             .max_dest_rd_atomic(4)
             .access(access)
     };
-    // The model of an mlx5 adapter has no rdma_cm.
     let address = || *ip_addresses(&netdev(name)).first().expect("an address");
+    let is_efa = transport == TransportType::UNSPECIFIED;
+    // Soft-iWARP fails to create queue pairs on a context that had many.
+    let context = context.device().open().expect("open device");
     Setup {
-        // Soft-iWARP fails to create queue pairs on a context that had many.
-        context: context.device().open().expect("open device"),
-        path: (!iwarp).then(path),
-        address: (!name.starts_with("mlx5")).then(address),
-        is_ib: !iwarp,
-        in_order: !iwarp,
+        support: Support::of(&context).expect("supported operations"),
+        context,
+        path: (transport == TransportType::IB).then(path),
+        // EFA has no rdma_cm.
+        address: (!is_efa).then(address),
+        in_order: transport == TransportType::IB,
         sends_wait: false,
+        loses_no_datagrams: is_model(),
         timeout: Duration::from_secs(20),
         buf_sizes: &[16, 64, 256, 8192],
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fake_provider::{Fake, Profile};
 use ibverbs::{AccessFlags, Device, GidIndex, Mtu, RcPath};
-use walk::{Options, Setup, run};
+use walk::{Options, Setup, Support, run};
 
 #[test]
 fn a_walk_on_fake_devices_finds_no_violation() {
@@ -35,12 +35,14 @@ fn open(profile: Profile) -> (Setup, Fake) {
     let fake = Fake::new(profile);
     let device = Device::by_name(fake.name()).expect("listed device");
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
+    let context = device.open().expect("open device");
     let setup = Setup {
-        context: device.open().expect("open device"),
+        support: Support::of(&context).expect("supported operations"),
+        context,
         address: None,
         path: Some(RcPath::new(1, GidIndex(0), Mtu::B1024).access(access)),
-        is_ib: follows_ibta,
         in_order: follows_ibta,
+        loses_no_datagrams: true,
         sends_wait: follows_ibta,
         timeout: Duration::from_millis(if cfg!(miri) { 20_000 } else { 200 }),
         buf_sizes: if cfg!(miri) {

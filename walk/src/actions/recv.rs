@@ -2,17 +2,15 @@
 
 use ibverbs::wr::{self, RecvPayload, RecvRequest};
 use ibverbs::{
-    BufList, ConnectedDuplexTransport, ErrorKind, Held, HeldList, QueuePair, RecvBatch, Rejected,
+    BufList, DuplexTransport, ErrorKind, Held, HeldList, QueuePair, RecvBatch, Rejected,
     SharedReceiveQueue, SharedRegion, Sink,
 };
 use test_support::random::Random;
 
-use crate::Violation;
-use crate::any_qp::with_qp;
-use crate::link::{Entry, HeldModel, SrqModel};
-use crate::memory::{Effect, OwnedBuf, Pending};
-use crate::objects::pick;
-use crate::world::{World, unexpected};
+use crate::model::{Effect, End, Entry, HeldModel, Message, OwnedBuf, Pending, QpIndex, SrqModel};
+use crate::transport::with_qp;
+use crate::violation::{Violation, unexpected};
+use crate::world::{World, pick};
 
 /// Memory of a receive to be posted.
 enum Target {
@@ -42,12 +40,17 @@ impl World<'_> {
         if random.below(8) == 0 {
             return self.hold_shared(random);
         }
-        let Some((link, side)) = self.pick_end(random) else {
+        let Some(at) = self.pick_end(random) else {
             return Ok(false);
         };
-        let end = self.links[link].ends[side]
-            .as_mut()
-            .expect("a queue pair of `pick_end`");
+        let mut end = self.take_end(at);
+        let held = self.hold_some(&mut end, random);
+        self.put_end(at, end);
+        held
+    }
+
+    /// Holds memory for a queue pair.
+    fn hold_some(&mut self, end: &mut End, random: &mut Random) -> Result<bool, Violation> {
         if end.held.len() == 6 {
             return Ok(false);
         }
@@ -160,8 +163,8 @@ impl World<'_> {
         (held, max_sge): (&[HeldModel], usize),
         random: &mut Random,
     ) -> Option<Target> {
-        // Soft-iWARP refuses a receive without memory.
-        if needed == 0 && self.setup.is_ib && random.below(20) == 0 {
+        // Soft-iWARP refuses a receive without memory, and the library does on EFA.
+        if needed == 0 && self.setup.support.empty_receives && random.below(20) == 0 {
             return Some(Target::Empty);
         }
         match pick(held, random).map(|index| held[index]) {
@@ -197,15 +200,16 @@ impl World<'_> {
             return self.post_shared_recvs(count, random);
         }
         let at = self.pick_working_end(random);
-        let Some(at) = at.filter(|&(link, side)| {
-            self.links[link].ends[side]
-                .as_ref()
-                .is_some_and(|end| end.srq.is_none())
-        }) else {
+        let has_srq = |at: &QpIndex| self.find(*at).is_some_and(|end| end.srq.is_some());
+        let Some(at) = at.filter(|at| !has_srq(at)) else {
             return Ok(false);
         };
         let end = self.end(at);
-        let pd = end.pd;
+        // A message that is too long for the receives must not find a longer one.
+        if end.incoming.iter().any(|message| message.is_too_long) {
+            return Ok(false);
+        }
+        let (pd, min) = (end.pd, end.min_recv);
         let held = end.held.clone();
         let max_sge = with_qp!(&mut end.qp, qp => qp.caps().max_recv_sge).min(2) as usize;
         let (free, first) = (end.recv_slots_free(), end.unpolled_recvs.len());
@@ -214,9 +218,10 @@ impl World<'_> {
         }
         let mut targets = Vec::new();
         for index in 0..count.min(free) {
+            // The messages of a link arrive in order, and those of datagrams are limited.
             let waiting = self.end(at).incoming.get(first + index);
-            let needed =
-                waiting.map_or(0, |message| if message.in_buffer { message.len } else { 0 });
+            let waiting = waiting.filter(|message| message.in_buffer);
+            let needed = waiting.map_or(0, Message::len).max(min);
             targets.extend(self.pick_target(pd, needed, (&held, max_sge), random));
             if targets.len() == index {
                 break;
@@ -250,13 +255,10 @@ impl World<'_> {
         let (free, held) = (capacity - recvs.len(), held.clone());
         // Queue pairs take receives in any order. Each message in transit must fit into each
         // receive.
-        let ends = self.links.iter().flat_map(|link| &link.ends).flatten();
-        let waiting = ends.filter(|end| end.srq == Some(id));
+        let waiting = self.ends().filter(|end| end.srq == Some(id));
         let messages = waiting.flat_map(|end| &end.incoming);
-        let lens = messages
-            .filter(|message| message.in_buffer)
-            .map(|message| message.len);
-        let needed = lens.max().unwrap_or(0);
+        let messages = messages.filter(|message| message.in_buffer);
+        let needed = messages.map(Message::len).max().unwrap_or(0);
         let mut targets = Vec::new();
         for _ in 0..count.min(free) {
             targets.extend(self.pick_target(pd, needed, (&held, 2), random));
@@ -283,8 +285,11 @@ impl World<'_> {
     ) -> Option<(Vec<Target>, Vec<Entry>)> {
         let entry_of = |target| entry_of(target, self.new_id());
         let entries: Vec<Entry> = targets.iter().map(entry_of).collect();
+        if entries.is_empty() {
+            return None;
+        }
         self.note(|| format!("{name}: receives {entries:?}"));
-        (!entries.is_empty()).then_some((targets, entries))
+        Some((targets, entries))
     }
 
     /// Accounts for the buffers of a batch that was not posted.
@@ -315,7 +320,7 @@ trait RecvQueue {
 
 macro_rules! recv_queues {
     ($($queue:ty $(: $transport:ident)?),*) => {$(
-        impl$(<$transport: ConnectedDuplexTransport>)? RecvQueue for $queue {
+        impl$(<$transport: DuplexTransport>)? RecvQueue for $queue {
             fn hold_pieces(
                 &mut self,
                 pieces: &[Held<SharedRegion>],

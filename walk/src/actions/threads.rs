@@ -1,21 +1,21 @@
 //! Moving objects to other threads, and using them at the same time.
 
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use ibverbs::{Pool, wr};
 use test_support::random::Random;
 
 use crate::action::{Action, Kind};
-use crate::any_qp::{AnyQp, with_qp};
-use crate::link::Entry;
-use crate::memory::BufModel;
-use crate::world::World;
-use crate::{Violation, data};
+use crate::model::{BufModel, Entry, Id, data};
+use crate::transport::{AnyQp, with_qp};
+use crate::violation::Violation;
+use crate::world::{World, pick};
 
 impl World<'_> {
     /// Moves all objects to another thread for one action.
     pub(crate) fn other_thread(&mut self, action: Action) -> Result<bool, Violation> {
-        let mut inner = Action::random(&mut action.choices());
+        let kinds = Kind::supported(self.setup);
+        let mut inner = Action::random(&kinds, &mut action.choices());
         if matches!(inner.kind, Kind::OtherThread) {
             inner.kind = Kind::Poll;
         }
@@ -34,49 +34,42 @@ impl World<'_> {
         else {
             return Ok(false);
         };
-        let index = crate::objects::pick(&self.memory.pools, random);
-        let Some(index) = index.filter(|_| one.0 != two.0) else {
+        let index = pick(&self.memory.pools, random);
+        let Some(index) = index.filter(|_| one != two) else {
             return Ok(false);
         };
-        let (pool, id, pd) = {
-            let model = &self.memory.pools[index];
-            (model.pool.clone(), model.id, model.pd)
-        };
+        let model = &self.memory.pools[index];
+        let (pool, owner, size) = (
+            model.pool.clone(),
+            (model.id, model.pd),
+            model.pool.buf_size(),
+        );
         for at in [one, two] {
             let end = self.end(at);
             let waiting = end.incoming.len() > end.unpolled_recvs.len();
-            if end.pd != pd || end.srq.is_some() || waiting || end.recv_slots_free() == 0 {
+            let fits = end.pd == owner.1 && end.min_recv <= size && end.recv_slots_free() > 0;
+            // The peer of a link can have sent a message that needs a longer receive.
+            let waits = end.min_recv == 0 && waiting;
+            let too_long = end.incoming.iter().any(|message| message.is_too_long);
+            if !fits || waits || too_long || end.srq.is_some() {
                 return Ok(false);
             }
         }
-        let jobs =
-            [one, two].map(|at| (at, [self.new_id(), self.new_id()], random.next_u64() >> 1));
-        let (low, high) = self.links.split_at_mut(one.0.max(two.0));
-        let (one_link, two_link) = if one.0 < two.0 {
-            (&mut low[one.0], &mut high[0])
-        } else {
-            (&mut high[0], &mut low[two.0])
-        };
-        let ends = [&mut one_link.ends[one.1], &mut two_link.ends[two.1]];
-        let posted = thread::scope(|scope| {
-            let [a, b] = ends;
-            let (pool_a, pool_b) = (pool.clone(), pool.clone());
-            let a = a.as_mut().expect("picked");
-            let b = b.as_mut().expect("picked");
-            let (free_a, free_b) = (a.recv_slots_free(), b.recv_slots_free());
-            let (qp_a, qp_b) = (&mut a.qp, &mut b.qp);
-            let (_, tags_a, pattern_a) = jobs[0];
-            let (_, tags_b, pattern_b) = jobs[1];
-            let owner = (id, pd);
-            let first =
-                scope.spawn(move || post_recvs(qp_a, &pool_a, free_a, owner, tags_a, pattern_a));
-            let second =
-                scope.spawn(move || post_recvs(qp_b, &pool_b, free_b, owner, tags_b, pattern_b));
-            [
-                first.join().expect("no panic"),
-                second.join().expect("no panic"),
-            ]
+        let mut ends = [one, two].map(|at| self.take_end(at));
+        let jobs = [(); 2].map(|()| ([self.new_id(), self.new_id()], random.next_u64() >> 1));
+        let posted: Vec<Result<Vec<Entry>, Violation>> = thread::scope(|scope| {
+            let threads = ends.iter_mut().zip(jobs).map(|(end, (tags, pattern))| {
+                let (pool, free) = (pool.clone(), end.recv_slots_free());
+                let qp = &mut end.qp;
+                scope.spawn(move || post_recvs(qp, &pool, free, owner, tags, pattern))
+            });
+            let threads: Vec<_> = threads.collect();
+            let join = threads.into_iter().map(ScopedJoinHandle::join);
+            join.map(|joined| joined.expect("no panic")).collect()
         });
+        for (at, end) in [one, two].into_iter().zip(ends) {
+            self.put_end(at, end);
+        }
         for (entries, at) in posted.into_iter().zip([one, two]) {
             let entries = entries?;
             self.memory.pools[index].taken += entries.len();
@@ -93,7 +86,7 @@ fn post_recvs(
     qp: &mut AnyQp,
     pool: &Pool,
     free: usize,
-    (id, pd): (u64, u64),
+    (id, pd): (Id, Id),
     tags: [u64; 2],
     pattern: u64,
 ) -> Result<Vec<Entry>, Violation> {

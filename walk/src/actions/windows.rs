@@ -1,64 +1,17 @@
 //! Memory windows: binding them, access through them, and invalidating them.
 
-use ibverbs::mw::{BoundWindow, Type1, Type2, Window};
 use ibverbs::{ErrorKind, RemoteMemory, Retired, wr};
 use test_support::random::Random;
 
-use crate::Violation;
-use crate::any_qp::with_qp;
-use crate::any_qp::{Flags, Outbound};
-use crate::link::{Entry, Message};
-use crate::memory::{Effect, Id};
-use crate::objects::pick;
-use crate::payload::post;
-use crate::world::{World, unexpected};
+use crate::model::{
+    AnyBound, AnyWindow, Effect, Entry, FreeWindow, Message, QpIndex, WindowModel, WindowRequest,
+};
+use crate::transport::{Flags, Operation, Outbound, post, with_connected};
+use crate::violation::{Violation, unexpected};
+use crate::world::{World, pick};
 
 /// Number of windows of a queue pair.
 const MAX_WINDOWS: usize = 4;
-
-pub(crate) enum AnyWindow {
-    Type1(Window<Type1>),
-    Type2(Window<Type2>),
-}
-
-/// A window that is not bound.
-pub(crate) struct FreeWindow {
-    pd: Id,
-    window: AnyWindow,
-    /// The only region that it can be bound to, because the peer invalidated it.
-    pub(crate) bound_to: Option<Id>,
-}
-
-pub(crate) enum AnyBound {
-    Type1(BoundWindow<Type1>),
-    Type2(BoundWindow<Type2>),
-}
-
-impl AnyBound {
-    fn remote(&self) -> RemoteMemory {
-        match self {
-            Self::Type1(bound) => bound.remote(),
-            Self::Type2(bound) => bound.remote(),
-        }
-    }
-}
-
-/// A window that a queue pair has bound. Only the peer uses it.
-pub(crate) struct WindowModel {
-    /// The request that binds it.
-    tag: u64,
-    bound: AnyBound,
-    pub(crate) region: Id,
-    /// The request that binds it has completed.
-    is_active: bool,
-}
-
-/// The effect of a request on a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WindowRequest {
-    Bind,
-    Invalidate { is_type_2: bool },
-}
 
 impl World<'_> {
     pub(crate) fn bind_window(&mut self, random: &mut Random) -> Result<bool, Violation> {
@@ -85,7 +38,7 @@ impl World<'_> {
         let access = self.remote_access();
         let free = pick(&self.windows, random).map(|index| self.windows.swap_remove(index));
         let end = self.end(at);
-        let domain = with_qp!(&mut end.qp, qp => qp.pd().clone());
+        let domain = with_connected!(&mut end.qp, qp => qp.pd().clone());
         let free = free.filter(|free| free.pd == pd);
         let fits = free
             .as_ref()
@@ -103,11 +56,11 @@ impl World<'_> {
         };
         let bound = match window {
             AnyWindow::Type1(window) => AnyBound::Type1(
-                with_qp!(&mut end.qp, qp => qp.bind_mw(window, &memory, access, tag))?,
+                with_connected!(&mut end.qp, qp => qp.bind_mw(window, &memory, access, tag))?,
             ),
             AnyWindow::Type2(window) => {
                 let (bound, binding) = window.bind(&memory, access)?;
-                with_qp!(&mut end.qp, qp => qp.post_send(wr::bind(binding).tag(tag)))
+                with_connected!(&mut end.qp, qp => qp.post_send(wr::bind(binding).tag(tag)))
                     .map_err(|error| unexpected(&name, error))?;
                 AnyBound::Type2(bound)
             }
@@ -130,8 +83,7 @@ impl World<'_> {
         let Some(at) = self.pick_windowed_end(random) else {
             return Ok(false);
         };
-        let peer = self.links[at.0].ends[1 - at.1].as_ref();
-        let unused = peer.is_none_or(|peer| peer.sends.is_empty());
+        let unused = self.peer(at).is_none_or(|peer| peer.sends.is_empty());
         let index = pick(&self.end(at).windows, random);
         let Some(index) = index.filter(|&index| unused && self.end(at).windows[index].is_active)
         else {
@@ -143,9 +95,9 @@ impl World<'_> {
         end.stale = Some(bound.remote());
         let is_type_2 = matches!(bound, AnyBound::Type2(_));
         match bound {
-            AnyBound::Type1(bound) => with_qp!(&mut end.qp, qp => qp.unbind_mw(bound, tag))?,
+            AnyBound::Type1(bound) => with_connected!(&mut end.qp, qp => qp.unbind_mw(bound, tag))?,
             AnyBound::Type2(bound) => {
-                with_qp!(&mut end.qp, qp => qp.post_send(wr::invalidate(bound).tag(tag)))
+                with_connected!(&mut end.qp, qp => qp.post_send(wr::invalidate(bound).tag(tag)))
                     .map_err(|error| unexpected(&name, error))?;
             }
         }
@@ -169,7 +121,10 @@ impl World<'_> {
             .sends
             .iter()
             .any(|entry| entry.fetched.is_some());
-        let peer = (at.0, 1 - at.1);
+        let QpIndex::Link(link, side) = at else {
+            return Ok(false);
+        };
+        let peer = QpIndex::Link(link, 1 - side);
         let windows = &self.end(peer).windows;
         let usable: Vec<usize> = (0..windows.len())
             .filter(|&index| windows[index].is_active)
@@ -196,21 +151,19 @@ impl World<'_> {
         entry.what = "SEND_WITH_INV";
         let window = self.end(peer).windows.swap_remove(usable[index]);
         let message = Message {
-            len: bytes.len(),
-            bytes,
-            imm: None,
-            in_buffer: true,
             invalidates: Some(window.tag),
+            ..Message::new(entry.tag, bytes)
         };
         let flags = Flags {
             tag: entry.tag,
             signaled: free < 2 || random.below(3) > 0,
             fenced: random.below(8) == 0,
         };
-        let operation = Outbound::SendInv(window.bound.remote().rkey);
+        let operation = Operation::SendInv(window.bound.remote().rkey);
+        let outbound = Outbound::to_peer(operation);
         self.end(peer).invalidating.push(window);
         self.note(|| format!("{name}: {operation:?} {flags:?} {entry:?}"));
-        with_qp!(&mut self.end(at).qp, qp => post(qp, operation, payload, flags))
+        with_connected!(&mut self.end(at).qp, qp => post(qp, outbound, payload, flags))
             .map_err(|(error, _)| unexpected(&name, error))?;
         self.posted(at, flags, entry, Some(message));
         Ok(true)
@@ -220,7 +173,7 @@ impl World<'_> {
     /// otherwise.
     pub(crate) fn check_invalidation(
         &mut self,
-        at: (usize, usize),
+        at: QpIndex,
         message: &Message,
         received: &Retired,
     ) -> Result<(), Violation> {
@@ -268,9 +221,9 @@ impl World<'_> {
     }
 
     /// Returns a queue pair that can bind windows and has a free slot.
-    fn pick_windowed_end(&mut self, random: &mut Random) -> Option<(usize, usize)> {
+    fn pick_windowed_end(&mut self, random: &mut Random) -> Option<QpIndex> {
         let at = self.pick_working_end(random)?;
-        let usable = self.setup.is_ib && !self.links[at.0].lossy;
+        let usable = matches!(at, QpIndex::Link(..)) && !self.is_lossy(at);
         (usable && self.end(at).send_slots_free() > 0).then_some(at)
     }
 
@@ -278,7 +231,7 @@ impl World<'_> {
     /// request.
     pub(crate) fn retired_window(
         &mut self,
-        at: (usize, usize),
+        at: QpIndex,
         entry: &Entry,
         retired: Retired,
     ) -> Result<Option<Retired>, Violation> {
@@ -309,7 +262,7 @@ impl World<'_> {
     }
 
     /// Ends the request that binds a window.
-    pub(crate) fn bound(&mut self, at: (usize, usize), tag: u64, success: bool) {
+    pub(crate) fn bound(&mut self, at: QpIndex, tag: u64, success: bool) {
         let windows = &mut self.end(at).windows;
         if !success {
             windows.retain(|window| window.tag != tag);
@@ -323,7 +276,7 @@ impl World<'_> {
     /// through a window.
     pub(crate) fn remote_cell(
         &self,
-        at: (usize, usize),
+        at: QpIndex,
         region: usize,
         cell: usize,
         random: &mut Random,
@@ -334,8 +287,7 @@ impl World<'_> {
         let whole = region.region.remote();
         let direct = whole.slice(number(range.start), number(range.len()));
         let direct = direct.expect("within the region");
-        let peer = self.links[at.0].ends[1 - at.1].as_ref();
-        let windows = peer.into_iter().flat_map(|peer| &peer.windows);
+        let windows = self.peer(at).into_iter().flat_map(|peer| &peer.windows);
         let usable = windows.filter(|window| window.is_active && window.region == region.id);
         let through: Vec<RemoteMemory> = usable
             .filter_map(|window| {
@@ -352,11 +304,12 @@ impl World<'_> {
 
     /// Returns memory that a queue pair may not access anymore: through a window that its peer has
     /// invalidated.
-    pub(crate) fn stale_window(&self, (link, side): (usize, usize)) -> Option<RemoteMemory> {
-        let peer = self.links[link].ends[1 - side].as_ref()?;
+    pub(crate) fn stale_window(&self, at: QpIndex) -> Option<RemoteMemory> {
+        let peer = self.peer(at)?;
         let invalidated = peer.sends.iter().all(|entry| entry.window.is_none());
-        let ends = self.links.iter().flat_map(|link| &link.ends).flatten();
-        let mut windows = ends.flat_map(|end| end.windows.iter().chain(&end.invalidating));
+        let mut windows = self
+            .ends()
+            .flat_map(|end| end.windows.iter().chain(&end.invalidating));
         // A new window can have the key of one that was freed.
         let stale = peer.stale.filter(|_| invalidated)?;
         let is_used = windows.any(|window| window.bound.remote().rkey == stale.rkey);

@@ -1,60 +1,21 @@
-//! Completion queues that are polled, and those that can also be awaited.
+//! Awaiting completion queues, and dropping the futures.
 
-use std::ops::Deref;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use ibverbs::{AsyncCompletionQueue, CompletionQueue, Completions};
+use ibverbs::AsyncCompletionQueue;
 use test_support::random::Random;
 use tokio::runtime::Runtime;
 
-use crate::Violation;
 use crate::action::{Action, Kind};
-use crate::memory::Id;
-use crate::objects::pick;
-use crate::world::World;
+use crate::model::Id;
+use crate::transport::AnyCq;
+use crate::violation::Violation;
+use crate::world::{World, choose};
 
 /// Number of times that a future is polled before it is dropped.
 const MAX_POLLS: usize = 4;
-
-pub(crate) enum AnyCq {
-    Plain(CompletionQueue),
-    Async(AsyncCompletionQueue),
-}
-
-impl AnyCq {
-    pub(crate) fn poll(&mut self) -> ibverbs::Result<Completions<'_>> {
-        match self {
-            Self::Plain(cq) => cq.poll(),
-            Self::Async(cq) => cq.poll(),
-        }
-    }
-
-    pub(crate) fn resize(&mut self, depth: u32) -> ibverbs::Result<()> {
-        match self {
-            Self::Plain(cq) => cq.resize(depth),
-            Self::Async(cq) => cq.resize(depth),
-        }
-    }
-}
-
-impl Deref for AnyCq {
-    type Target = CompletionQueue;
-
-    fn deref(&self) -> &CompletionQueue {
-        match self {
-            Self::Plain(cq) => cq,
-            Self::Async(cq) => cq,
-        }
-    }
-}
-
-/// Creates a runtime for completion queues that can be awaited.
-pub(crate) fn new_runtime() -> Runtime {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_io().build().expect("runtime")
-}
 
 impl World<'_> {
     /// Awaits a completion queue. The future is dropped when it was polled a few times, or it is
@@ -62,7 +23,7 @@ impl World<'_> {
     pub(crate) fn wait_for(&mut self, random: &mut Random) -> Result<bool, Violation> {
         let awaitable = |index: &usize| matches!(self.cqs[*index].cq, Some(AnyCq::Async(_)));
         let awaitable: Vec<usize> = (0..self.cqs.len()).filter(awaitable).collect();
-        let Some(index) = pick(&awaitable, random).map(|index| awaitable[index]) else {
+        let Some(index) = choose(&awaitable, random) else {
             return Ok(false);
         };
         let id = self.cqs[index].id;
@@ -102,7 +63,7 @@ impl World<'_> {
                 let kinds = [Kind::Post, Kind::PostFetch, Kind::PostRecv, Kind::PostBatch];
                 let kind = kinds[random.below(kinds.len())];
                 let seed = random.next_u64() | 1;
-                self.perform(Action { kind, seed })?;
+                self.act(Action { kind, seed })?;
             }
             polls = polls.saturating_sub(1);
             let is_due = !cancels && self.is_due(id);
@@ -128,10 +89,11 @@ impl World<'_> {
 
     /// Returns `true` if a request will complete in this completion queue without another action.
     fn is_due(&self, cq: Id) -> bool {
-        let mut ends = (0..self.links.len()).flat_map(|link| [(link, 0), (link, 1)]);
-        ends.any(|at| {
-            let end = self.links[at.0].ends[at.1].as_ref();
-            end.is_some_and(|end| end.send_cq == cq) && self.sends_are_due(at)
+        self.indices().into_iter().any(|at| {
+            let end = self.find(at);
+            let sends = end.is_some_and(|end| end.send_cq == cq) && self.sends_are_due(at);
+            let receives = end.is_some_and(|end| end.recv_cq == cq) && self.message_is_due(at);
+            sends || receives
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Byte patterns. Every buffer has a pattern of its own, so a misplaced byte is noticed.
 
-use crate::Violation;
+use crate::violation::Violation;
 
 /// Returns word `index` of a pattern.
 fn word(pattern: u64, index: usize) -> [u8; 8] {

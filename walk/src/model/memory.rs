@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
-use ibverbs::{Buf, Frozen, GRH_LEN, Pool, SharedRegion, Sink};
+use ibverbs::{Buf, Frozen, Pool, SharedRegion, Sink};
 use test_support::random::Random;
 
-use crate::{Violation, data};
+use super::data;
+use super::message::Message;
+use crate::violation::Violation;
 
 /// Identity of an object of the walk. It is never reused.
 pub(crate) type Id = u64;
@@ -209,7 +211,7 @@ impl Memory {
         let capacity = buf.capacity();
         let expected_len = match written {
             Written::All(bytes) => bytes.len(),
-            Written::AfterHeader(bytes) => GRH_LEN + bytes.len(),
+            Written::Message(message) => message.len(),
             _ => model.len,
         };
         if buf.len() != expected_len && !matches!(written, Written::Unknown | Written::Maybe(_)) {
@@ -229,10 +231,10 @@ impl Memory {
             Written::Nothing => data::check(what, &buf, &before)?,
             Written::All(bytes) => data::check(what, &buf, &after(bytes))?,
             Written::Maybe(bytes) => data::check_either(what, &buf, &before, &after(bytes))?,
-            Written::AfterHeader(bytes) => {
+            Written::Message(message) => {
                 let mut after = before.clone();
-                after[..GRH_LEN].copy_from_slice(&buf[..GRH_LEN]);
-                after[GRH_LEN..GRH_LEN + bytes.len()].copy_from_slice(bytes);
+                after[..message.header].copy_from_slice(&buf[..message.header]);
+                after[message.header..message.len()].copy_from_slice(&message.bytes);
                 data::check(what, &buf, &after)?;
             }
             Written::Unknown => {}
@@ -305,9 +307,14 @@ impl Memory {
         &mut self,
         what: &str,
         effects: &[Effect],
-        message: &[u8],
+        message: &Message,
     ) -> Result<(), Violation> {
-        let mut rest = message;
+        let mut header = message.header;
+        let mut rest: &[u8] = if message.in_buffer {
+            &message.bytes
+        } else {
+            &[]
+        };
         for &effect in effects {
             let Effect::Writes { region, cell } = effect else {
                 continue;
@@ -320,9 +327,12 @@ impl Memory {
                 region.contents(cell),
             );
             let Cell { bytes, pending, .. } = &mut region.cells[cell];
-            let (here, later) = rest.split_at(rest.len().min(bytes.len()));
-            bytes[..here.len()].copy_from_slice(here);
-            (*pending, rest) = (None, later);
+            let start = header.min(bytes.len());
+            bytes[..start].copy_from_slice(&found[..start]);
+            let (here, later) = rest.split_at(rest.len().min(bytes.len() - start));
+            bytes[start..start + here.len()].copy_from_slice(here);
+            *pending = None;
+            (header, rest) = (header - start, later);
             data::check(&what, &found, bytes)?;
         }
         Ok(())
@@ -393,8 +403,8 @@ impl Memory {
 pub(crate) enum Written<'a> {
     Nothing,
     All(&'a [u8]),
-    /// A datagram after a route header, whose bytes the model does not know.
-    AfterHeader(&'a [u8]),
+    /// A message after its header, whose bytes the model does not know.
+    Message(&'a Message),
     /// Each byte may have been written.
     Maybe(&'a [u8]),
     Unknown,

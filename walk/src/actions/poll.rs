@@ -1,26 +1,19 @@
 //! Polling, retiring completions in every way, and comparing the results with the model.
 
-use std::time::Instant;
-
-use ibverbs::{Completion, Direction, ForeignCompletion, Retired};
+use ibverbs::{Completion, Direction, ForeignCompletion, Retired, WcStatus};
 use test_support::random::Random;
 
-use crate::Violation;
 use crate::action::Kind;
-use crate::any_cq::AnyCq;
-use crate::any_qp::with_qp;
-use crate::link::{Entry, Link, Message, take_in_flight};
-use crate::memory::{Id, Written};
-use crate::objects::pick;
-use crate::windows::WindowRequest;
-use crate::world::World;
+use crate::model::{Entry, Fate, Id, Message, QpIndex, WindowRequest, Written, take_in_flight};
+use crate::transport::{AnyCq, with_qp};
+use crate::violation::Violation;
+use crate::world::{World, pick};
 
 /// A completion that was polled, and its request according to the model.
 pub(crate) struct Arrived<'cq> {
     completion: Completion<'cq>,
-    at: Option<(usize, usize)>,
+    at: Option<QpIndex>,
     srq: Option<usize>,
-    datagram: Option<usize>,
     /// The request, where the order of completions determines it.
     tag: Option<u64>,
     message: Option<Message>,
@@ -77,14 +70,7 @@ impl World<'_> {
             special = special.and_then(|left| left.checked_sub(1));
             match how {
                 Kind::DropCompletion if is_special => {
-                    let Arrived {
-                        at,
-                        srq,
-                        tag,
-                        message,
-                        ..
-                    } = completion;
-                    self.lose(at, srq, tag, message);
+                    self.lose(completion);
                 }
                 Kind::RetireWrong if is_special => self.retire_wrong(completion, random)?,
                 _ => self.retire(completion)?,
@@ -109,17 +95,14 @@ impl World<'_> {
         let queue = completion.queue();
         let srq = self.srqs.iter().position(|model| model.srq.id() == queue);
         let srq_id = srq.map(|srq| self.srqs[srq].id);
-        let at = self.links.iter().enumerate().find_map(|(link, model)| {
-            let side = model.ends.iter().position(|end| {
-                end.as_ref().is_some_and(|end| match srq_id {
-                    None => end.id == queue,
-                    Some(srq) => {
-                        let number = completion.qp_num().0;
-                        end.srq == Some(srq) && end.recv_cq == cq && end.qp_num == number
-                    }
-                })
-            })?;
-            Some((link, side))
+        let at = self.indices().into_iter().find(|&at| {
+            self.find(at).is_some_and(|end| match srq_id {
+                None => end.id == queue,
+                Some(srq) => {
+                    let number = completion.qp_num().0;
+                    end.srq == Some(srq) && end.recv_cq == cq && end.qp_num == number
+                }
+            })
         });
         if let Some(srq) = srq {
             let model = &mut self.srqs[srq];
@@ -132,21 +115,13 @@ impl World<'_> {
             completion,
             at,
             srq,
-            datagram: None,
             tag: None,
             message: None,
         };
-        let datagram = self.datagrams.iter().position(|model| model.queue == queue);
-        if let Some(index) = datagram {
-            arrived.datagram = datagram;
-            (arrived.tag, arrived.message) = self.assign_datagram(index, &arrived.completion)?;
-            return Ok(arrived);
-        }
         let Some(at) = at else {
             return Ok(arrived);
         };
-        let (failed, lossy) = (self.links[at.0].failed, self.links[at.0].lossy);
-        let in_order = self.setup.in_order;
+        let (failed, lossy) = (self.has_failed(at), self.is_lossy(at));
         let name = self.name(at);
         let end = self.end(at);
         let Arrived {
@@ -155,28 +130,31 @@ impl World<'_> {
             message,
             ..
         } = &mut arrived;
-        if !completion.is_success() && !failed {
-            let (direction, status) = (completion.direction(), completion.status());
-            return Err(Violation(format!(
-                "{name}: a {direction:?} failed: {status}"
-            )));
-        }
         if completion.direction() == Direction::Send {
             let polled = end.unpolled_sends.pop_front();
             match polled {
                 None if !failed => {
                     return Err(Violation(format!("{name}: a send completed twice")));
                 }
-                Some(_) if in_order && !failed => *tag = polled,
+                Some(_) if end.in_order && !failed => *tag = polled,
                 _ => {}
             }
             return Ok(arrived);
         }
         if srq.is_none() {
-            *tag = end.unpolled_recvs.pop_front();
-            if tag.is_none() {
+            let polled = end.unpolled_recvs.pop_front();
+            if polled.is_none() {
                 return Err(Violation(format!("{name}: a receive completed twice")));
             }
+            *tag = polled.filter(|_| end.receives_in_order);
+        }
+        if let QpIndex::Datagram(index) = at {
+            *message = self.assign_datagram(index, completion)?;
+            return Ok(arrived);
+        }
+        if !completion.is_success() && !failed {
+            let status = completion.status();
+            return Err(Violation(format!("{name}: a receive failed: {status}")));
         }
         if completion.is_success() {
             let found = (completion.byte_len(), completion.imm_data());
@@ -196,8 +174,8 @@ impl World<'_> {
                 // The first part of a lost message can have taken a receive.
                 self.srqs[srq].lost += skipped;
             }
-            if (expected.len, expected.imm) != found {
-                let expected = (expected.len, expected.imm);
+            if (expected.len(), expected.imm) != found {
+                let expected = (expected.len(), expected.imm);
                 return Err(Violation(format!(
                     "{name}: received {found:?} (bytes, immediate data), expected {expected:?}"
                 )));
@@ -212,13 +190,9 @@ impl World<'_> {
             completion,
             at,
             srq,
-            datagram,
             tag,
             message,
         } = arrived;
-        if let Some(index) = datagram {
-            return self.retire_datagram(index, completion, tag, message.as_ref());
-        }
         if let Some(srq) = srq {
             let retired = self.srqs[srq].srq.retire(completion);
             let retired =
@@ -236,14 +210,14 @@ impl World<'_> {
     /// Compares the result of a retirement with the model.
     pub(crate) fn retired(
         &mut self,
-        at: (usize, usize),
+        at: QpIndex,
         direction: Direction,
         tag: Option<u64>,
         message: Option<&Message>,
         result: Result<Retired, ForeignCompletion>,
     ) -> Result<(), Violation> {
         let name = self.name(at);
-        let failed = self.links[at.0].failed;
+        let failed = self.has_failed(at);
         let end = self.end(at);
         let entries = if direction == Direction::Send {
             &end.sends
@@ -280,9 +254,9 @@ impl World<'_> {
         }
     }
 
-    fn retired_send(&mut self, at: (usize, usize), retired: Retired) -> Result<(), Violation> {
+    fn retired_send(&mut self, at: QpIndex, retired: Retired) -> Result<(), Violation> {
         let (name, tag) = (self.name(at), retired.tag());
-        let in_order = self.setup.in_order;
+        let failed = self.has_failed(at);
         let end = self.end(at);
         let position = end
             .sends
@@ -293,35 +267,43 @@ impl World<'_> {
                 "{name}: send {tag} retired, but was not in flight"
             )));
         };
-        let success = retired.is_success();
-        if in_order {
-            for entry in end.sends.drain(..position).collect::<Vec<_>>() {
-                for model in &entry.bufs {
-                    self.memory.released(model);
-                }
-                self.complete(at, &entry, success)?;
-            }
-            let entry = self.end(at).sends.pop_front().expect("the retired request");
+        let (fate, status) = (end.sends[position].fate, retired.status());
+        let is_right = match fate {
+            Fate::Succeeds => status == WcStatus::SUCCESS,
+            Fate::Fails => status != WcStatus::SUCCESS,
+            Fate::Either => true,
+        };
+        if !is_right && !failed {
+            let entry = &end.sends[position];
+            return Err(Violation(format!(
+                "{name}: {entry:?} completed with {status}, expected: {fate:?}"
+            )));
+        }
+        if !end.in_order {
+            let entry = take_in_flight(&mut end.sends, position);
             return self.take_back(at, &entry, retired);
         }
-        let entry = take_in_flight(&mut end.sends, position);
+        for entry in end.sends.drain(..position).collect::<Vec<_>>() {
+            for model in &entry.bufs {
+                self.memory.released(model);
+            }
+            self.complete(at, &entry, status)?;
+        }
+        let entry = self.end(at).sends.pop_front().expect("the retired request");
         self.take_back(at, &entry, retired)
     }
 
     /// Checks the buffers of a retired send.
-    fn take_back(
-        &mut self,
-        at: (usize, usize),
-        entry: &Entry,
-        retired: Retired,
-    ) -> Result<(), Violation> {
+    fn take_back(&mut self, at: QpIndex, entry: &Entry, retired: Retired) -> Result<(), Violation> {
         let name = format!("{}: {} {}", self.name(at), entry.what, entry.tag);
-        self.complete(at, entry, retired.is_success())?;
+        self.complete(at, entry, retired.status())?;
         let Some(retired) = self.retired_window(at, entry, retired)? else {
             return Ok(());
         };
         let written = match &entry.fetched {
             Some(bytes) if retired.is_success() => Written::All(bytes),
+            // The length of the buffer is that of the READ nevertheless.
+            Some(_) if entry.fate == Fate::Fails => Written::Maybe(&[]),
             Some(bytes) => Written::Maybe(bytes),
             None => Written::Nothing,
         };
@@ -346,24 +328,24 @@ impl World<'_> {
     }
 
     /// Ends the effects of a completed send.
-    fn complete(
-        &mut self,
-        at: (usize, usize),
-        entry: &Entry,
-        success: bool,
-    ) -> Result<(), Violation> {
+    fn complete(&mut self, at: QpIndex, entry: &Entry, status: WcStatus) -> Result<(), Violation> {
+        let success = status == WcStatus::SUCCESS;
         // A READ and an atomic prove their effect. A WRITE over iWARP has arrived only when a later
         // READ returns, and one over UC may be lost.
-        let proven = entry.fetched.is_some() || self.setup.is_ib && !self.links[at.0].lossy;
+        let proven = entry.fetched.is_some() || !self.setup.support.is_iwarp && !self.is_lossy(at);
         let what = format!("{}: {} {}", self.name(at), entry.what, entry.tag);
         if entry.window == Some(WindowRequest::Bind) {
             self.bound(at, entry.tag, success);
         }
+        self.datagram_sent(entry, status);
         for &effect in &entry.effects {
             if success && proven {
                 self.memory.arrived(&what, effect)?;
             } else if !self.memory.has_arrived(effect) {
-                self.links[at.0].landing.push(effect);
+                match at {
+                    QpIndex::Link(link, _) => self.links[link].landing.push(effect),
+                    QpIndex::Datagram(_) => self.memory.ended(&what, effect)?,
+                }
             }
         }
         Ok(())
@@ -371,7 +353,7 @@ impl World<'_> {
 
     fn retired_recv(
         &mut self,
-        at: (usize, usize),
+        at: QpIndex,
         retired: Retired,
         message: Option<&Message>,
     ) -> Result<(), Violation> {
@@ -394,7 +376,7 @@ impl World<'_> {
         &mut self,
         srq: usize,
         retired: Retired,
-        at: Option<(usize, usize)>,
+        at: Option<QpIndex>,
         message: Option<&Message>,
     ) -> Result<(), Violation> {
         let recvs = &mut self.srqs[srq].recvs;
@@ -409,7 +391,7 @@ impl World<'_> {
     /// Checks the buffer of a retired receive.
     fn received(
         &mut self,
-        at: Option<(usize, usize)>,
+        at: Option<QpIndex>,
         entry: &Entry,
         retired: Retired,
         message: Option<&Message>,
@@ -420,14 +402,7 @@ impl World<'_> {
             self.check_invalidation(at, message, &retired)?;
         }
         match message {
-            Some(message) => {
-                let bytes: &[u8] = if message.in_buffer {
-                    &message.bytes
-                } else {
-                    &[]
-                };
-                self.memory.received(&name, &entry.effects, bytes)?;
-            }
+            Some(message) => self.memory.received(&name, &entry.effects, message)?,
             None => {
                 for &effect in &entry.effects {
                     self.memory.ended(&name, effect)?;
@@ -435,7 +410,7 @@ impl World<'_> {
             }
         }
         let written = match message {
-            Some(message) if message.in_buffer => Written::All(&message.bytes),
+            Some(message) if message.in_buffer => Written::Message(message),
             Some(_) => Written::Maybe(&[]),
             // Failed in the middle of a message, or of a queue pair without a model.
             None => Written::Unknown,
@@ -459,13 +434,7 @@ impl World<'_> {
 
     /// Retires a completion of a destroyed queue pair, which matches no request.
     fn retire_stale(&mut self, completion: Completion<'_>) -> Result<(), Violation> {
-        let Some(end) = self
-            .links
-            .iter_mut()
-            .flat_map(|link| &mut link.ends)
-            .flatten()
-            .next()
-        else {
+        let Some(end) = self.ends_mut().next() else {
             return Ok(());
         };
         match with_qp!(&mut end.qp, qp => qp.retire(completion)) {
@@ -475,19 +444,43 @@ impl World<'_> {
     }
 
     /// Drops a completion: its request keeps its slot.
-    fn lose(
+    fn lose(&mut self, arrived: Arrived<'_>) {
+        let Arrived {
+            completion,
+            at: Some(at),
+            srq: None,
+            tag,
+            message,
+        } = arrived
+        else {
+            return;
+        };
+        let direction = completion.direction();
+        drop(completion);
+        self.lost(at, direction, tag, message);
+    }
+
+    /// Notes that a completion was not retired.
+    fn lost(
         &mut self,
-        at: Option<(usize, usize)>,
-        srq: Option<usize>,
+        at: QpIndex,
+        direction: Direction,
         tag: Option<u64>,
         message: Option<Message>,
     ) {
-        let (Some(at), None, Some(tag)) = (at, srq, tag) else {
+        let name = self.name(at);
+        self.note(|| format!("{name}: dropped the completion of a {direction:?}"));
+        if direction == Direction::Send {
             return;
-        };
-        if let Some(entry) = self.end(at).recvs.iter_mut().find(|entry| entry.tag == tag) {
-            let bytes = |message: Message| message.in_buffer.then_some(message.bytes);
-            entry.fetched = message.map(|message| bytes(message).unwrap_or_default());
+        }
+        let end = self.end(at);
+        let entry = end.recvs.iter_mut().find(|entry| Some(entry.tag) == tag);
+        match (entry, message) {
+            (Some(entry), Some(message)) if message.header == 0 => {
+                let bytes = message.in_buffer.then_some(message.bytes);
+                entry.fetched = Some(bytes.unwrap_or_default());
+            }
+            _ => end.lost_recvs += 1,
         }
     }
 
@@ -503,66 +496,15 @@ impl World<'_> {
             srq,
             tag,
             message,
-            ..
         } = arrived;
-        let queue = completion.queue();
+        let (queue, direction) = (completion.queue(), completion.direction());
         match with_qp!(&mut self.end(other).qp, qp => qp.retire(completion)) {
             Err(foreign) if foreign.queue == queue => {}
             other => return Err(Violation(format!("retired on the wrong queue: {other:?}"))),
         }
-        self.lose(at, srq, tag, message);
-        Ok(())
-    }
-
-    /// Returns `true` if sends of a queue pair will complete without another action.
-    pub(crate) fn sends_are_due(&self, (link, side): (usize, usize)) -> bool {
-        let Link { ends, failed, .. } = &self.links[link];
-        let (Some(end), Some(peer)) = (&ends[side], &ends[1 - side]) else {
-            return false;
-        };
-        let waits = peer.incoming.len() > peer.unpolled_recvs.len() && peer.srq.is_none();
-        !failed && !waits && !end.unpolled_sends.is_empty()
-    }
-
-    /// Returns `true` if a message to a queue pair will arrive without another action.
-    fn message_is_due(&self, (link, side): (usize, usize)) -> bool {
-        let Link { ends, failed, .. } = &self.links[link];
-        let Some(end) = &ends[side] else {
-            return false;
-        };
-        let certain = !failed && !self.links[link].lossy && ends[1 - side].is_some();
-        let has_receive = end.srq.is_some() || !end.unpolled_recvs.is_empty();
-        certain && has_receive && !end.incoming.is_empty()
-    }
-
-    /// Returns the queue pairs of working links whose requests should have completed.
-    fn unsettled(&self) -> Vec<(usize, usize)> {
-        let ends = (0..self.links.len()).flat_map(|link| [(link, 0), (link, 1)]);
-        ends.filter(|&at| self.sends_are_due(at) || self.message_is_due(at))
-            .collect()
-    }
-
-    /// Waits until the requests of all working queue pairs have completed.
-    pub(crate) fn settle(&mut self) -> Result<bool, Violation> {
-        let start = Instant::now();
-        loop {
-            for index in 0..self.cqs.len() {
-                while self.poll_cq(index, Kind::Poll, &mut Random::new(1))? > 0 {}
-            }
-            let unsettled = self.unsettled();
-            if unsettled.is_empty() {
-                self.check_deliveries()?;
-                return Ok(true);
-            }
-            if start.elapsed() > self.setup.timeout {
-                let unsettled: Vec<String> = unsettled
-                    .into_iter()
-                    .map(|at| self.describe_end(at))
-                    .collect();
-                let unsettled = unsettled.join("; ");
-                return Err(Violation(format!("requests did not complete: {unsettled}")));
-            }
-            std::thread::yield_now();
+        if let (Some(at), None) = (at, srq) {
+            self.lost(at, direction, tag, message);
         }
+        Ok(())
     }
 }

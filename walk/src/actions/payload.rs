@@ -1,65 +1,17 @@
-//! Memory of requests that transfer bytes to the peer.
+//! Picking the memory of requests that transfer bytes to a peer.
 
-use ibverbs::{
-    Buf, BufList, ConnectedDuplexTransport, Error, Frozen, Held, HeldList, SharedRegion, wr,
-};
 use test_support::random::Random;
 
-use crate::any_qp::{self, Flags, Outbound, Poster, with_qp};
-use crate::data;
-use crate::link::{Entry, HeldModel};
-use crate::memory::{Effect, OwnedBuf};
+use crate::model::{Effect, Entry, HeldModel, OwnedBuf, QpIndex, data};
+use crate::transport::{Payload, with_qp};
 use crate::world::World;
-
-/// Memory of a request to be posted.
-pub(crate) enum Payload {
-    Buf(Buf),
-    List(Vec<Buf>),
-    Inline(Vec<u8>),
-    Empty,
-    Frozen(Held<Frozen>),
-    FrozenList(HeldList<Frozen>),
-    Shared(Held<SharedRegion>),
-    SharedList(HeldList<SharedRegion>),
-}
-
-/// Posts a request. If it was not posted, returns its buffers with the reason.
-pub(crate) fn post<T: ConnectedDuplexTransport>(
-    poster: &mut impl Poster<T>,
-    operation: Outbound,
-    payload: Payload,
-    flags: Flags,
-) -> Result<(), (Error, Vec<Buf>)> {
-    macro_rules! post {
-        ($payload:expr, $bufs:expr) => {
-            any_qp::post_outbound(poster, operation, $payload, flags).map_err(|rejected| {
-                (
-                    Error::new(rejected.error().kind(), "post", rejected.to_string()),
-                    $bufs(rejected.into_payload()),
-                )
-            })
-        };
-    }
-    match payload {
-        Payload::Buf(buf) => post!(buf, |buf: Option<Buf>| buf.into_iter().collect()),
-        Payload::List(bufs) => post!(BufList::new(bufs), |list: Option<BufList>| {
-            list.map(BufList::into_bufs).unwrap_or_default()
-        }),
-        Payload::Inline(bytes) => post!(wr::Inline(&bytes), |_| Vec::new()),
-        Payload::Empty => post!(wr::Empty, |_| Vec::new()),
-        Payload::Frozen(held) => post!(held, |_| Vec::new()),
-        Payload::FrozenList(held) => post!(held, |_| Vec::new()),
-        Payload::Shared(held) => post!(held, |_| Vec::new()),
-        Payload::SharedList(held) => post!(held, |_| Vec::new()),
-    }
-}
 
 impl World<'_> {
     /// Picks or takes memory of a queue pair's domain for a request of at most `max` bytes. Returns
     /// it with the model of the request and the bytes that it transfers.
     pub(crate) fn pick_payload(
         &mut self,
-        at: (usize, usize),
+        at: QpIndex,
         max: usize,
         random: &mut Random,
     ) -> Option<(Payload, Entry, Vec<u8>)> {
@@ -131,7 +83,7 @@ impl World<'_> {
     /// Holds a list of pieces of frozen memory.
     fn frozen_list(
         &mut self,
-        at: (usize, usize),
+        at: QpIndex,
         max: usize,
         entries: u32,
         random: &mut Random,
@@ -155,7 +107,7 @@ impl World<'_> {
     /// Holds a list of cells of shared regions, which `entry` then reads.
     fn shared_list(
         &mut self,
-        at: (usize, usize),
+        at: QpIndex,
         max: usize,
         entries: u32,
         entry: &mut Entry,

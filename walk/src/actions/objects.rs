@@ -1,13 +1,15 @@
 //! Actions on protection domains, memory and completion queues.
 
-use ibverbs::{AccessFlags, AsyncCompletionQueue, CqOptions, ErrorKind, SrqOptions};
+use ibverbs::{AccessFlags, AsyncCompletionQueue, CqOptions, SrqOptions};
 use test_support::random::Random;
 
-use crate::any_cq::{AnyCq, new_runtime};
-use crate::link::{CqModel, HeldModel, SrqModel};
-use crate::memory::{Cell, FrozenModel, Id, OwnedBuf, PoolModel, RegionModel, SinkModel};
-use crate::world::{DomainModel, World};
-use crate::{Violation, data};
+use crate::model::{
+    Cell, CqModel, DomainModel, FrozenModel, HeldModel, Id, OwnedBuf, PoolModel, RegionModel,
+    SinkModel, SrqModel, data,
+};
+use crate::transport::{AnyCq, new_runtime};
+use crate::violation::Violation;
+use crate::world::{World, pick};
 
 /// Entries of a completion queue, more than twice the requests of all queues of a walk.
 const CQ_DEPTH: u32 = 2000;
@@ -18,20 +20,14 @@ const SRQ_RECVS: u32 = 15;
 /// Cells of a shared region.
 const CELLS: usize = 8;
 
-/// Returns the index of an element.
-pub(crate) fn pick<T>(elements: &[T], random: &mut Random) -> Option<usize> {
-    (!elements.is_empty()).then(|| random.below(elements.len()))
-}
-
 impl World<'_> {
     /// Returns the access rights of peers.
     pub(crate) fn remote_access(&self) -> AccessFlags {
-        let reads_and_writes = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
-        if self.setup.is_ib {
-            reads_and_writes | AccessFlags::REMOTE_ATOMIC
-        } else {
-            reads_and_writes
-        }
+        let support = &self.setup.support;
+        let mut access = AccessFlags::REMOTE_READ;
+        access.set(AccessFlags::REMOTE_WRITE, support.remote_writes);
+        access.set(AccessFlags::REMOTE_ATOMIC, support.atomics);
+        access
     }
 
     pub(crate) fn alloc_pd(&mut self) -> Result<bool, Violation> {
@@ -90,11 +86,8 @@ impl World<'_> {
         if self.memory.regions.len() == 6 {
             return Ok(false);
         }
-        let access = if self.setup.is_ib {
-            self.remote_access() | AccessFlags::MW_BIND
-        } else {
-            self.remote_access()
-        };
+        let mut access = self.remote_access();
+        access.set(AccessFlags::MW_BIND, self.setup.support.windows);
         let sizes = self.setup.buf_sizes;
         let size = sizes[random.below(sizes.len())];
         let DomainModel { id: pd, pd: domain } = &self.domains[domain];
@@ -122,12 +115,7 @@ impl World<'_> {
 
     /// Removes the tokens and windows of a region, because its cells have no model anymore.
     fn forget_tokens(&mut self, region: Id) {
-        for end in self
-            .links
-            .iter_mut()
-            .flat_map(|link| &mut link.ends)
-            .flatten()
-        {
+        for end in self.ends_mut() {
             end.held
                 .retain(|held| !matches!(held, HeldModel::Shared(_, id) if *id == region));
             end.windows.retain(|window| window.region != region);
@@ -160,12 +148,9 @@ impl World<'_> {
             region,
             cells,
         } = self.memory.regions.swap_remove(index);
-        let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
-        let datagrams = self.datagrams.iter().any(|model| model.pd == pd);
         let is_held = |held: &HeldModel| matches!(held, HeldModel::Shared(_, held) if *held == id);
-        let refused = !self.setup.is_ib
-            || datagrams
-            || ends.any(|end| end.pd == pd)
+        let refused = self.setup.support.is_iwarp
+            || self.ends().any(|end| end.pd == pd)
             || self.srqs.iter().any(|srq| srq.held.iter().any(is_held))
             || self.windows.iter().any(|free| free.bound_to == Some(id));
         match region.try_into_buf() {
@@ -223,8 +208,7 @@ impl World<'_> {
 
     /// Returns `true` if a queue pair holds the frozen memory.
     pub(crate) fn is_held(&self, frozen: Id) -> bool {
-        let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
-        ends.any(|end| {
+        self.ends().any(|end| {
             let mut held = end.held.iter();
             held.any(|held| matches!(held, HeldModel::Frozen(_, id, _) if *id == frozen))
         })
@@ -357,10 +341,9 @@ impl World<'_> {
             return false;
         };
         let id = self.cqs[index].id;
-        let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
-        let mut datagrams = self.datagrams.iter();
-        if ends.any(|end| end.send_cq == id || end.recv_cq == id)
-            || datagrams.any(|model| model.cqs.contains(&id))
+        if self
+            .ends()
+            .any(|end| [end.send_cq, end.recv_cq].contains(&id))
         {
             return false;
         }
@@ -377,7 +360,6 @@ impl World<'_> {
         match cq.resize(depth) {
             Ok(()) if cq.depth() >= depth as usize => Ok(true),
             Ok(()) => Err(Violation(format!("resized to {}: {depth}", cq.depth()))),
-            Err(error) if error.kind() == ErrorKind::Unsupported && !self.setup.is_ib => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
@@ -412,8 +394,7 @@ impl World<'_> {
             return Ok(false);
         };
         let id = self.srqs[index].id;
-        let mut ends = self.links.iter().flat_map(|link| &link.ends).flatten();
-        if ends.any(|end| end.srq == Some(id)) {
+        if self.ends().any(|end| end.srq == Some(id)) {
             return Ok(false);
         }
         let SrqModel { srq, recvs, .. } = self.srqs.swap_remove(index);

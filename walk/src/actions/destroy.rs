@@ -1,0 +1,171 @@
+//! Moving queue pairs to ERR, and destroying them.
+
+use ibverbs::Reclaimed;
+use test_support::random::Random;
+
+use crate::action::Kind;
+use crate::model::{Id, QpIndex, Removed, Written};
+use crate::transport::{AnyQp, with_qp};
+use crate::violation::{Violation, unexpected};
+use crate::world::World;
+
+impl World<'_> {
+    pub(crate) fn fail_end(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(at) = self.pick_end(random).filter(|_| random.below(2) == 0) else {
+            return Ok(false);
+        };
+        let name = self.name(at);
+        self.note(|| format!("{name} to ERR"));
+        // A link that failed can be in RESET, where the transition does not exist.
+        let failed = self.has_failed(at);
+        self.set_failed(at);
+        if let QpIndex::Datagram(index) = at {
+            self.detach_datagram(index);
+        }
+        match with_qp!(&mut self.end(at).qp, qp => qp.to_error()) {
+            Err(error) if !failed => Err(unexpected(&name, error)),
+            _ => Ok(true),
+        }
+    }
+
+    /// Destroys or drops a queue pair.
+    pub(crate) fn destroy_end(
+        &mut self,
+        random: &mut Random,
+        destroy: bool,
+    ) -> Result<bool, Violation> {
+        let indices = self.indices();
+        let failed = indices.into_iter().find(|&at| self.has_failed(at));
+        let Some(at) = failed.or_else(|| self.pick_end(random)) else {
+            return Ok(false);
+        };
+        // The rest of a failed link is of little use.
+        if failed.is_none() && random.below(3) > 0 {
+            return Ok(false);
+        }
+        self.remove_end(at, destroy)?;
+        Ok(true)
+    }
+
+    /// Destroys or drops a queue pair.
+    pub(crate) fn remove_end(&mut self, at: QpIndex, destroy: bool) -> Result<(), Violation> {
+        let name = self.name(at);
+        self.note(|| format!("{} {name}", if destroy { "destroy" } else { "drop" }));
+        let mut end = self.take_end(at);
+        self.set_failed(at);
+        let removed = Removed::take(&mut end);
+        let reclaimed = match end.qp {
+            AnyQp::Rc(qp) if destroy => qp.destroy().map(Some)?,
+            AnyQp::Uc(qp) if destroy => qp.destroy().map(Some)?,
+            AnyQp::Ud(qp) if destroy => qp.destroy().map(Some)?,
+            AnyQp::Srd(qp) if destroy => qp.destroy().map(Some)?,
+            qp => {
+                drop(qp);
+                None
+            }
+        };
+        match reclaimed {
+            Some(reclaimed) => self.reclaimed(&name, &removed, reclaimed)?,
+            None => self.dropped(&removed),
+        }
+        self.removed(at, &removed)
+    }
+
+    /// Accounts for the buffers of a dropped queue pair.
+    pub(crate) fn dropped(&mut self, removed: &Removed) {
+        for model in removed
+            .sends
+            .iter()
+            .chain(&removed.recvs)
+            .flat_map(|entry| &entry.bufs)
+        {
+            self.memory.released(model);
+        }
+    }
+
+    /// Ends the model of a destroyed queue pair, whose buffers are accounted for.
+    pub(crate) fn removed(&mut self, at: QpIndex, removed: &Removed) -> Result<(), Violation> {
+        // Nothing is received after the queue pair was destroyed.
+        for &effect in removed.recvs.iter().flat_map(|entry| &entry.effects) {
+            self.memory
+                .ended("a receive of a destroyed queue pair", effect)?;
+        }
+        if let Some(srq) = self.srqs.iter_mut().find(|srq| Some(srq.id) == removed.srq) {
+            srq.lost += removed.incoming;
+        }
+        self.release_orphans();
+        let effects = removed.sends.iter().flat_map(|entry| &entry.effects);
+        let ended = match at {
+            QpIndex::Datagram(index) => {
+                self.remove_datagram(index, removed);
+                effects.copied().collect()
+            }
+            QpIndex::Link(index, _) => {
+                let link = &mut self.links[index];
+                link.failed = true;
+                link.landing.extend(effects);
+                if link.ends.iter().any(Option::is_some) {
+                    Vec::new()
+                } else {
+                    self.links.swap_remove(index).landing
+                }
+            }
+        };
+        for effect in ended {
+            self.memory
+                .ended("a transfer of a destroyed queue pair", effect)?;
+        }
+        self.poll_stale(removed.queues)
+    }
+
+    /// Polls the completion queues of a destroyed queue pair, in which its completions can remain.
+    pub(crate) fn poll_stale(&mut self, queues: [Id; 2]) -> Result<(), Violation> {
+        for index in 0..self.cqs.len() {
+            while queues.contains(&self.cqs[index].id)
+                && self.cqs[index].cq.is_some()
+                && self.poll_cq(index, Kind::Poll, &mut Random::new(1))? > 0
+            {}
+        }
+        Ok(())
+    }
+
+    /// Compares the buffers of a destroyed queue pair with the model.
+    pub(crate) fn reclaimed(
+        &mut self,
+        name: &str,
+        removed: &Removed,
+        reclaimed: Reclaimed,
+    ) -> Result<(), Violation> {
+        for (direction, bufs, entries) in [
+            ("sends", reclaimed.sends, &removed.sends),
+            ("receives", reclaimed.recvs, &removed.recvs),
+        ] {
+            let expected: Vec<_> = entries
+                .iter()
+                .flat_map(|entry| entry.bufs.iter().map(move |model| (entry, model)))
+                .collect();
+            let tags: Vec<u64> = bufs.iter().map(|(tag, _)| *tag).collect();
+            if tags
+                != expected
+                    .iter()
+                    .map(|(entry, _)| entry.tag)
+                    .collect::<Vec<_>>()
+            {
+                let expected: Vec<u64> = expected.iter().map(|(entry, _)| entry.tag).collect();
+                return Err(Violation(format!(
+                    "{name}: destroy returned the {direction} {tags:?}, expected {expected:?}"
+                )));
+            }
+            for ((_, buf), (entry, model)) in bufs.into_iter().zip(expected) {
+                let what = format!("{name}: reclaimed {} {}", entry.what, entry.tag);
+                let written = match &entry.fetched {
+                    Some(bytes) if entry.bufs.len() == 1 => Written::Maybe(bytes),
+                    None if direction == "sends" || removed.incoming == 0 => Written::Nothing,
+                    _ => Written::Unknown,
+                };
+                self.memory.returned(&what, buf, *model, written)?;
+            }
+        }
+        Ok(())
+    }
+}
