@@ -72,7 +72,7 @@ kinds! {
     BadRemote = 1 "write with an invalid key" if Connections,
     Hold = 30 "hold memory",
     TakeBuf = 25 "take a buffer",
-    DropBuf = 120 "drop a buffer",
+    DropBuf = 40 "drop a buffer",
     ForgetBuf = 1 "forget a buffer",
     WriteRegion = 30 "write to a shared region",
     CheckMemory = 8 "check all memory",

@@ -147,7 +147,9 @@ impl World<'_> {
     /// Returns the index of the completion queue on which a scope of a queue pair can wait.
     fn scope_cq(&self, at: QpIndex) -> Option<usize> {
         let end = self.find(at)?;
-        let idle = end.sends.is_empty() && end.incoming.is_empty();
+        // A scope would retire receives without the model.
+        let no_receives = end.incoming.is_empty() || end.recv_cq != end.send_cq;
+        let idle = end.sends.is_empty() && no_receives;
         let cq = self.cqs.iter().position(|model| model.id == end.send_cq)?;
         // A scope waits on the calling thread.
         let can_wait = matches!(self.cqs[cq].cq, Some(AnyCq::Plain(_)));

@@ -153,7 +153,7 @@ impl Memory {
         self.region(region)?.cells.get_mut(cell)
     }
 
-    /// Takes a buffer of a domain from the pools and fills it with a new pattern.
+    /// Takes a buffer of a domain and fills it with a new pattern.
     pub(crate) fn take(&mut self, pd: Id, random: &mut Random) -> Option<OwnedBuf> {
         self.take_at_least(pd, 0, random)
     }
@@ -165,17 +165,12 @@ impl Memory {
         capacity: usize,
         random: &mut Random,
     ) -> Option<OwnedBuf> {
-        let fits = |model: &PoolModel| {
-            model.pd == pd && model.taken < model.count && model.pool.buf_size() >= capacity
+        let (mut buf, pool) = match self.take_from_pool(pd, capacity, random) {
+            Some(taken) => taken,
+            None => self.take_owned(pd, capacity)?,
         };
-        let usable: Vec<usize> = (0..self.pools.len())
-            .filter(|&index| fits(&self.pools[index]))
-            .collect();
-        let index = *usable.get(random.below(usable.len().max(1)))?;
-        let pool = &mut self.pools[index];
-        let mut buf = pool.pool.take()?;
-        pool.taken += 1;
         let pattern = random.next_u64();
+        buf.set_len(buf.capacity());
         data::fill(pattern, &mut buf);
         let len = match random.below(8) {
             0 => buf.capacity(),
@@ -184,12 +179,40 @@ impl Memory {
         };
         buf.set_len(len);
         let model = BufModel {
-            pool: pool.id,
+            pool,
             pd,
             pattern,
             len,
         };
         Some(OwnedBuf { buf, model })
+    }
+
+    /// Takes a buffer with its full length from a pool.
+    fn take_from_pool(
+        &mut self,
+        pd: Id,
+        capacity: usize,
+        random: &mut Random,
+    ) -> Option<(Buf, Id)> {
+        let fits = |model: &PoolModel| {
+            model.pd == pd && model.taken < model.count && model.pool.buf_size() >= capacity
+        };
+        let usable: Vec<usize> = (0..self.pools.len())
+            .filter(|&index| fits(&self.pools[index]))
+            .collect();
+        let index = *usable.get(random.below(usable.len().max(1)))?;
+        let pool = &mut self.pools[index];
+        let buf = pool.pool.take()?;
+        pool.taken += 1;
+        Some((buf, pool.id))
+    }
+
+    /// Takes a buffer that a request has returned.
+    fn take_owned(&mut self, pd: Id, capacity: usize) -> Option<(Buf, Id)> {
+        let fits = |owned: &OwnedBuf| owned.model.pd == pd && owned.buf.capacity() >= capacity;
+        let index = self.owned.iter().position(fits)?;
+        let OwnedBuf { buf, model } = self.owned.swap_remove(index);
+        Some((buf, model.pool))
     }
 
     /// Accounts for a buffer that returned to its pool.
