@@ -15,7 +15,7 @@ use crate::world::World;
 const EPOCH: usize = 1000;
 
 /// Number of actions after which each kind must have had something to act on.
-const LONG_WALK: u64 = 20_000;
+const LONG_WALK: u64 = 100_000;
 
 /// Time that shrinking may take.
 const MAX_SHRINKING: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use crate::model::{
 };
 use crate::transport::{AnyCq, new_runtime};
 use crate::violation::Violation;
-use crate::world::{World, pick};
+use crate::world::{World, choose, pick};
 
 /// Entries of a completion queue, more than twice the requests of all queues of a walk.
 const CQ_DEPTH: u32 = 2000;
@@ -337,16 +337,16 @@ impl World<'_> {
     }
 
     pub(crate) fn drop_cq(&mut self, random: &mut Random) -> bool {
-        let Some(index) = pick(&self.cqs, random) else {
+        let used = |id| {
+            self.ends()
+                .any(|end| [end.send_cq, end.recv_cq].contains(&id))
+        };
+        let unused: Vec<usize> = (0..self.cqs.len())
+            .filter(|&index| !used(self.cqs[index].id))
+            .collect();
+        let Some(index) = choose(&unused, random) else {
             return false;
         };
-        let id = self.cqs[index].id;
-        if self
-            .ends()
-            .any(|end| [end.send_cq, end.recv_cq].contains(&id))
-        {
-            return false;
-        }
         self.cqs.swap_remove(index);
         true
     }
@@ -390,13 +390,13 @@ impl World<'_> {
     }
 
     pub(crate) fn drop_srq(&mut self, random: &mut Random) -> Result<bool, Violation> {
-        let Some(index) = pick(&self.srqs, random) else {
+        let used = |id| self.ends().any(|end| end.srq == Some(id));
+        let unused: Vec<usize> = (0..self.srqs.len())
+            .filter(|&index| !used(self.srqs[index].id))
+            .collect();
+        let Some(index) = choose(&unused, random) else {
             return Ok(false);
         };
-        let id = self.srqs[index].id;
-        if self.ends().any(|end| end.srq == Some(id)) {
-            return Ok(false);
-        }
         let SrqModel { srq, recvs, .. } = self.srqs.swap_remove(index);
         drop(srq);
         for model in recvs.iter().flat_map(|entry| &entry.bufs) {
