@@ -6,12 +6,11 @@ use std::ffi::{c_int, c_void};
 use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 
 use crate::device::FakeDevice;
-use crate::event::EventSource;
 use crate::event::wait_acknowledged;
 use crate::fault::Verb;
 use crate::null;
 use crate::profile::Transport;
-use crate::state::{Cq, Cqe, DeviceState, Handle, MAX_CQE};
+use crate::state::{Cq, Cqe, DeviceState, EventSource, Handle, MAX_CQE};
 
 /// C representation of a completion queue, with the current entry of an extended poll.
 #[repr(C)]

@@ -16,7 +16,7 @@ use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
 use crate::pd::FakePd;
-use crate::state::DeviceState;
+use crate::state::{DeviceState, ThreadToken};
 
 /// Completion fields that every profile supports. Soft-RoCE supports the same ones.
 const FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
@@ -173,17 +173,6 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
         .is_none()
     {
         state.violation("ibv_end_poll was called without ibv_start_poll");
-    }
-}
-
-/// Identity of a thread that polls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ThreadToken(usize);
-
-impl ThreadToken {
-    pub(crate) fn current() -> Self {
-        thread_local!(static TOKEN: u8 = const { 0 });
-        Self(TOKEN.with(|here| std::ptr::from_ref(here).addr()))
     }
 }
 

@@ -16,24 +16,7 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::set_errno;
-use crate::state::{Context, DeviceState};
-
-/// The object that an event is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EventSource {
-    Cq(usize),
-    Qp(usize),
-    Srq(usize),
-    /// A port, or another number.
-    Number(c_int),
-}
-
-/// An event that was not read yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Event {
-    pub(crate) event_type: u32,
-    pub(crate) source: EventSource,
-}
+use crate::state::{Context, DeviceState, Event, EventSource};
 
 /// Returns the constructor of the event source for an event type.
 pub(crate) fn source_of(event_type: u32) -> fn(usize) -> EventSource {

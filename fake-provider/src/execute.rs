@@ -11,11 +11,10 @@ use rdma_sys::{
 };
 
 use crate::copy::{fetch, gather, scatter_bytes};
-use crate::event::EventSource;
 use crate::handle::srq_index;
 use crate::profile::{NotReady, Transport};
 use crate::request::{Data, RecvWr, SendWr, Sges};
-use crate::state::{DeviceState, XrcRole};
+use crate::state::{DeviceState, EventSource, XrcRole};
 
 /// Operations that transfer bytes to the peer.
 pub(crate) const OUTBOUND_OPCODES: [ibv_wr_opcode; 5] = [

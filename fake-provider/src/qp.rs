@@ -14,13 +14,12 @@ use rdma_sys::{
 
 use crate::cq::round_up;
 use crate::device::FakeDevice;
-use crate::event::EventSource;
 use crate::event::wait_acknowledged;
 use crate::fault::Verb;
 use crate::pd::FakePd;
 use crate::profile::{AfterDestroy, Transport};
 use crate::request::{Batch, MAX_SGE};
-use crate::state::{DeviceState, Handle, MAX_INLINE, MAX_WR, Qp, XrcRole};
+use crate::state::{DeviceState, EventSource, Handle, MAX_INLINE, MAX_WR, Qp, XrcRole};
 use crate::{null, wr};
 
 impl DeviceState {

@@ -11,11 +11,10 @@ use rdma_sys::{
     ibv_wr_opcode,
 };
 
-use crate::event::EventSource;
 use crate::handle::qp_num;
 use crate::profile::{ErrorStatePosts, Overrun};
 use crate::request::{Data, RecvWr, SendWr};
-use crate::state::{Cqe, DeviceState};
+use crate::state::{Cqe, DeviceState, EventSource};
 
 impl DeviceState {
     /// Accepts a send that was checked. `inline` contains its inline data, if there is any.

@@ -9,13 +9,12 @@ use rdma_sys::{
 
 use crate::cq::round_up;
 use crate::device::FakeDevice;
-use crate::event::EventSource;
 use crate::event::wait_acknowledged;
 use crate::fault::{Queue, Verb};
 use crate::null;
 use crate::post::post_list;
 use crate::request::{MAX_SGE, RecvWr, Sges};
-use crate::state::{DeviceState, Handle, MAX_WR, Srq};
+use crate::state::{DeviceState, EventSource, Handle, MAX_WR, Srq};
 
 /// `ibv_create_srq(3)`.
 #[unsafe(no_mangle)]

@@ -1,18 +1,17 @@
 //! State of a device: plain data behind one lock. Objects are stored by index.
 
 use std::collections::VecDeque;
+use std::ffi::c_int;
 
 use rdma_sys::{
-    ibv_comp_channel, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_state, ibv_srq, ibv_wc,
+    ibv_comp_channel, ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_state, ibv_sge, ibv_srq,
+    ibv_wc,
 };
 
-use crate::cq_ex::ThreadToken;
-use crate::event::Event;
 use crate::fault::{Faults, Verb};
 use crate::profile::Profile;
 use crate::request::{Batch, RecvWr, SendWr};
 use crate::slab::Slab;
-use crate::transmit::InTransit;
 
 /// Maximum size of inline data, in bytes.
 pub(crate) const MAX_INLINE: u32 = 512;
@@ -62,6 +61,23 @@ pub(crate) struct Context {
     pub(crate) writer: i32,
     /// Unread events.
     pub(crate) events: VecDeque<Event>,
+}
+
+/// The object that an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventSource {
+    Cq(usize),
+    Qp(usize),
+    Srq(usize),
+    /// A port, or another number.
+    Number(c_int),
+}
+
+/// An event that was not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) event_type: u32,
+    pub(crate) source: EventSource,
 }
 
 pub(crate) struct Pd {
@@ -170,6 +186,17 @@ pub(crate) struct Cq {
     pub(crate) parent: Option<usize>,
 }
 
+/// Identity of a thread that polls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadToken(usize);
+
+impl ThreadToken {
+    pub(crate) fn current() -> Self {
+        thread_local!(static TOKEN: u8 = const { 0 });
+        Self(TOKEN.with(|here| std::ptr::from_ref(here).addr()))
+    }
+}
+
 /// A completion, and the number of send queue slots that polling it frees.
 #[derive(Clone, Copy)]
 pub(crate) struct Cqe {
@@ -221,6 +248,14 @@ pub(crate) struct Qp {
     /// Number of events that were read and not acknowledged.
     pub(crate) unacked_async_events: u32,
     pub(crate) batch: Batch,
+}
+
+/// Memory that the device still reads.
+pub(crate) enum InTransit {
+    /// Data of an unsignaled request: an entry of its gather list, and the bytes at the post.
+    Request(ibv_sge, Vec<u8>),
+    /// Data of a response to a READ: the address and the length.
+    Response(u64, u64),
 }
 
 impl DeviceState {

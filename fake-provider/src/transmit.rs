@@ -8,15 +8,7 @@ use rdma_sys::{IBV_SEND_SIGNALED, ibv_sge};
 use crate::copy::peek;
 use crate::execute::OUTBOUND_OPCODES;
 use crate::request::{Data, SendWr};
-use crate::state::DeviceState;
-
-/// Memory that the device still reads.
-pub(crate) enum InTransit {
-    /// Data of an unsignaled request: an entry of its gather list, and the bytes at the post.
-    Request(ibv_sge, Vec<u8>),
-    /// Data of a response to a READ: the address and the length.
-    Response(u64, u64),
-}
+use crate::state::{DeviceState, InTransit};
 
 impl DeviceState {
     /// Keeps a completed request in transit if the profile transmits it late.

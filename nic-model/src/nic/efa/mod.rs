@@ -7,6 +7,7 @@ mod caps;
 pub(crate) use caps::identity;
 mod cq;
 mod descriptor;
+mod progress;
 mod qp;
 mod transfer;
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::Efa;
 use super::caps;
 use super::descriptor::{Completion, Queue, RECEIVE_SIZE, SEND_SIZE, Status};
-use super::transfer::{InFlight, Message};
+use super::progress::{InFlight, Message};
 use crate::abi::core::{ModifyQp, QP_CREATE_SQ_SIG_ALL, QpCap, QueryQpResp, qp_type};
 use crate::abi::efa::{CreateQp as UserCreate, CreateQpResp, QP_SRD};
 use crate::attr::Udata;

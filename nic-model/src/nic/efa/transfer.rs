@@ -2,6 +2,7 @@
 
 use super::caps::{GID, MAX_RDMA, MTU};
 use super::descriptor::{Buffer, Completion, Queue, Receive, Send, Status, operation};
+use super::progress::{InFlight, Message};
 use super::qp::Qp;
 use super::{Ah, Efa};
 use crate::abi::core::access;
@@ -25,23 +26,6 @@ const RNR_FOREVER: u8 = 7;
 const REMEMBERED: usize = 1024;
 /// Room at the beginning of a UD receive request.
 const GRH: usize = 40;
-
-/// An SRD request that was sent.
-pub(super) struct InFlight {
-    pub(super) send: Send,
-    sequence: u32,
-    /// Time at which it is sent again.
-    deadline: u64,
-    attempts: u8,
-    rnr_retries: u8,
-}
-
-/// An SRD message that was received, with the answer.
-pub(super) struct Message {
-    source: u32,
-    sequence: u32,
-    answer: Packet,
-}
 
 impl Efa {
     /// Starts posted requests of a queue pair, and sends those again whose answer is overdue.

@@ -7,6 +7,7 @@ pub(crate) use caps::identity;
 mod cq;
 mod cqe;
 mod pages;
+mod progress;
 mod qp;
 mod requester;
 mod responder;

@@ -1,10 +1,7 @@
 //! Queue pairs: creation, attributes and states.
 
-use std::collections::VecDeque;
-
 use super::Mlx5;
-use super::requester::Requester;
-use super::responder::Responder;
+use super::progress::{Requester, Responder};
 use super::wqe::Layout;
 use crate::abi::core::{ModifyQp, QpCap, QueryQpResp, event, qp_type};
 use crate::abi::mlx5::{
@@ -412,6 +409,3 @@ fn reset(qp: &mut Qp) {
     }
     qp.attr = ModifyQp::default();
 }
-
-/// Requests of a queue pair that wait for their result.
-pub(super) type InFlightQueue = VecDeque<super::requester::InFlight>;

@@ -4,9 +4,9 @@ use zerocopy::byteorder::network_endian::{U16, U32};
 
 use super::Mlx5;
 use super::cqe::{Cqe, Syndrome, kind};
-use super::qp::{InFlightQueue, Qp, Transport};
+use super::progress::InFlight;
+use super::qp::{Qp, Transport};
 use super::wqe::{self, BLOCK, Data, Work, opcode};
-use crate::abi::core::ModifyQp;
 use crate::nic::Shared;
 use crate::qp_state::{ERR, RTS};
 use crate::wire::packet::{self, Header, Packet, flag, status};
@@ -21,75 +21,6 @@ pub(super) const MAX_MESSAGE: u64 = 1 << 30;
 const MAX_DATAGRAM: u64 = 4096;
 /// Retry count that means "forever" for a receiver that is not ready.
 const RNR_FOREVER: u8 = 7;
-/// Unit of the acknowledgement timeout, in nanoseconds.
-const TIMEOUT_UNIT: u64 = 4_096;
-/// Shortest timeout for a peer in another process, in nanoseconds.
-const REMOTE_TIMEOUT: u64 = 500_000_000;
-
-/// A request that was started.
-pub(super) struct InFlight {
-    work: Work,
-    psn: u32,
-    packets: u32,
-    result: Option<std::result::Result<(), Syndrome>>,
-}
-
-#[derive(Default)]
-pub(super) struct Requester {
-    in_flight: InFlightQueue,
-    /// Sequence number of the next request.
-    psn: u32,
-    /// First request in flight that must be sent again.
-    resend: Option<usize>,
-    /// Time before which nothing is sent, because the receiver was not ready.
-    resume_at: u64,
-    /// Time at which the oldest request is sent again. 0 means never.
-    deadline: u64,
-    retries_left: u8,
-    rnr_retries_left: u8,
-    /// A request failed: no more are fetched.
-    stopped: bool,
-    /// The peer is in another process.
-    remote: bool,
-}
-
-impl Requester {
-    pub(super) fn new(psn: u32, attr: &ModifyQp, remote: bool) -> Self {
-        Self {
-            psn: psn & 0x00ff_ffff,
-            retries_left: attr.retry_cnt,
-            rnr_retries_left: attr.rnr_retry,
-            remote,
-            ..Self::default()
-        }
-    }
-
-    /// Starts the timer of the oldest request.
-    fn restart_timer(&mut self, now: u64, timeout: u8) {
-        self.deadline = if timeout == 0 || self.in_flight.is_empty() {
-            0
-        } else {
-            let wait = TIMEOUT_UNIT << timeout.min(31);
-            // An adapter answers at once, but another process needs a processor.
-            now + if self.remote {
-                wait.max(REMOTE_TIMEOUT)
-            } else {
-                wait
-            }
-        };
-    }
-
-    fn reads_in_flight(&self) -> usize {
-        let pending = |entry: &&InFlight| entry.work.is_read() && entry.result.is_none();
-        self.in_flight.iter().filter(pending).count()
-    }
-}
-
-/// Returns the distance from `b` to `a` in sequence numbers of 24 bits.
-pub(super) fn psn_distance(a: u32, b: u32) -> i32 {
-    let difference = a.wrapping_sub(b) & 0x00ff_ffff;
-    ((difference << 8).cast_signed()) >> 8
-}
 
 impl Qp {
     /// Returns `true` if all posted requests have completed.

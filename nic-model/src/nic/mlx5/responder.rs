@@ -1,13 +1,11 @@
 //! The receiving side: order, memory access, receive requests and responses.
 
-use std::collections::VecDeque;
-
 use zerocopy::byteorder::network_endian::{U16, U32};
 
 use super::Mlx5;
 use super::cqe::{Cqe, Syndrome, kind};
+use super::progress::psn_distance;
 use super::qp::{Qp, Transport};
-use super::requester::psn_distance;
 use super::srq::Receive;
 use super::wqe::{opcode, receive_segments};
 use crate::abi::core::{access, event};
@@ -19,25 +17,6 @@ use crate::wire::packet::{self, Header, Packet, flag, status};
 const KEPT_RESULTS: usize = 16;
 /// Size of a global route header, in bytes. It precedes the data of a datagram.
 const GRH: usize = 40;
-
-#[derive(Default)]
-pub(super) struct Responder {
-    /// Sequence number of the next request.
-    psn: u32,
-    /// A missing request was reported, and has not arrived.
-    reported: bool,
-    /// Sequence numbers and results of the last atomic operations.
-    atomics: VecDeque<(u32, u64)>,
-}
-
-impl Responder {
-    pub(super) fn new(psn: u32) -> Self {
-        Self {
-            psn: psn & 0x00ff_ffff,
-            ..Self::default()
-        }
-    }
-}
 
 /// A request that is refused: the status of the response.
 struct Refused(u8);
