@@ -5,10 +5,10 @@ use std::ffi::c_int;
 use std::net::Ipv4Addr;
 
 use rdma_sys::{
-    __VERBS_ABI_IS_EXTENDED, IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR, IBV_DEVICE_XRC,
-    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_MTU_4096, IBV_PORT_ACTIVE, ibv_context,
-    ibv_context_ops, ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr,
-    verbs_context,
+    __VERBS_ABI_IS_EXTENDED, IBV_ATOMIC_HCA, IBV_ATOMIC_NONE, IBV_DEVICE_AUTO_PATH_MIG,
+    IBV_DEVICE_RESIZE_MAX_WR, IBV_DEVICE_XRC, IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, IBV_MTU_4096,
+    IBV_PORT_ACTIVE, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr, ibv_gid,
+    ibv_gid_entry, ibv_port_attr, verbs_context,
 };
 
 use crate::device::FakeDevice;
@@ -132,6 +132,7 @@ unsafe extern "C" fn ibv_query_device(
         return errno;
     }
     let more = fake.state().profile.more_verbs;
+    let is_iwarp = fake.state().profile.transport == Transport::Iwarp;
     let count = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
     let result = ibv_device_attr {
         node_guid: fake.guid_be(),
@@ -149,6 +150,11 @@ unsafe extern "C" fn ibv_query_device(
         max_srq: 4096,
         max_srq_wr: count(MAX_WR),
         phys_port_cnt: 1,
+        atomic_cap: if is_iwarp {
+            IBV_ATOMIC_NONE
+        } else {
+            IBV_ATOMIC_HCA
+        },
         device_cap_flags: if more {
             IBV_DEVICE_RESIZE_MAX_WR | IBV_DEVICE_AUTO_PATH_MIG | IBV_DEVICE_XRC
         } else {

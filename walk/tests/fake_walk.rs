@@ -29,6 +29,10 @@ const PROFILES: [Profile; 3] = [
     },
 ];
 
+/// The operations of the devices with the InfiniBand transport.
+const OPERATIONS: &str = "RC, UC, UD, atomics, memory windows, shared receive queues, resizing of \
+    completion queues";
+
 /// Opens a fake device. A violation of the rules of the verbs API panics when it is dropped.
 fn open(profile: Profile) -> (Setup, Fake) {
     let follows_ibta = profile.send_order == Profile::RXE.send_order;
@@ -36,8 +40,12 @@ fn open(profile: Profile) -> (Setup, Fake) {
     let device = Device::by_name(fake.name()).expect("listed device");
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     let context = device.open().expect("open device");
+    let support = Support::of(&context).expect("supported operations");
+    if follows_ibta {
+        assert_eq!(support.to_string(), OPERATIONS);
+    }
     let setup = Setup {
-        support: Support::of(&context).expect("supported operations"),
+        support,
         context,
         address: None,
         path: Some(RcPath::new(1, GidIndex(0), Mtu::B1024).access(access)),
