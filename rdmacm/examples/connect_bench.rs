@@ -1,12 +1,14 @@
 //! Measures connections per second beside `cmtime` of rdmacm-utils, in alternating rounds of one
-//! run. Each side is a process of its own, as with `cmtime`.
+//! run: with one event channel for all connections, as `cmtime` has, and with a channel for each of
+//! them. Each side is a process of its own.
 //!
 //! ```text
 //! connect_bench COUNT ADDRESS…
 //! connect_bench 256 10.99.0.1 10.98.0.1
+//! ROUNDS=21 connect_bench 1 10.99.0.1
 //! ```
 //!
-//! Both programs take each step for all connections before the next step, and print its time per
+//! All programs take each step for all connections before the next step, and print its time per
 //! connection in microseconds.
 
 use std::net::{IpAddr, SocketAddr};
@@ -15,11 +17,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{CompletionQueue, CqOptions, Device, ProtectionDomain, QpOptions, QueuePair, Rc};
-use rdmacm::{ConnectParams, EventChannel, InProgress, Listener, Resolver};
+use rdmacm::{ConnectParams, EventChannel, InProgress, ListenOptions, Resolver};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const LIMIT: Duration = Duration::from_secs(20);
+/// Number of rounds without the variable `ROUNDS`.
 const ROUNDS: usize = 7;
 const FIRST_PORT: u16 = 17471;
 const STEPS: [&str; 5] = ["resolve", "create qp", "connect", "disconnect", "destroy"];
@@ -33,12 +36,28 @@ const CMTIME_STEPS: [&[&str]; 5] = [
     &["destroy"],
 ];
 
+/// The programs that take turns.
+#[derive(Clone, Copy, PartialEq)]
+enum Program {
+    OneChannel,
+    OwnChannels,
+    Cmtime,
+}
+
+const PROGRAMS: [Program; 3] = [Program::OneChannel, Program::OwnChannels, Program::Cmtime];
+
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        ["--server", count, address, device] => serve(count.parse()?, address.parse()?, device),
-        ["--client", count, address, device] => connect(count.parse()?, address.parse()?, device),
+        ["--server", channels, count, address, device] => {
+            let channel = shared_channel(channels)?;
+            serve(count.parse()?, address.parse()?, device, channel.as_ref())
+        }
+        ["--client", channels, count, address, device] => {
+            let channel = shared_channel(channels)?;
+            connect(count.parse()?, address.parse()?, device, channel.as_ref())
+        }
         [count, ref addresses @ ..] if !addresses.is_empty() => {
             for address in addresses {
                 compare(count, address.parse()?)?;
@@ -49,46 +68,72 @@ fn main() -> Result<()> {
     }
 }
 
-/// Runs both programs in turn. Prints the medians of the rounds, and the median, the smallest and
+/// Runs the programs in turn. Prints the medians of the rounds, and the median, the smallest and
 /// the largest of the ratios within a round.
 fn compare(count: &str, ip: IpAddr) -> Result<()> {
     let route = Resolver::new(SocketAddr::new(ip, FIRST_PORT)).resolve()?;
+    let number = match std::env::var("ROUNDS") {
+        Ok(rounds) => rounds.parse()?,
+        Err(_) => ROUNDS,
+    };
     let mut rounds = Vec::new();
-    for round in 0..ROUNDS {
-        let mut pair = [[0.0; 5]; 2];
-        // Each round has ports of its own. On iWARP, connections of earlier rounds can still occupy
+    for round in 0..number {
+        let mut times = [[0.0; 5]; 3];
+        // Each run has a port of its own. On iWARP, connections of earlier rounds can still occupy
         // their combinations of ports.
-        let port = FIRST_PORT + 2 * u16::try_from(round)?;
-        // The order changes, so that drift affects both programs equally.
-        for program in [round % 2, 1 - round % 2] {
-            pair[program] = match program {
-                0 => run_own(count, SocketAddr::new(ip, port), route.device_name())?,
-                _ => run_cmtime(count, ip, port + 1)?,
+        let port = FIRST_PORT + 3 * u16::try_from(round)?;
+        // The order changes, so that drift affects all programs equally.
+        let mut order = [0, 1, 2];
+        order.rotate_left(round % 3);
+        if round / 3 % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            let address = SocketAddr::new(ip, port + u16::try_from(at)?);
+            times[at] = match PROGRAMS[at] {
+                Program::Cmtime => run_cmtime(count, address)?,
+                own => run_own(own, count, address, route.device_name())?,
             };
         }
-        rounds.push(pair);
+        rounds.push(times);
     }
-    let sorted = |value: &dyn Fn(&[[f64; 5]; 2]) -> f64| {
+    let sorted = |value: &dyn Fn(&[[f64; 5]; 3]) -> f64| {
         let mut values: Vec<f64> = rounds.iter().map(value).collect();
         values.sort_by(f64::total_cmp);
         values
     };
-    println!("{ip}, {count} connections at once, µs per connection:");
-    println!("{:12} {:>10} {:>10}", "", "rdmacm", "cmtime");
-    for (at, step) in STEPS.iter().enumerate() {
-        let [own, cmtime] = [0, 1].map(|program| sorted(&|pair| pair[program][at])[ROUNDS / 2]);
-        println!("{step:12} {own:10.1} {cmtime:10.1}");
-    }
-    let sum = |program: usize| sorted(&|pair| pair[program].iter().sum())[ROUNDS / 2];
-    println!("{:12} {:10.1} {:10.1}", "sum", sum(0), sum(1));
-    let ratio = sorted(&|pair| pair[1].iter().sum::<f64>() / pair[0].iter().sum::<f64>());
+    let median = |value: &dyn Fn(&[[f64; 5]; 3]) -> f64| sorted(value)[number / 2];
+    println!("{ip}, {count} connections at once, µs per connection, medians of {number} rounds:");
     println!(
-        "connections per second, rdmacm / cmtime: {:.2} ({:.2}..{:.2})\n",
-        ratio[ROUNDS / 2],
-        ratio[0],
-        ratio[ROUNDS - 1]
+        "{:12} {:>12} {:>12} {:>12}",
+        "", "one channel", "own channels", "cmtime"
     );
+    for (at, step) in STEPS.iter().enumerate() {
+        let [one, own, cmtime] = [0, 1, 2].map(|program| median(&|times| times[program][at]));
+        println!("{step:12} {one:12.1} {own:12.1} {cmtime:12.1}");
+    }
+    let [one, own, cmtime] = [0, 1, 2].map(|program| median(&|times| times[program].iter().sum()));
+    println!("{:12} {one:12.1} {own:12.1} {cmtime:12.1}", "sum");
+    for (program, name) in [(0, "one channel"), (1, "own channels")] {
+        let ratio =
+            sorted(&|times| times[2].iter().sum::<f64>() / times[program].iter().sum::<f64>());
+        println!(
+            "connections per second, {name} / cmtime: {:.2} ({:.2}..{:.2})",
+            ratio[number / 2],
+            ratio[0],
+            ratio[number - 1]
+        );
+    }
+    println!();
     Ok(())
+}
+
+/// Returns the channel of all connections, or `None` if each has a channel of its own.
+fn shared_channel(channels: &str) -> Result<Option<EventChannel>> {
+    Ok(match channels {
+        "one" => Some(EventChannel::create()?),
+        _ => None,
+    })
 }
 
 /// Ends a server that was not waited for.
@@ -115,19 +160,24 @@ fn run_client(mut client: Command) -> Result<String> {
     Err("the client does not succeed".into())
 }
 
-fn run_own(count: &str, address: SocketAddr, device: &str) -> Result<[f64; 5]> {
+fn run_own(own: Program, count: &str, address: SocketAddr, device: &str) -> Result<[f64; 5]> {
+    let channels = if own == Program::OneChannel {
+        "one"
+    } else {
+        "own"
+    };
     let program = std::env::current_exe()?;
     let command = |role| {
         let mut command = Command::new(&program);
-        command.args([role, count, &address.to_string(), device]);
+        command.args([role, channels, count, &address.to_string(), device]);
         command
     };
     let _server = Server(command("--server").stderr(Stdio::null()).spawn()?);
     times(&run_client(command("--client"))?, &STEPS.map(|step| [step]))
 }
 
-fn run_cmtime(count: &str, ip: IpAddr, port: u16) -> Result<[f64; 5]> {
-    let (port, ip) = (port.to_string(), ip.to_string());
+fn run_cmtime(count: &str, address: SocketAddr) -> Result<[f64; 5]> {
+    let (port, ip) = (address.port().to_string(), address.ip().to_string());
     let command = |role| {
         let mut command = Command::new("cmtime");
         command.args(["-p", &port, "-c", count, role, &ip]);
@@ -182,8 +232,17 @@ impl QueuePairs {
     }
 }
 
-fn serve(count: usize, address: SocketAddr, device: &str) -> Result<()> {
-    let listener = Listener::bind(address, 1024)?;
+fn serve(
+    count: usize,
+    address: SocketAddr,
+    device: &str,
+    channel: Option<&EventChannel>,
+) -> Result<()> {
+    let mut options = ListenOptions::new().backlog(1024);
+    if let Some(channel) = channel {
+        options = options.channel(channel).accept_on(channel);
+    }
+    let listener = options.bind(address)?;
     let mut queue_pairs = QueuePairs::new(device)?;
     let (mut accepting, mut connections) = (Vec::new(), Vec::new());
     for _ in 0..count {
@@ -201,7 +260,12 @@ fn serve(count: usize, address: SocketAddr, device: &str) -> Result<()> {
     Ok(())
 }
 
-fn connect(count: usize, address: SocketAddr, device: &str) -> Result<()> {
+fn connect(
+    count: usize,
+    address: SocketAddr,
+    device: &str,
+    channel: Option<&EventChannel>,
+) -> Result<()> {
     // The first channel loads the library's list of devices, as `cmtime` does before it starts.
     drop(EventChannel::create()?);
     let mut queue_pairs = QueuePairs::new(device)?;
@@ -213,7 +277,14 @@ fn connect(count: usize, address: SocketAddr, device: &str) -> Result<()> {
         began = Instant::now();
     };
     let resolving: Vec<_> = (0..count)
-        .map(|_| Resolver::new(address).start())
+        .map(|_| {
+            let resolver = Resolver::new(address);
+            match channel {
+                Some(channel) => resolver.channel(channel),
+                None => resolver,
+            }
+            .start()
+        })
         .collect::<ibverbs::Result<_>>()?;
     let routes: Vec<_> = resolving
         .into_iter()

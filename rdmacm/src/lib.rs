@@ -36,9 +36,9 @@
 //!
 //! # Ownership
 //!
-//! - Every connection has an identifier (`rdma_cm_id`) and at first an event channel of its own. It
-//!   is independent of the listener and of other connections. Connections that share one descriptor
-//!   are moved to an [`EventChannel`], which lives as long as an identifier uses it.
+//! - Every connection has an identifier (`rdma_cm_id`), and an event channel of its own unless the
+//!   application names a shared [`EventChannel`] or moves it there. It is independent of the
+//!   listener and of other connections. A channel lives as long as an identifier uses it.
 //! - The identifier never owns the queue pair (`id->qp` stays NULL). The crate changes the state of
 //!   the queue pair with the attributes that the kernel returns for the identifier: to INIT, RTR
 //!   and RTS on InfiniBand and RoCE, to INIT on iWARP, where the kernel does the rest.
@@ -63,8 +63,10 @@
 //!
 //! Dropping a step or its future cancels it.
 //!
-//! A server of many clients can wait in one place: move its listener and its connections to one
-//! [`EventChannel`], which returns the key of the identifier that has an event.
+//! A program with many connections can wait in one place: on an [`EventChannel`], which returns the
+//! key of the identifier that has an event. Connections start there if
+//! [`Resolver::channel`] or [`ListenOptions::accept_on`] name it. That is also the fastest way to
+//! connect.
 //!
 //! # Time limits
 //!

@@ -7,9 +7,15 @@ use std::time::Duration;
 use ibverbs::{Error, ErrorKind};
 
 use crate::convert::timed_out;
-use crate::wait::{Deadline, sleep};
+use crate::event::IdKey;
+use crate::wait::LazyDeadline;
 
 pub(crate) mod sealed {
+    use std::time::Duration;
+
+    use ibverbs::Result;
+
+    use crate::event::{EventChannel, IdKey};
     use crate::wait::Descriptor;
 
     /// Implementation details of [`InProgress`](super::InProgress), which other crates cannot
@@ -21,8 +27,21 @@ pub(crate) mod sealed {
         /// Returns the subject of the operation, for error messages.
         fn detail(&self) -> String;
 
+        /// Returns the key of the identifier.
+        fn id_key(&self) -> IdKey;
+
+        /// Returns the channel of the identifier.
+        fn channel(&self) -> &EventChannel;
+
         /// Returns a descriptor that is readable when the operation may make progress.
-        fn descriptor(&self) -> Descriptor;
+        fn descriptor(&self) -> Descriptor {
+            self.channel().descriptor()
+        }
+
+        /// Sleeps until the operation may make progress, at most for `timeout`.
+        fn sleep(&mut self, timeout: Option<Duration>) -> Result<()> {
+            self.channel().sleep(timeout)
+        }
     }
 }
 
@@ -35,6 +54,9 @@ pub(crate) mod sealed {
 ///   [`try_finish`](Self::try_finish).
 /// - Call [`wait`](Self::wait), which blocks up to a time limit.
 /// - With the feature `tokio`, await `finish`.
+///
+/// An operation on a shared [`EventChannel`](crate::EventChannel) is not awaited. Wait for the
+/// channel, which returns its [`key`](Self::key), and then call [`try_finish`](Self::try_finish).
 ///
 /// Dropping the operation, or a future of it, cancels it. The queue pair and the identifier are
 /// destroyed, and all events are acknowledged.
@@ -64,6 +86,12 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
     /// The error of the operation.
     type Error: From<Error> + Send;
 
+    /// Returns the key that an [`EventChannel`](crate::EventChannel) returns for the operation, and
+    /// then for the connection or membership that it results in.
+    fn key(&self) -> IdKey {
+        self.id_key()
+    }
+
     /// Returns the result, or `None` if the operation has not completed. Never blocks. Do not call
     /// it again after a result or an error.
     ///
@@ -77,15 +105,14 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
     /// # Errors
     /// [`ErrorKind::TimedOut`] on timeout, otherwise the same as the blocking call.
     fn wait(mut self, timeout: Option<Duration>) -> Result<Self::Output, Self::Error> {
-        let deadline = Deadline::after(timeout);
+        let mut deadline = LazyDeadline::after(timeout);
         loop {
             if let Some(output) = self.try_finish()? {
                 return Ok(output);
             }
-            if deadline.has_passed() {
+            if !deadline.sleep(|timeout| self.sleep(timeout))? {
                 return Err(timed_out(Self::VERB, &self.detail()).into());
             }
-            sleep(self.as_fd(), deadline)?;
         }
     }
 
@@ -93,10 +120,12 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
     /// in `tokio::time::timeout` to set one. Dropping the future cancels the operation.
     ///
     /// # Errors
-    /// Same as the blocking call.
+    /// Same as the blocking call; also [`ErrorKind::InvalidInput`] if the operation is on a shared
+    /// channel. Await [`EventChannel::next`](crate::EventChannel::next) instead.
     #[cfg(feature = "tokio")]
     fn finish(mut self) -> impl Future<Output = Result<Self::Output, Self::Error>> + Send {
         async move {
+            self.channel().check_private()?;
             let readable = crate::wait::Readable::new(self.descriptor())?;
             readable.retry(|| self.try_finish()).await
         }

@@ -379,6 +379,11 @@ fn a_shared_channel_is_awaited_instead_of_its_identifiers() {
                     .map(drop)
                     .expect_err("the channel is shared");
                 assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+                let resolving = Resolver::new(address).channel(&channel).start();
+                let finished = resolving.expect("start").finish().await;
+                let error = finished.map(drop).expect_err("the channel is shared");
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+                assert!(error.to_string().contains("EventChannel::next"), "{error}");
             });
         });
     }

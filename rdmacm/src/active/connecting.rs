@@ -1,13 +1,16 @@
 //! Connections being established by the active side.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
 use ibverbs::Result;
 
-use super::{Attempt, IwarpHandshake, VERB};
+use super::handshake::{IwarpHandshake, Switch};
+use super::{Attempt, VERB};
 use crate::connection::Connection;
 use crate::error::ConnectError;
-use crate::event::{CmEventType, EventChannel};
+use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path, transition};
 use crate::params::ConnectParams;
 use crate::progress::sealed::Sealed;
@@ -39,6 +42,7 @@ pub struct Connecting {
     /// Present from start to end on iWARP only.
     handshake: Option<IwarpHandshake>,
     channel: EventChannel,
+    key: IdKey,
     path: Path,
     /// Parameters without the private data, which is already sent.
     params: ConnectParams<'static>,
@@ -46,14 +50,21 @@ pub struct Connecting {
 }
 
 impl Connecting {
-    pub(crate) fn start(attempt: Attempt, params: &ConnectParams<'_>, path: Path) -> Result<Self> {
-        let channel = attempt.id.channel().clone();
+    /// Sends the request. `has_descriptor` is `false` if the caller only waits for the result.
+    pub(crate) fn start(
+        attempt: Attempt,
+        params: &ConnectParams<'_>,
+        path: Path,
+        has_descriptor: bool,
+    ) -> Result<Self> {
+        let (channel, key) = (attempt.id.channel().clone(), attempt.id.key());
         let params_without_data = ConnectParams {
             private_data: &[],
             ..*params
         };
         let (attempt, handshake) = if path.is_iwarp() {
-            (None, Some(IwarpHandshake::start(attempt, params, &path)?))
+            let handshake = IwarpHandshake::start(attempt, params, &path, has_descriptor)?;
+            (None, Some(handshake))
         } else {
             attempt.send_request(params, &path)?;
             (Some(attempt), None)
@@ -62,17 +73,23 @@ impl Connecting {
             attempt,
             handshake,
             channel,
+            key,
             path,
             params: params_without_data,
             is_finished: false,
         })
     }
 
+    /// Returns the descriptor of a handshake that has one of its own.
+    fn switch(&self) -> Option<&Arc<Switch>> {
+        self.handshake.as_ref().and_then(IwarpHandshake::descriptor)
+    }
+
     fn advance(&mut self) -> Result<Option<Connection>, ConnectError> {
         if self.is_finished {
             return Err(already_finished(VERB, &self.path).into());
         }
-        if let (None, Some(handshake)) = (&self.attempt, &self.handshake) {
+        if let (None, Some(handshake)) = (&self.attempt, &mut self.handshake) {
             self.attempt = handshake.try_take(&self.path)?;
         }
         let Some(attempt) = &mut self.attempt else {
@@ -98,11 +115,27 @@ impl Sealed for Connecting {
         self.path.to_string()
     }
 
+    fn id_key(&self) -> IdKey {
+        self.key
+    }
+
+    fn channel(&self) -> &EventChannel {
+        &self.channel
+    }
+
     fn descriptor(&self) -> Descriptor {
-        match &self.handshake {
-            Some(handshake) => handshake.descriptor(),
+        match self.switch() {
+            Some(switch) => Arc::clone(switch) as Descriptor,
             None => self.channel.descriptor(),
         }
+    }
+
+    fn sleep(&mut self, timeout: Option<Duration>) -> Result<()> {
+        if let (None, Some(handshake)) = (&self.attempt, &mut self.handshake) {
+            handshake.sleep(timeout);
+            return Ok(());
+        }
+        self.channel.sleep(timeout)
     }
 }
 
@@ -125,15 +158,16 @@ impl InProgress for Connecting {
 impl AsFd for Connecting {
     /// Readable when [`try_finish`](InProgress::try_finish) may make progress.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.handshake
-            .as_ref()
+        self.switch()
             .map_or_else(|| self.channel.as_fd(), AsFd::as_fd)
     }
 }
 
 impl Drop for Connecting {
     fn drop(&mut self) {
-        if let Some(attempt) = self.attempt.take() {
+        let returned = self.handshake.as_mut().map(|it| it.try_take(&self.path));
+        let returned = returned.and_then(|outcome| outcome.ok().flatten());
+        if let Some(attempt) = self.attempt.take().or(returned) {
             attempt.abandon(&self.path);
         }
     }

@@ -8,12 +8,11 @@ use ibverbs::{DuplexTransport, QpState, QueuePair, Result, qp::QpChange};
 use crate::active::VERB;
 use crate::connection::ConnectedId;
 use crate::error::ConnectError;
-use crate::event::{CmEventType, EventChannel};
+use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path, QpIdentity, qp_change};
 use crate::params::{ConnectParams, check_private_data};
 use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
-use crate::wait::Descriptor;
 
 /// Sends a connect request for a queue pair of the application.
 pub(crate) fn request<T: DuplexTransport>(
@@ -25,10 +24,11 @@ pub(crate) fn request<T: DuplexTransport>(
     path.check_external(VERB, qp)?;
     params.check(VERB, path.private_data_limits().request)?;
     id.connect(params, QpIdentity::new(qp), &path)?;
-    let channel = id.channel().clone();
+    let (channel, key) = (id.channel().clone(), id.key());
     Ok(ConnectPending {
         id: Some(id),
         channel,
+        key,
         path,
     })
 }
@@ -54,6 +54,7 @@ pub(crate) fn request<T: DuplexTransport>(
 pub struct ConnectPending {
     id: Option<Id>,
     channel: EventChannel,
+    key: IdKey,
     path: Path,
 }
 
@@ -64,8 +65,12 @@ impl Sealed for ConnectPending {
         self.path.to_string()
     }
 
-    fn descriptor(&self) -> Descriptor {
-        self.channel.descriptor()
+    fn id_key(&self) -> IdKey {
+        self.key
+    }
+
+    fn channel(&self) -> &EventChannel {
+        &self.channel
     }
 }
 

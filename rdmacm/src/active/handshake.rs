@@ -2,7 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
 
 use ibverbs::{Errno, Error, ErrorKind, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -10,38 +11,48 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::{Attempt, VERB, threads};
 use crate::error::{ConnectError, Rejection};
-use crate::event::EventChannel;
+use crate::event::{EventChannel, IdKey};
 use crate::id::Path;
 use crate::params::ConnectParams;
 use crate::reject::RejectReason;
-use crate::wait::Descriptor;
 
 /// A call of `rdma_connect` on iWARP. The kernel performs the TCP handshake inside the call and
 /// without a time limit, so a thread makes the call. The thread owns the attempt, and drops it if
 /// the caller no longer waits.
 #[derive(Debug)]
 pub(crate) struct IwarpHandshake {
-    results: Receiver<(Attempt, Result<()>)>,
-    /// Contains the eventfd until the thread has finished, and the event channel after that.
-    epoll: Arc<EpollFd>,
-    done: Arc<EventFd>,
-    channel: EventChannel,
+    results: Receiver<Outcome>,
+    /// The descriptor of the operation, unless it is on a shared channel.
+    descriptor: Option<Arc<Switch>>,
+    /// The result, if [`sleep`](Self::sleep) has received it.
+    received: Option<Outcome>,
 }
 
+type Outcome = (Attempt, Result<()>);
+
 impl IwarpHandshake {
-    pub(crate) fn start(attempt: Attempt, params: &ConnectParams<'_>, path: &Path) -> Result<Self> {
-        let channel = attempt.id.channel().clone();
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
-            .map_err(|errno| failed("epoll_create1", errno, path))?;
-        let epoll = Arc::new(EpollFd(epoll));
-        let done = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-            .map_err(|errno| failed("eventfd", errno, path))?;
-        let done = Arc::new(done);
-        let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
-        epoll
-            .0
-            .add(&*done, readable)
-            .map_err(|errno| failed("epoll_ctl", errno, path))?;
+    /// Starts the call. `has_descriptor` is `false` if the caller uses no descriptor.
+    pub(crate) fn start(
+        attempt: Attempt,
+        params: &ConnectParams<'_>,
+        path: &Path,
+        has_descriptor: bool,
+    ) -> Result<Self> {
+        let (channel, addr, key) = (
+            attempt.id.channel().clone(),
+            attempt.id.addr(),
+            attempt.id.key(),
+        );
+        let mut descriptor = None;
+        let signal = if channel.is_shared() {
+            channel.hide(addr);
+            Some(Signal::Channel(channel, addr, key))
+        } else if has_descriptor {
+            let switch = descriptor.insert(Arc::new(Switch::new(channel, path)?));
+            Some(Signal::Descriptor(Arc::clone(switch)))
+        } else {
+            None
+        };
 
         let (sender, results) = mpsc::sync_channel(1);
         let private_data = params.private_data.to_vec();
@@ -49,7 +60,7 @@ impl IwarpHandshake {
             private_data: &[],
             ..*params
         };
-        let (thread_path, signal) = (path.clone(), SignalOnDrop(Arc::clone(&done)));
+        let (thread_path, signal) = (path.clone(), SignalOnDrop(signal));
         spawn(path, move || {
             let result = attempt.send_request(
                 &params_without_data.private_data(&private_data),
@@ -61,15 +72,27 @@ impl IwarpHandshake {
         })?;
         Ok(Self {
             results,
-            epoll,
-            done,
-            channel,
+            descriptor,
+            received: None,
         })
     }
 
+    /// Sleeps until the thread has finished, at most for `timeout` (forever if `None`).
+    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) {
+        let received = match timeout {
+            Some(timeout) => self.results.recv_timeout(timeout),
+            None => self.results.recv().map_err(RecvTimeoutError::from),
+        };
+        self.received = received.ok();
+    }
+
     /// Returns the attempt after the thread has finished, or `None` before.
-    pub(crate) fn try_take(&self, path: &Path) -> Result<Option<Attempt>, ConnectError> {
-        let (attempt, result) = match self.results.try_recv() {
+    pub(crate) fn try_take(&mut self, path: &Path) -> Result<Option<Attempt>, ConnectError> {
+        let received = self
+            .received
+            .take()
+            .map_or_else(|| self.results.try_recv(), Ok);
+        let (attempt, result) = match received {
             Ok(result) => result,
             Err(TryRecvError::Empty) => return Ok(None),
             Err(TryRecvError::Disconnected) => {
@@ -83,13 +106,9 @@ impl IwarpHandshake {
         };
         match result {
             Ok(()) => {
-                let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
-                let switched = self
-                    .epoll
-                    .0
-                    .delete(&*self.done)
-                    .and_then(|()| self.epoll.0.add(&self.channel, readable));
-                switched.map_err(|errno| failed("epoll_ctl", errno, path))?;
+                if let Some(switch) = &self.descriptor {
+                    switch.to_channel(path)?;
+                }
                 Ok(Some(attempt))
             }
             Err(error)
@@ -107,33 +126,72 @@ impl IwarpHandshake {
         }
     }
 
-    pub(crate) fn descriptor(&self) -> Descriptor {
-        Arc::clone(&self.epoll) as Descriptor
+    /// Returns the descriptor, or `None` if it is that of the channel.
+    pub(crate) fn descriptor(&self) -> Option<&Arc<Switch>> {
+        self.descriptor.as_ref()
     }
 }
 
-impl AsFd for IwarpHandshake {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-}
-
+/// An epoll instance that contains an eventfd until the thread has finished, and the event channel
+/// after that.
 #[derive(Debug)]
-struct EpollFd(Epoll);
+pub(crate) struct Switch {
+    epoll: Epoll,
+    done: EventFd,
+    channel: EventChannel,
+}
 
-impl AsFd for EpollFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.0.as_fd()
+impl Switch {
+    fn new(channel: EventChannel, path: &Path) -> Result<Self> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .map_err(|errno| failed("epoll_create1", errno, path))?;
+        let done = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+            .map_err(|errno| failed("eventfd", errno, path))?;
+        epoll
+            .add(&done, EpollEvent::new(EpollFlags::EPOLLIN, 0))
+            .map_err(|errno| failed("epoll_ctl", errno, path))?;
+        Ok(Self {
+            epoll,
+            done,
+            channel,
+        })
     }
+
+    fn to_channel(&self, path: &Path) -> Result<()> {
+        let readable = EpollEvent::new(EpollFlags::EPOLLIN, 0);
+        self.epoll
+            .delete(&self.done)
+            .and_then(|()| self.epoll.add(&self.channel, readable))
+            .map_err(|errno| failed("epoll_ctl", errno, path))
+    }
+}
+
+impl AsFd for Switch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
+/// The descriptor that becomes readable when the thread ends.
+enum Signal {
+    Descriptor(Arc<Switch>),
+    /// That of a shared channel, which returns the key of the identifier at this address.
+    Channel(EventChannel, usize, IdKey),
 }
 
 /// Signals the end of the thread when it is dropped, even on a panic.
-struct SignalOnDrop(Arc<EventFd>);
+struct SignalOnDrop(Option<Signal>);
 
 impl Drop for SignalOnDrop {
     fn drop(&mut self) {
-        // The counter cannot overflow with a single write.
-        let _ = self.0.write(1);
+        match &self.0 {
+            None => {}
+            Some(Signal::Descriptor(switch)) => {
+                // The counter cannot overflow with a single write.
+                let _ = switch.done.write(1);
+            }
+            Some(Signal::Channel(channel, addr, key)) => channel.returned(*addr, *key),
+        }
     }
 }
 

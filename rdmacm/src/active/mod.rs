@@ -14,7 +14,6 @@ use ibverbs::{QueuePair, Rc, Result};
 
 pub use self::connecting::Connecting;
 pub use self::external_qp::{ConnectPending, ConnectResponse};
-use self::handshake::IwarpHandshake;
 pub use self::ready::ReadyRoute;
 pub use self::resolver::Resolver;
 pub(crate) use self::resolving::Resolved;

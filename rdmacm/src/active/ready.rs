@@ -77,7 +77,17 @@ impl ReadyRoute {
         params: &ConnectParams<'_>,
         timeout: Duration,
     ) -> Result<Connection, ConnectError> {
-        self.start(params)?.wait(Some(timeout))
+        self.connect_within(params, Some(timeout))
+    }
+
+    /// Sends the connect request and waits for the connection, at most for `timeout` (forever if
+    /// `None`).
+    pub(crate) fn connect_within(
+        self,
+        params: &ConnectParams<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Connection, ConnectError> {
+        self.begin(params, false)?.wait(timeout)
     }
 
     /// Sends the connect request without waiting for the answer.
@@ -100,6 +110,16 @@ impl ReadyRoute {
     /// # References
     /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
     pub fn start(self, params: &ConnectParams<'_>) -> Result<Connecting, ConnectError> {
+        self.begin(params, true)
+    }
+
+    /// Sends the connect request. `has_descriptor` is `false` if the caller only waits for the
+    /// result.
+    fn begin(
+        self,
+        params: &ConnectParams<'_>,
+        has_descriptor: bool,
+    ) -> Result<Connecting, ConnectError> {
         let Self {
             qp,
             id,
@@ -109,6 +129,7 @@ impl ReadyRoute {
         params.check(VERB, path.private_data_limits().request)?;
         path.check_same(VERB, &qp, qp_num)?;
         let params = params.limited_to(qp.pd().context())?;
-        Ok(Connecting::start(Attempt { qp, id }, &params, path)?)
+        let attempt = Attempt { qp, id };
+        Ok(Connecting::start(attempt, &params, path, has_descriptor)?)
     }
 }

@@ -7,6 +7,7 @@ use ibverbs::{Error, ErrorKind, Result};
 
 use super::{Resolved, Resolving, Route};
 use crate::address::{self, AddrInfo, Address, IbAddr, PortSpace};
+use crate::event::EventChannel;
 use crate::id::{Id, IdOptions};
 use crate::progress::InProgress;
 
@@ -34,6 +35,7 @@ pub struct Resolver {
     timeout: Duration,
     port_space: Option<PortSpace>,
     options: IdOptions,
+    channel: Option<EventChannel>,
 }
 
 impl Resolver {
@@ -57,6 +59,7 @@ impl Resolver {
             timeout,
             port_space: None,
             options: IdOptions::default(),
+            channel: None,
         }
     }
 
@@ -94,6 +97,13 @@ impl Resolver {
     /// Sets the port space. The default is TCP for connections and UDP for datagrams.
     pub fn port_space(mut self, port_space: PortSpace) -> Self {
         self.port_space = Some(port_space);
+        self
+    }
+
+    /// Delivers the events on a shared channel, from the resolution to the end of the connection or
+    /// membership: see [`EventChannel`].
+    pub fn channel(mut self, channel: &EventChannel) -> Self {
+        self.channel = Some(channel.clone());
         self
     }
 
@@ -191,7 +201,7 @@ impl Resolver {
                     .with_help("use TCP or IB for connections, UDP or IPoIB for datagrams"),
             );
         }
-        let id = Id::create(port_space)?;
+        let id = Id::create(port_space, self.channel.as_ref())?;
         self.options.apply(&id, &self.peer)?;
         Ok((id, source))
     }

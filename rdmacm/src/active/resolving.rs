@@ -9,11 +9,10 @@ use ibverbs::{Error, Result};
 
 use crate::address::{Address, PortSpace};
 use crate::error::ConnectError;
-use crate::event::{CmEventType, EventChannel};
+use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
 use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
-use crate::wait::Descriptor;
 
 /// Time that this side waits longer than the kernel, so that the kernel's error arrives first.
 const GRACE: Duration = Duration::from_millis(500);
@@ -51,6 +50,7 @@ enum Step {
 pub struct Resolving<R> {
     id: Option<Id>,
     channel: EventChannel,
+    key: IdKey,
     step: Step,
     peer: Address,
     timeout: Duration,
@@ -59,10 +59,11 @@ pub struct Resolving<R> {
 
 impl<R> Resolving<R> {
     pub(crate) fn new(id: Id, peer: Address, timeout: Duration) -> Self {
-        let channel = id.channel().clone();
+        let (channel, key) = (id.channel().clone(), id.key());
         Self {
             id: Some(id),
             channel,
+            key,
             step: Step::Address,
             peer,
             timeout,
@@ -110,8 +111,12 @@ impl<R> Sealed for Resolving<R> {
         self.peer.to_string()
     }
 
-    fn descriptor(&self) -> Descriptor {
-        self.channel.descriptor()
+    fn id_key(&self) -> IdKey {
+        self.key
+    }
+
+    fn channel(&self) -> &EventChannel {
+        &self.channel
     }
 }
 

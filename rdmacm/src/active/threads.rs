@@ -9,6 +9,9 @@ use std::time::Duration;
 
 type Work = Box<dyn FnOnce() + Send>;
 
+/// Number of times that a thread yields the processor before it sleeps. A program that starts many
+/// handshakes adds the next one meanwhile, without a system call to wake the thread.
+const YIELDS: u32 = 8;
 /// Time for which a thread waits for more work.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 /// Stack size in bytes of a thread.
@@ -21,11 +24,14 @@ const MAX_IDLE: usize = 16;
 struct Queue {
     works: VecDeque<Work>,
     idle: usize,
+    /// Number of idle threads that sleep.
+    asleep: usize,
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue {
     works: VecDeque::new(),
     idle: 0,
+    asleep: 0,
 });
 static ADDED: Condvar = Condvar::new();
 
@@ -42,8 +48,11 @@ pub(super) fn run(name: &str, work: impl FnOnce() + Send + 'static) -> io::Resul
     let mut queue = queue();
     if queue.works.len() < queue.idle {
         queue.works.push_back(work);
+        let must_wake = queue.works.len() > queue.idle - queue.asleep;
         drop(queue);
-        ADDED.notify_one();
+        if must_wake {
+            ADDED.notify_one();
+        }
         // Work that does not block is often done when this returns, and its thread waits again.
         thread::yield_now();
         return Ok(());
@@ -65,10 +74,23 @@ fn run_all(first: Work) {
             return;
         }
         waiting.idle += 1;
-        let waited = ADDED.wait_timeout_while(waiting, IDLE_TIME, |queue| queue.works.is_empty());
-        let (mut queue, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        queue.idle -= 1;
-        match queue.works.pop_front() {
+        for _ in 0..YIELDS {
+            if !waiting.works.is_empty() {
+                break;
+            }
+            drop(waiting);
+            thread::yield_now();
+            waiting = queue();
+        }
+        if waiting.works.is_empty() {
+            waiting.asleep += 1;
+            let woken =
+                ADDED.wait_timeout_while(waiting, IDLE_TIME, |queue| queue.works.is_empty());
+            (waiting, _) = woken.unwrap_or_else(PoisonError::into_inner);
+            waiting.asleep -= 1;
+        }
+        waiting.idle -= 1;
+        match waiting.works.pop_front() {
             Some(next) => work = next,
             None => return,
         }

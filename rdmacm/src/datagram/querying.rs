@@ -4,11 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::address::UdAddress;
 use crate::error::ConnectError;
-use crate::event::{CmEventType, EventChannel};
+use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
 use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
-use crate::wait::Descriptor;
 
 pub(crate) const VERB: &str = "rdma_connect";
 
@@ -57,15 +56,17 @@ pub struct Service {
 pub struct Querying {
     id: Option<Id>,
     channel: EventChannel,
+    key: IdKey,
     path: Path,
 }
 
 impl Querying {
     pub(crate) fn new(id: Id, path: Path) -> Self {
-        let channel = id.channel().clone();
+        let (channel, key) = (id.channel().clone(), id.key());
         Self {
             id: Some(id),
             channel,
+            key,
             path,
         }
     }
@@ -78,8 +79,12 @@ impl Sealed for Querying {
         self.path.to_string()
     }
 
-    fn descriptor(&self) -> Descriptor {
-        self.channel.descriptor()
+    fn id_key(&self) -> IdKey {
+        self.key
+    }
+
+    fn channel(&self) -> &EventChannel {
+        &self.channel
     }
 }
 

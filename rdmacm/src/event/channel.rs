@@ -12,7 +12,7 @@ use ibverbs::{Error, ErrorKind};
 use crate::event::{Channel, Event, EventDispatcher, IdKey, Waker};
 #[cfg(feature = "tokio")]
 use crate::wait::Readable;
-use crate::wait::{Deadline, Descriptor, sleep};
+use crate::wait::{Descriptor, LazyDeadline, sleep};
 
 /// Interval at which a thread waiting for one identifier of a shared channel checks whether another
 /// thread has read its event.
@@ -21,11 +21,15 @@ const SHARED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// An event channel shared by many connections, listeners and memberships, so that a program waits
 /// for all of them on one descriptor.
 ///
-/// Each of them starts on a channel of its own. Move it here with
-/// [`Connection::migrate`](crate::Connection::migrate) or the `migrate` method of its type. A
-/// listener can start here with [`ListenOptions::channel`](crate::ListenOptions::channel). The
+/// Each of them starts on a channel of its own, unless
+/// [`Resolver::channel`](crate::Resolver::channel),
+/// [`ListenOptions::channel`](crate::ListenOptions::channel) or
+/// [`ListenOptions::accept_on`](crate::ListenOptions::accept_on) name this one, which saves six
+/// system calls for each connection. Move others here with
+/// [`Connection::migrate`](crate::Connection::migrate) or the `migrate` method of their type. The
 /// channel returns the key of an identifier that has an event; read the event with the
-/// `check_event` or `try_accept` of its owner. Every identifier keeps its channel alive.
+/// `check_event`, `try_accept` or [`try_finish`](crate::InProgress::try_finish) of its owner. Every
+/// identifier keeps its channel alive.
 ///
 /// # Example
 /// A server that waits for any number of clients in one place:
@@ -37,6 +41,7 @@ const SHARED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// let channel = EventChannel::create()?;
 /// let listener = ListenOptions::new()
 ///     .channel(&channel)
+///     .accept_on(&channel)
 ///     .bind("0.0.0.0:7471".parse()?)?;
 /// let mut clients = HashMap::new();
 /// while let Some(key) = channel.wait(None)? {
@@ -44,8 +49,7 @@ const SHARED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 ///         let Some(request) = listener.try_accept()? else {
 ///             continue;
 ///         };
-///         let mut client = accept(request)?;
-///         client.migrate(&channel)?;
+///         let client = accept(request)?;
 ///         clients.insert(client.key(), client);
 ///     } else if let Some(client) = clients.get_mut(&key) {
 ///         while let Some(event) = client.check_event()? {
@@ -112,12 +116,8 @@ impl EventChannel {
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn try_next(&self) -> Result<Option<IdKey>> {
         let mut dispatcher = self.dispatcher();
-        self.0.read_events(&mut dispatcher, 0)?;
-        let next = dispatcher.next();
-        if next.is_none() {
-            self.0.waker.iter().for_each(Waker::clear);
-        }
-        Ok(next)
+        self.0.read_events(&mut dispatcher, |_| false)?;
+        Ok(dispatcher.next())
     }
 
     /// Waits for an event, at most for `timeout` (forever if `None`), and returns the key of its
@@ -129,15 +129,14 @@ impl EventChannel {
     /// # References
     /// [`rdma_get_cm_event(3)`](https://man7.org/linux/man-pages/man3/rdma_get_cm_event.3.html)
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<IdKey>> {
-        let deadline = Deadline::after(timeout);
+        let mut deadline = LazyDeadline::after(timeout);
         loop {
             if let Some(key) = self.try_next()? {
                 return Ok(Some(key));
             }
-            if deadline.has_passed() {
+            if !deadline.sleep(|timeout| sleep(self.as_fd(), timeout))? {
                 return Ok(None);
             }
-            sleep(self.as_fd(), deadline)?;
         }
     }
 
@@ -188,9 +187,25 @@ impl EventChannel {
         self.dispatcher().key(id_addr)
     }
 
+    /// Hides an identifier while a thread makes a blocking call for it.
+    pub(crate) fn hide(&self, id_addr: usize) {
+        self.change(|dispatcher| dispatcher.hide(id_addr));
+    }
+
+    /// Shows an identifier whose connect request was taken.
+    pub(crate) fn show(&self, id_addr: usize) {
+        self.change(|dispatcher| dispatcher.show(id_addr));
+    }
+
+    /// Shows an identifier after its blocking call has returned. Its key is returned then even
+    /// without an event.
+    pub(crate) fn returned(&self, id_addr: usize, key: IdKey) {
+        self.change(|dispatcher| dispatcher.returned(id_addr, key));
+    }
+
     /// Removes the queue of an identifier and returns its unread events.
     pub(crate) fn unregister(&self, id_addr: usize) -> VecDeque<Event> {
-        self.dispatcher().unregister(id_addr)
+        self.change(|dispatcher| dispatcher.unregister(id_addr))
     }
 
     /// Inserts events read from the identifier's previous channel before those already queued. Then
@@ -199,23 +214,43 @@ impl EventChannel {
     pub(crate) fn prepend(&self, id_addr: usize, earlier: VecDeque<Event>) -> Result<()> {
         let mut dispatcher = self.dispatcher();
         dispatcher.prepend(id_addr, earlier);
-        match &self.0.waker {
-            Some(waker) => {
-                waker.signal();
-                self.0.read_events(&mut dispatcher, id_addr)
-            }
-            None => Ok(()),
+        if self.is_shared() {
+            self.0.read_events(&mut dispatcher, |_| false)
+        } else {
+            Ok(())
         }
     }
 
     /// Returns the next event of an identifier, if there is one.
     pub(crate) fn try_take(&self, id_addr: usize) -> Result<Option<Event>> {
         let mut dispatcher = self.dispatcher();
-        if let Some(event) = dispatcher.take(id_addr) {
-            return Ok(Some(event));
+        let mut event = dispatcher.take(id_addr);
+        if event.is_some() {
+            self.0.set_waker(&dispatcher);
+            return Ok(event);
         }
-        self.0.read_events(&mut dispatcher, id_addr)?;
-        Ok(dispatcher.take(id_addr))
+        // It stops at the first event of the identifier, and does not wake other threads for it.
+        // The remaining events keep the descriptor readable.
+        self.0.read_events(&mut dispatcher, |dispatcher| {
+            event = dispatcher.take(id_addr);
+            event.is_some()
+        })?;
+        Ok(event)
+    }
+
+    /// Calls a function while no thread reads events of a shared channel. On another channel no
+    /// thread does, because the identifier has only one owner.
+    pub(crate) fn without_readers<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _dispatcher = self.is_shared().then(|| self.dispatcher());
+        f()
+    }
+
+    /// Calls a function on the dispatcher, and wakes threads that wait on a shared channel.
+    fn change<R>(&self, f: impl FnOnce(&mut EventDispatcher) -> R) -> R {
+        let mut dispatcher = self.dispatcher();
+        let result = f(&mut dispatcher);
+        self.0.set_waker(&dispatcher);
+        result
     }
 
     /// Calls `check` until it returns a value, at most for `timeout` (forever if `None`), sleeping
@@ -225,21 +260,27 @@ impl EventChannel {
         timeout: Option<Duration>,
         mut check: impl FnMut() -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let deadline = Deadline::after(timeout);
+        let mut deadline = LazyDeadline::after(timeout);
         loop {
             if let Some(value) = check()? {
                 return Ok(Some(value));
             }
-            if deadline.has_passed() {
+            if !deadline.sleep(|timeout| self.sleep(timeout))? {
                 return Ok(None);
             }
-            self.sleep(deadline)?;
         }
     }
 
     /// Registers a channel that has a single identifier with tokio.
     #[cfg(feature = "tokio")]
     pub(crate) fn register_with_tokio(&self) -> Result<Readable> {
+        self.check_private()?;
+        Readable::new(self.descriptor())
+    }
+
+    /// Fails if the channel is shared: its descriptor can be registered with tokio only once.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn check_private(&self) -> Result<()> {
         if self.is_shared() {
             let detail =
                 "event channel: it is shared, so a single identifier on it cannot be awaited";
@@ -249,20 +290,23 @@ impl EventChannel {
                 ),
             );
         }
-        Readable::new(self.descriptor())
+        Ok(())
     }
 
-    /// Sleeps until an identifier may have an event, until the deadline, or until a signal arrives.
-    pub(crate) fn sleep(&self, deadline: Deadline) -> Result<()> {
-        sleep(self.0.raw.as_fd(), self.sleep_deadline(deadline))
+    /// Sleeps until an identifier may have an event, at most for `timeout` (forever if `None`), or
+    /// until a signal arrives.
+    pub(crate) fn sleep(&self, timeout: Option<Duration>) -> Result<()> {
+        sleep(self.0.raw.as_fd(), self.sleep_timeout(timeout))
     }
 
-    /// Returns when to look for events that another thread has read from a shared channel.
-    pub(crate) fn sleep_deadline(&self, deadline: Deadline) -> Deadline {
+    /// Returns after what time to look for events that another thread has read from a shared
+    /// channel, at most `timeout`.
+    pub(crate) fn sleep_timeout(&self, timeout: Option<Duration>) -> Option<Duration> {
         if self.is_shared() {
-            deadline.capped(SHARED_CHECK_INTERVAL)
+            let timeout = timeout.unwrap_or(SHARED_CHECK_INTERVAL);
+            Some(timeout.min(SHARED_CHECK_INTERVAL))
         } else {
-            deadline
+            timeout
         }
     }
 
@@ -275,19 +319,30 @@ impl EventChannel {
 }
 
 impl Inner {
-    /// Reads events from the kernel. On a channel that is not shared it stops at the first event of
-    /// `id_addr`: the remaining events keep the descriptor readable.
-    fn read_events(&self, dispatcher: &mut EventDispatcher, id_addr: usize) -> Result<()> {
-        while let Some(event) = Event::take_from(&self.raw)? {
-            let owner = event.id_addr();
-            dispatcher.deliver(event);
-            match &self.waker {
-                Some(waker) => waker.signal(),
-                None if owner == id_addr => break,
-                None => {}
+    /// Reads events from the kernel until `is_done` returns `true` or no event is left.
+    fn read_events(
+        &self,
+        dispatcher: &mut EventDispatcher,
+        mut is_done: impl FnMut(&mut EventDispatcher) -> bool,
+    ) -> Result<()> {
+        let outcome = loop {
+            match Event::take_from(&self.raw) {
+                Ok(Some(event)) => dispatcher.deliver(event),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
             }
+            if is_done(dispatcher) {
+                break Ok(());
+            }
+        };
+        self.set_waker(dispatcher);
+        outcome
+    }
+
+    fn set_waker(&self, dispatcher: &EventDispatcher) {
+        if let Some(waker) = &self.waker {
+            waker.set(dispatcher.has_next());
         }
-        Ok(())
     }
 }
 

@@ -39,9 +39,10 @@ impl fmt::Display for IdKey {
 pub(crate) struct EventDispatcher {
     /// Event queues by the address of the identifier.
     queues: BTreeMap<usize, EventQueue>,
-    /// Identifiers that may have unread events, in the order in which [`next`](Self::next) returns
-    /// them.
-    ready: VecDeque<usize>,
+    /// Addresses of the identifiers whose key [`next`](Self::next) can return, by their turns.
+    ready: BTreeMap<u64, usize>,
+    /// Number of turns given so far.
+    turns: u64,
 }
 
 #[derive(Debug)]
@@ -50,35 +51,66 @@ struct EventQueue {
     events: VecDeque<Event>,
     /// Maximum number of connect requests in the queue.
     max_requests: usize,
-    /// `true` if the queue is listed in [`EventDispatcher::ready`], or if its key is not known to
-    /// the application yet.
-    is_listed: bool,
+    /// `true` while the application can do nothing about an event: it does not know the key of a
+    /// connect request, or a thread makes a blocking call for the identifier.
+    is_hidden: bool,
+    /// `true` from the end of a blocking call until the next event is taken.
+    has_returned: bool,
+    /// Key in [`EventDispatcher::ready`].
+    turn: Option<u64>,
+}
+
+impl EventQueue {
+    fn new(key: IdKey, is_hidden: bool) -> Self {
+        Self {
+            key,
+            events: VecDeque::new(),
+            max_requests: usize::MAX,
+            is_hidden,
+            has_returned: false,
+            turn: None,
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.is_hidden && (self.has_returned || !self.events.is_empty())
+    }
 }
 
 impl EventDispatcher {
     /// Creates an event queue for the identifier at this address.
     pub(crate) fn register(&mut self, id_addr: usize, key: IdKey) {
-        self.queues.insert(
-            id_addr,
-            EventQueue {
-                key,
-                events: VecDeque::new(),
-                max_requests: usize::MAX,
-                is_listed: false,
-            },
-        );
+        self.queues.insert(id_addr, EventQueue::new(key, false));
     }
 
     /// Limits the number of unread connect requests of a listener.
     pub(crate) fn limit_requests(&mut self, id_addr: usize, max_requests: usize) {
-        if let Some(queue) = self.queues.get_mut(&id_addr) {
-            queue.max_requests = max_requests;
-        }
+        self.change(id_addr, |queue| queue.max_requests = max_requests);
     }
 
     /// Returns the key of the identifier at this address.
     pub(crate) fn key(&self, id_addr: usize) -> Option<IdKey> {
         self.queues.get(&id_addr).map(|queue| queue.key)
+    }
+
+    /// Returns no key of this identifier until it is shown.
+    pub(crate) fn hide(&mut self, id_addr: usize) {
+        self.change(id_addr, |queue| queue.is_hidden = true);
+    }
+
+    /// Shows an identifier whose connect request was taken.
+    pub(crate) fn show(&mut self, id_addr: usize) {
+        self.change(id_addr, |queue| queue.is_hidden = false);
+    }
+
+    /// Shows an identifier after its blocking call has returned. Another identifier can have the
+    /// same address by then, but not the same key.
+    pub(crate) fn returned(&mut self, id_addr: usize, key: IdKey) {
+        self.change(id_addr, |queue| {
+            if queue.key == key {
+                (queue.is_hidden, queue.has_returned) = (false, true);
+            }
+        });
     }
 
     /// Removes a queue and returns its events. Also removes the queues of the new identifiers that
@@ -87,8 +119,8 @@ impl EventDispatcher {
         let Some(queue) = self.queues.remove(&id_addr) else {
             return VecDeque::new();
         };
-        if queue.is_listed {
-            self.ready.retain(|&other| other != id_addr);
+        if let Some(turn) = queue.turn {
+            self.ready.remove(&turn);
         }
         for new in queue.events.iter().filter_map(Event::new_id_addr) {
             self.unregister(new);
@@ -108,62 +140,60 @@ impl EventDispatcher {
             if requests >= queue.max_requests {
                 return;
             }
-            // Events of the new identifier may arrive before its connect request is taken. The
-            // application cannot know its key yet, so the queue is marked as listed without being
-            // in the list.
-            self.queues.insert(
-                new,
-                EventQueue {
-                    key: IdKey::new(),
-                    events: VecDeque::new(),
-                    max_requests: usize::MAX,
-                    is_listed: true,
-                },
-            );
+            // Events of the new identifier may arrive before its connect request is taken.
+            self.queues.insert(new, EventQueue::new(IdKey::new(), true));
         }
-        if let Some(queue) = self.list_queue(event.id_addr()) {
-            queue.events.push_back(event);
-        }
+        self.change(event.id_addr(), |queue| queue.events.push_back(event));
     }
 
     /// Inserts events before those already in a queue.
     pub(crate) fn prepend(&mut self, id_addr: usize, mut earlier: VecDeque<Event>) {
-        if earlier.is_empty() {
-            return;
-        }
-        if let Some(queue) = self.list_queue(id_addr) {
+        self.change(id_addr, |queue| {
             earlier.append(&mut queue.events);
             queue.events = earlier;
-        }
+        });
     }
 
     /// Returns the next event of an identifier.
     pub(crate) fn take(&mut self, id_addr: usize) -> Option<Event> {
-        self.queues.get_mut(&id_addr)?.events.pop_front()
+        self.change(id_addr, |queue| {
+            queue.has_returned = false;
+            queue.events.pop_front()
+        })?
     }
 
     /// Returns the key of an identifier that has unread events, each in turn.
     pub(crate) fn next(&mut self) -> Option<IdKey> {
-        while let Some(id_addr) = self.ready.pop_front() {
-            let Some(queue) = self.queues.get_mut(&id_addr) else {
-                continue;
-            };
-            queue.is_listed = !queue.events.is_empty();
-            if queue.is_listed {
-                self.ready.push_back(id_addr);
-                return Some(queue.key);
-            }
-        }
-        None
+        let (_, id_addr) = self.ready.pop_first()?;
+        let queue = self.queues.get_mut(&id_addr)?;
+        queue.turn = Some(self.turns);
+        self.ready.insert(self.turns, id_addr);
+        self.turns += 1;
+        Some(queue.key)
     }
 
-    /// Returns the queue of an identifier after adding it to the list of ready queues.
-    fn list_queue(&mut self, id_addr: usize) -> Option<&mut EventQueue> {
+    /// Returns `true` if [`next`](Self::next) would return a key.
+    pub(crate) fn has_next(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Calls a function on a queue, and then lists it among the ready ones or removes it.
+    fn change<R>(&mut self, id_addr: usize, f: impl FnOnce(&mut EventQueue) -> R) -> Option<R> {
         let queue = self.queues.get_mut(&id_addr)?;
-        if !std::mem::replace(&mut queue.is_listed, true) {
-            self.ready.push_back(id_addr);
+        let result = f(queue);
+        match (queue.turn, queue.is_ready()) {
+            (None, true) => {
+                queue.turn = Some(self.turns);
+                self.ready.insert(self.turns, id_addr);
+                self.turns += 1;
+            }
+            (Some(turn), false) => {
+                queue.turn = None;
+                self.ready.remove(&turn);
+            }
+            _ => {}
         }
-        Some(queue)
+        Some(result)
     }
 }
 
@@ -243,5 +273,45 @@ mod tests {
         assert!(dispatcher.take(8).is_none());
         dispatcher.deliver(event(8, 3));
         assert_eq!(dispatcher.next(), Some(key));
+    }
+    #[test]
+    fn hidden_identifiers_are_returned_when_they_are_shown() {
+        let (mut dispatcher, keys) = dispatcher(&[8, 16]);
+        dispatcher.deliver(event(8, 1));
+        dispatcher.hide(8);
+        dispatcher.hide(16);
+        dispatcher.deliver(event(8, 2));
+        assert!(!dispatcher.has_next());
+        dispatcher.show(8);
+        dispatcher.show(16);
+        assert_eq!(
+            [dispatcher.next(), dispatcher.next()],
+            [Some(keys[0]), Some(keys[0])]
+        );
+        assert_eq!(
+            [1, 2].map(|_| dispatcher.take(8).map(|event| event.status())),
+            [Some(1), Some(2)]
+        );
+        assert_eq!(dispatcher.next(), None);
+    }
+
+    #[test]
+    fn the_end_of_a_blocking_call_is_returned_like_an_event() {
+        let (mut dispatcher, keys) = dispatcher(&[8]);
+        dispatcher.hide(8);
+        dispatcher.returned(8, IdKey::new());
+        assert!(
+            !dispatcher.has_next(),
+            "the call of another identifier that had this address"
+        );
+        dispatcher.returned(8, keys[0]);
+        assert_eq!(
+            [dispatcher.next(), dispatcher.next()],
+            [Some(keys[0]), Some(keys[0])]
+        );
+        assert!(dispatcher.take(8).is_none());
+        assert_eq!(dispatcher.next(), None);
+        dispatcher.deliver(event(8, 1));
+        assert_eq!(dispatcher.next(), Some(keys[0]));
     }
 }

@@ -34,15 +34,9 @@ impl Channel {
         };
         let channel = Self(raw);
         let fd = channel.as_fd().as_raw_fd();
-        // SAFETY: `fcntl` with these commands has no memory effects. The channel owns the
-        // descriptor.
-        let returned = unsafe {
-            libc::fcntl(
-                fd,
-                libc::F_SETFL,
-                libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK,
-            )
-        };
+        // librdmacm has just opened it, without any other flag that this could clear.
+        // SAFETY: `fcntl` with this command has no memory effects. The channel owns the descriptor.
+        let returned = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
         zero_or_last("fcntl", detail, returned)?;
         Ok(channel)
     }

@@ -1,6 +1,7 @@
 //! Wakeups between threads that wait on one shared channel.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ibverbs::{Errno, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -15,6 +16,8 @@ use crate::event::Channel;
 pub(crate) struct Waker {
     epoll: Epoll,
     eventfd: EventFd,
+    /// `true` while the eventfd is readable.
+    is_set: AtomicBool,
 }
 
 impl Waker {
@@ -31,19 +34,24 @@ impl Waker {
             .add(channel, readable)
             .and_then(|()| epoll.add(&eventfd, readable))
             .map_err(explain("epoll_ctl"))?;
-        Ok(Self { epoll, eventfd })
+        Ok(Self {
+            epoll,
+            eventfd,
+            is_set: AtomicBool::new(false),
+        })
     }
 
-    /// Signals that a queue has an event.
-    pub(crate) fn signal(&self) {
-        // Writing fails only if the eventfd is full. Then the eventfd is already readable.
-        let _ = self.eventfd.write(1);
-    }
-
-    /// Signals that all queues are empty.
-    pub(crate) fn clear(&self) {
-        // Reading fails only if the eventfd is already 0.
-        let _ = self.eventfd.read();
+    /// Makes the eventfd readable or not. The caller holds the lock of the dispatcher.
+    pub(crate) fn set(&self, is_set: bool) {
+        if self.is_set.swap(is_set, Ordering::Relaxed) == is_set {
+            return;
+        }
+        // The counter is 0 or 1, so neither call fails.
+        if is_set {
+            let _ = self.eventfd.write(1);
+        } else {
+            let _ = self.eventfd.read();
+        }
     }
 }
 

@@ -35,8 +35,11 @@ use crate::wait::as_millis;
 
 /// An identifier and the channel that delivers its events. It has exactly one owner.
 ///
-/// Only established connections, listeners and memberships can be on a shared channel. Reading the
-/// event of another identifier does not change the state of this one.
+/// Other threads can read the events of an identifier on a shared channel. librdmacm then writes to
+/// the identifier: its addresses and its device with `ADDR_RESOLVED`, its paths with
+/// `ROUTE_RESOLVED`, the peer's ECE options with `CONNECT_RESPONSE`. The owner reads them after it
+/// has taken that event. The lock of the dispatcher is held while events are read and when one is
+/// taken.
 pub(crate) struct Id {
     raw: NonNull<rdma_cm_id>,
     channel: EventChannel,
@@ -50,9 +53,12 @@ pub(crate) struct Id {
 unsafe impl Send for Id {}
 
 impl Id {
-    /// Creates an identifier on a channel of its own.
-    pub(crate) fn create(port_space: PortSpace) -> Result<Self> {
-        let channel = EventChannel::create_private()?;
+    /// Creates an identifier on `channel`, or on a channel of its own.
+    pub(crate) fn create(port_space: PortSpace, channel: Option<&EventChannel>) -> Result<Self> {
+        let channel = match channel {
+            Some(channel) => channel.clone(),
+            None => EventChannel::create_private()?,
+        };
         let mut raw = ptr::null_mut();
         // SAFETY: the channel is alive and outlives the identifier, and the pointer is valid for
         // writing.
@@ -87,8 +93,12 @@ impl Id {
     }
 
     /// Returns the new identifier if the event is a connect request of this one, after moving it to
-    /// a channel of its own.
-    pub(crate) fn take_request_id(&self, event: &mut Event) -> Result<Option<Self>> {
+    /// the channel `to`, or to one of its own.
+    pub(crate) fn take_request_id(
+        &self,
+        event: &mut Event,
+        to: Option<&EventChannel>,
+    ) -> Result<Option<Self>> {
         let Some(raw) = event.take_new_id() else {
             return Ok(None);
         };
@@ -102,7 +112,11 @@ impl Id {
             key,
             unanswered: true,
         };
-        new.migrate(&EventChannel::create_private()?)?;
+        match to {
+            Some(to) if self.channel.ptr_eq(to) => to.show(new.addr()),
+            Some(to) => new.migrate(to)?,
+            None => new.migrate(&EventChannel::create_private()?)?,
+        }
         Ok(Some(new))
     }
 
@@ -111,7 +125,7 @@ impl Id {
     }
 
     /// Returns the address of the identifier, which the channel uses as the key of its event queue.
-    fn addr(&self) -> usize {
+    pub(crate) fn addr(&self) -> usize {
         self.as_ptr().addr()
     }
 
@@ -171,17 +185,20 @@ impl Id {
             .as_mut()
             .map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
         let mut raw = RawAddress::from(peer);
-        // SAFETY: `self` keeps the identifier alive. The addresses are null or valid during the
-        // call.
-        let returned = unsafe {
-            rdma_resolve_addr(
-                self.raw.as_ptr(),
-                source,
-                raw.as_mut_ptr(),
-                as_millis(timeout),
-            )
-        };
-        address_result("rdma_resolve_addr", peer, returned)
+        // The call writes the peer's address last, and reading the event of its result does too.
+        self.channel.without_readers(|| {
+            // SAFETY: `self` keeps the identifier alive. The addresses are null or valid during the
+            // call.
+            let returned = unsafe {
+                rdma_resolve_addr(
+                    self.raw.as_ptr(),
+                    source,
+                    raw.as_mut_ptr(),
+                    as_millis(timeout),
+                )
+            };
+            address_result("rdma_resolve_addr", peer, returned)
+        })
     }
 
     pub(crate) fn resolve_route(&self, timeout: Duration, peer: Address) -> Result<()> {
@@ -246,9 +263,9 @@ impl Id {
             .local_addr()
             .ok_or_else(|| missing("the address family of the local address is unknown"))?;
         // SAFETY: `self` keeps the identifier alive. librdmacm changes these fields only while the
-        // identifier is bound or resolved, or its event is read that ends the resolution. It is on
-        // a channel of its own then, and `Id` is not `Sync` (ci/DRIVERS.md, "What the library
-        // assumes").
+        // identifier is bound or resolved, or its event is read that ends the resolution. This
+        // thread has done or taken that before, and `Id` is not `Sync` (ci/DRIVERS.md, "What the
+        // library assumes").
         let (verbs, port_num) =
             unsafe { ((*self.raw.as_ptr()).verbs, (*self.raw.as_ptr()).port_num) };
         if verbs.is_null() {

@@ -8,7 +8,7 @@ use ibverbs::{AccessFlags, AsRaw, Error, ErrorKind, QpState, QueuePair, Rc, Resu
 use rdma_sys::{IBV_QP_ACCESS_FLAGS, ibv_modify_qp, ibv_qp_attr};
 
 use crate::convert::zero_or_errno;
-use crate::id::Id;
+use crate::id::{Id, Path};
 use crate::params::ConnectParams;
 
 /// `IBV_QP_ACCESS_FLAGS` in the signed type of the attribute mask.
@@ -20,20 +20,32 @@ pub(crate) fn to_init(
     qp: &mut QueuePair<Rc>,
     id: &Id,
     access: AccessFlags,
-    detail: &dyn fmt::Display,
+    path: &Path,
 ) -> Result<()> {
-    let state = qp.state()?;
-    if state != QpState::RESET && state != QpState::INIT {
-        return Err(Error::new(
-            ErrorKind::InvalidInput,
-            "with_qp",
-            format!("{detail}: the queue pair is in {state}"),
-        )
-        .with_help("use a queue pair in RESET"));
+    // Soft-iWARP reports success in every state (`siw_qp_nextstate_from_rts`).
+    if path.is_iwarp() {
+        check_new(qp, path)?;
     }
-    let (mut attr, mask) = id.init_qp_attr(QpState::INIT.0, detail)?;
+    let (mut attr, mask) = id.init_qp_attr(QpState::INIT.0, path)?;
     attr.qp_access_flags = access.bits();
-    modify(qp, &mut attr, mask | ACCESS_FLAGS, detail)
+    modify(qp, &mut attr, mask | ACCESS_FLAGS, path).or_else(|error| {
+        check_new(qp, path)?;
+        Err(error)
+    })
+}
+
+/// Fails if a queue pair cannot enter INIT.
+fn check_new(qp: &QueuePair<Rc>, detail: &dyn fmt::Display) -> Result<()> {
+    let state = qp.state()?;
+    if state == QpState::RESET || state == QpState::INIT {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::InvalidInput,
+        "with_qp",
+        format!("{detail}: the queue pair is in {state}"),
+    )
+    .with_help("use a queue pair in RESET"))
 }
 
 /// Moves a queue pair from INIT to RTR and RTS on InfiniBand and RoCE, after the peer is known. The

@@ -405,9 +405,8 @@ impl Waiting {
             }
             return Ok(());
         }
-        let deadline = endpoint.with(|state| state.sleep_deadline(deadline));
-        let timeout = deadline
-            .remaining()
+        let timeout = endpoint
+            .with(|state| state.sleep_timeout(deadline.remaining()))
             .and_then(|remaining| EpollTimeout::try_from(as_millis(remaining)).ok())
             .unwrap_or(EpollTimeout::NONE);
         let slept = self.driver.wait(&mut [EpollEvent::empty(); 2], timeout);

@@ -136,7 +136,7 @@ impl Messenger {
         let (resources, qp) = Resources::new(options, || route.context())?;
         let mut ready = route.access(options.access).with_qp(qp)?;
         resources.fill(ready.qp_mut())?;
-        let connection = ready.start(&options.params)?.wait(deadline.remaining())?;
+        let connection = ready.connect_within(&options.params, deadline.remaining())?;
         let messenger = Self::new(connection, resources, true)?;
         messenger.greet(deadline)?;
         Ok(messenger)

@@ -8,11 +8,10 @@ use ibverbs::{QueuePair, Rc, Result, event::EventType};
 use super::VERB;
 use crate::connection::Connection;
 use crate::error::ConnectError;
-use crate::event::{CmEventType, EventChannel};
+use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
 use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
-use crate::wait::Descriptor;
 
 /// A connection being accepted by [`ReadyRequest::start`](crate::ReadyRequest::start). Dropping it
 /// disconnects.
@@ -34,6 +33,7 @@ use crate::wait::Descriptor;
 pub struct Accepting {
     accepted: Option<Accepted>,
     channel: EventChannel,
+    key: IdKey,
     path: Path,
 }
 
@@ -75,7 +75,7 @@ impl Accepting {
         private_data: Vec<u8>,
         cleanup: Option<Cleanup>,
     ) -> Self {
-        let channel = id.channel().clone();
+        let (channel, key) = (id.channel().clone(), id.key());
         Self {
             accepted: Some(Accepted {
                 qp,
@@ -84,6 +84,7 @@ impl Accepting {
                 cleanup,
             }),
             channel,
+            key,
             path,
         }
     }
@@ -124,8 +125,12 @@ impl Sealed for Accepting {
         self.path.to_string()
     }
 
-    fn descriptor(&self) -> Descriptor {
-        self.channel.descriptor()
+    fn id_key(&self) -> IdKey {
+        self.key
+    }
+
+    fn channel(&self) -> &EventChannel {
+        &self.channel
     }
 }
 

@@ -7,13 +7,12 @@ use ibverbs::{DuplexTransport, QueuePair, Result, event::EventType};
 
 use crate::connection::ConnectedId;
 use crate::error::ConnectError;
-use crate::event::{CmEventType, EventChannel};
+use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path, QpIdentity};
 use crate::params::ConnectParams;
 use crate::passive::VERB;
 use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
-use crate::wait::Descriptor;
 
 /// Accepts a connect request for a queue pair of the application.
 pub(crate) fn accept<T: DuplexTransport>(
@@ -26,10 +25,11 @@ pub(crate) fn accept<T: DuplexTransport>(
     path.check_external(VERB, qp)?;
     params.check(VERB, path.private_data_limits().reply)?;
     id.accept(params, QpIdentity::new(qp), &path)?;
-    let channel = id.channel().clone();
+    let (channel, key) = (id.channel().clone(), id.key());
     Ok(EstablishPending {
         accepted: Some((id, private_data)),
         channel,
+        key,
         path,
     })
 }
@@ -60,6 +60,7 @@ pub(crate) fn accept<T: DuplexTransport>(
 pub struct EstablishPending {
     accepted: Option<(Id, Vec<u8>)>,
     channel: EventChannel,
+    key: IdKey,
     path: Path,
 }
 
@@ -89,8 +90,12 @@ impl Sealed for EstablishPending {
         self.path.to_string()
     }
 
-    fn descriptor(&self) -> Descriptor {
-        self.channel.descriptor()
+    fn id_key(&self) -> IdKey {
+        self.key
+    }
+
+    fn channel(&self) -> &EventChannel {
+        &self.channel
     }
 }
 

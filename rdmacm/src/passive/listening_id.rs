@@ -16,12 +16,14 @@ use crate::id::Id;
 pub(crate) struct ListeningId {
     id: Mutex<Id>,
     channel: EventChannel,
+    /// The channel of the identifiers of requests. `None`: each has a channel of its own.
+    accept_on: Option<EventChannel>,
     key: IdKey,
     local: SocketAddr,
 }
 
 impl ListeningId {
-    pub(crate) fn new(id: Id, bound: Address) -> Self {
+    pub(crate) fn new(id: Id, bound: Address, accept_on: Option<EventChannel>) -> Self {
         let bound = match bound {
             Address::Ip(address) => address,
             Address::Ib(address) => SocketAddr::new(address.gid.as_ipv6().into(), address.port()),
@@ -31,6 +33,7 @@ impl ListeningId {
         Self {
             id: Mutex::new(id),
             channel,
+            accept_on,
             key,
             local,
         }
@@ -63,7 +66,7 @@ impl ListeningId {
     ) -> Result<Option<R>> {
         let id = self.id.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(mut event) = id.try_event()? {
-            if let Some(new) = id.take_request_id(&mut event)? {
+            if let Some(new) = id.take_request_id(&mut event, self.accept_on.as_ref())? {
                 return create(new, &event).map(Some);
             }
             check_event(self.local, event.event_type())?;

@@ -36,6 +36,7 @@ pub struct ListenOptions {
     port_space: Option<PortSpace>,
     options: IdOptions,
     channel: Option<EventChannel>,
+    accept_on: Option<EventChannel>,
 }
 
 impl Default for ListenOptions {
@@ -53,6 +54,7 @@ impl ListenOptions {
             port_space: None,
             options: IdOptions::default(),
             channel: None,
+            accept_on: None,
         }
     }
 
@@ -111,9 +113,17 @@ impl ListenOptions {
     }
 
     /// Delivers the requests on a shared channel: see [`EventChannel`]. Accepted connections start
-    /// on channels of their own.
+    /// on channels of their own, unless [`accept_on`](Self::accept_on) names one.
     pub fn channel(mut self, channel: &EventChannel) -> Self {
         self.channel = Some(channel.clone());
+        self
+    }
+
+    /// Delivers the events of accepted connections on a shared channel, from the connect request
+    /// on: see [`EventChannel`]. It can be the listener's [`channel`](Self::channel), and does not
+    /// have to be.
+    pub fn accept_on(mut self, channel: &EventChannel) -> Self {
+        self.accept_on = Some(channel.clone());
         self
     }
 
@@ -167,12 +177,7 @@ impl ListenOptions {
                 address::device::choose(device, address, Some(address))?
             }
         };
-        let mut id = Id::create(port_space)?;
-        if let Some(channel) = &self.channel {
-            // Migrate before listening, because the kernel does not move pending requests of a
-            // listener.
-            id.migrate(channel)?;
-        }
+        let id = Id::create(port_space, self.channel.as_ref())?;
         self.options.apply(&id, &address)?;
         id.bind(address)?;
         if let (true, Some(local)) = (port_space.is_datagram(), id.local_addr()) {
@@ -183,7 +188,7 @@ impl ListenOptions {
             }
         }
         id.listen(self.backlog, &address)?;
-        Ok(ListeningId::new(id, address))
+        Ok(ListeningId::new(id, address, self.accept_on.clone()))
     }
 }
 

@@ -2,6 +2,44 @@
 
 use std::time::{Duration, Instant};
 
+/// The remaining time of a wait whose result is usually there at once. It begins with the first
+/// sleep, so that a wait that never sleeps does not read the clock, which can be a system call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LazyDeadline {
+    timeout: Option<Duration>,
+    deadline: Option<Deadline>,
+}
+
+impl LazyDeadline {
+    /// Returns the deadline `timeout` after the first sleep. It is never reached if `timeout` is
+    /// `None`.
+    pub(crate) fn after(timeout: Option<Duration>) -> Self {
+        Self {
+            timeout,
+            deadline: None,
+        }
+    }
+
+    /// Calls `sleep` with the remaining time, or returns `false` if the deadline has passed.
+    pub(crate) fn sleep<E>(
+        &mut self,
+        sleep: impl FnOnce(Option<Duration>) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let remaining = match (self.timeout, self.deadline) {
+            (None, _) => None,
+            (Some(timeout), None) => {
+                self.deadline = Some(Deadline::after(timeout));
+                Some(timeout)
+            }
+            (Some(_), Some(deadline)) => deadline.remaining(),
+        };
+        if remaining == Some(Duration::ZERO) {
+            return Ok(false);
+        }
+        sleep(remaining).map(|()| true)
+    }
+}
+
 /// The end of a wait: a point in time, or never.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(Option<Instant>);
@@ -21,14 +59,6 @@ impl Deadline {
     pub(crate) fn remaining(self) -> Option<Duration> {
         self.0
             .map(|end| end.saturating_duration_since(Instant::now()))
-    }
-
-    /// Returns this deadline or the one `time` from now, whichever is earlier.
-    pub(crate) fn capped(self, time: Duration) -> Self {
-        match self.remaining() {
-            Some(remaining) if remaining <= time => self,
-            _ => Self::after(time),
-        }
     }
 
     /// Returns `true` if the deadline has passed.
@@ -67,14 +97,28 @@ mod tests {
     }
 
     #[test]
-    fn capping_only_makes_a_deadline_earlier() {
+    fn a_lazy_deadline_limits_the_sum_of_the_sleeps() {
+        let sleep = |deadline: &mut LazyDeadline| {
+            let mut given = None;
+            let slept = deadline.sleep(|timeout| {
+                given = Some(timeout);
+                Ok::<_, ()>(())
+            });
+            assert_eq!(slept, Ok(given.is_some()));
+            given
+        };
+        let mut forever = LazyDeadline::after(None);
+        assert_eq!([sleep(&mut forever), sleep(&mut forever)], [Some(None); 2]);
+        assert_eq!(sleep(&mut LazyDeadline::after(Some(Duration::ZERO))), None);
         let second = Duration::from_secs(1);
-        assert!(
-            Deadline::after(None)
-                .capped(second)
-                .remaining()
-                .is_some_and(|remaining| remaining <= second)
-        );
-        assert!(Deadline::after(Duration::ZERO).capped(second).has_passed());
+        let mut deadline = LazyDeadline::after(Some(second));
+        assert_eq!(sleep(&mut deadline), Some(Some(second)));
+        let next = sleep(&mut deadline).flatten();
+        assert!(next.is_some_and(|next| next < second), "{next:?}");
+        let short = Duration::from_millis(1);
+        let mut deadline = LazyDeadline::after(Some(short));
+        assert_eq!(sleep(&mut deadline), Some(Some(short)));
+        std::thread::sleep(short);
+        assert_eq!(sleep(&mut deadline), None);
     }
 }

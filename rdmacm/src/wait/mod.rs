@@ -10,10 +10,11 @@ mod tokio;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ibverbs::{Errno, Result};
 
-pub(crate) use self::deadline::{Deadline, as_millis};
+pub(crate) use self::deadline::{Deadline, LazyDeadline, as_millis};
 #[cfg(feature = "tokio")]
 pub(crate) use self::tokio::Readable;
 use crate::convert::failed;
@@ -21,16 +22,17 @@ use crate::convert::failed;
 /// Shared ownership of an open descriptor.
 pub(crate) type Descriptor = Arc<dyn AsFd + Send + Sync>;
 
-/// Sleeps until the descriptor is readable, until the deadline, or until a signal arrives.
-pub(crate) fn sleep(fd: BorrowedFd<'_>, deadline: Deadline) -> Result<()> {
+/// Sleeps until the descriptor is readable, at most for `timeout` (forever if `None`), or until a
+/// signal arrives.
+pub(crate) fn sleep(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> Result<()> {
     let mut pollfd = libc::pollfd {
         fd: fd.as_raw_fd(),
         events: libc::POLLIN,
         revents: 0,
     };
-    let timeout = deadline.remaining().map(|remaining| libc::timespec {
-        tv_sec: libc::time_t::try_from(remaining.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: remaining.subsec_nanos().into(),
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
     });
     let timeout = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: there is one entry, `timeout` is null or valid, and there is no signal mask.

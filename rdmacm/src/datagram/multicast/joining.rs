@@ -8,11 +8,10 @@ use super::{JoinAs, Membership, VERB};
 use crate::active::{Resolver, Resolving};
 use crate::address::{Address, PortSpace, UdAddress};
 use crate::error::ConnectError;
-use crate::event::{CmEventType, EventChannel};
+use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
 use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
-use crate::wait::Descriptor;
 
 /// A multicast group being joined by [`Resolver::start_join`].
 ///
@@ -33,6 +32,7 @@ use crate::wait::Descriptor;
 pub struct Joining {
     id: Option<Id>,
     channel: EventChannel,
+    key: IdKey,
     group: Address,
     join_as: JoinAs,
     /// Set after the device is resolved.
@@ -81,10 +81,11 @@ impl Resolver {
         }
         let (id, source) = self.create_id(PortSpace::UDP)?;
         id.resolve_addr(source, group, self.step_timeout())?;
-        let channel = id.channel().clone();
+        let (channel, key) = (id.channel().clone(), id.key());
         Ok(Joining {
             id: Some(id),
             channel,
+            key,
             group,
             join_as,
             path: None,
@@ -133,8 +134,12 @@ impl Sealed for Joining {
         self.group.to_string()
     }
 
-    fn descriptor(&self) -> Descriptor {
-        self.channel.descriptor()
+    fn id_key(&self) -> IdKey {
+        self.key
+    }
+
+    fn channel(&self) -> &EventChannel {
+        &self.channel
     }
 }
 

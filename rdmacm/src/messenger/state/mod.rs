@@ -9,6 +9,7 @@ mod post;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use ibverbs::{
     Buf, Completion, Direction, ErrorKind, Pool, QueuePair, Rc, Result, Retired, WcStatus,
@@ -22,7 +23,6 @@ use crate::messenger::flow::Flow;
 use crate::messenger::local_fault::LatestFault;
 use crate::messenger::receives::SharedReceives;
 use crate::messenger::wire::{HEADER_LEN, HELLO_LEN, Header, Hello, Kind, Violation};
-use crate::wait::Deadline;
 
 /// The reason why a task or a thread waits.
 #[derive(Clone, Copy, Debug)]
@@ -210,14 +210,18 @@ impl State {
             .is_some_and(|connection| connection.channel().is_shared())
     }
 
-    /// Returns when to look for events that another thread has read from a shared channel.
-    pub(in crate::messenger) fn sleep_deadline(&self, deadline: Deadline) -> Deadline {
+    /// Returns after what time to look for events that another thread has read from a shared
+    /// channel, at most `timeout`.
+    pub(in crate::messenger) fn sleep_timeout(
+        &self,
+        timeout: Option<Duration>,
+    ) -> Option<Duration> {
         match &self.connection {
             // Only its driver reads the channel of a group.
             Some(connection) if self.receives.is_none() => {
-                connection.channel().sleep_deadline(deadline)
+                connection.channel().sleep_timeout(timeout)
             }
-            _ => deadline,
+            _ => timeout,
         }
     }
 
