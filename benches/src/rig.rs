@@ -63,14 +63,19 @@ pub struct Rig {
     _pool: Pool,
 }
 
+/// Starts the model of an adapter, which works only in steps.
+pub(crate) fn start_model() -> Result<()> {
+    nic_model::start(Options::new().drive(Drive::Step))
+        .map_err(|error| Error::new(ErrorKind::Os, "start the model", error.to_string()))
+}
+
 impl Rig {
     /// Creates a rig on which the queue pairs and CQs use these verbs.
     ///
     /// # Errors
     /// Fails if the model cannot write its files, or if a verb fails.
     pub fn new(verbs: Verbs) -> Result<Self> {
-        nic_model::start(Options::new().drive(Drive::Step))
-            .map_err(|error| Error::new(ErrorKind::Os, "start the model", error.to_string()))?;
+        start_model()?;
         let context = Device::by_name("mlx5_0")?.open()?;
         let pd = context.alloc_pd()?;
         let options = CqOptions::new().depth(128);

@@ -1,30 +1,33 @@
-//! Compares `Messenger` with TCP and with the raw queue pair of `rperf`, in one run: round trips of
-//! 64 bytes, and streams of messages of 64 KiB and 1 MiB. Both ends run on this host.
+//! Compares `Messenger` with TCP and with the raw queue pair of `rperf`, in alternating rounds of
+//! one run: round trips of 64 bytes, and streams of messages of 64 KiB and 1 MiB. Both ends run on
+//! this host.
 //!
 //! ```text
 //! messenger_bench RPERF DEVICE=ADDRESS…
-//! messenger_bench target/release/rperf rxe0=10.99.0.1 siw0=10.98.0.1
+//! MIB=128 messenger_bench target/release/rperf rxe0=10.99.0.1 siw0=10.98.0.1
 //! ```
 //!
+//! `MIB` is the number of MiB of each stream.
 //! `messenger_bench stream ADDRESS MESSAGE BUFFER DEPTH MIB` sends only a stream, without copying
 //! if a message fits into a buffer. `messenger_bench trip ADDRESS TRIPS` only makes round trips.
 
+mod rounds;
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rounds::{ROUNDS, Rounds, megabytes_per_second, micros_per_trip, rperf, stream_bytes};
 
 use rdmacm::{Listener, Messenger, MessengerOptions};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const LIMIT: Duration = Duration::from_secs(20);
-const ROUNDS: usize = 7;
 /// Default number of round trips.
 const TRIPS: u32 = 5000;
 const SMALL: usize = 64;
-const STREAM: u64 = 512 << 20;
 
 /// A stream of messages: their length, and the length and number of the messenger's buffers. All
 /// buffers together should fit into the cache of the processor.
@@ -34,7 +37,6 @@ struct Stream {
     buffer: u32,
     depth: u16,
     is_copied: bool,
-    bytes: u64,
 }
 
 const STREAMS: [Stream; 4] = [
@@ -44,7 +46,6 @@ const STREAMS: [Stream; 4] = [
         buffer: 64 << 10,
         depth: 16,
         is_copied: false,
-        bytes: STREAM,
     },
     Stream {
         name: "1 MiB",
@@ -52,7 +53,6 @@ const STREAMS: [Stream; 4] = [
         buffer: 1 << 20,
         depth: 2,
         is_copied: false,
-        bytes: STREAM,
     },
     Stream {
         name: "1 MiB, copied",
@@ -60,7 +60,6 @@ const STREAMS: [Stream; 4] = [
         buffer: 1 << 20,
         depth: 2,
         is_copied: true,
-        bytes: STREAM,
     },
     Stream {
         name: "1 MiB, copied, in fragments of 256 KiB",
@@ -68,7 +67,6 @@ const STREAMS: [Stream; 4] = [
         buffer: 256 << 10,
         depth: 8,
         is_copied: true,
-        bytes: STREAM,
     },
 ];
 
@@ -82,9 +80,9 @@ fn main() -> Result<()> {
                 buffer: buffer.parse()?,
                 depth: depth.parse()?,
                 is_copied: message.parse::<u32>()? > buffer.parse()?,
-                bytes: mib.parse::<u64>()? << 20,
             };
-            let speed = messenger_stream(address.parse()?, &stream)?;
+            let bytes = mib.parse::<u64>()? << 20;
+            let speed = messenger_stream(address.parse()?, &stream, bytes)?;
             println!("{speed:.1} MB/s");
             return Ok(());
         }
@@ -96,94 +94,41 @@ fn main() -> Result<()> {
             return Ok(());
         }
     }
-    let [rperf, devices @ ..] = &args[..] else {
+    let [program, devices @ ..] = &args[..] else {
         return Err("expected arguments: RPERF DEVICE=ADDRESS…".into());
     };
-    println!(
-        "| device | | TCP | rperf | rperf, own buffers | Messenger | / TCP | / rperf | / own buffers |"
-    );
-    println!("|---|---|---:|---:|---:|---:|---:|---:|---:|");
+    let bytes = stream_bytes();
+    rounds::print_header("Messenger");
     for device in devices {
         let (device, address) = device.split_once('=').ok_or("expected DEVICE=ADDRESS")?;
         let ip: IpAddr = address.parse()?;
-        let rperf = |test, size, options: &[&str]| run_rperf(rperf, device, test, size, options);
-        let mut trips = Vec::new();
-        let mut streams = STREAMS.each_ref().map(|_| Vec::new());
-        for _ in 0..ROUNDS {
-            let raw = 2e-3 * rperf("rc_lat", SMALL, &[])?;
-            trips.push([tcp_trip(ip)?, raw, f64::NAN, messenger_trip(ip, TRIPS)?]);
+        let mut trips = Rounds::default();
+        let mut streams = STREAMS.each_ref().map(|_| Rounds::default());
+        for round in 0..ROUNDS {
+            trips.add(round, |at| match at {
+                0 => tcp_trip(ip),
+                1 => Ok(2e-3 * rperf(program, device, "rc_lat", SMALL, &[])?),
+                2 => Ok(f64::NAN),
+                _ => messenger_trip(ip, TRIPS),
+            })?;
             for (stream, rounds) in STREAMS.iter().zip(&mut streams) {
-                let size = stream.message as usize;
-                rounds.push([
-                    tcp_stream(ip, stream)?,
-                    rperf("rc_bw", size, &[])? / 1e6,
-                    rperf("rc_bw", size, &["--access-received", "on"])? / 1e6,
-                    messenger_stream(ip, stream)?,
-                ]);
+                let raw = |options: &[&str]| {
+                    rperf(program, device, "rc_bw", stream.message as usize, options)
+                };
+                rounds.add(round, |at| match at {
+                    0 => tcp_stream(ip, stream, bytes),
+                    1 => Ok(raw(&[])? / 1e6),
+                    2 => Ok(raw(&["--access-received", "on"])? / 1e6),
+                    _ => messenger_stream(ip, stream, bytes),
+                })?;
             }
         }
-        print_row(device, "round trip of 64 bytes, µs", &trips);
+        trips.print(device, "round trip of 64 bytes, µs");
         for (stream, rounds) in STREAMS.iter().zip(&streams) {
-            print_row(device, &format!("stream of {}, MB/s", stream.name), rounds);
+            rounds.print(device, &format!("stream of {}, MB/s", stream.name));
         }
     }
     Ok(())
-}
-
-/// Prints the medians of the rounds, and the medians of the ratios within a round with the smallest
-/// and the largest one.
-fn print_row(device: &str, test: &str, rounds: &[[f64; 4]]) {
-    let sorted = |value: &dyn Fn(&[f64; 4]) -> f64| {
-        let mut values: Vec<f64> = rounds.iter().map(value).collect();
-        values.sort_by(f64::total_cmp);
-        (
-            values[values.len() / 2],
-            values[0],
-            values[values.len() - 1],
-        )
-    };
-    print!("| {device} | {test} |");
-    for at in 0..4 {
-        match sorted(&|round| round[at]).0 {
-            median if median.is_nan() => print!(" – |"),
-            median => print!(" {median:.1} |"),
-        }
-    }
-    for at in 0..3 {
-        match sorted(&|round| round[3] / round[at]) {
-            (median, ..) if median.is_nan() => print!(" – |"),
-            (median, least, most) => print!(" {median:.2} ({least:.2}..{most:.2}) |"),
-        }
-    }
-    println!();
-}
-
-/// Returns the latency in nanoseconds or the bandwidth in bytes per second of a test of rperf.
-fn run_rperf(rperf: &str, device: &str, test: &str, size: usize, options: &[&str]) -> Result<f64> {
-    let size = size.to_string();
-    let output = Command::new(rperf)
-        .args(["--id", device, "-m", &size, "-t", "500ms", "--json", test])
-        .args(options)
-        .output()?;
-    let json = String::from_utf8(output.stdout)?;
-    let key = if test == "rc_lat" {
-        "\"latency\": "
-    } else {
-        "\"bandwidth\": "
-    };
-    let summary = json.split_once("\"summary\"").ok_or("rperf failed")?.1;
-    let value = summary.split_once(key).ok_or("no result of rperf")?.1;
-    let end = value.find([',', '\n', '}']).ok_or("no result of rperf")?;
-    Ok(value[..end].trim().parse()?)
-}
-
-fn micros_per_trip(started: Instant, trips: u32) -> f64 {
-    started.elapsed().as_secs_f64() * 1e6 / f64::from(trips)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-fn megabytes_per_second(bytes: u64, started: Instant) -> f64 {
-    bytes as f64 / 1e6 / started.elapsed().as_secs_f64()
 }
 
 fn tcp_pair(ip: IpAddr) -> Result<(TcpStream, TcpStream)> {
@@ -215,11 +160,8 @@ fn tcp_trip(ip: IpAddr) -> Result<f64> {
     Ok(result)
 }
 
-fn tcp_stream(ip: IpAddr, stream: &Stream) -> Result<f64> {
-    let (len, count) = (
-        stream.message as usize,
-        stream.bytes / u64::from(stream.message),
-    );
+fn tcp_stream(ip: IpAddr, stream: &Stream, bytes: u64) -> Result<f64> {
+    let (len, count) = (stream.message as usize, bytes / u64::from(stream.message));
     let (mut client, mut server) = tcp_pair(ip)?;
     let started = Instant::now();
     let reader = thread::spawn(move || {
@@ -233,7 +175,7 @@ fn tcp_stream(ip: IpAddr, stream: &Stream) -> Result<f64> {
         client.write_all(&buffer)?;
     }
     reader.join().map_err(|_| "the reader failed")?;
-    Ok(megabytes_per_second(stream.bytes, started))
+    Ok(megabytes_per_second(bytes, started))
 }
 
 fn messengers(ip: IpAddr, options: &MessengerOptions<'_>) -> Result<(Messenger, Messenger)> {
@@ -266,11 +208,8 @@ fn messenger_trip(ip: IpAddr, trips: u32) -> Result<f64> {
     Ok(result)
 }
 
-fn messenger_stream(ip: IpAddr, stream: &Stream) -> Result<f64> {
-    let (len, count) = (
-        stream.message as usize,
-        stream.bytes / u64::from(stream.message),
-    );
+fn messenger_stream(ip: IpAddr, stream: &Stream, bytes: u64) -> Result<f64> {
+    let (len, count) = (stream.message as usize, bytes / u64::from(stream.message));
     let options = MessengerOptions::new()
         .buffer_len(stream.buffer as usize)
         .depth(stream.depth);
@@ -284,17 +223,17 @@ fn messenger_stream(ip: IpAddr, stream: &Stream) -> Result<f64> {
         }
         assert_eq!(received, count);
     });
-    let bytes = vec![7; len];
+    let message = vec![7; len];
     for _ in 0..count {
         if stream.is_copied {
-            client.send(&bytes, LIMIT)?;
+            client.send(&message, LIMIT)?;
         } else {
             let buffer = client.buffer(LIMIT)?;
             client.send_buffer(buffer, LIMIT)?;
         }
     }
     client.flush(LIMIT)?;
-    let result = megabytes_per_second(stream.bytes, started);
+    let result = megabytes_per_second(bytes, started);
     client.shutdown(LIMIT)?;
     reader.join().map_err(|_| "the reader failed")?;
     Ok(result)

@@ -43,6 +43,8 @@ impl Attempt {
     /// the queue pair blocks for that long, so a thread does it.
     pub(crate) fn abandon(self, path: &Path) {
         if path.is_iwarp() {
+            // The application has no operation for the key anymore.
+            self.id.channel().hide(self.id.addr());
             // If no thread can be started, the closure is dropped here and blocks.
             let _ = handshake::spawn(path, move || drop(self));
         }

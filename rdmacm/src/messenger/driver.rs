@@ -11,7 +11,8 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
 use ibverbs::{
-    CompletionChannel, CompletionQueue, Direction, Errno, Qpn, QueuePair, Rc, Result, Retired,
+    CompletionChannel, CompletionQueue, Direction, Errno, QpOptions, Qpn, QueuePair, Rc, Result,
+    Retired,
 };
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
@@ -425,6 +426,13 @@ impl Drop for Waiting {
             self.driver.wake_one();
         }
     }
+}
+
+/// Returns the options of a queue pair with room for `sends` sends, up to `depth` of them posted
+/// with one doorbell.
+pub(super) fn send_options(sends: u32, depth: u16) -> QpOptions {
+    let options = QpOptions::new().max_send_wr(sends);
+    options.max_batch(options.max_batch.max(depth.into()))
 }
 
 /// Returns the waker of the current thread, which unparks it.

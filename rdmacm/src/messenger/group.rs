@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ibverbs::{
-    CqOptions, Error, ErrorKind, ProtectionDomain, QpOptions, QueuePair, Rc, Result, SrqOptions,
-};
+use ibverbs::{CqOptions, Error, ErrorKind, ProtectionDomain, QueuePair, Rc, Result, SrqOptions};
 use rdma_types::setters;
 
-use super::driver::Driver;
+use super::driver::{Driver, send_options};
 use super::flow::{CONTROLS, hello};
 use super::receives::{Lease, SharedReceives};
 use super::state::Pools;
@@ -187,7 +185,8 @@ impl MessengerGroup {
                 .with_help("create the group with more `connections`"));
         }
         let lease = Arc::new(Lease::new(members));
-        let options = QpOptions::new().max_send_wr(u32::from(self.depth()) + u32::from(CONTROLS));
+        let sends = u32::from(self.depth()) + u32::from(CONTROLS);
+        let options = send_options(sends, self.depth());
         let qp = self.0.driver.create_member(&lease, |cq| {
             self.0
                 .receives

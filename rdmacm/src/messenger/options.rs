@@ -37,10 +37,11 @@ pub struct MessengerOptions<'a> {
     /// Maximum number of requests in flight that the application posts itself with
     /// [`Messenger::with_qp`](crate::Messenger::with_qp). Default: `0`.
     pub requests: u16,
-    /// Maximum time for which a blocking call polls before it sleeps. A sleep costs several system
-    /// calls and the time until the processor is available again. Between polls, the call yields
-    /// the processor. Waits that are longer make the time shorter, down to zero, so that an idle
-    /// connection takes no processor time. Default: `Duration::from_micros(500)`.
+    /// Maximum time for which a blocking call or a task polls before it sleeps. A sleep costs
+    /// several system calls and the time until the processor is available again. Between polls, a
+    /// call yields the processor, and a task also lets the runtime run other tasks. Waits that are
+    /// longer make the time shorter, down to zero, so that an idle connection takes no processor
+    /// time. Default: `Duration::from_micros(500)`.
     pub poll_time: Duration,
     /// Operations that the peer may perform on registered memory. Messages need none. Default:
     /// `AccessFlags::empty()`.

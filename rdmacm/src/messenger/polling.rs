@@ -33,30 +33,29 @@ impl PollWindow {
         }
     }
 
-    /// Calls `poll` until it returns a value or the window has passed. Yields the processor after
+    /// Calls `poll` until it returns a value or the window has passed. Yields the processor before
     /// each call, because software devices do their work in threads of the kernel.
     pub(super) fn poll<T, E>(
         &self,
         mut poll: impl FnMut() -> Result<Option<T>, E>,
     ) -> Result<Option<T>, E> {
-        let window = self.next();
-        if window == 0 {
-            return Ok(None);
+        let mut polling = self.begin();
+        while polling.goes_on() {
+            thread::yield_now();
+            if let Some(value) = poll()? {
+                self.helped();
+                return Ok(Some(value));
+            }
         }
-        let window = Duration::from_micros(window.into());
-        let mut begin = None;
-        loop {
-            for _ in 0..POLLS_PER_CLOCK {
-                thread::yield_now();
-                if let Some(value) = poll()? {
-                    self.helped();
-                    return Ok(Some(value));
-                }
-            }
-            let now = Instant::now();
-            if now.duration_since(*begin.get_or_insert(now)) >= window {
-                return Ok(None);
-            }
+        Ok(None)
+    }
+
+    /// Begins a wait.
+    pub(super) fn begin(&self) -> Polling {
+        Polling {
+            window: Duration::from_micros(self.next().into()),
+            began: None,
+            polls: 0,
         }
     }
 
@@ -71,7 +70,8 @@ impl PollWindow {
         current
     }
 
-    fn helped(&self) {
+    /// Records that polling noticed the end of the wait.
+    pub(super) fn helped(&self) {
         if self.current.load(Ordering::Relaxed) == 0 {
             self.current.store(self.limit, Ordering::Relaxed);
         }
@@ -89,6 +89,33 @@ impl PollWindow {
             current / 2
         };
         self.current.store(next, Ordering::Relaxed);
+    }
+}
+
+/// Polling at the beginning of one wait.
+#[derive(Debug)]
+pub(super) struct Polling {
+    window: Duration,
+    /// Time of the first reading of the clock.
+    began: Option<Instant>,
+    polls: u32,
+}
+
+impl Polling {
+    /// Returns `true` if the caller should poll once more.
+    pub(super) fn goes_on(&mut self) -> bool {
+        if self.window.is_zero() {
+            return false;
+        }
+        self.polls += 1;
+        if self.polls % POLLS_PER_CLOCK == 0 {
+            let now = Instant::now();
+            if now.duration_since(*self.began.get_or_insert(now)) >= self.window {
+                self.window = Duration::ZERO;
+                return false;
+            }
+        }
+        true
     }
 }
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ibverbs::{
-    Context, CqOptions, Error, ErrorKind, QpOptions, Qpn, QueuePair, Rc, Result,
-    device::TransportType, wr,
+    Context, CqOptions, Error, ErrorKind, Qpn, QueuePair, Rc, Result, device::TransportType, wr,
 };
 
-use super::driver::Driver;
+use super::driver::{Driver, send_options};
 use super::endpoint::Endpoint;
 use super::flow::{CONTROLS, Flow, hello};
 use super::group::MessengerGroup;
@@ -71,9 +70,7 @@ impl Resources {
         let entries = sends + hello.receives;
         let cq_options = CqOptions::new().depth(entries).channel(&channel);
         let cq = pd.context().create_cq(cq_options)?;
-        let qp_options = QpOptions::new()
-            .max_send_wr(sends)
-            .max_recv_wr(hello.receives);
+        let qp_options = send_options(sends, depth).max_recv_wr(hello.receives);
         let qp = pd.create_qp::<Rc>(&cq, &cq, qp_options)?;
         let len = hello.receive_len as usize;
         let pools = Pools {

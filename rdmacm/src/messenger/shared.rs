@@ -16,7 +16,7 @@ use crate::wait::Deadline;
 pub(super) struct Shared {
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) driver: Arc<Driver>,
-    /// Polling times of the blocking calls.
+    /// Polling times of the waits.
     windows: [PollWindow; Side::COUNT],
 }
 
@@ -27,6 +27,11 @@ impl Shared {
             driver,
             windows: std::array::from_fn(|_| PollWindow::new(poll_time)),
         }
+    }
+
+    /// Returns the polling times of one side.
+    pub(super) fn window(&self, side: Side) -> &PollWindow {
+        &self.windows[side as usize]
     }
 
     /// Calls a function on the state.
@@ -72,7 +77,7 @@ impl Shared {
             return Ok(value);
         }
         let timeout = timeout.into();
-        let window = &self.windows[side as usize];
+        let window = self.window(side);
         if timeout != Some(Duration::ZERO) {
             let polled = window.poll(|| {
                 self.driver.poll()?;

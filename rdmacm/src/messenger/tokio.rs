@@ -25,9 +25,9 @@ use crate::progress::InProgress;
 /// sent or not, and a received message is not lost.
 ///
 /// It also implements [`AsyncRead`](tokio::io::AsyncRead) and
-/// [`AsyncWrite`](tokio::io::AsyncWrite), which transfer a stream of bytes. Each write sends a
-/// message of at most one buffer, and does not wait for earlier ones. Use either the stream or the
-/// messages in one direction.
+/// [`AsyncWrite`](tokio::io::AsyncWrite), which transfer a stream of bytes. A write posts as many
+/// buffers as it can at once, each as a message of its own, and does not wait for earlier ones. Use
+/// either the stream or the messages in one direction.
 ///
 /// # Example
 /// ```no_run

@@ -16,12 +16,7 @@ impl State {
 
     /// Sends a message, or returns `None` if nothing of it can be posted now.
     pub(in crate::messenger) fn try_send(&mut self, message: &[u8]) -> Result<Option<()>> {
-        self.check()?;
-        if self.flow.has_ended() {
-            let detail = format!("{}: a message after `shutdown`", self.describe());
-            return Err(Error::new(ErrorKind::InvalidInput, VERB, detail)
-                .with_help("send all messages before `shutdown`"));
-        }
+        self.check_sending()?;
         let max_len = self.peer.map_or(0, |peer| peer.max_len as usize);
         if message.len() > max_len {
             let detail = format!(
@@ -32,19 +27,47 @@ impl State {
             return Err(Error::new(ErrorKind::InvalidInput, VERB, detail)
                 .with_help("create the peer's messenger with a larger `max_len`"));
         }
-        if self.outgoing.is_some() || self.take_send_buf().is_none() {
+        if self.outgoing.is_some() {
             return Ok(None);
         }
         let outcome = self.send_fragments(message, 0);
         if let Err(error) = &outcome {
             self.fail_with(error);
         }
-        let sent = outcome?;
+        let Some(sent) = outcome? else {
+            return Ok(None);
+        };
         if sent < message.len() {
             // The rest follows when the peer allows it, even if the caller does not wait for that.
             self.outgoing = Some((message.to_vec(), sent));
         }
         Ok(Some(()))
+    }
+
+    /// Sends some bytes of a stream and returns their number, or `None` if nothing can be posted
+    /// now. `bytes` is not empty.
+    #[cfg(feature = "tokio")]
+    pub(in crate::messenger) fn try_write(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
+        self.check_sending()?;
+        if self.outgoing.is_some() {
+            return Ok(None);
+        }
+        let outcome = self.send_bytes(bytes);
+        if let Err(error) = &outcome {
+            self.fail_with(error);
+        }
+        outcome
+    }
+
+    /// Fails if the connection or this side's stream has ended.
+    fn check_sending(&mut self) -> Result<()> {
+        self.check()?;
+        if self.flow.has_ended() {
+            let detail = format!("{}: a message after `shutdown`", self.describe());
+            return Err(Error::new(ErrorKind::InvalidInput, VERB, detail)
+                .with_help("send all messages before `shutdown`"));
+        }
+        Ok(())
     }
 
     /// Takes a buffer for a message of the application.
@@ -81,7 +104,7 @@ impl State {
         let Some(buf) = buf.take() else {
             return Ok(Some(()));
         };
-        let outcome = self.post_buffer(buf, 0);
+        let outcome = self.post_buffer(buf);
         if let Err(error) = &outcome {
             self.fail_with(error);
         }

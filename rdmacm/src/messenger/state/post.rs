@@ -4,7 +4,7 @@ use ibverbs::{Buf, Error, Rc, RemoteMemory, Result, wr};
 
 use super::{Side, State};
 use crate::connection::Connection;
-use crate::messenger::flow::CONTROLS;
+use crate::messenger::flow::{CONTROLS, Flow};
 use crate::messenger::wire::HEADER_LEN;
 
 impl State {
@@ -27,7 +27,7 @@ impl State {
             self.post_control(&bytes)?;
         }
         if let Some((bytes, start)) = self.outgoing.take() {
-            let sent = self.send_fragments(&bytes, start)?;
+            let sent = self.send_fragments(&bytes, start)?.unwrap_or(0);
             if start + sent < bytes.len() {
                 self.outgoing = Some((bytes, start + sent));
             } else {
@@ -142,30 +142,59 @@ impl State {
     }
 
     /// Posts as many fragments of a message as possible, from byte `start` on. Returns the number
-    /// of bytes posted, or 0 for an empty message too.
-    pub(super) fn send_fragments(&mut self, bytes: &[u8], start: usize) -> Result<usize> {
-        let mut next = start;
-        while next == start || next < bytes.len() {
-            let Some(buf) = self.take_send_buf() else {
-                break;
-            };
-            let end = bytes.len().min(next + self.fragment_len());
-            self.post_fragment(buf, &bytes[next..end], bytes.len() - end)?;
-            if next == end {
-                break;
-            }
-            next = end;
-        }
-        Ok(next - start)
+    /// of bytes posted, or `None` if nothing can be posted now.
+    pub(super) fn send_fragments(&mut self, bytes: &[u8], start: usize) -> Result<Option<usize>> {
+        self.post_copies(&bytes[start..], self.fragment_len(), |remaining| remaining)
     }
 
-    /// Takes a buffer for a data message, if the message can be posted.
-    pub(super) fn take_send_buf(&self) -> Option<Buf> {
-        if self.can_post_data() {
-            self.pools.send.take()
-        } else {
-            None
+    /// Posts as many bytes of a stream as possible, each buffer as a message of its own. Returns
+    /// their number, or `None` if nothing can be posted now.
+    #[cfg(feature = "tokio")]
+    pub(super) fn send_bytes(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
+        self.post_copies(bytes, self.write_len(), |_| 0)
+    }
+
+    /// Posts copies of at most `len` bytes with one doorbell, one copy even if `bytes` is empty.
+    /// `announced` converts the number of bytes after a copy to the number that its header
+    /// contains. Returns the number of bytes posted.
+    fn post_copies(
+        &mut self,
+        bytes: &[u8],
+        len: usize,
+        announced: impl Fn(usize) -> usize,
+    ) -> Result<Option<usize>> {
+        if !self.can_post_data() {
+            return Ok(None);
         }
+        let mut next = self.pools.send.take();
+        if next.is_none() {
+            return Ok(None);
+        }
+        self.start_sending();
+        self.refill()?;
+        let Some(connection) = &mut self.connection else {
+            return Ok(None);
+        };
+        let (pool, flow) = (&self.pools.send, &mut self.flow);
+        let slots = connection.qp().send_slots_free();
+        let max = slots.min(self.depth - self.sends_in_flight);
+        let (mut count, mut start) = (0, 0);
+        connection.qp_mut().batch(|batch| {
+            while let Some(mut buf) = next.take() {
+                let end = bytes.len().min(start + len);
+                buf.set_len(HEADER_LEN + end - start);
+                buf[HEADER_LEN..].copy_from_slice(&bytes[start..end]);
+                write_header(&mut buf, flow, announced(bytes.len() - end));
+                batch.send(wr::send(buf)).map_err(Error::from)?;
+                (count, start) = (count + 1, end);
+                if end < bytes.len() && count < max && flow.data_credits() > 0 {
+                    next = pool.take();
+                }
+            }
+            Ok::<_, Error>(())
+        })?;
+        self.sends_in_flight += count;
+        Ok(Some(start))
     }
 
     /// Returns `true` if the peer has a receive and the send queue a slot.
@@ -178,20 +207,11 @@ impl State {
                 .is_some_and(|connection| connection.qp().send_slots_free() > 0)
     }
 
-    fn post_fragment(&mut self, mut buf: Buf, bytes: &[u8], remaining: usize) -> Result<()> {
-        buf.set_len(HEADER_LEN + bytes.len());
-        buf[HEADER_LEN..].copy_from_slice(bytes);
-        self.post_buffer(buf, remaining)
-    }
-
-    /// Posts a buffer that contains the payload of a fragment after the place of its header.
-    pub(super) fn post_buffer(&mut self, mut buf: Buf, remaining: usize) -> Result<()> {
+    /// Posts a buffer that contains a message after the place of its header.
+    pub(super) fn post_buffer(&mut self, mut buf: Buf) -> Result<()> {
         self.start_sending();
         self.refill()?;
-        let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-        let len = buf.len() - HEADER_LEN;
-        let header = self.flow.next_data(count(len), count(remaining));
-        buf[..HEADER_LEN].copy_from_slice(&header.encode());
+        write_header(&mut buf, &mut self.flow, 0);
         if let Some(connection) = &mut self.connection {
             connection
                 .qp_mut()
@@ -201,4 +221,11 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Writes the header of the next data message into its buffer.
+fn write_header(buf: &mut Buf, flow: &mut Flow, remaining: usize) {
+    let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+    let header = flow.next_data(count(buf.len() - HEADER_LEN), count(remaining));
+    buf[..HEADER_LEN].copy_from_slice(&header.encode());
 }

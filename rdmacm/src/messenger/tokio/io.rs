@@ -6,24 +6,24 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::reactor::TaskWait;
 use super::{AsyncMessenger, AsyncRecvHalf, AsyncSendHalf, Reactor};
 use crate::messenger::Message;
-use crate::messenger::driver::Waiting;
 use crate::messenger::shared::Shared;
 use crate::messenger::state::{Side, State};
 
-/// The message that is being read, the number of its bytes already returned, and the registration
-/// of a reader that waits.
+/// The message that is being read, the number of its bytes already returned, and the wait of a
+/// reader.
 #[derive(Debug, Default)]
 pub(super) struct ReadState {
     current: Option<(Message, usize)>,
-    waiting: Option<Waiting>,
+    wait: TaskWait,
 }
 
-/// Registration of a writer that waits.
+/// The wait of a writer.
 #[derive(Debug, Default)]
 pub(super) struct WriteState {
-    waiting: Option<Waiting>,
+    wait: TaskWait,
 }
 
 impl ReadState {
@@ -50,8 +50,8 @@ impl ReadState {
                 continue;
             }
             let mut step = State::try_recv;
-            let waiting = &mut self.waiting;
-            let polled = reactor.poll(shared, Side::Recv, context, waiting, false, &mut step);
+            let wait = &mut self.wait;
+            let polled = reactor.poll(shared, Side::Recv, context, wait, false, &mut step);
             match polled {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
@@ -72,9 +72,9 @@ impl WriteState {
         context: &mut Context<'_>,
         mut step: impl FnMut(&mut State) -> ibverbs::Result<Option<T>>,
     ) -> Poll<io::Result<T>> {
-        let waiting = &mut self.waiting;
+        let wait = &mut self.wait;
         reactor
-            .poll(shared, Side::Send, context, waiting, false, &mut step)
+            .poll(shared, Side::Send, context, wait, false, &mut step)
             .map_err(io::Error::from)
     }
 
@@ -88,11 +88,7 @@ impl WriteState {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        self.poll(shared, reactor, context, |state| {
-            let count = bytes.len().min(state.write_len());
-            let sent = state.try_send(&bytes[..count])?;
-            Ok(sent.map(|()| count))
-        })
+        self.poll(shared, reactor, context, |state| state.try_write(bytes))
     }
 }
 

@@ -4,11 +4,14 @@ use std::any::Any;
 use std::future::poll_fn;
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Instant;
 
 use ibverbs::Result;
 
 use crate::messenger::Message;
 use crate::messenger::driver::{Driver, Waiting};
+use crate::messenger::polling::Polling;
 use crate::messenger::shared::Shared;
 use crate::messenger::state::{Side, State};
 use crate::wait::{Descriptor, Readable};
@@ -19,6 +22,17 @@ pub(in crate::messenger) struct Reactor {
     readable: Readable,
     /// Wakes one task that waits, whichever it is.
     waker: Waker,
+}
+
+/// A wait of a task.
+#[derive(Debug, Default)]
+pub(super) enum TaskWait {
+    #[default]
+    New,
+    /// The task is woken at once, to poll again.
+    Polling(Polling),
+    /// The task is woken by the driver since this time.
+    Asleep(Waiting, Instant),
 }
 
 struct DriverWaker(Weak<Driver>);
@@ -58,24 +72,29 @@ impl Reactor {
         side: Side,
         mut step: impl FnMut(&mut State) -> Result<Option<T>>,
     ) -> Result<T> {
-        let mut waiting = None;
-        poll_fn(|context| self.poll(shared, side, context, &mut waiting, true, &mut step)).await
+        let mut wait = TaskWait::default();
+        poll_fn(|context| self.poll(shared, side, context, &mut wait, true, &mut step)).await
     }
 
     /// Calls `step`. If it returns no value, the task is woken when it may return one.
-    /// `is_reliable` is `true` if `waiting` is dropped when the task stops waiting.
+    /// `is_reliable` is `true` if `wait` is dropped when the task stops waiting.
     pub(super) fn poll<T>(
         &self,
         shared: &Shared,
         side: Side,
         context: &mut Context<'_>,
-        waiting: &mut Option<Waiting>,
+        wait: &mut TaskWait,
         is_reliable: bool,
         step: &mut impl FnMut(&mut State) -> Result<Option<T>>,
     ) -> Poll<Result<T>> {
-        let result = self.poll_registered(shared, side, context, waiting, is_reliable, step);
+        let result = self.poll_registered(shared, side, context, wait, is_reliable, step);
         if result.is_ready() {
-            *waiting = None;
+            let window = shared.window(side);
+            match std::mem::take(wait) {
+                TaskWait::New => {}
+                TaskWait::Polling(_) => window.helped(),
+                TaskWait::Asleep(_, since) => window.missed(since.elapsed()),
+            }
         }
         result
     }
@@ -85,18 +104,36 @@ impl Reactor {
         shared: &Shared,
         side: Side,
         context: &mut Context<'_>,
-        waiting: &mut Option<Waiting>,
+        wait: &mut TaskWait,
         is_reliable: bool,
         step: &mut impl FnMut(&mut State) -> Result<Option<T>>,
     ) -> Poll<Result<T>> {
+        let waker = context.waker();
         loop {
             if let Some(value) = shared.attempt(step)? {
                 return Poll::Ready(Ok(value));
             }
-            let waker = context.waker();
-            match waiting {
-                Some(waiting) => waiting.set_waker(waker),
-                None => *waiting = Some(shared.driver.enter(waker, is_reliable)),
+            if let TaskWait::New = wait {
+                *wait = TaskWait::Polling(shared.window(side).begin());
+            }
+            let goes_on = match wait {
+                TaskWait::Polling(polling) => polling.goes_on(),
+                _ => false,
+            };
+            if goes_on {
+                // See `PollWindow::poll`. The runtime runs its other tasks between polls.
+                thread::yield_now();
+                if let Some(value) = shared.attempt(step)? {
+                    return Poll::Ready(Ok(value));
+                }
+                waker.wake_by_ref();
+                return Poll::Pending;
+            }
+            if let TaskWait::Asleep(waiting, _) = wait {
+                waiting.set_waker(waker);
+            } else {
+                let waiting = shared.driver.enter(waker, is_reliable);
+                *wait = TaskWait::Asleep(waiting, Instant::now());
             }
             shared.with(|state| state.set_waker(side, waker));
             if let Some(value) = shared.attempt_armed(step)? {
