@@ -5,6 +5,7 @@ mod lab;
 use std::time::Duration;
 
 use lab::{Endpoint, TIMEOUT, assert_no_leaks, one_endpoint_each};
+use nix::time::{ClockId, clock_gettime};
 use rdmacm::{AsyncListener, AsyncMessenger, MessengerOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
@@ -149,4 +150,26 @@ fn two_tasks_send_and_receive_at_the_same_time() {
         };
         tokio::join!(flood(active), flood(passive));
     });
+}
+
+/// A task polls before it sleeps, but not for long.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_task_that_waits_uses_no_processor_time() {
+    const WAIT: Duration = Duration::from_secs(1);
+    let used = || {
+        let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock");
+        Duration::from(time)
+    };
+    for endpoint in one_endpoint_each() {
+        runtime(false).block_on(async {
+            let (_active, mut passive) = timeout(TIMEOUT, pair(&endpoint)).await.expect("time");
+            let before = used();
+            assert!(timeout(WAIT, passive.recv()).await.is_err(), "no message");
+            assert!(timeout(WAIT, passive.read_u8()).await.is_err(), "no byte");
+            let used = used().saturating_sub(before);
+            println!("{}: {used:.0?} in {:.0?}", endpoint.name(), 2 * WAIT);
+            assert!(used < WAIT / 10, "{used:?}");
+        });
+    }
 }
