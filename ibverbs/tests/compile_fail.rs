@@ -9,7 +9,7 @@ fn programs_that_break_a_rule_do_not_compile() {
     trybuild::TestCases::new().compile_fail("tests/compile_fail/*.rs");
 }
 
-/// Messages that list the transports, including those of Cargo features.
+/// Messages that list the transports or the sets of fields, including those of Cargo features.
 #[test]
 #[cfg(all(feature = "efa", feature = "mlx5"))]
 #[cfg_attr(miri, ignore = "runs the compiler")]

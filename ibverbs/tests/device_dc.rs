@@ -2,8 +2,6 @@
 
 mod lab;
 
-use std::time::{Duration, Instant};
-
 use ibverbs::{
     AccessFlags, AhAttr, CompletionQueue, Context, CqOptions, Direction, Error, ErrorKind,
     PostError, ProtectionDomain, QpOptions, QpState, QueuePair, Retired, SharedReceiveQueue,
@@ -12,7 +10,7 @@ use ibverbs::{
     qp::QpChange,
     wr,
 };
-use lab::{LeakCheck, REMOTE_ACCESS, devices_with, path, verb};
+use lab::{LeakCheck, REMOTE_ACCESS, devices_with, path, until, verb};
 
 struct Initiator {
     pd: ProtectionDomain,
@@ -110,14 +108,6 @@ impl Target {
             received.is_some()
         });
         received.expect("set above")
-    }
-}
-
-/// Calls `step` until it returns `true`.
-fn until(what: &str, mut step: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !step() {
-        assert!(Instant::now() < deadline, "{what} did not arrive");
     }
 }
 

@@ -3,7 +3,6 @@
 mod lab;
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, AhAttr, Buf, CompletionQueue, Context, CqOptions, Direction, Error, ErrorKind,
@@ -12,7 +11,7 @@ use ibverbs::{
     qp::QpChange,
     wr::{self, Destination},
 };
-use lab::{LeakCheck, devices_with, verb};
+use lab::{LeakCheck, devices_with, until, verb};
 
 const QKEY: Qkey = Qkey(0x2222_2222);
 /// Requests in flight at the same time.
@@ -56,14 +55,6 @@ impl Node {
             let source = completion.source().qpn;
             each(self.qp.retire(completion).expect("in flight"), source);
         }
-    }
-}
-
-/// Calls `step` until it returns `true`.
-fn until(what: &str, mut step: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !step() {
-        assert!(Instant::now() < deadline, "{what} did not happen");
     }
 }
 

@@ -193,6 +193,13 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         ),
         #[cfg(feature = "efa")]
         ("`efadv_query_device`", context.query_efa().map(drop)),
+        #[cfg(feature = "efa")]
+        (
+            "`efadv_create_cq`: source GID",
+            context
+                .create_cq_ex(queue, ibverbs::efa::SourceGid)
+                .map(drop),
+        ),
     ]
 }
 

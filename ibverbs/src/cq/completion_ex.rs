@@ -12,13 +12,17 @@ use super::fields::{CqFields, Enabled, Field, FieldSet};
 use super::poll_state::PendingEntries;
 
 /// A work completion with the additional fields. Fields that the queue was not created with are 0.
+#[doc(hidden)]
 #[derive(Clone, Copy, Default)]
-pub(crate) struct EntryEx {
+#[allow(missing_debug_implementations, reason = "not part of the API")]
+pub struct EntryEx {
     pub(crate) wc: ibv_wc,
     pub(crate) timestamp: u64,
     pub(crate) wallclock_ns: u64,
     pub(crate) flow_tag: u32,
     pub(crate) cvlan: u16,
+    #[cfg(feature = "efa")]
+    pub(crate) source_gid: Option<[u8; 16]>,
 }
 
 /// Iterator over the completions returned by
@@ -104,6 +108,13 @@ pub struct CompletionEx<'cq, F: FieldSet> {
     completion: Completion<'cq>,
     entry: &'cq EntryEx,
     fields: PhantomData<F>,
+}
+
+#[cfg(feature = "efa")]
+impl<'cq, F: FieldSet> CompletionEx<'cq, F> {
+    pub(crate) fn entry(&self) -> &'cq EntryEx {
+        self.entry
+    }
 }
 
 impl<W: Field, V: Field, F: Field> CompletionEx<'_, CqFields<Enabled, W, V, F>> {

@@ -23,7 +23,6 @@ use super::id::CqId;
 use super::options::CqOptions;
 use super::wc::WcFields;
 use crate::convert::non_null;
-use crate::device::Context;
 use crate::error::Result;
 use crate::identity::Direction;
 use crate::pd::ParentDomain;
@@ -37,23 +36,6 @@ const WC_FIELDS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SLID
     | IBV_WC_EX_WITH_SL
     | IBV_WC_EX_WITH_DLID_PATH_BITS;
-
-/// Creates an extended queue. Returns `None`, with the reason in `errno`, if the provider fails.
-///
-/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` is not set. A queue pair can be destroyed on another thread
-/// than the polling one, which needs the lock that this flag removes.
-pub(crate) fn create(
-    context: &Context,
-    options: CqOptions<'_>,
-    id: CqId,
-    additional_fields: u32,
-) -> Option<NonNull<ibv_cq>> {
-    let mut attr = attributes(options, id);
-    attr.wc_flags |= u64::from(additional_fields);
-    // SAFETY: context and channel are alive, and the attributes are valid during the call.
-    let raw = NonNull::new(unsafe { ibv_create_cq_ex(context.as_raw(), &raw mut attr) });
-    raw.map(NonNull::cast)
-}
 
 /// Creates an extended queue in a domain, which one thread polls. Its queue pairs are destroyed on
 /// that thread too, so the provider needs no lock.
@@ -78,7 +60,11 @@ pub(crate) fn create_in_group(
     Ok(raw.cast())
 }
 
-fn attributes(options: CqOptions<'_>, id: CqId) -> ibv_cq_init_attr_ex {
+/// Returns the attributes of a queue.
+///
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED` is not set. A queue pair can be destroyed on another thread
+/// than the polling one, which needs the lock that this flag removes.
+pub(crate) fn attributes(options: CqOptions<'_>, id: CqId) -> ibv_cq_init_attr_ex {
     ibv_cq_init_attr_ex {
         cqe: options.depth,
         cq_context: id.as_context(),
@@ -126,6 +112,38 @@ pub(crate) unsafe fn copy_completions<E, const N: usize>(
     // SAFETY: a poll is in progress.
     unsafe { ibv_end_poll(cq) };
     (filled, returned)
+}
+
+/// Copies completions like [`copy_completions`], but each in a poll of its own, which it starts.
+/// `ibv_next_poll` is not called.
+///
+/// With `skip`, `EINVAL` stands for the completion of a destroyed queue pair, which the provider
+/// has consumed.
+///
+/// # Safety
+/// Same as [`start_poll`]. No poll may be in progress.
+pub(crate) unsafe fn poll_one_by_one<E, const N: usize>(
+    cq: NonNull<ibv_cq>,
+    entries: &mut [E; N],
+    skip: bool,
+    read: impl Fn(*mut ibv_cq_ex, &mut E),
+) -> (usize, i32) {
+    let mut filled = 0;
+    while filled < N {
+        // SAFETY: guaranteed by the caller.
+        match unsafe { start_poll(cq) } {
+            0 => {
+                let cq = cq.cast().as_ptr();
+                read(cq, &mut entries[filled]);
+                filled += 1;
+                // SAFETY: a poll is in progress.
+                unsafe { ibv_end_poll(cq) };
+            }
+            libc::EINVAL if skip => {}
+            returned => return (filled, returned),
+        }
+    }
+    (filled, 0)
 }
 
 /// Copies the valid fields of the current completion.

@@ -1,13 +1,19 @@
 //! Types that select the additional fields of a completion queue.
 
+#![allow(unsafe_code)]
+
 use std::marker::PhantomData;
 
 use rdma_sys::{
     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
-    IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG,
+    IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_SUCCESS, ibv_context, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_create_cq_ex, ibv_wc_read_completion_ts,
+    ibv_wc_read_completion_wallclock_ns, ibv_wc_read_cvlan, ibv_wc_read_flow_tag,
 };
 
-mod private {
+use super::completion_ex::EntryEx;
+
+pub(crate) mod private {
     pub trait Sealed {}
     impl Sealed for super::Enabled {}
     impl Sealed for super::Disabled {}
@@ -131,7 +137,7 @@ impl<T: Field, W: Field, V: Field> CqFields<T, W, V, Disabled> {
     }
 }
 
-/// A set of additional fields: any [`CqFields`].
+/// A set of additional fields: any [`CqFields`], or `efa::SourceGid`.
 ///
 /// # Example
 /// This function accepts a queue with any fields:
@@ -162,6 +168,30 @@ pub trait FieldSet: private::Sealed + Copy + Send + Sync + 'static {
     /// Names of the selected fields, for messages.
     #[doc(hidden)]
     const NAMES: [Option<&'static str>; 4];
+    /// The call that creates a queue, for errors.
+    #[doc(hidden)]
+    const CREATE: &'static str = "ibv_create_cq_ex";
+    /// `true` if each completion must have a poll of the provider of its own.
+    #[doc(hidden)]
+    const ONE_BY_ONE: bool = false;
+
+    /// Creates a queue. Returns NULL and sets `errno` on failure.
+    ///
+    /// # Safety
+    /// The context and the objects in `attr` are alive.
+    #[doc(hidden)]
+    unsafe fn create(context: *mut ibv_context, attr: &mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
+        // SAFETY: guaranteed by the caller.
+        unsafe { ibv_create_cq_ex(context, attr) }
+    }
+
+    /// Copies the additional fields of the current completion. The others were copied.
+    ///
+    /// # Safety
+    /// A poll of `cq`, which was created by [`create`](Self::create), is in progress and has a
+    /// current completion.
+    #[doc(hidden)]
+    unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut EntryEx);
 }
 
 impl<T: Field, W: Field, V: Field, F: Field> FieldSet for CqFields<T, W, V, F> {
@@ -175,6 +205,29 @@ impl<T: Field, W: Field, V: Field, F: Field> FieldSet for CqFields<T, W, V, F> {
         name(V::ENABLED, "VLAN tag"),
         name(F::ENABLED, "flow tag"),
     ];
+
+    #[inline]
+    unsafe fn read(cq: *mut ibv_cq_ex, entry: &mut EntryEx) {
+        // SAFETY: the caller guarantees a current completion and the readers of the fields.
+        unsafe {
+            if T::ENABLED {
+                entry.timestamp = ibv_wc_read_completion_ts(cq);
+            }
+            if W::ENABLED {
+                entry.wallclock_ns = ibv_wc_read_completion_wallclock_ns(cq);
+            }
+            if entry.wc.status != IBV_WC_SUCCESS {
+                (entry.cvlan, entry.flow_tag) = (0, 0);
+                return;
+            }
+            if V::ENABLED {
+                entry.cvlan = ibv_wc_read_cvlan(cq);
+            }
+            if F::ENABLED {
+                entry.flow_tag = ibv_wc_read_flow_tag(cq);
+            }
+        }
+    }
 }
 
 const fn flag(enabled: bool, flag: u32) -> u32 {

@@ -23,8 +23,12 @@ mod wc;
 
 pub use self::channel::CompletionChannel;
 pub use self::completion::{Completion, UdSource};
+#[cfg(feature = "efa")]
+pub(crate) use self::completion_ex::EntryEx;
 pub use self::completion_ex::{CompletionEx, CompletionsEx};
 pub use self::completions::Completions;
+#[cfg(feature = "efa")]
+pub(crate) use self::fields::private;
 pub use self::fields::{CqFields, Disabled, Enabled, Field, FieldSet};
 pub use self::id::CqId;
 pub(crate) use self::inner::CqInner;

@@ -5,14 +5,10 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
+use std::ptr::NonNull;
 use std::time::Duration;
 
-use rdma_sys::{
-    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
-    IBV_WC_EX_WITH_CVLAN, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_SUCCESS, ibv_cq_ex,
-    ibv_wc_read_completion_ts, ibv_wc_read_completion_wallclock_ns, ibv_wc_read_cvlan,
-    ibv_wc_read_flow_tag,
-};
+use rdma_sys::ibv_cq_ex;
 
 use super::completion_ex::{CompletionsEx, EntryEx};
 use super::extended;
@@ -22,9 +18,7 @@ use super::poll_state::PollState;
 use super::queue::{CompletionQueue, POLL_FAILED};
 use crate::device::Context;
 use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
-
-/// The call that creates the queue, for errors.
-const CREATE: &str = "ibv_create_cq_ex";
+use crate::raw::AsRaw;
 
 /// A completion queue whose completions have the additional fields `F`. A field that the queue was
 /// not created with cannot be read: the program does not compile.
@@ -77,14 +71,20 @@ impl Context {
         options: CqOptions<'_>,
         _fields: F,
     ) -> Result<CompletionQueueEx<F>> {
-        if F::FLAGS == 0 {
+        if F::NAMES.iter().all(Option::is_none) {
             let what = "no additional field is selected";
-            return Err(Error::new(ErrorKind::InvalidInput, CREATE, what).with_help(
-                "select a field, for example with `CqFields::timestamp`, or call `create_cq`",
-            ));
+            return Err(
+                Error::new(ErrorKind::InvalidInput, F::CREATE, what).with_help(
+                    "select a field, for example with `CqFields::timestamp`, or call `create_cq`",
+                ),
+            );
         }
         let queue = CompletionQueue::create_with(self, options, |id| {
-            extended::create(self, options, id, F::FLAGS)
+            let mut attr = extended::attributes(options, id);
+            attr.wc_flags |= u64::from(F::FLAGS);
+            // SAFETY: context and channel are alive, and the attributes are valid during the call.
+            let raw = NonNull::new(unsafe { F::create(self.as_raw(), &mut attr) });
+            raw.map(NonNull::cast)
                 .ok_or_else(|| self.create_cq_ex_error::<F>(options))
         })?;
         Ok(CompletionQueueEx {
@@ -105,7 +105,7 @@ impl Context {
             names.join(", "),
             self.device_name()
         );
-        call_failed(CREATE, Errno::last(), what)
+        call_failed(F::CREATE, Errno::last(), what)
     }
 }
 
@@ -122,6 +122,9 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     pub fn poll(&mut self) -> Result<CompletionsEx<'_, F>> {
         if !self.state.is_exhausted() {
             return Ok(CompletionsEx::new(self.state.pending()));
+        }
+        if F::ONE_BY_ONE {
+            return self.poll_one_by_one();
         }
         let cq = self.queue.raw();
         // SAFETY: the queue is alive and was created by `ibv_create_cq_ex`. `&mut self` keeps other
@@ -142,6 +145,24 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         } else {
             self.without_entries(started)?
         };
+        Ok(CompletionsEx::new(self.state.filled(filled)))
+    }
+
+    /// Polls a provider that needs a poll for each completion.
+    fn poll_one_by_one(&mut self) -> Result<CompletionsEx<'_, F>> {
+        let inner = self.queue.inner();
+        let skip = !inner.context().properties().polls_past_destroyed;
+        // SAFETY: as in `poll`.
+        let (filled, returned) = unsafe {
+            extended::poll_one_by_one(self.queue.raw(), self.state.entries(), skip, |cq, entry| {
+                read::<F>(cq, entry);
+            })
+        };
+        if filled == 0 {
+            self.without_entries(returned)?;
+        } else if returned != 0 && returned != libc::ENOENT {
+            self.error = returned;
+        }
         Ok(CompletionsEx::new(self.state.filled(filled)))
     }
 
@@ -202,26 +223,10 @@ impl<F: FieldSet> CompletionQueueEx<F> {
 /// completion.
 #[inline]
 unsafe fn read<F: FieldSet>(cq: *mut ibv_cq_ex, entry: &mut EntryEx) {
-    let has = |flag: u32| F::FLAGS & flag != 0;
-    // SAFETY: a completion is current; the reader of a field in `F` exists.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         extended::read(cq, &mut entry.wc);
-        if has(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) {
-            entry.timestamp = ibv_wc_read_completion_ts(cq);
-        }
-        if has(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) {
-            entry.wallclock_ns = ibv_wc_read_completion_wallclock_ns(cq);
-        }
-        if entry.wc.status != IBV_WC_SUCCESS {
-            (entry.cvlan, entry.flow_tag) = (0, 0);
-            return;
-        }
-        if has(IBV_WC_EX_WITH_CVLAN) {
-            entry.cvlan = ibv_wc_read_cvlan(cq);
-        }
-        if has(IBV_WC_EX_WITH_FLOW_TAG) {
-            entry.flow_tag = ibv_wc_read_flow_tag(cq);
-        }
+        F::read(cq, entry);
     }
 }
 

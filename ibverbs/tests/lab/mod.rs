@@ -206,6 +206,14 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
     }
 }
 
+/// Calls `step` until it returns `true`.
+pub(crate) fn until(what: &str, mut step: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !step() {
+        assert!(Instant::now() < deadline, "{what}: nothing in 20 s");
+    }
+}
+
 /// Returns options for the extended verbs and for the classic verbs.
 pub(crate) fn extended_and_classic() -> [QpOptions; 2] {
     let options = QpOptions::new().max_inline_data(64);

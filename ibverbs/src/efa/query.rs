@@ -1,18 +1,12 @@
-//! The transport and the queries that only EFA has, the adapter of Amazon.
-//!
-//! This module needs the feature `efa`, which links libefa. [`Srd`] sends reliable datagrams, and
-//! [`Context::query_efa`] returns the limits and capabilities of a device.
+//! Limits and capabilities of EFA devices, and numbers of their address handles.
 
 #![allow(unsafe_code)]
 
 use bitflags::bitflags;
 use rdma_sys::{
     EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID, EFADV_DEVICE_ATTR_CAPS_RDMA_READ,
-    EFADV_DEVICE_ATTR_CAPS_RNR_RETRY, EFADV_QP_DRIVER_TYPE_SRD, IBV_QP_EX_WITH_RDMA_READ,
-    IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_SEND,
-    IBV_QP_EX_WITH_SEND_WITH_IMM, IBV_SEND_SIGNALED, efadv_ah_attr, efadv_create_qp_ex,
-    efadv_device_attr, efadv_qp_init_attr, efadv_query_ah, efadv_query_device, ibv_context, ibv_qp,
-    ibv_qp_init_attr_ex,
+    EFADV_DEVICE_ATTR_CAPS_RNR_RETRY, efadv_ah_attr, efadv_device_attr, efadv_query_ah,
+    efadv_query_device, ibv_context,
 };
 
 use crate::ah::AddressHandle;
@@ -20,89 +14,6 @@ use crate::convert::zero_or_errno;
 use crate::device::Context;
 use crate::error::Result;
 use crate::raw::AsRaw;
-use crate::transport::private::Sealed;
-use crate::transport::{DatagramTransport, DuplexTransport, QpKind, SendTransport};
-use crate::wr::{
-    Operation, RdmaRead, RdmaWrite, RdmaWriteWithImm, ReadPayload, Send, SendPayload, SendWithImm,
-    To,
-};
-
-/// Scalable reliable datagram (SRD): acknowledged messages to and from any number of peers.
-///
-/// Each request names its [destination](crate::wr::SendRequest::to). Messages are delivered once,
-/// but in any order, and requests complete in any order. Every request has a completion. A queue
-/// pair sends and, if the device has it, reads ([`EfaCaps::RDMA_READ`]) and writes
-/// ([`EfaCaps::RDMA_WRITE`]) memory of the peer. There are no atomics, no shared receive queues and
-/// no fenced requests. A received message begins at the first byte of its buffer.
-///
-/// # Example
-/// ```no_run
-/// use ibverbs::{AhAttr, CqOptions, Endpoint, Psn, Qkey, QpOptions, RemoteMemory, efa::Srd};
-/// use ibverbs::wr::{self, Destination};
-/// # fn f(peer: Endpoint, remote: RemoteMemory) -> ibverbs::Result<()> {
-/// const QKEY: Qkey = Qkey(0x1111_1111);
-/// let context = ibverbs::Device::by_name("rdmap0s31")?.open()?;
-/// let (pd, cq) = (context.alloc_pd()?, context.create_cq(CqOptions::default())?);
-/// let mut qp = pd.create_qp::<Srd>(&cq, &cq, QpOptions::default())?;
-/// qp.start(1, 0, QKEY, Psn(0))?;
-///
-/// let address = pd.create_ah(&AhAttr::for_gid(1, 0, peer.gid))?;
-/// let address = qp.hold_address(&address)?;
-/// let there = Destination { address, qpn: peer.qpn, qkey: QKEY };
-/// qp.post_send(wr::send(wr::Inline(b"hello")).to(there))?;
-/// qp.post_send(wr::read(pd.buf(4096)?, remote).to(there))?;
-/// # Ok(()) }
-/// ```
-///
-/// # References
-/// [`efadv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/efadv_create_driver_qp.3.html)
-#[derive(Clone, Copy, Debug)]
-pub struct Srd;
-
-const READ: u64 = IBV_QP_EX_WITH_RDMA_READ as u64;
-const WRITES: u64 = IBV_QP_EX_WITH_RDMA_WRITE as u64 | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
-
-impl Sealed for Srd {}
-
-impl SendTransport for Srd {
-    const KIND: QpKind = QpKind::Srd;
-    const SEND_OPS: u64 = IBV_QP_EX_WITH_SEND as u64 | IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
-    const EXTRA_OPS: u64 = READ | WRITES;
-    const CLASSIC: bool = false;
-    const CREATE: &str = "efadv_create_qp_ex";
-    // The provider refuses others, and with them the whole batch.
-    const FLAGS: u32 = IBV_SEND_SIGNALED;
-
-    unsafe fn extra_ops(context: *mut ibv_context) -> u64 {
-        // SAFETY: guaranteed by the caller.
-        let Ok(raw) = (unsafe { query(context) }) else {
-            return 0;
-        };
-        let caps = EfaCaps::from_bits_retain(raw.device_caps);
-        let ops = |cap, ops| if caps.contains(cap) { ops } else { 0 };
-        ops(EfaCaps::RDMA_READ, READ) | ops(EfaCaps::RDMA_WRITE, WRITES)
-    }
-
-    unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
-        let mut driver = efadv_qp_init_attr {
-            driver_qp_type: EFADV_QP_DRIVER_TYPE_SRD,
-            ..Default::default()
-        };
-        let size = size_of_struct(&driver);
-        // SAFETY: guaranteed by the caller; libefa accepts contexts of all providers. The size is
-        // that of the structure.
-        unsafe { efadv_create_qp_ex(context, attr, &raw mut driver, size) }
-    }
-}
-
-impl DuplexTransport for Srd {}
-impl DatagramTransport for Srd {}
-
-impl<P: SendPayload> Operation<Srd, P> for To<Send> {}
-impl<P: SendPayload> Operation<Srd, P> for To<SendWithImm> {}
-impl<P: ReadPayload> Operation<Srd, P> for To<RdmaRead> {}
-impl<P: SendPayload> Operation<Srd, P> for To<RdmaWrite> {}
-impl<P: SendPayload> Operation<Srd, P> for To<RdmaWriteWithImm> {}
 
 bitflags! {
     /// Capabilities of an EFA device (`EFADV_DEVICE_ATTR_CAPS_*`). Unknown bits are kept.
@@ -119,14 +30,14 @@ bitflags! {
     /// [`efadv_query_device(3)`](https://man7.org/linux/man-pages/man3/efadv_query_device.3.html)
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct EfaCaps: u32 {
-        /// [`Srd`] queue pairs can read memory of the peer.
+        /// [`Srd`](super::Srd) queue pairs can read memory of the peer.
         const RDMA_READ = EFADV_DEVICE_ATTR_CAPS_RDMA_READ;
         /// The number of retries after a receiver-not-ready response can be set
         /// ([`QpChange::rnr_retry`](crate::qp::QpChange)).
         const RNR_RETRY = EFADV_DEVICE_ATTR_CAPS_RNR_RETRY;
-        /// Completions can have the GID of the sender.
+        /// Completions can have the GID of the sender ([`SourceGid`](super::SourceGid)).
         const CQ_WITH_SGID = EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID;
-        /// [`Srd`] queue pairs can write memory of the peer. Needs libefa of rdma-core 47 or newer.
+        /// [`Srd`](super::Srd) queue pairs can write memory of the peer. Needs libefa of rdma-core 47 or newer.
         const RDMA_WRITE = 1 << 3;
         const _ = !0;
     }
@@ -169,7 +80,7 @@ pub struct EfaAttr {
 
 /// Returns the size of a structure, as the provider takes it.
 #[allow(clippy::cast_possible_truncation, reason = "structures are small")]
-fn size_of_struct<T>(_: &T) -> u32 {
+pub(super) fn size_of_struct<T>(_: &T) -> u32 {
     size_of::<T>() as u32
 }
 
@@ -177,7 +88,7 @@ fn size_of_struct<T>(_: &T) -> u32 {
 ///
 /// # Safety
 /// The context is alive.
-unsafe fn query(context: *mut ibv_context) -> Result<efadv_device_attr, i32> {
+pub(super) unsafe fn query(context: *mut ibv_context) -> Result<efadv_device_attr, i32> {
     let mut attr = efadv_device_attr::default();
     let size = size_of_struct(&attr);
     // SAFETY: the context is alive; libefa accepts contexts of all providers. The size is that of
