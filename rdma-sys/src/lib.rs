@@ -19,6 +19,8 @@
 //! - With the feature `dlopen` a program is not linked with the libraries. Each is loaded when a
 //!   function of it is first called, or by [`Library::load`]. A function that is missing fails with
 //!   `ENOSYS`.
+//! - Functions that are newer than rdma-core 44 are looked up when they are first called, in both
+//!   forms. They were generated from the headers of rdma-core 65.
 //! - Functions of the headers that build or read raw work queue entries of mlx5 are not included.
 
 // The whole crate calls C functions and dereferences their pointers.

@@ -112,15 +112,18 @@ macro_rules! functions {
     };
 }
 
-/// Defines functions that call those of the same name in a loaded library, with the same syntax.
-/// They fail as [`Missing`](loaded::Missing) says if the library or the function is missing.
-#[cfg(feature = "dlopen")]
-macro_rules! functions {
+/// Defines functions with the same syntax that look for those of the same name when they are first
+/// called. They fail as [`Missing`](lookup::Missing) says if the library or the function is
+/// missing.
+///
+/// All functions are defined so with the feature `dlopen`, and always those that are newer than the
+/// oldest library that the crate is linked with.
+macro_rules! newer_functions {
     ($library:ident;
         $($visibility:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $returned:ty)?;)*
     ) => {$(
         $visibility unsafe extern "C" fn $name($($arg: $type),*) $(-> $returned)? {
-            use $crate::library::{Library, loaded::{Function, Missing}};
+            use $crate::library::{Library, lookup::{Function, Missing}};
             static FUNCTION: Function =
                 Function::new(Library::$library, concat!(stringify!($name), "\0"));
             match FUNCTION.address() {
@@ -134,25 +137,30 @@ macro_rules! functions {
                         >(address.as_ptr())($($arg),*)
                     }
                 }
-                None => Missing::missing(Library::$library),
+                None => Missing::missing(&FUNCTION),
             }
         }
     )*};
 }
 
+#[cfg(not(feature = "dlopen"))]
 pub(crate) use functions;
-
+pub(crate) use newer_functions;
 #[cfg(feature = "dlopen")]
-pub(crate) mod loaded {
-    //! Loading a library and finding its functions.
+pub(crate) use newer_functions as functions;
+
+pub(crate) mod lookup {
+    //! Finding functions of libraries, and loading the libraries with the feature `dlopen`.
 
     use core::ffi::{c_int, c_uint, c_void};
     use core::ptr::{self, NonNull};
     use core::sync::atomic::{AtomicPtr, Ordering};
+    #[cfg(feature = "dlopen")]
     use std::sync::OnceLock;
 
     use super::Library;
 
+    #[cfg(feature = "dlopen")]
     impl Library {
         /// Returns the loaded library, or why it could not be loaded.
         pub(super) fn handle(self) -> Result<&'static libloading::Library, &'static str> {
@@ -214,18 +222,34 @@ pub(crate) mod loaded {
 
         #[cold]
         fn look_up(&self) -> Option<NonNull<c_void>> {
-            let library = self.library.handle().ok()?;
-            // SAFETY: a symbol that is read as a pointer is the address of what it names.
-            let symbol = unsafe { library.get::<*mut c_void>(self.name.as_bytes()) };
-            let address = symbol.ok().and_then(|symbol| NonNull::new(*symbol))?;
+            let address = self.find()?;
             self.address.store(address.as_ptr(), Ordering::Relaxed);
             Some(address)
         }
+
+        #[cfg(feature = "dlopen")]
+        fn find(&self) -> Option<NonNull<c_void>> {
+            let library = self.library.handle().ok()?;
+            // SAFETY: a symbol that is read as a pointer is the address of what it names.
+            let symbol = unsafe { library.get::<*mut c_void>(self.name.as_bytes()) };
+            symbol.ok().and_then(|symbol| NonNull::new(*symbol))
+        }
+
+        /// Looks in the libraries that the program is linked with.
+        #[cfg(not(feature = "dlopen"))]
+        fn find(&self) -> Option<NonNull<c_void>> {
+            // SAFETY: the name ends with a NUL byte.
+            NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, self.name.as_ptr().cast()) })
+        }
+
+        fn returns_descriptor(&self) -> bool {
+            self.name.ends_with("_fd\0")
+        }
     }
 
-    /// The result of a missing function: the error `ENOSYS`, as its library reports errors.
+    /// The result of a missing function: the error `ENOSYS`, as the function reports errors.
     pub(crate) trait Missing {
-        fn missing(library: Library) -> Self;
+        fn missing(function: &Function) -> Self;
     }
 
     fn set_errno() {
@@ -234,9 +258,10 @@ pub(crate) mod loaded {
     }
 
     impl Missing for c_int {
-        fn missing(library: Library) -> Self {
+        fn missing(function: &Function) -> Self {
             set_errno();
-            match library {
+            match function.library {
+                _ if function.returns_descriptor() => -1,
                 #[cfg(feature = "rdmacm")]
                 Library::Rdmacm => -1,
                 #[cfg(feature = "umad")]
@@ -247,34 +272,34 @@ pub(crate) mod loaded {
     }
 
     impl Missing for isize {
-        fn missing(_: Library) -> Self {
+        fn missing(_: &Function) -> Self {
             set_errno();
             -(libc::ENOSYS as Self)
         }
     }
 
     impl<T> Missing for *mut T {
-        fn missing(_: Library) -> Self {
+        fn missing(_: &Function) -> Self {
             set_errno();
             ptr::null_mut()
         }
     }
 
     impl<T> Missing for *const T {
-        fn missing(_: Library) -> Self {
+        fn missing(_: &Function) -> Self {
             set_errno();
             ptr::null()
         }
     }
 
     impl Missing for () {
-        fn missing(_: Library) {
+        fn missing(_: &Function) {
             set_errno();
         }
     }
 
     impl Missing for bool {
-        fn missing(_: Library) -> Self {
+        fn missing(_: &Function) -> Self {
             set_errno();
             false
         }
@@ -283,7 +308,7 @@ pub(crate) mod loaded {
     macro_rules! missing_is_zero {
         ($($type:ty),*) => {$(
             impl Missing for $type {
-                fn missing(_: Library) -> Self {
+                fn missing(_: &Function) -> Self {
                     set_errno();
                     0
                 }

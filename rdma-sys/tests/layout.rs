@@ -3,16 +3,17 @@
 //! constant. It also checks that the libraries define all functions.
 //!
 //! `regenerate` writes `layout/table.rs` (the values of Rust) and `layout/probe.c` (a program that
-//! prints the values of C) from the bindings. The C compiler is `$CC`, or `cc`. Set
+//! prints the values of C) from the bindings, and `layout/newer_*` from those of functions that are
+//! newer than the oldest supported library. The C compiler is `$CC`, or `cc`. Set
 //! `$RDMA_SYS_INCLUDE` to a directory with other headers, for example of a newer rdma-core.
 //! Structures may then have grown in the ways that their documentation allows.
 
 #![cfg(not(miri))] // Miri cannot start a compiler.
-#![allow(missing_docs, reason = "a test")]
+#![allow(missing_docs, unsafe_code, reason = "a test")]
 
 use std::collections::BTreeMap;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{CStr, CString, OsString};
 use std::path::Path;
 use std::process::Command;
 
@@ -20,6 +21,11 @@ use std::process::Command;
 #[path = "layout/table.rs"]
 #[allow(clippy::pedantic, clippy::unreadable_literal, reason = "generated")]
 mod table;
+
+#[rustfmt::skip]
+#[path = "layout/newer_table.rs"]
+#[allow(clippy::pedantic, clippy::unreadable_literal, reason = "generated")]
+mod newer_table;
 
 /// The version of rdma-core whose headers the bindings were generated from.
 const VERSION: &str = "44";
@@ -58,9 +64,10 @@ fn pkg_config(arguments: &[&str]) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns the values of the headers. Panics if the headers lack an item of the table.
-fn c_values() -> Values {
-    let probe = Path::new(env!("CARGO_TARGET_TMPDIR")).join("layout-probe");
+/// Returns the values that the program `name` of `layout/` prints. Panics if the headers lack an
+/// item of it.
+fn c_values(name: &str) -> Values {
+    let probe = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut cc = Command::new(env::var_os("CC").unwrap_or_else(|| OsString::from("cc")));
     cc.args(["-std=gnu11", "-Wno-deprecated-declarations", "-o"])
         .arg(&probe);
@@ -76,7 +83,8 @@ fn c_values() -> Values {
     ]) {
         cc.args(flags.split_whitespace());
     }
-    cc.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/layout/probe.c"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/layout");
+    cc.arg(source.join(name).with_extension("c"));
     let compiled = cc
         .output()
         .expect("a C compiler ($CC, or cc: Debian package gcc)");
@@ -98,11 +106,11 @@ fn c_values() -> Values {
         .collect()
 }
 
-fn rust_values() -> Values {
-    let numbers = table::NUMBERS
+fn rust_values(numbers: &[(&str, i64)], strings: &[(&str, &CStr)]) -> Values {
+    let numbers = numbers
         .iter()
         .map(|(name, value)| ((*name).to_owned(), value.to_string()));
-    let strings = table::STRINGS.iter().map(|(name, value)| {
+    let strings = strings.iter().map(|(name, value)| {
         (
             (*name).to_owned(),
             value.to_str().expect("ASCII").to_owned(),
@@ -140,7 +148,8 @@ fn may_differ(name: &str, rust: &Values, c: &Values) -> bool {
 
 #[test]
 fn bindings_match_the_headers() {
-    let (rust, c) = (rust_values(), c_values());
+    let rust = rust_values(table::NUMBERS, table::STRINGS);
+    let c = c_values("probe");
     assert!(
         rust.len() > 3000,
         "the table has only {} values",
@@ -169,6 +178,27 @@ fn bindings_match_the_headers() {
         rust.len(),
         wrong.join("\n")
     );
+}
+
+#[test]
+#[ignore = "needs headers of rdma-core 65 in RDMA_SYS_INCLUDE: run by ci/test newer_verbs"]
+fn newer_bindings_match_the_newer_headers() {
+    let rust = rust_values(newer_table::NUMBERS, newer_table::STRINGS);
+    assert!(rust.len() > 150, "the table has only {} values", rust.len());
+    assert_eq!(rust, c_values("newer_probe"));
+}
+
+#[test]
+#[ignore = "needs rdma-core 65: run by ci/test newer_verbs"]
+fn newer_libraries_define_all_newer_functions() {
+    let functions = newer_table::functions();
+    assert!(functions.len() > 20, "only {} functions", functions.len());
+    for (name, _) in functions {
+        let symbol = CString::new(name).expect("no NUL byte");
+        // SAFETY: the name ends with a NUL byte.
+        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()) };
+        assert!(!address.is_null(), "{name}");
+    }
 }
 
 #[test]

@@ -23,6 +23,9 @@ mod cm;
 mod efa;
 #[cfg(feature = "mlx5")]
 mod mlx5;
+mod newer;
+#[cfg(feature = "rdmacm")]
+mod newer_cm;
 #[cfg(feature = "umad")]
 mod umad;
 mod verbs;
@@ -33,6 +36,9 @@ pub use cm::*;
 pub use efa::*;
 #[cfg(feature = "mlx5")]
 pub use mlx5::*;
+pub use newer::*;
+#[cfg(feature = "rdmacm")]
+pub use newer_cm::*;
 #[cfg(feature = "umad")]
 pub use umad::*;
 pub use verbs::*;

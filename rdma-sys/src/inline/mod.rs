@@ -6,6 +6,7 @@ mod cm;
 #[cfg(feature = "rdmacm")]
 mod cm_post;
 mod context;
+mod counter;
 mod cq;
 mod dm;
 mod domain;
@@ -31,6 +32,7 @@ pub use cm::*;
 #[cfg(feature = "rdmacm")]
 pub use cm_post::*;
 pub use context::*;
+pub use counter::*;
 pub use cq::*;
 pub use dm::*;
 pub use domain::*;

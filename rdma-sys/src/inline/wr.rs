@@ -25,6 +25,42 @@ macro_rules! writers {
     )*};
 }
 
+/// An `ibv_qp_ex` with the function that newer releases append to it.
+#[repr(C)]
+struct QpExWithFlush {
+    qp: ibv_qp_ex,
+    wr_flush: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8)>,
+}
+
+/// Adds a FLUSH of the peer's memory: placement types (`IBV_FLUSH_*`) and selectivity level.
+///
+/// # Safety
+/// The requirements are those of [`ibv_wr_send`]. A queue pair that was created with
+/// `IBV_QP_EX_WITH_FLUSH` belongs to a library that has this function.
+#[inline]
+pub unsafe fn ibv_wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    remote_addr: u64,
+    len: usize,
+    type_: u8,
+    level: u8,
+) {
+    // SAFETY: the caller guarantees that the arguments are valid and that the structure has the
+    // function, because older libraries do not create queue pairs with this operation.
+    unsafe {
+        call!(
+            (*qp.cast::<QpExWithFlush>()).wr_flush,
+            qp,
+            rkey,
+            remote_addr,
+            len,
+            type_,
+            level
+        );
+    }
+}
+
 writers! {
     /// Starts a batch and takes the lock of the queue.
     ibv_wr_start: wr_start();
