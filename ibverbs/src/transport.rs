@@ -121,6 +121,9 @@ pub trait SendTransport: private::Sealed + 'static {
     /// Extended operations that a queue pair requests but does not require.
     #[doc(hidden)]
     const EXTRA_OPS: u64 = 0;
+    /// Extended operations that a program can request ([`OptionalOps`](crate::qp::OptionalOps)).
+    #[doc(hidden)]
+    const OPTIONAL_OPS: u64 = 0;
     /// `true` if the classic verbs can create the queue pair and post to it.
     #[doc(hidden)]
     const CLASSIC: bool = true;
@@ -237,6 +240,8 @@ const WINDOWS: u64 = rdma_sys::IBV_QP_EX_WITH_BIND_MW as u64
     | rdma_sys::IBV_QP_EX_WITH_SEND_WITH_INV as u64;
 const WRITES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE as u64
     | rdma_sys::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM as u64;
+const OPTIONAL: u64 =
+    rdma_sys::IBV_QP_EX_WITH_FLUSH as u64 | rdma_sys::IBV_QP_EX_WITH_ATOMIC_WRITE as u64;
 const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
     | rdma_sys::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP as u64
     | rdma_sys::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD as u64;
@@ -261,6 +266,7 @@ impl SendTransport for Rc {
     const KIND: QpKind = QpKind::Rc;
     const SEND_OPS: u64 = MESSAGES | WRITES | FETCHES;
     const EXTRA_OPS: u64 = WINDOWS;
+    const OPTIONAL_OPS: u64 = OPTIONAL;
 }
 
 impl DuplexTransport for Rc {}
@@ -395,6 +401,7 @@ impl<T: Groupable> SendTransport for Grouped<T> {
     const KIND: QpKind = T::KIND;
     const SEND_OPS: u64 = T::SEND_OPS;
     const EXTRA_OPS: u64 = T::EXTRA_OPS;
+    const OPTIONAL_OPS: u64 = T::OPTIONAL_OPS;
 }
 
 impl<T: Groupable> DuplexTransport for Grouped<T> {}

@@ -15,7 +15,7 @@ use ibverbs::{
     gid::GidEntry,
     mr::Advice,
     mw::{Type1, Type2},
-    qp::{AlternatePath, Ece, QpChange},
+    qp::{AlternatePath, Ece, OptionalOps, QpChange},
 };
 use lab::{LeakCheck, devices, is_mlx5, table};
 
@@ -104,6 +104,11 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
                 Ok(_) => Err(no_send_ops()),
                 Err(error) => Err(error),
             },
+        ),
+        (
+            "`ibv_create_qp_ex`: ATOMIC_WRITE",
+            pd.create_qp::<Rc>(&cq, &cq, pair.optional_ops(OptionalOps::ATOMIC_WRITE))
+                .map(drop),
         ),
         (
             "`ibv_modify_qp`: alternate path",

@@ -2,7 +2,7 @@
 
 use ibverbs::flow::{EthFilter, FlowRule, FlowType, Ipv4Filter, Ipv6Filter, PortFilter};
 use ibverbs::mr::Backing;
-use ibverbs::qp::{AlternatePath, QpChange};
+use ibverbs::qp::{AlternatePath, OptionalOps, QpChange};
 use ibverbs::{
     AccessFlags, AhAttr, CqOptions, Gid, GidQuery, GlobalRoute, Lid, MemoryOptions, Mtu, Psn,
     QpOptions, QpState, RcPath, SrqOptions,
@@ -15,7 +15,8 @@ fn defaults_of_queues_are_documented() {
     let source = include_str!("../src/cq/options.rs");
     assert_documented(source, "CqOptions", &CqOptions::default(), &[], &[]);
     let source = include_str!("../src/qp/options.rs");
-    assert_documented(source, "QpOptions", &QpOptions::default(), &[], &[]);
+    let named = [named_value!(OptionalOps::empty())];
+    assert_documented(source, "QpOptions", &QpOptions::default(), &[], &named);
     let source = include_str!("../src/srq/options.rs");
     assert_documented(source, "SrqOptions", &SrqOptions::default(), &[], &[]);
 }

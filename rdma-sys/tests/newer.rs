@@ -23,7 +23,7 @@ fn last_errno() -> i32 {
 
 #[test]
 fn missing_functions_fail_as_their_kind_does() {
-    // The linker omits libraries of which the program uses no function.
+    // The linker omits a library if the program uses no function of it.
     let used = [ibv_create_cq as *const (), rdma_create_id as *const ()];
     std::hint::black_box(used);
     assert!(is_installed(c"ibv_create_cq") && is_installed(c"rdma_create_id"));

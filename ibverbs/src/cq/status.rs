@@ -137,6 +137,10 @@ c_value! {
         LOCAL_INV = rdma_sys::IBV_WC_LOCAL_INV => "local invalidate",
         /// Send with TCP segmentation offload.
         TSO = rdma_sys::IBV_WC_TSO => "TSO",
+        /// Flush of the peer's memory.
+        FLUSH = rdma_sys::IBV_WC_FLUSH => "flush",
+        /// Atomic write.
+        ATOMIC_WRITE = rdma_sys::IBV_WC_ATOMIC_WRITE => "atomic write",
         /// Receive of a message.
         RECV = rdma_sys::IBV_WC_RECV => "receive",
         /// Receive consumed by a peer's RDMA write with immediate data.

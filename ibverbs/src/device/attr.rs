@@ -117,6 +117,14 @@ bitflags! {
         /// Pads PCI writes to full cache lines (extended query only):
         /// `IBV_DEVICE_PCI_WRITE_END_PADDING`.
         const PCI_WRITE_END_PADDING = rdma_sys::IBV_DEVICE_PCI_WRITE_END_PADDING;
+        /// Flushes writes, so that all processors and devices see them (extended query only):
+        /// `IB_UVERBS_DEVICE_FLUSH_GLOBAL`.
+        const FLUSH_GLOBAL = 1 << 38;
+        /// Flushes writes, so that they survive a power failure (extended query only):
+        /// `IB_UVERBS_DEVICE_FLUSH_PERSISTENT`.
+        const FLUSH_PERSISTENT = 1 << 39;
+        /// Atomic writes (extended query only): `IB_UVERBS_DEVICE_ATOMIC_WRITE`.
+        const ATOMIC_WRITE = 1 << 40;
         const _ = !0;
     }
 }

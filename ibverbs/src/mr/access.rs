@@ -29,6 +29,12 @@ bitflags! {
         /// Memory windows ([`Window`](crate::mw::Window)) may be bound to the memory:
         /// `IBV_ACCESS_MW_BIND`.
         const MW_BIND = rdma_sys::IBV_ACCESS_MW_BIND;
+        /// Peers may [flush](crate::wr::flush) writes, so that all processors and devices see them:
+        /// `IBV_ACCESS_FLUSH_GLOBAL`.
+        const FLUSH_GLOBAL = rdma_sys::IBV_ACCESS_FLUSH_GLOBAL;
+        /// Peers may [flush](crate::wr::flush) writes, so that they survive a power failure:
+        /// `IBV_ACCESS_FLUSH_PERSISTENT`. The memory must be persistent.
+        const FLUSH_PERSISTENT = rdma_sys::IBV_ACCESS_FLUSH_PERSISTENT;
     }
 }
 

@@ -25,8 +25,9 @@ pub(crate) struct CreatedQp {
     pub(crate) raw: NonNull<ibv_qp>,
     pub(crate) extended: Option<NonNull<ibv_qp_ex>>,
     pub(crate) caps: QpCaps,
-    /// The optional operations that can be posted: those that the provider accepted at creation,
-    /// or all if the queue pair uses the classic verbs, which check when posting.
+    /// The operations beyond the required ones that can be posted: those that the provider accepted
+    /// at creation. A queue pair with the classic verbs, which check when posting, has all that
+    /// need not be requested.
     pub(crate) extra_ops: u64,
 }
 
@@ -131,14 +132,16 @@ pub(crate) fn create<T: SendTransport>(
     // 1744). There, queue pairs with several entries use the classic verbs.
     let single_sge_only = pd.context().is_soft_roce()?;
     let classic_only = options.classic_only || single_sge_only && options.max_send_sge > 1;
+    let optional_ops = options.optional_ops.bits();
+    check_optional_ops::<T>(pd, options, classic_only)?;
     if classic_only && T::CLASSIC {
         return create_classic::<T>(parts, id, options);
     }
     // SAFETY: the context is alive.
     let extra_ops = unsafe { T::extra_ops(pd.context().as_raw()) };
-    let mut created = create_extended::<T>(parts, id, options, extra_ops);
+    let mut created = create_extended::<T>(parts, id, options, extra_ops | optional_ops);
     if created.is_err() && extra_ops != 0 {
-        created = create_extended::<T>(parts, id, options, 0);
+        created = create_extended::<T>(parts, id, options, optional_ops);
     }
     match created {
         Ok(mut created) => {
@@ -148,9 +151,36 @@ pub(crate) fn create<T: SendTransport>(
             Ok(created)
         }
         // If the classic verb fails too, its error tells the reason.
-        Err(_) if T::CLASSIC => create_classic::<T>(parts, id, options),
+        Err(_) if T::CLASSIC && optional_ops == 0 => create_classic::<T>(parts, id, options),
         Err(error) => Err(error),
     }
+}
+
+/// Checks that the transport has the optional operations, and that the queue pair will use the
+/// extended verbs if it has any.
+fn check_optional_ops<T: SendTransport>(
+    pd: &ProtectionDomain,
+    options: QpOptions,
+    classic_only: bool,
+) -> Result<()> {
+    let ops = options.optional_ops;
+    if ops.bits() & !T::OPTIONAL_OPS != 0 {
+        return Err(Error::new(
+            ErrorKind::InvalidInput,
+            "ibv_create_qp_ex",
+            format!("a {} queue pair has no optional operations", T::KIND),
+        )
+        .with_help("set QpOptions::optional_ops for reliable connections only"));
+    }
+    if !ops.is_empty() && classic_only {
+        return Err(
+            Error::new(ErrorKind::Unsupported, T::CREATE, describe(pd, options)).with_help(
+                "the classic verbs have no optional operations: set QpOptions::classic_only to \
+                 false, and on Soft-RoCE max_send_sge to 1",
+            ),
+        );
+    }
+    Ok(())
 }
 
 fn create_extended<T: SendTransport>(
@@ -218,13 +248,23 @@ fn create_classic<T: SendTransport>(
         raw,
         extended: None,
         caps: granted(parts, &attr.cap),
-        extra_ops: !0,
+        extra_ops: !T::OPTIONAL_OPS,
     })
 }
 
 fn describe(pd: &ProtectionDomain, options: QpOptions) -> String {
+    let names: Vec<&str> = options
+        .optional_ops
+        .iter_names()
+        .map(|(name, _)| name)
+        .collect();
+    let ops = if names.is_empty() {
+        String::new()
+    } else {
+        format!(" and {}", names.join(" and "))
+    };
     format!(
-        "a queue pair with {} sends, {} receives, {} gather and {} scatter entries and {} bytes of inline data on {}",
+        "a queue pair with {} sends, {} receives, {} gather and {} scatter entries and {} bytes of inline data{ops} on {}",
         options.max_send_wr,
         options.max_recv_wr,
         options.max_send_sge,

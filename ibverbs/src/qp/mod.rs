@@ -34,7 +34,7 @@ pub use self::change::QpChange;
 pub(crate) use self::control::Control;
 pub use self::drain::DRAIN_TAG;
 pub use self::ece::Ece;
-pub use self::options::{QpCaps, QpOptions};
+pub use self::options::{OptionalOps, QpCaps, QpOptions};
 pub use self::pair::QueuePair;
 pub use self::query::QpAttr;
 pub use self::state::QpState;

@@ -1,6 +1,34 @@
 //! Requested sizes and granted capacities of a queue pair.
 
+use bitflags::bitflags;
 use rdma_types::setters;
+
+bitflags! {
+    /// Operations that few devices have. A queue pair can post them if it was created with them
+    /// ([`QpOptions::optional_ops`]).
+    ///
+    /// # Example
+    /// ```no_run
+    /// # let context = ibverbs::Device::by_name("rxe0")?.open()?;
+    /// # let (pd, cq) = (context.alloc_pd()?, context.create_cq(ibverbs::CqOptions::default())?);
+    /// use ibverbs::{QpOptions, Rc, qp::OptionalOps};
+    /// let options = QpOptions::new().optional_ops(OptionalOps::ATOMIC_WRITE | OptionalOps::FLUSH);
+    /// let qp = pd.create_qp::<Rc>(&cq, &cq, options)?; // fails if the device lacks one of them
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_create_qp_ex(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp_ex.3.html)
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct OptionalOps: u64 {
+        /// [`wr::flush`](crate::wr::flush), on reliable connections: `IBV_QP_EX_WITH_FLUSH`. Needs
+        /// rdma-core 45 or newer.
+        const FLUSH = rdma_sys::IBV_QP_EX_WITH_FLUSH as u64;
+        /// [`wr::atomic_write`](crate::wr::atomic_write), on reliable connections:
+        /// `IBV_QP_EX_WITH_ATOMIC_WRITE`.
+        const ATOMIC_WRITE = rdma_sys::IBV_QP_EX_WITH_ATOMIC_WRITE as u64;
+    }
+}
 
 /// Options of a new queue pair. The device may grant more than requested ([`QpCaps`]).
 ///
@@ -37,6 +65,9 @@ pub struct QpOptions {
     /// `true` to post with `ibv_post_send` even if the provider has the extended verbs
     /// (`ibv_wr_*`). Default: `false`.
     pub classic_only: bool,
+    /// Operations that the queue pair must have although few devices have them. Default:
+    /// `OptionalOps::empty()`.
+    pub optional_ops: OptionalOps,
 }
 
 impl QpOptions {
@@ -50,6 +81,7 @@ impl QpOptions {
             max_inline_data: 0,
             max_batch: 32,
             classic_only: false,
+            optional_ops: OptionalOps::empty(),
         }
     }
 }
@@ -69,6 +101,7 @@ setters! {
         max_inline_data: u32,
         max_batch: u32,
         classic_only: bool,
+        optional_ops: OptionalOps,
     }
 }
 

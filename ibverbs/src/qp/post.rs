@@ -107,8 +107,12 @@ impl<T: SendTransport> QueuePair<T> {
                 return Err(PostError::WrongQueue);
             }
         }
-        if T::EXTRA_OPS & O::OP != 0 && self.extra_ops & O::OP == 0 {
-            return Err(PostError::Unsupported);
+        if (T::EXTRA_OPS | T::OPTIONAL_OPS) & O::OP != 0 && self.extra_ops & O::OP == 0 {
+            return Err(if T::OPTIONAL_OPS & O::OP == 0 {
+                PostError::Unsupported
+            } else {
+                PostError::NotRequested
+            });
         }
         if request.flags & !T::FLAGS != 0 {
             return Err(PostError::UnsupportedFlag);

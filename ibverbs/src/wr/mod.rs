@@ -12,6 +12,7 @@
 //! | [`write`](fn@write), [`write_with_imm`] | [`RdmaWrite`], [`RdmaWriteWithImm`] | RC, UC |
 //! | [`read`] | [`RdmaRead`] | RC |
 //! | [`compare_swap`], [`fetch_add`] | [`CompareSwap`], [`FetchAdd`] | RC |
+//! | [`atomic_write`], [`flush`] | [`AtomicWrite`], [`Flush`] | RC, if requested ([`OptionalOps`](crate::qp::OptionalOps)) |
 //! | [`bind`], [`invalidate`], [`send_with_inv`] | [`Bind`], [`Invalidate`], [`SendWithInv`] | RC, UC |
 //!
 //! XRC has the operations of RC, as [`ForSrq`] if they reach the peer. Transports of the features
@@ -48,6 +49,7 @@
 //! ```
 
 mod address;
+mod flush;
 mod message;
 mod one_sided;
 mod operation;
@@ -66,6 +68,7 @@ mod xrc;
 
 pub(crate) use self::address::Addresses;
 pub use self::address::{Destination, HeldAddress};
+pub use self::flush::{AtomicWrite, Flush, FlushPlacement};
 pub use self::message::{Send, SendWithImm};
 pub use self::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
 pub use self::operation::Operation;
@@ -80,8 +83,8 @@ pub(crate) use self::rejected::refusal;
 pub use self::rejected::{PostError, Rejected};
 pub use self::request::{RecvRequest, SendRequest};
 pub use self::request::{
-    bind, compare_swap, fetch_add, invalidate, read, recv, send, send_to, send_to_with_imm,
-    send_with_imm, send_with_inv, write, write_with_imm,
+    atomic_write, bind, compare_swap, fetch_add, flush, flush_region, invalidate, read, recv, send,
+    send_to, send_to_with_imm, send_with_imm, send_with_inv, write, write_with_imm,
 };
 pub(crate) use self::scratch::{SendScratch, inline_flag};
 #[cfg(feature = "mlx5")]

@@ -231,7 +231,7 @@ writes!(RdmaWrite, RdmaWriteWithImm);
 impl RemoteMemory {
     /// Checks that `len` bytes fit into the remote memory.
     #[inline]
-    fn check(self, len: u64) -> Result<(), PostError> {
+    pub(super) fn check(self, len: u64) -> Result<(), PostError> {
         if len > self.len {
             Err(PostError::BeyondRemote {
                 len,
@@ -240,6 +240,16 @@ impl RemoteMemory {
         } else {
             Ok(())
         }
+    }
+
+    /// Checks that the remote memory is an aligned word of 8 bytes.
+    #[inline]
+    pub(super) fn check_word(self) -> Result<(), PostError> {
+        self.check(8)?;
+        if self.addr % 8 != 0 {
+            return Err(PostError::Misaligned { addr: self.addr });
+        }
+        Ok(())
     }
 }
 
@@ -289,10 +299,7 @@ macro_rules! atomics {
         impl<P: ReadPayload> Transfer<P> for $operation {
             #[inline]
             fn check(self, payload: &P) -> Result<(), PostError> {
-                self.remote.check(8)?;
-                if self.remote.addr % 8 != 0 {
-                    return Err(PostError::Misaligned { addr: self.remote.addr });
-                }
+                self.remote.check_word()?;
                 check_local(8, payload).map(|_| ())
             }
 

@@ -95,6 +95,12 @@ pub enum PostError {
         "the device or its extended verbs lack the operation; the classic verbs of the transports of the IBTA specification may have it (QpOptions::classic_only)"
     )]
     Unsupported,
+    /// The queue pair was created without the operation
+    /// ([`QpOptions::optional_ops`](crate::QpOptions::optional_ops)).
+    #[error(
+        "the queue pair was created without the operation; request it with QpOptions::optional_ops"
+    )]
+    NotRequested,
     /// The transport has no [fenced](crate::wr::SendRequest::fenced) or
     /// [solicited](crate::wr::SendRequest::solicited) requests.
     #[error("the transport has no fenced or solicited requests; post the request without the flag")]
@@ -127,6 +133,7 @@ impl PostError {
             Self::QueueFull { .. } | Self::BatchFull { .. } => ErrorKind::QueueFull,
             Self::WrongDomain | Self::WrongQueue => ErrorKind::Mismatch,
             Self::InlineTooLong { .. }
+            | Self::NotRequested
             | Self::EmptyReceive
             | Self::TooManyPieces { .. }
             | Self::BeyondRemote { .. }

@@ -13,11 +13,13 @@
 use rdma_sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
 
 use super::address::Destination;
+use super::flush::{AtomicWrite, Flush, FlushPlacement};
 use super::message::{Send, SendWithImm};
 use super::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
 use super::payload::private::Payload;
 use super::payload::{ReadPayload, RecvPayload, SendPayload};
 use super::to::{SendTo, SendToWithImm};
+use super::unregistered::Empty;
 use super::window::{Bind, Invalidate, SendWithInv};
 use crate::mr::RemoteMemory;
 use crate::mw::{Binding, BoundWindow, Type2};
@@ -298,6 +300,47 @@ pub fn fetch_add<P: ReadPayload>(
     add: u64,
 ) -> SendRequest<FetchAdd, P> {
     SendRequest::new(FetchAdd { remote, add }, payload)
+}
+
+/// Creates a request that writes 8 bytes to `remote`, which must be aligned to 8 bytes. No reader
+/// sees a part of them. They are written after everything that was posted before.
+///
+/// The queue pair must be created with [`OptionalOps::ATOMIC_WRITE`](crate::qp::OptionalOps), and
+/// the memory needs [`REMOTE_WRITE`](crate::AccessFlags::REMOTE_WRITE).
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, tail: RemoteMemory, position: u64) -> ibverbs::Result<()> {
+/// qp.post_send(wr::atomic_write(tail, position.to_le_bytes()))?;
+/// # Ok(()) }
+/// ```
+pub fn atomic_write(remote: RemoteMemory, bytes: [u8; 8]) -> SendRequest<AtomicWrite, Empty> {
+    SendRequest::new(AtomicWrite { remote, bytes }, Empty)
+}
+
+/// Creates a request that completes when earlier writes of this queue pair to `remote` have reached
+/// `placement`. The completion of a write alone only says that the peer's adapter has the data.
+///
+/// The queue pair must be created with [`OptionalOps::FLUSH`](crate::qp::OptionalOps). The memory
+/// and the [path](crate::RcPath::access) of the peer need the access rights of the placement.
+///
+/// # Example
+/// ```no_run
+/// use ibverbs::{Buf, QueuePair, Rc, RemoteMemory, wr};
+/// # fn f(qp: &mut QueuePair<Rc>, record: Buf, log: RemoteMemory) -> ibverbs::Result<()> {
+/// qp.post_send(wr::write(record, log).unsignaled())?;
+/// qp.post_send(wr::flush(log, wr::FlushPlacement::PERSISTENT))?;
+/// # Ok(()) }
+/// ```
+pub fn flush(remote: RemoteMemory, placement: FlushPlacement) -> SendRequest<Flush, Empty> {
+    SendRequest::new(Flush::range(remote, placement), Empty)
+}
+
+/// Like [`flush`], for the whole region with the key of `remote`. Its address and length have no
+/// meaning.
+pub fn flush_region(remote: RemoteMemory, placement: FlushPlacement) -> SendRequest<Flush, Empty> {
+    SendRequest::new(Flush::region(remote, placement), Empty)
 }
 
 /// Creates a request that receives one message.
