@@ -42,7 +42,11 @@ fn objects(model: &Model) -> String {
             Kind::Qp { .. } | Kind::OpenedQp { .. } => 2,
             Kind::Mr { .. } | Kind::Mw { .. } => 3,
             Kind::Srq { .. } => 5,
-            Kind::Ah { .. } | Kind::Xrcd { .. } | Kind::Dm { .. } => continue,
+            Kind::Ah { .. }
+            | Kind::Xrcd { .. }
+            | Kind::Dm { .. }
+            | Kind::Dmah
+            | Kind::CompCntr { .. } => continue,
         };
         counts[index] += 1;
     }

@@ -6,6 +6,7 @@ pub(crate) struct Errno(pub(crate) i32);
 
 impl Errno {
     pub(crate) const EINVAL: Self = Self(libc::EINVAL);
+    pub(crate) const EPERM: Self = Self(libc::EPERM);
     pub(crate) const EACCES: Self = Self(libc::EACCES);
     pub(crate) const EADDRINUSE: Self = Self(libc::EADDRINUSE);
     pub(crate) const EADDRNOTAVAIL: Self = Self(libc::EADDRNOTAVAIL);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "raw system calls")]
 
 use std::ffi::{c_char, c_int, c_long, c_ulong, c_void};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::errno::{Errno, Result};
 
@@ -239,6 +239,18 @@ pub(crate) fn locked_memory_limit() -> Option<u64> {
     (status == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
+/// Returns `true` if the calling thread may run on a processor.
+pub(crate) fn may_run_on(cpu: u32) -> bool {
+    // SAFETY: a set of processors is an array of integers.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let size = size_of_val(&set);
+    // SAFETY: the set is valid for writing, and has this size.
+    let status = unsafe { libc::sched_getaffinity(0, size, &raw mut set) };
+    let cpu = cpu as usize;
+    // SAFETY: the number is inside of the set.
+    status == 0 && cpu < 8 * size && unsafe { libc::CPU_ISSET(cpu, &set) }
+}
+
 /// Memory that the model and the program share: a page with a clock, or memory of the device.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
@@ -256,7 +268,12 @@ impl SharedMemory {
         let length = length.next_multiple_of(4096);
         let size = libc::off_t::try_from(length).map_err(|_| Errno::EINVAL)?;
         // SAFETY: the name is a C string.
-        let fd = unsafe { libc::memfd_create(c"nic-model".as_ptr(), libc::MFD_CLOEXEC) };
+        let fd = unsafe {
+            libc::memfd_create(
+                c"nic-model".as_ptr(),
+                libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING,
+            )
+        };
         if fd < 0 {
             return Err(Errno::last());
         }
@@ -281,8 +298,6 @@ impl SharedMemory {
 
     /// Maps the memory a second time, for the program.
     pub(crate) fn map(&self, length: usize, protection: c_int) -> Result<*mut c_void> {
-        use std::os::fd::AsRawFd;
-
         if length > self.length {
             return Err(Errno::EINVAL);
         }
@@ -302,6 +317,48 @@ impl SharedMemory {
             return Err(Errno::last());
         }
         Ok(start)
+    }
+
+    /// Exports the memory as a dma-buf, which keeps its pages. Fails with `EOPNOTSUPP` if the
+    /// kernel makes no dma-bufs of memory (`/dev/udmabuf`).
+    pub(crate) fn export(&self) -> Result<OwnedFd> {
+        /// `UDMABUF_CREATE`: `_IOW('u', 0x42, struct udmabuf_create)`.
+        const CREATE: c_ulong = 0x4018_7542;
+        const CLOEXEC: u32 = 1;
+        /// `struct udmabuf_create`.
+        #[repr(C)]
+        struct Create {
+            memfd: RawFd,
+            flags: u32,
+            offset: u64,
+            size: u64,
+        }
+
+        let file = self.file.as_raw_fd();
+        let seal = c_ulong::from(libc::F_SEAL_SHRINK.cast_unsigned());
+        if fcntl(file, libc::F_ADD_SEALS, seal) != 0 {
+            return Err(Errno::last());
+        }
+        // SAFETY: the path is a C string.
+        let device = unsafe { open(c"/dev/udmabuf".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC, 0) };
+        if device < 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        // SAFETY: the descriptor is new.
+        let device = unsafe { OwnedFd::from_raw_fd(device) };
+        let mut create = Create {
+            memfd: file,
+            flags: CLOEXEC,
+            offset: 0,
+            size: self.length as u64,
+        };
+        // SAFETY: the kernel reads the structure that the request names.
+        let fd = unsafe { ioctl(device.as_raw_fd(), CREATE, (&raw mut create).cast()) };
+        if fd < 0 {
+            return Err(Errno::last());
+        }
+        // SAFETY: the descriptor is new.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     /// Returns the memory for the adapter.

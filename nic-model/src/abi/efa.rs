@@ -27,6 +27,25 @@ pub(crate) mod cap {
     pub(crate) const RNR_RETRY: u32 = 1 << 1;
     pub(crate) const CQ_NOTIFICATIONS: u32 = 1 << 2;
     pub(crate) const CQ_WITH_SGID: u32 = 1 << 3;
+    pub(crate) const COMP_CNTR: u32 = 1 << 8;
+}
+
+/// Attributes with the memory of a completion counter: of successes and of failures.
+pub(crate) const COMP_CNTR_BUFFERS: [u16; 2] = [0x1000, 0x1001];
+
+/// Memory in a buffer descriptor that is an address of the program.
+pub(crate) const BUFFER_VA: u32 = 1;
+
+/// `struct ib_uverbs_buffer_desc`.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct BufferDesc {
+    pub(crate) kind: u32,
+    pub(crate) fd: i32,
+    pub(crate) flags: u32,
+    pub(crate) optional_flags: u32,
+    pub(crate) address: u64,
+    pub(crate) length: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -124,4 +143,5 @@ const _: () = assert!(
         && size_of::<CreateCqResp>() == 40
         && size_of::<CreateQpResp>() == 64
         && size_of::<ExQueryDeviceResp>() == 24
+        && size_of::<BufferDesc>() == 32
 );

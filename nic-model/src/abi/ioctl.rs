@@ -47,6 +47,9 @@ pub(crate) mod object {
     pub(crate) const XRCD: u16 = 10;
     pub(crate) const DM: u16 = 14;
     pub(crate) const ASYNC_EVENT: u16 = 16;
+    pub(crate) const DMAH: u16 = 17;
+    pub(crate) const DMABUF: u16 = 18;
+    pub(crate) const COMP_CNTR: u16 = 19;
     /// First object of the drivers' name space.
     pub(crate) const DRIVER: u16 = 0x1000;
 }
@@ -81,6 +84,15 @@ pub(crate) mod device {
     pub(crate) const GID_ENTRY_PORT: u16 = 0;
     pub(crate) const GID_ENTRY_GID_INDEX: u16 = 1;
     pub(crate) const GID_ENTRY_RESP_ENTRY: u16 = 3;
+
+    pub(crate) const QUERY_PORT_SPEED: u16 = 7;
+    pub(crate) const PORT_SPEED_PORT_NUM: u16 = 0;
+    pub(crate) const PORT_SPEED_RESP: u16 = 1;
+
+    pub(crate) const QUERY_COMP_CNTR_CAPS: u16 = 8;
+    pub(crate) const COMP_CNTR_MAX_COUNTERS: u16 = 0;
+    pub(crate) const COMP_CNTR_MAX_VALUE: u16 = 1;
+    pub(crate) const COMP_CNTR_QP_ATTACH_OPS: u16 = 2;
 }
 
 pub(crate) mod cq {
@@ -115,6 +127,11 @@ pub(crate) mod qp {
 
     pub(crate) const DESTROY: u16 = 1;
     pub(crate) const DESTROY_RESP: u16 = 1;
+
+    pub(crate) const ATTACH_COMP_CNTR: u16 = 2;
+    pub(crate) const ATTACH_HANDLE: u16 = 0;
+    pub(crate) const ATTACH_CNTR_HANDLE: u16 = 1;
+    pub(crate) const ATTACH_OP_MASK: u16 = 2;
 }
 
 pub(crate) mod srq {
@@ -168,6 +185,19 @@ pub(crate) mod mr {
     pub(crate) const DMABUF_ACCESS_FLAGS: u16 = 6;
     pub(crate) const DMABUF_RESP_LKEY: u16 = 7;
     pub(crate) const DMABUF_RESP_RKEY: u16 = 8;
+
+    pub(crate) const REG: u16 = 5;
+    pub(crate) const REG_HANDLE: u16 = 0;
+    pub(crate) const REG_PD_HANDLE: u16 = 1;
+    pub(crate) const REG_DMA_HANDLE: u16 = 2;
+    pub(crate) const REG_IOVA: u16 = 3;
+    pub(crate) const REG_ADDR: u16 = 4;
+    pub(crate) const REG_LENGTH: u16 = 5;
+    pub(crate) const REG_ACCESS_FLAGS: u16 = 6;
+    pub(crate) const REG_FD: u16 = 7;
+    pub(crate) const REG_FD_OFFSET: u16 = 8;
+    pub(crate) const REG_RESP_LKEY: u16 = 9;
+    pub(crate) const REG_RESP_RKEY: u16 = 10;
 }
 
 pub(crate) mod dm {
@@ -176,4 +206,37 @@ pub(crate) mod dm {
     pub(crate) const LENGTH: u16 = 1;
 
     pub(crate) const FREE: u16 = 1;
+}
+
+/// DMA handles.
+pub(crate) mod dmah {
+    pub(crate) const ALLOC: u16 = 0;
+    pub(crate) const HANDLE: u16 = 0;
+    pub(crate) const CPU_ID: u16 = 1;
+    pub(crate) const TPH_MEM_TYPE: u16 = 2;
+    pub(crate) const PH: u16 = 3;
+
+    pub(crate) const FREE: u16 = 1;
+}
+
+/// dma-bufs of memory of the device.
+pub(crate) mod dmabuf {
+    pub(crate) const ALLOC: u16 = 0;
+    pub(crate) const HANDLE: u16 = 0;
+    pub(crate) const PGOFF: u16 = 1;
+}
+
+/// Completion counters.
+pub(crate) mod comp_cntr {
+    pub(crate) const CREATE: u16 = 0;
+    pub(crate) const HANDLE: u16 = 0;
+
+    pub(crate) const DESTROY: u16 = 1;
+
+    pub(crate) const MODIFY: u16 = 2;
+    pub(crate) const ENTRY: u16 = 1;
+    pub(crate) const OP: u16 = 2;
+    pub(crate) const VALUE: u16 = 3;
+
+    pub(crate) const READ: u16 = 3;
 }

@@ -29,6 +29,8 @@ pub(crate) mod cmd {
     pub(crate) const BIND: u32 = 20;
     pub(crate) const RESOLVE_ADDR: u32 = 21;
     pub(crate) const JOIN_MCAST: u32 = 22;
+    pub(crate) const RESOLVE_IB_SERVICE: u32 = 23;
+    pub(crate) const WRITE_CM_EVENT: u32 = 24;
 }
 
 /// Port spaces.
@@ -51,6 +53,8 @@ pub(crate) mod event {
     pub(crate) const ESTABLISHED: u32 = 9;
     pub(crate) const DISCONNECTED: u32 = 10;
     pub(crate) const TIMEWAIT_EXIT: u32 = 15;
+    pub(crate) const USER: u32 = 18;
+    pub(crate) const INTERNAL: u32 = 19;
 }
 
 /// Options of the command `QUERY`.
@@ -274,6 +278,14 @@ abi! {
         level: u32,
         optname: u32,
         optlen: u32,
+    }
+
+    struct WriteCmEvent {
+        id: u32,
+        reserved: u32,
+        event: u32,
+        status: u32,
+        arg: [u32; 2],
     }
 
     struct MigrateId {

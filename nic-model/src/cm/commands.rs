@@ -6,7 +6,8 @@ use super::{Cm, Id, State, resolve};
 use crate::abi::core::qp_type;
 use crate::abi::rdma_cm::{
     Accept, Bind, Connect, CreateId, Header, InitQpAttr, MigrateId, OnId, PATH_FLAGS, PathData,
-    Reject, ResolveAddr, SetOption, WithNumber, cmd, event as events, option, port_space, query,
+    Reject, ResolveAddr, SetOption, WithNumber, WriteCmEvent, cmd, event as events, option,
+    port_space, query,
 };
 use crate::errno::{Errno, Result};
 use crate::memory;
@@ -37,7 +38,7 @@ impl Command {
         }
         let header: Header = memory::read(address)?;
         let input = usize::from(header.input);
-        if header.cmd > cmd::JOIN_MCAST || input + size_of::<Header>() > length {
+        if header.cmd > cmd::WRITE_CM_EVENT || input + size_of::<Header>() > length {
             return Err(Errno::EINVAL);
         }
         Ok(Self {
@@ -174,10 +175,27 @@ impl Cm {
                 let reported = self.migrate(migrate.id, from, file)?;
                 command.respond(migrate.response, reported.as_bytes(), 4)
             }
-            cmd::JOIN_IP_MCAST | cmd::JOIN_MCAST => Err(Errno::EOPNOTSUPP),
+            // There is no subnet administrator on Ethernet.
+            cmd::JOIN_IP_MCAST | cmd::JOIN_MCAST | cmd::RESOLVE_IB_SERVICE => {
+                Err(Errno::EOPNOTSUPP)
+            }
             cmd::LEAVE_MCAST => Err(Errno::ENOENT),
+            cmd::WRITE_CM_EVENT => self.write_event(file, &command.read()?),
             _ => Err(Errno::EINVAL),
         }
+    }
+
+    /// Reports an event that the program orders (`ucma_write_cm_event`).
+    fn write_event(&mut self, file: u32, write: &WriteCmEvent) -> Result<()> {
+        if !matches!(write.event, events::USER | events::INTERNAL) {
+            return Err(Errno::EINVAL);
+        }
+        self.id(file, write.id)?;
+        let mut event = plain(write.event, write.status.cast_signed());
+        // The argument takes the place of the first fields.
+        [event.conn.qp_num, event.conn.qkey] = write.arg;
+        self.post(write.id, event);
+        Ok(())
     }
 
     fn query(&mut self, command: &Command, on: &OnId) -> Result<()> {

@@ -4,6 +4,7 @@ pub(crate) mod efa;
 pub(crate) mod mlx5;
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::OwnedFd;
 
 use crate::abi::core::{
     AhAttr, ExQueryDeviceResp, GidEntry, ModifyQp, QpCap, QueryPortResp, QueryPortRespEx,
@@ -35,6 +36,28 @@ pub(crate) struct Identity {
     pub(crate) largest_qpn: u32,
     /// Maximum number of memory keys.
     pub(crate) max_keys: u32,
+}
+
+/// Speed of the link in units of 100 Mb/s.
+pub(crate) const LINK_SPEED: u64 = 1000;
+
+/// Limits of the completion counters of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CompCntrCaps {
+    pub(crate) max_counters: u32,
+    pub(crate) max_value: u64,
+    /// Operations whose completions can be counted (`ib_uverbs_qp_attach_comp_cntr_op`).
+    pub(crate) qp_attach_ops: u32,
+}
+
+/// A change of a completion counter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CounterChange {
+    /// Changes the count of failures instead of that of successes.
+    pub(crate) failures: bool,
+    /// Adds the value instead of replacing the count.
+    pub(crate) adds: bool,
+    pub(crate) value: u64,
 }
 
 /// Returns the attributes of a port that all adapters have: a link of 100 Gb/s.
@@ -241,6 +264,33 @@ pub(crate) trait Nic: Send {
     fn query_dm(&self, _dm: u32, _attrs: &Attrs) -> Result<()> {
         Err(Errno::EOPNOTSUPP)
     }
+
+    /// Exports the memory at an offset that the program can map, as a dma-buf.
+    fn export(&self, _offset: u64) -> Result<OwnedFd> {
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// Returns `true` if the driver has DMA handles.
+    fn has_dma_handles(&self) -> bool {
+        false
+    }
+
+    /// Returns the limits of completion counters, or `None` if the driver has none.
+    fn comp_cntr_caps(&self) -> Option<CompCntrCaps> {
+        None
+    }
+    /// Creates a completion counter and returns its number.
+    fn create_comp_cntr(&mut self, _attrs: &Attrs) -> Result<u32> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    fn modify_comp_cntr(&mut self, _counter: u32, _change: CounterChange) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    /// Lets a counter count the operations `ops` of a queue pair.
+    fn attach_comp_cntr(&mut self, _qp: u32, _counter: u32, _ops: u32) -> Result<()> {
+        Err(Errno::EOPNOTSUPP)
+    }
+    fn destroy_comp_cntr(&mut self, _counter: u32) {}
 
     /// Executes a method of an object of the driver.
     fn driver_method(&mut self, object: u16, method: u16, _attrs: &Attrs) -> Result<()> {

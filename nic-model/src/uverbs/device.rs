@@ -44,6 +44,17 @@ impl Call<'_> {
         self.attrs.write(device::QUERY_PORT_RESP, &port)
     }
 
+    /// Reports the speed of the link in units of 100 Mb/s.
+    pub(super) fn query_port_speed(&mut self) -> Result<()> {
+        self.cx.check_adapter()?;
+        let port = self.attrs.u64(device::PORT_SPEED_PORT_NUM)?;
+        if port != 1 {
+            return Err(Errno::EINVAL);
+        }
+        self.attrs
+            .write(device::PORT_SPEED_RESP, &crate::nic::LINK_SPEED)
+    }
+
     pub(super) fn query_gid_entry(&mut self) -> Result<()> {
         let port = self.attrs.u32(device::GID_ENTRY_PORT)?;
         let index = self.attrs.u32(device::GID_ENTRY_GID_INDEX)?;

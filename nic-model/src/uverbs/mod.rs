@@ -1,6 +1,7 @@
 //! The kernel's verbs interface: the ioctls of an open device.
 
 mod command;
+mod comp_cntr;
 mod cq;
 mod device;
 mod dm;
@@ -102,23 +103,41 @@ impl Call<'_> {
             (object::DEVICE, ioctl::device::QUERY_CONTEXT) => self.query_context(),
             (object::DEVICE, ioctl::device::QUERY_GID_TABLE) => self.query_gid_table(),
             (object::DEVICE, ioctl::device::QUERY_GID_ENTRY) => self.query_gid_entry(),
+            (object::DEVICE, ioctl::device::QUERY_PORT_SPEED) => self.query_port_speed(),
+            (object::DEVICE, ioctl::device::QUERY_COMP_CNTR_CAPS) => self.query_comp_cntr_caps(),
             (object::ASYNC_EVENT, 0) => self.alloc_async_event(),
             (object::PD | object::AH | object::XRCD | object::MW, 0)
             | (object::MR, ioctl::mr::DESTROY)
-            | (object::DM, ioctl::dm::FREE) => self.destroy(),
+            | (object::DM, ioctl::dm::FREE)
+            | (object::DMAH, ioctl::dmah::FREE)
+            | (object::COMP_CNTR, ioctl::comp_cntr::DESTROY) => self.destroy(),
             (object::PD, mlx5::PD_QUERY) => self.query_pd(),
             (object::DM, mlx5::DM_QUERY) => self.query_dm(),
             (object::CQ, ioctl::cq::CREATE) => self.create_cq(),
             (object::CQ, ioctl::cq::DESTROY) => self.destroy_cq(),
             (object::QP, ioctl::qp::CREATE) => self.create_qp(),
             (object::QP, ioctl::qp::DESTROY) => self.destroy_qp(),
+            (object::QP, ioctl::qp::ATTACH_COMP_CNTR) => self.attach_comp_cntr(),
             (object::SRQ, ioctl::srq::CREATE) => self.create_srq(),
             (object::SRQ, ioctl::srq::DESTROY) => self.destroy_srq(),
             (object::MR, ioctl::mr::DM_MR_REG) => self.reg_dm_mr(),
             (object::MR, ioctl::mr::QUERY) => self.query_mr(),
             (object::MR, ioctl::mr::REG_DMABUF) => self.reg_dmabuf_mr(),
-            (object::MR, ioctl::mr::ADVISE) => Err(Errno::EOPNOTSUPP),
+            (object::MR, ioctl::mr::REG) => self.reg_mr_method(),
             (object::DM, ioctl::dm::ALLOC) => self.alloc_dm(),
+            (object::DMABUF, ioctl::dmabuf::ALLOC) => self.alloc_dmabuf(),
+            // The kernel has these objects if the driver has their functions.
+            (object::DMAH, _) if !self.nic.has_dma_handles() => Err(Errno::EPROTONOSUPPORT),
+            (object::DMAH, ioctl::dmah::ALLOC) => self.alloc_dmah(),
+            (object::COMP_CNTR, _) if self.nic.comp_cntr_caps().is_none() => {
+                Err(Errno::EPROTONOSUPPORT)
+            }
+            (object::COMP_CNTR, ioctl::comp_cntr::CREATE) => self.create_comp_cntr(),
+            (object::COMP_CNTR, ioctl::comp_cntr::MODIFY) => self.modify_comp_cntr(),
+            // There is no paging on demand, and the provider reads the memory of a counter.
+            (object::MR, ioctl::mr::ADVISE) | (object::COMP_CNTR, ioctl::comp_cntr::READ) => {
+                Err(Errno::EOPNOTSUPP)
+            }
             (object::DRIVER.., _) => self.nic.driver_method(object, method, &self.attrs),
             _ => Err(Errno::EPROTONOSUPPORT),
         }
@@ -159,7 +178,8 @@ impl Call<'_> {
                 self.forget_target(event::SRQ, number);
             }
             Kind::Ah { number } => self.nic.destroy_ah(number),
-            Kind::Pd { .. } | Kind::OpenedQp { .. } => {}
+            Kind::CompCntr { number } => self.nic.destroy_comp_cntr(number),
+            Kind::Dmah | Kind::Pd { .. } | Kind::OpenedQp { .. } => {}
         }
     }
 

@@ -59,6 +59,26 @@ fn region(start: u64, length: u64, iova: u64, flags: u32) -> Result<Region> {
     })
 }
 
+/// Maps a dma-buf for a region.
+fn dmabuf_region(fd: i32, offset: u64, length: u64, iova: u64, flags: u32) -> Result<Region> {
+    let known = access::LOCAL_WRITE
+        | access::REMOTE_WRITE
+        | access::REMOTE_READ
+        | access::REMOTE_ATOMIC
+        | access::RELAXED_ORDERING;
+    if offset % PAGE != iova % PAGE || flags & !known != 0 {
+        return Err(Errno::EINVAL);
+    }
+    check_access(flags)?;
+    let (mapping, memory) = DmabufMapping::new(fd, offset, length)?;
+    Ok(Region {
+        memory,
+        iova,
+        access: flags,
+        mapping: Some(mapping),
+    })
+}
+
 impl Call<'_> {
     pub(super) fn reg_mr(&mut self) -> Result<()> {
         let command: RegMr = self.command()?;
@@ -84,6 +104,51 @@ impl Call<'_> {
             lkey: key,
             rkey: key,
         })
+    }
+
+    /// Registers memory by address with the checks of `UVERBS_METHOD_REG_MR`, which also accepts a
+    /// DMA handle. A dma-buf is registered like by [`reg_dmabuf_mr`](Self::reg_dmabuf_mr).
+    pub(super) fn reg_mr_method(&mut self) -> Result<()> {
+        let attrs = &self.attrs;
+        let by_address = attrs.has(mr::REG_ADDR) && !attrs.has(mr::REG_FD_OFFSET);
+        let by_file = attrs.has(mr::REG_FD_OFFSET) && !attrs.has(mr::REG_ADDR);
+        let has_fd = attrs.has(mr::REG_FD);
+        if if has_fd { !by_file } else { !by_address } {
+            return Err(Errno::EINVAL);
+        }
+        let pd_handle = attrs.handle(mr::REG_PD_HANDLE)?;
+        let mut parents = vec![pd_handle];
+        if let Some(handle) = attrs.optional_handle(mr::REG_DMA_HANDLE)? {
+            if self.file.objects.get(handle)? != Kind::Dmah {
+                return Err(Errno::EINVAL);
+            }
+            parents.push(handle);
+        }
+        let (iova, length) = (attrs.u64(mr::REG_IOVA)?, attrs.u64(mr::REG_LENGTH)?);
+        let flags = attrs.u32(mr::REG_ACCESS_FLAGS)?;
+        self.nic.check_access(flags)?;
+        let pd = self.file.objects.pd(pd_handle)?;
+        let mut region = if has_fd {
+            let offset = attrs.u64(mr::REG_FD_OFFSET)?;
+            let fd = attrs.optional_fd(mr::REG_FD)?.ok_or(Errno::EINVAL)?;
+            dmabuf_region(fd, offset, length, iova, flags)?
+        } else {
+            region(attrs.u64(mr::REG_ADDR)?, length, iova, flags)?
+        };
+        let key = match self.cx.keys.insert(pd, Target::Region(region)) {
+            Ok(key) => key,
+            Err(errno) => {
+                region.release();
+                return Err(errno);
+            }
+        };
+        let handle = self
+            .file
+            .objects
+            .insert(Kind::Mr { key: index(key) }, &parents);
+        self.attrs.write_handle(mr::REG_HANDLE, u64::from(handle))?;
+        self.attrs.write(mr::REG_RESP_LKEY, &key)?;
+        self.attrs.write(mr::REG_RESP_RKEY, &key)
     }
 
     pub(super) fn rereg_mr(&mut self) -> Result<()> {
@@ -185,24 +250,9 @@ impl Call<'_> {
         let flags = self.attrs.u32(mr::DMABUF_ACCESS_FLAGS)?;
         let fd = self.attrs.optional_fd(mr::DMABUF_FD)?;
         let fd = fd.ok_or(Errno::EINVAL)?;
-        let known = access::LOCAL_WRITE
-            | access::REMOTE_WRITE
-            | access::REMOTE_READ
-            | access::REMOTE_ATOMIC
-            | access::RELAXED_ORDERING;
-        if offset % PAGE != iova % PAGE || flags & !known != 0 {
-            return Err(Errno::EINVAL);
-        }
         self.nic.check_access(flags)?;
-        check_access(flags)?;
         let pd = self.file.objects.pd(pd_handle)?;
-        let (mapping, memory) = DmabufMapping::new(fd, offset, length)?;
-        let mut region = Region {
-            memory,
-            iova,
-            access: flags,
-            mapping: Some(mapping),
-        };
+        let mut region = dmabuf_region(fd, offset, length, iova, flags)?;
         let key = match self.cx.keys.insert(pd, Target::Region(region)) {
             Ok(key) => key,
             Err(errno) => {

@@ -40,6 +40,11 @@ pub(crate) enum Kind {
     Dm {
         number: u32,
     },
+    /// A DMA handle, which only is a hint.
+    Dmah,
+    CompCntr {
+        number: u32,
+    },
 }
 
 struct Object {
@@ -205,6 +210,13 @@ impl Objects {
     pub(crate) fn dm(&self, handle: u32) -> Result<u32> {
         match self.get(handle)? {
             Kind::Dm { number } => Ok(number),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    pub(crate) fn comp_cntr(&self, handle: u32) -> Result<u32> {
+        match self.get(handle)? {
+            Kind::CompCntr { number } => Ok(number),
             _ => Err(Errno::EINVAL),
         }
     }

@@ -89,7 +89,11 @@ pub(super) fn user_device() -> UserDevice {
         max_sq_sge: MAX_SQ_SGE,
         max_rq_sge: MAX_RQ_SGE,
         max_rdma_size: MAX_RDMA,
-        device_caps: cap::RDMA_READ | cap::RNR_RETRY | cap::CQ_NOTIFICATIONS | cap::CQ_WITH_SGID,
+        device_caps: cap::RDMA_READ
+            | cap::RNR_RETRY
+            | cap::CQ_NOTIFICATIONS
+            | cap::CQ_WITH_SGID
+            | cap::COMP_CNTR,
         ..UserDevice::default()
     }
 }

@@ -5,6 +5,7 @@
 
 mod caps;
 pub(crate) use caps::identity;
+mod counter;
 mod cq;
 mod descriptor;
 mod progress;
@@ -15,10 +16,10 @@ use std::ffi::{c_int, c_void};
 
 use crate::abi::core::{AhAttr, ExQueryDeviceResp, ModifyQp, QpCap, QueryPortRespEx, QueryQpResp};
 use crate::abi::efa::{AllocUcontext, COMP_MIN_SQ_WR, COMP_TX_BATCH, NumberResp};
-use crate::attr::Udata;
+use crate::attr::{Attrs, Udata};
 use crate::errno::{Errno, Result};
 use crate::memory::{PAGE, Pinned};
-use crate::nic::{CreateCq, CreateQp, Destroyed, Nic, Shared};
+use crate::nic::{CompCntrCaps, CounterChange, CreateCq, CreateQp, Destroyed, Nic, Shared};
 use crate::qp_state::ERR;
 use crate::syscall::SharedMemory;
 use crate::table::Table;
@@ -31,6 +32,7 @@ pub(crate) struct Efa {
     cqs: Table<cq::Cq>,
     qps: Table<qp::Qp>,
     ahs: Table<Ah>,
+    counters: Table<counter::Counter>,
     /// Memory of the adapter that the program maps.
     shared: Table<SharedMemory>,
     /// State of the generator that chooses the order of messages.
@@ -55,6 +57,7 @@ impl Efa {
             cqs: Table::new(caps::MAX_CQ),
             qps: Table::new(caps::MAX_QP),
             ahs: Table::new(caps::MAX_AH),
+            counters: Table::new(counter::MAX_COUNTERS),
             shared: Table::new(MAX_SHARED),
             random: 0x9e37_79b9_7f4a_7c15,
         }
@@ -171,6 +174,26 @@ impl Nic for Efa {
 
     fn destroy_qp(&mut self, _cx: &mut Shared, qp: u32) -> Destroyed {
         self.remove_qp(qp)
+    }
+
+    fn comp_cntr_caps(&self) -> Option<CompCntrCaps> {
+        Some(counter::CAPS)
+    }
+
+    fn create_comp_cntr(&mut self, attrs: &Attrs) -> Result<u32> {
+        self.new_counter(attrs)
+    }
+
+    fn modify_comp_cntr(&mut self, counter: u32, change: CounterChange) -> Result<()> {
+        self.change_counter(counter, change)
+    }
+
+    fn attach_comp_cntr(&mut self, qp: u32, counter: u32, ops: u32) -> Result<()> {
+        self.attach(qp, counter, ops)
+    }
+
+    fn destroy_comp_cntr(&mut self, counter: u32) {
+        self.counters.remove(counter);
     }
 
     fn mmap(&mut self, length: usize, protection: c_int, offset: u64) -> Result<*mut c_void> {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::Efa;
 use super::caps;
+use super::counter::{Counter, Event, count};
 use super::descriptor::{Completion, Queue, RECEIVE_SIZE, SEND_SIZE, Status};
 use super::progress::{InFlight, Message};
 use crate::abi::core::{ModifyQp, QP_CREATE_SQ_SIG_ALL, QpCap, QueryQpResp, qp_type};
@@ -73,6 +74,8 @@ pub(super) struct Qp {
     pub(super) next: u32,
     /// SRD messages that this queue pair has received, with its answers.
     pub(super) received: VecDeque<Message>,
+    /// Completion counters with their operations.
+    pub(super) counters: Vec<(u32, Counter)>,
 }
 
 impl Efa {
@@ -144,6 +147,7 @@ impl Efa {
             in_flight: Vec::new(),
             next: 0,
             received: VecDeque::new(),
+            counters: Vec::new(),
         })?;
         cx.wire.open();
         let qpn = cx.wire.qpn(number);
@@ -247,15 +251,16 @@ impl Efa {
             return;
         };
         let doorbells = qp.doorbells;
-        let mut sends: Vec<u16> = qp.in_flight.drain(..).map(|entry| entry.send.id).collect();
+        let mut sends: Vec<_> = qp.in_flight.drain(..).map(|entry| entry.send).collect();
         while let Some(send) = qp.send.take::<super::descriptor::Send>(doorbells) {
-            sends.push(send.id);
+            sends.push(send);
         }
-        for id in sends {
-            let entry = Completion::new(Queue::Send, id, qp.number, Status::Flushed);
-            self.complete(cx, qp.send_cq, Queue::Send, &entry);
+        for send in sends {
+            self.complete_send(cx, &qp, &send, Status::Flushed);
         }
         while let Some((id, _)) = qp.take_receive() {
+            let status = Status::Flushed;
+            count(&qp.counters, Event::Received { status });
             let entry = Completion::new(Queue::Receive, id, qp.number, Status::Flushed);
             self.complete(cx, qp.recv_cq, Queue::Receive, &entry);
         }
@@ -264,6 +269,11 @@ impl Efa {
 }
 
 impl Qp {
+    /// Returns `true` if completion counters can be attached.
+    pub(super) fn can_attach(&self) -> bool {
+        matches!(self.state, RESET | INIT)
+    }
+
     /// Returns `true` if messages arrive.
     pub(super) fn receives(&self) -> bool {
         matches!(self.state, RTR | RTS | SQD | SQE)

@@ -1,6 +1,7 @@
 //! Messages: sending, receiving, retries and completions.
 
 use super::caps::{GID, MAX_RDMA, MTU};
+use super::counter::{Event, count};
 use super::descriptor::{Buffer, Completion, Queue, Receive, Send, Status, operation};
 use super::progress::{InFlight, Message};
 use super::qp::Qp;
@@ -174,7 +175,9 @@ impl Efa {
         Ok(Packet { header, payload })
     }
 
-    fn complete_send(&mut self, cx: &mut Shared, qp: &Qp, send: &Send, status: Status) {
+    pub(super) fn complete_send(&mut self, cx: &mut Shared, qp: &Qp, send: &Send, status: Status) {
+        let operation = send.operation();
+        count(&qp.counters, Event::Sent { operation, status });
         let entry = Completion::new(Queue::Send, send.id, qp.number, status);
         self.complete(cx, qp.send_cq, Queue::Send, &entry);
     }
@@ -257,7 +260,13 @@ impl Efa {
         let (status, payload) = if !qp.is_srd || !qp.receives() || qp.qkey != header.qkey {
             (status::DESTINATION, Vec::new())
         } else if header.opcode == operation::RDMA_READ {
-            read(cx, qp, header).map_or((status::ACCESS, Vec::new()), |data| (status::ACK, data))
+            match read(cx, qp, header) {
+                Some(data) => {
+                    count(&qp.counters, Event::Read);
+                    (status::ACK, data)
+                }
+                None => (status::ACCESS, Vec::new()),
+            }
         } else {
             (self.deliver(cx, qp, packet), Vec::new())
         };
@@ -303,6 +312,7 @@ impl Efa {
         if header.flags & flag::IMMEDIATE != 0 {
             entry = entry.immediate(header.immediate);
         }
+        count(&qp.counters, Event::Received { status: result });
         self.complete(cx, qp.recv_cq, Queue::Receive, &entry);
         answer
     }

@@ -16,6 +16,7 @@ mod umr;
 mod wqe;
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::OwnedFd;
 
 use crate::abi::core::{AhAttr, ExQueryDeviceResp, ModifyQp, QpCap, QueryPortRespEx, QueryQpResp};
 use crate::abi::mlx5::{CreateAhResp, QUERY_CONTEXT_RESP};
@@ -193,6 +194,14 @@ impl Nic for Mlx5 {
 
     fn query_dm(&self, dm: u32, attrs: &Attrs) -> Result<()> {
         self.pages.query_dm(dm, attrs)
+    }
+
+    fn export(&self, offset: u64) -> Result<OwnedFd> {
+        self.pages.export(offset)
+    }
+
+    fn has_dma_handles(&self) -> bool {
+        true
     }
 
     fn driver_method(&mut self, object: u16, method: u16, attrs: &Attrs) -> Result<()> {

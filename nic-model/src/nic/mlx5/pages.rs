@@ -1,6 +1,7 @@
 //! Pages that the provider maps: doorbell pages, the clock and device memory.
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::OwnedFd;
 
 use zerocopy::IntoBytes;
 
@@ -85,15 +86,27 @@ impl Pages {
                 }
                 shared_page(&mut self.clock_info)?.map(length, protection)
             }
-            MMAP_DEVICE_MEM => {
-                // The index of the page is in the low 8 bits and above bit 16.
-                let index = page & 0xff | page >> 16 << 8;
-                let number = u32::try_from(index).map_err(|_| Errno::EINVAL)?;
-                let (_, memory) = self.dm.get(number).ok_or(Errno::EINVAL)?;
-                memory.map(length, protection)
-            }
+            MMAP_DEVICE_MEM => self.dm_at(page)?.map(length, protection),
             _ => Err(Errno::EINVAL),
         }
+    }
+
+    /// Returns the device memory that the program maps at a page offset.
+    fn dm_at(&self, page: u64) -> Result<&SharedMemory> {
+        // The index of the page is in the low 8 bits and above bit 16.
+        let index = page & 0xff | page >> 16 << 8;
+        let number = u32::try_from(index).map_err(|_| Errno::EINVAL)?;
+        let (_, memory) = self.dm.get(number).ok_or(Errno::EINVAL)?;
+        Ok(memory)
+    }
+
+    /// Exports device memory as a dma-buf (`mlx5_ib_mmap_get_pfns`).
+    pub(super) fn export(&self, offset: u64) -> Result<OwnedFd> {
+        let page = offset / PAGE;
+        if page >= FIRST_UAR || page >> 8 & 0xff != MMAP_DEVICE_MEM {
+            return Err(Errno::EINVAL);
+        }
+        self.dm_at(page)?.export()
     }
 
     /// Writes the time into the page of the clock.
