@@ -64,6 +64,12 @@ fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
         (call, libc::ENOSYS) if call.starts_with("mlx5dv_") => {
             "with the feature dlopen, install a libmlx5 that has this function"
         }
+        (call, libc::ENOSYS) => match first_version(call) {
+            Some(version) => {
+                return Some(format!("install rdma-core {version} or newer").into());
+            }
+            None => return None,
+        },
         ("ibv_open_device", libc::EPERM | libc::EACCES) => {
             "check the access rights of /dev/infiniband/uverbs*"
         }
@@ -98,6 +104,17 @@ fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
         _ => return None,
     };
     Some(help.into())
+}
+
+/// Returns the version of rdma-core that has introduced a function, if that is newer than 44.
+fn first_version(call: &str) -> Option<u32> {
+    match call {
+        "ibv_alloc_dmah" | "ibv_reg_mr_ex" => Some(59),
+        "ibv_dm_export_dmabuf_fd" | "ibv_query_port_speed" => Some(62),
+        "ibv_alloc_buf" => Some(64),
+        _ if call.contains("_comp_cntr") => Some(65),
+        _ => None,
+    }
 }
 
 fn locked_memory_help() -> Cow<'static, str> {

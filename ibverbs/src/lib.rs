@@ -136,8 +136,14 @@
 //!
 //! # Not covered
 //!
-//! Tag matching, receive-side scaling (work queue indirection tables), flow actions and counters.
-//! [`AsRaw`] gives the raw handles for these verbs.
+//! Tag matching, receive-side scaling (work queue indirection tables), flow actions and counters of
+//! flows. [`AsRaw`] gives the raw handles for these verbs.
+//!
+//! # Newer versions of rdma-core
+//!
+//! The crate needs rdma-core 44. Some functions use verbs of newer versions, and say so. Programs
+//! that call them also start with rdma-core 44, where their errors are of the kind
+//! [`ErrorKind::Unsupported`] and name the version to install.
 //!
 //! # Features
 //!
@@ -160,6 +166,7 @@
 
 mod ah;
 mod convert;
+pub mod counter;
 pub mod cq;
 #[cfg(feature = "mlx5")]
 #[cfg_attr(docsrs, doc(cfg(feature = "mlx5")))]

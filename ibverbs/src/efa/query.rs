@@ -39,6 +39,8 @@ bitflags! {
         const CQ_WITH_SGID = EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID;
         /// [`Srd`](super::Srd) queue pairs can write memory of the peer. Needs libefa of rdma-core 47 or newer.
         const RDMA_WRITE = 1 << 3;
+        /// There are completion counters ([`counter`](crate::counter)). Needs rdma-core 65.
+        const COMP_CNTR = 1 << 6;
         const _ = !0;
     }
 }

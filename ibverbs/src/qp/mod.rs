@@ -9,6 +9,7 @@ mod bind;
 mod builder;
 mod change;
 mod control;
+mod counter;
 mod create;
 mod datagram;
 mod drain;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rdma_sys::ibv_wc;
 
 use super::builder::{CreatedQp, Parts};
+use crate::counter::CompletionCounter;
 use crate::cq::{CqInner, WcFields};
 use crate::flow::Flows;
 use crate::identity::Direction;
@@ -28,6 +29,7 @@ pub(crate) struct Tables {
     _send_cq: Arc<CqInner>,
     recv_cq: Option<Arc<CqInner>>,
     srq: Option<Arc<SrqInner>>,
+    pub(crate) counters: Vec<CompletionCounter>,
     #[allow(dead_code, reason = "kept to be dropped")]
     pub(crate) parent: Option<Arc<ParentDomain>>,
     _attached: AttachedQueuePair,
@@ -70,6 +72,7 @@ impl Tables {
             _send_cq: Arc::clone(parts.send_cq.inner()),
             recv_cq: parts.recv_cq.map(|cq| Arc::clone(cq.inner())),
             srq: parts.srq.map(|srq| Arc::clone(srq.shared())),
+            counters: Vec::new(),
             parent: None,
             _attached: parts.pd.attach_queue_pair(),
         }

@@ -220,3 +220,23 @@ pub(crate) fn extended_and_classic() -> [QpOptions; 2] {
     let options = QpOptions::new().max_inline_data(64);
     [options, options.classic_only(true)]
 }
+
+/// Returns `true` if the installed libraries have a function.
+#[allow(unsafe_code)]
+fn has_function(name: &std::ffi::CStr) -> bool {
+    // SAFETY: the name ends with a NUL byte.
+    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
+}
+
+/// Returns the version of the installed rdma-core, or an older one that lacks the same functions.
+pub(crate) fn installed_version() -> u32 {
+    [
+        (c"ibv_create_comp_cntr", 65),
+        (c"ibv_alloc_buf", 64),
+        (c"ibv_query_port_speed", 62),
+        (c"ibv_reg_mr_ex", 59),
+    ]
+    .into_iter()
+    .find(|(name, _)| has_function(name))
+    .map_or(44, |(_, version)| version)
+}
