@@ -6,11 +6,18 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rdma_sys::{ibv_alloc_buf, ibv_buf, ibv_free_buf};
+
 use super::caller::CallerMemory;
 use super::options::Backing;
+use crate::convert::non_null;
 use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
+use crate::pd::ProtectionDomain;
+use crate::raw::AsRaw;
 
 const PAGE: usize = 4096;
+/// Size of the words in which memory is copied.
+const WORD: usize = 8;
 
 /// Memory to which references only exist while a buffer in it is borrowed.
 ///
@@ -29,6 +36,21 @@ enum Origin {
     Heap(Layout),
     Mapped(usize),
     Caller(#[allow(dead_code, reason = "dropped with the allocation")] CallerMemory),
+    Provider(ProviderBuffer),
+}
+
+/// Memory from `ibv_alloc_buf`. The protection domain outlives it.
+struct ProviderBuffer {
+    raw: NonNull<ibv_buf>,
+    _pd: ProtectionDomain,
+}
+
+impl Drop for ProviderBuffer {
+    fn drop(&mut self) {
+        // SAFETY: the buffer was returned by `ibv_alloc_buf`, is freed once, and its memory is no
+        // longer used: it is dropped with its allocation.
+        unsafe { ibv_free_buf(self.raw.as_ptr()) }
+    }
 }
 
 // SAFETY: this is plain memory with one owner. The types built on it control access to its parts.
@@ -37,7 +59,15 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    pub(crate) fn new(len: usize, backing: Backing) -> Result<Self> {
+    pub(crate) fn new(pd: &ProtectionDomain, len: usize, backing: Backing) -> Result<Self> {
+        match backing {
+            Backing::Provider if len > 0 => Self::of_provider(pd, len),
+            backing => Self::of_process(len, backing),
+        }
+    }
+
+    /// Allocates memory that does not depend on a device.
+    pub(crate) fn of_process(len: usize, backing: Backing) -> Result<Self> {
         if len == 0 {
             return Err(invalid_len(len));
         }
@@ -48,7 +78,33 @@ impl Allocation {
                 Self::mapped(len, size.bytes(), size.map_flags(), size.help())
             }
             Backing::Caller(memory) => Self::caller(len, memory),
+            Backing::Provider => Err(invalid_len(len)),
         }
+    }
+
+    fn of_provider(pd: &ProtectionDomain, len: usize) -> Result<Self> {
+        let size = len.checked_next_multiple_of(WORD);
+        let size = size.ok_or_else(|| invalid_len(len))?;
+        let mut buf = ptr::null_mut();
+        let what = || format!("{size} bytes on {}", pd.context().device_name());
+        let start: NonNull<u8> = non_null("ibv_alloc_buf", what, || {
+            // SAFETY: the domain is alive and the handle is writable.
+            unsafe { ibv_alloc_buf(pd.as_raw(), size, &raw mut buf) }
+        })?
+        .cast();
+        let raw = NonNull::new(buf).ok_or_else(|| invalid_len(len))?;
+        let buffer = ProviderBuffer {
+            raw,
+            _pd: pd.clone(),
+        };
+        // SAFETY: the memory has `size` bytes, and nothing else refers to it yet.
+        unsafe { start.write_bytes(0, size) };
+        Ok(Self {
+            start,
+            len,
+            origin: Origin::Provider(buffer),
+            shared: AtomicBool::new(false),
+        })
     }
 
     fn heap(len: usize) -> Result<Self> {
@@ -113,6 +169,15 @@ impl Allocation {
         matches!(self.origin, Origin::Mapped(_))
     }
 
+    /// Returns the buffer of the provider that the memory belongs to, if it does. Such memory must
+    /// be registered in the protection domain that it was allocated for.
+    pub(crate) fn provider_buffer(&self) -> Option<NonNull<ibv_buf>> {
+        match &self.origin {
+            Origin::Provider(buffer) => Some(buffer.raw),
+            _ => None,
+        }
+    }
+
     /// Records that the memory is registered in several domains.
     pub(crate) fn set_shared(&self) {
         self.shared.store(true, Ordering::Relaxed);
@@ -154,7 +219,8 @@ impl Drop for Allocation {
             Origin::Mapped(size) => unsafe {
                 libc::munmap(self.start.as_ptr().cast(), size);
             },
-            Origin::Caller(_) => {}
+            // They are freed with the field.
+            Origin::Caller(_) | Origin::Provider(_) => {}
         }
     }
 }
@@ -166,7 +232,7 @@ mod tests {
     #[test]
     fn memory_is_zeroed_whole_words() {
         for len in [1, 7, 4096, 4097] {
-            let memory = Allocation::new(len, Backing::Heap).expect("heap");
+            let memory = Allocation::of_process(len, Backing::Heap).expect("heap");
             assert!(memory.is_whole_words());
             // SAFETY: the allocation has `len` initialized bytes.
             let bytes =
@@ -177,11 +243,13 @@ mod tests {
 
     #[test]
     fn invalid_lengths_are_rejected_with_help() {
-        let error = Allocation::new(0, Backing::Pages).err().expect("no bytes");
+        let error = Allocation::of_process(0, Backing::Pages)
+            .err()
+            .expect("no bytes");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.help().is_some());
-        assert!(Allocation::new(usize::MAX, Backing::Heap).is_err());
-        assert!(Allocation::new(usize::MAX, Backing::Pages).is_err());
+        assert!(Allocation::of_process(usize::MAX, Backing::Heap).is_err());
+        assert!(Allocation::of_process(usize::MAX, Backing::Pages).is_err());
     }
 
     #[test]
@@ -192,13 +260,13 @@ mod tests {
         // SAFETY: the memory is freed at the end of the test and not used before that.
         let memory = unsafe { CallerMemory::new(start, 16, std::sync::Arc::clone(&owner)) };
         assert!(
-            Allocation::new(17, Backing::Caller(memory)).is_err(),
+            Allocation::of_process(17, Backing::Caller(memory)).is_err(),
             "too long"
         );
         assert_eq!(std::sync::Arc::strong_count(&owner), 1);
         // SAFETY: as above; the first CallerMemory was dropped.
         let memory = unsafe { CallerMemory::new(start, 16, std::sync::Arc::clone(&owner)) };
-        let allocation = Allocation::new(15, Backing::Caller(memory)).expect("fits");
+        let allocation = Allocation::of_process(15, Backing::Caller(memory)).expect("fits");
         assert!(
             !allocation.is_whole_words(),
             "the last word is not complete"

@@ -119,7 +119,7 @@ mod tests {
         let (offsets, lens) = if cfg!(miri) { (9, 18) } else { (17, 40) };
         for offset in 0..offsets {
             for len in 0..lens.min(40 - offset) {
-                let memory = Allocation::new(40, Backing::Heap).expect("memory");
+                let memory = Allocation::of_process(40, Backing::Heap).expect("memory");
                 let base = memory.start().as_ptr();
                 let bytes: Vec<u8> = (1..).take(len).collect();
                 let mut all = [0xff; 40];
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn concurrent_partial_word_writes_are_not_lost() {
         const ROUNDS: u8 = if cfg!(miri) { 10 } else { 50 };
-        let memory = Allocation::new(16, Backing::Heap).expect("memory");
+        let memory = Allocation::of_process(16, Backing::Heap).expect("memory");
         let memory = &memory;
         std::thread::scope(|scope| {
             for part in 0..5_u8 {

@@ -4,6 +4,7 @@ use rdma_types::setters;
 
 use super::access::RawAccess;
 use super::caller::CallerMemory;
+use super::dma_handle::DmaHandle;
 use super::huge_pages::HugePageSize;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -43,6 +44,8 @@ pub struct MemoryOptions {
     /// Makes peers address the memory from 0 instead of by its address in this process. Only valid
     /// for a [`SharedRegion`](crate::SharedRegion). Default: `false`.
     pub zero_based: bool,
+    /// Hints for the PCIe transactions of the region. Needs rdma-core 59 or newer. Default: `None`.
+    pub dma_handle: Option<DmaHandle>,
 }
 
 /// The source of memory. All memory is zeroed, except the caller's.
@@ -73,6 +76,10 @@ pub enum Backing {
     HugePages(HugePageSize),
     /// Memory provided by the caller.
     Caller(CallerMemory),
+    /// Memory that the provider of the device allocates (`ibv_alloc_buf`), for example because the
+    /// device cannot access other memory of a confidential virtual machine. Needs rdma-core 64 or
+    /// newer.
+    Provider,
 }
 
 setters! {
@@ -91,6 +98,7 @@ impl MemoryOptions {
             on_demand: false,
             relaxed_ordering: false,
             zero_based: false,
+            dma_handle: None,
         }
     }
 
@@ -98,6 +106,13 @@ impl MemoryOptions {
     #[must_use = "setters return the changed options"]
     pub fn backing(mut self, backing: Backing) -> Self {
         self.backing = backing;
+        self
+    }
+
+    /// Sets [`dma_handle`](#structfield.dma_handle).
+    #[must_use = "setters return the changed options"]
+    pub fn dma_handle(mut self, handle: &DmaHandle) -> Self {
+        self.dma_handle = Some(handle.clone());
         self
     }
 

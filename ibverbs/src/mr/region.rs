@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::access::{AccessFlags, RawAccess};
 use super::alloc::Allocation;
 use super::options::{Backing, MemoryOptions};
-use super::registration::Registration;
+use super::registration::{Extras, Registration};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 
@@ -47,16 +47,29 @@ impl Region {
         prepare: impl FnOnce(&mut Allocation) -> Result<()>,
     ) -> Result<Self> {
         let (flags, zero_based) = (options.flags(), options.zero_based);
+        let dma_handle = options.dma_handle;
         let backing = match options.backing {
             Backing::Heap if is_read_after_deregistration(pd, access) => Backing::Pages,
+            Backing::Provider if is_read_after_deregistration(pd, access) => {
+                let device = pd.context().device_name();
+                let what = format!(
+                    "{len} bytes of the provider: {device} may read them after they were freed"
+                );
+                return Err(Error::new(ErrorKind::Unsupported, "ibv_alloc_buf", what)
+                    .with_help("omit the right to read, or use Backing::Pages"));
+            }
             backing => backing,
         };
-        let mut memory = Allocation::new(len, backing)?;
+        let mut memory = Allocation::new(pd, len, backing)?;
         prepare(&mut memory)?;
         let all = RawAccess::from(access) | flags;
+        let extras = Extras {
+            buffer: memory.provider_buffer(),
+            dma_handle,
+        };
         // SAFETY: `drop` frees the allocation after the registration has ended.
         let registration =
-            unsafe { Registration::register(pd, memory.start(), len, all, zero_based) }?;
+            unsafe { Registration::register(pd, memory.start(), len, all, zero_based, extras) }?;
         Ok(Self {
             registration: ManuallyDrop::new(registration),
             memory: ManuallyDrop::new(Arc::new(memory)),
@@ -82,12 +95,18 @@ impl Region {
                     .with_help("omit the rights to read, or register other memory"));
             }
         }
+        if !self.extras().is_empty() {
+            let what = format!("{} bytes of the provider, or with a DMA handle", self.len());
+            return Err(Error::new(ErrorKind::Unsupported, "register_in", what)
+                .with_help("such memory belongs to one device: register other memory"));
+        }
         let all = RawAccess::from(access) | self.flags;
         let zero_based = self.base() == 0;
+        let (start, len, none) = (self.start(), self.len(), Extras::default());
         // SAFETY: `drop` frees the allocation after the last of its registrations has ended. There
         // are never references to the memory of a shared region.
         let registration =
-            unsafe { Registration::register(pd, self.start(), self.len(), all, zero_based) }?;
+            unsafe { Registration::register(pd, start, len, all, zero_based, none) }?;
         self.memory.set_shared();
         Ok(Self {
             registration: ManuallyDrop::new(registration),
@@ -95,6 +114,13 @@ impl Region {
             access,
             flags: self.flags,
         })
+    }
+
+    fn extras(&self) -> Extras {
+        Extras {
+            buffer: self.memory.provider_buffer(),
+            dma_handle: self.registration.dma_handle().cloned(),
+        }
     }
 
     /// Returns `true` if the memory was ever registered in several domains.
@@ -161,8 +187,10 @@ impl Region {
         // registered region.
         // SAFETY: the allocation outlives both registrations, because it moves to the returned
         // region.
-        let local =
-            unsafe { Registration::register(self.pd(), self.start(), self.len(), all, false) };
+        let local = unsafe {
+            let (start, len, extras) = (self.start(), self.len(), self.extras());
+            Registration::register(self.pd(), start, len, all, false, extras)
+        };
         let local = match local {
             Ok(local) => local,
             Err(error) => return Err((self, error)),

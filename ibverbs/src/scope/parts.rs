@@ -8,7 +8,7 @@ use rdma_sys::ibv_sge;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::{Loans, Reclaimed};
-use crate::mr::{AccessFlags, Registration};
+use crate::mr::{AccessFlags, Extras, Registration};
 use crate::qp::QueuePair;
 use crate::transport::SendTransport;
 use crate::unwind::{abort, abort_on_unwind};
@@ -49,8 +49,10 @@ impl<T: SendTransport> ScopeParts<T> {
         let pd = self.qp.pd();
         // SAFETY: the caller guarantees the borrow. `end` deregisters the memory or aborts the
         // process.
-        let region =
-            unsafe { Registration::register(pd, bytes.cast(), bytes.len(), access.into(), false) }?;
+        let region = unsafe {
+            let none = Extras::default();
+            Registration::register(pd, bytes.cast(), bytes.len(), access.into(), false, none)
+        }?;
         let sge = ibv_sge {
             addr: region.base(),
             length,
