@@ -3,14 +3,16 @@
 #![allow(unsafe_code)]
 
 use std::fmt;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_sys::{
-    ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dm, ibv_free_dm, ibv_memcpy_from_dm, ibv_memcpy_to_dm,
+    ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dm, ibv_dm_export_dmabuf_fd, ibv_free_dm,
+    ibv_memcpy_from_dm, ibv_memcpy_to_dm,
 };
 
-use crate::convert::{non_null, zero_or_errno};
+use crate::convert::{non_null, not_negative, zero_or_errno};
 use crate::device::Context;
 use crate::error::{Error, ErrorKind, Result};
 use crate::raw::AsRaw;
@@ -140,6 +142,27 @@ impl DeviceMemory {
             || self.describe(offset, into.len()),
             returned,
         )
+    }
+
+    /// Exports the memory as a dma-buf, which other devices can
+    /// [register](crate::ProtectionDomain::reg_dmabuf).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the device, the kernel or the installed rdma-core (62 or
+    /// newer) cannot export it.
+    ///
+    /// # References
+    /// [`ibv_dm_export_dmabuf_fd(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_dm_export_dmabuf_fd.3.md)
+    pub fn export_dmabuf(&self) -> Result<OwnedFd> {
+        // SAFETY: the memory is alive.
+        let returned = unsafe { ibv_dm_export_dmabuf_fd(self.as_raw()) };
+        let what = || {
+            let device = self.0.context.device_name();
+            format!("{} bytes on {device}", self.0.len)
+        };
+        let fd = not_negative("ibv_dm_export_dmabuf_fd", what, returned)?;
+        // SAFETY: the descriptor is new and has no other owner.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     pub(crate) fn check(&self, offset: u64, len: usize) -> Result<()> {

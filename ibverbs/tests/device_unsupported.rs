@@ -17,7 +17,7 @@ use ibverbs::{
     mw::{Type1, Type2},
     qp::{AlternatePath, Ece, OptionalOps, QpChange},
 };
-use lab::{LeakCheck, devices, is_mlx5, table};
+use lab::{LeakCheck, devices, installed_version, is_efa, is_mlx5, table};
 
 const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -254,6 +254,10 @@ fn drivers_table_matches_the_devices() {
         let results = call_all(&context);
         let mut wrong = Vec::new();
         for (verb, result) in &results {
+            // libefa has it since rdma-core 61.
+            if *verb == "`ibv_alloc_td`" && is_efa(&context) && installed_version() > 44 {
+                continue;
+            }
             let support = match result {
                 Ok(()) => "yes",
                 Err(error) if error.is_unsupported() => "**no**",

@@ -72,6 +72,8 @@ c_value! {
         GID_CHANGE = rdma_sys::IBV_EVENT_GID_CHANGE => "GID table change",
         /// A work queue failed: `IBV_EVENT_WQ_FATAL`.
         WQ_FATAL = rdma_sys::IBV_EVENT_WQ_FATAL => "WQ fatal",
+        /// The speed of one or several ports has changed: `IBV_EVENT_DEVICE_SPEED_CHANGE`.
+        DEVICE_SPEED_CHANGE = rdma_sys::IBV_EVENT_DEVICE_SPEED_CHANGE => "device speed change",
     }
 }
 
@@ -188,7 +190,7 @@ impl AsyncEvent {
                 // SAFETY: an unacknowledged event of this type refers to a live work queue.
                 EventSource::WorkQueue(unsafe { (*element.wq).wq_num })
             }
-            EventType::DEVICE_FATAL => EventSource::Device,
+            EventType::DEVICE_FATAL | EventType::DEVICE_SPEED_CHANGE => EventSource::Device,
             // SAFETY: the library initialized at least the bytes of the port number.
             other => Self::source_from_number(other, unsafe { element.port_num }),
         };

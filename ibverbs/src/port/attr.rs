@@ -5,7 +5,9 @@
 use std::mem::offset_of;
 use std::ptr;
 
-use rdma_sys::{ibv_context, ibv_port_attr, ibv_query_port, verbs_context, verbs_get_ctx};
+use rdma_sys::{
+    ibv_context, ibv_port_attr, ibv_query_port, ibv_query_port_speed, verbs_context, verbs_get_ctx,
+};
 
 use super::caps::{PortCapFlags, PortCapFlags2, PortFlags};
 use super::link_rate::{LinkRate, LinkSpeed, LinkWidth};
@@ -289,6 +291,30 @@ impl Context {
             returned,
         )?;
         Ok(PortAttr::from_raw(&attr))
+    }
+
+    /// Queries the effective bandwidth of a port in Mbit/s. It can be lower than the
+    /// [rate](PortAttr::rate) of the link.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the device, the kernel or the
+    /// installed rdma-core (62 or newer) cannot tell it.
+    ///
+    /// # References
+    /// [`ibv_query_port_speed(3)`](https://github.com/linux-rdma/rdma-core/blob/master/libibverbs/man/ibv_query_port_speed.3.md)
+    pub fn query_port_speed(&self, port_num: u8) -> Result<u64> {
+        /// The verb counts in 100 Mbit/s.
+        const UNIT: u64 = 100;
+        let mut speed = 0;
+        // SAFETY: the context is open and the number is writable.
+        let returned =
+            unsafe { ibv_query_port_speed(self.as_raw(), port_num.into(), &raw mut speed) };
+        zero_or_errno(
+            "ibv_query_port_speed",
+            || format!("port {port_num} of {}", self.device_name()),
+            returned,
+        )?;
+        Ok(speed.saturating_mul(UNIT))
     }
 }
 

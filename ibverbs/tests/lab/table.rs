@@ -29,7 +29,7 @@ pub(crate) fn rows() -> Vec<Row> {
     let (_, rest) = text
         .split_once("## Unsupported verbs")
         .expect("the section");
-    let (section, _) = rest.split_once("\n## ").expect("a following section");
+    let (section, _) = rest.split_once("\n##").expect("a following section");
     section
         .lines()
         .filter(|line| line.starts_with("| `"))
