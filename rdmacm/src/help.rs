@@ -46,6 +46,9 @@ pub(crate) fn help_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
             "check that the private data fits and that the queue pair is in INIT".into()
         }
         ("rdma_init_qp_attr", libc::EINVAL) => "the peer has probably disconnected".into(),
+        ("rdma_resolve_addrinfo", libc::ENOSYS) => {
+            "install rdma-core 60 or newer, or use `address::lookup`".into()
+        }
         ("ibv_modify_qp", libc::EINVAL) => "use a new queue pair, in state RESET".into(),
         _ => return None,
     })

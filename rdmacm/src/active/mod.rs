@@ -4,6 +4,7 @@
 mod connecting;
 mod external_qp;
 mod handshake;
+mod lookup;
 mod ready;
 mod resolver;
 mod resolving;
@@ -14,6 +15,7 @@ use ibverbs::{QueuePair, Rc, Result};
 
 pub use self::connecting::Connecting;
 pub use self::external_qp::{ConnectPending, ConnectResponse};
+pub use self::lookup::{LookupPending, start_lookup, start_service_lookup};
 pub use self::ready::ReadyRoute;
 pub use self::resolver::Resolver;
 pub(crate) use self::resolving::Resolved;

@@ -210,7 +210,9 @@ impl Resolver {
 impl AddrInfo {
     /// Returns a resolver for these addresses, or `None` if there is no destination.
     pub fn resolver(&self) -> Option<Resolver> {
-        let resolver = Resolver::new(self.destination?).port_space(self.port_space);
+        let peer = self.destination.map(Address::from);
+        let peer = peer.or(self.destination_ib.map(Address::from));
+        let resolver = Resolver::with_peer(peer?).port_space(self.port_space);
         Some(match self.source {
             Some(source) => resolver.source_addr(source),
             None => resolver,

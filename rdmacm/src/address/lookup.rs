@@ -7,10 +7,12 @@ use std::net::SocketAddr;
 use std::ptr;
 
 use ibverbs::{Errno, Error, ErrorKind, Result};
-use rdma_sys::{RAI_NUMERICHOST, RAI_PASSIVE, rdma_addrinfo, rdma_freeaddrinfo, rdma_getaddrinfo};
+use rdma_sys::{
+    RAI_NUMERICHOST, RAI_PASSIVE, RAI_SA, rdma_addrinfo, rdma_freeaddrinfo, rdma_getaddrinfo,
+};
 use rdma_types::setters;
 
-use super::{PortSpace, from_raw};
+use super::{Address, IbAddr, PortSpace, address_from_raw};
 use crate::convert::{failed, load_librdmacm};
 
 const VERB: &str = "rdma_getaddrinfo";
@@ -18,6 +20,7 @@ const VERB: &str = "rdma_getaddrinfo";
 /// Flags in the signed type of the C structure.
 const PASSIVE: i32 = RAI_PASSIVE as i32;
 const NUMERIC_HOST: i32 = RAI_NUMERICHOST as i32;
+const SUBNET: i32 = RAI_SA as i32;
 
 /// Options of a name lookup.
 ///
@@ -93,6 +96,9 @@ pub struct AddrInfo {
     pub source: Option<SocketAddr>,
     /// Destination address.
     pub destination: Option<SocketAddr>,
+    /// Destination on an InfiniBand fabric, from
+    /// [`start_service_lookup`](crate::active::start_service_lookup).
+    pub destination_ib: Option<IbAddr>,
 }
 
 /// Looks up a host and a service, each given by name or number. Queries the system's name services
@@ -125,88 +131,138 @@ pub fn lookup(
     service: Option<&str>,
     options: LookupOptions,
 ) -> Result<Vec<AddrInfo>> {
-    let detail = format!(
-        "{} service {}",
-        node.unwrap_or("any host"),
-        service.unwrap_or("any")
-    );
-    if node.is_none() && service.is_none() {
-        return Err(Error::new(ErrorKind::InvalidInput, VERB, detail)
-            .with_help("specify a host, a service, or both"));
-    }
-    let c_string = |text: Option<&str>| {
-        let converted = text.map(CString::new).transpose();
-        converted.map_err(|_| {
-            Error::new(
-                ErrorKind::InvalidInput,
-                VERB,
-                format!("{detail:?}: the name contains a NUL byte"),
-            )
-        })
-    };
-    let (c_node, c_service) = (c_string(node)?, c_string(service)?);
-    let as_ptr = |text: &Option<CString>| {
-        text.as_ref()
-            .map_or(ptr::null_mut(), |text| text.as_ptr().cast_mut())
-    };
-    let hints = rdma_addrinfo {
-        ai_flags: if options.passive { PASSIVE } else { 0 }
-            | if options.numeric_host {
-                NUMERIC_HOST
-            } else {
-                0
-            },
-        ai_port_space: options.port_space.0 as i32,
-        ..Default::default()
-    };
+    let query = Query::new(VERB, node, service, options)?;
     let mut list = ptr::null_mut();
     load_librdmacm(VERB)?;
-    // SAFETY: the names are null or NUL-terminated, and all pointers are valid during the call.
+    // SAFETY: all pointers are valid during the call.
     let returned = unsafe {
         rdma_getaddrinfo(
-            as_ptr(&c_node),
-            as_ptr(&c_service),
-            &raw const hints,
+            query.node().cast_mut(),
+            query.service().cast_mut(),
+            query.hints(),
             &raw mut list,
         )
     };
     match returned {
-        0 => {}
-        -1 => return Err(failed(VERB, Errno::last(), &detail)),
-        code => return Err(lookup_error(code, &detail)),
+        // SAFETY: librdmacm returned a new list.
+        0 => Ok(unsafe { take_list(list) }),
+        -1 => Err(failed(VERB, Errno::last(), &query.detail)),
+        code => Err(lookup_error(VERB, code, &query.detail)),
     }
+}
+
+/// The arguments of a lookup in C.
+pub(crate) struct Query {
+    node: Option<CString>,
+    service: Option<CString>,
+    hints: rdma_addrinfo,
+    pub(crate) detail: String,
+}
+
+impl Query {
+    pub(crate) fn new(
+        verb: &'static str,
+        node: Option<&str>,
+        service: Option<&str>,
+        options: LookupOptions,
+    ) -> Result<Self> {
+        let detail = format!(
+            "{} service {}",
+            node.unwrap_or("any host"),
+            service.unwrap_or("any")
+        );
+        if node.is_none() && service.is_none() {
+            return Err(Error::new(ErrorKind::InvalidInput, verb, detail)
+                .with_help("specify a host, a service, or both"));
+        }
+        let c_string = |text: Option<&str>| {
+            let converted = text.map(CString::new).transpose();
+            converted.map_err(|_| {
+                Error::new(
+                    ErrorKind::InvalidInput,
+                    verb,
+                    format!("{detail:?}: the name contains a NUL byte"),
+                )
+            })
+        };
+        let flag = |set, flag| if set { flag } else { 0 };
+        Ok(Self {
+            node: c_string(node)?,
+            service: c_string(service)?,
+            hints: rdma_addrinfo {
+                ai_flags: flag(options.passive, PASSIVE) | flag(options.numeric_host, NUMERIC_HOST),
+                ai_port_space: options.port_space.0 as i32,
+                ..Default::default()
+            },
+            detail,
+        })
+    }
+
+    /// Looks up a service at the subnet administrator of InfiniBand instead of a host.
+    pub(crate) fn of_subnet(mut self) -> Self {
+        self.hints.ai_flags |= SUBNET;
+        self
+    }
+
+    pub(crate) fn node(&self) -> *const c_char {
+        self.node.as_ref().map_or(ptr::null(), |text| text.as_ptr())
+    }
+
+    pub(crate) fn service(&self) -> *const c_char {
+        let text = self.service.as_ref();
+        text.map_or(ptr::null(), |text| text.as_ptr())
+    }
+
+    pub(crate) fn hints(&self) -> *const rdma_addrinfo {
+        &raw const self.hints
+    }
+}
+
+/// Copies a list, and frees it.
+///
+/// # Safety
+/// librdmacm returned the list, and nothing else refers to it.
+pub(crate) unsafe fn take_list(list: *mut rdma_addrinfo) -> Vec<AddrInfo> {
     let mut addresses = Vec::new();
     let mut next: *const rdma_addrinfo = list;
-    // SAFETY: librdmacm returned a list that ends with a null pointer. It stays valid until it is
-    // freed below.
+    // SAFETY: the list ends with a null pointer. It stays valid until it is freed below.
     while let Some(info) = unsafe { next.as_ref() } {
         let read = |address: *mut libc::sockaddr| {
             (!address.is_null())
                 // SAFETY: an address of the list is valid for its family if it is not null.
-                .then(|| unsafe { from_raw(address) })
+                .then(|| unsafe { address_from_raw(address) })
                 .flatten()
         };
+        let ip = |address| match address {
+            Some(Address::Ip(address)) => Some(address),
+            _ => None,
+        };
+        let destination = read(info.ai_dst_addr);
         addresses.push(AddrInfo {
             port_space: PortSpace(info.ai_port_space.unsigned_abs()),
-            source: read(info.ai_src_addr),
-            destination: read(info.ai_dst_addr),
+            source: ip(read(info.ai_src_addr)),
+            destination: ip(destination),
+            destination_ib: match destination {
+                Some(Address::Ib(address)) => Some(address),
+                _ => None,
+            },
         });
         next = info.ai_next;
     }
     // SAFETY: the list is freed once, and no reference to it is left.
     unsafe { rdma_freeaddrinfo(list) };
-    Ok(addresses)
+    addresses
 }
 
 /// Converts an `EAI_…` code to an error.
-fn lookup_error(code: i32, detail: &str) -> Error {
+pub(crate) fn lookup_error(verb: &'static str, code: i32, detail: &str) -> Error {
     // SAFETY: the function accepts every number.
     let text: *const c_char = unsafe { libc::gai_strerror(code) };
     // SAFETY: the function returns a static NUL-terminated string.
     let text = unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned();
-    Error::new(ErrorKind::NotFound, VERB, format!("{detail}: {text}"))
+    Error::new(ErrorKind::NotFound, verb, format!("{detail}: {text}"))
         .with_help("check the name with `getent ahosts NAME`")
 }
 

@@ -12,10 +12,12 @@ mod ud;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
+use ibverbs::Gid;
 use libc::{in_addr, in6_addr, sockaddr, sockaddr_in, sockaddr_in6};
 
 pub use self::ib::IbAddr;
 pub use self::lookup::{AddrInfo, LookupOptions, lookup};
+pub(crate) use self::lookup::{Query, lookup_error, take_list};
 pub use self::port_space::PortSpace;
 pub use self::ud::UdAddress;
 pub(crate) use self::ud::ah_attr;
@@ -147,6 +149,27 @@ impl From<SocketAddr> for RawAddress {
             }),
         }
     }
+}
+
+/// Converts an IP or `AF_IB` address, or returns `None` for other families.
+///
+/// # Safety
+/// `address` is valid for reading as the structure that its family specifies.
+unsafe fn address_from_raw(address: *const sockaddr) -> Option<Address> {
+    // SAFETY: every socket address starts with its family, and the caller guarantees that it is
+    // readable.
+    if unsafe { (*address).sa_family } != AF_IB {
+        // SAFETY: guaranteed by the caller.
+        return unsafe { from_raw(address) }.map(Address::Ip);
+    }
+    // SAFETY: the caller guarantees the structure of this family. An unaligned read needs no
+    // alignment.
+    let raw = unsafe { address.cast::<sockaddr_ib>().read_unaligned() };
+    Some(Address::Ib(IbAddr {
+        gid: Gid(raw.sib_addr),
+        pkey: u16::from_be(raw.sib_pkey),
+        service_id: u64::from_be(raw.sib_sid),
+    }))
 }
 
 /// Converts a C address, or returns `None` if its family is unknown. An `AF_IB` address is

@@ -65,6 +65,12 @@ c_value! {
         ADDR_CHANGE = rdma_sys::RDMA_CM_EVENT_ADDR_CHANGE => "ADDR_CHANGE",
         /// The queue pair number can be used again.
         TIMEWAIT_EXIT = rdma_sys::RDMA_CM_EVENT_TIMEWAIT_EXIT => "TIMEWAIT_EXIT",
+        /// A name is resolved.
+        ADDRINFO_RESOLVED = rdma_sys::RDMA_CM_EVENT_ADDRINFO_RESOLVED => "ADDRINFO_RESOLVED",
+        /// Name resolution failed.
+        ADDRINFO_ERROR = rdma_sys::RDMA_CM_EVENT_ADDRINFO_ERROR => "ADDRINFO_ERROR",
+        /// An event that a program wrote.
+        USER = rdma_sys::RDMA_CM_EVENT_USER => "USER",
     }
 }
 

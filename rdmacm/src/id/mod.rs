@@ -6,6 +6,7 @@
 mod conn_param;
 mod connect;
 mod ece;
+mod lookup;
 mod options;
 pub(crate) mod path;
 pub(crate) mod qp_change;
