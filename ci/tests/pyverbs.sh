@@ -8,27 +8,15 @@ library=$(realpath "$1")
 source=${2:+$(realpath "$2")}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . ci/lib/common.sh
+. ci/lib/tools.sh
 . ci/lib/backports.sh
+. ci/lib/rdma_core.sh
 
 # Number of tests that passed on each device when this was written.
 readonly -A MINIMUM=([mlx5_0]=130 [efa_0]=60)
 
 version=$(dpkg-query -W -f '${Version}' libibverbs1)
 work=$LAB_CACHE/pyverbs-$version
-
-# Downloads Debian's source package of rdma-core into the directory.
-download_source() {
-    mkdir -p "$work/lists/partial"
-    printf '%s\n' 'Types: deb-src' "URIs: $(debian_mirror)" 'Suites: bookworm' 'Components: main' \
-        'Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg' >"$work/source.sources"
-    local options=(-q -o Dir::Etc::SourceList="$work/source.sources" -o Dir::Etc::SourceParts=/dev/null
-        -o Dir::State::Lists="$work/lists" -o APT::Sandbox::User=root)
-    apt-get "${options[@]}" update
-    (cd "$work" && apt-get "${options[@]}" source --download-only "rdma-core=$version")
-    mkdir -p "$work/source.new"
-    tar -xf "$work"/rdma-core_*.orig.tar.* --strip-components=1 -C "$work/source.new"
-    mv "$work/source.new" "$work/source"
-}
 
 if [[ ! -e $work/package ]]; then
     mkdir -p "$work/package.new"
@@ -37,7 +25,7 @@ if [[ ! -e $work/package ]]; then
     mv "$work/package.new" "$work/package"
 fi
 if [[ -z $source ]]; then
-    [[ -e $work/source ]] || download_source
+    [[ -e $work/source ]] || download_rdma_core bookworm "$work" "$work/source" "$version"
     source=$work/source
 fi
 # Beside the tests, Python would find the sources of pyverbs instead of the package.

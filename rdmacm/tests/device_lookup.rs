@@ -11,14 +11,19 @@ use std::time::Duration;
 use ibverbs::{Error, ErrorKind};
 use lab::{Endpoint, TIMEOUT, assert_no_leaks, endpoints};
 use rdmacm::active::{start_lookup, start_service_lookup};
-use rdmacm::address::{IbAddr, LookupOptions, lookup};
+use rdmacm::address::{AddrInfo, IbAddr, LookupOptions, lookup};
 use rdmacm::{InProgress, PortSpace};
 use test_support::lab::{is_model, kernel_is_at_least};
 
 /// Returns `true` if librdmacm has the function.
 fn has_function() -> bool {
-    // SAFETY: the name ends with a NUL byte.
-    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"rdma_resolve_addrinfo".as_ptr()) }.is_null()
+    // SAFETY: the names end with NUL bytes. With the feature `dlopen`, the crate loads the same
+    // library.
+    unsafe {
+        let library = libc::dlopen(c"librdmacm.so.1".as_ptr(), libc::RTLD_NOW);
+        assert!(!library.is_null(), "librdmacm is not installed");
+        !libc::dlsym(library, c"rdma_resolve_addrinfo".as_ptr()).is_null()
+    }
 }
 
 /// Checks the error where the function or the command is missing.
@@ -53,7 +58,7 @@ fn look_up(endpoint: &Endpoint) {
     let info = addresses
         .iter()
         .find(|info| info.destination == Some(address));
-    let resolver = info.and_then(|info| info.resolver()).expect("the listener");
+    let resolver = info.and_then(AddrInfo::resolver).expect("the listener");
     let route = resolver.timeout(TIMEOUT).resolve().expect("resolved");
     assert_eq!(route.device_name(), endpoint.name());
     let again = pending.try_finish().expect_err("finished");
