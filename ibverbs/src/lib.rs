@@ -153,7 +153,8 @@
 //!   installed, [`Device::list`] fails with [`ErrorKind::Unsupported`] and names it.
 //! - `efa`: the transport `efa::Srd` (reliable datagrams), completions with the GID of the sender
 //!   (`efa::SourceGid`) and queries of EFA. Links libefa.
-//! - `mlx5`: the dynamically connected transport of mlx5, `dc::Dc`. Links libmlx5.
+//! - `mlx5`: the dynamically connected transport of mlx5, `dc::Dc`, and queues that are lent to a
+//!   GPU (`lend`). Links libmlx5.
 //! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and their parts can be serialized and sent to
 //!   a peer. A GID is a string in human-readable formats such as JSON, and 16 bytes in others.
 //! - `tokio`: `AsyncCompletionQueue` awaits completions. Waiting is cancel-safe, and requests in
@@ -188,6 +189,9 @@ mod identity;
 mod in_flight;
 mod io_error;
 mod leak;
+#[cfg(feature = "mlx5")]
+#[cfg_attr(docsrs, doc(cfg(feature = "mlx5")))]
+pub mod lend;
 pub mod mr;
 pub mod mw;
 mod numbers;

@@ -16,3 +16,11 @@ fn programs_that_break_a_rule_do_not_compile() {
 fn messages_list_all_transports() {
     trybuild::TestCases::new().compile_fail("tests/compile_fail_all_transports/*.rs");
 }
+
+/// Rules of transports and functions of mlx5.
+#[test]
+#[cfg(feature = "mlx5")]
+#[cfg_attr(miri, ignore = "runs the compiler")]
+fn programs_that_break_a_rule_of_mlx5_do_not_compile() {
+    trybuild::TestCases::new().compile_fail("tests/compile_fail_mlx5/*.rs");
+}

@@ -191,6 +191,8 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
             "`mlx5dv_create_qp`: DC",
             pd.create_dc_qp(&cq, pair).map(drop),
         ),
+        #[cfg(feature = "mlx5")]
+        ("`mlx5dv_init_obj`", lend(&pd)),
         #[cfg(feature = "efa")]
         (
             "`efadv_create_qp_ex`: SRD",
@@ -231,6 +233,15 @@ fn set_alternate_path(mut qp: QueuePair<Rc>, own: &GidEntry) -> Result<(), Error
             .min_rnr_timer(12)
             .alternate(AlternatePath::new(address)),
     )
+}
+
+#[cfg(feature = "mlx5")]
+#[allow(unsafe_code)]
+fn lend(pd: &ibverbs::ProtectionDomain) -> Result<(), Error> {
+    let mut cq = pd.context().create_cq(CqOptions::default())?;
+    let mut qp = pd.create_qp::<Rc>(&cq, &cq, QpOptions::new())?;
+    // SAFETY: the closure writes nothing.
+    unsafe { qp.lend(&mut cq, 0, |_| ()) }
 }
 
 fn rereg(region: ibverbs::SharedRegion) -> Result<(), Error> {

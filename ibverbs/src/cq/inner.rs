@@ -4,7 +4,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rdma_sys::{ibv_cq, ibv_destroy_cq};
 
@@ -24,6 +24,9 @@ pub(crate) struct CqInner {
     pub(crate) parent: Option<Arc<ParentDomain>>,
     /// Number of polls that found the queue empty. Only the one `CompletionQueue` changes it.
     pub(crate) empty_polls: AtomicU64,
+    /// `true` if the provider leaves the completions of a destroyed queue pair in the queue,
+    /// because the queue was lent.
+    pub(crate) lent: AtomicBool,
 }
 
 // SAFETY: only the one `CompletionQueue` polls, arms and modifies the queue, with `&mut self`.
@@ -39,6 +42,15 @@ impl CqInner {
 
     pub(crate) fn context(&self) -> &Context {
         &self.context
+    }
+
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn set_lent(&self) {
+        self.lent.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn was_lent(&self) -> bool {
+        self.lent.load(Ordering::Relaxed)
     }
 
     /// Counts a poll that found the queue empty. Only the polling thread calls it.

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use rdma_sys::{ibv_cq, ibv_create_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
 
@@ -127,6 +127,7 @@ impl CompletionQueue {
                 channel: options.channel.cloned(),
                 parent: None,
                 empty_polls: AtomicU64::new(0),
+                lent: AtomicBool::new(false),
             }),
             raw,
             state: PollState::new(),
@@ -273,6 +274,17 @@ impl CompletionQueue {
 
     pub(crate) fn inner(&self) -> &Arc<CqInner> {
         &self.inner
+    }
+
+    /// Checks that the queue can be used by one more queue pair or shared receive queue.
+    pub(crate) fn check_not_lent(&self, verb: &'static str) -> Result<()> {
+        if !self.inner.was_lent() {
+            return Ok(());
+        }
+        let device = self.inner.context.device_name();
+        let what = format!("a completion queue on {device} that was lent");
+        Err(Error::new(ErrorKind::InvalidInput, verb, what)
+            .with_help("create another completion queue"))
     }
 }
 

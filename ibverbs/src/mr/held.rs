@@ -80,7 +80,9 @@ impl<K> Held<K> {
         self.sge.length == 0
     }
 
-    pub(crate) fn sge(&self) -> ibv_sge {
+    /// Returns the memory as an entry of a scatter/gather list, for code that writes requests
+    /// itself.
+    pub fn sge(&self) -> ibv_sge {
         self.sge
     }
 

@@ -66,6 +66,7 @@ impl Parts<'_> {
     pub(crate) fn check(&self) -> Result<()> {
         let pd = self.pd;
         for cq in [Some(self.send_cq), self.recv_cq].into_iter().flatten() {
+            cq.check_not_lent("ibv_create_qp")?;
             let cq_context = cq.inner().context();
             if cq_context.as_raw() != pd.context().as_raw() {
                 return Err(Error::new(

@@ -16,7 +16,7 @@ use super::options::QpCaps;
 use super::tables::Tables;
 use crate::convert::zero_or_errno;
 use crate::device::TransportType;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
 use crate::in_flight::Reclaimed;
 use crate::numbers::Qpn;
@@ -206,6 +206,12 @@ impl<T: SendTransport> QueuePair<T> {
 
     /// Destroys the queue pair. On failure the caller leaks everything that it guards.
     fn destroy_raw(&mut self) -> Result<()> {
+        if self.tables.leaves_completions() {
+            crate::leak::count_leaked_object();
+            let what = format!("{} whose completion queue was lent", self.describe());
+            return Err(Error::new(ErrorKind::WrongState, "ibv_destroy_qp", what)
+                .with_help("drain the queue pair before it is destroyed"));
+        }
         self.detach_all();
         self.tables.flows.destroy_all();
         // SAFETY: the queue pair is destroyed next.

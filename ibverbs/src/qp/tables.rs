@@ -6,6 +6,8 @@ use rdma_sys::ibv_wc;
 
 use super::builder::{CreatedQp, Parts};
 use crate::counter::CompletionCounter;
+#[cfg(feature = "mlx5")]
+use crate::cq::CompletionQueue;
 use crate::cq::{CqInner, WcFields};
 use crate::flow::Flows;
 use crate::identity::Direction;
@@ -26,7 +28,7 @@ pub(crate) struct Tables {
     pub(crate) addresses: Addresses,
     pub(crate) windows: BoundWindows,
     pub(crate) flows: Flows,
-    _send_cq: Arc<CqInner>,
+    send_cq: Arc<CqInner>,
     recv_cq: Option<Arc<CqInner>>,
     srq: Option<Arc<SrqInner>>,
     pub(crate) counters: Vec<CompletionCounter>,
@@ -69,13 +71,35 @@ impl Tables {
             addresses: Addresses::default(),
             windows: BoundWindows::default(),
             flows: Flows::default(),
-            _send_cq: Arc::clone(parts.send_cq.inner()),
+            send_cq: Arc::clone(parts.send_cq.inner()),
             recv_cq: parts.recv_cq.map(|cq| Arc::clone(cq.inner())),
             srq: parts.srq.map(|srq| Arc::clone(srq.shared())),
             counters: Vec::new(),
             parent: None,
             _attached: parts.pd.attach_queue_pair(),
         }
+    }
+
+    /// Returns `true` if the sends complete on this queue.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn sends_complete_on(&self, cq: &CompletionQueue) -> bool {
+        Arc::ptr_eq(&self.send_cq, cq.inner())
+    }
+
+    /// Returns how often the queue pair refers to the completion queue of its sends, or `None` if
+    /// receives of a shared receive queue complete there too.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn references_to_send_cq(&self) -> Option<usize> {
+        let receives = (self.recv_cq.as_ref()).is_some_and(|cq| Arc::ptr_eq(cq, &self.send_cq));
+        (!receives || self.srq.is_none()).then_some(1 + usize::from(receives))
+    }
+
+    /// Returns `true` if completions of the queue pair may be left when it is destroyed, and the
+    /// provider does not remove them.
+    pub(crate) fn leaves_completions(&self) -> bool {
+        let lent = |cq: &Arc<CqInner>| cq.was_lent();
+        lent(&self.send_cq) && !self.sends.is_empty()
+            || self.recv_cq.as_ref().is_some_and(lent) && !self.recvs.table.is_empty()
     }
 
     /// Tells the shared receive queue that the queue pair was destroyed.

@@ -51,6 +51,7 @@ impl ProtectionDomain {
             )
         };
         options.check(VERB, what)?;
+        cq.check_not_lent(VERB)?;
         for other in [xrcd.context(), cq.inner().context()] {
             if other.as_raw() != context.as_raw() {
                 let what = format!(

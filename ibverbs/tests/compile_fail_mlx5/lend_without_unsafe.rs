@@ -1,0 +1,8 @@
+//! Lending needs a promise about the requests that are written.
+use ibverbs::{CompletionQueue, QueuePair, Rc};
+
+fn rule(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) {
+    let _ = qp.lend(cq, 0, |_| ());
+}
+
+fn main() {}

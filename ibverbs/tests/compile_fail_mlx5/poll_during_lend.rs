@@ -1,0 +1,12 @@
+//! A completion queue is not polled while it is lent.
+use ibverbs::{CompletionQueue, QueuePair, Rc};
+
+unsafe fn rule(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) {
+    let _ = unsafe {
+        qp.lend(cq, 0, |_| {
+            let _ = cq.poll();
+        })
+    };
+}
+
+fn main() {}

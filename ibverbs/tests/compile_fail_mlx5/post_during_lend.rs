@@ -1,0 +1,12 @@
+//! Nothing is posted to a queue pair while it is lent.
+use ibverbs::{CompletionQueue, QueuePair, Rc, wr};
+
+unsafe fn rule(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue) {
+    let _ = unsafe {
+        qp.lend(cq, 0, |_| {
+            let _ = qp.post_send(wr::send(wr::Empty));
+        })
+    };
+}
+
+fn main() {}
