@@ -46,6 +46,9 @@ impl Mlx5 {
             worked = true;
             for position in first..qp.requester.in_flight.len() {
                 Self::transmit(cx, qp, position);
+                if sends_one_by_one(qp) && qp.requester.in_flight[position].result.is_none() {
+                    break;
+                }
             }
         }
         for _ in 0..BURST {
@@ -122,6 +125,10 @@ impl Mlx5 {
         if requester.deadline == 0 {
             let timeout = qp.attr.timeout;
             requester.restart_timer(cx.clock.now(), timeout);
+        }
+        let mut earlier = requester.in_flight.range(..position);
+        if earlier.any(|entry| entry.result.is_none()) && sends_one_by_one(qp) {
+            return;
         }
         Self::transmit(cx, qp, position);
     }
@@ -207,9 +214,13 @@ impl Mlx5 {
             status::ACCESS => Err(Syndrome::RemoteAccess),
             _ => Err(Syndrome::RemoteOperation),
         };
+        let one_by_one = sends_one_by_one(qp);
         let requester = &mut qp.requester;
         requester.in_flight[position].result = Some(result);
         requester.stopped |= result.is_err();
+        if one_by_one && result.is_ok() {
+            requester.resend = Some(position + 1);
+        }
         let timeout = qp.attr.timeout;
         requester.restart_timer(now, timeout);
         self.retire(cx, qp);
@@ -314,6 +325,12 @@ impl Mlx5 {
 
 fn is_local(work: &Work) -> bool {
     matches!(work.opcode, opcode::UMR | opcode::NOP)
+}
+
+/// Returns `true` if a request is sent only when the earlier ones have completed. A DC initiator is
+/// connected to one target at a time, and in this model a target does not know the order.
+fn sends_one_by_one(qp: &Qp) -> bool {
+    qp.transport == Transport::DcInitiator
 }
 
 /// Takes the next request from the send queue, if it may start now.
