@@ -24,6 +24,7 @@ impl Errno {
     pub(crate) const ENODATA: Self = Self(libc::ENODATA);
     pub(crate) const ENOSPC: Self = Self(libc::ENOSPC);
     pub(crate) const EOPNOTSUPP: Self = Self(libc::EOPNOTSUPP);
+    pub(crate) const EREMOTEIO: Self = Self(libc::EREMOTEIO);
     pub(crate) const EPROTONOSUPPORT: Self = Self(libc::EPROTONOSUPPORT);
 
     /// Returns the error of the last system call.

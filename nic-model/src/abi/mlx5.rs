@@ -1,5 +1,6 @@
 //! Driver data and driver methods of mlx5 (`rdma/mlx5-abi.h`, `rdma/mlx5_user_ioctl_cmds.h`).
 
+use zerocopy::byteorder::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub(crate) const OBJECT_UAR: u16 = 0x1008;
@@ -14,6 +15,12 @@ pub(crate) const OBJECT_DEVX: u16 = 0x1000;
 pub(crate) const DEVX_OTHER: u16 = 0x1000;
 pub(crate) const DEVX_CMD_IN: u16 = 0x1000;
 pub(crate) const DEVX_CMD_OUT: u16 = 0x1001;
+pub(crate) const OBJECT_DEVX_OBJ: u16 = 0x1001;
+pub(crate) const DEVX_OBJ_MODIFY: u16 = 0x1002;
+pub(crate) const DEVX_OBJ_MODIFY_CMD_IN: u16 = 0x1001;
+pub(crate) const DEVX_OBJ_MODIFY_CMD_OUT: u16 = 0x1002;
+/// Opcode of [`Rts2RtsQp`].
+pub(crate) const RTS2RTS_QP: u16 = 0x505;
 
 /// Response of the query of a context.
 pub(crate) const QUERY_CONTEXT_RESP: u16 = 0x1000;
@@ -41,12 +48,14 @@ pub(crate) const MMAP_DEVICE_MEM: u64 = 8;
 
 pub(crate) const RESP_CORE_CLOCK_OFFSET: u32 = 1;
 pub(crate) const RESP_ECE: u32 = 4;
+pub(crate) const CMDS_SUPP_UHW_QUERY_DEVICE: u8 = 1;
 pub(crate) const CMDS_SUPP_UHW_CREATE_AH: u8 = 2;
 pub(crate) const INLINE_MODE_NONE: u8 = 1;
 
 pub(crate) const QP_FLAG_SIGNATURE: u32 = 1 << 0;
 pub(crate) const QP_FLAG_TYPE_DCT: u32 = 1 << 4;
 pub(crate) const QP_FLAG_TYPE_DCI: u32 = 1 << 5;
+pub(crate) const QP_FLAG_DCI_STREAM: u32 = 1 << 11;
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -73,6 +82,44 @@ pub(crate) struct AllocUcontextResp {
     pub(crate) num_uars_per_page: u32,
     pub(crate) num_dyn_bfregs: u32,
     pub(crate) dump_fill_mkey: u32,
+}
+
+/// The firmware command that changes a queue pair in RTS, up to the last field that is used here.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Rts2RtsQp {
+    pub(crate) opcode: U16,
+    pub(crate) reserved: [u8; 6],
+    /// Number of the queue pair. The highest bit is set if the fields of the extension are valid.
+    pub(crate) qpn: U32,
+    pub(crate) other_fields: [u8; 0xfc],
+    /// Fields of the extension to change.
+    pub(crate) extension_mask: U64,
+    pub(crate) reserved2: [u8; 2],
+    pub(crate) dci_stream: U16,
+}
+
+const _: () = assert!(size_of::<Rts2RtsQp>() == 0x114);
+
+/// Largest numbers of streams of a DC initiator, as powers of 2.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct DciStreamsCaps {
+    pub(crate) max_log_concurrent: u8,
+    pub(crate) max_log_errored: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct QueryDeviceResp {
+    pub(crate) comp_mask: u32,
+    pub(crate) response_length: u32,
+    /// Segmentation, receive hashing, compressed completions, packet pacing, multi-packet requests,
+    /// parsing, striding receives and tunnels, which the model lacks.
+    pub(crate) absent: [u64; 11],
+    pub(crate) tunnel_offloads: u32,
+    pub(crate) dci_streams: DciStreamsCaps,
+    pub(crate) reserved: u16,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -131,7 +178,8 @@ pub(crate) struct CreateQp {
     /// Address of the send queue of a raw packet queue pair, or access key of a DC target.
     pub(crate) access_key: u64,
     pub(crate) ece_options: u32,
-    pub(crate) dci_streams: u16,
+    /// Numbers of concurrent and of failed streams, as powers of 2.
+    pub(crate) dci_streams: [u8; 2],
     pub(crate) reserved: u16,
 }
 

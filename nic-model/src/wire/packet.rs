@@ -72,6 +72,9 @@ pub(crate) struct Header {
     pub(crate) srqn: u32,
     pub(crate) qkey: u32,
     pub(crate) flow_label: u32,
+    /// Stream of a DC initiator, which the response repeats.
+    pub(crate) stream: u32,
+    pub(crate) reserved2: u32,
     pub(crate) address: u64,
     pub(crate) swap_add: u64,
     pub(crate) compare: u64,

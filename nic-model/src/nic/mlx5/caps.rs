@@ -7,8 +7,11 @@ use crate::abi::core::{
     ExQueryDeviceResp, GidEntry, QueryDeviceResp, QueryPortResp, QueryPortRespEx,
 };
 use crate::abi::mlx5::{
-    AllocUcontextResp, CMDS_SUPP_UHW_CREATE_AH, INLINE_MODE_NONE, RESP_CORE_CLOCK_OFFSET, RESP_ECE,
+    AllocUcontextResp, CMDS_SUPP_UHW_CREATE_AH, CMDS_SUPP_UHW_QUERY_DEVICE, DEVX_CMD_IN,
+    DEVX_CMD_OUT, INLINE_MODE_NONE, RESP_CORE_CLOCK_OFFSET, RESP_ECE,
 };
+use crate::attr::Attrs;
+use crate::errno::{Errno, Result};
 use crate::nic::{Identity, Shared, link};
 use crate::options::Link;
 use crate::wire::packet::MULTICAST_QPN;
@@ -67,7 +70,7 @@ pub(super) fn context() -> AllocUcontextResp {
         comp_mask: RESP_CORE_CLOCK_OFFSET | RESP_ECE,
         response_length: 72,
         cqe_version: 1,
-        cmds_supp_uhw: CMDS_SUPP_UHW_CREATE_AH,
+        cmds_supp_uhw: CMDS_SUPP_UHW_QUERY_DEVICE | CMDS_SUPP_UHW_CREATE_AH,
         eth_min_inline: INLINE_MODE_NONE,
         clock_info_versions: 1,
         hca_core_clock_offset: CLOCK_OFFSET,
@@ -128,6 +131,28 @@ pub(super) fn device(_cx: &Shared) -> ExQueryDeviceResp {
         max_dm_size: MAX_DM,
         ..ExQueryDeviceResp::default()
     }
+}
+
+/// Answers the firmware command that queries capabilities. The model has one of the optional ones:
+/// the extension of the attributes of queue pairs, which resets streams of DC.
+pub(super) fn answer_query(attrs: &Attrs) -> Result<()> {
+    const QUERY_HCA_CAP: u16 = 0x100;
+    /// Kind of the general capabilities, with the flag for the current values.
+    const GENERAL: u16 = 1;
+    const HEADER: usize = 16;
+    const QPC_EXTENSION: (usize, u8) = (HEADER + 0x24, 0x20);
+
+    let command: [[u8; 2]; 4] = attrs.read_whole(DEVX_CMD_IN, Errno::EINVAL)?;
+    let [opcode, _, _, kind] = command.map(u16::from_be_bytes);
+    if opcode != QUERY_HCA_CAP {
+        return Err(Errno::EINVAL);
+    }
+    // Status 0.
+    let mut answer = [0_u8; 128];
+    if kind == GENERAL {
+        answer[QPC_EXTENSION.0] = QPC_EXTENSION.1;
+    }
+    attrs.write(DEVX_CMD_OUT, &answer)
 }
 
 pub(super) fn port(cx: &Shared) -> QueryPortRespEx {

@@ -6,12 +6,14 @@ mod caps;
 pub(crate) use caps::identity;
 mod cq;
 mod cqe;
+mod flush;
 mod pages;
 mod progress;
 mod qp;
 mod requester;
 mod responder;
 mod srq;
+mod streams;
 mod umr;
 mod wqe;
 
@@ -19,7 +21,10 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::OwnedFd;
 
 use crate::abi::core::{AhAttr, ExQueryDeviceResp, ModifyQp, QpCap, QueryPortRespEx, QueryQpResp};
-use crate::abi::mlx5::{CreateAhResp, QUERY_CONTEXT_RESP};
+use crate::abi::mlx5::{
+    CreateAhResp, DEVX_OBJ_MODIFY, DEVX_OTHER, OBJECT_DEVX, OBJECT_DEVX_OBJ, QUERY_CONTEXT_RESP,
+    QueryDeviceResp,
+};
 use crate::attr::{Attrs, Udata};
 use crate::errno::{Errno, Result};
 use crate::memory::Pinned;
@@ -72,7 +77,12 @@ impl Nic for Mlx5 {
         attrs.write(QUERY_CONTEXT_RESP, &caps::context())
     }
 
-    fn query_device(&self, cx: &Shared, _udata: &Udata) -> Result<ExQueryDeviceResp> {
+    fn query_device(&self, cx: &Shared, udata: &Udata) -> Result<ExQueryDeviceResp> {
+        udata.write(&QueryDeviceResp {
+            response_length: 104,
+            dci_streams: streams::CAPS,
+            ..QueryDeviceResp::default()
+        })?;
         Ok(caps::device(cx))
     }
 
@@ -205,7 +215,11 @@ impl Nic for Mlx5 {
     }
 
     fn driver_method(&mut self, object: u16, method: u16, attrs: &Attrs) -> Result<()> {
-        self.pages.driver_method(object, method, attrs)
+        match (object, method) {
+            (OBJECT_DEVX, DEVX_OTHER) => caps::answer_query(attrs),
+            (OBJECT_DEVX_OBJ, DEVX_OBJ_MODIFY) => self.modify_by_command(attrs),
+            _ => self.pages.driver_method(object, method, attrs),
+        }
     }
 
     fn mmap(&mut self, length: usize, protection: c_int, offset: u64) -> Result<*mut c_void> {

@@ -7,10 +7,9 @@ use zerocopy::IntoBytes;
 
 use super::caps::{CLOCK_OFFSET, MAX_DM};
 use crate::abi::mlx5::{
-    ClockInfo, DEVX_CMD_IN, DEVX_CMD_OUT, DEVX_OTHER, DM_PAGE_INDEX, DM_START_OFFSET, DM_TYPE,
-    MMAP_CLOCK_INFO, MMAP_CORE_CLOCK, MMAP_DEVICE_MEM, OBJECT_DEVX, OBJECT_UAR, QUERY_DM_LENGTH,
-    QUERY_DM_PAGE_INDEX, QUERY_DM_START_OFFSET, UAR_ALLOC, UAR_DESTROY, UAR_HANDLE,
-    UAR_MMAP_LENGTH, UAR_MMAP_OFFSET, UAR_PAGE_ID,
+    ClockInfo, DM_PAGE_INDEX, DM_START_OFFSET, DM_TYPE, MMAP_CLOCK_INFO, MMAP_CORE_CLOCK,
+    MMAP_DEVICE_MEM, OBJECT_UAR, QUERY_DM_LENGTH, QUERY_DM_PAGE_INDEX, QUERY_DM_START_OFFSET,
+    UAR_ALLOC, UAR_DESTROY, UAR_HANDLE, UAR_MMAP_LENGTH, UAR_MMAP_OFFSET, UAR_PAGE_ID,
 };
 use crate::attr::Attrs;
 use crate::errno::{Errno, Result};
@@ -60,7 +59,6 @@ impl Pages {
                 attrs.write(UAR_PAGE_ID, &number)
             }
             (OBJECT_UAR, UAR_DESTROY) => Ok(()),
-            (OBJECT_DEVX, DEVX_OTHER) => devx_command(attrs),
             // No other objects of DEVX and no flow steering.
             (OBJECT_UAR, _) => Err(Errno::EPROTONOSUPPORT),
             _ => Err(Errno::EOPNOTSUPP),
@@ -156,18 +154,6 @@ impl Pages {
             self.dm_allocated -= entry.1.pinned().length();
         }
     }
-}
-
-/// Answers a firmware command. The query of capabilities reports none of the optional ones.
-fn devx_command(attrs: &Attrs) -> Result<()> {
-    const QUERY_HCA_CAP: u16 = 0x100;
-
-    let opcode: [u8; 2] = attrs.read_whole(DEVX_CMD_IN, Errno::EINVAL)?;
-    if u16::from_be_bytes(opcode) != QUERY_HCA_CAP {
-        return Err(Errno::EINVAL);
-    }
-    // Status 0, and every capability 0.
-    attrs.write(DEVX_CMD_OUT, &[0_u8; 16])
 }
 
 fn shared_page(page: &mut Option<SharedMemory>) -> Result<&SharedMemory> {

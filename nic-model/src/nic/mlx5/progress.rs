@@ -50,6 +50,15 @@ impl Requester {
         }
     }
 
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// Starts again with the next sequence number, after its requests were flushed.
+    pub(super) fn restart(&mut self, attr: &ModifyQp) {
+        *self = Self::new(self.psn, attr, self.remote);
+    }
+
     /// Starts the timer of the oldest request.
     pub(super) fn restart_timer(&mut self, now: u64, timeout: u8) {
         self.deadline = if timeout == 0 || self.in_flight.is_empty() {

@@ -2,11 +2,12 @@
 
 use super::Mlx5;
 use super::progress::{Requester, Responder};
+use super::streams::Streams;
 use super::wqe::Layout;
 use crate::abi::core::{ModifyQp, QpCap, QueryQpResp, event, qp_type};
 use crate::abi::mlx5::{
-    CreateQp as UserCreate, CreateQpResp, ModifyQp as UserModify, ModifyQpResp, QP_FLAG_SIGNATURE,
-    QP_FLAG_TYPE_DCI, QP_FLAG_TYPE_DCT,
+    CreateQp as UserCreate, CreateQpResp, ModifyQp as UserModify, ModifyQpResp, QP_FLAG_DCI_STREAM,
+    QP_FLAG_SIGNATURE, QP_FLAG_TYPE_DCI, QP_FLAG_TYPE_DCT,
 };
 use crate::attr::Udata;
 use crate::errno::{Errno, Result};
@@ -83,7 +84,10 @@ pub(super) struct Qp {
     cap: QpCap,
     flags: u32,
     pub(super) groups: Vec<[u8; 16]>,
+    /// Requests in flight. On a queue pair with streams, those of the current stream.
     pub(super) requester: Requester,
+    /// Streams of a DC initiator.
+    pub(super) streams: Option<Streams>,
     pub(super) responder: Responder,
     pub(super) events: EventTarget,
     pub(super) async_events: u32,
@@ -145,6 +149,12 @@ impl Mlx5 {
         if user.flags & QP_FLAG_SIGNATURE != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
+        let streams = (user.flags & QP_FLAG_DCI_STREAM != 0)
+            .then(|| Streams::new(user.dci_streams))
+            .transpose()?;
+        if streams.is_some() && transport != Transport::DcInitiator {
+            return Err(Errno::EINVAL);
+        }
         let has_queues = !matches!(transport, Transport::XrcTarget | Transport::DcTarget);
         if (has_queues && create.send_cq.is_none())
             || (matches!(transport, Transport::Rc | Transport::Uc | Transport::Ud)
@@ -195,6 +205,7 @@ impl Mlx5 {
             flags: create.flags,
             groups: Vec::new(),
             requester: Requester::default(),
+            streams,
             responder: Responder::default(),
             events: create.events,
             async_events: 0,
@@ -403,6 +414,9 @@ fn copy_attributes(to: &mut ModifyQp, from: &ModifyQp) {
 fn reset(qp: &mut Qp) {
     qp.state = RESET;
     qp.requester = Requester::default();
+    if let Some(streams) = &mut qp.streams {
+        streams.reset();
+    }
     qp.responder = Responder::default();
     for ring in [&mut qp.receive, &mut qp.send].into_iter().flatten() {
         ring.taken = 0;

@@ -6,15 +6,16 @@ use super::Mlx5;
 use super::cqe::{Cqe, Syndrome, kind};
 use super::progress::InFlight;
 use super::qp::{Qp, Transport};
+use super::streams::Streams;
 use super::wqe::{self, BLOCK, Data, Work, opcode};
 use crate::nic::Shared;
-use crate::qp_state::{ERR, RTS};
+use crate::qp_state::RTS;
 use crate::wire::packet::{self, Header, Packet, flag, status};
 
 /// Maximum number of requests of a queue pair that wait for a result.
 const WINDOW: usize = 32;
 /// Requests that a queue pair may start in one step.
-const BURST: usize = 16;
+pub(super) const BURST: usize = 16;
 /// Maximum size of a message, in bytes.
 pub(super) const MAX_MESSAGE: u64 = 1 << 30;
 /// Maximum size of a datagram, in bytes.
@@ -26,7 +27,8 @@ impl Qp {
     /// Returns `true` if all posted requests have completed.
     pub(super) fn has_finished_sends(&self) -> bool {
         let posted = self.send_posted();
-        self.requester.in_flight.is_empty()
+        self.requester.is_idle()
+            && self.streams.as_ref().is_none_or(Streams::is_idle)
             && self.send.as_ref().is_none_or(|ring| ring.taken == posted)
     }
 }
@@ -37,6 +39,23 @@ impl Mlx5 {
         if qp.send.is_none() || qp.state != RTS {
             return false;
         }
+        if qp.streams.is_some() {
+            return self.run_streams(cx, qp);
+        }
+        let mut worked = self.continue_requests(cx, qp);
+        for _ in 0..BURST {
+            if !Self::start_next(cx, qp) {
+                break;
+            }
+            worked = true;
+        }
+        self.retire(cx, qp);
+        worked
+    }
+
+    /// Sends those requests in flight that are due, again or for the first time. Returns `true` if
+    /// there were any.
+    pub(super) fn continue_requests(&mut self, cx: &mut Shared, qp: &mut Qp) -> bool {
         let now = cx.clock.now();
         if now < qp.requester.resume_at {
             return false;
@@ -51,18 +70,21 @@ impl Mlx5 {
                 }
             }
         }
-        for _ in 0..BURST {
-            if qp.state != RTS || qp.requester.stopped || qp.requester.resume_at > now {
-                break;
-            }
-            let Some(work) = fetch(qp) else {
-                break;
-            };
-            worked = true;
-            Self::start(cx, qp, work);
-        }
-        self.retire(cx, qp);
         worked
+    }
+
+    /// Starts the next request of the queue. Returns `false` if there is none that may start.
+    pub(super) fn start_next(cx: &mut Shared, qp: &mut Qp) -> bool {
+        let requester = &qp.requester;
+        let waits = requester.resume_at > cx.clock.now() && !sends_one_by_one(qp);
+        if qp.state != RTS || requester.stopped || waits {
+            return false;
+        }
+        let Some(work) = fetch(qp) else {
+            return false;
+        };
+        Self::start(cx, qp, work);
+        true
     }
 
     /// Sends the requests again whose acknowledgement is overdue.
@@ -155,6 +177,14 @@ impl Mlx5 {
 
     /// Handles a response.
     pub(super) fn receive_response(&mut self, cx: &mut Shared, qp: &mut Qp, packet: &Packet) {
+        if qp.streams.is_some() {
+            self.receive_in_stream(cx, qp, packet);
+        } else {
+            self.receive_in_order(cx, qp, packet);
+        }
+    }
+
+    pub(super) fn receive_in_order(&mut self, cx: &mut Shared, qp: &mut Qp, packet: &Packet) {
         let header = &packet.header;
         let requester = &mut qp.requester;
         let position = requester
@@ -227,7 +257,7 @@ impl Mlx5 {
     }
 
     /// Completes the oldest requests whose result is known.
-    fn retire(&mut self, cx: &mut Shared, qp: &mut Qp) {
+    pub(super) fn retire(&mut self, cx: &mut Shared, qp: &mut Qp) {
         while let Some(result) = qp
             .requester
             .in_flight
@@ -249,7 +279,7 @@ impl Mlx5 {
                 }
                 Err(syndrome) => {
                     self.fail_send(cx, qp, entry.work.counter, entry.work.opcode, syndrome);
-                    self.enter_error(cx, qp);
+                    self.fail_requester(cx, qp);
                     return;
                 }
             }
@@ -273,40 +303,18 @@ impl Mlx5 {
         self.complete(cx, cq, cqe, kind::REQ, false)
     }
 
-    fn fail_send(&mut self, cx: &mut Shared, qp: &Qp, counter: u16, op: u8, why: Syndrome) {
+    pub(super) fn fail_send(
+        &mut self,
+        cx: &mut Shared,
+        qp: &Qp,
+        counter: u16,
+        op: u8,
+        why: Syndrome,
+    ) {
         if let Some(cq) = qp.send_cq {
             let cqe = Cqe::error(qp.uidx, qp.number, counter, op, why);
             self.complete(cx, cq, cqe, kind::REQ_ERR, false);
         }
-    }
-
-    /// Completes all requests of a queue pair in the error state as flushed. Returns `true` if
-    /// there were any.
-    pub(super) fn flush(&mut self, cx: &mut Shared, qp: &mut Qp) -> bool {
-        let mut worked = false;
-        for entry in std::mem::take(&mut qp.requester.in_flight) {
-            worked = true;
-            let work = &entry.work;
-            self.fail_send(cx, qp, work.counter, work.opcode, Syndrome::Flush);
-        }
-        let posted = qp.send_posted();
-        while let Some((counter, op)) = skip(qp, posted) {
-            worked = true;
-            self.fail_send(cx, qp, counter, op, Syndrome::Flush);
-        }
-        let posted = qp.receive_posted();
-        while let (Some(ring), Some(cq), None) = (&mut qp.receive, qp.recv_cq, qp.srq) {
-            if ring.taken == posted {
-                break;
-            }
-            worked = true;
-            let counter = ring.taken;
-            ring.taken = counter.wrapping_add(1);
-            let cqe = Cqe::error(qp.uidx, qp.number, counter, 0, Syndrome::Flush);
-            self.complete(cx, cq, cqe, kind::RESP_ERR, false);
-        }
-        debug_assert_eq!(qp.state, ERR);
-        worked
     }
 
     fn execute_local(
@@ -370,19 +378,6 @@ fn fetch(qp: &mut Qp) -> Option<Work> {
     Some(work)
 }
 
-/// Skips a request of the send queue. Returns its counter and operation.
-fn skip(qp: &mut Qp, posted: u16) -> Option<(u16, u8)> {
-    let ring = qp.send.as_mut()?;
-    if ring.taken == posted {
-        return None;
-    }
-    let counter = ring.taken;
-    let mut first = [0; 16];
-    ring.memory.read(ring.offset(counter), &mut first);
-    ring.taken = counter.wrapping_add(wqe::blocks(&first));
-    Some((counter, first[3]))
-}
-
 /// Builds the packet of a request.
 fn request_packet(cx: &Shared, qp: &Qp, entry: &InFlight) -> std::result::Result<Packet, Syndrome> {
     let work = &entry.work;
@@ -415,6 +410,10 @@ fn request_packet(cx: &Shared, qp: &Qp, entry: &InFlight) -> std::result::Result
         rkey,
         length: u32::try_from(length).map_err(|_| Syndrome::LocalLength)?,
         srqn: work.srqn,
+        stream: qp
+            .streams
+            .as_ref()
+            .map_or(0, |streams| streams.current.into()),
         address,
         swap_add,
         compare,

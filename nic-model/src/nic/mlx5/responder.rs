@@ -366,6 +366,7 @@ fn respond(cx: &mut Shared, qp: &Qp, request: &Header, psn: u32, status: u8, pay
         status,
         source: qp.number,
         destination: request.source,
+        stream: request.stream,
         psn,
         length: if status == status::RNR {
             rnr_wait(qp.attr.min_rnr_timer)
