@@ -95,6 +95,14 @@ pub(crate) mod private {
     impl Sealed for super::RawPacket {}
 }
 
+/// Numbers of streams of a DC initiator, as powers of 2.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct LogStreams {
+    pub concurrent: u8,
+    pub errored: u8,
+}
+
 /// The transport of a [`QueuePair`](crate::QueuePair). Every transport can send.
 ///
 /// # Example
@@ -140,16 +148,25 @@ pub trait SendTransport: private::Sealed + 'static {
         Self::EXTRA_OPS
     }
 
+    /// `false` if requests complete in any order even on devices that follow the IBTA
+    /// specification.
+    #[doc(hidden)]
+    const COMPLETES_IN_ORDER: bool = true;
+
     /// The verb of [`create`](Self::create).
     #[doc(hidden)]
     const CREATE: &str = "ibv_create_qp_ex";
 
-    /// Creates a queue pair with the extended verbs.
+    /// Creates a queue pair with the extended verbs. Only one transport has streams.
     ///
     /// # Safety
     /// The context is alive. The attributes are valid, and so are their pointers.
     #[doc(hidden)]
-    unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    unsafe fn create(
+        context: *mut ibv_context,
+        attr: &mut ibv_qp_init_attr_ex,
+        _: Option<LogStreams>,
+    ) -> *mut ibv_qp {
         // SAFETY: guaranteed by the caller.
         unsafe { ibv_create_qp_ex(context, attr) }
     }

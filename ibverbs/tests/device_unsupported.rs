@@ -21,6 +21,12 @@ use lab::{LeakCheck, devices, installed_version, is_efa, is_mlx5, table};
 
 const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
+#[cfg(feature = "mlx5")]
+const STREAMS: ibverbs::dc::StreamLimits = ibverbs::dc::StreamLimits {
+    concurrent: 2,
+    errored: 1,
+};
+
 /// Calls each verb and returns the results.
 #[allow(clippy::too_many_lines, reason = "one entry for each row of the table")]
 fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
@@ -190,6 +196,11 @@ fn call_all(context: &Context) -> Vec<(&'static str, Result<(), Error>)> {
         (
             "`mlx5dv_create_qp`: DC",
             pd.create_dc_qp(&cq, pair).map(drop),
+        ),
+        #[cfg(feature = "mlx5")]
+        (
+            "`mlx5dv_create_qp`: DC streams",
+            pd.create_dc_streams_qp(&cq, pair, STREAMS).map(drop),
         ),
         #[cfg(feature = "mlx5")]
         ("`mlx5dv_init_obj`", lend(&pd)),

@@ -250,7 +250,7 @@ mod efa {
 /// Operations of the dynamically connected transport: each has a destination with a key.
 #[cfg(feature = "mlx5")]
 mod dc {
-    use ibverbs::dc::{Dc, DcDestination, DcTarget};
+    use ibverbs::dc::{Dc, DcDestination, DcStreams, DcTarget, StreamDestination};
     use ibverbs::mw::Binding;
     use ibverbs::wr::{Bind, Destination, FetchAdd, Operation, RdmaRead, Send, To};
     use ibverbs::{Buf, ConnectedTransport, DuplexTransport, Rc, Ud};
@@ -259,11 +259,16 @@ mod dc {
     assert_impl_all!(To<Send, DcDestination>: Operation<Dc, Buf>);
     assert_impl_all!(To<RdmaRead, DcDestination>: Operation<Dc, Buf>);
     assert_impl_all!(To<FetchAdd, DcDestination>: Operation<Dc, Buf>);
+    assert_impl_all!(To<FetchAdd, StreamDestination>: Operation<DcStreams, Buf>);
+    // A stream is named on queue pairs with streams, and only there.
+    assert_not_impl_any!(To<Send, DcDestination>: Operation<DcStreams, Buf>);
+    assert_not_impl_any!(To<Send, StreamDestination>: Operation<Dc, Buf>);
     assert_not_impl_any!(To<Send, Destination>: Operation<Dc, Buf>);
     assert_not_impl_any!(To<Send, DcDestination>: Operation<Ud, Buf>, Operation<Rc, Buf>);
     assert_not_impl_any!(Send: Operation<Dc, Buf>);
     assert_not_impl_any!(Bind: Operation<Dc, Binding>);
     assert_not_impl_any!(Dc: DuplexTransport, ConnectedTransport);
+    assert_not_impl_any!(DcStreams: DuplexTransport, ConnectedTransport);
     assert_impl_all!(DcTarget: core::marker::Send, Sync);
     assert_not_impl_any!(DcTarget: Clone);
 }

@@ -8,8 +8,9 @@ use rdma_sys::{
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
     IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM,
     IBV_QP_EX_WITH_SEND, IBV_QP_EX_WITH_SEND_WITH_IMM, MLX5DV_DCTYPE_DCI,
-    MLX5DV_QP_INIT_ATTR_MASK_DC, ibv_context, ibv_qp, ibv_qp_ex, ibv_qp_init_attr_ex, ibv_send_wr,
-    mlx5dv_create_qp, mlx5dv_qp_ex_from_ibv_qp_ex, mlx5dv_qp_init_attr, mlx5dv_wr_set_dc_addr,
+    MLX5DV_QP_INIT_ATTR_MASK_DC, MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS, ibv_context, ibv_qp,
+    ibv_qp_ex, ibv_qp_init_attr_ex, ibv_send_wr, mlx5dv_create_qp, mlx5dv_dci_streams,
+    mlx5dv_qp_ex_from_ibv_qp_ex, mlx5dv_qp_init_attr, mlx5dv_wr_set_dc_addr,
 };
 
 use crate::cq::CompletionQueue;
@@ -18,7 +19,7 @@ use crate::numbers::Qpn;
 use crate::pd::ProtectionDomain;
 use crate::qp::{Parts, QpOptions, QueuePair, RcPath};
 use crate::transport::private::Sealed;
-use crate::transport::{DatagramTransport, QpKind, SendTransport};
+use crate::transport::{DatagramTransport, LogStreams, QpKind, SendTransport};
 use crate::wr::{
     Address, CompareSwap, FetchAdd, HeldAddress, Operation, RdmaRead, RdmaWrite, RdmaWriteWithImm,
     ReadPayload, Send, SendPayload, SendWithImm, To,
@@ -69,20 +70,48 @@ impl SendTransport for Dc {
     const CLASSIC: bool = false;
     const CREATE: &str = "mlx5dv_create_qp";
 
-    unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
-        // Nothing is received, but the kernel's driver needs both queues.
-        attr.recv_cq = attr.send_cq;
-        let mut driver = mlx5dv_qp_init_attr {
-            comp_mask: MLX5DV_QP_INIT_ATTR_MASK_DC.into(),
-            ..Default::default()
-        };
-        driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
-        // SAFETY: guaranteed by the caller; libmlx5 accepts contexts of all providers.
-        unsafe { mlx5dv_create_qp(context, attr, &raw mut driver) }
+    unsafe fn create(
+        context: *mut ibv_context,
+        attr: &mut ibv_qp_init_attr_ex,
+        _: Option<LogStreams>,
+    ) -> *mut ibv_qp {
+        // SAFETY: guaranteed by the caller.
+        unsafe { create(context, attr, None) }
     }
 }
 
 impl DatagramTransport for Dc {}
+
+/// Creates an initiator.
+///
+/// # Safety
+/// The context is alive. The attributes are valid, and so are their pointers.
+pub(super) unsafe fn create(
+    context: *mut ibv_context,
+    attr: &mut ibv_qp_init_attr_ex,
+    streams: Option<LogStreams>,
+) -> *mut ibv_qp {
+    // Nothing is received, but the kernel's driver needs both queues.
+    attr.recv_cq = attr.send_cq;
+    let mut driver = mlx5dv_qp_init_attr {
+        comp_mask: MLX5DV_QP_INIT_ATTR_MASK_DC.into(),
+        ..Default::default()
+    };
+    driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
+    if let Some(LogStreams {
+        concurrent,
+        errored,
+    }) = streams
+    {
+        driver.comp_mask |= u64::from(MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS);
+        driver.dc_init_attr.__bindgen_anon_1.dci_streams = mlx5dv_dci_streams {
+            log_num_concurent: concurrent,
+            log_num_errored: errored,
+        };
+    }
+    // SAFETY: guaranteed by the caller; libmlx5 accepts contexts of all providers.
+    unsafe { mlx5dv_create_qp(context, attr, &raw mut driver) }
+}
 
 /// The access key of a [`DcTarget`](super::DcTarget). A target only accepts requests with its key.
 ///
@@ -179,6 +208,7 @@ impl ProtectionDomain {
             recv_cq: None,
             srq: None,
             parent: None,
+            streams: None,
         };
         QueuePair::create(&parts, options)
     }

@@ -91,6 +91,7 @@ impl ProtectionDomain {
             recv_cq: Some(cq),
             srq: Some(srq),
             parent: None,
+            streams: None,
         }
         .check()?;
         let id = QueueId::next()?;

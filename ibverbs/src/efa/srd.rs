@@ -11,7 +11,7 @@ use rdma_sys::{
 
 use super::query::{EfaCaps, query, size_of_struct};
 use crate::transport::private::Sealed;
-use crate::transport::{DatagramTransport, DuplexTransport, QpKind, SendTransport};
+use crate::transport::{DatagramTransport, DuplexTransport, LogStreams, QpKind, SendTransport};
 use crate::wr::{
     Operation, RdmaRead, RdmaWrite, RdmaWriteWithImm, ReadPayload, Send, SendPayload, SendWithImm,
     To,
@@ -59,6 +59,7 @@ impl SendTransport for Srd {
     const SEND_OPS: u64 = IBV_QP_EX_WITH_SEND as u64 | IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
     const EXTRA_OPS: u64 = READ | WRITES;
     const CLASSIC: bool = false;
+    const COMPLETES_IN_ORDER: bool = false;
     const CREATE: &str = "efadv_create_qp_ex";
     // The provider refuses others, and with them the whole batch.
     const FLAGS: u32 = IBV_SEND_SIGNALED;
@@ -73,7 +74,11 @@ impl SendTransport for Srd {
         ops(EfaCaps::RDMA_READ, READ) | ops(EfaCaps::RDMA_WRITE, WRITES)
     }
 
-    unsafe fn create(context: *mut ibv_context, attr: &mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    unsafe fn create(
+        context: *mut ibv_context,
+        attr: &mut ibv_qp_init_attr_ex,
+        _: Option<LogStreams>,
+    ) -> *mut ibv_qp {
         let mut driver = efadv_qp_init_attr {
             driver_qp_type: EFADV_QP_DRIVER_TYPE_SRD,
             ..Default::default()

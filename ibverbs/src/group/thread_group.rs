@@ -138,6 +138,7 @@ impl ThreadGroup {
             recv_cq: Some(recv_cq.queue()),
             srq,
             parent: Some(&self.parent),
+            streams: None,
         };
         let mut qp = QueuePair::create(&parts, options)?;
         qp.keep(Arc::clone(&self.parent));

@@ -18,7 +18,7 @@ use crate::in_flight::{Ring, check_memory};
 use crate::pd::{ParentDomain, ProtectionDomain};
 use crate::raw::AsRaw;
 use crate::srq::SharedReceiveQueue;
-use crate::transport::SendTransport;
+use crate::transport::{LogStreams, SendTransport};
 
 /// A new queue pair, as libibverbs returned it.
 pub(crate) struct CreatedQp {
@@ -40,6 +40,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) srq: Option<&'a SharedReceiveQueue>,
     /// The domain to create it in, if not `pd` itself.
     pub(crate) parent: Option<&'a ParentDomain>,
+    pub(crate) streams: Option<LogStreams>,
 }
 
 impl Parts<'_> {
@@ -55,8 +56,14 @@ impl Parts<'_> {
         self.srq.map_or(ptr::null_mut(), AsRaw::as_raw)
     }
 
-    fn sq_sig_all(&self) -> i32 {
-        i32::from(self.pd.context().properties().signals_all_sends())
+    /// Returns `true` if a completion proves that all earlier sends have completed.
+    pub(crate) fn completes_sends_in_order<T: SendTransport>(&self) -> bool {
+        T::COMPLETES_IN_ORDER && self.pd.context().properties().completes_sends_in_order
+    }
+
+    fn sq_sig_all<T: SendTransport>(&self) -> i32 {
+        let all = self.pd.context().properties().signals_all_sends();
+        i32::from(all || !self.completes_sends_in_order::<T>())
     }
 
     /// Checks that all objects belong to one device, and the shared receive queue to the domain.
@@ -197,7 +204,7 @@ fn create_extended<T: SendTransport>(
         srq: parts.srq(),
         cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
-        sq_sig_all: parts.sq_sig_all(),
+        sq_sig_all: parts.sq_sig_all::<T>(),
         comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         pd: parts.domain(),
         send_ops_flags: T::SEND_OPS | extra_ops,
@@ -209,7 +216,7 @@ fn create_extended<T: SendTransport>(
         || {
             // SAFETY: domain and queues are alive and of this context; the attributes are valid
             // during the call.
-            unsafe { T::create(parts.pd.context().as_raw(), &mut attr) }
+            unsafe { T::create(parts.pd.context().as_raw(), &mut attr, parts.streams) }
         },
     )?;
     // SAFETY: the queue pair was just created with send operations.
@@ -234,7 +241,7 @@ fn create_classic<T: SendTransport>(
         srq: parts.srq(),
         cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
-        sq_sig_all: parts.sq_sig_all(),
+        sq_sig_all: parts.sq_sig_all::<T>(),
     };
     let raw = non_null(
         "ibv_create_qp",

@@ -58,6 +58,7 @@ impl ProtectionDomain {
                 recv_cq: Some(recv_cq),
                 srq: None,
                 parent: None,
+                streams: None,
             },
             options,
         )
@@ -99,6 +100,7 @@ impl ProtectionDomain {
                 recv_cq: Some(recv_cq),
                 srq: Some(srq),
                 parent: None,
+                streams: None,
             },
             options,
         )
@@ -139,6 +141,7 @@ impl ProtectionDomain {
                 recv_cq: None,
                 srq: None,
                 parent: None,
+                streams: None,
             },
             options,
         )
@@ -215,6 +218,7 @@ fn create_in<T: SendTransport>(
             recv_cq,
             srq,
             parent: Some(&parent),
+            streams: None,
         },
         options,
     )?;

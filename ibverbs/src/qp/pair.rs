@@ -119,7 +119,7 @@ impl<T: SendTransport> QueuePair<T> {
             caps: created.caps,
             extra_ops: created.extra_ops,
             fetches_as_writes: parts.pd.context().device().transport() == TransportType::IWARP,
-            tables: ManuallyDrop::new(Tables::new(created, owner, T::KIND, parts, max_batch)),
+            tables: ManuallyDrop::new(Tables::new::<T>(created, owner, parts, max_batch)),
             scratch,
             transport: PhantomData,
         }

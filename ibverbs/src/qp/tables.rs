@@ -16,7 +16,7 @@ use crate::mw::BoundWindows;
 use crate::numbers::Qpn;
 use crate::pd::{AttachedQueuePair, ParentDomain};
 use crate::srq::SrqInner;
-use crate::transport::QpKind;
+use crate::transport::SendTransport;
 use crate::wr::{Addresses, Owner, Receives};
 use crate::wr_id::RequestKind;
 
@@ -39,19 +39,18 @@ pub(crate) struct Tables {
 
 impl Tables {
     /// Creates the tables of a queue pair that was just created from `parts`.
-    pub(crate) fn new(
+    pub(crate) fn new<T: SendTransport>(
         created: &CreatedQp,
         owner: Owner,
-        kind: QpKind,
         parts: &Parts<'_>,
         max_batch: usize,
     ) -> Self {
-        let recv_kind = if kind.receives_datagrams() {
+        let recv_kind = if T::KIND.receives_datagrams() {
             RequestKind::RecvDatagram
         } else {
             RequestKind::Recv
         };
-        let send_order = if parts.pd.context().properties().completes_sends_in_order {
+        let send_order = if parts.completes_sends_in_order::<T>() {
             CompletionOrder::InOrder
         } else {
             CompletionOrder::Any

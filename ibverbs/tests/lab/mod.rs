@@ -26,6 +26,7 @@ pub(crate) mod verb {
     pub(crate) const UD: &str = "`ibv_create_qp`: UD";
     pub(crate) const SRD: &str = "`efadv_create_qp_ex`: SRD";
     pub(crate) const DC: &str = "`mlx5dv_create_qp`: DC";
+    pub(crate) const DC_STREAMS: &str = "`mlx5dv_create_qp`: DC streams";
     pub(crate) const LEND: &str = "`mlx5dv_init_obj`";
     pub(crate) const ATOMIC_WRITE: &str = "`ibv_create_qp_ex`: ATOMIC_WRITE";
     pub(crate) const THREAD_DOMAINS: &str = "`ibv_alloc_td`";

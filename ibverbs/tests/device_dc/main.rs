@@ -1,23 +1,25 @@
 //! The dynamically connected transport of mlx5: one initiator and many targets.
 
+#[path = "../lab/mod.rs"]
 mod lab;
+mod streams;
 
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, AhAttr, CompletionQueue, Context, CqOptions, Direction, Error, ErrorKind,
-    PostError, ProtectionDomain, QpOptions, QpState, QueuePair, Retired, SharedReceiveQueue,
-    SharedRegion, SrqOptions, WcStatus,
+    AccessFlags, AhAttr, CompletionQueue, Context, CqOptions, DatagramTransport, Direction, Error,
+    ErrorKind, PostError, ProtectionDomain, QpOptions, QpState, QueuePair, RcPath, Retired,
+    SendTransport, SharedReceiveQueue, SharedRegion, SrqOptions, WcStatus,
     dc::{Dc, DcDestination, DcKey, DcTarget},
     qp::QpChange,
     wr,
 };
 use lab::{LeakCheck, REMOTE_ACCESS, devices_with, path, until, verb};
 
-struct Initiator {
+struct Initiator<T: SendTransport = Dc> {
     pd: ProtectionDomain,
     cq: CompletionQueue,
-    qp: QueuePair<Dc>,
+    qp: QueuePair<T>,
 }
 
 struct Target {
@@ -36,9 +38,12 @@ fn initiator(context: &Context) -> Initiator {
         .expect("completion queue");
     let options = QpOptions::new().max_send_wr(128).max_inline_data(64);
     let mut qp = pd.create_dc_qp(&cq, options).expect("initiator");
-    let path = path(context).timeout(14).retry_cnt(3).max_rd_atomic(4);
-    qp.start(&path).expect("RTS state");
+    qp.start(&initiator_path(context)).expect("RTS state");
     Initiator { pd, cq, qp }
+}
+
+fn initiator_path(context: &Context) -> RcPath {
+    path(context).timeout(14).retry_cnt(3).max_rd_atomic(4)
 }
 
 fn target(context: &Context, key: u64, access: AccessFlags) -> Target {
@@ -60,7 +65,7 @@ fn target(context: &Context, key: u64, access: AccessFlags) -> Target {
     }
 }
 
-impl Initiator {
+impl<T: DatagramTransport> Initiator<T> {
     fn to(&mut self, target: &Target) -> DcDestination {
         let path = path(self.pd.context());
         let peer = target.dct.endpoint(&path).expect("endpoint");
@@ -164,7 +169,7 @@ fn one_initiator_sends_to_many_targets() {
 }
 
 /// Checks that no request completes for 50 milliseconds.
-fn nothing_completes(a: &mut Initiator) {
+fn nothing_completes<T: SendTransport>(a: &mut Initiator<T>) {
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(50) {
         let completed = a.cq.poll().expect("poll").next();
