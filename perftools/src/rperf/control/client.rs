@@ -244,7 +244,7 @@ fn run_test<B: Backend>(
             spec: Box::new(spec.clone()),
             client_info: Some(client_info),
         })?;
-        let offer = match link.receive()? {
+        let offer = match link.receive_after_set_up(0)? {
             Message::Offer(offer) => offer,
             other => return Err(other.unexpected("the server")),
         };

@@ -21,6 +21,8 @@ use crate::rperf::stats::thread_counters::ThreadCounters;
 const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Rate in bytes per second at which even a busy host registers, fills or checks memory.
 const MEMORY_BYTES_PER_SECOND: u64 = 16 << 20;
+/// Number of queue pairs that even a busy host creates or connects in a second.
+const QPS_PER_SECOND: u32 = 100;
 /// Interval at which the stop flag is checked during a wait for a message.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -57,6 +59,8 @@ pub struct ControlLink {
     messages: Receiver<Message>,
     peer_name: &'static str,
     timeout: Duration,
+    /// Time that the peer may take to set up its queue pairs, in addition to `timeout`.
+    set_up_time: Duration,
     counters: Vec<Arc<ThreadCounters>>,
 }
 
@@ -73,7 +77,8 @@ impl ControlLink {
     /// Starts the thread that reads the connection. The hello messages must have been exchanged.
     ///
     /// Error messages refer to the peer as `peer_name`. Setting `stop` ends all waits. The messages
-    /// that describe the queue pairs have room for `qps` of them.
+    /// that describe the queue pairs have room for `qps` of them, and the peer has more time to set
+    /// up more of them.
     ///
     /// # Errors
     /// Returns an error if the thread or a file descriptor for it cannot be created.
@@ -121,6 +126,7 @@ impl ControlLink {
             messages,
             peer_name,
             timeout,
+            set_up_time: Duration::from_secs((qps / QPS_PER_SECOND).into()),
             counters: Vec::new(),
         })
     }
@@ -172,12 +178,14 @@ impl ControlLink {
     }
 
     /// Waits for the next message, like [`ControlLink::receive`]. The timeout is longer, because
-    /// the peer registers, fills or checks `bytes` bytes of its memory before it sends the message.
+    /// the peer first sets up its queue pairs and registers, fills or checks `bytes` bytes of its
+    /// memory.
     ///
     /// # Errors
     /// Returns the errors of [`ControlLink::receive`].
-    pub fn receive_after_memory_work(&self, bytes: u64) -> Result<Message> {
-        self.receive_within(self.timeout + Duration::from_secs(bytes / MEMORY_BYTES_PER_SECOND))
+    pub fn receive_after_set_up(&self, bytes: u64) -> Result<Message> {
+        let memory_time = Duration::from_secs(bytes / MEMORY_BYTES_PER_SECOND);
+        self.receive_within(self.timeout + self.set_up_time + memory_time)
     }
 
     fn receive_within(&self, timeout: Duration) -> Result<Message> {

@@ -41,23 +41,22 @@ pub(super) fn run<W: engine::Wire + Send>(
         host: Some(HostConf::read()),
         warnings,
     })?;
-    let (peer_via, peer_host, peer_warnings) =
-        match link.receive_after_memory_work(shape.memory())? {
-            Message::Ready {
-                via,
-                memory,
-                host,
-                warnings,
-            } => {
-                for (wire, memory) in wires.iter_mut().zip(memory) {
-                    if let Some(memory) = memory {
-                        wire.peer_exposes(memory);
-                    }
+    let (peer_via, peer_host, peer_warnings) = match link.receive_after_set_up(shape.memory())? {
+        Message::Ready {
+            via,
+            memory,
+            host,
+            warnings,
+        } => {
+            for (wire, memory) in wires.iter_mut().zip(memory) {
+                if let Some(memory) = memory {
+                    wire.peer_exposes(memory);
                 }
-                (via, host, warnings)
             }
-            other => return Err(other.unexpected(peer_name)),
-        };
+            (via, host, warnings)
+        }
+        other => return Err(other.unexpected(peer_name)),
+    };
     (hooks.on_begin)(spec.test);
     let mut ends: Vec<_> = (0..)
         .zip(wires)
@@ -70,7 +69,7 @@ pub(super) fn run<W: engine::Wire + Send>(
         });
     let measurement = with_counters(measurement, &counters)?;
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
-    let peer_stats = match link.receive_after_memory_work(shape.memory())? {
+    let peer_stats = match link.receive_after_set_up(shape.memory())? {
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(peer_name)),
     };

@@ -230,7 +230,7 @@ fn run_test<B: Backend>(
             context.rules.admit_target(hosts.peer, target)?;
         }
         link.send(&Message::Offer(offer))?;
-        let answer = match link.receive()? {
+        let answer = match link.receive_after_set_up(0)? {
             Message::Answer(answer) => answer,
             other => return Err(other.unexpected("the client")),
         };

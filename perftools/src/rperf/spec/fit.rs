@@ -110,7 +110,18 @@ impl Spec {
                 .unwrap_or(u32::MAX);
             depth = depth.min(buffers.saturating_sub(6)).max(1);
         }
-        Ok(self.shape(depth, plan, bounds))
+        let shape = self.shape(depth, plan, bounds);
+        if shape.completions() > bounds.max_cqe {
+            return Err(Error::limit(format!(
+                "{queues} queue pairs of one thread need a completion queue of {} entries: the \
+                 maximum of {} is {}",
+                shape.completions(),
+                bounds.device,
+                bounds.max_cqe
+            ))
+            .with_help("set --qps lower, or --threads higher and --qps to the share of a thread"));
+        }
+        Ok(shape)
     }
 
     /// Returns the maximum number of requests in a shared receive queue.

@@ -75,11 +75,7 @@ impl Shape {
         let (qps, receive_queues) = (u64::from(self.qps), u64::from(self.receive_queues()));
         let sends = slots(self.sends()) * SEND_SLOT;
         let receives = slots(self.receives()) * RECV_SLOT;
-        let completions = slots(
-            self.sends()
-                .saturating_mul(self.qps)
-                .saturating_add(self.receives().saturating_mul(self.receive_queues())),
-        );
+        let completions = slots(self.completions());
         let arrivals = if self.is_reliable() {
             0
         } else {

@@ -126,6 +126,13 @@ impl Shape {
         self.depth + self.credits() + 1
     }
 
+    /// Returns the capacity of the completion queue of a thread.
+    pub fn completions(&self) -> u32 {
+        let sends = self.sends().saturating_mul(self.qps);
+        let receives = self.receives().saturating_mul(self.receive_queues());
+        sends.saturating_add(receives)
+    }
+
     /// Returns the number of message slots in the memory registered for remote access: one per
     /// message in flight if the receiver reads the payload.
     pub fn exposed_slots(&self) -> u32 {

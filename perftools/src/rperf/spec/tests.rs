@@ -251,6 +251,28 @@ fn remote_options_override_on_the_server() {
     );
 }
 
+#[test]
+fn many_queue_pairs_have_small_queues() {
+    let large = Bounds {
+        max_qp_wr: 32 << 10,
+        max_cqe: 4 << 20,
+        ..bounds()
+    };
+    let fit = |line: &str| spec(line).unwrap().fit(&large).unwrap();
+    assert_eq!(fit("--qps 16384").depth, 64);
+    assert_eq!(fit("--threads 4 --qps 4096").depth, 64);
+    // Few queue pairs have the whole depth each.
+    assert_eq!(fit("--qps 16 --depth 1000").depth, 16_000);
+}
+
+#[test]
+fn completion_queue_that_is_too_small_is_an_error() {
+    let error = spec("--qps 1024").unwrap().fit(&bounds()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("1024 queue pairs of one thread"), "{text}");
+    assert!(text.contains("the maximum of dev0 is 2048"), "{text}");
+}
+
 proptest::proptest! {
     #[test]
     fn every_shape_fits_its_device(depth in 1..=MAX_DEPTH, size in 1_u64..8 << 20, verify: bool, slots in 16_u32..100_000, n in 1_u64..1000, qps in 1_u32..9) {

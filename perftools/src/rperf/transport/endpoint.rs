@@ -107,7 +107,6 @@ struct ThreadQueues {
 impl ThreadQueues {
     fn new(opened: &OpenedDevice, pd: &ProtectionDomain, shape: &Shape) -> Result<Self> {
         let channel = opened.context.create_comp_channel()?;
-        let depth = shape.sends() * shape.qps + shape.receives() * shape.receive_queues();
         let vectors = opened.context.num_comp_vectors();
         let vector = shape.tuning.cq_vector;
         if vector >= vectors {
@@ -118,7 +117,7 @@ impl ThreadQueues {
             .with_help(format!("set --cq-vector below {vectors}")));
         }
         let options = CqOptions::new()
-            .depth(depth)
+            .depth(shape.completions())
             .channel(&channel)
             .comp_vector(vector);
         let cq = opened.context.create_cq(options)?;
