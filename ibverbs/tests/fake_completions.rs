@@ -32,6 +32,37 @@ fn unread_completions_are_returned_by_the_next_poll() {
 }
 
 #[test]
+fn one_completion_is_polled_at_a_time() {
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        assert!(pair.cq.poll_one().expect("poll").is_none());
+        pair.post_recvs(3);
+        for _ in 0..2 {
+            pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+        }
+        let mut retired = 0;
+        while let Some(completion) = pair.cq.poll_one().expect("poll") {
+            let qp = if completion.queue() == pair.a.id() {
+                &mut pair.a
+            } else {
+                &mut pair.b
+            };
+            let request = qp.retire(completion).expect("in flight");
+            request.ok().expect("success");
+            retired += 1;
+            if retired == 1 {
+                pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+                // The first poll left three entries to the provider, which has two more now. This
+                // poll copies all of them, and the next ones return them one by one.
+                assert_eq!(pair.cq.poll().expect("poll").len(), 5);
+            }
+        }
+        assert_eq!(retired, 6);
+        pair.finish();
+    }
+}
+
+#[test]
 fn several_completions_of_a_poll_can_be_held() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use rdma_sys::{ibv_cq, ibv_create_cq, ibv_poll_cq, ibv_req_notify_cq, ibv_wc};
 
+use super::completion::Completion;
 use super::completions::Completions;
 use super::extended;
 use super::id::CqId;
@@ -173,35 +174,69 @@ impl CompletionQueue {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn poll(&mut self) -> Result<Completions<'_>> {
+        self.poll_up_to(MAX_ENTRIES)
+    }
+
+    /// Returns one completion, or `None` if there is none.
+    ///
+    /// This costs less than [`poll`](Self::poll) if one request is in flight, because the provider
+    /// does not look for a second completion.
+    ///
+    /// # Errors
+    /// Those of [`poll`](Self::poll).
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::{CompletionQueue, QueuePair, Rc};
+    /// # fn f(cq: &mut CompletionQueue, qp: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+    /// if let Some(completion) = cq.poll_one()? {
+    ///     qp.retire(completion)?.ok()?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    pub fn poll_one(&mut self) -> Result<Option<Completion<'_>>> {
+        self.poll_up_to(1).map(|mut completions| completions.next())
+    }
+
+    /// Returns the completions that are left of an earlier poll, or else at most `max` new ones.
+    /// `max` must be positive: a poll without entries means that the queue was empty.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+    fn poll_up_to(&mut self, max: i32) -> Result<Completions<'_>> {
         if !self.state.is_exhausted() {
             return Ok(Completions(self.state.pending()));
         }
-        let returned = self.poll_provider();
+        let returned = self.poll_provider(max);
         // One comparison separates entries from their absence and errors.
         #[allow(clippy::cast_sign_loss, reason = "compared")]
         let filled = if (1..=MAX_ENTRIES).contains(&returned) {
             returned as usize
         } else {
-            self.without_entries(returned)?
+            self.without_entries(max, returned)?
         };
         Ok(Completions(self.state.filled(filled)))
     }
 
-    /// Copies entries, and returns the value that the provider returned.
+    /// Copies at most `max` entries, and returns the value that the provider returned.
     #[inline]
-    fn poll_provider(&mut self) -> i32 {
+    fn poll_provider(&mut self, max: i32) -> i32 {
         let entries = self.state.entries().as_mut_ptr();
-        // SAFETY: the queue is alive, and there are `POLL_BATCH` entries.
-        unsafe { ibv_poll_cq(self.raw.as_ptr(), MAX_ENTRIES, entries) }
+        // SAFETY: the queue is alive, and there are `POLL_BATCH` entries, at least `max`.
+        unsafe { ibv_poll_cq(self.raw.as_ptr(), max, entries) }
     }
 
     /// Handles a poll without entries. Returns the number of entries of a further poll, or 0.
     #[cold]
     #[inline(never)]
-    fn without_entries(&mut self, mut returned: i32) -> Result<usize> {
+    fn without_entries(&mut self, max: i32, mut returned: i32) -> Result<usize> {
         // The provider has consumed a completion of a queue pair that was destroyed.
         while returned == -libc::EINVAL && !self.inner.context.properties().polls_past_destroyed {
-            returned = self.poll_provider();
+            returned = self.poll_provider(max);
         }
         if returned == 0 {
             self.inner.count_empty_poll();
