@@ -17,7 +17,7 @@ pub(crate) use self::request::{InFlight, Owned, Request};
 pub use self::retired::{ForeignCompletion, Reclaimed, Retired};
 pub(crate) use self::ring::{CompletionOrder, Ring};
 pub(crate) use self::slab::RecvSlab;
-pub(crate) use self::slot::{RequestTable, Vacant};
+pub(crate) use self::slot::{AnyTable, RequestTable, Vacant};
 
 use self::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::request::Request;
-use super::slot::{RequestTable, Slot, Vacant};
+use super::slot::{AnyTable, RequestTable, Slot, Vacant};
 use crate::identity::QueueId;
 use crate::wr_id::{RequestKind, WrId};
 
@@ -52,6 +52,10 @@ impl RequestTable for Ring {
 
     fn capacity(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    fn as_any(&mut self) -> AnyTable<'_> {
+        AnyTable::Ring(self)
     }
 }
 
@@ -159,22 +163,35 @@ impl Ring {
     }
 
     /// Retires a request that is not at the index `oldest`.
-    #[cold]
     #[inline(never)]
     fn retire_later(&mut self, wr_id: WrId) -> Option<Request> {
         if !self.slots.get(wr_id.slot())?.holds(wr_id) {
             return None;
         }
-        while self.oldest()?.wr_id != wr_id {
-            if self.order == CompletionOrder::Any {
-                let slot = &mut self.slots[wr_id.slot()];
-                let request = slot.take(wr_id);
-                slot.make_hole();
-                return request;
-            }
-            drop(self.take_oldest());
+        if self.order == CompletionOrder::InOrder {
+            self.retire_older(wr_id);
+        } else if self.oldest()?.wr_id != wr_id {
+            let slot = &mut self.slots[wr_id.slot()];
+            let request = slot.take(wr_id);
+            slot.make_hole();
+            return request;
         }
         self.retire_oldest(wr_id)
+    }
+
+    /// Retires all requests that are older than the one with this `wr_id`, which is in flight.
+    fn retire_older(&mut self, wr_id: WrId) {
+        loop {
+            if self.oldest == self.slots.len() {
+                self.oldest = 0;
+            }
+            let slot = &mut self.slots[self.oldest];
+            if slot.wr_id == wr_id {
+                return;
+            }
+            drop(slot.take(slot.wr_id));
+            self.oldest += 1;
+        }
     }
 
     /// Closes the holes before the oldest request in flight and returns its slot, which is vacant

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::request::Request;
-use super::slot::{RequestTable, Slot, Vacant};
+use super::slot::{AnyTable, RequestTable, Slot, Vacant};
 use crate::identity::QueueId;
 use crate::mr::Buf;
 use crate::wr_id::{RequestKind, WrId};
@@ -33,6 +33,10 @@ impl RequestTable for RecvSlab {
 
     fn capacity(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    fn as_any(&mut self) -> AnyTable<'_> {
+        AnyTable::Slab(self)
     }
 }
 

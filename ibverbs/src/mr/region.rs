@@ -133,6 +133,7 @@ impl Region {
         is_read_after_deregistration(self.pd(), self.access)
     }
 
+    #[inline]
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.memory.start()
     }

@@ -214,13 +214,12 @@ impl SharedRegion {
     /// # Errors
     /// [`ErrorKind::InvalidInput`] if the range is out of bounds, if `offset` (counted from the
     /// start of the whole region) is not a multiple of 8, or if `ordering` is not valid for a load.
+    #[inline]
     pub fn load(&self, offset: usize, ordering: Ordering) -> Result<u64> {
         let word = self.atomic(offset)?;
         match ordering {
             Ordering::Relaxed | Ordering::Acquire | Ordering::SeqCst => Ok(word.load(ordering)),
-            _ => Err(invalid(format!(
-                "ordering {ordering:?} of a load; expected Relaxed, Acquire or SeqCst"
-            ))),
+            _ => Err(bad_load(ordering)),
         }
     }
 
@@ -269,10 +268,11 @@ impl SharedRegion {
             .map(|word| word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire))
     }
 
+    #[inline]
     fn atomic(&self, offset: usize) -> Result<&AtomicU64> {
         let at = self.checked_offset(offset, 8)?;
         if at % 8 != 0 {
-            return Err(invalid(format!("offset {at} is not a multiple of 8")));
+            return Err(misaligned(at));
         }
         // SAFETY: the 8 bytes are in bounds and aligned, because the region starts at a multiple of
         // 8, and live as long as self. All accesses of this host are atomic accesses to words.
@@ -281,12 +281,10 @@ impl SharedRegion {
     }
 
     /// Returns the offset in the whole region, after a bounds check.
+    #[inline]
     fn checked_offset(&self, offset: usize, len: usize) -> Result<usize> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
-            let region = self.len;
-            return Err(invalid(format!(
-                "{len} bytes at offset {offset} are out of bounds; the region has {region} bytes"
-            )));
+            return Err(out_of_bounds(offset, len, self.len));
         }
         Ok(self.start + offset)
     }
@@ -328,6 +326,25 @@ impl SharedRegion {
 #[cold]
 fn invalid(what: String) -> Error {
     Error::new(ErrorKind::InvalidInput, "access a shared region", what)
+}
+
+#[cold]
+fn out_of_bounds(offset: usize, len: usize, region: usize) -> Error {
+    invalid(format!(
+        "{len} bytes at offset {offset} are out of bounds; the region has {region} bytes"
+    ))
+}
+
+#[cold]
+fn misaligned(offset: usize) -> Error {
+    invalid(format!("offset {offset} is not a multiple of 8"))
+}
+
+#[cold]
+fn bad_load(ordering: Ordering) -> Error {
+    invalid(format!(
+        "ordering {ordering:?} of a load; expected Relaxed, Acquire or SeqCst"
+    ))
 }
 
 impl fmt::Debug for SharedRegion {

@@ -14,7 +14,7 @@ use super::rejected::{PostError, Rejected};
 use super::request::RecvRequest;
 use super::scratch::RecvScratch;
 use crate::error::Error;
-use crate::in_flight::{Owned, Request, RequestTable, Vacant};
+use crate::in_flight::{AnyTable, Owned, Request, RequestTable, Vacant};
 
 /// The handle of the queue to which receives are posted.
 #[derive(Clone, Copy)]
@@ -110,7 +110,7 @@ impl<T: RequestTable> Receives<T> {
     ) -> Result<R, E> {
         let mut batch = RecvBatch {
             handle,
-            table: &mut self.table,
+            table: self.table.as_any(),
             max_sge: self.max_sge,
             scratch: &mut self.scratch,
             owner,
@@ -184,7 +184,7 @@ fn reject<P: RecvPayload>(
 /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
 pub struct RecvBatch<'queue> {
     handle: RecvHandle,
-    table: &'queue mut dyn RequestTable,
+    table: AnyTable<'queue>,
     max_sge: u32,
     scratch: &'queue mut RecvScratch,
     owner: &'queue Owner,
@@ -204,15 +204,6 @@ impl RecvBatch<'_> {
     #[inline]
     pub fn recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
         let verb = self.handle.verb();
-        let max = self.scratch.max_batch();
-        if self.count == max {
-            let max = u32::try_from(max).unwrap_or(u32::MAX);
-            return Err(Rejected::new(
-                verb,
-                PostError::BatchFull { max },
-                Some(request.payload),
-            ));
-        }
         if let Err(error) = check(self.owner, self.max_sge, &request) {
             return Err(Rejected::new(verb, error, Some(request.payload)));
         }
@@ -226,7 +217,9 @@ impl RecvBatch<'_> {
             ));
         };
         let scatter = request.payload.scatter();
-        self.scratch.add(self.count, vacant.wr_id(), scatter);
+        if let Err(error) = self.scratch.add(self.count, vacant.wr_id(), scatter) {
+            return Err(Rejected::new(verb, error, Some(request.payload)));
+        }
         vacant.fill(Request {
             owned: Owned::new(request.payload.into_in_flight()),
             tag: request.tag,

@@ -98,8 +98,7 @@ impl SendScratch {
     ) -> Result<(), PostError> {
         let count = self.count;
         if count >= self.batch.len() {
-            let max = u32::try_from(count).unwrap_or(u32::MAX);
-            return Err(PostError::BatchFull { max });
+            return Err(batch_full(count));
         }
         let entry = next_entry(&mut self.batch, count);
         // SAFETY: the entry can be written.
@@ -172,11 +171,6 @@ impl RecvScratch {
         }
     }
 
-    /// Returns the maximum number of requests in a batch.
-    pub(crate) fn max_batch(&self) -> usize {
-        self.batch.len()
-    }
-
     /// Size of a request with its entry, which is the distance between two requests.
     pub(crate) const STRIDE: usize = size_of::<Entry<ibv_recv_wr>>();
 
@@ -191,10 +185,23 @@ impl RecvScratch {
     }
 
     /// Adds a request to a batch of `count` requests.
-    pub(crate) fn add(&mut self, count: usize, wr_id: WrId, scatter: Gather<'_>) {
+    ///
+    /// # Errors
+    /// [`PostError::BatchFull`].
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        count: usize,
+        wr_id: WrId,
+        scatter: Gather<'_>,
+    ) -> Result<(), PostError> {
+        if count >= self.batch.len() {
+            return Err(batch_full(count));
+        }
         let entry = next_entry(&mut self.batch, count);
         // SAFETY: the entry can be written.
         unsafe { Entry::write_recv(entry, wr_id, scatter) };
+        Ok(())
     }
 
     /// Sets the fields of the single request and returns it.
@@ -266,6 +273,14 @@ impl Link for ibv_recv_wr {
     #[inline]
     fn link(&mut self, next: *mut Self) {
         self.next = next;
+    }
+}
+
+/// Returns the error of a batch that has its maximum of `count` requests.
+#[cold]
+fn batch_full(count: usize) -> PostError {
+    PostError::BatchFull {
+        max: u32::try_from(count).unwrap_or(u32::MAX),
     }
 }
 
