@@ -37,8 +37,14 @@ pub enum Kind {
 }
 
 /// An error message in the form `what was tried: what went wrong`, with an optional remedy.
+///
+/// It has the size of a pointer, so that functions of the timed loops return a `Result` in
+/// registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Parts>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parts {
     kind: Kind,
     text: String,
     help: Option<String>,
@@ -47,23 +53,23 @@ pub struct Error {
 impl Error {
     /// Creates an error of `kind`.
     pub fn new(kind: Kind, text: impl Into<String>) -> Self {
-        Self {
+        Self(Box::new(Parts {
             kind,
             text: text.into(),
             help: None,
-        }
+        }))
     }
 
     /// Adds a remedy. `Display` prints it after the message: `message; help: remedy`.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(help.into());
+        self.0.help = Some(help.into());
         self
     }
 
     /// Returns the remedy, if any.
     pub fn help(&self) -> Option<&str> {
-        self.help.as_deref()
+        self.0.help.as_deref()
     }
 
     /// Creates an error of [`Kind::Usage`].
@@ -99,19 +105,19 @@ impl Error {
     /// Prefixes the message with the operation that failed: `operation: message`.
     #[must_use]
     pub fn context(mut self, operation: impl fmt::Display) -> Self {
-        self.text = format!("{operation}: {}", self.text);
+        self.0.text = format!("{operation}: {}", self.0.text);
         self
     }
 
     /// Returns the category of the error.
     pub fn kind(&self) -> Kind {
-        self.kind
+        self.0.kind
     }
 
     /// Returns the exit status of the program: 2 for an invalid command line, 3 for a result
     /// outside the limits of the user, 128 plus the number of a signal, otherwise 1.
     pub fn exit_status(&self) -> u8 {
-        match self.kind {
+        match self.0.kind {
             Kind::Usage => 2,
             Kind::Exceeded => 3,
             Kind::Interrupted { signal } => 128_u8.saturating_add(signal),
@@ -122,27 +128,26 @@ impl Error {
     /// Changes the category to [`Kind::Limit`], for a resource of this host that is exhausted.
     #[must_use]
     pub fn into_limit(self) -> Self {
-        Self {
-            kind: Kind::Limit,
-            ..self
-        }
+        self.with_kind(Kind::Limit)
     }
 
     /// Changes the category to [`Kind::Usage`], for a value from the command line that is out of
     /// range.
     #[must_use]
     pub fn into_usage(self) -> Self {
-        Self {
-            kind: Kind::Usage,
-            ..self
-        }
+        self.with_kind(Kind::Usage)
+    }
+
+    fn with_kind(mut self, kind: Kind) -> Self {
+        self.0.kind = kind;
+        self
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)?;
-        match &self.help {
+        f.write_str(&self.0.text)?;
+        match &self.0.help {
             Some(help) => write!(f, "; help: {help}"),
             None => Ok(()),
         }
@@ -154,12 +159,14 @@ impl std::error::Error for Error {}
 // `ibumad::Error` is the same type as `ibverbs::Error`.
 
 impl From<ibverbs::Error> for Error {
+    #[cold]
     fn from(error: ibverbs::Error) -> Self {
         Self::device(error.to_string())
     }
 }
 
 impl<P> From<ibverbs::Rejected<P>> for Error {
+    #[cold]
     fn from(rejected: ibverbs::Rejected<P>) -> Self {
         ibverbs::Error::from(rejected).into()
     }
