@@ -16,6 +16,7 @@
 
 pub mod arrivals;
 pub mod bandwidth;
+mod clock;
 mod heartbeat;
 pub(crate) mod pacing;
 pub mod passive;
@@ -44,27 +45,19 @@ use crate::rperf::stats::latency::LatencyRecorder;
 use crate::rperf::stats::thread_counters::ThreadCounters;
 use crate::rperf::stats::{Count, SideStats};
 
-/// Result of one poll.
+/// Counts of a wire from the start of the test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PollCounts {
-    /// Data messages whose sends are known to be complete, from the start of the test; 0 if the
-    /// number has not changed.
+pub struct WireCounts {
+    /// Data messages whose sends are known to be complete.
     pub sent: u64,
     /// Data messages that arrived.
-    pub data: u32,
-    /// Bytes of the data messages that arrived.
-    pub bytes: u64,
-    /// Number after that of the peer's latest message; 0 if the number has not changed.
+    pub arrived: Count,
+    /// Number after that of the peer's latest message.
     pub reached: u64,
-    /// Data messages of this end that the peer has returned credit for, from the start of the
-    /// test; 0 if the number has not changed.
+    /// Data messages of this end that the peer has returned credit for.
     pub acked: u64,
-    /// Credit messages that arrived.
-    pub credits: u32,
     /// Data messages that had arrived before. They are not counted otherwise.
-    pub duplicates: u32,
-    /// Completions of all kinds.
-    pub completions: u32,
+    pub duplicates: u64,
 }
 
 /// Memory that the peer may access.
@@ -86,12 +79,20 @@ pub trait Wire {
     /// Sets the memory of the peer that this end will access.
     fn peer_exposes(&mut self, memory: ExposedMemory);
 
+    /// Posts data message `number`, like [`Wire::send`] with one message.
+    ///
+    /// # Errors
+    /// Returns the same errors as [`Wire::send`].
+    fn send_one(&mut self, number: u64, last: u64) -> Result<()> {
+        self.send(number, 1, last)
+    }
+
     /// Posts `count` data messages, starting with number `first`. On each queue pair, every
-    /// `signal_every`-th message and the one before number `last` request a completion.
+    /// [`Shape::signal_every`]-th message and the one before number `last` request a completion.
     ///
     /// # Errors
     /// Returns an error if the queue pair is in the error state or its queue is full.
-    fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()>;
+    fn send(&mut self, first: u64, count: u32, last: u64) -> Result<()>;
 
     /// Posts a credit message for the peer's messages before number `reached`.
     ///
@@ -105,17 +106,21 @@ pub trait Wire {
     /// Returns the same errors as [`Wire::send`].
     fn post_receives(&mut self) -> Result<()>;
 
-    /// Posts a receive again for each one that the latest polls completed.
+    /// Posts receives again for those that completed, when there are enough of them for a batch.
     ///
     /// # Errors
     /// Returns the same errors as [`Wire::send`].
     fn repost(&mut self) -> Result<()>;
 
-    /// Polls for completions, and checks the payload if that is enabled.
+    /// Polls for completions, and checks the payload if that is enabled. Returns the number of
+    /// completions of all kinds.
     ///
     /// # Errors
     /// Returns an error if a request failed or the payload is wrong.
-    fn poll(&mut self) -> Result<PollCounts>;
+    fn poll(&mut self) -> Result<u32>;
+
+    /// Returns the counts up to the latest poll.
+    fn counts(&self) -> &WireCounts;
 
     /// Requests an event for the next completion, or for the next solicited one.
     ///

@@ -1,62 +1,30 @@
 //! Latency tests: one message in flight, which the peer returns, or one one-sided operation in
 //! flight, which the peer's device completes.
+//!
+//! Both ends do little between the arrival of a message and the next one. The client reads the
+//! clock once per round. When the time of its next [`Checks`] has come, it does everything that is
+//! not necessary in each round.
 
-use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
+use super::clock::{self, Nanos};
 use super::heartbeat::Heartbeat;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
 use super::{LoopResult, Peer, Wire, deadline, interrupted_in_warm_up, wrong_count};
 use crate::common::error::{Error, Result};
-use crate::rperf::spec::{Limit, Shape};
-use crate::rperf::stats::Count;
+use crate::rperf::spec::Shape;
 use crate::rperf::stats::cpu::ClockReading;
 use crate::rperf::stats::latency::LatencyRecorder;
 
 /// Time without a reply after which a message counts as lost, on unreliable services.
 const LOST_AFTER: Duration = Duration::from_millis(200);
+/// Interval between checks of a client.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// Messages between checks of a server that never waits in vain.
+const ROUNDS_PER_CHECK: u64 = 64;
 
-fn last(shape: &Shape) -> u64 {
-    match shape.limit {
-        Limit::Messages(n) => n,
-        Limit::Time(_) => u64::MAX,
-    }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The messages that have arrived so far.
-#[derive(Default)]
-struct Arrived {
-    count: Count,
-    /// Number after that of the latest message.
-    reached: u64,
-}
-
-impl Arrived {
-    /// Posts receives again for the latest messages, and then waits once. In this order a message
-    /// is answered before its receive is posted again. The peer always meets a posted receive,
-    /// because several are posted.
-    fn wait<W: Wire, P: Peer>(
-        &mut self,
-        wire: &mut W,
-        peer: &P,
-        waiter: &mut Waiter,
-        until: Option<Instant>,
-    ) -> Result<()> {
-        wire.repost()?;
-        let progress = waiter.wait(wire, peer, until)?;
-        self.count.msgs += u64::from(progress.data);
-        self.count.bytes += progress.bytes;
-        self.reached = self.reached.max(progress.reached);
-        Ok(())
-    }
-}
-
-/// Runs the client: sends, waits for the reply, and records half of the time.
+/// Runs the client of a ping-pong test: sends, waits for the reply, and records half of the time.
 pub(crate) fn ping<W: Wire, P: Peer>(
     shape: &Shape,
     wire: &mut W,
@@ -65,82 +33,34 @@ pub(crate) fn ping<W: Wire, P: Peer>(
     start: &ClockReading,
     latency: &mut LatencyRecorder,
 ) -> Result<LoopResult> {
-    let deadline = deadline(shape, start.wall());
-    let (signal, last) = (shape.signal_every, last(shape));
-    let mut arrived = Arrived::default();
-    let mut sent = 0;
-    let mut before = start.wall();
-    let mut warm_up = WarmUp::new(shape, start.wall());
-    while sent < last && deadline.is_none_or(|end| before < end) && !peer.is_interrupted() {
-        wire.send(sent, 1, signal, last)?;
-        sent += 1;
-        let lost_at = (!shape.is_reliable()).then(|| before + LOST_AFTER);
-        while arrived.reached < sent {
-            arrived.wait(wire, peer, waiter, lost_at)?;
-            if lost_at.is_some_and(|end| arrived.reached < sent && Instant::now() >= end) {
-                break;
+    let last = shape.last();
+    let result = run_rounds(shape, wire, peer, start, |wire, round| {
+        wire.send_one(round.number, last)?;
+        let is_answered = if shape.is_reliable() {
+            while wire.counts().reached <= round.number {
+                await_message(wire, peer, waiter, None)?;
             }
+            true
+        } else {
+            await_reply(wire, peer, waiter, round.number)?
+        };
+        let reached = wire.counts().reached;
+        if reached > round.number + 1 {
+            return Err(Error::test(format!(
+                "{reached} replies arrived for {} messages",
+                round.number + 1
+            )));
         }
-        let now = Instant::now();
-        match arrived.reached.cmp(&sent) {
-            Ordering::Equal if warm_up.is_on() => {}
-            Ordering::Equal => latency.record(nanos(now.duration_since(before)) / 2),
-            // No reply in time, which is no latency.
-            Ordering::Less => {}
-            Ordering::Greater => {
-                return Err(Error::test(format!(
-                    "{} replies arrived for {sent} messages",
-                    arrived.reached
-                )));
-            }
+        let now = clock::now();
+        // Without a reply in time, there is no latency.
+        if is_answered && round.is_counted {
+            latency.record(now.since(round.begin) / 2);
         }
-        before = now;
-        if warm_up.ends(|| now, sent, arrived.count) {
-            before = Instant::now();
-        }
-    }
-    if warm_up.is_on() {
-        return Err(interrupted_in_warm_up());
-    }
-    let end = ClockReading::now_wall_first();
-    peer.finish(sent)?;
-    let result = LoopResult::new(&warm_up, sent, arrived.count, end);
+        Ok(now)
+    })?;
     // A reply that arrived after the next message was sent is not lost.
     let lost = result.unanswered();
     Ok(LoopResult { lost, ..result })
-}
-
-/// Runs the server: replies until the client has finished.
-pub(crate) fn pong<W: Wire, P: Peer>(
-    shape: &Shape,
-    wire: &mut W,
-    peer: &P,
-    waiter: &mut Waiter,
-) -> Result<LoopResult> {
-    let (signal, last) = (shape.signal_every, last(shape));
-    let mut warm_up = WarmUp::new(shape, Instant::now());
-    let mut arrived = Arrived::default();
-    let (mut replied, mut sent) = (0, 0);
-    loop {
-        arrived.wait(wire, peer, waiter, None)?;
-        if replied < arrived.reached {
-            // The number of a reply is that of the message.
-            wire.send(arrived.reached - 1, 1, signal, last)?;
-            replied = arrived.reached;
-            sent += 1;
-        }
-        warm_up.ends(Instant::now, sent, arrived.count);
-        match peer.finished() {
-            Some(pinged) if arrived.reached > pinged => {
-                return Err(wrong_count(arrived.reached, pinged));
-            }
-            Some(pinged) if arrived.reached == pinged || !shape.is_reliable() => break,
-            _ => {}
-        }
-    }
-    let end = ClockReading::now_wall_first();
-    peer.finish(sent)?;
-    Ok(LoopResult::new(&warm_up, sent, arrived.count, end))
 }
 
 /// Runs the client of a one-sided test: posts one operation at a time, and records the whole round
@@ -153,32 +73,163 @@ pub(crate) fn one_sided<W: Wire, P: Peer>(
     start: &ClockReading,
     latency: &mut LatencyRecorder,
 ) -> Result<LoopResult> {
-    let deadline = deadline(shape, start.wall());
-    let last = last(shape);
-    let (mut posted, mut done) = (0, 0);
-    let mut before = start.wall();
-    let mut warm_up = WarmUp::new(shape, start.wall());
-    let mut heartbeat = Heartbeat::new(shape, start.wall());
-    while posted < last && deadline.is_none_or(|end| before < end) && !peer.is_interrupted() {
-        heartbeat.tick(peer)?;
-        wire.send(posted, 1, 1, last)?;
-        posted += 1;
-        while done < posted {
-            done = waiter.wait(wire, peer, None)?.sent.max(done);
+    let last = shape.last();
+    run_rounds(shape, wire, peer, start, |wire, round| {
+        wire.send_one(round.number, last)?;
+        while wire.counts().sent <= round.number {
+            waiter.wait(wire, peer, None)?;
         }
-        let now = Instant::now();
-        if !warm_up.is_on() {
-            latency.record(nanos(now.duration_since(before)));
+        let now = clock::now();
+        if round.is_counted {
+            latency.record(now.since(round.begin));
         }
-        before = now;
-        if warm_up.ends(|| now, done, Count::default()) {
-            before = Instant::now();
+        Ok(now)
+    })
+}
+
+/// Runs the server of a ping-pong test: replies until the client has finished.
+pub(crate) fn pong<W: Wire, P: Peer>(
+    shape: &Shape,
+    wire: &mut W,
+    peer: &P,
+    waiter: &mut Waiter,
+) -> Result<LoopResult> {
+    let mut warm_up = WarmUp::new(shape, Instant::now());
+    let (mut replied, mut sent) = (0, 0);
+    loop {
+        let completions = await_message(wire, peer, waiter, None)?;
+        let reached = wire.counts().reached;
+        if replied < reached {
+            // The number of a reply is that of the message.
+            wire.send_one(reached - 1, shape.last())?;
+            replied = reached;
+            sent += 1;
+        }
+        warm_up.ends(Instant::now, sent, wire.counts().arrived);
+        if completions > 0 && sent % ROUNDS_PER_CHECK > 0 {
+            continue;
+        }
+        match peer.finished() {
+            Some(pinged) if reached > pinged => return Err(wrong_count(reached, pinged)),
+            Some(pinged) if reached == pinged || !shape.is_reliable() => break,
+            _ => {}
         }
     }
-    if warm_up.is_on() {
+    let end = ClockReading::now_wall_first();
+    peer.finish(sent)?;
+    Ok(LoopResult::new(&warm_up, sent, wire.counts().arrived, end))
+}
+
+/// Posts receives again, then waits once and returns the number of completions. In this order a
+/// message is answered before its receive is posted again. The peer always meets a posted receive,
+/// because several are posted.
+#[inline]
+fn await_message<W: Wire, P: Peer>(
+    wire: &mut W,
+    peer: &P,
+    waiter: &mut Waiter,
+    until: Option<Instant>,
+) -> Result<u32> {
+    wire.repost()?;
+    waiter.wait(wire, peer, until)
+}
+
+/// Waits for the reply to message `number` on a service that may lose it. Returns `false` if it has
+/// not arrived in time.
+fn await_reply<W: Wire, P: Peer>(
+    wire: &mut W,
+    peer: &P,
+    waiter: &mut Waiter,
+    number: u64,
+) -> Result<bool> {
+    let lost_at = Instant::now() + LOST_AFTER;
+    while wire.counts().reached <= number {
+        await_message(wire, peer, waiter, Some(lost_at))?;
+        if wire.counts().reached <= number && Instant::now() >= lost_at {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A round of a client: a message and its reply, or a one-sided operation.
+struct Round {
+    /// Number of the message.
+    number: u64,
+    begin: Nanos,
+    /// The warm-up is over.
+    is_counted: bool,
+}
+
+/// Runs rounds until the test ends. `run` performs one and returns the time of its end, which is
+/// the beginning of the next one.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "measured: benches/README.md")]
+fn run_rounds<W: Wire, P: Peer>(
+    shape: &Shape,
+    wire: &mut W,
+    peer: &P,
+    start: &ClockReading,
+    mut run: impl FnMut(&mut W, &Round) -> Result<Nanos>,
+) -> Result<LoopResult> {
+    let last = shape.last();
+    let mut checks = Checks::new(shape, start.wall());
+    let mut round = Round {
+        number: 0,
+        begin: checks.next,
+        is_counted: !checks.warm_up.is_on(),
+    };
+    while round.number < last {
+        if round.begin >= checks.next {
+            if checks.is_over(peer)? {
+                break;
+            }
+            let arrived = wire.counts().arrived;
+            if checks.warm_up.ends(Instant::now, round.number, arrived) {
+                round.is_counted = true;
+                round.begin = clock::now();
+            }
+        }
+        round.begin = run(wire, &round)?;
+        round.number += 1;
+    }
+    if checks.warm_up.is_on() {
         return Err(interrupted_in_warm_up());
     }
     let end = ClockReading::now_wall_first();
-    peer.finish(posted)?;
-    Ok(LoopResult::new(&warm_up, posted, Count::default(), end))
+    peer.finish(round.number)?;
+    let (sent, arrived) = (round.number, wire.counts().arrived);
+    Ok(LoopResult::new(&checks.warm_up, sent, arrived, end))
+}
+
+/// The work of a client that is not done in each round.
+struct Checks {
+    warm_up: WarmUp,
+    heartbeat: Heartbeat,
+    /// End of a test by time.
+    deadline: Option<Instant>,
+    /// Time of the next check.
+    next: Nanos,
+}
+
+impl Checks {
+    fn new(shape: &Shape, start: Instant) -> Self {
+        Self {
+            warm_up: WarmUp::new(shape, start),
+            heartbeat: Heartbeat::new(shape, start),
+            deadline: deadline(shape, start),
+            next: clock::now(),
+        }
+    }
+
+    /// Sends a heartbeat if one is due. Returns `true` if the test must end now.
+    #[cold]
+    fn is_over<P: Peer>(&mut self, peer: &P) -> Result<bool> {
+        self.heartbeat.tick(peer)?;
+        let now = Instant::now();
+        let times = [self.deadline, self.warm_up.until()].into_iter().flatten();
+        let next = times.fold(now + CHECK_INTERVAL, Instant::min);
+        self.next = clock::now() + next.saturating_duration_since(now);
+        Ok(self.deadline.is_some_and(|end| now >= end) || peer.is_interrupted())
+    }
 }

@@ -104,7 +104,7 @@ pub fn run<W: Wire, P: Peer>(
         sent,
         received,
         lost: counted.lost,
-        duplicates: waiter.duplicates(),
+        duplicates: wire.counts().duplicates,
         nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos())
             .unwrap_or(u64::MAX),
         max_cqe: Some(waiter.max_completions()),

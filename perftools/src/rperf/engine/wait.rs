@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::wait_loop::{PollSource, WaitLoop};
-use super::{Peer, PollCounts, Wire};
+use super::{Peer, Wire, WireCounts};
 use crate::common::error::{Error, Result};
 use crate::common::units::show_time;
 use crate::rperf::spec::Side;
@@ -19,8 +19,13 @@ pub struct Waiter {
     /// Only a message sent with the solicited-event flag wakes a sleeping wait.
     solicited: bool,
     timeout: Duration,
+    waits: u32,
     stats: PollStats,
 }
+
+/// Waits between checks of the peer. A peer that sends without a pause must not keep this end from
+/// noticing that the control connection ended.
+const WAITS_PER_CHECK: u32 = 64;
 
 /// Statistics of the polls of a thread.
 #[derive(Debug, Default)]
@@ -28,7 +33,6 @@ struct PollStats {
     /// Longest observed time without a completion after the first completion.
     silence: Option<Range<Instant>>,
     max_completions: u32,
-    duplicates: u64,
     counters: Option<Arc<ThreadCounters>>,
 }
 
@@ -40,6 +44,7 @@ impl Waiter {
             wait_loop: WaitLoop::new(side.wait, latency),
             solicited: false,
             timeout: side.timeout,
+            waits: 0,
             stats: PollStats::default(),
         }
     }
@@ -62,41 +67,55 @@ impl Waiter {
         self.stats.max_completions
     }
 
-    /// Returns the number of messages that arrived again.
-    pub fn duplicates(&self) -> u64 {
-        self.stats.duplicates
-    }
-
     /// Returns the longest observed time without a completion after the first completion.
     pub fn silence(&self) -> Option<Range<Instant>> {
         self.stats.silence.clone()
     }
 
-    /// Polls once without waiting.
+    /// Polls once without waiting, and returns the number of completions.
     ///
     /// # Errors
     /// Returns the error of [`Wire::poll`].
     #[inline]
-    pub fn poll<W: Wire>(&mut self, wire: &mut W) -> Result<PollCounts> {
-        let progress = self.stats.poll(wire)?;
-        if progress.completions > 0 {
+    pub fn poll<W: Wire>(&mut self, wire: &mut W) -> Result<u32> {
+        let completions = self.stats.poll(wire)?;
+        if completions > 0 {
             self.wait_loop.reset();
         }
-        Ok(progress)
+        Ok(completions)
     }
 
-    /// Waits until something completes, the peer has finished, or `until` has passed. The returned
-    /// counts may all be 0.
+    /// Waits until something completes, the peer has finished, or `until` has passed. Returns the
+    /// number of completions, which may be 0.
     ///
     /// # Errors
     /// Returns an error if the peer failed, the connection broke, or nothing completed within the
     /// timeout.
+    #[inline]
     pub fn wait<W: Wire, P: Peer>(
         &mut self,
         wire: &mut W,
         peer: &P,
         until: Option<Instant>,
-    ) -> Result<PollCounts> {
+    ) -> Result<u32> {
+        let completions = self.poll(wire)?;
+        self.waits = self.waits.wrapping_add(1);
+        if completions > 0 && self.waits % WAITS_PER_CHECK > 0 {
+            return Ok(completions);
+        }
+        self.wait_longer(wire, peer, until, completions)
+    }
+
+    /// Continues a wait whose first poll returned `completions`.
+    #[cold]
+    #[inline(never)]
+    fn wait_longer<W: Wire, P: Peer>(
+        &mut self,
+        wire: &mut W,
+        peer: &P,
+        until: Option<Instant>,
+        completions: u32,
+    ) -> Result<u32> {
         let mut source = WireSource {
             wire,
             peer,
@@ -104,31 +123,32 @@ impl Waiter {
             timeout: self.timeout,
             stats: &mut self.stats,
         };
-        let progress = self.wait_loop.wait(&mut source, until)?;
-        if progress.is_some() {
+        if completions > 0 {
+            let now = Instant::now();
+            source.check(now..now)?;
+            return Ok(completions);
+        }
+        let completions = self.wait_loop.wait(&mut source, until)?;
+        if completions.is_some() {
             self.wait_loop.reset();
         }
-        Ok(progress.unwrap_or_default())
+        Ok(completions.unwrap_or(0))
     }
 }
 
 impl PollStats {
     #[inline]
-    fn poll<W: Wire>(&mut self, wire: &mut W) -> Result<PollCounts> {
-        let progress = wire.poll()?;
-        if progress.completions > 0 {
-            self.max_completions = self.max_completions.max(progress.completions);
-            self.duplicates += u64::from(progress.duplicates);
+    fn poll<W: Wire>(&mut self, wire: &mut W) -> Result<u32> {
+        let completions = wire.poll()?;
+        if completions > 0 {
+            self.max_completions = self.max_completions.max(completions);
             if let Some(counters) = &self.counters {
-                if progress.sent > 0 {
-                    counters.set_sent(progress.sent);
-                }
-                if progress.data > 0 {
-                    counters.add_received(progress.data.into(), progress.bytes);
-                }
+                let WireCounts { sent, arrived, .. } = *wire.counts();
+                counters.set_sent(sent);
+                counters.set_received(arrived);
             }
         }
-        Ok(progress)
+        Ok(completions)
     }
 }
 
@@ -142,22 +162,19 @@ struct WireSource<'a, W, P> {
 }
 
 impl<W: Wire, P: Peer> PollSource for WireSource<'_, W, P> {
-    type Event = PollCounts;
+    type Event = u32;
 
     #[inline]
-    fn poll(&mut self) -> Result<Option<PollCounts>> {
-        let progress = self.stats.poll(self.wire)?;
-        Ok((progress.completions > 0).then_some(progress))
+    fn poll(&mut self) -> Result<Option<u32>> {
+        let completions = self.stats.poll(self.wire)?;
+        Ok((completions > 0).then_some(completions))
     }
 
-    fn block(&mut self, limit: Duration) -> Result<Option<PollCounts>> {
-        if let Some(progress) = self.poll()? {
-            return Ok(Some(progress));
-        }
+    fn block(&mut self, limit: Duration) -> Result<Option<u32>> {
         self.wire.arm(self.solicited)?;
         // A completion that arrived before `arm` does not cause an event.
-        if let Some(progress) = self.poll()? {
-            return Ok(Some(progress));
+        if let Some(completions) = self.poll()? {
+            return Ok(Some(completions));
         }
         self.wire.sleep(limit)?;
         self.poll()

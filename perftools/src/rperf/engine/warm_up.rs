@@ -32,6 +32,11 @@ impl WarmUp {
         }
     }
 
+    /// Returns the end of a warm-up that is not over.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
     /// Returns `true` until the warm-up is over.
     pub(super) fn is_on(&self) -> bool {
         self.until.is_some()

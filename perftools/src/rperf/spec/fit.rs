@@ -239,7 +239,7 @@ impl Spec {
             depth,
             batch,
             // The sends without a completion on all queue pairs together stay below the depth.
-            signal_every: if self.touches_payload() || !bounds.infiniband {
+            signal_every: if self.touches_payload() || !bounds.infiniband || plan.is_round_trip() {
                 1
             } else {
                 signal_every.clamp(1, max)

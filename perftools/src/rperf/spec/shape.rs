@@ -73,6 +73,14 @@ impl Shape {
         }
     }
 
+    /// Returns the number of messages of a test by count, or `u64::MAX` in a test by time.
+    pub fn last(&self) -> u64 {
+        match self.limit {
+            Limit::Messages(n) => n,
+            Limit::Time(_) => u64::MAX,
+        }
+    }
+
     /// Returns the access rights that the peer needs to this end's memory.
     pub fn remote_access(&self) -> AccessFlags {
         let access = self.plan.verb.remote_access();
@@ -89,7 +97,7 @@ impl Shape {
     }
 
     /// Returns the number of receive requests that each receive queue has posted before the peer
-    /// starts. Completed ones are reposted, one by one or in batches.
+    /// starts. Completed ones are reposted in batches.
     pub fn receives(&self) -> u32 {
         let waiting = self.tuning.recv_list.unwrap_or(1).saturating_sub(1);
         if self.plan.verb.takes_receives() {
@@ -97,6 +105,17 @@ impl Shape {
         } else {
             0
         }
+    }
+
+    /// Returns the number of completed receives that are posted again together. A latency test has
+    /// one message in flight, so it always has enough posted receives.
+    pub fn repost_batch(&self) -> u32 {
+        let default = if self.plan.is_latency() {
+            (self.depth / 4).max(1)
+        } else {
+            1
+        };
+        self.tuning.recv_list.unwrap_or(default)
     }
 
     /// Returns the number of receive queues: one per queue pair, or one shared by all.

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::Count;
+
 /// Counters with a single writer, which updates them with plain stores. They cost the measured loop
 /// about one nanosecond per poll that returns completions.
 ///
@@ -71,6 +73,13 @@ impl ThreadCounters {
         add(&self.bytes, bytes);
     }
 
+    /// Sets the messages and bytes received since the start of the test.
+    #[inline]
+    pub fn set_received(&self, total: Count) {
+        self.received.store(total.msgs, Ordering::Relaxed);
+        self.bytes.store(total.bytes, Ordering::Relaxed);
+    }
+
     /// Records one latency in nanoseconds.
     #[inline]
     pub fn record_latency(&self, nanos: u64) {
@@ -128,6 +137,8 @@ mod tests {
         counters.set_sent(9);
         counters.add_received(2, 20);
         counters.add_received(1, 10);
+        assert_eq!(counters.snapshot().received, 3);
+        counters.set_received(Count { msgs: 4, bytes: 40 });
         for nanos in [7, 30, 5] {
             counters.record_latency(nanos);
         }
@@ -135,8 +146,8 @@ mod tests {
             counters.snapshot(),
             CounterSnapshot {
                 sent: 9,
-                received: 3,
-                bytes: 30,
+                received: 4,
+                bytes: 40,
                 samples: 3,
                 nanos: 42
             }

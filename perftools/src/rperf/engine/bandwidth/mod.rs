@@ -21,10 +21,9 @@ use super::heartbeat::Heartbeat;
 use super::pacing::Pacer;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
-use super::{LoopResult, Peer, PollCounts, Wire, deadline, interrupted_in_warm_up, wrong_count};
+use super::{LoopResult, Peer, Wire, WireCounts, deadline, interrupted_in_warm_up, wrong_count};
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::{Limit, Shape};
-use crate::rperf::stats::Count;
 use crate::rperf::stats::cpu::ClockReading;
 use delivery::{Delivery, Lossy, Reliable};
 
@@ -76,6 +75,17 @@ pub(crate) fn run<W: Wire, P: Peer>(
     }
 }
 
+/// The result of one poll.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    /// Nothing completed.
+    is_idle: bool,
+    /// More data messages are sent.
+    has_sent: bool,
+    /// More data messages have arrived.
+    has_received: bool,
+}
+
 /// The state of one end.
 struct Bandwidth<'a, D> {
     flow: Flow,
@@ -91,14 +101,10 @@ struct Bandwidth<'a, D> {
     pacer: Option<Pacer>,
     /// Data messages posted.
     posted: u64,
-    /// Data messages whose sends completed.
-    completed: u64,
-    /// Data messages that the peer has returned credit for.
+    /// Counts of the wire after the latest poll.
+    counts: WireCounts,
+    /// Data messages that the peer has returned credit for, or that count as lost.
     acked: u64,
-    /// Data messages that arrived.
-    arrived: Count,
-    /// Number after that of the peer's latest message.
-    reached: u64,
     /// Number up to which credit was returned to the peer.
     returned: u64,
     /// This end may not send yet, because nothing has arrived from the peer.
@@ -130,10 +136,8 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 .filter(|_| flow.sends)
                 .map(|gap| Pacer::new(gap, shape.tuning.burst, start)),
             posted: 0,
-            completed: 0,
+            counts: WireCounts::default(),
             acked: 0,
-            arrived: Count::default(),
-            reached: 0,
             returned: 0,
             awaits_first: flow.waits_first,
             notified: false,
@@ -158,19 +162,19 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 pacer.update();
             }
             let has_posted = self.post(wire)?;
-            let progress = if has_posted || self.send_window() > 0 {
+            let completions = if has_posted || self.send_window() > 0 {
                 waiter.poll(wire)?
             } else {
                 waiter.wait(wire, peer, self.wake_at())?
             };
-            self.take(progress, wire)?;
+            let progress = self.take(completions, wire)?;
             self.advance(progress, wire, peer)?;
             self.notify(wire, peer)?;
             if let Some(result) = self.finish(progress, wire, peer)? {
                 return Ok(result);
             }
             self.rounds += 1;
-            if progress.completions == 0 || self.rounds % ROUNDS_PER_CHECK == 0 {
+            if completions == 0 || self.rounds % ROUNDS_PER_CHECK == 0 {
                 if let Some(failure) = peer.failure() {
                     return Err(failure);
                 }
@@ -231,9 +235,9 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         }
         let saturated = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         let done = if self.shape.credited {
-            self.acked.min(self.completed)
+            self.acked.min(self.counts.sent)
         } else {
-            self.completed
+            self.counts.sent
         };
         let free = self
             .shape
@@ -253,7 +257,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         if count == 0 {
             return Ok(false);
         }
-        wire.send(self.posted, count, self.shape.signal_every, self.total())?;
+        wire.send(self.posted, count, self.total())?;
         self.posted += u64::from(count);
         Ok(true)
     }
@@ -276,40 +280,42 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             .min()
     }
 
-    /// Takes account of what a poll returned, and returns credit to the peer.
-    fn take<W: Wire>(&mut self, progress: PollCounts, wire: &mut W) -> Result<()> {
-        self.completed = self.completed.max(progress.sent);
-        if progress.data + progress.credits + progress.duplicates > 0 {
+    /// Takes account of a poll that returned `completions`, and returns credit to the peer.
+    fn take<W: Wire>(&mut self, completions: u32, wire: &mut W) -> Result<Progress> {
+        let before = std::mem::replace(&mut self.counts, *wire.counts());
+        let progress = Progress {
+            is_idle: completions == 0,
+            has_sent: self.counts.sent > before.sent,
+            has_received: self.counts.arrived.msgs > before.arrived.msgs,
+        };
+        if !progress.is_idle {
             // The receives must be posted before the credit for them is sent.
             wire.repost()?;
-            self.awaits_first = false;
-            self.acked = self.acked.max(progress.acked);
+            self.acked = self.acked.max(self.counts.acked);
             if self.acked > self.posted {
                 return Err(Error::protocol(
                     "the peer returned credit for messages that were not sent",
                 ));
             }
         }
-        if progress.data > 0 {
-            self.arrived.msgs += u64::from(progress.data);
-            self.arrived.bytes += progress.bytes;
-            self.reached = self.reached.max(progress.reached);
+        if progress.has_received {
+            self.awaits_first = false;
             self.delivery.on_arrival();
             self.return_credit(wire)?;
         }
-        let is_blocked = progress.completions == 0 && self.flow.sends && self.send_window() == 0;
+        let is_blocked = progress.is_idle && self.flow.sends && self.send_window() == 0;
         if self.delivery.assumes_lost(is_blocked) {
             self.acked = self.posted;
         }
-        Ok(())
+        Ok(progress)
     }
 
     fn return_credit<W: Wire>(&mut self, wire: &mut W) -> Result<()> {
         let batch = u64::from(self.shape.batch);
-        while self.shape.credited && self.reached - self.returned >= batch {
+        while self.shape.credited && self.counts.reached - self.returned >= batch {
             self.returned = self
                 .delivery
-                .next_credit(self.returned, self.reached, batch);
+                .next_credit(self.returned, self.counts.reached, batch);
             wire.send_credit(self.returned)?;
         }
         Ok(())
@@ -318,16 +324,14 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     /// Moves from phase to phase up to the time when the clock stops.
     fn advance<W: Wire, P: Peer>(
         &mut self,
-        progress: PollCounts,
+        progress: Progress,
         wire: &mut W,
         peer: &P,
     ) -> Result<()> {
         match self.phase {
             Phase::WarmUp => {
-                if self
-                    .warm_up
-                    .ends(Instant::now, self.completed, self.arrived)
-                {
+                let WireCounts { sent, arrived, .. } = self.counts;
+                if self.warm_up.ends(Instant::now, sent, arrived) {
                     self.phase = Phase::Measure;
                 }
                 return Ok(());
@@ -353,32 +357,32 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         let Limit::Messages(n) = self.limit else {
             return false;
         };
-        (!self.flow.sends || self.completed >= n)
-            && (!self.flow.receives || self.arrived.msgs >= n.saturating_mul(self.copies()))
+        (!self.flow.sends || self.counts.sent >= n)
+            && (!self.flow.receives || self.counts.arrived.msgs >= n.saturating_mul(self.copies()))
     }
 
     /// Returns `true` if the number of messages that have moved up to now is known. Between two
     /// completions it is not: several messages of a list with one completion, or most of a large
     /// message, may have moved and would not be counted.
-    fn is_exact<P: Peer>(&self, progress: PollCounts, peer: &P) -> bool {
+    fn is_exact<P: Peer>(&self, progress: Progress, peer: &P) -> bool {
         if !D::EVERYTHING_ARRIVES || self.shape.gap().is_some() {
             return true;
         }
         if self.flow.receives {
-            let all = |sent: u64| self.arrived.msgs >= sent.saturating_mul(self.copies());
-            return progress.data > 0 || peer.finished().is_some_and(all);
+            let all = |sent: u64| self.counts.arrived.msgs >= sent.saturating_mul(self.copies());
+            return progress.has_received || peer.finished().is_some_and(all);
         }
-        !self.is_one_sided() || progress.sent > 0 || self.completed == self.posted
+        !self.is_one_sided() || progress.has_sent || self.counts.sent == self.posted
     }
 
     /// Stops the clock with what was counted up to now.
     fn stop_clock<W: Wire>(&mut self, wire: &mut W) -> Result<()> {
         self.phase = Phase::Drain(self.result(None));
-        if self.is_one_sided() && self.completed < self.posted {
+        if self.is_one_sided() && self.counts.sent < self.posted {
             // The latest messages did not ask for a completion, and no message of the peer shows
             // that they are done. One more message on each queue pair does.
             let qps = self.shape.qps;
-            wire.send(self.posted, qps, 1, self.posted + u64::from(qps))?;
+            wire.send(self.posted, qps, self.posted + u64::from(qps))?;
             self.posted += u64::from(qps);
         }
         Ok(())
@@ -388,7 +392,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         let end = ClockReading::now_wall_first();
         LoopResult {
             until,
-            ..LoopResult::new(&self.warm_up, self.completed, self.arrived, end)
+            ..LoopResult::new(&self.warm_up, self.counts.sent, self.counts.arrived, end)
         }
     }
 
@@ -417,13 +421,13 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
 
     /// Returns `true` if this end has sent all messages of a test by count.
     fn has_sent_its_count(&self) -> bool {
-        matches!(self.limit, Limit::Messages(n) if self.flow.sends && self.completed >= n)
+        matches!(self.limit, Limit::Messages(n) if self.flow.sends && self.counts.sent >= n)
     }
 
     /// Returns `true` if this end has posted all that it has to post. In one-sided tests nothing
     /// may be in flight either, because the peer then checks its memory and deregisters it.
     fn is_drained(&self) -> bool {
-        let is_quiet = !self.is_one_sided() || self.completed == self.posted;
+        let is_quiet = !self.is_one_sided() || self.counts.sent == self.posted;
         match self.limit {
             Limit::Messages(_) => is_quiet && self.posted >= self.total(),
             Limit::Time(_) => is_quiet,
@@ -434,7 +438,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     /// last sends later than the peer misses messages.
     fn has_completed_its_sends(&self) -> bool {
         match self.limit {
-            Limit::Messages(_) => self.completed >= self.total(),
+            Limit::Messages(_) => self.counts.sent >= self.total(),
             Limit::Time(_) => self.is_drained(),
         }
     }
@@ -443,7 +447,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     /// Each end stays until then, so that it hears of a failure of the other.
     fn finish<W: Wire, P: Peer>(
         &mut self,
-        progress: PollCounts,
+        progress: Progress,
         wire: &mut W,
         peer: &P,
     ) -> Result<Option<LoopResult>> {
@@ -454,22 +458,18 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             return Ok(None);
         };
         let expected = sent.saturating_mul(self.copies());
-        if self.flow.receives && self.arrived.msgs > expected {
-            return Err(wrong_count(self.arrived.msgs, expected));
+        let arrived = self.counts.arrived.msgs;
+        if self.flow.receives && arrived > expected {
+            return Err(wrong_count(arrived, expected));
         }
-        let quiet_since = self
-            .delivery
-            .quiet_since()
-            .filter(|_| progress.completions == 0);
+        let quiet_since = self.delivery.quiet_since().filter(|_| progress.is_idle);
         match (self.phase, quiet_since) {
             (Phase::AwaitPeer(result), _) if !self.flow.receives => {
                 wire.verify_final(expected)?;
                 Ok(Some(result))
             }
-            (Phase::AwaitPeer(result), quiet)
-                if self.arrived.msgs == expected || quiet.is_some() =>
-            {
-                let lost = expected - self.arrived.msgs;
+            (Phase::AwaitPeer(result), quiet) if arrived == expected || quiet.is_some() => {
+                let lost = expected - arrived;
                 Ok(Some(LoopResult { lost, ..result }))
             }
             (_, Some(latest))

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::error::{Error, Result};
-use crate::rperf::engine::{ExposedMemory, Peer, PollCounts, Wire};
+use crate::rperf::engine::{ExposedMemory, Peer, Wire, WireCounts};
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Shape};
 
@@ -40,7 +40,7 @@ pub(crate) struct FakeWire {
     signalled: u64,
     posted: u64,
     used: u32,
-    reached: u64,
+    counts: WireCounts,
     /// Every message whose number is a multiple of this is lost; 0 loses none.
     pub(crate) loses: u64,
     /// This message and all later ones are lost.
@@ -74,7 +74,7 @@ pub(crate) fn shape(test: Test, depth: u32, limit: Limit) -> Shape {
         qps: 1,
         depth,
         batch,
-        signal_every: batch,
+        signal_every: if plan.is_round_trip() { 1 } else { batch },
         credited,
         confirms_writes: false,
         limit,
@@ -93,7 +93,7 @@ pub(crate) fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
             signalled: 0,
             posted: 0,
             used: 0,
-            reached: 0,
+            counts: WireCounts::default(),
             loses: 0,
             mute_after: u64::MAX,
             completes_after: None,
@@ -127,7 +127,7 @@ impl Wire for FakeWire {
 
     fn peer_exposes(&mut self, _: ExposedMemory) {}
 
-    fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()> {
+    fn send(&mut self, first: u64, count: u32, last: u64) -> Result<()> {
         for n in first..first + u64::from(count) {
             let lost = self.loses > 0 && n % self.loses == 0;
             if self.late.is_some_and(|late| late + 1 == n) {
@@ -138,7 +138,7 @@ impl Wire for FakeWire {
                 self.deliver(Message::Data(n))?;
             }
             self.posted += 1;
-            if self.posted % u64::from(signal_every) == 0 || n + 1 >= last {
+            if self.posted % u64::from(self.shape.signal_every) == 0 || n + 1 >= last {
                 self.signalled = self.posted;
             }
         }
@@ -160,36 +160,36 @@ impl Wire for FakeWire {
         Ok(())
     }
 
-    fn poll(&mut self) -> Result<PollCounts> {
+    fn poll(&mut self) -> Result<u32> {
         let mut inbox = self.mine.0.lock().unwrap();
         if inbox.broken {
             return Err(Error::device("the connection broke"));
         }
-        let mut progress = PollCounts::default();
-        if self
+        let (mut completions, counts) = (0, &mut self.counts);
+        let completes = self
             .completes_after
-            .is_none_or(|time| Instant::now() >= time)
-        {
-            progress.sent = std::mem::take(&mut self.signalled);
-            progress.completions = u32::from(progress.sent > 0);
+            .is_none_or(|time| Instant::now() >= time);
+        if completes && self.signalled > counts.sent {
+            counts.sent = self.signalled;
+            completions = 1;
         }
         for message in inbox.messages.drain(..) {
-            progress.completions += 1;
+            completions += 1;
             self.used += 1;
             match message {
                 Message::Data(number) => {
-                    progress.data += 1;
-                    progress.bytes += u64::from(self.shape.msg_size);
-                    self.reached = number + 1;
-                    progress.reached = self.reached;
+                    counts.arrived.msgs += 1;
+                    counts.arrived.bytes += u64::from(self.shape.msg_size);
+                    counts.reached = number + 1;
                 }
-                Message::Credit(reached) => {
-                    progress.credits += 1;
-                    progress.acked = reached;
-                }
+                Message::Credit(reached) => counts.acked = reached,
             }
         }
-        Ok(progress)
+        Ok(completions)
+    }
+
+    fn counts(&self) -> &WireCounts {
+        &self.counts
     }
 
     fn arm(&mut self, _: bool) -> Result<()> {

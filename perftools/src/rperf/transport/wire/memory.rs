@@ -1,9 +1,10 @@
 //! The memory of a test: sources and targets of its messages.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, Buf, DeviceRegion, Frozen, GRH_LEN, Pool, ProtectionDomain, RemoteMemory,
+    AccessFlags, Buf, DeviceRegion, Frozen, GRH_LEN, Held, Pool, ProtectionDomain, RemoteMemory,
     SharedRegion,
 };
 
@@ -21,15 +22,14 @@ const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Sources and targets of messages.
 pub(super) enum Content {
-    /// One source for all sends and one sink for all receives. The payload is not accessed.
-    Same { bytes: Frozen },
+    /// One source for all sends, and one sink for all receives: [`Memory::message`] if it is posted
+    /// inline, else memory that the queue pairs hold. The payload is not accessed.
+    Same { source: Option<Frozen> },
     /// A buffer for each message, filled before the send and checked after the receive.
     Distinct { sends: Pool, idle: Vec<Buf> },
-    /// One source whose last byte changes with each message. The peer polls for that byte.
-    Marked {
-        bytes: Vec<u8>,
-        region: SharedRegion,
-    },
+    /// One source whose last byte changes with each message: [`Memory::message`] if it is posted
+    /// inline, else a copy of it. The peer polls for that byte.
+    Marked { copy: Option<SharedRegion> },
     /// Target of RDMA reads and atomics. Nothing is sent.
     Fetched { region: SharedRegion },
     /// Memory of a GPU: one source for all sends, or the target of RDMA reads and atomics. The CPU
@@ -40,11 +40,17 @@ pub(super) enum Content {
 /// The memory of one thread.
 pub(super) struct Memory {
     pub(super) content: Content,
+    /// Bytes of a message that is posted inline or marked.
+    pub(super) message: Vec<u8>,
     /// Memory that the peer may access, if the test is one-sided.
     pub(super) exposed: Option<SharedRegion>,
     /// The same in memory of a GPU.
     exposed_on_gpu: Option<DeviceRegion>,
     pub(super) shape: Shape,
+    /// Memory of the peer that this end accesses.
+    pub(super) peer: Option<RemoteMemory>,
+    /// The part of it that all messages access, if they access the same.
+    only_peer_slot: Option<RemoteMemory>,
     pub(super) payload: Payload,
     /// Bytes before the payload of a received message: the global routing header of datagrams.
     pub(super) header: usize,
@@ -56,12 +62,14 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Allocates the memory for `shape` and adds it to the objects that the queue pairs keep alive.
-    /// Also returns the target of all receives, if the payload is not accessed.
+    /// Also returns the target of all receives, if the payload is not accessed. `max_inline` is the
+    /// largest payload in bytes that can be posted inline.
     pub(super) fn new(
         pd: &ProtectionDomain,
         shape: Shape,
         payload: Payload,
         qps: &mut [QpState],
+        max_inline: u32,
     ) -> Result<(Self, Option<RecvTarget>)> {
         check_headroom()?;
         let plan = shape.plan;
@@ -72,20 +80,22 @@ impl Memory {
         } else {
             None
         };
+        let is_inline = shape.msg_size <= max_inline;
+        let mut message = Vec::new();
+        if plan.pattern == Pattern::Polled || is_inline {
+            message = zeroed(size)?;
+            payload.fill(&mut message, 0);
+        }
         let content = match (plan.verb, plan.pattern) {
             (Verb::Read | Verb::CompareSwap | Verb::FetchAdd, _) => Content::Fetched {
                 region: register_fetched(pd, &shape)?,
             },
+            (Verb::Write, Pattern::Polled) if is_inline => Content::Marked { copy: None },
             (Verb::Write, Pattern::Polled) => {
-                let region = pd.shared_with(
-                    shape.stride(),
-                    AccessFlags::LOCAL_WRITE,
-                    shape.tuning.memory(),
-                )?;
-                let mut bytes = zeroed(size)?;
-                payload.fill(&mut bytes, 0);
-                region.write(0, &bytes)?;
-                Content::Marked { bytes, region }
+                let (local, options) = (AccessFlags::LOCAL_WRITE, shape.tuning.memory());
+                let copy = pd.shared_with(shape.stride(), local, options)?;
+                copy.write(0, &message)?;
+                Content::Marked { copy: Some(copy) }
             }
             _ if shape.touches_payload() => {
                 let receives = pd.pool_with(
@@ -102,6 +112,7 @@ impl Memory {
                     idle: std::iter::from_fn(|| receives.take()).collect(),
                 }
             }
+            _ if is_inline => Content::Same { source: None },
             _ => {
                 let pool = pd.pool_with(1, size, shape.tuning.memory())?;
                 let mut buf = pool
@@ -109,7 +120,7 @@ impl Memory {
                     .ok_or_else(|| Error::device("a pool of one buffer is empty"))?;
                 payload.fill(&mut buf, 0);
                 Content::Same {
-                    bytes: buf.freeze(),
+                    source: Some(buf.freeze()),
                 }
             }
         };
@@ -124,24 +135,32 @@ impl Memory {
         };
         for state in qps {
             match &content {
-                Content::Same { bytes } => state.source.frozen = Some(state.qp.hold(bytes)?),
-                Content::Marked { region, .. } | Content::Fetched { region } => {
-                    state.source.shared = Some(state.qp.hold(region)?);
+                Content::Same {
+                    source: Some(bytes),
+                } => {
+                    state.held.frozen = Some(state.qp.hold(bytes)?);
                 }
-                Content::Distinct { .. } | Content::Gpu => {}
+                Content::Marked { copy: Some(region) } => {
+                    state.held.shared = state.qp.hold(region)?.slice(0..size);
+                }
+                Content::Fetched { region } => {
+                    let held = state.qp.hold(region)?;
+                    state.held.shared = match shape.fetch_slots() {
+                        1 => held.slice(0..size),
+                        _ => Some(held),
+                    };
+                }
+                _ => {}
             }
         }
         Ok((
             Self {
                 content,
+                message,
                 exposed,
-                exposed_on_gpu: None,
-                shape,
-                payload,
-                header,
                 // Only received payload that is accessed is copied.
                 scratch: zeroed(if shape.touches_payload() { size } else { 0 })?,
-                verified: 0,
+                ..Self::without_memory(shape, payload)
             },
             sink,
         ))
@@ -175,7 +194,7 @@ impl Memory {
             gpu.register(pd, first.len(), local, &first)?
         };
         for state in qps {
-            state.source.gpu = Some(state.qp.hold(&region)?);
+            state.held.gpu = Some(state.qp.hold(&region)?);
         }
         let header = header(&shape);
         let target = if plan.verb == Verb::Send {
@@ -191,16 +210,28 @@ impl Memory {
         Ok((
             Self {
                 content: Content::Gpu,
-                exposed: None,
                 exposed_on_gpu: exposed,
-                shape,
-                payload,
-                header,
-                scratch: Vec::new(),
-                verified: 0,
+                ..Self::without_memory(shape, payload)
             },
             target,
         ))
+    }
+
+    /// Returns the values that depend on the shape only.
+    fn without_memory(shape: Shape, payload: Payload) -> Self {
+        Self {
+            content: Content::Gpu,
+            message: Vec::new(),
+            exposed: None,
+            exposed_on_gpu: None,
+            peer: None,
+            only_peer_slot: None,
+            header: header(&shape),
+            shape,
+            payload,
+            scratch: Vec::new(),
+            verified: 0,
+        }
     }
 
     /// Returns the memory that the peer may access.
@@ -214,25 +245,73 @@ impl Memory {
 
     /// Returns the offset of message `n` in exposed memory.
     pub(super) fn slot_offset(&self, n: u64) -> usize {
-        usize::try_from(n % u64::from(self.shape.exposed_slots())).unwrap_or(0)
-            * self.shape.stride()
+        self.offset(n, self.shape.exposed_slots())
+    }
+
+    /// Returns the offset of the memory that message `n` is fetched into.
+    pub(super) fn fetch_offset(&self, n: u64) -> usize {
+        self.offset(n, self.shape.fetch_slots())
+    }
+
+    fn offset(&self, n: u64, slots: u32) -> usize {
+        usize::try_from(n % u64::from(slots)).unwrap_or(0) * self.shape.stride()
+    }
+
+    /// Returns the part of `held` that message `n` is fetched into.
+    #[inline]
+    pub(super) fn fetch_slot<M>(&self, held: Held<M>, n: u64) -> Option<Held<M>> {
+        let size = self.shape.msg_size as usize;
+        if held.len() == size {
+            return Some(held);
+        }
+        let start = self.fetch_offset(n);
+        held.slice(start..start + size)
+    }
+
+    /// Sets the memory of the peer that this end accesses.
+    pub(super) fn set_peer(&mut self, memory: RemoteMemory) {
+        self.peer = Some(memory);
+        if self.shape.exposed_slots() == 1 {
+            self.only_peer_slot = memory.slice(0, self.shape.msg_size.into());
+        }
+    }
+
+    /// Returns the memory of the peer that message `n` accesses, if it is known.
+    #[inline]
+    pub(super) fn peer_slot(&self, n: u64) -> Option<RemoteMemory> {
+        self.only_peer_slot.or_else(|| {
+            let offset = self.slot_offset(n) as u64;
+            self.peer?.slice(offset, self.shape.msg_size.into())
+        })
     }
 
     /// Writes message `n` with its mark in the last byte to the source, for a peer that polls for
     /// it.
-    pub(super) fn write_marked(&mut self, n: u64) -> Result<()> {
-        let Content::Marked { bytes, region } = &mut self.content else {
-            return Ok(());
-        };
-        let last = bytes.len() - 1;
-        if self.shape.verify {
-            self.payload.fill(&mut bytes[..last], n);
+    #[inline]
+    pub(super) fn write_marked(&mut self, n: u64) -> ibverbs::Result<()> {
+        if let Some(mark) = self.message.last_mut() {
+            *mark = mark_byte(n);
         }
-        bytes[last] = mark_byte(n);
-        let changed = if self.shape.verify { 0 } else { last };
-        region
-            .write(changed, &bytes[changed..])
-            .map_err(Error::from)
+        match &self.content {
+            Content::Marked { copy: None } if !self.shape.verify => Ok(()),
+            _ => self.write_rest(n),
+        }
+    }
+
+    /// Writes the payload of message `n` if it is checked, and copies what has changed.
+    #[inline(never)]
+    fn write_rest(&mut self, n: u64) -> ibverbs::Result<()> {
+        let (last, verify) = (self.message.len().saturating_sub(1), self.shape.verify);
+        if verify {
+            self.payload.fill(&mut self.message[..last], n);
+        }
+        match &self.content {
+            Content::Marked { copy: Some(copy) } => {
+                let changed = if verify { 0 } else { last };
+                copy.write(changed, &self.message[changed..])
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the number of the peer's message in exposed memory if it is `next`, or a later one
@@ -242,23 +321,29 @@ impl Memory {
         let Some(exposed) = &self.exposed else {
             return Ok(None);
         };
-        let mut last = [0];
-        exposed.read(self.shape.msg_size as usize - 1, &mut last)?;
-        let ahead = last[0].wrapping_sub(mark_byte(next));
+        let last = self.shape.msg_size as usize - 1;
+        let word = exposed.load(last - last % 8, Ordering::Acquire)?;
+        let ahead = word.to_ne_bytes()[last % 8].wrapping_sub(mark_byte(next));
         if ahead > 0 && (self.shape.is_reliable() || ahead >= MAX_LOST) {
             return Ok(None);
         }
         let n = next + u64::from(ahead);
         if self.shape.touches_payload() {
-            // The last byte may become visible before the others of the same write.
-            let begin = Instant::now();
-            while let Err(error) = self.check_slot(0, n, 1) {
-                if begin.elapsed() > VISIBILITY_TIMEOUT {
-                    return Err(error);
-                }
-            }
+            self.await_payload(n)?;
         }
         Ok(Some(n))
+    }
+
+    /// Checks message `n`, whose last byte may become visible before the others.
+    #[inline(never)]
+    fn await_payload(&mut self, n: u64) -> Result<()> {
+        let begin = Instant::now();
+        while let Err(error) = self.check_slot(0, n, 1) {
+            if begin.elapsed() > VISIBILITY_TIMEOUT {
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Checks message `n` at an offset of exposed or fetched memory, except for its last `skipped`
@@ -290,7 +375,7 @@ impl Memory {
         if !self.shape.verify {
             return self.check_slot(offset, n, 0);
         }
-        let value = region.load(offset, std::sync::atomic::Ordering::Acquire)?;
+        let value = region.load(offset, Ordering::Acquire)?;
         // Each queue pair increments a counter of its own.
         let expected = n / u64::from(self.shape.qps);
         if value != expected {

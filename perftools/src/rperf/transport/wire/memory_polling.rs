@@ -2,7 +2,6 @@
 
 use super::QpGroup;
 use crate::common::error::Result;
-use crate::rperf::engine::PollCounts;
 
 /// Reads of memory between two polls of the completion queue.
 const READS_PER_POLL: u32 = 8;
@@ -10,15 +9,13 @@ const READS_PER_POLL: u32 = 8;
 impl QpGroup {
     /// Counts the peer's next message and returns `true` if it is in memory.
     #[inline]
-    pub(super) fn poll_memory(&mut self, progress: &mut PollCounts) -> Result<bool> {
-        let Some(number) = self.memory.message_from(self.reached)? else {
+    pub(super) fn poll_memory(&mut self) -> Result<bool> {
+        let Some(number) = self.memory.message_from(self.counts.reached)? else {
             return Ok(false);
         };
-        self.reached = number + 1;
-        progress.reached = self.reached;
-        progress.data += 1;
-        progress.bytes += u64::from(self.memory.shape.msg_size);
-        progress.completions += 1;
+        self.counts.reached = number + 1;
+        self.counts.arrived.msgs += 1;
+        self.counts.arrived.bytes += u64::from(self.memory.shape.msg_size);
         Ok(true)
     }
 
@@ -28,12 +25,12 @@ impl QpGroup {
     /// Returns `false` without a look at memory after too many messages in a row. The caller must
     /// then poll the completion queue, because completions free the slots of the send queue.
     #[inline]
-    pub(super) fn poll_memory_repeatedly(&mut self, progress: &mut PollCounts) -> Result<bool> {
-        if self.unpolled >= self.memory.shape.depth / 8 {
+    pub(super) fn poll_memory_repeatedly(&mut self) -> Result<bool> {
+        if self.unpolled >= self.memory.shape.depth / 4 {
             return Ok(false);
         }
         for _ in 0..READS_PER_POLL {
-            if self.poll_memory(progress)? {
+            if self.poll_memory()? {
                 self.unpolled += 1;
                 return Ok(true);
             }

@@ -1,36 +1,37 @@
 //! [`VerbsWire`]: the connected queue pairs of one thread, as a [`Wire`] for the engines.
 //!
-//! Message `n` travels on queue pair `n % qps`. `posting` posts requests, `receive_queues` posts
-//! receives, `memory` owns the buffers, and `qp` wraps queue pairs of all services.
-//! `transport::endpoint` creates the wires.
+//! Message `n` travels on queue pair `n % qps`. `verbs` makes requests, `posting` posts them,
+//! `receive_queues` posts receives, `completions` counts what has completed, `memory` owns the
+//! buffers, and `qp` wraps queue pairs of all services. `transport::endpoint` creates the wires.
 
+mod completions;
 mod memory;
 mod memory_polling;
 mod message_number;
 mod posting;
 mod qp;
 mod receive_queues;
+mod verbs;
 
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    AccessFlags, Completion, CompletionChannel, CompletionQueue, Direction, Held, ProtectionDomain,
-    RemoteMemory, Retired, SharedRegion, Sink, WcOpcode,
+    AccessFlags, CompletionChannel, CompletionQueue, Held, ProtectionDomain, RemoteMemory,
+    SharedRegion, Sink,
     event::{AsyncEvents, EventType},
 };
 
 use rdmacm::datagram::multicast::Membership;
 
-use memory::{Content, Memory};
-use message_number::from_low_bits;
-use posting::PostJob;
+use memory::Memory;
+use posting::{Calls, FlagRules, PostJob};
 pub use qp::AnyQp;
 use qp::QpState;
 use receive_queues::RecvQueues;
 
 use crate::common::error::{Error, Kind, Result};
-use crate::rperf::engine::payload::{self, Payload};
-use crate::rperf::engine::{ExposedMemory, PollCounts, Wire};
+use crate::rperf::engine::payload::Payload;
+use crate::rperf::engine::{ExposedMemory, Wire, WireCounts};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Verb};
 use crate::rperf::stats::tcp;
@@ -62,19 +63,23 @@ pub struct VerbsWire {
 /// The queue pairs of a wire with their memory and counts.
 struct QpGroup {
     qps: Vec<QpState>,
+    /// Index of the queue pair whose completion was handled last.
+    latest: usize,
+    calls: Calls,
+    rules: FlagRules,
     memory: Memory,
     recv_queues: RecvQueues,
-    /// Memory of the peer.
-    remote: Option<RemoteMemory>,
+    counts: WireCounts,
     /// Messages and credits carry numbers, because some may be lost.
     numbered: bool,
-    /// Number of messages after which one is solicited, if any. It wakes a receiver that sleeps
-    /// until it must return credit.
-    solicit_every: Option<u64>,
-    /// Number after that of the peer's latest message.
-    reached: u64,
-    /// Messages of this end that the peer returned credit for.
-    acked: u64,
+    /// Messages carry their numbers as immediate data, because they are RDMA writes.
+    with_imm: bool,
+    /// Length in bytes of a received message that is only counted. `None` if messages have numbers,
+    /// or if their payload is accessed.
+    counted_len: Option<usize>,
+    /// A poll returns at most one completion. A ping-pong test has one message in flight, so
+    /// looking for a second completion would only take time.
+    polls_one: bool,
     /// Messages detected in memory since the completion queue was polled.
     unpolled: u32,
     /// Confirmation that the peer has placed the writes, on devices that complete them before.
@@ -119,23 +124,30 @@ impl VerbsWire {
     ) -> Result<Self> {
         let mut gpu_memory = gpu.map(GpuMemory::new);
         let mut qps: Vec<QpState> = connected.into_iter().map(QpState::new).collect();
+        let max_inline = qps.iter_mut().map(|state| state.qp.max_inline()).min();
+        let max_inline = max_inline.unwrap_or(0);
         let memory = match &mut gpu_memory {
             Some(gpu_memory) => Memory::on_gpu(pd, shape, payload, &mut qps, gpu_memory),
-            None => Memory::new(pd, shape, payload, &mut qps),
+            None => Memory::new(pd, shape, payload, &mut qps, max_inline),
         };
         let (memory, target) = memory.map_err(Error::into_limit)?;
         let recv_queues = RecvQueues::new(&mut qps, srq, target.as_ref(), &shape)?;
         let numbered = !shape.is_reliable();
-        let solicit_every = shape.solicits().then_some(u64::from(shape.batch));
+        let with_imm = shape.plan.verb == Verb::WriteImm;
+        let only_counts =
+            !numbered && !with_imm && !shape.touches_payload() && shape.receivers == 1;
         let traffic = QpGroup {
+            latest: 0,
+            calls: Calls::new(&memory),
+            rules: FlagRules::new(&shape, qps.len()),
             qps,
-            memory,
             recv_queues,
-            remote: None,
+            counts: WireCounts::default(),
             numbered,
-            solicit_every,
-            reached: 0,
-            acked: 0,
+            with_imm,
+            counted_len: only_counts.then_some(shape.msg_size as usize + memory.header),
+            memory,
+            polls_one: shape.plan.pattern == Pattern::PingPong,
             unpolled: 0,
             placement: None,
         };
@@ -196,162 +208,6 @@ impl VerbsWire {
     }
 }
 
-impl QpGroup {
-    fn shape(&self) -> &Shape {
-        &self.memory.shape
-    }
-
-    /// Retires a completion and counts its message or credit.
-    #[inline]
-    fn handle_completion(
-        &mut self,
-        completion: Completion<'_>,
-        progress: &mut PollCounts,
-    ) -> Result<()> {
-        let queue = completion.queue();
-        let (index, retired) = if self.recv_queues.shared_id() == Some(queue) {
-            let qpn = completion.qp_num();
-            let index = self.qps.iter().position(|state| state.recv_qpn == qpn);
-            (index, self.recv_queues.retire(completion))
-        } else {
-            let Some(index) = self.qps.iter().position(|state| state.id == queue) else {
-                return Ok(());
-            };
-            (Some(index), self.qps[index].qp.retire(completion))
-        };
-        // A completion that matches no request in flight is stale.
-        let (Some(index), Some(retired)) = (index, retired) else {
-            return Ok(());
-        };
-        retired.ok()?;
-        progress.completions += 1;
-        match retired.direction() {
-            Direction::Send
-                if retired.opcode() == WcOpcode::RDMA_READ && self.placement.is_some() =>
-            {
-                if let Some(placement) = &mut self.placement {
-                    placement.pending = placement.pending.saturating_sub(1);
-                }
-                Ok(())
-            }
-            Direction::Send => self.handle_send(index, retired.tag(), progress),
-            Direction::Recv => self.handle_recv(index, retired, progress),
-        }
-    }
-
-    /// Counts a received message or credit, and checks the payload if the test requires it.
-    #[inline]
-    fn handle_recv(
-        &mut self,
-        index: usize,
-        retired: Retired,
-        progress: &mut PollCounts,
-    ) -> Result<()> {
-        let (qps, msg_size) = (self.qps.len() as u64, self.memory.shape.msg_size as usize);
-        self.recv_queues.record_use(index);
-        let state = &mut self.qps[index];
-        let len = retired.byte_len().saturating_sub(self.memory.header);
-        let with_imm = self.memory.shape.plan.verb == Verb::WriteImm;
-        let is_credit = if with_imm {
-            retired.opcode() != WcOpcode::RECV_RDMA_WITH_IMM
-        } else {
-            len == 0
-        };
-        if is_credit {
-            progress.credits += 1;
-            let imm = retired.imm_data();
-            self.acked = match imm {
-                Some(imm) if self.numbered => self.acked.max(from_low_bits(imm, self.acked)),
-                _ => self.acked + u64::from(self.memory.shape.batch),
-            };
-            progress.acked = self.acked;
-            self.recycle(retired);
-            return Ok(());
-        }
-        if len != msg_size {
-            return Err(Error::test(format!(
-                "received a message of {len} bytes: expected {msg_size} bytes"
-            )));
-        }
-        let number = match retired.imm_data() {
-            Some(imm) if self.numbered || with_imm => from_low_bits(imm, self.reached),
-            _ => state.arrived * qps + index as u64,
-        };
-        if self.numbered {
-            let receivers = self.memory.shape.receivers;
-            let turn = if receivers > 1 { number } else { number / qps };
-            if !state.arrivals.get_or_insert_default().record(turn) {
-                progress.duplicates += 1;
-                self.recycle(retired);
-                return Ok(());
-            }
-        }
-        state.arrived += 1;
-        state.reached = state.reached.max(number + 1);
-        self.reached = if self.memory.shape.receivers > 1 {
-            // Every queue pair receives every message, so the slowest one limits the sender.
-            let all = self.qps.iter().map(|state| state.reached);
-            all.min().unwrap_or(0)
-        } else if self.numbered {
-            self.reached.max(number + 1)
-        } else {
-            self.reached + 1
-        };
-        progress.reached = self.reached;
-        progress.data += 1;
-        progress.bytes += len as u64;
-        if self.memory.shape.touches_payload() {
-            if with_imm {
-                self.memory
-                    .check_slot(self.memory.slot_offset(number), number, 0)?;
-            } else if let (Content::Distinct { idle, .. }, Some(buf)) =
-                (&mut self.memory.content, retired.into_buf())
-            {
-                let bytes = &buf[self.memory.header..];
-                if self.memory.shape.verify {
-                    self.memory.payload.check(bytes, number, 0)?;
-                    self.memory.verified += len as u64;
-                } else {
-                    payload::access(bytes);
-                }
-                idle.push(buf);
-            }
-        }
-        Ok(())
-    }
-
-    /// Keeps the buffer of a receive for a later receive.
-    fn recycle(&mut self, retired: Retired) {
-        if let (Content::Distinct { idle, .. }, Some(buf)) =
-            (&mut self.memory.content, retired.into_buf())
-        {
-            idle.push(buf);
-        }
-    }
-
-    /// Counts completed sends and checks fetched data. A completion also completes all earlier
-    /// requests on its queue pair.
-    #[inline]
-    fn handle_send(&mut self, index: usize, tag: u64, progress: &mut PollCounts) -> Result<()> {
-        let qps = self.qps.len() as u64;
-        let done = self.qps[index].completed;
-        self.qps[index].completed = done.max(tag);
-        progress.sent = self.qps.iter().map(|state| state.completed).sum();
-        if self.memory.shape.touches_payload()
-            && matches!(self.memory.content, Content::Fetched { .. })
-        {
-            let (stride, fetch_slots) =
-                (self.shape().stride(), u64::from(self.shape().fetch_slots()));
-            for k in done..tag {
-                let n = k * qps + index as u64;
-                self.memory
-                    .check_fetched(usize::try_from(n % fetch_slots).unwrap_or(0) * stride, n)?;
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Wire for VerbsWire {
     fn exposed(&self) -> Option<ExposedMemory> {
         let remote = self.traffic.memory.remote()?;
@@ -363,7 +219,7 @@ impl Wire for VerbsWire {
     }
 
     fn peer_exposes(&mut self, memory: ExposedMemory) {
-        self.traffic.remote = Some(RemoteMemory {
+        self.traffic.memory.set_peer(RemoteMemory {
             addr: memory.addr,
             len: memory.len,
             rkey: memory.rkey,
@@ -371,33 +227,40 @@ impl Wire for VerbsWire {
     }
 
     #[inline]
-    fn send(&mut self, first: u64, count: u32, signal_every: u32, last: u64) -> Result<()> {
+    fn send_one(&mut self, number: u64, last: u64) -> Result<()> {
         let QpGroup {
             qps,
+            calls,
+            rules,
             memory,
-            remote,
-            numbered,
-            solicit_every,
             ..
         } = &mut self.traffic;
-        if let Content::Marked { .. } = memory.content {
-            memory.write_marked(first)?;
-        }
-        let (step, signal_every) = (qps.len() as u64, u64::from(signal_every));
-        let end = first + u64::from(count);
         // Both ends know the queue pair of each message: message `n` travels on `n % step`.
-        for n in first..end.min(first + step) {
-            let index = usize::try_from(n % step).unwrap_or(0);
-            let job = PostJob {
-                first: n,
-                end,
-                step,
-                signal_every,
-                last,
-                numbered: *numbered,
-                solicit_every: *solicit_every,
-            };
-            posting::post(&mut qps[index], memory, remote.as_ref(), &job)?;
+        match &mut **qps {
+            [state] => (calls.post_one)(state, memory, rules, number, last),
+            states => {
+                let index = usize::try_from(number % rules.step).unwrap_or(0);
+                (calls.post_one)(&mut states[index], memory, rules, number, last)
+            }
+        }
+    }
+
+    fn send(&mut self, first: u64, count: u32, last: u64) -> Result<()> {
+        let QpGroup {
+            qps,
+            calls,
+            rules,
+            memory,
+            ..
+        } = &mut self.traffic;
+        let end = first + u64::from(count);
+        for first in first..end.min(first + rules.step) {
+            let state = &mut qps[usize::try_from(first % rules.step).unwrap_or(0)];
+            if first + rules.step < end {
+                (calls.post_list)(state, memory, rules, &PostJob { first, end, last })?;
+            } else {
+                (calls.post_one)(state, memory, rules, first, last)?;
+            }
         }
         Ok(())
     }
@@ -409,7 +272,7 @@ impl Wire for VerbsWire {
         if self.traffic.numbered && state.qp.send_slots_free() == 0 {
             return Ok(()); // the next credit acknowledges these messages too
         }
-        let tag = state.posted;
+        let tag = state.sends.posted;
         state.qp.post_credit(reached, tag).map_err(Error::from)
     }
 
@@ -435,20 +298,13 @@ impl Wire for VerbsWire {
     }
 
     #[inline]
-    fn poll(&mut self) -> Result<PollCounts> {
-        let mut progress = PollCounts::default();
-        let polls_memory = self.traffic.memory.shape.plan.pattern == Pattern::Polled;
-        if polls_memory && self.traffic.poll_memory_repeatedly(&mut progress)? {
-            return Ok(progress);
-        }
-        for completion in self.cq.poll()? {
-            self.traffic.handle_completion(completion, &mut progress)?;
-        }
-        if polls_memory {
-            self.traffic.unpolled = 0;
-            self.traffic.poll_memory(&mut progress)?;
-        }
-        Ok(progress)
+    fn poll(&mut self) -> Result<u32> {
+        (self.traffic.calls.poll)(&mut self.cq, &mut self.traffic)
+    }
+
+    #[inline]
+    fn counts(&self) -> &WireCounts {
+        &self.traffic.counts
     }
 
     fn arm(&mut self, solicited: bool) -> Result<()> {
@@ -492,17 +348,19 @@ impl Wire for VerbsWire {
     fn confirm_placement(&mut self) -> Result<bool> {
         let QpGroup {
             qps,
-            remote,
+            memory,
             placement,
             ..
         } = &mut self.traffic;
-        let (Some(placement), Some(remote)) = (placement, remote) else {
+        let (Some(placement), Some(remote)) = (placement, memory.peer) else {
             return Ok(true);
         };
         if !placement.posted {
             placement.posted = true;
             for (state, target) in qps.iter_mut().zip(&placement.targets) {
-                state.qp.post_short_read(*target, *remote, state.posted)?;
+                state
+                    .qp
+                    .post_short_read(*target, remote, state.sends.posted)?;
             }
         }
         Ok(placement.pending == 0)

@@ -1,19 +1,49 @@
-//! Posts the messages of a test.
+//! Posts the messages of a test, and polls for their completions.
 //!
-//! [`SendVerb`] makes the request of a message from its payload, and `post_message` chooses the
-//! payload.
+//! A test posts all its messages in the same way: over one transport, with one verb, from one kind
+//! of memory. [`Calls::new`] chooses the functions for it when the wire is created, so that posting
+//! a message makes no choices. They are instances of generic functions for one [`WireTransport`],
+//! one [`SendVerb`] or [`FetchVerb`], and one [`Source`].
 
 use ibverbs::{
-    Batch, ConnectedDuplexTransport, Held, Hold, QueuePair, Rc, RemoteMemory, SendTransport, Ud,
-    wr::{self, Destination, Operation, ReadPayload, SendPayload, SendRequest},
-    xrc::{SrqNum, XrcSend},
+    DeviceRegion, Frozen, Held, Rc, SharedRegion, Uc, Ud,
+    wr::{ReadPayload, SendRequest},
+    xrc::XrcSend,
 };
 
+use super::completions::{PollFn, poll, poll_with_memory};
 use super::memory::{Content, Memory};
-use super::message_number::low_bits;
-use super::qp::{AnyQp, QpState, SendSource};
+use super::qp::QpState;
+use super::verbs::{
+    CompareSwap, FetchAdd, FetchVerb, Holdable, Inline, Marked, OwnBuffer, Read, Send,
+    SendNumbered, SendVerb, Source, WireTransport, Write, WriteNumbered, fetch_target, missing,
+};
 use crate::common::error::Result;
-use crate::rperf::spec::plan::Verb;
+use crate::rperf::spec::Shape;
+use crate::rperf::spec::plan::{Pattern, Service, Verb};
+
+/// Rules for the flags of all messages of a test.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlagRules {
+    /// Difference between the numbers of two messages on one queue pair: the number of queue
+    /// pairs.
+    pub(super) step: u64,
+    /// Every `signal_every`-th message of the queue pair requests a completion.
+    signal_every: u32,
+    /// Number of messages after which one is solicited, if any. It wakes a receiver that sleeps
+    /// until it must return credit.
+    solicit_every: Option<u32>,
+}
+
+impl FlagRules {
+    pub(super) fn new(shape: &Shape, qps: usize) -> Self {
+        Self {
+            step: qps as u64,
+            signal_every: shape.signal_every,
+            solicit_every: shape.solicits().then_some(shape.batch),
+        }
+    }
+}
 
 /// The messages to post on one queue pair.
 #[derive(Clone, Copy, Debug)]
@@ -22,18 +52,16 @@ pub(super) struct PostJob {
     pub(super) first: u64,
     /// End of the range of numbers, exclusive.
     pub(super) end: u64,
-    /// Difference between the numbers of two messages on one queue pair: the number of queue
-    /// pairs.
-    pub(super) step: u64,
-    /// Every `signal_every`-th message of the queue pair requests a completion.
-    pub(super) signal_every: u64,
     /// Number of messages in the test. The last one on each queue pair requests a completion.
     pub(super) last: u64,
-    /// Messages carry their numbers as immediate data.
-    pub(super) numbered: bool,
-    /// Number of messages after which one is solicited, if any. It wakes a receiver that sleeps
-    /// until it must return credit.
-    pub(super) solicit_every: Option<u64>,
+}
+
+impl PostJob {
+    /// Returns the numbers of the messages.
+    #[inline]
+    fn numbers(self, rules: &FlagRules) -> impl Iterator<Item = u64> {
+        (self.first..self.end).step_by(usize::try_from(rules.step).unwrap_or(1))
+    }
 }
 
 /// The tag and flags of a request.
@@ -45,38 +73,41 @@ struct RequestFlags {
     solicited: bool,
 }
 
-impl PostJob {
-    /// Returns `true` if the job is a single message.
-    #[inline]
-    fn is_single(&self) -> bool {
-        self.first + self.step >= self.end
-    }
+/// Counts of the messages of a queue pair, which determine the flags of the next one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PostCounts {
+    /// Data messages posted.
+    pub(super) posted: u64,
+    /// Messages since the latest one that requested a completion.
+    unsignaled: u32,
+    /// Messages since the latest solicited one.
+    unsolicited: u32,
+}
 
+impl PostCounts {
+    /// Counts message `n` and returns its flags. The test has `last` messages.
     #[inline]
-    fn flags(&self, n: u64, tag: u64) -> RequestFlags {
-        let is_last = n + self.step >= self.last;
-        RequestFlags {
-            tag,
-            signaled: is_last || tag % self.signal_every == 0,
-            solicited: self
-                .solicit_every
-                .is_some_and(|batch| is_last || tag % batch == 0),
+    fn next(&mut self, n: u64, last: u64, rules: &FlagRules) -> RequestFlags {
+        let is_last = n + rules.step >= last;
+        self.posted += 1;
+        self.unsignaled += 1;
+        let signaled = is_last || self.unsignaled >= rules.signal_every;
+        if signaled {
+            self.unsignaled = 0;
         }
-    }
-
-    /// Returns the number and flags of the single message, after `posted` messages.
-    #[inline]
-    fn single(&self, posted: u64) -> (u64, RequestFlags) {
-        (self.first, self.flags(self.first, posted + 1))
-    }
-
-    /// Returns the numbers and flags of all messages, after `posted` messages.
-    #[inline]
-    fn each(&self, posted: u64) -> impl Iterator<Item = (u64, RequestFlags)> {
-        let numbers = (self.first..self.end).step_by(usize::try_from(self.step).unwrap_or(1));
-        numbers
-            .zip(posted + 1..)
-            .map(|(n, tag)| (n, self.flags(n, tag)))
+        let mut solicited = false;
+        if let Some(batch) = rules.solicit_every {
+            self.unsolicited += 1;
+            solicited = is_last || self.unsolicited >= batch;
+            if solicited {
+                self.unsolicited = 0;
+            }
+        }
+        RequestFlags {
+            tag: self.posted,
+            signaled,
+            solicited,
+        }
     }
 }
 
@@ -94,410 +125,259 @@ impl RequestFlags {
     }
 }
 
-/// A verb that sends or writes a payload over transport `T`.
-trait SendVerb<T: SendTransport>: Copy {
-    /// Makes the request of message `n`.
-    fn request<P: SendPayload>(
-        self,
-        n: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>>;
-}
+/// Posts message `n` of a test with `last` messages.
+type PostOne = fn(&mut QpState, &mut Memory, &FlagRules, n: u64, last: u64) -> Result<()>;
+/// Posts several messages of a queue pair as a list.
+type PostList = fn(&mut QpState, &mut Memory, &FlagRules, &PostJob) -> Result<()>;
 
-/// Send.
+/// The functions for the messages of a test.
 #[derive(Clone, Copy)]
-struct Send;
-
-impl<T: ConnectedDuplexTransport> SendVerb<T> for Send {
-    #[inline]
-    fn request<P: SendPayload>(
-        self,
-        _: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>> {
-        Ok(wr::send(payload))
-    }
+pub(super) struct Calls {
+    /// Posts a single message, which costs less than a list.
+    pub(super) post_one: PostOne,
+    pub(super) post_list: PostList,
+    pub(super) poll: PollFn,
 }
 
-/// Send with the number of the message.
-#[derive(Clone, Copy)]
-struct SendNumbered;
-
-impl<T: ConnectedDuplexTransport> SendVerb<T> for SendNumbered {
-    #[inline]
-    fn request<P: SendPayload>(
-        self,
-        n: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>> {
-        Ok(wr::send_with_imm(payload, low_bits(n)))
-    }
-}
-
-/// Send to a shared receive queue of the peer.
-#[derive(Clone, Copy)]
-struct SendToSrq(SrqNum);
-
-impl SendVerb<XrcSend> for SendToSrq {
-    #[inline]
-    fn request<P: SendPayload>(
-        self,
-        _: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<XrcSend, P>, P>> {
-        Ok(wr::send(payload).for_srq(self.0))
-    }
-}
-
-/// Send of a datagram.
-#[derive(Clone, Copy)]
-struct SendTo(Destination);
-
-impl SendVerb<Ud> for SendTo {
-    #[inline]
-    fn request<P: SendPayload>(
-        self,
-        _: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<Ud, P>, P>> {
-        Ok(wr::send_to(payload, self.0))
-    }
-}
-
-/// Send of a datagram with the number of the message.
-#[derive(Clone, Copy)]
-struct SendToNumbered(Destination);
-
-impl SendVerb<Ud> for SendToNumbered {
-    #[inline]
-    fn request<P: SendPayload>(
-        self,
-        n: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<Ud, P>, P>> {
-        Ok(wr::send_to_with_imm(payload, self.0, low_bits(n)))
-    }
-}
-
-/// The slots of the peer's memory that messages are written to or fetched from.
-#[derive(Clone, Copy)]
-struct RemoteSlots<'a> {
-    memory: &'a Memory,
-    remote: Option<&'a RemoteMemory>,
-}
-
-impl RemoteSlots<'_> {
-    #[inline]
-    fn slot(self, n: u64) -> ibverbs::Result<RemoteMemory> {
-        let size = u64::from(self.memory.shape.msg_size);
-        self.remote
-            .and_then(|remote| remote.slice(self.memory.slot_offset(n) as u64, size))
-            .ok_or_else(|| missing("memory of the peer"))
-    }
-}
-
-/// RDMA write.
-#[derive(Clone, Copy)]
-struct Write<'a>(RemoteSlots<'a>);
-
-impl<T: ConnectedDuplexTransport> SendVerb<T> for Write<'_> {
-    #[inline]
-    fn request<P: SendPayload>(
-        self,
-        n: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>> {
-        Ok(wr::write(payload, self.0.slot(n)?))
-    }
-}
-
-/// RDMA write with the number of the message as immediate data.
-#[derive(Clone, Copy)]
-struct WriteNumbered<'a>(RemoteSlots<'a>);
-
-impl<T: ConnectedDuplexTransport> SendVerb<T> for WriteNumbered<'_> {
-    #[inline]
-    fn request<P: SendPayload>(
-        self,
-        n: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>> {
-        Ok(wr::write_with_imm(payload, self.0.slot(n)?, low_bits(n)))
-    }
-}
-
-/// A send queue, or a batch of requests for it.
-trait SendQueue<T: SendTransport> {
-    fn post<O: Operation<T, P>, P: SendPayload>(
-        &mut self,
-        request: SendRequest<O, P>,
-    ) -> ibverbs::Result<()>;
-}
-
-impl<T: SendTransport> SendQueue<T> for QueuePair<T> {
-    #[inline]
-    fn post<O: Operation<T, P>, P: SendPayload>(
-        &mut self,
-        request: SendRequest<O, P>,
-    ) -> ibverbs::Result<()> {
-        Ok(self.post_send(request)?)
-    }
-}
-
-impl<T: SendTransport> SendQueue<T> for Batch<'_, T> {
-    #[inline]
-    fn post<O: Operation<T, P>, P: SendPayload>(
-        &mut self,
-        request: SendRequest<O, P>,
-    ) -> ibverbs::Result<()> {
-        Ok(self.send(request)?)
-    }
-}
-
-/// Posts the request of message `n` with the payload from `memory`.
-#[inline]
-fn post_message<T: SendTransport>(
-    queue: &mut impl SendQueue<T>,
-    verb: impl SendVerb<T>,
-    source: &SendSource,
-    memory: &Memory,
-    (n, flags): (u64, RequestFlags),
-) -> ibverbs::Result<()> {
-    let is_inline = |bytes: &[u8]| bytes.len() <= source.max_inline as usize;
-    match &memory.content {
-        Content::Same { bytes } if is_inline(bytes) => {
-            queue.post(flags.set_on(verb.request(n, wr::Inline(bytes))?))
-        }
-        Content::Same { .. } => {
-            let payload = source.frozen.ok_or_else(|| missing("source"))?;
-            queue.post(flags.set_on(verb.request(n, payload)?))
-        }
-        Content::Distinct { sends, .. } => {
-            let mut payload = sends.take().ok_or_else(|| missing("free buffer"))?;
-            if memory.shape.verify {
-                memory.payload.fill(&mut payload, n);
+impl Calls {
+    /// Returns the functions for the messages of `memory`.
+    pub(super) fn new(memory: &Memory) -> Self {
+        let plan = memory.shape.plan;
+        let source = SourceKind::new(memory);
+        match (plan.service, plan.verb) {
+            (Service::Rc, Verb::Read) => Self::fetch_with::<Read>(source),
+            (Service::Rc, Verb::CompareSwap) => Self::fetch_with::<CompareSwap>(source),
+            (Service::Rc, Verb::FetchAdd) => Self::fetch_with::<FetchAdd>(source),
+            (Service::Rc, Verb::Write) if plan.pattern == Pattern::Polled => {
+                Self::write_marked::<Rc>(source)
             }
-            queue.post(flags.set_on(verb.request(n, payload)?))
+            (Service::Rc, Verb::Write) => Self::send_with::<Rc, Write>(source),
+            (Service::Rc, Verb::WriteImm) => Self::send_with::<Rc, WriteNumbered>(source),
+            (Service::Rc, Verb::Send) => Self::send_with::<Rc, Send>(source),
+            (Service::Uc, Verb::Write) if plan.pattern == Pattern::Polled => {
+                Self::write_marked::<Uc>(source)
+            }
+            (Service::Uc, Verb::Write) => Self::send_with::<Uc, Write>(source),
+            (Service::Uc, Verb::WriteImm) => Self::send_with::<Uc, WriteNumbered>(source),
+            (Service::Uc, _) => Self::send_with::<Uc, SendNumbered>(source),
+            (Service::Ud, _) => Self::send_with::<Ud, SendNumbered>(source),
+            (Service::Xrc, _) => Self::send_with::<XrcSend, Send>(source),
         }
-        Content::Marked { bytes, .. } if is_inline(bytes) => {
-            queue.post(flags.set_on(verb.request(n, wr::Inline(bytes))?))
+    }
+
+    fn send_with<T: WireTransport, V: SendVerb<T>>(source: SourceKind) -> Self {
+        match source {
+            SourceKind::Inline => Self::send::<T, V, Inline>(),
+            SourceKind::Frozen | SourceKind::Shared => Self::send::<T, V, Frozen>(),
+            SourceKind::Gpu => Self::send::<T, V, DeviceRegion>(),
+            SourceKind::OwnBuffer => Self::send::<T, V, OwnBuffer>(),
         }
-        Content::Marked { bytes, .. } => {
-            let payload = source.shared.and_then(|held| held.slice(0..bytes.len()));
-            let payload = payload.ok_or_else(|| missing("source"))?;
-            queue.post(flags.set_on(verb.request(n, payload)?))
+    }
+
+    /// Returns the functions for writes to memory that the peer polls.
+    fn write_marked<T: WireTransport>(source: SourceKind) -> Self
+    where
+        Write: SendVerb<T>,
+    {
+        let calls = match source {
+            SourceKind::Inline => Self::send::<T, Write, Marked<Inline>>(),
+            _ => Self::send::<T, Write, Marked<SharedRegion>>(),
+        };
+        Self {
+            poll: poll_with_memory::<T>,
+            ..calls
         }
-        Content::Gpu => {
-            let payload = source.gpu.ok_or_else(|| missing("source"))?;
-            queue.post(flags.set_on(verb.request(n, payload)?))
+    }
+
+    fn send<T: WireTransport, V: SendVerb<T>, S: Source>() -> Self {
+        Self {
+            post_one: send_one::<T, V, S>,
+            post_list: send_list::<T, V, S>,
+            poll: poll::<T>,
         }
-        Content::Fetched { .. } => Err(missing("message to send")),
+    }
+
+    fn fetch_with<V: FetchVerb>(target: SourceKind) -> Self {
+        match target {
+            SourceKind::Gpu => Self::fetch::<V, DeviceRegion>(),
+            _ => Self::fetch::<V, SharedRegion>(),
+        }
+    }
+
+    fn fetch<V: FetchVerb, M: Holdable>() -> Self
+    where
+        Held<M>: ReadPayload,
+    {
+        Self {
+            post_one: fetch_one::<V, M>,
+            post_list: fetch_list::<V, M>,
+            poll: poll::<Rc>,
+        }
     }
 }
 
-/// Posts the messages of a job with one verb. A single message is posted without a batch, which
-/// costs less.
-#[inline]
-fn post_all<T: SendTransport>(
-    qp: &mut QueuePair<T>,
-    verb: impl SendVerb<T>,
-    source: &SendSource,
-    memory: &Memory,
-    job: &PostJob,
-    posted: u64,
-) -> ibverbs::Result<()> {
-    if job.is_single() {
-        return post_message(qp, verb, source, memory, job.single(posted));
-    }
-    qp.batch(|batch| {
-        for message in job.each(posted) {
-            post_message(batch, verb, source, memory, message)?;
-        }
-        Ok(())
-    })
+/// The kind of memory that messages are sent from or fetched into.
+#[derive(Clone, Copy)]
+enum SourceKind {
+    Inline,
+    Frozen,
+    Shared,
+    Gpu,
+    OwnBuffer,
 }
 
-/// Posts the messages of a job on a queue pair.
-#[inline]
-pub(super) fn post(
+impl SourceKind {
+    fn new(memory: &Memory) -> Self {
+        match &memory.content {
+            Content::Same { source: None } | Content::Marked { copy: None } => Self::Inline,
+            Content::Same { source: Some(_) } => Self::Frozen,
+            Content::Marked { copy: Some(_) } | Content::Fetched { .. } => Self::Shared,
+            Content::Distinct { .. } => Self::OwnBuffer,
+            Content::Gpu => Self::Gpu,
+        }
+    }
+}
+
+fn send_one<T: WireTransport, V: SendVerb<T>, S: Source>(
     state: &mut QpState,
-    memory: &Memory,
-    remote: Option<&RemoteMemory>,
-    job: &PostJob,
+    memory: &mut Memory,
+    rules: &FlagRules,
+    n: u64,
+    last: u64,
 ) -> Result<()> {
-    let QpState {
-        qp, source, posted, ..
-    } = state;
-    match qp {
-        AnyQp::Rc(qp) => post_reliable(qp, source, memory, remote, job, *posted),
-        AnyQp::Cm(connection) => {
-            post_reliable(connection.qp_mut(), source, memory, remote, job, *posted)
-        }
-        AnyQp::Uc(qp) => post_connected(qp, source, memory, remote, job, *posted),
-        AnyQp::Ud(qp, to) if job.numbered => {
-            post_all(qp, SendToNumbered(*to), source, memory, job, *posted)
-        }
-        AnyQp::Ud(qp, to) => post_all(qp, SendTo(*to), source, memory, job, *posted),
-        AnyQp::Xrc(connection) => {
-            let verb = SendToSrq(connection.peer_srq);
-            post_all(&mut connection.sender, verb, source, memory, job, *posted)
-        }
-    }?;
-    *posted += if job.is_single() {
-        1
-    } else {
-        (job.end - job.first).div_ceil(job.step)
-    };
+    let flags = state.sends.next(n, last, rules);
+    S::prepare(memory, n)?;
+    let (qp, to) = T::sender(&mut state.qp).ok_or_else(|| missing("queue pair"))?;
+    let payload = S::payload(&state.held, memory, n)?;
+    qp.post_send(flags.set_on(V::request(to, memory, n, payload)?))?;
     Ok(())
 }
 
-/// Posts with the verbs that all connections have.
-fn post_connected<T: ConnectedDuplexTransport>(
-    qp: &mut QueuePair<T>,
-    source: &SendSource,
-    memory: &Memory,
-    remote: Option<&RemoteMemory>,
+fn send_list<T: WireTransport, V: SendVerb<T>, S: Source>(
+    state: &mut QpState,
+    memory: &mut Memory,
+    rules: &FlagRules,
     job: &PostJob,
-    posted: u64,
-) -> ibverbs::Result<()> {
-    let slots = RemoteSlots { memory, remote };
-    match memory.shape.plan.verb {
-        Verb::Write => post_all(qp, Write(slots), source, memory, job, posted),
-        Verb::WriteImm => post_all(qp, WriteNumbered(slots), source, memory, job, posted),
-        _ if job.numbered => post_all(qp, SendNumbered, source, memory, job, posted),
-        _ => post_all(qp, Send, source, memory, job, posted),
-    }
+) -> Result<()> {
+    let (qp, to) = T::sender(&mut state.qp).ok_or_else(|| missing("queue pair"))?;
+    let (held, sends) = (&state.held, &mut state.sends);
+    qp.batch(|batch| -> ibverbs::Result<()> {
+        for n in job.numbers(rules) {
+            S::prepare(memory, n)?;
+            let payload = S::payload(held, memory, n)?;
+            let request = V::request(to, memory, n, payload)?;
+            batch.send(sends.next(n, job.last, rules).set_on(request))?;
+        }
+        Ok(())
+    })?;
+    Ok(())
 }
 
-/// Posts with the verbs of reliable connections: RDMA reads, atomics, and those of all connections.
-fn post_reliable(
-    qp: &mut QueuePair<Rc>,
-    source: &SendSource,
-    memory: &Memory,
-    remote: Option<&RemoteMemory>,
-    job: &PostJob,
-    posted: u64,
-) -> ibverbs::Result<()> {
-    if !memory.shape.plan.verb.fetches() {
-        return post_connected(qp, source, memory, remote, job, posted);
-    }
-    match (source.shared, source.gpu) {
-        (Some(held), _) => post_fetches(qp, held, memory, remote, job, posted),
-        (None, Some(held)) => post_fetches(qp, held, memory, remote, job, posted),
-        (None, None) => Err(missing("memory to fetch into")),
-    }
-}
-
-/// Posts RDMA reads or atomics into held memory.
-fn post_fetches<M: Hold>(
-    qp: &mut QueuePair<Rc>,
-    held: Held<M>,
-    memory: &Memory,
-    remote: Option<&RemoteMemory>,
-    job: &PostJob,
-    posted: u64,
-) -> ibverbs::Result<()>
+fn fetch_one<V: FetchVerb, M: Holdable>(
+    state: &mut QpState,
+    memory: &mut Memory,
+    rules: &FlagRules,
+    n: u64,
+    last: u64,
+) -> Result<()>
 where
     Held<M>: ReadPayload,
 {
-    let (stride, size) = (memory.shape.stride(), memory.shape.msg_size as usize);
-    let fetch_slots = (held.len() / stride) as u64;
-    let target = |n: u64| {
-        let start = usize::try_from(n % fetch_slots).unwrap_or(0) * stride;
-        held.slice(start..start + size)
-            .ok_or_else(|| missing("memory to fetch into"))
-    };
-    let slots = RemoteSlots { memory, remote };
-    let verb = memory.shape.plan.verb;
-    // Each queue pair has a counter of its own in the peer's memory.
-    let count = |n: u64| n / u64::from(memory.shape.qps);
-    qp.batch(|batch| {
-        for (n, flags) in job.each(posted) {
-            let (target, slot) = (target(n)?, slots.slot(n)?);
-            match verb {
-                Verb::CompareSwap => {
-                    let request = wr::compare_swap(target, slot, count(n), count(n) + 1);
-                    batch.send(flags.set_on(request))?;
-                }
-                Verb::FetchAdd => batch.send(flags.set_on(wr::fetch_add(target, slot, 1)))?,
-                _ => batch.send(flags.set_on(wr::read(target, slot)))?,
-            }
-        }
-        Ok(())
-    })
+    let flags = state.sends.next(n, last, rules);
+    let (qp, ()) = Rc::sender(&mut state.qp).ok_or_else(|| missing("queue pair"))?;
+    let target = fetch_target::<M>(&state.held, memory, n)?;
+    qp.post_send(flags.set_on(V::request(memory, n, target)?))?;
+    Ok(())
 }
 
-#[cold]
-fn missing(what: &str) -> ibverbs::Error {
-    ibverbs::Error::new(
-        ibverbs::ErrorKind::InvalidInput,
-        "post",
-        format!("there is no {what}"),
-    )
+fn fetch_list<V: FetchVerb, M: Holdable>(
+    state: &mut QpState,
+    memory: &mut Memory,
+    rules: &FlagRules,
+    job: &PostJob,
+) -> Result<()>
+where
+    Held<M>: ReadPayload,
+{
+    let (qp, ()) = Rc::sender(&mut state.qp).ok_or_else(|| missing("queue pair"))?;
+    let (held, sends) = (&state.held, &mut state.sends);
+    qp.batch(|batch| -> ibverbs::Result<()> {
+        for n in job.numbers(rules) {
+            let target = fetch_target::<M>(held, memory, n)?;
+            let request = V::request(memory, n, target)?;
+            batch.send(sends.next(n, job.last, rules).set_on(request))?;
+        }
+        Ok(())
+    })?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Returns the tags, and if the messages are signaled and solicited, of a job after `posted`
+    /// messages.
+    fn flags(job: PostJob, rules: FlagRules, posted: u64) -> Vec<(u64, bool, bool)> {
+        let mut sends = PostCounts {
+            posted,
+            ..PostCounts::default()
+        };
+        job.numbers(&rules)
+            .map(|n| sends.next(n, job.last, &rules))
+            .map(|flags| (flags.tag, flags.signaled, flags.solicited))
+            .collect()
+    }
+
+    const JOB: PostJob = PostJob {
+        first: 1,
+        end: 10,
+        last: 10,
+    };
+    const RULES: FlagRules = FlagRules {
+        step: 3,
+        signal_every: 100,
+        solicit_every: None,
+    };
+
     #[test]
     fn last_message_of_each_queue_pair_is_signaled() {
-        let job = PostJob {
-            first: 1,
-            end: 10,
-            step: 3,
-            signal_every: 100,
-            last: 10,
-            numbered: false,
-            solicit_every: None,
-        };
-        let two = PostJob {
-            first: 4,
-            end: 8,
-            ..job
-        };
-        let single = PostJob { first: 7, ..job };
-        assert!(!job.is_single() && !two.is_single() && single.is_single());
-        let flags = |tag, signaled| RequestFlags {
-            tag,
-            signaled,
-            solicited: false,
-        };
-        assert_eq!(single.single(7), (7, flags(8, true)));
+        let all = [(6, false, false), (7, false, false), (8, true, false)];
+        assert_eq!(flags(JOB, RULES, 5), all);
+        let single = PostJob { first: 7, ..JOB };
+        assert_eq!(flags(single, RULES, 7), [(8, true, false)]);
         let not_last = PostJob { last: 11, ..single };
-        assert_eq!(not_last.single(7), (7, flags(8, false)));
-        let all: Vec<_> = job.each(5).collect();
-        assert_eq!(
-            all,
-            [
-                (1, flags(6, false)),
-                (4, flags(7, false)),
-                (7, flags(8, true))
-            ]
-        );
+        assert_eq!(flags(not_last, RULES, 7), [(8, false, false)]);
+    }
+
+    #[test]
+    fn messages_are_signaled_at_the_given_interval() {
+        let job = PostJob { last: 100, ..JOB };
+        let rules = FlagRules {
+            step: 1,
+            signal_every: 3,
+            ..RULES
+        };
+        let all = flags(job, rules, 0);
+        let signaled: Vec<_> = all.iter().filter(|f| f.1).map(|f| f.0).collect();
+        assert_eq!(signaled, [3, 6, 9]);
     }
 
     #[test]
     fn each_batch_and_the_last_message_are_solicited() {
-        let job = PostJob {
-            first: 0,
-            end: 10,
+        let job = PostJob { first: 0, ..JOB };
+        let rules = FlagRules {
             step: 1,
-            signal_every: 100,
-            last: 10,
-            numbered: false,
             solicit_every: Some(4),
+            ..RULES
         };
-        let solicited: Vec<_> = job
-            .each(0)
-            .filter(|(_, flags)| flags.solicited)
-            .map(|(n, _)| n)
-            .collect();
-        assert_eq!(solicited, [3, 7, 9]);
-        let quiet = PostJob {
+        let all = flags(job, rules, 0);
+        let solicited: Vec<_> = all.iter().filter(|f| f.2).map(|f| f.0).collect();
+        assert_eq!(solicited, [4, 8, 10]);
+        let quiet = FlagRules {
             solicit_every: None,
-            ..job
+            ..rules
         };
-        assert!(quiet.each(0).all(|(_, flags)| !flags.solicited));
+        assert!(flags(job, quiet, 0).iter().all(|flags| !flags.2));
     }
 }

@@ -7,6 +7,7 @@ use ibverbs::{
 };
 
 use super::message_number::low_bits;
+use super::posting::PostCounts;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::arrivals::Arrivals;
 use crate::rperf::transport::cm::Connection;
@@ -50,6 +51,11 @@ impl AnyQp {
     /// Adds memory to the objects that the queue pair keeps alive.
     pub(super) fn hold<M: Hold>(&mut self, memory: &M) -> ibverbs::Result<Held<M>> {
         with_qp!(self, qp => qp.hold(memory))
+    }
+
+    /// Returns the largest payload in bytes that can be posted inline.
+    pub(super) fn max_inline(&mut self) -> u32 {
+        with_qp!(self, qp => qp.caps().max_inline_data)
     }
 
     /// Returns the number of send requests that can be posted now.
@@ -134,16 +140,14 @@ impl AnyQp {
 }
 
 /// The memory of a queue pair's messages, as held by the queue pair.
-#[derive(Debug)]
-pub(super) struct SendSource {
+#[derive(Debug, Default)]
+pub(super) struct HeldMemory {
     /// Source of all messages, if they are all the same.
     pub(super) frozen: Option<Held<Frozen>>,
     /// Target of fetches, or source of writes that the peer polls for.
     pub(super) shared: Option<Held<SharedRegion>>,
     /// Memory of a GPU: source of all messages, or target of fetches.
     pub(super) gpu: Option<Held<DeviceRegion>>,
-    /// Largest payload in bytes that can be posted inline.
-    pub(super) max_inline: u32,
 }
 
 /// A queue pair with its share of the memory and its counts.
@@ -153,9 +157,9 @@ pub(super) struct QpState {
     pub(super) id: QueueId,
     /// Queue pair number in the completions of receives.
     pub(super) recv_qpn: Qpn,
-    pub(super) source: SendSource,
+    pub(super) held: HeldMemory,
     /// Data messages posted.
-    pub(super) posted: u64,
+    pub(super) sends: PostCounts,
     /// Data messages whose sends completed.
     pub(super) completed: u64,
     /// Data messages that arrived.
@@ -168,8 +172,7 @@ pub(super) struct QpState {
 
 impl QpState {
     pub(super) fn new(mut qp: AnyQp) -> Self {
-        let (id, qpn, max_inline) =
-            with_qp!(&mut qp, inner => (inner.id(), inner.qp_num(), inner.caps().max_inline_data));
+        let (id, qpn) = with_qp!(&mut qp, inner => (inner.id(), inner.qp_num()));
         let recv_qpn = match &qp {
             AnyQp::Xrc(connection) => connection.recv_qpn(),
             _ => qpn,
@@ -178,13 +181,8 @@ impl QpState {
             qp,
             id,
             recv_qpn,
-            source: SendSource {
-                frozen: None,
-                shared: None,
-                gpu: None,
-                max_inline,
-            },
-            posted: 0,
+            held: HeldMemory::default(),
+            sends: PostCounts::default(),
             completed: 0,
             arrived: 0,
             reached: 0,

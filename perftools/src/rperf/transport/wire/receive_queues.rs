@@ -1,6 +1,9 @@
 //! The receive queues of a thread: one for each queue pair, or a shared one.
 
-use ibverbs::{Completion, DeviceRegion, Held, QueueId, RecvBatch, Retired, Sink, wr};
+use ibverbs::{
+    Completion, DeviceRegion, Held, QueueId, RecvBatch, Retired, Sink,
+    wr::{self, RecvPayload, RecvRequest},
+};
 
 use super::memory::Content;
 use super::qp::QpState;
@@ -49,8 +52,10 @@ pub(super) struct RecvQueues {
     shared: Option<SharedRecvQueue>,
     /// The shared queue, or the queue of each queue pair.
     queues: Vec<RecvQueue>,
-    /// Number of completed receives from which they are posted again.
+    /// Completed receives are posted again when there are this many of a queue.
     min_repost: u32,
+    /// At least one queue has that many.
+    due: bool,
     /// Largest number of receives in one batch.
     max_batch: u32,
 }
@@ -77,12 +82,12 @@ impl RecvQueues {
                 })
                 .collect::<Result<_>>()?,
         };
-        let recv_list = shape.tuning.recv_list;
         Ok(Self {
             shared,
             queues,
-            min_repost: recv_list.unwrap_or(1),
-            max_batch: recv_list.unwrap_or(MAX_POST_LIST),
+            min_repost: shape.repost_batch(),
+            due: false,
+            max_batch: shape.tuning.recv_list.unwrap_or(MAX_POST_LIST),
         })
     }
 
@@ -101,8 +106,14 @@ impl RecvQueues {
     /// Records that a message arrived on queue pair `index` and used a receive.
     #[inline]
     pub(super) fn record_use(&mut self, index: usize) {
-        let queue = if self.shared.is_some() { 0 } else { index };
-        self.queues[queue].used += 1;
+        let queue = match &mut *self.queues {
+            [only] => only,
+            queues => &mut queues[index],
+        };
+        queue.used += 1;
+        if queue.used >= self.min_repost {
+            self.due = true;
+        }
     }
 
     /// Posts `count` receives on every queue.
@@ -118,14 +129,19 @@ impl RecvQueues {
     /// Posts receives again for those that completed, if there are enough of them.
     #[inline]
     pub(super) fn refill(&mut self, qps: &mut [QpState], content: &mut Content) -> Result<()> {
+        if self.due {
+            self.due = false;
+            self.refill_queues(qps, content)?;
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn refill_queues(&mut self, qps: &mut [QpState], content: &mut Content) -> Result<()> {
         for queue in 0..self.queues.len() {
             let used = self.queues[queue].used;
             if used >= self.min_repost {
-                let count = if self.min_repost == 1 {
-                    used
-                } else {
-                    used - used % self.min_repost
-                };
+                let count = used - used % self.min_repost;
                 self.queues[queue].used -= count;
                 self.post(qps, content, queue, count)?;
             }
@@ -175,16 +191,30 @@ fn add_receives(
     target: Option<HeldTarget>,
     content: &mut Content,
 ) -> ibverbs::Result<()> {
-    for _ in 0..count {
-        match (&mut *content, target) {
-            (Content::Distinct { idle, .. }, _) => match idle.pop() {
-                Some(buf) => batch.recv(wr::recv(buf))?,
-                None => batch.recv(wr::recv(wr::Empty))?,
-            },
-            (_, Some(HeldTarget::Host(sink))) => batch.recv(wr::recv(sink))?,
-            (_, Some(HeldTarget::Gpu(region))) => batch.recv(wr::recv(region))?,
-            (_, None) => batch.recv(wr::recv(wr::Empty))?,
+    match (content, target) {
+        (Content::Distinct { idle, .. }, _) => {
+            for _ in 0..count {
+                match idle.pop() {
+                    Some(buf) => batch.recv(wr::recv(buf))?,
+                    None => batch.recv(wr::recv(wr::Empty))?,
+                }
+            }
+            Ok(())
         }
+        (_, Some(HeldTarget::Host(sink))) => add_copies(batch, count, wr::recv(sink)),
+        (_, Some(HeldTarget::Gpu(region))) => add_copies(batch, count, wr::recv(region)),
+        (_, None) => add_copies(batch, count, wr::recv(wr::Empty)),
+    }
+}
+
+/// Adds the same receive `count` times to a batch.
+fn add_copies<P: RecvPayload + Copy>(
+    batch: &mut RecvBatch<'_>,
+    count: u32,
+    request: RecvRequest<P>,
+) -> ibverbs::Result<()> {
+    for _ in 0..count {
+        batch.recv(request)?;
     }
     Ok(())
 }
