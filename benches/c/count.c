@@ -171,15 +171,20 @@ static int count_complete(struct ibv_qp_ex *qp)
 	return ret;
 }
 
-/* Intercepts the calls of a queue pair when it becomes able to send. */
+/*
+ * Intercepts the calls of a queue pair after each change of its state: libmlx5 replaces wr_complete
+ * when a queue pair becomes able to send.
+ */
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	static int (*original)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 	struct ibv_context_ops *ops = &qp->context->ops;
 	struct ibv_qp_ex *qp_ex = ibv_qp_to_qp_ex(qp);
+	int ret;
 
 	if (!original)
 		original = (int (*)(struct ibv_qp *, struct ibv_qp_attr *, int))dlsym(RTLD_NEXT, "ibv_modify_qp");
+	ret = original(qp, attr, mask);
 	if (ops->poll_cq != count_poll) {
 		from = number("COUNT_FROM", 0);
 		to = number("COUNT_TO", UINT64_MAX);
@@ -194,5 +199,5 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		original_complete = qp_ex->wr_complete;
 		qp_ex->wr_complete = count_complete;
 	}
-	return original(qp, attr, mask);
+	return ret;
 }
