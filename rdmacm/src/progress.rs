@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use ibverbs::{Error, ErrorKind};
 
-use crate::convert::timed_out;
 use crate::event::IdKey;
 use crate::wait::LazyDeadline;
 
 pub(crate) mod sealed {
     use std::time::Duration;
 
-    use ibverbs::Result;
+    use ibverbs::{Error, Result};
 
+    use crate::convert::timed_out;
     use crate::event::{EventChannel, IdKey};
     use crate::wait::Descriptor;
 
@@ -26,6 +26,11 @@ pub(crate) mod sealed {
 
         /// Returns the subject of the operation, for error messages.
         fn detail(&self) -> String;
+
+        /// Returns the error of a wait that reaches its time limit.
+        fn timed_out(&self) -> Error {
+            timed_out(Self::VERB, &self.detail())
+        }
 
         /// Returns the key of the identifier.
         fn id_key(&self) -> IdKey;
@@ -111,7 +116,7 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
                 return Ok(output);
             }
             if !deadline.sleep(|timeout| self.sleep(timeout))? {
-                return Err(timed_out(Self::VERB, &self.detail()).into());
+                return Err(self.timed_out().into());
             }
         }
     }

@@ -4,11 +4,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ibverbs::Result;
+use ibverbs::{Context, Errno, Error, ErrorKind, Result};
 
 use super::handshake::{IwarpHandshake, Switch};
 use super::{Attempt, VERB};
 use crate::connection::Connection;
+use crate::connection::device_check::name_local_fault;
+use crate::convert::timed_out;
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path, transition};
@@ -44,6 +46,8 @@ pub struct Connecting {
     channel: EventChannel,
     key: IdKey,
     path: Path,
+    /// The device, for the cause of an error.
+    context: Context,
     /// Parameters without the private data, which is already sent.
     params: ConnectParams<'static>,
     is_finished: bool,
@@ -58,6 +62,7 @@ impl Connecting {
         has_descriptor: bool,
     ) -> Result<Self> {
         let (channel, key) = (attempt.id.channel().clone(), attempt.id.key());
+        let context = attempt.qp.pd().context().clone();
         let params_without_data = ConnectParams {
             private_data: &[],
             ..*params
@@ -75,6 +80,7 @@ impl Connecting {
             channel,
             key,
             path,
+            context,
             params: params_without_data,
             is_finished: false,
         })
@@ -83,6 +89,11 @@ impl Connecting {
     /// Returns the descriptor of a handshake that has one of its own.
     fn switch(&self) -> Option<&Arc<Switch>> {
         self.handshake.as_ref().and_then(IwarpHandshake::descriptor)
+    }
+
+    /// Names the fault of this side in the error of a peer that has not answered.
+    fn name_cause(&self, error: Error) -> Error {
+        name_local_fault(error, &self.context, self.path.port_num)
     }
 
     fn advance(&mut self) -> Result<Option<Connection>, ConnectError> {
@@ -113,6 +124,10 @@ impl Sealed for Connecting {
 
     fn detail(&self) -> String {
         self.path.to_string()
+    }
+
+    fn timed_out(&self) -> Error {
+        self.name_cause(timed_out(VERB, &self.path))
     }
 
     fn id_key(&self) -> IdKey {
@@ -151,7 +166,13 @@ impl InProgress for Connecting {
             // does not block.
             self.attempt = None;
         }
-        result
+        result.map_err(|error| {
+            if is_without_answer(error.error()) {
+                self.name_cause(error.into()).into()
+            } else {
+                error
+            }
+        })
     }
 }
 
@@ -171,6 +192,17 @@ impl Drop for Connecting {
             attempt.abandon(&self.path);
         }
     }
+}
+
+/// Returns `true` if the peer cannot be reached or has not answered.
+fn is_without_answer(error: &Error) -> bool {
+    error.kind() == ErrorKind::TimedOut
+        || matches!(
+            error.errno(),
+            Some(Errno(
+                libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN
+            ))
+        )
 }
 
 /// Acceptance by the peer.

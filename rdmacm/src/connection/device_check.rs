@@ -1,7 +1,7 @@
 //! Faults of this side of a connection: its adapter, port or queue pair. The peer is not the cause
 //! of an error then.
 
-use ibverbs::{Error, ErrorKind, LinkLayer, PortState, QpState, Result};
+use ibverbs::{Context, Error, ErrorKind, LinkLayer, PortState, QpState, Result};
 
 use super::Connection;
 
@@ -39,7 +39,7 @@ impl Connection {
         }
         let state = match self.qp().query() {
             Ok(attr) => attr.state,
-            Err(error) => return Err(self.failed_query(&error)),
+            Err(error) => return Err(failed_query(self.qp().pd().context(), &error)),
         };
         if state == QpState::RTS {
             return Ok(());
@@ -55,34 +55,58 @@ impl Connection {
 
     /// Like [`check_device`](Self::check_device), without the queue pair.
     pub(crate) fn check_port(&self) -> Result<()> {
-        let (device, number) = (self.device_name(), self.port_num());
-        let port = match self.qp().pd().context().query_port(number) {
-            Ok(port) => port,
-            Err(error) => return Err(self.failed_query(&error)),
-        };
-        // ACTIVE_DEFER: the link recovers, and the port can become ACTIVE again by itself.
-        if matches!(port.state, PortState::ACTIVE | PortState::ACTIVE_DEFER) {
-            return Ok(());
-        }
-        let detail = format!("port {number} of {device} is {}", port.state);
-        let help = if port.link_layer == LinkLayer::ETHERNET {
-            "bring its network interface up with `ip link set NETDEV up` and check the cable; \
-             `rdma link` shows the interface"
-        } else {
-            "check the cable and that a subnet manager is running"
-        };
-        Err(Error::new(ErrorKind::PortDown, VERB, detail).with_help(help))
+        check_port(self.qp().pd().context(), self.port_num())
     }
+}
 
-    /// Drivers answer queries while the link is down. After a fatal error, mlx5 fails them with EIO
-    /// or, in newer kernels, ENOLINK (`mlx5_internal_err_ret_value` in Linux `mlx5/core/cmd.c`).
-    fn failed_query(&self, error: &Error) -> Error {
-        let detail = format!(
-            "the adapter {} does not work: {}",
-            self.device_name(),
-            error.message()
-        );
-        Error::new(error.kind(), VERB, detail)
-            .with_help("see the kernel's log (`dmesg`), and reset the device or restart the host")
+/// Checks an adapter and its port.
+fn check_port(context: &Context, number: u8) -> Result<()> {
+    let port = match context.query_port(number) {
+        Ok(port) => port,
+        Err(error) => return Err(failed_query(context, &error)),
+    };
+    // ACTIVE_DEFER: the link recovers, and the port can become ACTIVE again by itself.
+    if matches!(port.state, PortState::ACTIVE | PortState::ACTIVE_DEFER) {
+        return Ok(());
+    }
+    let detail = format!(
+        "port {number} of {} is {}",
+        context.device_name(),
+        port.state
+    );
+    let help = if port.link_layer == LinkLayer::ETHERNET {
+        "bring its network interface up with `ip link set NETDEV up` and check the cable; \
+         `rdma link` shows the interface"
+    } else {
+        "check the cable and that a subnet manager is running"
+    };
+    Err(Error::new(ErrorKind::PortDown, VERB, detail).with_help(help))
+}
+
+/// Drivers answer queries while the link is down. After a fatal error, mlx5 fails them with EIO
+/// or, in newer kernels, ENOLINK (`mlx5_internal_err_ret_value` in Linux `mlx5/core/cmd.c`).
+fn failed_query(context: &Context, error: &Error) -> Error {
+    let detail = format!(
+        "the adapter {} does not work: {}",
+        context.device_name(),
+        error.message()
+    );
+    Error::new(error.kind(), VERB, detail)
+        .with_help("see the kernel's log (`dmesg`), and reset the device or restart the host")
+}
+
+/// Adds the fault of this side, if there is one, to the error of a peer that has not answered.
+pub(crate) fn name_local_fault(error: Error, context: &Context, port: u8) -> Error {
+    let Err(fault) = check_port(context, port) else {
+        return error;
+    };
+    let detail = format!("{}: {}", error.detail(), fault.detail());
+    let named = match error.errno() {
+        Some(errno) => Error::from_errno(error.call(), errno, detail),
+        None => Error::new(error.kind(), error.call(), detail),
+    };
+    match fault.help() {
+        Some(help) => named.with_help(help.to_owned()),
+        None => named,
     }
 }

@@ -1,7 +1,7 @@
 //! Established connections. The active and the passive side and the messenger use this module.
 
 mod connected_id;
-mod device_check;
+pub(crate) mod device_check;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
