@@ -7,6 +7,7 @@ use ibverbs::{Buf, Completion, CompletionQueue, Direction, Retired, WcOpcode};
 use super::QpGroup;
 use super::memory::Content;
 use super::message_number::from_low_bits;
+use super::qp::QpState;
 use super::verbs::WireTransport;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::payload;
@@ -83,11 +84,18 @@ impl QpGroup {
         let (queue, qpn) = (completion.queue(), completion.qp_num());
         if self.recv_queues.shared_id() == Some(queue) {
             let retired = self.recv_queues.retire(completion);
-            self.latest = self.qps.iter().position(|state| state.recv_qpn == qpn)?;
+            self.latest = self.find(|state| state.recv_qpn == qpn)?;
             return retired;
         }
-        self.latest = self.qps.iter().position(|state| state.id == queue)?;
+        self.latest = self.find(|state| state.id == queue)?;
         self.qps[self.latest].qp.retire(completion)
+    }
+
+    /// Returns the index of a queue pair. Messages use the queue pairs in turn, so it is usually
+    /// the one after the latest.
+    fn find(&self, is_wanted: impl Fn(&QpState) -> bool) -> Option<usize> {
+        let mut indices = (self.latest + 1..self.qps.len()).chain(0..=self.latest);
+        indices.find(|&index| self.qps.get(index).is_some_and(&is_wanted))
     }
 
     /// Counts the message or credit of a completion of the latest queue pair.
