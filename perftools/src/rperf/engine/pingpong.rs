@@ -2,7 +2,7 @@
 //! flight, which the peer's device completes.
 //!
 //! Both ends do little between the arrival of a message and the next one. The client reads the
-//! clock once per round. When the time of its next [`Checks`] has come, it does everything that is
+//! clock once per round. When the time of its next `Checks` has come, it does everything that is
 //! not necessary in each round.
 
 use std::time::{Duration, Instant};
