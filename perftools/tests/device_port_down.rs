@@ -34,7 +34,7 @@ fn port_that_is_down_is_reported_with_a_remedy() {
         }
         // The port goes down in the middle of a test.
         let server = Server::with_options(&["-v"]);
-        let line = format!("-lp {} {address} -to 3 -t 60 rc_bw", server.port);
+        let line = format!("-lp {} {address} -to 10 -t 60 rc_bw", server.port);
         let client = spawn(&line);
         server.wait_for_log("begins");
         let down = LinkDown::new(&netdev(&device));
