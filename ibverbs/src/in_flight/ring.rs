@@ -163,35 +163,22 @@ impl Ring {
     }
 
     /// Retires a request that is not at the index `oldest`.
+    #[cold]
     #[inline(never)]
     fn retire_later(&mut self, wr_id: WrId) -> Option<Request> {
         if !self.slots.get(wr_id.slot())?.holds(wr_id) {
             return None;
         }
-        if self.order == CompletionOrder::InOrder {
-            self.retire_older(wr_id);
-        } else if self.oldest()?.wr_id != wr_id {
-            let slot = &mut self.slots[wr_id.slot()];
-            let request = slot.take(wr_id);
-            slot.make_hole();
-            return request;
+        while self.oldest()?.wr_id != wr_id {
+            if self.order == CompletionOrder::Any {
+                let slot = &mut self.slots[wr_id.slot()];
+                let request = slot.take(wr_id);
+                slot.make_hole();
+                return request;
+            }
+            drop(self.take_oldest());
         }
         self.retire_oldest(wr_id)
-    }
-
-    /// Retires all requests that are older than the one with this `wr_id`, which is in flight.
-    fn retire_older(&mut self, wr_id: WrId) {
-        loop {
-            if self.oldest == self.slots.len() {
-                self.oldest = 0;
-            }
-            let slot = &mut self.slots[self.oldest];
-            if slot.wr_id == wr_id {
-                return;
-            }
-            drop(slot.take(slot.wr_id));
-            self.oldest += 1;
-        }
     }
 
     /// Closes the holes before the oldest request in flight and returns its slot, which is vacant
