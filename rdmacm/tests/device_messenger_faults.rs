@@ -1,5 +1,5 @@
-//! Messengers on an adapter that has a fault. A call must fail with an error that says what
-//! happened, or go on. Most faults exist only on a model of an adapter (`nic-model`).
+//! Messengers and connections on an adapter that has a fault. A call must fail with an error that
+//! says what happened, or go on. Most faults exist only on a model of an adapter (`nic-model`).
 
 mod lab;
 

@@ -48,7 +48,8 @@ use crate::wr::{
 /// use ibverbs::dc::{DcDestination, DcStreams, StreamDestination, StreamLimits};
 /// use ibverbs::{CompletionQueue, ProtectionDomain, QpOptions, QueuePair, RcPath, wr};
 /// # fn f(pd: &ProtectionDomain, cq: &CompletionQueue, path: &RcPath,
-/// # hold: impl Fn(&mut QueuePair<DcStreams>) -> ibverbs::Result<Vec<DcDestination>>) -> ibverbs::Result<()> {
+/// # hold: impl Fn(&mut QueuePair<DcStreams>) -> ibverbs::Result<Vec<DcDestination>>)
+/// # -> ibverbs::Result<()> {
 /// let limits = StreamLimits { concurrent: 8, errored: 4 };
 /// let mut qp = pd.create_dc_streams_qp(cq, QpOptions::new().max_inline_data(64), limits)?;
 /// qp.start(path)?;
@@ -283,9 +284,13 @@ impl QueuePair<DcStreams> {
     /// # Example
     /// ```no_run
     /// use ibverbs::{QpState, QueuePair, Retired, dc::DcStreams};
-    /// /// Handles a failed request whose tag is the number of its stream. `in_flight` is the number
-    /// /// of requests that the stream has in flight.
-    /// fn failed(qp: &mut QueuePair<DcStreams>, retired: Retired, in_flight: usize) -> ibverbs::Result<()> {
+    /// /// Handles a failed request whose tag is the number of its stream. `in_flight` is the
+    /// /// number of requests that the stream has in flight.
+    /// fn failed(
+    ///     qp: &mut QueuePair<DcStreams>,
+    ///     retired: Retired,
+    ///     in_flight: usize,
+    /// ) -> ibverbs::Result<()> {
     ///     if in_flight == 0 && qp.state()? == QpState::RTS {
     ///         qp.reset_stream(retired.tag() as u16)?;
     ///     }

@@ -80,6 +80,19 @@ fn dmabuf_region(fd: i32, offset: u64, length: u64, iova: u64, flags: u32) -> Re
 }
 
 impl Call<'_> {
+    /// Makes a region known. Returns its handle and its key.
+    fn add_region(&mut self, mut region: Region, pd: u32, parents: &[u32]) -> Result<(u32, u32)> {
+        let key = match self.cx.keys.insert(pd, Target::Region(region)) {
+            Ok(key) => key,
+            Err(errno) => {
+                region.release();
+                return Err(errno);
+            }
+        };
+        let kind = Kind::Mr { key: index(key) };
+        Ok((self.file.objects.insert(kind, parents), key))
+    }
+
     pub(super) fn reg_mr(&mut self) -> Result<()> {
         let command: RegMr = self.command()?;
         self.nic.check_access(command.access_flags)?;
@@ -94,11 +107,7 @@ impl Call<'_> {
         if syscall::locked_memory_limit().is_some_and(|limit| pinned > limit) {
             return Err(Errno::ENOMEM);
         }
-        let key = self.cx.keys.insert(pd, Target::Region(region))?;
-        let mr_handle = self
-            .file
-            .objects
-            .insert(Kind::Mr { key: index(key) }, &[command.pd_handle]);
+        let (mr_handle, key) = self.add_region(region, pd, &[command.pd_handle])?;
         self.respond(&RegMrResp {
             mr_handle,
             lkey: key,
@@ -128,24 +137,14 @@ impl Call<'_> {
         let flags = attrs.u32(mr::REG_ACCESS_FLAGS)?;
         self.nic.check_access(flags)?;
         let pd = self.file.objects.pd(pd_handle)?;
-        let mut region = if has_fd {
+        let region = if has_fd {
             let offset = attrs.u64(mr::REG_FD_OFFSET)?;
             let fd = attrs.optional_fd(mr::REG_FD)?.ok_or(Errno::EINVAL)?;
             dmabuf_region(fd, offset, length, iova, flags)?
         } else {
             region(attrs.u64(mr::REG_ADDR)?, length, iova, flags)?
         };
-        let key = match self.cx.keys.insert(pd, Target::Region(region)) {
-            Ok(key) => key,
-            Err(errno) => {
-                region.release();
-                return Err(errno);
-            }
-        };
-        let handle = self
-            .file
-            .objects
-            .insert(Kind::Mr { key: index(key) }, &parents);
+        let (handle, key) = self.add_region(region, pd, &parents)?;
         self.attrs.write_handle(mr::REG_HANDLE, u64::from(handle))?;
         self.attrs.write(mr::REG_RESP_LKEY, &key)?;
         self.attrs.write(mr::REG_RESP_RKEY, &key)
@@ -252,18 +251,8 @@ impl Call<'_> {
         let fd = fd.ok_or(Errno::EINVAL)?;
         self.nic.check_access(flags)?;
         let pd = self.file.objects.pd(pd_handle)?;
-        let mut region = dmabuf_region(fd, offset, length, iova, flags)?;
-        let key = match self.cx.keys.insert(pd, Target::Region(region)) {
-            Ok(key) => key,
-            Err(errno) => {
-                region.release();
-                return Err(errno);
-            }
-        };
-        let handle = self
-            .file
-            .objects
-            .insert(Kind::Mr { key: index(key) }, &[pd_handle]);
+        let region = dmabuf_region(fd, offset, length, iova, flags)?;
+        let (handle, key) = self.add_region(region, pd, &[pd_handle])?;
         self.attrs
             .write_handle(mr::DMABUF_HANDLE, u64::from(handle))?;
         self.attrs.write(mr::DMABUF_RESP_LKEY, &key)?;

@@ -175,7 +175,7 @@ impl AsFd for Switch {
 /// The descriptor that becomes readable when the thread ends.
 enum Signal {
     Descriptor(Arc<Switch>),
-    /// That of a shared channel, which returns the key of the identifier at this address.
+    /// A shared channel, which returns the key of the identifier at this address.
     Channel(EventChannel, usize, IdKey),
 }
 

@@ -97,15 +97,20 @@ fn failed_query(context: &Context, error: &Error) -> Error {
 
 /// Adds the fault of this side, if there is one, to the error of a peer that has not answered.
 pub(crate) fn name_local_fault(error: Error, context: &Context, port: u8) -> Error {
-    let Err(fault) = check_port(context, port) else {
-        return error;
-    };
+    match check_port(context, port) {
+        Ok(()) => error,
+        Err(fault) => with_fault(&error, &fault),
+    }
+}
+
+/// Returns the error with the detail and the remedy of a fault of this side.
+pub(crate) fn with_fault(error: &Error, fault: &Error) -> Error {
     let detail = format!("{}: {}", error.detail(), fault.detail());
     let named = match error.errno() {
         Some(errno) => Error::from_errno(error.call(), errno, detail),
         None => Error::new(error.kind(), error.call(), detail),
     };
-    match fault.help() {
+    match fault.help().or(error.help()) {
         Some(help) => named.with_help(help.to_owned()),
         None => named,
     }

@@ -4,7 +4,9 @@ use ibverbs::{Completion, Direction, ForeignCompletion, Retired, WcStatus};
 use test_support::random::Random;
 
 use crate::action::Kind;
-use crate::model::{Entry, Fate, Id, Message, QpIndex, WindowRequest, Written, take_in_flight};
+use crate::model::{
+    Entry, Fate, Id, Message, QpIndex, WindowRequest, Written, position_in_flight, take_in_flight,
+};
 use crate::transport::{AnyCq, with_qp};
 use crate::violation::Violation;
 use crate::world::{World, pick};
@@ -224,11 +226,7 @@ impl World<'_> {
         } else {
             &end.recvs
         };
-        let is_in_flight = |tag: u64| {
-            entries
-                .iter()
-                .any(|entry| entry.tag == tag && entry.in_flight)
-        };
+        let is_in_flight = |tag: u64| position_in_flight(entries, tag).is_some();
         let retired = match result {
             Ok(retired) => retired,
             // Retired already with a later request, or flushed.
@@ -258,11 +256,7 @@ impl World<'_> {
         let (name, tag) = (self.name(at), retired.tag());
         let failed = self.has_failed(at);
         let end = self.end(at);
-        let position = end
-            .sends
-            .iter()
-            .position(|entry| entry.tag == tag && entry.in_flight);
-        let Some(position) = position else {
+        let Some(position) = position_in_flight(&end.sends, tag) else {
             return Err(Violation(format!(
                 "{name}: send {tag} retired, but was not in flight"
             )));
@@ -359,11 +353,7 @@ impl World<'_> {
     ) -> Result<(), Violation> {
         let (name, tag) = (self.name(at), retired.tag());
         let end = self.end(at);
-        let position = end
-            .recvs
-            .iter()
-            .position(|entry| entry.tag == tag && entry.in_flight);
-        let Some(position) = position else {
+        let Some(position) = position_in_flight(&end.recvs, tag) else {
             return Err(Violation(format!(
                 "{name}: receive {tag} was not in flight"
             )));

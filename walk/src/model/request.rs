@@ -34,6 +34,13 @@ pub(crate) struct Entry {
     pub(crate) window: Option<WindowRequest>,
 }
 
+/// Returns the position of the request in flight with this tag.
+pub(crate) fn position_in_flight(queue: &VecDeque<Entry>, tag: u64) -> Option<usize> {
+    queue
+        .iter()
+        .position(|entry| entry.tag == tag && entry.in_flight)
+}
+
 /// Takes the request at `position` out of its queue. Its place is kept until all older requests
 /// have retired.
 pub(crate) fn take_in_flight(queue: &mut VecDeque<Entry>, position: usize) -> Entry {

@@ -73,6 +73,11 @@ pub struct ThreadLink<'a> {
     counters: Option<&'a Arc<ThreadCounters>>,
 }
 
+/// Returns the time in which even a busy host registers, fills or checks memory.
+fn memory_time(bytes: u64) -> Duration {
+    Duration::from_secs(bytes / MEMORY_BYTES_PER_SECOND)
+}
+
 impl ControlLink {
     /// Starts the thread that reads the connection. The hello messages must have been exchanged.
     ///
@@ -184,8 +189,16 @@ impl ControlLink {
     /// # Errors
     /// Returns the errors of [`ControlLink::receive`].
     pub fn receive_after_set_up(&self, bytes: u64) -> Result<Message> {
-        let memory_time = Duration::from_secs(bytes / MEMORY_BYTES_PER_SECOND);
-        self.receive_within(self.timeout + self.set_up_time + memory_time)
+        self.receive_within(self.timeout + self.set_up_time + memory_time(bytes))
+    }
+
+    /// Waits for the next message, like [`ControlLink::receive`]. The timeout is longer, because
+    /// the peer checks `bytes` bytes of its memory before it sends the message.
+    ///
+    /// # Errors
+    /// Returns the errors of [`ControlLink::receive`].
+    pub fn receive_after_memory_work(&self, bytes: u64) -> Result<Message> {
+        self.receive_within(self.timeout + memory_time(bytes))
     }
 
     fn receive_within(&self, timeout: Duration) -> Result<Message> {

@@ -69,7 +69,7 @@ pub(super) fn run<W: engine::Wire + Send>(
         });
     let measurement = with_counters(measurement, &counters)?;
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
-    let peer_stats = match link.receive_after_set_up(shape.memory())? {
+    let peer_stats = match link.receive_after_memory_work(shape.memory())? {
         Message::Stats(stats) => *stats,
         other => return Err(other.unexpected(peer_name)),
     };

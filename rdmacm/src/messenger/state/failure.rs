@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use ibverbs::{Error, ErrorKind, Result};
 
 use super::State;
+use crate::connection::device_check::with_fault;
 use crate::help;
 use crate::messenger::wire::VERB;
 
@@ -72,11 +73,10 @@ impl State {
             .connection
             .as_ref()
             .and_then(|connection| self.latest_fault.update(connection, is_connected));
-        let Some(fault) = fault else {
-            return Error::new(kind, VERB, text + detail).with_help(help);
-        };
-        let error = Error::new(kind, VERB, format!("{text}: {}", fault.detail()));
-        error.with_help(fault.help().unwrap_or(help).to_owned())
+        match fault {
+            None => Error::new(kind, VERB, text + detail).with_help(help),
+            Some(fault) => with_fault(&Error::new(kind, VERB, text).with_help(help), fault),
+        }
     }
 
     /// Returns the fault of this side, if it has one.
