@@ -20,19 +20,22 @@ use test_support::lab::{LinkDown, is_model, netdev, report_no_device};
 const SERVER: &str = "RDMACM_TEST_FAULT_SERVER";
 /// Type of the messenger in that process.
 const MESSENGER: &str = "RDMACM_TEST_FAULT_MESSENGER";
-/// Time limit of each call of the process that has the fault.
+/// Time limit of the exchange in the process that has the fault. Its calls share the limit: after
+/// an adapter has lost a completion event, every wait lasts until its own.
 const LIMIT: Duration = Duration::from_secs(3);
 /// Messages in each direction. The fault happens among them.
 const COUNT: u32 = 200;
 
 /// Sends messages and receives their echoes.
 fn ping(messenger: &mut Messenger) -> Result<()> {
+    let until = Instant::now() + LIMIT;
+    let remaining = || until.saturating_duration_since(Instant::now());
     for number in 0..COUNT {
-        messenger.send(&number.to_be_bytes(), LIMIT)?;
-        let echo = messenger.recv(LIMIT)?.expect("an echo");
+        messenger.send(&number.to_be_bytes(), remaining())?;
+        let echo = messenger.recv(remaining())?.expect("an echo");
         assert_eq!(echo[..], number.to_be_bytes());
     }
-    messenger.shutdown(LIMIT)
+    messenger.shutdown(remaining())
 }
 
 /// Sends messages back until the peer has sent its last one.
@@ -44,7 +47,7 @@ fn echo(messenger: &mut Messenger) -> Result<()> {
     Ok(())
 }
 
-/// Like [`ping`], on tokio. The time limits are those of the application.
+/// Like [`ping`], on tokio. The time limit is that of the application.
 #[cfg(feature = "tokio")]
 async fn ping_async(address: SocketAddr) -> Result<()> {
     use rdmacm::AsyncMessenger;
