@@ -32,7 +32,7 @@ read_backports_lists() {
 debian_mirror() {
     local mirror
     # shellcheck disable=SC2016 # apt expands it
-    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' 2>/dev/null | head -n 1)
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' 2>/dev/null | sed -n 1p)
     echo "${mirror:-http://deb.debian.org/debian/}"
 }
 
@@ -48,7 +48,7 @@ with_backports() {
 # Prints the version that the metapackage depends on, for example 7.3.4+deb13-amd64.
 backports_version() {
     with_backports apt-cache depends linux-image-amd64/trixie-backports |
-        sed -n 's/.*Depends: linux-image-\([0-9][^ ]*-amd64\)$/\1/p' | head -n 1
+        sed -n 's/.*Depends: linux-image-\([0-9][^ ]*-amd64\)$/\1/p' | sed -n 1p
 }
 
 # Downloads the kernel, and the libraries that the programs of linux-kbuild need.

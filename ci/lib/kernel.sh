@@ -148,7 +148,7 @@ newest_kernel_known_to_apt() {
     for meta in "linux-image-$KERNEL_SERIES-amd64" linux-image-amd64; do
         apt-cache depends "$meta" 2>/dev/null |
             sed -n "s/.*Depends: linux-image-\(${KERNEL_SERIES}[^ ]*-amd64\)$/\1/p"
-    done | head -n 1
+    done | sed -n 1p
 }
 
 download_kernel_packages() {
@@ -172,11 +172,11 @@ fetch_packages() {
 unpack_image() {
     local version=$1 work=$2 tree dest
     run_logged "unpacking linux-image-$version" unpack_packages "$work/image" "$work/debs"/linux-{image,binary,base,modules}-"$version"_*.deb
-    tree=$(find "$work/image" -type d -path "*/lib/modules/$version" | head -n 1)
+    tree=$(find "$work/image" -type d -path "*/lib/modules/$version" | sed -n 1p)
     dest=$work/kernel/lib/modules/$version
     mkdir -p "$work/kernel/boot" "$dest/kernel"
     # Recent packages have the image among the modules.
-    cp "$(find "$work/image/boot/vmlinuz-$version" "$tree/vmlinuz" 2>/dev/null | head -n 1)" "$work/kernel/boot/vmlinuz-$version"
+    cp "$(find "$work/image/boot/vmlinuz-$version" "$tree/vmlinuz" 2>/dev/null | sed -n 1p)" "$work/kernel/boot/vmlinuz-$version"
     extract_vmlinux "$work/kernel/boot/vmlinuz-$version" "$work/kernel/boot/vmlinux-$version" ||
         rm -f "$work/kernel/boot/vmlinux-$version"
     run_logged "copying the modules of the lab" copy_modules "$tree" "$dest"
@@ -242,7 +242,7 @@ unpack_headers() {
 
 # Prints the compiler that the headers package depends on.
 headers_compiler() {
-    dpkg-deb -f "$2/debs/linux-headers-$1"_*.deb Depends | grep -oE 'gcc-[0-9]+' | head -n 1
+    dpkg-deb -f "$2/debs/linux-headers-$1"_*.deb Depends | grep -oE 'gcc-[0-9]+' | sed -n 1p
 }
 
 # Installs the compiler of the headers, and libelf, which their own programs (objtool) need.
@@ -250,8 +250,8 @@ prepare_kbuild() {
     local compiler objtool
     compiler=$(headers_compiler "$1" "$2")
     have "$compiler" || install_packages "$compiler"
-    objtool=$(find "$2/headers" -type f -name 'objtool*' -perm -u+x | head -n 1)
-    if [[ -n $objtool ]] && ldd "$objtool" | grep -q 'libelf.*not found'; then
+    objtool=$(find "$2/headers" -type f -name 'objtool*' -perm -u+x | sed -n 1p)
+    if [[ -n $objtool ]] && ldd "$objtool" | grep 'libelf.*not found' >/dev/null; then
         install_packages libelf1
     fi
 }

@@ -57,7 +57,7 @@ kvm_works() {
 readonly KVM_PROBE_SECONDS=8
 
 kvm_key() {
-    { uname -r; sed -n '/^model name/{p;q}' /proc/cpuinfo; qemu-system-x86_64 --version 2>&1 | head -n 1; } | tr '\n' '|'
+    { uname -r; sed -n '/^model name/{p;q}' /proc/cpuinfo; qemu-system-x86_64 --version 2>&1 | sed -n 1p; } | tr '\n' '|'
 }
 
 kvm_probe() {

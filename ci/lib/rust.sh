@@ -9,7 +9,7 @@ rust_version() { sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml; }
 # Prints the oldest Rust that builds the workspace, from Cargo.toml.
 msrv() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
 
-version_at_least() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]; }
+version_at_least() { [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | sed -n 1p) == "$2" ]]; }
 
 ensure_build_packages() {
     have apt-get || { info "apt is not available: libibverbs, librdmacm and libibumad with headers must be installed"; return; }
@@ -55,7 +55,7 @@ has_toolchain() {
 
 ensure_rustup() {
     # Debian 12 has a package entry for rustup, but no package.
-    if have apt-get && apt-cache policy rustup | grep -q 'Candidate: [0-9]'; then
+    if have apt-get && apt-cache policy rustup | grep 'Candidate: [0-9]' >/dev/null; then
         install_packages rustup
         return
     fi

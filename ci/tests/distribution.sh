@@ -121,7 +121,7 @@ measure_tcp() {
 
 # bash-completion loads the file by the name of the command, at the first completion.
 completion_loads() {
-    bash -c 'source /usr/share/bash-completion/bash_completion; _completion_loader "$1"; complete -p "$1"' -- "$1" | grep -q " -F _$1 "
+    bash -c 'source /usr/share/bash-completion/bash_completion; _completion_loader "$1"; complete -p "$1"' -- "$1" | grep " -F _$1 " >/dev/null
 }
 
 remove_package() {

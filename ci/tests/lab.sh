@@ -40,7 +40,7 @@ test_one_host() {
     cat >"$work/inside" <<'EOF'
 # Waits for a server, which starts slowly under emulation. A listener shows as LISTEN (rdma_cm) or
 # 0A (TCP).
-listens() { local n; for n in {1..200}; do { rdma resource show cm_id; cat /proc/net/tcp /proc/net/tcp6; } | grep -q "$1" && return; sleep 0.1; done; return 1; }
+listens() { local n; for n in {1..200}; do { rdma resource show cm_id; cat /proc/net/tcp /proc/net/tcp6; } | grep "$1" >/dev/null && return; sleep 0.1; done; return 1; }
 printf '<%s>' "$@"; echo
 pwd; echo "variable: $LAB_TEST_VARIABLE"; echo "to stderr" >&2; echo "written inside" >"$LAB_TEST_FILE"
 echo "devices: $RDMA_LAB_DEVICES at $RDMA_LAB_RXE_ADDR $RDMA_LAB_RXE_ADDR6"

@@ -123,7 +123,7 @@ build() {
 # The crate `ibverbs-sys` builds rdma-core with cmake and uses libclang.
 coexist() {
     have cmake || install_packages cmake make
-    ldconfig -p | grep -q libclang || install_packages libclang-dev
+    ldconfig -p | grep libclang >/dev/null || install_packages libclang-dev
     unpack
     cp -r ci/tests/coexist/. "$OUT"
     patch_table >>"$OUT/Cargo.toml"

@@ -55,7 +55,7 @@ for i in 1 2 3 4; do
         sh -c "hostname node$i; exec slurmd -D" >"slurmd$i.out" 2>&1 &
 done
 for _ in $(seq 60); do
-    sinfo --noheader --format='%T %D' 2>/dev/null | grep -q 'idle 4' && break
+    sinfo --noheader --format='%T %D' 2>/dev/null | grep 'idle 4' >/dev/null && break
     sleep 1
 done
 sinfo
