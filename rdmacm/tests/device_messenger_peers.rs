@@ -40,6 +40,16 @@ fn data(number: u32) -> Vec<u8> {
     message(1, 0, [number, 1, 4, 2, 0], b"ok")
 }
 
+/// Waits until the messenger has answered the first message, or has disconnected.
+fn wait_for_answer(peer: &mut Peer) {
+    peer.wait_for_effect(|peer, time| {
+        let received = peer.retire_within(time);
+        let is_answered = received.is_some_and(|received| received.direction() == Direction::Recv);
+        let event = peer.connection.wait_event(Some(Duration::ZERO));
+        (is_answered || event.expect("wait").is_some()).then_some(())
+    });
+}
+
 /// Connects a peer that sends these messages, and returns what the messenger received before its
 /// error.
 fn attack(endpoint: &lab::Endpoint, messages: &[Vec<u8>]) -> (usize, ibverbs::Error) {
@@ -52,13 +62,18 @@ fn attack(endpoint: &lab::Endpoint, messages: &[Vec<u8>]) -> (usize, ibverbs::Er
                 peer.receive();
             }
             for (number, message) in messages.iter().enumerate() {
-                // The messages acknowledge the greeting of the messenger.
-                while number == 1 && peer.retire().direction() != Direction::Recv {}
+                if number == 1 {
+                    // The messages acknowledge the greeting of the messenger.
+                    wait_for_answer(&mut peer);
+                }
                 let mut buf = peer.resources.pd.buf(64).expect("memory");
                 buf.set_len(message.len());
                 buf.copy_from_slice(message);
                 // The messenger may have disconnected already.
                 let _ = peer.connection.qp_mut().post_send(wr::send(buf));
+            }
+            if messages.len() == 1 {
+                wait_for_answer(&mut peer);
             }
             peer
         });
