@@ -13,6 +13,8 @@ use rdmacm::{
     CmEventType, ConnectError, ConnectParams, ConnectRequest, Connection, Listener, RejectReason,
     Resolver,
 };
+use test_support::lab::{is_model, netdev, report_no_device};
+use test_support::process;
 
 fn try_connect(
     endpoint: &Endpoint,
@@ -319,6 +321,49 @@ fn a_source_of_another_host_is_reported() {
                 .contains("the addresses are of different families"),
             "{error}"
         );
+    }
+}
+
+/// The kernel's attempts to resolve an address are shorter than the time limits here.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn address_is_resolved_until_the_time_limit() {
+    if is_model() {
+        return report_no_device("the model needs no link-layer address of the peer");
+    }
+    for endpoint in endpoints() {
+        let IpAddr::V4(own) = endpoint.ip else {
+            continue;
+        };
+        let [a, b, c, _] = own.octets();
+        // No host of the lab has this address.
+        let peer = IpAddr::from([a, b, c, 200]);
+        let netdev = netdev(endpoint.name());
+        let resolve = |timeout| {
+            let started = Instant::now();
+            let resolver = Resolver::new(SocketAddr::new(peer, 7)).timeout(timeout);
+            (resolver.resolve().map(drop), started.elapsed())
+        };
+
+        let limit = Duration::from_millis(700);
+        let (result, elapsed) = resolve(limit);
+        let error = result.expect_err("no such host");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        assert_eq!(error.call(), "rdma_resolve_addr");
+        assert!((limit..10 * limit).contains(&elapsed), "{elapsed:?}");
+
+        let appears = limit;
+        let (result, elapsed) = thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(appears);
+                let entry = format!("{peer} lladdr 02:00:00:00:00:01 dev {netdev} nud permanent");
+                process::run_line(&format!("ip neigh replace {entry}"));
+            });
+            resolve(TIMEOUT)
+        });
+        process::run_line(&format!("ip neigh delete {peer} dev {netdev}"));
+        result.expect("resolved when the address appears");
+        assert!((appears..TIMEOUT).contains(&elapsed), "{elapsed:?}");
     }
 }
 

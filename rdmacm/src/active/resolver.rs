@@ -170,8 +170,7 @@ impl Resolver {
 
     pub(crate) fn begin<R: Resolved>(self) -> Result<Resolving<R>> {
         let (id, source) = self.create_id(R::PORT_SPACE)?;
-        id.resolve_addr(source, self.peer, self.timeout)?;
-        Ok(Resolving::new(id, self.peer, self.timeout))
+        Resolving::start(id, source, self.peer, self.timeout)
     }
 
     /// Creates an identifier with these options, and returns it with its source address.

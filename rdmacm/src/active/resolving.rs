@@ -13,9 +13,15 @@ use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
 use crate::progress::sealed::Sealed;
 use crate::progress::{InProgress, already_finished};
+use crate::wait::Deadline;
 
 /// Time that this side waits longer than the kernel, so that the kernel's error arrives first.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// Time limit of one address resolution of the kernel, which is started again until the time limit
+/// of the application. The kernel can miss the answer of the peer's host, and then looks at it only
+/// at the time limit (ci/DRIVERS.md, fault 60).
+const ADDRESS_ATTEMPT: Duration = Duration::from_millis(250);
 
 /// Result type of a resolution.
 pub(crate) trait Resolved: Send + Sized {
@@ -53,27 +59,45 @@ pub struct Resolving<R> {
     key: IdKey,
     step: Step,
     peer: Address,
+    source: Option<Address>,
     timeout: Duration,
+    /// Time limit of the address resolution.
+    address_deadline: Deadline,
     output: PhantomData<fn() -> R>,
 }
 
 impl<R> Resolving<R> {
-    pub(crate) fn new(id: Id, peer: Address, timeout: Duration) -> Self {
+    /// Starts to resolve `peer`.
+    pub(crate) fn start(
+        id: Id,
+        source: Option<Address>,
+        peer: Address,
+        timeout: Duration,
+    ) -> Result<Self> {
+        id.resolve_addr(source, peer, timeout.min(ADDRESS_ATTEMPT))?;
         let (channel, key) = (id.channel().clone(), id.key());
-        Self {
+        Ok(Self {
             id: Some(id),
             channel,
             key,
             step: Step::Address,
             peer,
+            source,
             timeout,
+            address_deadline: Deadline::after(timeout),
             output: PhantomData,
-        }
+        })
     }
 
     /// Returns the maximum time of both steps.
     pub(crate) fn limit(timeout: Duration) -> Duration {
         timeout.saturating_add(GRACE).saturating_mul(2)
+    }
+
+    /// Returns the time limit of the next address resolution, or zero after the last one.
+    fn address_attempt(&self) -> Duration {
+        let remaining = self.address_deadline.remaining();
+        remaining.map_or(ADDRESS_ATTEMPT, |remaining| remaining.min(ADDRESS_ATTEMPT))
     }
 
     fn verb(&self) -> &'static str {
@@ -97,6 +121,11 @@ impl<R> Resolving<R> {
                     self.step = Step::Route;
                 }
                 (Step::Route, CmEventType::ROUTE_RESOLVED) => return Ok(true),
+                (Step::Address, CmEventType::ADDR_ERROR)
+                    if event.status() == -libc::ETIMEDOUT && !self.address_attempt().is_zero() =>
+                {
+                    id.resolve_addr(self.source, self.peer, self.address_attempt())?;
+                }
                 _ => return Err(ConnectError::from_event(verb, &self.peer, &event).into()),
             }
         }
