@@ -17,7 +17,7 @@ use crate::options::Link;
 use crate::wire::packet::MULTICAST_QPN;
 
 /// Number of bits of a queue pair number below those of its process.
-pub(super) const QPN_BITS: u32 = 14;
+pub(super) const QPN_BITS: u32 = 16;
 /// Maximum number of memory keys: the upper 24 bits of a key are its index.
 const MAX_KEYS: u32 = 1 << 20;
 pub(super) const MAX_CQ: u32 = 4000;

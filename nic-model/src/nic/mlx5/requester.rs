@@ -36,7 +36,7 @@ impl Qp {
 impl Mlx5 {
     /// Executes posted requests of a queue pair. Returns `true` if there was work.
     pub(super) fn run_requester(&mut self, cx: &mut Shared, qp: &mut Qp) -> bool {
-        if qp.send.is_none() || qp.state != RTS {
+        if qp.send.is_none() || qp.state != RTS || qp.has_finished_sends() {
             return false;
         }
         if qp.streams.is_some() {
