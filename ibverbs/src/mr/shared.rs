@@ -227,6 +227,7 @@ impl SharedRegion {
     ///
     /// # Errors
     /// Those of [`load`](Self::load), with the orderings that are valid for a store.
+    #[inline]
     pub fn store(&self, offset: usize, value: u64, ordering: Ordering) -> Result<()> {
         let word = self.atomic(offset)?;
         match ordering {

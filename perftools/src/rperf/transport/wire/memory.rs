@@ -306,9 +306,12 @@ impl Memory {
             self.payload.fill(&mut self.message[..last], n);
         }
         match &self.content {
+            Content::Marked { copy: Some(copy) } if verify => copy.write(0, &self.message),
             Content::Marked { copy: Some(copy) } => {
-                let changed = if verify { 0 } else { last };
-                copy.write(changed, &self.message[changed..])
+                let start = last - last % 8;
+                let mut word = [0; 8];
+                word[..=last - start].copy_from_slice(&self.message[start..]);
+                copy.store(start, u64::from_ne_bytes(word), Ordering::Relaxed)
             }
             _ => Ok(()),
         }

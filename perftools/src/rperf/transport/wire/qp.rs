@@ -15,6 +15,9 @@ use crate::rperf::transport::xrc::XrcConnection;
 
 /// The owner of a connected queue pair.
 #[derive(Debug)]
+// With the discriminant in a field of its own, matching takes fewer instructions than with a niche
+// (benches/README.md).
+#[repr(u8)]
 pub enum AnyQp {
     /// RC, connected over the control connection.
     Rc(QueuePair<Rc>),
