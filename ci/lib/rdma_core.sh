@@ -6,10 +6,10 @@ readonly NEWER_RDMA_CORE_VERSION=65
 readonly NEWER_RDMA_CORE=$LAB_CACHE/rdma-core-newer
 
 # Downloads and unpacks the source of rdma-core in a suite of Debian, whose lists and archive stay
-# in a directory: download_rdma_core SUITE WORK SOURCE [VERSION]. The suite is not enabled on the
-# machine. apt checks its signature, and the archive by the checksums of the suite.
+# in a directory: download_rdma_core SUITE WORK SOURCE. The suite is not enabled on the machine. apt
+# checks its signature, and the archive by the checksums of the suite.
 download_rdma_core() {
-    local suite=$1 work=$2 source=$3 version=${4:-}
+    local suite=$1 work=$2 source=$3
     mkdir -p "$work/lists/partial"
     [[ -e $DEBIAN_KEYRING ]] || install_packages debian-archive-keyring
     printf '%s\n' 'Types: deb-src' "URIs: $(debian_mirror)" "Suites: $suite" 'Components: main' \
@@ -18,7 +18,7 @@ download_rdma_core() {
         -o Dir::State::Lists="$work/lists" -o APT::Sandbox::User=root)
     apt-get "${options[@]}" update
     rm -f "$work"/rdma-core_*.orig.tar.*
-    (cd "$work" && apt-get "${options[@]}" source --download-only --tar-only "rdma-core${version:+=$version}")
+    (cd "$work" && apt-get "${options[@]}" source --download-only --tar-only rdma-core)
     rm -rf "$source.new"
     mkdir -p "$source.new"
     tar -xf "$work"/rdma-core_*.orig.tar.* --strip-components=1 -C "$source.new"
