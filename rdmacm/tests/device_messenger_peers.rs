@@ -62,18 +62,15 @@ fn attack(endpoint: &lab::Endpoint, messages: &[Vec<u8>]) -> (usize, ibverbs::Er
                 peer.receive();
             }
             for (number, message) in messages.iter().enumerate() {
-                if number == 1 {
-                    // The messages acknowledge the greeting of the messenger.
-                    wait_for_answer(&mut peer);
-                }
                 let mut buf = peer.resources.pd.buf(64).expect("memory");
                 buf.set_len(message.len());
                 buf.copy_from_slice(message);
                 // The messenger may have disconnected already.
                 let _ = peer.connection.qp_mut().post_send(wr::send(buf));
-            }
-            if messages.len() == 1 {
-                wait_for_answer(&mut peer);
+                if number == 0 {
+                    // The next messages acknowledge the greeting of the messenger.
+                    wait_for_answer(&mut peer);
+                }
             }
             peer
         });
