@@ -19,8 +19,8 @@ use crate::wait::Deadline;
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Time limit of one address resolution of the kernel, which is started again until the time limit
-/// of the application. The kernel can miss the answer of the peer's host, and then looks at it only
-/// at the time limit (ci/DRIVERS.md, fault 60).
+/// of the application. The kernel can miss that the peer's link-layer address has arrived, and then
+/// looks again only at the time limit (ci/DRIVERS.md, fault 60).
 const ADDRESS_ATTEMPT: Duration = Duration::from_millis(250);
 
 /// Result type of a resolution.
