@@ -164,7 +164,7 @@ fn failure_of_one_device_ends_the_test_and_names_it() {
             continue;
         }
         let line = format!(
-            "{} -i {device},{} -to 3 -t 60 rc_bw",
+            "{} -i {device},{} -to 6 -t 60 rc_bw",
             server.target(),
             second.name
         );

@@ -162,9 +162,10 @@ fn unreachable_address_fails_in_time() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn client_times_out_when_its_server_hangs() {
     // The loops for bandwidth and for latency have a limit each. It does not depend on the device.
+    // The limit also applies to the connection setup, which takes seconds on a busy emulated host.
     for (device, test) in devices().iter().zip(["rc_bw", "rc_lat"].iter().cycle()) {
         let server = Server::with_options(&["-v"]);
-        let line = format!("{} -i {device} -t 60 -lto 2 {test}", server.target());
+        let line = format!("{} -i {device} -t 60 -lto 6 {test}", server.target());
         let client = spawn(&line);
         // A timeout during the connection setup has a different message.
         server.wait_for_log(&format!("{test} begins"));
@@ -174,10 +175,10 @@ fn client_times_out_when_its_server_hangs() {
         let text = output.stderr.clone();
         assert_eq!(output.code(), Some(1), "{text}");
         assert!(
-            text.contains("nothing arrived from the peer for 2 s"),
+            text.contains("nothing arrived from the peer for 6 s"),
             "{text}"
         );
-        assert!(begin.elapsed() < Duration::from_secs(20));
+        assert!(begin.elapsed() < Duration::from_secs(40));
     }
 }
 
@@ -246,13 +247,13 @@ fn server_drops_a_stalled_client_of_one_sided_tests() {
     for device in devices() {
         let server = Server::with_options(&["-v"]);
         let line = format!(
-            "{} -i {device} -n 1000000000 -m 64 -rto 1 rc_rdma_read_bw",
+            "{} -i {device} -n 1000000000 -m 64 -rto 5 rc_rdma_read_bw",
             server.target()
         );
         let client = spawn(&line);
         server.wait_for_log("rc_rdma_read_bw begins");
         process::send_signal(client.id(), "STOP");
-        server.wait_for_log("the peer sent no heartbeat for 2 s");
+        server.wait_for_log("the peer sent no heartbeat for 10 s");
         client.kill();
     }
 }
