@@ -152,7 +152,8 @@ fn two_tasks_send_and_receive_at_the_same_time() {
     });
 }
 
-/// A task polls before it sleeps, but not for long.
+/// A task polls before it sleeps, but not for long. A task that only polls uses the processor all
+/// the time. On a busy host, the time of an emulated processor includes waiting for a real one.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_task_that_waits_uses_no_processor_time() {
@@ -169,7 +170,7 @@ fn a_task_that_waits_uses_no_processor_time() {
             assert!(timeout(WAIT, passive.read_u8()).await.is_err(), "no byte");
             let used = used().saturating_sub(before);
             println!("{}: {used:.0?} in {:.0?}", endpoint.name(), 2 * WAIT);
-            assert!(used < WAIT / 10, "{used:?}");
+            assert!(used < WAIT / 2, "{used:?}");
         });
     }
 }
