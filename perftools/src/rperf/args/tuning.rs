@@ -44,8 +44,8 @@ pub struct TuningOptions {
     /// Maximum number of messages posted with one doorbell [default: 16]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub post_list: Option<u32>,
-    /// Repost receive requests in batches of N with one doorbell [default: repost as they
-    /// complete, at most 64 at a time]
+    /// Repost receive requests in batches of N with one doorbell [default: a quarter of --depth,
+    /// or as they complete where the sender could need them before; at most 64 at a time]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub recv_list: Option<u32>,
     /// Use one shared receive queue for all queue pairs of a thread

@@ -107,11 +107,14 @@ impl Shape {
         }
     }
 
-    /// Returns the number of completed receives that are posted again together. A latency test has
-    /// one message in flight, so it always has enough posted receives.
+    /// Returns the number of completed receives that are posted again together.
     pub fn repost_batch(&self) -> u32 {
         let default = if self.plan.is_latency() {
+            // One message is in flight, so enough receives are always posted.
             (self.depth / 4).max(1)
+        } else if self.solicits() {
+            // The sender waits for the credit of a batch, so it cannot use these receives before.
+            self.batch
         } else {
             1
         };

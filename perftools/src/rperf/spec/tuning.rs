@@ -81,7 +81,7 @@ pub struct Tuning {
     /// Use one shared receive queue for all queue pairs of a thread.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub srq: bool,
-    /// Number of receive requests that are reposted as a batch; none: as they complete.
+    /// Number of receive requests that are reposted as a batch; none: as the test requires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recv_list: Option<u32>,
     /// Read each received byte.

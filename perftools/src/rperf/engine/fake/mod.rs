@@ -156,7 +156,9 @@ impl Wire for FakeWire {
     }
 
     fn repost(&mut self) -> Result<()> {
-        self.mine.0.lock().unwrap().receives += std::mem::take(&mut self.used);
+        let count = self.used - self.used % self.shape.repost_batch();
+        self.used -= count;
+        self.mine.0.lock().unwrap().receives += count;
         Ok(())
     }
 
