@@ -40,6 +40,8 @@ impl ClockOffset {
 #[derive(Debug)]
 pub struct RemoteTest {
     stream: TcpStream,
+    /// Name of the client for messages. Its own messages call the other server "the server".
+    client: String,
     /// Time limit for the whole test.
     deadline: Instant,
 }
@@ -55,11 +57,13 @@ pub fn now() -> u64 {
 }
 
 impl RemoteTest {
-    /// Requests a test from the server at `client_addr`, which must end within `limit`.
+    /// Requests a test from the server at `client_addr`, called `client` in messages. It must end
+    /// within `limit`.
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached or is not an rperf server.
     pub fn request(
+        client: &str,
         client_addr: &ServerAddr,
         request: ClientRequest,
         limit: Duration,
@@ -67,7 +71,11 @@ impl RemoteTest {
         let mut stream = client::open(client_addr, SILENCE_TIMEOUT)?;
         frame::write(&mut stream, &Message::RunClient(Box::new(request)))?;
         let deadline = Instant::now() + limit;
-        Ok(Self { stream, deadline })
+        Ok(Self {
+            stream,
+            client: client.to_owned(),
+            deadline,
+        })
     }
 
     /// Waits until the test is connected.
@@ -77,7 +85,7 @@ impl RemoteTest {
     pub fn wait_until_connected(&mut self) -> Result<()> {
         match self.receive()? {
             Message::Connected => Ok(()),
-            other => Err(other.unexpected("the server")),
+            other => Err(other.unexpected(&self.client)),
         }
     }
 
@@ -92,7 +100,7 @@ impl RemoteTest {
             frame::write(&mut self.stream, &Message::AskClock)?;
             let server = match self.receive()? {
                 Message::Clock { nanos } => nanos,
-                other => return Err(other.unexpected("the server")),
+                other => return Err(other.unexpected(&self.client)),
             };
             let half = (clock() - before) / 2;
             let reading = ClockOffset {
@@ -121,7 +129,7 @@ impl RemoteTest {
     pub fn result(mut self) -> Result<ClientResult> {
         match self.receive()? {
             Message::ClientResult(result) => Ok(result),
-            other => Err(other.unexpected("the server")),
+            other => Err(other.unexpected(&self.client)),
         }
     }
 
@@ -132,17 +140,21 @@ impl RemoteTest {
             let message =
                 frame::read::<Message>(&mut reader).map_err(|error| match error.kind() {
                     Kind::Test => Error::test(format!(
-                        "the server sent nothing for {} s",
+                        "{} sent nothing for {} s",
+                        self.client,
                         SILENCE_TIMEOUT.as_secs()
                     ))
                     .with_help("check that its host is up"),
                     Kind::Gone => Error::new(
                         Kind::Gone,
-                        "the server closed the connection in the middle of the test",
+                        format!(
+                            "{} closed the connection in the middle of the test",
+                            self.client
+                        ),
                     ),
                     _ => error,
                 })?;
-            match message.or_error("the server")? {
+            match message.or_error(&self.client)? {
                 Message::Heartbeat if Instant::now() < self.deadline => {}
                 Message::Heartbeat => return Err(Error::test("the test did not end in time")),
                 other => return Ok(other),

@@ -95,7 +95,7 @@ impl Servers {
             common_start,
         };
         let limit = time_limit(&request);
-        let requested = RemoteTest::request(&client_addr, request, limit);
+        let requested = RemoteTest::request(&from.name, &client_addr, request, limit);
         let host = (from.host.clone(), from.port);
         match &requested {
             Ok(_) => lock(&self.unreachable).remove(&host),
