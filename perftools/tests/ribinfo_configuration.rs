@@ -213,3 +213,14 @@ fn standby_subnet_managers_are_listed() {
     host.set_probe("sms", sms);
     host.expect(&["sm"], &["MASTER; standby: LID 9 with priority 3"], 0);
 }
+
+#[test]
+fn failed_gsi_queue_pair_is_a_fault() {
+    let host = Host::new("rxe");
+    let gsi_qp = |state: u8| json!([{"device": "rxe0", "port": 1, "state": state}]);
+    host.set_probe("gsi_qps", gsi_qp(3));
+    host.expect(&["port"], &["ACTIVE, Ethernet on v0"], 0);
+    host.set_probe("gsi_qps", gsi_qp(6));
+    let remedy = "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev v0";
+    host.expect(&["port"], &["queue pair 1 (GSI)", remedy], 1);
+}

@@ -1,7 +1,10 @@
 //! `ribinfo` on real drivers: a healthy host has no fault, each injected fault is found, its remedy
 //! works, and the output agrees with that of the classic tools.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod faults;
+mod gsi;
 mod host;
 mod host_root;
 mod peer;

@@ -66,7 +66,7 @@ pub const SUBJECTS: &[Subject] = &[
     },
     Subject {
         name: "port",
-        about: "each port is ACTIVE, or the reason why not",
+        about: "each port is ACTIVE and its GSI queue pair works, or the reason why not",
         check: port::check,
     },
     Subject {

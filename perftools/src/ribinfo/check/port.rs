@@ -1,4 +1,5 @@
-//! The state of each port, and the reason why it is not ACTIVE.
+//! The state of each port, the reason why it is not ACTIVE, and the state of its queue pair for
+//! general services.
 
 use super::finding::Finding;
 use crate::ribinfo::collect::HostFacts;
@@ -16,6 +17,9 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
 
 fn check_port(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Finding {
     if port.is_active() {
+        if facts.has_failed_gsi_qp(&device.name, port.port) {
+            return failed_gsi_qp(device, port);
+        }
         let netdev = port
             .netdev
             .as_ref()
@@ -33,6 +37,21 @@ fn check_port(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Finding {
     } else {
         check_infiniband(device, port)
     }
+}
+
+fn failed_gsi_qp(device: &Device, port: &Port) -> Finding {
+    let remedy = match &port.netdev {
+        Some(netdev) if device.is_software() => format!(
+            "rdma link delete {0} && rdma link add {0} type rxe netdev {netdev}",
+            device.name
+        ),
+        _ => format!(
+            "unload the driver of {} and load it again; rdma resource show qp",
+            device.name
+        ),
+    };
+    Finding::fault("ACTIVE, but queue pair 1 (GSI) is in the state ERR: rdma_cm can neither send nor receive connection requests")
+        .with_remedy(remedy)
 }
 
 /// Returns `true` if nothing shows that the port should be connected: it has no link, its network

@@ -90,6 +90,12 @@ impl<'a> HostFacts<'a> {
         self.probe.verbs.device(device)?.port(port)
     }
 
+    /// Returns `true` if the queue pair for general services of a port has failed.
+    pub fn has_failed_gsi_qp(&self, device: &str, port: u32) -> bool {
+        let mut gsi_qps = self.probe.gsi_qps.iter();
+        gsi_qps.any(|qp| (qp.device.as_str(), qp.port) == (device, port) && qp.has_failed())
+    }
+
     /// Returns the widths and speeds of the link of an InfiniBand port.
     pub fn link_caps(&self, device: &str, port: u32) -> Option<LinkCaps> {
         let found = self

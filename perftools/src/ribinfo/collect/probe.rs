@@ -15,6 +15,7 @@ use super::dcb_output::{self, DcbOutput};
 use super::limits;
 use super::link_caps::{self, PortCaps};
 use super::listeners::Listener;
+use super::resources::{GsiQp, gsi_qps};
 use super::sm::PortSm;
 use super::verbs::Verbs;
 
@@ -45,6 +46,8 @@ pub struct Probe {
     pub link_caps: Vec<PortCaps>,
     /// The subnet managers of the InfiniBand ports.
     pub sms: Vec<PortSm>,
+    /// The queue pairs for general services of the ports.
+    pub gsi_qps: Vec<GsiQp>,
 }
 
 /// A device node.
@@ -192,6 +195,11 @@ impl Probe {
             },
             sms: if wanted("sm") {
                 super::sm::query().unwrap_or_default()
+            } else {
+                Vec::new()
+            },
+            gsi_qps: if wanted("port") {
+                gsi_qps().unwrap_or_default()
             } else {
                 Vec::new()
             },

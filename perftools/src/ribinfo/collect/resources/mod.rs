@@ -165,11 +165,53 @@ pub struct Resources {
     pub unlisted: BTreeSet<Kind>,
 }
 
+/// The code of the service type of queue pair 1 (`IB_QPT_GSI`).
+const GSI: u8 = 1;
+
+/// The queue pair for general services (GSI, queue pair 1) of a port. It carries the messages of
+/// the connection manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GsiQp {
+    /// The name of the device.
+    pub device: String,
+    /// The port number.
+    pub port: u32,
+    /// The code of the state (`enum ib_qp_state`: 3 RTS, 6 ERR).
+    pub state: u8,
+}
+
+impl GsiQp {
+    /// Returns `true` if the queue pair is in the state ERR, which it does not leave by itself.
+    pub fn has_failed(&self) -> bool {
+        self.state == 6
+    }
+}
+
+/// Queries the queue pairs for general services of this host. iWARP devices have none.
+///
+/// # Errors
+/// Returns an error if the kernel cannot be queried.
+pub fn gsi_qps() -> Result<Vec<GsiQp>> {
+    let objects = query_kinds(&[Kind::Qp])?.objects.into_iter();
+    let gsi_qp = |qp: Resource| {
+        (qp.service == Some(GSI)).then_some(GsiQp {
+            device: qp.device,
+            port: qp.port?,
+            state: qp.state?,
+        })
+    };
+    Ok(objects.filter_map(gsi_qp).collect())
+}
+
 /// Queries the RDMA objects of this host. A host without RDMA has none.
 ///
 /// # Errors
 /// Returns an error if the kernel cannot be queried.
 pub fn query() -> Result<Resources> {
+    query_kinds(&Kind::ALL)
+}
+
+fn query_kinds(kinds: &[Kind]) -> Result<Resources> {
     let mut processes = Processes::default();
     let mut resources = Resources::default();
     let mut listed = BTreeSet::new();
@@ -178,7 +220,7 @@ pub fn query() -> Result<Resources> {
         return Ok(resources);
     };
     for device in devices {
-        for kind in Kind::ALL {
+        for &kind in kinds {
             let reply =
                 match netlink.dump(kind.codes().0, &[u32_attribute(DEV_INDEX, device.index)]) {
                     Ok(reply) => reply,
