@@ -12,6 +12,9 @@ use crate::passive::{ConnectRequest, ListeningId};
 /// A listening port. Several threads may accept from it. Accepted connections are independent of
 /// the listener and of each other.
 ///
+/// Soft-iWARP closes a listener without an event if a peer ends its TCP connection before the
+/// driver has accepted it. Later connections are then refused until the application listens again.
+///
 /// # Example
 /// ```no_run
 /// use ibverbs::{CqOptions, QpOptions, Rc, wr};
