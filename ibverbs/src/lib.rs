@@ -204,6 +204,8 @@ pub mod scope;
 pub mod srq;
 mod text;
 mod trace;
+#[cfg(all(test, feature = "tracing"))]
+mod trace_tests;
 mod transport;
 mod unwind;
 pub mod wr;

@@ -11,7 +11,7 @@ use rdma_sys::{
     ibv_wc_read_completion_wallclock_ns, ibv_wc_read_cvlan, ibv_wc_read_flow_tag,
 };
 
-use super::completion_ex::EntryEx;
+use super::entry_ex::EntryEx;
 
 pub(crate) mod private {
     pub trait Sealed {}

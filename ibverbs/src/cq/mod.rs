@@ -7,6 +7,7 @@ mod channel;
 mod completion;
 mod completion_ex;
 mod completions;
+mod entry_ex;
 mod extended;
 mod fields;
 mod id;
@@ -23,10 +24,10 @@ mod wc;
 
 pub use self::channel::CompletionChannel;
 pub use self::completion::{Completion, UdSource};
-#[cfg(feature = "efa")]
-pub(crate) use self::completion_ex::EntryEx;
 pub use self::completion_ex::{CompletionEx, CompletionsEx};
 pub use self::completions::Completions;
+#[cfg(feature = "efa")]
+pub(crate) use self::entry_ex::EntryEx;
 #[cfg(feature = "efa")]
 pub(crate) use self::fields::private;
 pub use self::fields::{CqFields, Disabled, Enabled, Field, FieldSet};

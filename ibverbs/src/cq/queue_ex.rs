@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use rdma_sys::ibv_cq_ex;
 
-use super::completion_ex::{CompletionsEx, EntryEx};
+use super::completion_ex::CompletionsEx;
+use super::entry_ex::EntryEx;
 use super::extended;
 use super::fields::FieldSet;
 use super::options::CqOptions;

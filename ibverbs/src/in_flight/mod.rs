@@ -9,6 +9,7 @@ mod retired;
 mod ring;
 mod slab;
 mod slot;
+mod table;
 #[cfg(test)]
 mod table_tests;
 
@@ -17,7 +18,8 @@ pub(crate) use self::request::{InFlight, Owned, Request};
 pub use self::retired::{ForeignCompletion, Reclaimed, Retired};
 pub(crate) use self::ring::{CompletionOrder, Ring};
 pub(crate) use self::slab::RecvSlab;
-pub(crate) use self::slot::{AnyTable, RequestTable, Vacant};
+pub(crate) use self::slot::Vacant;
+pub(crate) use self::table::{AnyTable, RequestTable};
 
 use self::slot::Slot;
 use crate::error::{Error, ErrorKind, Result};

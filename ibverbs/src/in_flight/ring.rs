@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::request::Request;
-use super::slot::{AnyTable, RequestTable, Slot, Vacant};
+use super::slot::{Slot, Vacant};
 use crate::identity::QueueId;
 use crate::wr_id::{RequestKind, WrId};
 
@@ -31,32 +31,6 @@ pub(crate) struct Ring {
     /// Index of the oldest request in flight, or of a hole before it, or of the next request if
     /// none is in flight. The number of slots stands for index 0.
     oldest: usize,
-}
-
-impl RequestTable for Ring {
-    #[inline]
-    fn vacant(&mut self) -> Option<Vacant<'_>> {
-        while !self.slots.get(self.next).is_some_and(Slot::is_vacant) {
-            if !self.make_room() {
-                return None;
-            }
-        }
-        Some(Vacant::new(self.slots.get_mut(self.next)?, &mut self.next))
-    }
-
-    fn take_back(&mut self, wr_id: WrId) -> Option<Request> {
-        let request = self.pop();
-        debug_assert_eq!(self.next, wr_id.slot());
-        request
-    }
-
-    fn capacity(&self) -> u32 {
-        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
-    }
-
-    fn as_any(&mut self) -> AnyTable<'_> {
-        AnyTable::Ring(self)
-    }
 }
 
 impl Ring {
@@ -93,6 +67,29 @@ impl Ring {
         self.slots.extend(slots.skip(self.slots.len()));
         self.unused = self.slots.split_off(capacity as usize);
         (self.next, self.oldest) = (0, 0);
+    }
+
+    /// Returns the slot of the next request, or `None` if the table is full.
+    #[inline]
+    pub(crate) fn vacant(&mut self) -> Option<Vacant<'_>> {
+        while !self.slots.get(self.next).is_some_and(Slot::is_vacant) {
+            if !self.make_room() {
+                return None;
+            }
+        }
+        Some(Vacant::new(self.slots.get_mut(self.next)?, &mut self.next))
+    }
+
+    /// Removes the newest request, which has this `wr_id` and was not posted after all.
+    pub(crate) fn take_back(&mut self, wr_id: WrId) -> Option<Request> {
+        let request = self.pop();
+        debug_assert_eq!(self.next, wr_id.slot());
+        request
+    }
+
+    /// Returns the number of requests that can be in flight.
+    pub(crate) fn capacity(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns `true` if no request is in flight.

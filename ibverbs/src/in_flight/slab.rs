@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::request::Request;
-use super::slot::{AnyTable, RequestTable, Slot, Vacant};
+use super::slot::{Slot, Vacant};
 use crate::identity::QueueId;
 use crate::mr::Buf;
 use crate::wr_id::{RequestKind, WrId};
@@ -14,30 +14,6 @@ pub(crate) struct RecvSlab {
     /// Indices of all slots. The vacant ones are those from `in_flight` on.
     order: Vec<usize>,
     in_flight: usize,
-}
-
-impl RequestTable for RecvSlab {
-    #[inline]
-    fn vacant(&mut self) -> Option<Vacant<'_>> {
-        let &index = self.order.get(self.in_flight)?;
-        Some(Vacant::new(&mut self.slots[index], &mut self.in_flight))
-    }
-
-    fn take_back(&mut self, wr_id: WrId) -> Option<Request> {
-        let slot = &mut self.slots[wr_id.slot()];
-        debug_assert!(slot.holds(wr_id));
-        let request = slot.take_not_posted()?;
-        self.vacate(wr_id.slot());
-        Some(request)
-    }
-
-    fn capacity(&self) -> u32 {
-        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
-    }
-
-    fn as_any(&mut self) -> AnyTable<'_> {
-        AnyTable::Slab(self)
-    }
 }
 
 impl RecvSlab {
@@ -53,6 +29,27 @@ impl RecvSlab {
             order: (0..capacity as usize).collect(),
             in_flight: 0,
         }
+    }
+
+    /// Returns the slot of the next request, or `None` if the table is full.
+    #[inline]
+    pub(crate) fn vacant(&mut self) -> Option<Vacant<'_>> {
+        let &index = self.order.get(self.in_flight)?;
+        Some(Vacant::new(&mut self.slots[index], &mut self.in_flight))
+    }
+
+    /// Removes the newest request, which has this `wr_id` and was not posted after all.
+    pub(crate) fn take_back(&mut self, wr_id: WrId) -> Option<Request> {
+        let slot = &mut self.slots[wr_id.slot()];
+        debug_assert!(slot.holds(wr_id));
+        let request = slot.take_not_posted()?;
+        self.vacate(wr_id.slot());
+        Some(request)
+    }
+
+    /// Returns the number of requests that can be in flight.
+    pub(crate) fn capacity(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns the number of receives that can be posted.

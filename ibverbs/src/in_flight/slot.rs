@@ -1,8 +1,6 @@
-//! Slots of the tables.
+//! Slots of the tables of requests.
 
 use super::request::{InFlight, Owned, Request};
-use super::ring::Ring;
-use super::slab::RecvSlab;
 use crate::wr_id::WrId;
 
 /// A slot of a table: one request in flight, or none.
@@ -156,53 +154,5 @@ impl<'table> Vacant<'table> {
     /// Changes the `wr_id`, because the provider has seen it.
     pub(crate) fn skip(self) {
         self.slot.skip_wr_id();
-    }
-}
-
-/// A table of requests in flight.
-pub(crate) trait RequestTable: Send + Sync {
-    /// Returns the slot of the next request, or `None` if the table is full.
-    fn vacant(&mut self) -> Option<Vacant<'_>>;
-
-    /// Removes the newest request, which has this `wr_id` and was not posted after all.
-    fn take_back(&mut self, wr_id: WrId) -> Option<Request>;
-
-    /// Returns the number of requests that can be in flight.
-    fn capacity(&self) -> u32;
-
-    /// Returns the table as one of either kind.
-    fn as_any(&mut self) -> AnyTable<'_>;
-}
-
-/// A table of either kind. Calls to it can be inlined, unlike those of a trait object.
-pub(crate) enum AnyTable<'table> {
-    Ring(&'table mut Ring),
-    Slab(&'table mut RecvSlab),
-}
-
-impl AnyTable<'_> {
-    /// See [`RequestTable::vacant`].
-    #[inline]
-    pub(crate) fn vacant(&mut self) -> Option<Vacant<'_>> {
-        match self {
-            Self::Ring(ring) => ring.vacant(),
-            Self::Slab(slab) => slab.vacant(),
-        }
-    }
-
-    /// See [`RequestTable::take_back`].
-    pub(crate) fn take_back(&mut self, wr_id: WrId) -> Option<Request> {
-        match self {
-            Self::Ring(ring) => ring.take_back(wr_id),
-            Self::Slab(slab) => slab.take_back(wr_id),
-        }
-    }
-
-    /// See [`RequestTable::capacity`].
-    pub(crate) fn capacity(&self) -> u32 {
-        match self {
-            Self::Ring(ring) => ring.capacity(),
-            Self::Slab(slab) => slab.capacity(),
-        }
     }
 }

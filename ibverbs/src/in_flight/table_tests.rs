@@ -4,7 +4,7 @@ use super::check_memory;
 use super::request::{Owned, Request};
 use super::ring::{CompletionOrder, Ring};
 use super::slab::RecvSlab;
-use super::slot::RequestTable;
+use super::table::RequestTable;
 use crate::identity::{Direction, QueueId};
 use crate::wr_id::{RequestKind, WrId};
 

@@ -15,7 +15,7 @@ use super::pair::QueuePair;
 use super::post::write_extended;
 use super::tables::Tables;
 use crate::error::Errno;
-use crate::in_flight::{Owned, Request, RequestTable};
+use crate::in_flight::{Owned, Request};
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;
 use crate::wr::{BatchError, Posted};

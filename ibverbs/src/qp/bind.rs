@@ -10,7 +10,7 @@ use rdma_sys::{IBV_SEND_SIGNALED, IBV_WC_IP_CSUM_OK, ibv_bind_mw, ibv_mw_bind};
 use super::pair::QueuePair;
 use crate::convert::zero_or_errno;
 use crate::error::{Error, ErrorKind, Result};
-use crate::in_flight::{InFlight, Owned, Request, RequestTable, Retired, Vacant};
+use crate::in_flight::{InFlight, Owned, Request, Retired, Vacant};
 use crate::mr::{AccessFlags, SharedRegion};
 use crate::mw::{Bound, BoundWindow, Type1, Type2, Window, WindowType};
 use crate::raw::AsRaw;

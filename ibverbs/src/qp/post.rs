@@ -11,7 +11,7 @@ use rdma_sys::{
 
 use super::pair::QueuePair;
 use super::tables::Tables;
-use crate::in_flight::{Owned, Request, RequestTable, Vacant};
+use crate::in_flight::{Owned, Request, Vacant};
 use crate::mw::BoundWindows;
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;

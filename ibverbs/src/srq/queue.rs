@@ -17,7 +17,7 @@ use crate::convert::non_null;
 use crate::cq::{Completion, CqInner, WcFields};
 use crate::error::Result;
 use crate::identity::QueueId;
-use crate::in_flight::{ForeignCompletion, RecvSlab, RequestTable, Retired};
+use crate::in_flight::{ForeignCompletion, RecvSlab, Retired};
 use crate::mr::{Held, HeldList, Hold};
 use crate::pd::XrcDomain;
 use crate::pd::{AttachedQueuePair, ProtectionDomain};

@@ -84,12 +84,12 @@ pub use self::rejected::{PostError, Rejected};
 pub use self::request::{RecvRequest, SendRequest};
 pub use self::request::{
     atomic_write, bind, compare_swap, fetch_add, flush, flush_region, invalidate, read, recv, send,
-    send_to, send_to_with_imm, send_with_imm, send_with_inv, write, write_with_imm,
+    send_with_imm, send_with_inv, write, write_with_imm,
 };
 pub(crate) use self::scratch::{SendScratch, inline_flag};
 #[cfg(feature = "mlx5")]
 pub(crate) use self::to::private::Address;
-pub use self::to::{SendTo, SendToWithImm, To};
+pub use self::to::{SendTo, SendToWithImm, To, send_to, send_to_with_imm};
 pub use self::unregistered::{Empty, Inline};
 pub use self::window::{Bind, Invalidate, SendWithInv};
 pub use self::xrc::ForSrq;

@@ -12,13 +12,11 @@
 
 use rdma_sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
 
-use super::address::Destination;
 use super::flush::{AtomicWrite, Flush, FlushPlacement};
 use super::message::{Send, SendWithImm};
 use super::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
 use super::payload::private::Payload;
 use super::payload::{ReadPayload, RecvPayload, SendPayload};
-use super::to::{SendTo, SendToWithImm};
 use super::unregistered::Empty;
 use super::window::{Bind, Invalidate, SendWithInv};
 use crate::mr::RemoteMemory;
@@ -160,21 +158,6 @@ pub fn send<P: SendPayload>(payload: P) -> SendRequest<Send, P> {
 /// ```
 pub fn send_with_imm<P: SendPayload>(payload: P, imm_data: u32) -> SendRequest<SendWithImm, P> {
     SendRequest::with_source(SendWithImm(imm_data), payload)
-}
-
-/// Creates a request that sends the payload as one datagram. The payload must fit into one packet,
-/// that is, into the port's MTU.
-pub fn send_to<P: SendPayload>(payload: P, destination: Destination) -> SendRequest<SendTo, P> {
-    send(payload).to(destination)
-}
-
-/// Like [`send_to`], with 32 bits of immediate data for the completion of the receive.
-pub fn send_to_with_imm<P: SendPayload>(
-    payload: P,
-    destination: Destination,
-    imm_data: u32,
-) -> SendRequest<SendToWithImm, P> {
-    send_with_imm(payload, imm_data).to(destination)
 }
 
 /// Like [`send`], and invalidates the peer's memory window that has this remote key.

@@ -11,7 +11,7 @@ use super::operation::{private::Encode, private::Transfer};
 use super::payload::private::Payload;
 use super::payload::{Gather, SendPayload};
 use super::rejected::PostError;
-use super::request::SendRequest;
+use super::request::{SendRequest, send, send_with_imm};
 use crate::in_flight::InFlight;
 use crate::transport::{Is, Ud};
 
@@ -62,6 +62,21 @@ pub type SendTo = To<Send>;
 /// # References
 /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
 pub type SendToWithImm = To<SendWithImm>;
+
+/// Creates a request that sends the payload as one datagram. The payload must fit into one packet,
+/// that is, into the port's MTU.
+pub fn send_to<P: SendPayload>(payload: P, destination: Destination) -> SendRequest<SendTo, P> {
+    send(payload).to(destination)
+}
+
+/// Like [`send_to`], with 32 bits of immediate data for the completion of the receive.
+pub fn send_to_with_imm<P: SendPayload>(
+    payload: P,
+    destination: Destination,
+    imm_data: u32,
+) -> SendRequest<SendToWithImm, P> {
+    send_with_imm(payload, imm_data).to(destination)
+}
 
 pub(crate) mod private {
     use rdma_sys::{ibv_qp_ex, ibv_send_wr};

@@ -1,0 +1,82 @@
+//! The trait of the tables, and a table of either kind.
+
+use super::request::Request;
+use super::ring::Ring;
+use super::slab::RecvSlab;
+use super::slot::Vacant;
+use crate::wr_id::WrId;
+
+/// A table of requests in flight.
+pub(crate) trait RequestTable: Send + Sync {
+    /// Returns the slot of the next request, or `None` if the table is full.
+    fn vacant(&mut self) -> Option<Vacant<'_>>;
+
+    /// Returns the number of requests that can be in flight.
+    fn capacity(&self) -> u32;
+
+    /// Returns the table as one of either kind.
+    fn as_any(&mut self) -> AnyTable<'_>;
+}
+
+impl RequestTable for Ring {
+    #[inline]
+    fn vacant(&mut self) -> Option<Vacant<'_>> {
+        self.vacant()
+    }
+
+    fn capacity(&self) -> u32 {
+        self.capacity()
+    }
+
+    fn as_any(&mut self) -> AnyTable<'_> {
+        AnyTable::Ring(self)
+    }
+}
+
+impl RequestTable for RecvSlab {
+    #[inline]
+    fn vacant(&mut self) -> Option<Vacant<'_>> {
+        self.vacant()
+    }
+
+    fn capacity(&self) -> u32 {
+        self.capacity()
+    }
+
+    fn as_any(&mut self) -> AnyTable<'_> {
+        AnyTable::Slab(self)
+    }
+}
+
+/// A table of either kind. Calls to it can be inlined, unlike those of a trait object.
+pub(crate) enum AnyTable<'table> {
+    Ring(&'table mut Ring),
+    Slab(&'table mut RecvSlab),
+}
+
+impl AnyTable<'_> {
+    /// See [`RequestTable::vacant`].
+    #[inline]
+    pub(crate) fn vacant(&mut self) -> Option<Vacant<'_>> {
+        match self {
+            Self::Ring(ring) => ring.vacant(),
+            Self::Slab(slab) => slab.vacant(),
+        }
+    }
+
+    /// Removes the newest request, which has this `wr_id` and was not posted after all.
+    pub(crate) fn take_back(&mut self, wr_id: WrId) -> Option<Request> {
+        match self {
+            Self::Ring(ring) => ring.take_back(wr_id),
+            Self::Slab(slab) => slab.take_back(wr_id),
+        }
+    }
+
+    /// See [`RequestTable::capacity`].
+    pub(crate) fn capacity(&self) -> u32 {
+        match self {
+            Self::Ring(ring) => ring.capacity(),
+            Self::Slab(slab) => slab.capacity(),
+        }
+    }
+}
