@@ -13,6 +13,7 @@ mod qp;
 mod requester;
 mod responder;
 mod srq;
+mod stream_requester;
 mod streams;
 mod umr;
 mod wqe;
