@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, Buf, DeviceRegion, Frozen, GRH_LEN, Held, Pool, ProtectionDomain, RemoteMemory,
-    SharedRegion,
+    SharedRegion, Sink,
 };
 
 use super::qp::QpState;
-use super::receive_queues::RecvTarget;
 use crate::common::buffer::{check_headroom, zeroed};
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::payload::{self, Payload};
@@ -35,6 +34,13 @@ pub(super) enum Content {
     /// Memory of a GPU: one source for all sends, or the target of RDMA reads and atomics. The CPU
     /// does not access it.
     Gpu,
+}
+
+/// Memory that all messages are received into, if their payload is not accessed.
+#[derive(Debug)]
+pub(super) enum RecvTarget {
+    Host(Sink),
+    Gpu(DeviceRegion),
 }
 
 /// The memory of one thread.

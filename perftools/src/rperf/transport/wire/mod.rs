@@ -5,6 +5,7 @@
 //! buffers, and `qp` wraps queue pairs of all services. `transport::endpoint` creates the wires.
 
 mod completions;
+mod flags;
 mod memory;
 mod memory_polling;
 mod message_number;
@@ -23,8 +24,9 @@ use ibverbs::{
 
 use rdmacm::datagram::multicast::Membership;
 
+use flags::{FlagRules, PostJob};
 use memory::Memory;
-use posting::{Calls, FlagRules, PostJob};
+use posting::Calls;
 pub use qp::AnyQp;
 use qp::QpState;
 use receive_queues::RecvQueues;

@@ -6,8 +6,8 @@ use ibverbs::{
     wr::{self, Destination, RecvPayload},
 };
 
+use super::flags::PostCounts;
 use super::message_number::low_bits;
-use super::posting::PostCounts;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::arrivals::Arrivals;
 use crate::rperf::transport::cm::Connection;

@@ -5,19 +5,12 @@ use ibverbs::{
     wr::{self, RecvPayload, RecvRequest},
 };
 
-use super::memory::Content;
+use super::memory::{Content, RecvTarget};
 use super::qp::QpState;
 use crate::common::error::{Error, Result};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::tuning::MAX_POST_LIST;
 use crate::rperf::transport::xrc::SharedRecvQueue;
-
-/// Memory that all messages are received into, if their payload is not accessed.
-#[derive(Debug)]
-pub(super) enum RecvTarget {
-    Host(Sink),
-    Gpu(DeviceRegion),
-}
 
 /// A [`RecvTarget`], as held by a receive queue.
 #[derive(Clone, Copy, Debug)]
