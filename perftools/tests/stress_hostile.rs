@@ -16,8 +16,8 @@ use common::{Server, rperf};
 use perftools::common::protocol::hello;
 use test_support::process::{self, wait_until};
 
-/// Threads that attack at the same time.
-const ATTACKERS: u64 = 8;
+/// Connections at the same time.
+const CONNECTIONS_AT_ONCE: u64 = 8;
 /// Maximum growth of a server, in KiB. Most of it is the heaps of its threads.
 const MAX_GROWTH_KIB: u64 = 64 << 10;
 /// Longest time in which a client must end on its own. `ribinfo` waits up to 20 s for its peer.
@@ -53,11 +53,12 @@ impl Random {
     }
 }
 
-/// Runs `attack` with the numbers below `count`, each with its own random numbers.
-fn in_parallel(count: u64, seed: u64, attack: impl Fn(u64, &mut Random) + Sync) {
+/// Runs `attack` with the numbers below `count`, `at_once` at a time, each with its own random
+/// numbers.
+fn in_parallel(at_once: u64, count: u64, seed: u64, attack: impl Fn(u64, &mut Random) + Sync) {
     let next = AtomicU64::new(0);
     thread::scope(|scope| {
-        for _ in 0..ATTACKERS {
+        for _ in 0..at_once {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
@@ -127,12 +128,13 @@ fn hostile_connections_leave_nothing_behind() {
     let seed = setting("HOSTILE_SEED", 1);
     let server = Server::start();
     let pid = server.id();
-    in_parallel(200, seed, |_, random| attack(server.port, random));
+    let attack_server = |_, random: &mut Random| attack(server.port, random);
+    in_parallel(CONNECTIONS_AT_ONCE, 200, seed, attack_server);
     let idle_files = || wait_until(Duration::from_secs(40), || Usage::of(pid).files <= 16);
     assert!(idle_files(), "{} files", Usage::of(pid).files);
     let before = Usage::of(pid).resident_kib;
     let begin = Instant::now();
-    in_parallel(count, seed + 1, |_, random| attack(server.port, random));
+    in_parallel(CONNECTIONS_AT_ONCE, count, seed + 1, attack_server);
     server.assert_responds();
     assert!(idle_files(), "{} files", Usage::of(pid).files);
     let growth = Usage::of(pid).resident_kib.saturating_sub(before);
@@ -258,14 +260,29 @@ fn run_mutated(port: u16, client: Client, words: &str, random: &mut Random) -> b
     output.success()
 }
 
+/// Sessions of one protocol.
+struct Sessions<'a> {
+    client: Client,
+    /// Arguments of the clients, among which one is chosen at random.
+    words: &'a [&'a str],
+    count: u64,
+    /// Sessions at the same time. Most of them wait for a time limit.
+    at_once: u64,
+}
+
 /// Runs sessions with a server and changes each of them in one direction.
-fn run_sessions(server: Server, client: Client, words: &[&str], responds: impl Fn(&Server)) {
-    let count = setting("HOSTILE_SESSIONS", 80);
+fn run_sessions(server: Server, sessions: &Sessions<'_>, responds: impl Fn(&Server)) {
+    let Sessions {
+        client,
+        words,
+        count,
+        at_once,
+    } = *sessions;
     let seed = setting("HOSTILE_SEED", 1);
     let pid = server.id();
     let succeeded = AtomicU64::new(0);
     let begin = Instant::now();
-    in_parallel(count, seed, |_, random| {
+    in_parallel(at_once, count, seed, |_, random| {
         let words = words[random.index(words.len())];
         if run_mutated(server.port, client, words, random) {
             succeeded.fetch_add(1, Ordering::Relaxed);
@@ -296,13 +313,26 @@ fn changed_sessions_end_on_both_sides() {
         "--qperf 127.0.0.1 conf udp_bw",
     ];
     let server = Server::with_options(&["--max-timeout", "1"]);
-    run_sessions(server, rperf_client, &words, Server::assert_responds);
+    let sessions = Sessions {
+        client: rperf_client,
+        words: &words,
+        count: 2 * setting("HOSTILE_SESSIONS", 40),
+        at_once: 32,
+    };
+    run_sessions(server, &sessions, Server::assert_responds);
 }
 
 #[test]
 fn changed_facts_end_on_both_sides() {
     let server = Server::spawn(&mut ribinfo("serve --port 0"));
-    run_sessions(server, ribinfo_client, &[""], |server| {
+    let sessions = Sessions {
+        client: ribinfo_client,
+        words: &[""],
+        count: setting("HOSTILE_SESSIONS", 40),
+        // The server refuses more than 16.
+        at_once: 12,
+    };
+    run_sessions(server, &sessions, |server| {
         let output = process::output(&mut ribinfo_client(server.port, ""));
         // The facts of one host twice are a fault: both have the same GUIDs.
         assert!(matches!(output.code(), Some(0 | 1)), "{output}");
