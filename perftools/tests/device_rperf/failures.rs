@@ -182,14 +182,16 @@ fn client_times_out_when_its_server_hangs() {
     }
 }
 
-/// Returns the measurement of a client whose server was stopped for at least 1500 ms.
-fn measure_with_stopped_server(device: &str) -> Value {
+/// Returns the measurement of a client whose server was stopped for at least 1500 ms, after a
+/// quarter of a test of `seconds`.
+fn measure_with_stopped_server(device: &str, seconds: u32) -> Value {
     let server = Server::with_options(&["-v"]);
-    let line = format!("--json {} -i {device} -t 4 rc_bw", server.target());
+    let line = format!("--json {} -i {device} -t {seconds} rc_bw", server.target());
     let client = spawn(&line);
     server.wait_for_log("rc_bw begins");
-    for (signal, delay) in [("STOP", 1000), ("CONT", 1500)] {
-        std::thread::sleep(Duration::from_millis(delay));
+    let quarter = Duration::from_secs(seconds.into()) / 4;
+    for (signal, delay) in [("STOP", quarter), ("CONT", Duration::from_millis(1500))] {
+        std::thread::sleep(delay);
         server.signal(signal);
     }
     let output = client.wait();
@@ -202,14 +204,15 @@ fn measure_with_stopped_server(device: &str) -> Value {
 fn stall_is_reported_without_an_option() {
     for device in devices() {
         // On a busy machine the server may be stopped before the first message or after the last
-        // one. Then the test is repeated.
+        // one. Then the test is repeated and takes longer.
         let stalled = |m: &Value| {
             m["local_stats"]["stalled"]
                 .as_u64()
                 .is_some_and(|nanos| nanos >= 400_000_000)
         };
-        let m = (0..4)
-            .map(|_| measure_with_stopped_server(&device))
+        let m = [4, 8, 16, 32]
+            .into_iter()
+            .map(|seconds| measure_with_stopped_server(&device, seconds))
             .find(stalled)
             .expect("a stall");
         let warnings = m["warnings"].as_array().unwrap();
