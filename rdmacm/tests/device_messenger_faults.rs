@@ -22,7 +22,7 @@ const SERVER: &str = "RDMACM_TEST_FAULT_SERVER";
 const MESSENGER: &str = "RDMACM_TEST_FAULT_MESSENGER";
 /// Time limit of the exchange in the process that has the fault. Its calls share the limit: after
 /// an adapter has lost a completion event, every wait lasts until its own.
-const LIMIT: Duration = Duration::from_secs(3);
+const LIMIT: Duration = Duration::from_secs(5);
 /// Messages in each direction. The fault happens among them.
 const COUNT: u32 = 200;
 
