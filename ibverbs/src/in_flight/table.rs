@@ -8,26 +8,12 @@ use crate::wr_id::WrId;
 
 /// A table of requests in flight.
 pub(crate) trait RequestTable: Send + Sync {
-    /// Returns the slot of the next request, or `None` if the table is full.
-    fn vacant(&mut self) -> Option<Vacant<'_>>;
-
-    /// Returns the number of requests that can be in flight.
-    fn capacity(&self) -> u32;
-
     /// Returns the table as one of either kind.
     fn as_any(&mut self) -> AnyTable<'_>;
 }
 
 impl RequestTable for Ring {
     #[inline]
-    fn vacant(&mut self) -> Option<Vacant<'_>> {
-        self.vacant()
-    }
-
-    fn capacity(&self) -> u32 {
-        self.capacity()
-    }
-
     fn as_any(&mut self) -> AnyTable<'_> {
         AnyTable::Ring(self)
     }
@@ -35,14 +21,6 @@ impl RequestTable for Ring {
 
 impl RequestTable for RecvSlab {
     #[inline]
-    fn vacant(&mut self) -> Option<Vacant<'_>> {
-        self.vacant()
-    }
-
-    fn capacity(&self) -> u32 {
-        self.capacity()
-    }
-
     fn as_any(&mut self) -> AnyTable<'_> {
         AnyTable::Slab(self)
     }
@@ -55,7 +33,7 @@ pub(crate) enum AnyTable<'table> {
 }
 
 impl AnyTable<'_> {
-    /// See [`RequestTable::vacant`].
+    /// Returns the slot of the next request, or `None` if the table is full.
     #[inline]
     pub(crate) fn vacant(&mut self) -> Option<Vacant<'_>> {
         match self {
@@ -72,7 +50,7 @@ impl AnyTable<'_> {
         }
     }
 
-    /// See [`RequestTable::capacity`].
+    /// Returns the number of requests that can be in flight.
     pub(crate) fn capacity(&self) -> u32 {
         match self {
             Self::Ring(ring) => ring.capacity(),

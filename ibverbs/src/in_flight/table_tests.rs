@@ -28,6 +28,7 @@ fn queues_that_exceed_the_memory_are_errors() {
 }
 
 fn post(table: &mut impl RequestTable, tag: u64) -> WrId {
+    let mut table = table.as_any();
     let vacant = table.vacant().expect("a vacant slot");
     let wr_id = vacant.wr_id();
     vacant.fill(Request {
@@ -38,6 +39,7 @@ fn post(table: &mut impl RequestTable, tag: u64) -> WrId {
 }
 
 fn fail_post(table: &mut impl RequestTable) -> WrId {
+    let mut table = table.as_any();
     let vacant = table.vacant().expect("a vacant slot");
     let wr_id = vacant.wr_id();
     vacant.skip();

@@ -71,11 +71,12 @@ impl<T: RequestTable> Receives<T> {
         request: RecvRequest<P>,
     ) -> Result<(), Rejected<P>> {
         let verb = handle.verb();
-        let Some(vacant) = self.table.vacant() else {
+        let mut table = self.table.as_any();
+        let Some(vacant) = table.vacant() else {
             return Err(Rejected::new(
                 verb,
                 PostError::QueueFull {
-                    capacity: self.table.capacity(),
+                    capacity: table.capacity(),
                 },
                 Some(request.payload),
             ));
