@@ -100,7 +100,7 @@ impl Connecting {
         if self.is_finished {
             return Err(already_finished(VERB, &self.path).into());
         }
-        if let (None, Some(handshake)) = (&self.attempt, &mut self.handshake) {
+        if let (None, Some(handshake)) = (&self.attempt, &self.handshake) {
             self.attempt = handshake.try_take(&self.path)?;
         }
         let Some(attempt) = &mut self.attempt else {
@@ -146,7 +146,7 @@ impl Sealed for Connecting {
     }
 
     fn sleep(&mut self, timeout: Option<Duration>) -> Result<()> {
-        if let (None, Some(handshake)) = (&self.attempt, &mut self.handshake) {
+        if let (None, Some(handshake)) = (&self.attempt, &self.handshake) {
             handshake.sleep(timeout);
             return Ok(());
         }
@@ -186,8 +186,7 @@ impl AsFd for Connecting {
 
 impl Drop for Connecting {
     fn drop(&mut self) {
-        let returned = self.handshake.as_mut().map(|it| it.try_take(&self.path));
-        let returned = returned.and_then(|outcome| outcome.ok().flatten());
+        let returned = self.handshake.take().and_then(IwarpHandshake::abandon);
         if let Some(attempt) = self.attempt.take().or(returned) {
             attempt.abandon(&self.path);
         }

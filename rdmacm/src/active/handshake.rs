@@ -2,13 +2,13 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use ibverbs::{Errno, Error, ErrorKind, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::oneshot::{self, Closed, Receiver};
 use super::{Attempt, VERB, threads};
 use crate::error::{ConnectError, Rejection};
 use crate::event::{EventChannel, IdKey};
@@ -21,11 +21,9 @@ use crate::reject::RejectReason;
 /// the caller no longer waits.
 #[derive(Debug)]
 pub(crate) struct IwarpHandshake {
-    results: Receiver<Outcome>,
+    outcome: Receiver<Outcome>,
     /// The descriptor of the operation, unless it is on a shared channel.
     descriptor: Option<Arc<Switch>>,
-    /// The result, if [`sleep`](Self::sleep) has received it.
-    received: Option<Outcome>,
 }
 
 type Outcome = (Attempt, Result<()>);
@@ -54,7 +52,7 @@ impl IwarpHandshake {
             None
         };
 
-        let (sender, results) = mpsc::sync_channel(1);
+        let (sender, outcome) = oneshot::channel();
         let private_data = params.private_data.to_vec();
         let params_without_data = ConnectParams {
             private_data: &[],
@@ -66,36 +64,33 @@ impl IwarpHandshake {
                 &params_without_data.private_data(&private_data),
                 &thread_path,
             );
-            // If the receiver is gone, the error contains the attempt and drops it here.
+            // If the caller no longer waits, the attempt is returned and dropped here.
             drop(sender.send((attempt, result)));
             drop(signal);
         })?;
         Ok(Self {
-            results,
+            outcome,
             descriptor,
-            received: None,
         })
     }
 
     /// Sleeps until the thread has finished, at most for `timeout` (forever if `None`).
-    pub(crate) fn sleep(&mut self, timeout: Option<Duration>) {
-        let received = match timeout {
-            Some(timeout) => self.results.recv_timeout(timeout),
-            None => self.results.recv().map_err(RecvTimeoutError::from),
-        };
-        self.received = received.ok();
+    pub(crate) fn sleep(&self, timeout: Option<Duration>) {
+        self.outcome.sleep(timeout);
+    }
+
+    /// Leaves the attempt to the thread, or returns it if the call has succeeded.
+    pub(crate) fn abandon(self) -> Option<Attempt> {
+        let (attempt, result) = self.outcome.close()?;
+        result.is_ok().then_some(attempt)
     }
 
     /// Returns the attempt after the thread has finished, or `None` before.
-    pub(crate) fn try_take(&mut self, path: &Path) -> Result<Option<Attempt>, ConnectError> {
-        let received = self
-            .received
-            .take()
-            .map_or_else(|| self.results.try_recv(), Ok);
-        let (attempt, result) = match received {
-            Ok(result) => result,
-            Err(TryRecvError::Empty) => return Ok(None),
-            Err(TryRecvError::Disconnected) => {
+    pub(crate) fn try_take(&self, path: &Path) -> Result<Option<Attempt>, ConnectError> {
+        let (attempt, result) = match self.outcome.try_recv() {
+            Ok(Some(outcome)) => outcome,
+            Ok(None) => return Ok(None),
+            Err(Closed) => {
                 return Err(Error::new(
                     ErrorKind::Os,
                     VERB,

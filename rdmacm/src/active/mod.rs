@@ -5,6 +5,7 @@ mod connecting;
 mod external_qp;
 mod handshake;
 mod lookup;
+mod oneshot;
 mod ready;
 mod resolver;
 mod resolving;
@@ -45,8 +46,9 @@ impl Attempt {
     /// the queue pair blocks for that long, so a thread does it.
     pub(crate) fn abandon(self, path: &Path) {
         if path.is_iwarp() {
-            // The application has no operation for the key anymore.
-            self.id.channel().hide(self.id.addr());
+            // The application has no operation for the key anymore. Its events are dropped, and the
+            // end of a blocking call does not show it again.
+            drop(self.id.channel().unregister(self.id.addr()));
             // If no thread can be started, the closure is dropped here and blocks.
             let _ = handshake::spawn(path, move || drop(self));
         }

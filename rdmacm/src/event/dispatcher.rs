@@ -274,6 +274,7 @@ mod tests {
         dispatcher.deliver(event(8, 3));
         assert_eq!(dispatcher.next(), Some(key));
     }
+
     #[test]
     fn hidden_identifiers_are_returned_when_they_are_shown() {
         let (mut dispatcher, keys) = dispatcher(&[8, 16]);
@@ -313,5 +314,9 @@ mod tests {
         assert_eq!(dispatcher.next(), None);
         dispatcher.deliver(event(8, 1));
         assert_eq!(dispatcher.next(), Some(keys[0]));
+        dispatcher.hide(8);
+        dispatcher.unregister(8);
+        dispatcher.returned(8, keys[0]);
+        assert!(!dispatcher.has_next(), "the call of a dropped operation");
     }
 }
