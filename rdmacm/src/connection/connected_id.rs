@@ -113,7 +113,9 @@ impl ConnectedId {
     }
 
     /// Returns the next event, if there is one. After [`CmEventType::DISCONNECTED`] the connection
-    /// has ended.
+    /// has ended. A peer that accepts and then drops the connection before it has received the last
+    /// message of the handshake causes this event as well, with the status `-ECONNRESET`. The
+    /// kernel reports [`CmEventType::REJECTED`] then.
     ///
     /// # Errors
     /// - [`ErrorKind::NotFound`]: the device is being removed and the connection has ended. Drop it
@@ -130,6 +132,7 @@ impl ConnectedId {
         let Some(event) = self.id.try_event()?.map(Event::into_public) else {
             return Ok(None);
         };
+        let event = rejected_to_disconnected(event);
         if matches!(
             event.event_type,
             CmEventType::DISCONNECTED | CmEventType::DEVICE_REMOVAL
@@ -224,6 +227,18 @@ impl AsFd for ConnectedId {
     }
 }
 
+/// Replaces the event of a peer that has withdrawn its acceptance (ci/DRIVERS.md, fact 62).
+fn rejected_to_disconnected(event: CmEvent) -> CmEvent {
+    if event.event_type != CmEventType::REJECTED {
+        return event;
+    }
+    CmEvent {
+        event_type: CmEventType::DISCONNECTED,
+        status: -libc::ECONNRESET,
+        ..event
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -268,5 +283,20 @@ mod tests {
         for event_type in [CmEventType::DISCONNECTED, CmEventType::TIMEWAIT_EXIT] {
             assert_eq!(check(event_type).expect("no error").event_type, event_type);
         }
+    }
+
+    #[test]
+    fn a_withdrawn_acceptance_ends_the_connection() {
+        let event = |event_type, status| CmEvent {
+            event_type,
+            status,
+            private_data: vec![7],
+        };
+        assert_eq!(
+            rejected_to_disconnected(event(CmEventType::REJECTED, 28)),
+            event(CmEventType::DISCONNECTED, -libc::ECONNRESET)
+        );
+        let other = event(CmEventType::TIMEWAIT_EXIT, 0);
+        assert_eq!(rejected_to_disconnected(other.clone()), other);
     }
 }

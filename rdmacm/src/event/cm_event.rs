@@ -101,8 +101,7 @@ c_value! {
 pub struct CmEvent {
     /// Type of the event.
     pub event_type: CmEventType,
-    /// 0, a negative errno value, or a [`RejectReason`](crate::RejectReason) for
-    /// [`CmEventType::REJECTED`].
+    /// 0, or a negative errno value.
     pub status: i32,
     /// Private data sent by the peer.
     pub private_data: Vec<u8>,
