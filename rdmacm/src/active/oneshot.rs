@@ -4,9 +4,9 @@ use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Creates a channel. Unlike the channel of the standard library, it never drops a value on the
-/// thread of the receiver: [`Sender::send`] returns it if the receiver is gone, and
-/// [`Receiver::close`] returns it if it was sent before.
+/// Creates a channel. Unlike with the channel of the standard library, the receiver can stop and
+/// learn in the same step whether a value was sent ([`Receiver::close`]). The value then belongs to
+/// exactly one of the two ends, which decides where it is dropped.
 pub(super) fn channel<T>() -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared {
         state: Mutex::new(State::Empty),
