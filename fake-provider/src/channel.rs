@@ -7,8 +7,8 @@ use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq};
 
 use crate::device::FakeDevice;
 use crate::fault::Verb;
-use crate::null;
 use crate::state::{Channel, DeviceState};
+use crate::{null, set_errno};
 
 /// `ibv_create_comp_channel(3)`.
 #[unsafe(no_mangle)]
@@ -107,10 +107,10 @@ unsafe extern "C" fn ibv_get_cq_event(
         let mut state = FakeDevice::from_context((*channel).context).state();
         let index =
             DeviceState::channel_index(channel).and_then(|index| state.channels.get_mut(index));
-        let Some(queue) = index.and_then(|channel| channel.events.pop_front()) else {
-            return -1;
-        };
-        let Some(queue) = state.cqs.get_mut(queue) else {
+        let queue = index.and_then(|channel| channel.events.pop_front());
+        let Some(queue) = queue.and_then(|queue| state.cqs.get_mut(queue)) else {
+            // Another thread has destroyed the queue.
+            set_errno(libc::EAGAIN);
             return -1;
         };
         queue.unacked_events += 1;

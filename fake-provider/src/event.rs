@@ -16,7 +16,7 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::set_errno;
-use crate::state::{Context, DeviceState, Event, EventSource};
+use crate::state::{Context, Cq, DeviceState, Event, EventSource};
 
 /// Returns the constructor of the event source for an event type.
 pub(crate) fn source_of(event_type: u32) -> fn(usize) -> EventSource {
@@ -90,7 +90,7 @@ impl DeviceState {
         }
     }
 
-    /// Returns the number of events that were read and not acknowledged.
+    /// Returns the number of asynchronous events that were read and not acknowledged.
     fn unacked_events(&mut self, source: EventSource) -> Option<&mut u32> {
         match source {
             EventSource::Cq(cq) => self.cqs.get_mut(cq).map(|cq| &mut cq.unacked_async_events),
@@ -101,6 +101,14 @@ impl DeviceState {
                 .map(|srq| &mut srq.unacked_async_events),
             EventSource::Number(_) => None,
         }
+    }
+
+    /// Returns `true` if an event of the object was read and not acknowledged: an asynchronous or a
+    /// completion event.
+    fn has_unacked_events(&mut self, source: EventSource) -> bool {
+        let of_completions = |cq: &Cq| cq.unacked_events > 0;
+        matches!(source, EventSource::Cq(cq) if self.cqs.get(cq).is_some_and(of_completions))
+            || (self.unacked_events(source)).is_some_and(|taken| *taken > 0)
     }
 
     /// Discards the unread events of an object that will be destroyed.
@@ -139,7 +147,7 @@ pub(crate) fn wait_acknowledged<'a>(
     source: EventSource,
 ) -> MutexGuard<'a, DeviceState> {
     for _ in 0..MAX_ACK_POLLS {
-        if state.unacked_events(source).is_none_or(|taken| *taken == 0) {
+        if !state.has_unacked_events(source) {
             state.forget_events(source);
             return state;
         }

@@ -1,12 +1,17 @@
 //! Completion channels: an armed queue reports one event, and events are acknowledged.
 
+#![allow(unsafe_code, reason = "polls a descriptor")]
+
 mod fake;
 
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use fake::{PROFILES, connect, open, small};
 use fake_provider::{Fake, Verb};
-use ibverbs::{CqOptions, Rc, wr};
+use ibverbs::{CompletionChannel, CqOptions, Rc, wr};
 
 #[test]
 fn an_armed_queue_reports_once() {
@@ -63,7 +68,7 @@ fn a_wait_ends_with_an_event_or_its_timeout() {
         None
     );
     b.post_recv(wr::recv(wr::Empty)).expect("receive");
-    let sender = std::thread::spawn(move || {
+    let sender = thread::spawn(move || {
         a.post_send(wr::send(wr::Empty)).expect("send");
         a
     });
@@ -77,6 +82,54 @@ fn a_wait_ends_with_an_event_or_its_timeout() {
         context,
     ));
     fake.assert_clean();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no poll")]
+fn a_queue_is_destroyed_while_another_thread_reads_its_event() {
+    let fake = Fake::extended();
+    let context = open(&fake);
+    let channel = context.create_comp_channel().expect("channel");
+    let pd = context.alloc_pd().expect("protection domain");
+    let is_over = AtomicBool::new(false);
+    let result = thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                channel.try_get().expect("read");
+            }
+        });
+        for _ in 0..10_000 {
+            let options = CqOptions::new().channel(&channel);
+            let mut cq = context.create_cq(options).expect("completion queue");
+            let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
+            let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
+            connect(&mut a, &mut b);
+            b.post_recv(wr::recv(wr::Empty)).expect("receive");
+            cq.arm(false).expect("arm");
+            a.post_send(wr::send(wr::Empty)).expect("send");
+            drop((a, b));
+            // The other thread has begun to read the event, and may not have acknowledged it.
+            while is_readable(&channel) {
+                thread::yield_now();
+            }
+            drop(cq);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        reader.join()
+    });
+    result.expect("no panic");
+    drop((channel, pd, context));
+    fake.assert_clean();
+}
+
+fn is_readable(channel: &CompletionChannel) -> bool {
+    let mut fd = libc::pollfd {
+        fd: channel.as_fd().as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: `fd` is an array of one element.
+    unsafe { libc::poll(&raw mut fd, 1, 0) == 1 }
 }
 
 #[test]
