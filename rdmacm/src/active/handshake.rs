@@ -79,7 +79,8 @@ impl IwarpHandshake {
         self.outcome.sleep(timeout);
     }
 
-    /// Leaves the attempt to the thread, or returns it if the call has succeeded.
+    /// Leaves the attempt to the thread, or returns it if the call has succeeded. If the call has
+    /// failed, the kernel no longer holds the attempt, and this drops it.
     pub(crate) fn abandon(self) -> Option<Attempt> {
         let (attempt, result) = self.outcome.close()?;
         result.is_ok().then_some(attempt)
