@@ -92,7 +92,7 @@ fn a_queue_is_destroyed_while_another_thread_reads_its_event() {
     let channel = context.create_comp_channel().expect("channel");
     let pd = context.alloc_pd().expect("protection domain");
     let is_over = AtomicBool::new(false);
-    let result = thread::scope(|scope| {
+    thread::scope(|scope| {
         let reader = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 channel.try_get().expect("read");
@@ -115,9 +115,7 @@ fn a_queue_is_destroyed_while_another_thread_reads_its_event() {
             drop(cq);
         }
         is_over.store(true, Ordering::Relaxed);
-        reader.join()
     });
-    result.expect("no panic");
     drop((channel, pd, context));
     fake.assert_clean();
 }
