@@ -6,7 +6,7 @@
 #   $LAB_CACHE/kernel/VERSION/lib/modules/VERSION/
 #   $LAB_CACHE/kernel/current → VERSION, created last, when the cache is complete
 #   $LAB_CACHE/kernel/backports → VERSION, the same for the kernel of lib/backports.sh
-#   $LAB_CACHE/kernel/debug → VERSION, the same for the kernel of lib/debug_kernel.sh
+#   $LAB_CACHE/kernel/debug → VERSION, the same for a kernel of lib/built_kernel.sh; also uml
 
 readonly KERNEL_SERIES=6.12
 # Parts of the module tree that a lab can need. They are stored uncompressed, because that loads
@@ -18,10 +18,10 @@ readonly MODULE_DIRS=(
     fs/9p fs/netfs fs/configfs fs/overlayfs fs/fuse fs/nls fs/nfs fs/nfsd fs/nfs_common fs/lockd net lib crypto arch/x86/crypto
 )
 
-# Prints the name of the wanted kernel in the cache: current, backports or debug.
+# Prints the name of the wanted kernel in the cache: current, backports, debug or uml.
 wanted_kernel() { echo "${RDMA_LAB_KERNEL:-current}"; }
 
-wants_custom_kernel() { [[ $(wanted_kernel) != current && $(wanted_kernel) != backports && $(wanted_kernel) != debug ]]; }
+wants_custom_kernel() { [[ ! $(wanted_kernel) =~ ^(current|backports|debug|uml)$ ]]; }
 
 # Prints the link to the wanted kernel in the cache.
 kernel_link() { echo "$LAB_CACHE/kernel/$(wanted_kernel)"; }

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Selects where a command runs: on the host's devices, the host's kernel, or in a virtual machine
-# with KVM or emulation.
+# with KVM, emulation or User-Mode Linux.
 
-# Sets LAB_BACKEND for a request (auto, host, kernel, vm, kvm, tcg).
+# Sets LAB_BACKEND for a request (auto, host, kernel, vm, kvm, tcg, uml).
 pick_backend() {
     if [[ $(wanted_kernel) == backports || $(wanted_kernel) == debug ]]; then
         case $1 in
@@ -18,11 +18,12 @@ pick_backend() {
         ;;
     kvm) LAB_BACKEND=vm-kvm ;;
     tcg) LAB_BACKEND=vm-tcg ;;
+    uml) use_uml ;;
     vm) pick_accelerator ;;
     auto)
         if host_kernel_supported; then LAB_BACKEND=host-kernel; else pick_accelerator; fi
         ;;
-    *) die "RDMA_LAB=$1: expected auto, host, kernel, vm, kvm or tcg" ;;
+    *) die "RDMA_LAB=$1: expected auto, host, kernel, vm, kvm, tcg or uml" ;;
     esac
 }
 
@@ -79,7 +80,7 @@ fill_cache() {
     if wants_custom_kernel || cached_kernel >/dev/null; then return; fi
     case $(wanted_kernel) in
     backports) fill_backports_cache ;;
-    debug) fill_debug_kernel_cache ;;
+    debug | uml) fill_built_cache "$(wanted_kernel)" ;;
     *) fill_kernel_cache ;;
     esac
 }

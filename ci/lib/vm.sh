@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Runs virtual machines on this machine's root file system, with virtme-ng.
+# Runs virtual machines on this machine's root file system: with virtme-ng under QEMU, or as a
+# process of User-Mode Linux (lib/uml.sh).
 #
 # Each machine has a directory in $VM_DIR that both sides can access:
 #   init, devices   programs of the guest      config, modules, command   input
@@ -67,12 +68,14 @@ write_config() {
     [[ $3 != shell ]] || stty=$(stty size 2>/dev/null | sed 's/\(.*\) \(.*\)/rows \1 cols \2/')
     (($2 == 1)) || name=host$1
     printf "%s='%s'\n" LAB_HOST "$1" LAB_HOSTS "$2" LAB_MODE "$3" LAB_STTY "$stty" \
-        LAB_IP "$(program_path ip)" LAB_HOSTNAME "$name" LAB_MODULES "$KERNEL_MODULES" LAB_CACHED_USR "$(usr_can_be_cached)"
+        LAB_IP "$(program_path ip)" LAB_HOSTNAME "$name" LAB_MODULES "$KERNEL_MODULES" LAB_CACHED_USR "$(usr_can_be_cached)" \
+        LAB_CONSOLE /dev/ttyS0
+    [[ $LAB_BACKEND != vm-uml ]] || uml_config "$VM_DIR/host$1"
 }
 
 # Prints 0 if the caller works in /usr, because a cache would hide changes that the host makes
-# there.
-usr_can_be_cached() { if [[ $PWD/ == /usr/* ]]; then echo 0; else echo 1; fi; }
+# there. User-Mode Linux needs none.
+usr_can_be_cached() { if [[ $LAB_BACKEND == vm-uml || $PWD/ == /usr/* ]]; then echo 0; else echo 1; fi; }
 
 # Prints a script that runs the command with the same environment, directory and arguments as here,
 # plus the variables of the lab.
@@ -153,8 +156,15 @@ emulation_arguments() {
     echo "$KERNEL_EMULATED tsc_early_khz=$khz"
 }
 
-# Sets VM_COMMAND to virtme's command line for host N of HOSTS in MODE.
+# Sets VM_COMMAND to the command line that starts host N of HOSTS in MODE.
 vm_command() {
+    case $LAB_BACKEND in
+    vm-uml) uml_command "$@" ;;
+    *) qemu_command "$@" ;;
+    esac
+}
+
+qemu_command() {
     local host=$1 hosts=$2 mode=$3 dir=$VM_DIR/host$1 kvm=()
     local cpu network logging=$KERNEL_LOGGING extra=''
     [[ $mode != shell ]] || logging='quiet loglevel=1'
@@ -190,9 +200,15 @@ vm_start() {
         cat <"$dir/out" & READER_PIDS+=($!)
         cat <"$dir/err" >&2 & READER_PIDS+=($!)
     fi
-    # The machine is killed when the lab ends for any reason.
-    setsid setpriv --pdeathsig KILL "${VM_COMMAND[@]}" \
-        </dev/null > >(cat >"$dir/console") 2> >(cat >"$dir/virtme") &
+    # The machine is killed when the lab ends for any reason. User-Mode Linux has its output as
+    # descriptors 3 and 4; QEMU opens the pipes itself.
+    if [[ $LAB_BACKEND == vm-uml ]]; then
+        setsid setpriv --pdeathsig KILL "${VM_COMMAND[@]}" \
+            </dev/null >"$dir/console" 2>&1 3>"$dir/out" 4>"$dir/err" &
+    else
+        setsid setpriv --pdeathsig KILL "${VM_COMMAND[@]}" \
+            </dev/null > >(cat >"$dir/console") 2> >(cat >"$dir/virtme") &
+    fi
     VM_PIDS[host]=$!
 }
 
@@ -243,7 +259,7 @@ vm_failed() {
     {
         echo "lab: $problem"
         [[ ! -e $dir/failure ]] || sed 's/^/lab: guest: /' "$dir/failure"
-        tail -n 5 "$dir/virtme" | sed 's/^/lab: virtme: /'
+        [[ ! -e $dir/virtme ]] || tail -n 5 "$dir/virtme" | sed 's/^/lab: virtme: /'
         echo "lab: last lines of the console:"
         tail -n 60 "$dir/console" | tr -d '\r' | sed 's/^/    /'
     } >&2
@@ -283,7 +299,7 @@ vm_boot() {
         vm_await "$host" started $((deadline < boot_deadline ? deadline : boot_deadline)) || status=$?
         if ((status == 1)); then
             vm_failed "$host" "the virtual machine ended before its RDMA devices were up" || status=$?
-            if [[ $LAB_BACKEND != vm-kvm && ! -e $VM_DIR/host$host/failure ]] && grep -q 'Kernel panic' "$VM_DIR/host$host/console"; then status=1; fi
+            if [[ $LAB_BACKEND == vm-tcg && ! -e $VM_DIR/host$host/failure ]] && grep -q 'Kernel panic' "$VM_DIR/host$host/console"; then status=1; fi
             return "$status"
         elif ((status == 2)); then
             vm_failed "$host" "the virtual machine did not start in time" || status=$?

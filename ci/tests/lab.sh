@@ -58,7 +58,8 @@ for device in $RDMA_LAB_DEVICES; do
     rping -c -a "${!name}" -C 3 && echo "rping over $device"; wait
 done
 ib_send_bw -d rxe0 -n 100 >/dev/null & listens :4853.*:0000.0A; ib_send_bw -d rxe0 -n 100 "$RDMA_LAB_RXE_ADDR" >/dev/null && echo "ib_send_bw over rxe0"
-qperf & listens :4D35.*:0000.0A; qperf "$RDMA_LAB_RXE_ADDR" -cm1 -t 1 rc_lat && echo "qperf over rxe0"
+# qperf's client sometimes connects before its server listens ("Event rejected").
+qperf & listens :4D35.*:0000.0A; for n in 1 2 3; do qperf "$RDMA_LAB_RXE_ADDR" -cm1 -t 1 rc_lat && echo "qperf over rxe0" && break; done
 exit 42
 EOF
     LAB_TEST_VARIABLE=$'two\nlines and "$quotes"' LAB_TEST_FILE=$work/from-inside \
@@ -72,7 +73,7 @@ EOF
     expect "stderr is not in stdout" test "$(grep -c 'to stderr' "$work/out")" = 0
     expect "files written inside exist outside" contains "$work/from-inside" '^written inside$'
     expect "devices are named" contains "$work/out" '^devices: rxe0 siw0 at 10.99.0.1 fd99::1$'
-    expect "the clock does not leave the virtual machine" contains "$work/out" "^clock: (tsc|kvm-clock|its host's)$"
+    expect "the clock does not leave the virtual machine" contains "$work/out" "^clock: (tsc|kvm-clock|timer|its host's)$"
     expect "limits" contains "$work/out" '^memlock: unlimited nofile: 65536$'
     expect "kernel arguments" contains "$work/out" '^labs\.argument$'
     expect "rxe0 is ACTIVE" contains "$work/out" '^link rxe0/1 state ACTIVE'
@@ -134,11 +135,15 @@ within() { # SECONDS COMMAND…
     done
 }
 
-machine_is_running() { pgrep -f "qemu-system.*$work/rdma-lab" >/dev/null; }
+machine_is_running() { pgrep -f "(qemu-system|vmlinux-).*$work/rdma-lab" >/dev/null; }
 
 test_usage
 case ${1:-} in
 usage) ;;
+one-host)
+    test_one_host
+    test_endings
+    ;;
 *)
     test_one_host
     test_two_hosts
