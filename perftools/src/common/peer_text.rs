@@ -23,6 +23,16 @@ pub(crate) fn printable(text: &str) -> String {
     result
 }
 
+/// Returns a text as one line that is safe to print. Control characters become spaces; the others
+/// are escaped as by [`printable`].
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        push(&mut line, if c.is_control() { ' ' } else { c });
+    }
+    line
+}
+
 /// Returns the number of characters that stand for a character.
 fn printed_len(c: char) -> usize {
     if is_safe(c) {
@@ -179,6 +189,12 @@ mod tests {
             assert_eq!(printable(text), expected);
             assert_eq!(printable(expected), expected);
         }
+    }
+
+    #[test]
+    fn a_line_has_neither_breaks_nor_hidden_characters() {
+        let text = "a\nb\u{1b}[31m \"c\" \u{202e}\u{742}d";
+        assert_eq!(one_line(text), "a b [31m \"c\" \\u{202e}\\u{742}d");
     }
 
     #[test]

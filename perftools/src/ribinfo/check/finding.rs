@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::common::peer_text::one_line;
+
 /// The severity of a finding. A greater value is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -107,8 +109,8 @@ impl fmt::Display for Finding {
             "{:<8} {}{object}: {}{remedy}",
             self.level, self.subject, self.text
         );
-        // Texts from files and programs can contain control characters. A finding is one line.
-        f.write_str(&line.replace(char::is_control, " "))
+        // Texts from files and programs can contain control characters and hidden ones.
+        f.write_str(&one_line(&line))
     }
 }
 

@@ -4,6 +4,7 @@
 use console::{Style, Term};
 use serde::Serialize;
 
+use crate::common::peer_text::one_line;
 use crate::ribinfo::check::finding::{Finding, Level, worst};
 
 /// Version of the schema. It increases when a field changes its meaning or is removed.
@@ -105,7 +106,7 @@ pub fn status(findings: &[Finding]) -> String {
             format!("; {}{object}: {}", finding.subject, finding.text)
         });
     let line = format!("ribinfo: {}: {}{first}", worst(findings), count(findings));
-    line.replace(char::is_control, " ") + "\n"
+    one_line(&line) + "\n"
 }
 
 /// Returns a shell script with the remedies. Those that are not complete commands are comments.
@@ -126,13 +127,13 @@ pub fn fix_script(findings: &[Finding]) -> String {
             remedy: None,
             ..finding.clone()
         };
-        let by_hand = if is_command(remedy) {
+        let line = one_line(remedy);
+        let by_hand = if line == remedy && is_command(remedy) {
             ""
         } else {
             "# by hand: "
         };
-        let remedy = remedy.replace(char::is_control, " ");
-        text += &format!("\n# {title}\n{by_hand}{remedy}\n");
+        text += &format!("\n# {title}\n{by_hand}{line}\n");
     }
     text
 }

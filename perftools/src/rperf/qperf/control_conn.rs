@@ -13,7 +13,7 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::{SYNC_AFTER, SYNC_BEFORE};
 use crate::common::error::{Error, Kind, Result};
-use crate::common::peer_text::printable;
+use crate::common::peer_text::{one_line, printable};
 use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
 
@@ -242,11 +242,7 @@ impl ControlConn {
         if matches!(error.kind(), Kind::Peer | Kind::Gone) {
             return;
         }
-        let mut text: String = error
-            .to_string()
-            .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .collect();
+        let mut text = one_line(&error.to_string());
         while text.len() > MAX_ERROR_TEXT {
             text.pop();
         }
