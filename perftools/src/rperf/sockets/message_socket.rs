@@ -225,6 +225,12 @@ impl MessageSocket {
     }
 
     fn io_error(&self, what: &str, size: usize, error: &std::io::Error) -> Error {
+        // Linux calls an association that ends while a send waits "No such process"
+        // (`sctp_wait_for_sndbuf`).
+        let ended = std::io::Error::from(ErrorKind::ConnectionReset);
+        let has_ended =
+            self.kind == SocketKind::Sctp && error.raw_os_error() == Some(nix::libc::ESRCH);
+        let error = if has_ended { &ended } else { error };
         let kind = match error.kind() {
             ErrorKind::ConnectionReset
             | ErrorKind::ConnectionAborted

@@ -15,9 +15,9 @@ use crate::common::units::show_time;
 /// Interval at which a wait checks that the peer is still connected.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longest wait for the token of a stream that was accepted. SCTP sends lost data again after 1 to
-/// 3 s.
-const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for the token of a stream that was accepted. SCTP sends lost data again after up to
+/// 3 s, and after 6 s more.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Size of SCTP buffers in bytes if the user requested none. The kernel reduces it to the limit for
 /// unprivileged processes. Its default buffers hold little more than one packet of a loopback
