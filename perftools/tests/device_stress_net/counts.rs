@@ -51,6 +51,7 @@ impl End {
 }
 
 /// Reasons for which a test may fail on a network that loses packets. Wrong data is none of them.
+/// "Remote invalid request" is a fault of rxe (ci/DRIVERS.md, fault 63).
 const REASONS: &[&str] = &[
     "nothing arrived from the peer",
     "timed out",
@@ -66,6 +67,7 @@ const REASONS: &[&str] = &[
     "a datagram or its reply was lost",
     "cannot reach",
     "not reachable",
+    "remote invalid request",
 ];
 
 /// Checks the record of a test. `must_succeed` is `true` if the network is so mild that only a test
