@@ -1,5 +1,10 @@
 //! Buffers whose size a peer chooses.
 
+use std::fs;
+
+use nix::libc::RLIM_INFINITY;
+use nix::sys::resource::{Resource, getrlimit};
+
 use super::error::{Error, Result};
 use super::units::Size;
 
@@ -13,6 +18,9 @@ const HEADROOM: usize = 2 << 20;
 /// Returns an error if there is not enough memory for it and for small allocations. A plain
 /// allocation would abort the process.
 pub fn zeroed(len: usize) -> Result<Vec<u8>> {
+    if let Some(left) = address_space_left() {
+        check(left, len)?;
+    }
     let mut bytes = reserve(len)?;
     check_headroom()?;
     bytes.resize(len, 0);
@@ -24,19 +32,50 @@ pub fn zeroed(len: usize) -> Result<Vec<u8>> {
 /// # Errors
 /// Returns an error if there is not enough memory for them.
 pub fn check_headroom() -> Result<()> {
-    reserve(HEADROOM).map(drop)
+    match address_space_left() {
+        Some(left) => check(left, 0),
+        None => reserve(HEADROOM).map(drop),
+    }
+}
+
+/// Checks that `len` bytes and the headroom fit into the address space that is left. To try it with
+/// an allocation would take the memory away from the other threads for a moment.
+fn check(left: u64, len: usize) -> Result<()> {
+    let needed = (len as u64).saturating_add(HEADROOM as u64);
+    if left < needed {
+        return Err(not_enough(&format!(
+            "the limit of the address space leaves {}, and {} are needed",
+            Size(left),
+            Size(needed)
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the bytes of address space that the limit of the process leaves. `None` if there is no
+/// limit.
+fn address_space_left() -> Option<u64> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_AS).ok()?;
+    if limit == RLIM_INFINITY {
+        return None;
+    }
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let size = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"))?;
+    Some(limit.saturating_sub(size.parse::<u64>().ok()? << 10))
 }
 
 fn reserve(len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(len).map_err(|_| {
-        Error::limit(format!(
-            "cannot allocate a buffer of {}: not enough memory",
-            Size(len as u64)
-        ))
-        .with_help("set --msg-size (-m), --depth or --threads lower")
-    })?;
+    let result = bytes.try_reserve_exact(len);
+    result.map_err(|_| not_enough(&format!("cannot allocate {}", Size(len as u64))))?;
     Ok(bytes)
+}
+
+fn not_enough(what: &str) -> Error {
+    Error::limit(format!("not enough memory: {what}"))
+        .with_help("set --msg-size (-m), --depth or --threads lower")
 }
 
 #[cfg(test)]
@@ -48,5 +87,12 @@ mod tests {
         assert_eq!(zeroed(3).unwrap(), [0; 3]);
         let error = zeroed(isize::MAX as usize).unwrap_err();
         assert!(error.to_string().contains("not enough memory"), "{error}");
+    }
+
+    #[test]
+    fn a_limit_leaves_room_for_small_allocations() {
+        let headroom = HEADROOM as u64;
+        assert!(check(headroom + 4096, 4096).is_ok());
+        assert!(check(headroom + 4095, 4096).is_err());
     }
 }
