@@ -25,7 +25,7 @@ fuzz() {
         shift 2
     done
     build_fuzz_targets
-    info "$inputs inputs, seed $seed; 10 million take about an hour on two free processors"
+    info "$inputs inputs, seed $seed; 10 million take about 15 minutes on two free processors"
     run_fuzz_targets || status=$?
     return "$status"
 }
