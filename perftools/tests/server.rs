@@ -221,7 +221,7 @@ fn an_allocation_that_fails_ends_only_the_test() {
     let server = Server::spawn(&mut command);
     let text = fails(&format!("{} -m 1G tcp_bw", server.target()), 1);
     assert!(
-        text.contains("the server: not enough memory: the limit of the address space leaves"),
+        text.contains("the server: cannot allocate a buffer of 1 GiB"),
         "{text}"
     );
     server.assert_responds();

@@ -33,7 +33,7 @@ pub fn zeroed(len: usize) -> Result<Vec<u8>> {
 /// Returns an error if there is not enough memory for them.
 pub fn check_headroom() -> Result<()> {
     match address_space_left() {
-        Some(left) => check(left, 0),
+        Some(left) => check(left, 0).map_err(|_| not_enough(HEADROOM)),
         None => reserve(HEADROOM).map(drop),
     }
 }
@@ -41,13 +41,8 @@ pub fn check_headroom() -> Result<()> {
 /// Checks that `len` bytes and the headroom fit into the address space that is left. To try it with
 /// an allocation would take the memory away from the other threads for a moment.
 fn check(left: u64, len: usize) -> Result<()> {
-    let needed = (len as u64).saturating_add(HEADROOM as u64);
-    if left < needed {
-        return Err(not_enough(&format!(
-            "the limit of the address space leaves {}, and {} are needed",
-            Size(left),
-            Size(needed)
-        )));
+    if left < (len as u64).saturating_add(HEADROOM as u64) {
+        return Err(not_enough(len));
     }
     Ok(())
 }
@@ -68,14 +63,16 @@ fn address_space_left() -> Option<u64> {
 
 fn reserve(len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let result = bytes.try_reserve_exact(len);
-    result.map_err(|_| not_enough(&format!("cannot allocate {}", Size(len as u64))))?;
+    bytes.try_reserve_exact(len).map_err(|_| not_enough(len))?;
     Ok(bytes)
 }
 
-fn not_enough(what: &str) -> Error {
-    Error::limit(format!("not enough memory: {what}"))
-        .with_help("set --msg-size (-m), --depth or --threads lower")
+fn not_enough(len: usize) -> Error {
+    Error::limit(format!(
+        "cannot allocate a buffer of {}: not enough memory",
+        Size(len as u64)
+    ))
+    .with_help("set --msg-size (-m), --depth or --threads lower")
 }
 
 #[cfg(test)]
