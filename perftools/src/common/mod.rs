@@ -3,7 +3,6 @@
 //! of the control protocol and parts of its servers. Used by `rperf`, `ribping` and `ribinfo`;
 //! depends on no other directory.
 
-pub mod buffer;
 pub mod cpus;
 pub mod device_id;
 pub mod error;
@@ -12,6 +11,7 @@ pub mod histogram;
 pub mod http;
 pub mod interrupt;
 pub mod log;
+pub mod memory;
 pub(crate) mod netlink;
 pub(crate) mod peer_text;
 pub mod protocol;

@@ -7,10 +7,11 @@ pub mod listener;
 pub mod networks;
 
 use std::net::{SocketAddr, TcpStream};
-use std::thread::{Builder, Scope, scope};
+use std::thread::{Scope, scope};
 use std::time::{Duration, Instant};
 
 use crate::common::error::{Error, Result};
+use crate::common::threads::spawn_scoped;
 use connections::{Connections, Registration};
 use listener::{Accepted, Listener};
 
@@ -96,10 +97,6 @@ fn spawn<'scope>(
     let registered = connections.register(&stream, peer.ip());
     let registered = registered.map_err(|e| Error::system("cannot accept a client", &e))?;
     let connection = registered.ok_or_else(|| Error::limit("too many connections"))?;
-    Builder::new()
-        .name("client".into())
-        .stack_size(SESSION_STACK)
-        .spawn_scoped(scope, move || service.serve(stream, peer, &connection))
-        .map(drop)
-        .map_err(|e| Error::system("cannot create a thread", &e))
+    let serve = move || service.serve(stream, peer, &connection);
+    spawn_scoped(scope, "client", SESSION_STACK, serve).map(drop)
 }

@@ -18,6 +18,7 @@ use crate::common::error::Result;
 use crate::common::exposition::{self, Format};
 use crate::common::http::MetricsServer;
 use crate::common::log::{self, log};
+use crate::common::threads::{DEFAULT_STACK, spawn_scoped};
 use checks::CheckResults;
 use host::HostMetrics;
 
@@ -33,7 +34,7 @@ pub fn text(root: &Root, options: &Export) -> String {
 /// Serves the metrics until the program is interrupted.
 ///
 /// # Errors
-/// Returns an error if the address cannot be used.
+/// Returns an error if the address cannot be used, or if no thread can be created.
 pub fn serve(root: &Root, options: &Export) -> Result<()> {
     let Some(listen) = options.listen else {
         return Ok(());
@@ -46,7 +47,9 @@ pub fn serve(root: &Root, options: &Export) -> Result<()> {
     let latest = Latest::default();
     std::thread::scope(|scope| {
         if !options.no_check {
-            scope.spawn(|| latest.update(root, options));
+            spawn_scoped(scope, "checks", DEFAULT_STACK, || {
+                latest.update(root, options);
+            })?;
         }
         let served = server.run(&|format| {
             let checks = latest.results();

@@ -17,6 +17,7 @@ use super::endpoint::{CompletionKind, RpingEndpoint};
 use super::message::{MESSAGE_LEN, decode};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::log::log;
+use crate::common::threads::spawn_scoped;
 use crate::ribping::args::PingArgs;
 use crate::ribping::stop::{POLL_INTERVAL, StopFlag};
 
@@ -111,13 +112,8 @@ pub fn run(listener: &Listener, args: &PingArgs, stop: &StopFlag) -> Result<()> 
                 let serve = move || {
                     handle_client(request, &context, args.verbosity(), stop, &activity);
                 };
-                let thread = thread::Builder::new()
-                    .name("client".into())
-                    .stack_size(STACK_SIZE)
-                    .spawn_scoped(scope, serve)
-                    .map_err(|e| Error::system("create a thread", &e))?;
                 Ok(Client {
-                    thread,
+                    thread: spawn_scoped(scope, "client", STACK_SIZE, serve)?,
                     activity: observed,
                 })
             });

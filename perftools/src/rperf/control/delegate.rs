@@ -30,6 +30,7 @@ use super::rules::Rules;
 use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame::{self, DeadlineReader};
+use crate::common::threads::{DEFAULT_STACK, spawn_scoped};
 use crate::rperf::transport::Backend;
 
 /// Interval of the heartbeats.
@@ -137,10 +138,7 @@ fn run<B: Backend>(
             ended: &ended,
             starts: sender,
         };
-        let spawned = std::thread::Builder::new()
-            .name("coordinator".into())
-            .spawn_scoped(scope, move || watcher.run());
-        spawned.map_err(|e| Error::system("cannot create a thread for the coordinator", &e))?;
+        spawn_scoped(scope, "coordinator", DEFAULT_STACK, move || watcher.run())?;
         let before_start = || {
             if request.common_start {
                 connection.send(&Message::Connected)?;

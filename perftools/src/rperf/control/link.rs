@@ -11,6 +11,7 @@ use super::message::{Message, TURNS};
 use super::peer_state::{PeerState, Reader};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;
+use crate::common::memory::check_room;
 use crate::common::protocol::frame;
 use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
@@ -111,6 +112,7 @@ impl ControlLink {
             turn: 0,
             max_len: max_message_len(qps),
         };
+        check_room("the stack of a thread", CONTROL_STACK as u64)?;
         std::thread::Builder::new()
             .name("control".into())
             .stack_size(CONTROL_STACK)

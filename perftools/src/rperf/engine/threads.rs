@@ -1,10 +1,11 @@
 //! Several threads at each end. Each one runs the loop over its own wire; their counts are summed.
 
-use std::thread::{Builder, scope};
+use std::thread::scope;
 
 use super::{Measurement, Peer, Role, Wire, pin, run};
 use crate::common::cpus::CpuList;
 use crate::common::error::{Error, Kind, Result};
+use crate::common::threads::spawn_scoped;
 use crate::rperf::spec::footprint::ENGINE_STACK;
 use crate::rperf::spec::{Shape, Side};
 use crate::rperf::stats::{SideStats, ThreadStats};
@@ -60,21 +61,17 @@ where
     F: FnOnce() -> Result<Measurement> + Send,
 {
     scope(|scope| {
-        let spawn = |(number, body)| {
-            Builder::new()
-                .name(format!("engine {number}"))
-                .stack_size(ENGINE_STACK)
-                .spawn_scoped(scope, body)
-        };
         let started: Vec<_> = (0..)
             .zip(bodies)
-            .map(|(n, body): (u32, F)| spawn((n, body)))
+            .map(|(n, body): (u32, F)| {
+                spawn_scoped(scope, &format!("engine {n}"), ENGINE_STACK, body)
+            })
             .collect();
         let results = started.into_iter().map(|thread| match thread {
             Ok(thread) => thread
                 .join()
                 .unwrap_or_else(|_| Err(Error::test("a thread of the test panicked"))),
-            Err(error) => Err(Error::system("cannot start a thread for the test", &error)),
+            Err(error) => Err(error),
         });
         results.collect()
     })

@@ -13,6 +13,7 @@ use super::schedule::Pair;
 use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;
 use crate::common::protocol::token::Token;
+use crate::common::threads::spawn_scoped;
 use crate::rperf::control::client::ServerAddr;
 use crate::rperf::control::coordinator::{RemoteTest, now};
 use crate::rperf::control::message::{ClientRequest, ClientResult};
@@ -191,13 +192,11 @@ impl Transport for Servers {
                 let run = move || {
                     let _ = sender.send((*pair, self.run_one(test, *pair, common)));
                 };
-                let thread = std::thread::Builder::new().stack_size(STACK);
-                if let Err(error) = thread.spawn_scoped(scope, run) {
+                if let Err(error) = spawn_scoped(scope, "test", STACK, run) {
                     if let Some(common) = &common {
                         common.leave();
                     }
-                    let text = format!("cannot create a thread for the test: {error}");
-                    on_cell(*pair, Figure::Failed(text.into()), None);
+                    on_cell(*pair, Figure::Failed(error.to_string().into()), None);
                 }
             }
             drop(sender);

@@ -15,6 +15,7 @@ use crate::common::interrupt::Interrupt;
 use crate::common::log::{self, log};
 use crate::common::peer_text::printable;
 use crate::common::protocol::token::Token;
+use crate::common::threads::{DEFAULT_STACK, spawn_scoped};
 use crate::rperf::args::monitor::MonitorOptions;
 use crate::rperf::mesh::hosts;
 use crate::rperf::monitor::lines::{self, Content, Line};
@@ -121,18 +122,25 @@ impl Monitor {
         }
         let handles = &handles;
         std::thread::scope(|scope| {
+            // The threads that have started end when the output has failed.
+            let fail = |error| {
+                self.output.failed.store(true, Ordering::Relaxed);
+                self.hosts.wake();
+                Err(error)
+            };
             for (source, mut transport, targets) in running {
-                scope.spawn(move || self.probe(&source, &mut *transport, &targets));
+                let probe = move || self.probe(&source, &mut *transport, &targets);
+                if let Err(error) = spawn_scoped(scope, "prober", DEFAULT_STACK, probe) {
+                    return fail(error);
+                }
             }
             for _ in 0..WORKERS {
                 let work = move || {
                     let on_host = |name: &str, error: Option<&Error>| self.output.host(name, error);
                     self.hosts.work(handles, &on_host, &|| self.is_stopped());
                 };
-                let thread = std::thread::Builder::new().stack_size(STACK);
-                if let Err(error) = thread.spawn_scoped(scope, work) {
-                    self.output.failed.store(true, Ordering::Relaxed);
-                    return Err(Error::system("cannot create a thread", &error));
+                if let Err(error) = spawn_scoped(scope, "registration", STACK, work) {
+                    return fail(error);
                 }
             }
             let metrics = MonitorMetrics {
@@ -140,9 +148,11 @@ impl Monitor {
                 hosts: Arc::clone(&self.hosts),
             };
             if let Some(server) = server {
-                scope.spawn(move || {
-                    server.run(&|format| exposition::encode(metrics.clone(), format))
-                });
+                let serve =
+                    move || server.run(&|format| exposition::encode(metrics.clone(), format));
+                if let Err(error) = spawn_scoped(scope, "metrics", DEFAULT_STACK, serve) {
+                    return fail(error);
+                }
             }
             self.report_until_stopped();
             if let Some(server) = server {

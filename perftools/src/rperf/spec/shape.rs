@@ -189,6 +189,11 @@ impl Shape {
 
     /// Returns the size of the memory that each end registers, in bytes, with the extra memory.
     pub fn memory(&self) -> u64 {
+        self.thread_memory() * u64::from(self.threads) + self.tuning.extra_memory
+    }
+
+    /// Returns the size of the memory that each thread of an end registers, in bytes.
+    pub fn thread_memory(&self) -> u64 {
         let exposed = if self.plan.verb.is_one_sided() {
             self.exposed_slots()
         } else {
@@ -203,7 +208,7 @@ impl Shape {
             plan => 1 + u32::from(plan.verb == Verb::Send),
         };
         let slots = u64::from(exposed) + u64::from(local);
-        slots * self.stride() as u64 * u64::from(self.threads) + self.tuning.extra_memory
+        slots * self.stride() as u64
     }
 
     /// Returns the size of a slot in bytes: the message size, rounded up to 8 bytes.

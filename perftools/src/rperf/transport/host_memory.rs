@@ -3,16 +3,21 @@
 use std::fs;
 
 use crate::common::error::{Error, Result};
+use crate::common::memory::check_room;
 use crate::common::units::Style;
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::tuning::Pages;
 
-/// Checks that the host has enough memory for `ends` ends of a test, which use host memory. Without
-/// this check, the kernel would kill processes to get it.
+/// Checks that the host has enough memory for `ends` ends of a test, which use host memory, and
+/// that the limit of this process has room for one of them. Without this check, the kernel would
+/// kill processes to get memory, or a failed small allocation would abort this process.
 ///
 /// # Errors
 /// Returns an error with the size of the available memory if it is too small.
 pub(super) fn check_available_memory(shape: &Shape, ends: u64) -> Result<()> {
+    if ends > 0 {
+        check_room("buffers, queues and stacks", shape.footprint().memory)?;
+    }
     // Huge pages are reserved in advance, and on-demand paging needs no pinned memory.
     if shape.tuning.pages != Pages::Normal || shape.tuning.on_demand {
         return Ok(());

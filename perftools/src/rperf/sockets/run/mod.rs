@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::buffer::zeroed;
 use crate::common::error::{Error, Kind as Failure, Result};
+use crate::common::memory::zeroed;
 use crate::common::units::show_time;
 use crate::rperf::engine::arrivals::Arrivals;
 use crate::rperf::engine::payload;

@@ -9,8 +9,8 @@ use ibverbs::{
 };
 
 use super::qp::QpState;
-use crate::common::buffer::{check_headroom, zeroed};
 use crate::common::error::{Error, Result};
+use crate::common::memory::{check_room, zeroed};
 use crate::rperf::engine::payload::{self, Payload};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Service, Verb};
@@ -77,7 +77,7 @@ impl Memory {
         qps: &mut [QpState],
         max_inline: u32,
     ) -> Result<(Self, Option<RecvTarget>)> {
-        check_headroom()?;
+        check_room("buffers", shape.thread_memory())?;
         let plan = shape.plan;
         let size = shape.msg_size as usize;
         let header = header(&shape);
@@ -181,7 +181,6 @@ impl Memory {
         qps: &mut [QpState],
         gpu: &mut GpuMemory,
     ) -> Result<(Self, Option<RecvTarget>)> {
-        check_headroom()?;
         let plan = shape.plan;
         let mut first = zeroed(shape.msg_size as usize)?;
         payload.fill(&mut first, 0);
