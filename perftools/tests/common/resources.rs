@@ -1,6 +1,7 @@
 //! Resources that a process uses.
 
 use std::fmt;
+use std::thread::sleep;
 use std::time::Duration;
 
 use test_support::process::wait_until;
@@ -8,6 +9,8 @@ use test_support::process::wait_until;
 /// Time in which a server must release what its last clients used. It is longer than the time after
 /// which a server closes a connection that sends nothing.
 const RELEASE: Duration = Duration::from_secs(40);
+/// Time without a change after which a server is idle.
+const UNCHANGED: Duration = Duration::from_millis(500);
 
 /// Memory, files and threads of a process.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,20 @@ impl Usage {
             files: files.count() as u64,
             threads: field("Threads:"),
         }
+    }
+
+    /// Waits until a process that is idle has ended the work that it began before, and returns what
+    /// it uses.
+    pub(crate) fn when_idle(pid: u32) -> Self {
+        let mut last = Self::of(pid);
+        let is_unchanged = || {
+            sleep(UNCHANGED);
+            let before = std::mem::replace(&mut last, Self::of(pid));
+            (last.files, last.threads) == (before.files, before.threads)
+        };
+        let idle = wait_until(RELEASE, is_unchanged);
+        assert!(idle, "after {RELEASE:?}: {last}");
+        last
     }
 
     /// Waits until the process has no more files and threads than now. Returns what it uses then.
