@@ -4,7 +4,7 @@
 mod rping_peer;
 
 use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -224,6 +224,37 @@ fn malformed_clients_do_not_stop_the_server() {
         }
         ping_five(&["--via", "rdma_cm", &ip.to_string()]);
     }
+    interrupt(server);
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn server_listens_again_after_the_driver_closed_a_listener() {
+    let server = ribping_server(&["--via", "rdma_cm"]);
+    let ips = endpoints()
+        .into_iter()
+        .filter(|(context, _)| context.device_name().starts_with("siw"))
+        .map(|(_, ip)| ip);
+    let mut seen = 0;
+    for ip in ips {
+        let to = SocketAddr::new(ip, CM_PORT);
+        let is_closed = || {
+            for _ in 0..50 {
+                // The connection is reset at once. Nothing listens after the driver has closed it.
+                let Ok(stream) = TcpStream::connect(to) else {
+                    return true;
+                };
+                let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            }
+            false
+        };
+        assert!(process::wait_until(LIMIT, is_closed), "{ip}");
+        server.next_stderr_line(&format!("the driver closed the listener on {to}"));
+        let responds = || report(&["-c", "1", &ip.to_string()]).is_ok_and(|r| r["received"] == 1);
+        assert!(process::wait_until(LIMIT, responds), "{ip}");
+        seen += 1;
+    }
+    assert_eq!(seen, 2, "addresses of Soft-iWARP");
     interrupt(server);
 }
 

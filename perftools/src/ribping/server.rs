@@ -65,7 +65,7 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Ended> {
             .collect();
         workers.extend(connections.into_iter().map(|listener| {
             spawn_scoped(scope, "port", DEFAULT_STACK, move || {
-                server::run(&listener, args, stop)
+                server::run(listener, args, stop)
             })
         }));
         let is_finished = |worker: &Result<ScopedJoinHandle<'_, Result<()>>>| {
@@ -172,7 +172,7 @@ fn describe(port: &PortAttr) -> String {
 /// Returns the error of the last attempt if no address can be bound, or if another program uses the
 /// port.
 fn listeners(args: &PingArgs) -> rdmacm::Result<Vec<Listener>> {
-    let bind = |ip: IpAddr| Listener::bind(SocketAddr::new(ip, args.cm_port), 64);
+    let bind = |ip: IpAddr| server::listen(SocketAddr::new(ip, args.cm_port));
     let mut bound = Vec::new();
     if has_iwarp() {
         for ip in own_addresses() {

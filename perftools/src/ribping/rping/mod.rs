@@ -3,6 +3,7 @@
 //! Used by `transport_choice` and `server`.
 
 pub mod client;
+mod closed_listener;
 pub mod endpoint;
 pub mod message;
 pub mod server;

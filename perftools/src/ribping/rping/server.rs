@@ -1,6 +1,7 @@
 //! The rping server. For each ping it reads the memory that the client exposes and writes the bytes
 //! back.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -13,6 +14,7 @@ use ibverbs::{
 use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener};
 
 use super::MAX_SIZE;
+use super::closed_listener::ListeningSocket;
 use super::endpoint::{CompletionKind, RpingEndpoint};
 use super::message::{MESSAGE_LEN, decode};
 use crate::common::error::{Error, Kind, Result};
@@ -30,6 +32,10 @@ const MIN_IDLE: Duration = Duration::from_secs(5);
 /// Time to wait after a connection could not be accepted. Connections that end release file
 /// descriptors.
 const FAILURE_DELAY: Duration = Duration::from_millis(200);
+/// Time in which a port must become free after its listener was destroyed.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of connect requests that may wait to be accepted.
+const BACKLOG: u16 = 64;
 /// Maximum number of concurrent clients of a listener.
 const MAX_CLIENTS: usize = 256;
 /// Stack size in bytes of the thread of a client.
@@ -71,12 +77,33 @@ struct Client<'scope> {
     activity: Arc<Activity>,
 }
 
+/// Listens for clients on an address.
+///
+/// # Errors
+/// Returns an error if the address or its port cannot be used.
+pub fn listen(address: SocketAddr) -> rdmacm::Result<Listener> {
+    Listener::bind(address, BACKLOG)
+}
+
+/// Listens again on an address whose listener was just destroyed.
+fn listen_again(address: SocketAddr, stop: &StopFlag) -> rdmacm::Result<Listener> {
+    let deadline = Instant::now() + LISTEN_TIMEOUT;
+    loop {
+        match listen(address) {
+            Err(_) if Instant::now() < deadline && !stop.is_set() => thread::sleep(FAILURE_DELAY),
+            result => return result,
+        }
+    }
+}
+
 /// Serves each client on a thread of its own until `stop` is set. Goes on after a connection could
-/// not be accepted.
+/// not be accepted, and listens again if the driver closes the listener.
 ///
 /// # Errors
 /// Returns an error if the device of the listener was removed.
-pub fn run(listener: &Listener, args: &PingArgs, stop: &StopFlag) -> Result<()> {
+pub fn run(mut listener: Listener, args: &PingArgs, stop: &StopFlag) -> Result<()> {
+    let address = listener.local_addr();
+    let mut socket = ListeningSocket::of(address);
     thread::scope(|scope| {
         let mut clients: Vec<Client<'_>> = Vec::new();
         // All connections on a device share an opened device. It is closed when there are none.
@@ -85,6 +112,14 @@ pub fn run(listener: &Listener, args: &PingArgs, stop: &StopFlag) -> Result<()> 
             clients.retain(|client| !client.thread.is_finished());
             if clients.is_empty() {
                 context = None;
+            }
+            if socket.as_mut().is_some_and(ListeningSocket::is_closed) {
+                log(format_args!(
+                    "ribping: the driver closed the listener on {address}; listening again"
+                ));
+                // The port is free when the old listener is destroyed.
+                drop(listener);
+                listener = listen_again(address, stop)?;
             }
             let request = match listener.accept(Some(POLL_INTERVAL)) {
                 Ok(Some(request)) => request,
