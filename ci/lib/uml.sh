@@ -4,12 +4,16 @@
 # starts in a second. It has one processor. A system call costs some microseconds, and a page fault
 # more.
 
-# Makes later labs use User-Mode Linux if they would be emulated and nothing else was requested.
-# Many tests run several times faster there, so that building its kernel pays off. Where it does not
-# run, labs are emulated.
+# Succeeds if labs would be emulated and nothing else was requested.
+is_emulated() {
+    [[ -z ${RDMA_LAB:-} && -z ${RDMA_LAB_KERNEL:-} && -z ${RDMA_LAB_BACKEND:-} ]] || return 1
+    [[ $(ci/lab backend) == vm-tcg ]]
+}
+
+# Makes later labs use User-Mode Linux if they would be emulated. Many tests run several times
+# faster there, so that building its kernel pays off. Where it does not run, labs are emulated.
 prefer_uml() {
-    [[ -z ${RDMA_LAB:-} && -z ${RDMA_LAB_KERNEL:-} && -z ${RDMA_LAB_BACKEND:-} ]] || return 0
-    [[ $(ci/lab backend) == vm-tcg ]] || return 0
+    is_emulated || return 0
     if ci/lab setup --uml && ci/lab run -q --uml --timeout 60 -- true; then
         export RDMA_LAB=uml
     else
