@@ -57,3 +57,34 @@ pub fn set_heap_trim_threshold(bytes: u32) {
     #[cfg(not(all(target_env = "gnu", not(miri))))]
     let _ = bytes;
 }
+
+/// Sets how many heaps (arenas) the C library creates at most.
+///
+/// glibc creates a heap for each new thread, up to eight for each processor, and reserves 64 to 128
+/// MiB of address space for it. If the address space is limited (`ulimit -v`), little is left for
+/// other threads, and an allocation that fails there ends a Rust program. With a `count` of 1, all
+/// threads share the main heap.
+///
+/// Applies to heaps that are created later: call this before the first thread is started. Does
+/// nothing if the C library is not glibc.
+///
+/// # Example
+/// ```
+/// ibverbs::set_max_heaps(1);
+/// ```
+///
+/// # References
+/// [mallopt(3)](https://man7.org/linux/man-pages/man3/mallopt.3.html), `M_ARENA_MAX`
+pub fn set_max_heaps(count: u32) {
+    #[cfg(all(target_env = "gnu", not(miri)))]
+    {
+        let count = libc::c_int::try_from(count).unwrap_or(libc::c_int::MAX);
+        // SAFETY: `mallopt` takes the lock of the main heap. It stores the number in a word that
+        // new threads read.
+        unsafe {
+            libc::mallopt(libc::M_ARENA_MAX, count);
+        }
+    }
+    #[cfg(not(all(target_env = "gnu", not(miri))))]
+    let _ = count;
+}

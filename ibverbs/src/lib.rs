@@ -243,7 +243,7 @@ pub use crate::cq::{
 pub use crate::device::{Context, Device, DeviceAttr};
 pub use crate::error::call_failed;
 pub use crate::gid::{Gid, GidIndex, GidQuery};
-pub use crate::heap::{set_heap_trim_threshold, trim_heap};
+pub use crate::heap::{set_heap_trim_threshold, set_max_heaps, trim_heap};
 pub use crate::identity::{Direction, QueueId};
 pub use crate::in_flight::{ForeignCompletion, Reclaimed, Retired};
 pub use crate::leak::count_leaked_object;

@@ -14,6 +14,14 @@ const RESERVE: u64 = 2 << 20;
 /// Advice to a user whose test needs too much memory.
 const HELP: &str = "set --msg-size (-m), --depth or --threads lower";
 
+/// Makes all threads share one heap if the address space of this process is limited. glibc reserves
+/// up to 128 MiB of it for the heap of a thread, so allocations of other threads could fail.
+pub fn share_heap_if_limited() {
+    if limit().is_some() {
+        ibverbs::set_max_heaps(1);
+    }
+}
+
 /// Returns a buffer of `len` zero bytes.
 ///
 /// # Errors
@@ -59,13 +67,16 @@ fn check(left: u64, what: &str, len: u64) -> Result<()> {
     .with_help(format!("raise the limit (`ulimit -v`), or {HELP}")))
 }
 
+/// Returns the limit of the address space in bytes, if there is one.
+fn limit() -> Option<u64> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_AS).ok()?;
+    (limit != RLIM_INFINITY).then_some(limit)
+}
+
 /// Returns the bytes of address space that the limit of the process leaves. `None` if there is no
 /// limit.
 fn address_space_left() -> Option<u64> {
-    let (limit, _) = getrlimit(Resource::RLIMIT_AS).ok()?;
-    if limit == RLIM_INFINITY {
-        return None;
-    }
+    let limit = limit()?;
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let size = status
         .lines()

@@ -23,6 +23,7 @@ use super::serve::FactsServer;
 use super::watch;
 use crate::common::error::{Error, Kind, Result};
 use crate::common::log::{self, log};
+use crate::common::memory::share_heap_if_limited;
 use crate::common::peer_text::printable_json;
 use crate::common::protocol::token::Token;
 
@@ -31,6 +32,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs `ribinfo` and returns its exit code. The first argument is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    share_heap_if_limited();
     let info = match Info::try_parse_from(args) {
         Ok(info) => info,
         Err(error) => {

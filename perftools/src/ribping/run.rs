@@ -13,11 +13,13 @@ use super::transport::Link;
 use super::{server, session, transport_choice};
 use crate::common::error::{Kind, Result};
 use crate::common::log::{self, log};
+use crate::common::memory::share_heap_if_limited;
 use crate::common::restart;
 use crate::common::server::Ended;
 
 /// Runs `ribping` with these arguments; the first is the program's name.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    share_heap_if_limited();
     let args = match PingArgs::try_parse_from(args) {
         Ok(args) => args,
         Err(error) => {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::common::error::{Error, Result};
 use crate::common::interrupt::Interrupt;
 use crate::common::log;
+use crate::common::memory::share_heap_if_limited;
 use crate::common::protocol::token::Token;
 use crate::common::restart;
 use crate::common::server::Ended;
@@ -40,6 +41,7 @@ const HEAP_TRIM_THRESHOLD: u32 = 128 * 1024;
 
 /// Runs `rperf` with the given arguments. The first one is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
+    share_heap_if_limited();
     let args: Vec<String> = args.into_iter().collect();
     let command_line = shell::join(&args);
     let outcome = match args::parse(args.into_iter().skip(1)) {
