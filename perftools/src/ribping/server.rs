@@ -18,7 +18,7 @@ use crate::common::log::log;
 use crate::common::restart::holds_removed_device;
 use crate::common::server::Ended;
 use crate::common::system::raise_open_files_limit;
-use crate::common::threads::{DEFAULT_STACK, spawn_scoped};
+use crate::common::threads::spawn_scoped;
 
 /// Interval of the checks for removed devices.
 const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -57,16 +57,10 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Ended> {
     thread::scope(|scope| {
         let mut workers: Vec<_> = datagrams
             .iter()
-            .map(|server| {
-                spawn_scoped(scope, "port", DEFAULT_STACK, || {
-                    server.run(stop, args.verbosity())
-                })
-            })
+            .map(|server| spawn_scoped(scope, "port", || server.run(stop, args.verbosity())))
             .collect();
         workers.extend(connections.into_iter().map(|listener| {
-            spawn_scoped(scope, "port", DEFAULT_STACK, move || {
-                server::run(listener, args, stop)
-            })
+            spawn_scoped(scope, "port", move || server::run(listener, args, stop))
         }));
         let is_finished = |worker: &Result<ScopedJoinHandle<'_, Result<()>>>| {
             worker.as_ref().map_or(true, ScopedJoinHandle::is_finished)

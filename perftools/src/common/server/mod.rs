@@ -11,7 +11,7 @@ use std::thread::{Scope, scope};
 use std::time::{Duration, Instant};
 
 use crate::common::error::{Error, Result};
-use crate::common::threads::spawn_scoped;
+use crate::common::threads::spawn_scoped_with_stack;
 use connections::{Connections, Registration};
 use listener::{Accepted, Listener};
 
@@ -98,5 +98,5 @@ fn spawn<'scope>(
     let registered = registered.map_err(|e| Error::system("cannot accept a client", &e))?;
     let connection = registered.ok_or_else(|| Error::limit("too many connections"))?;
     let serve = move || service.serve(stream, peer, &connection);
-    spawn_scoped(scope, "client", SESSION_STACK, serve).map(drop)
+    spawn_scoped_with_stack(scope, "client", SESSION_STACK, serve).map(drop)
 }

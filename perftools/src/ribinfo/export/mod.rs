@@ -18,7 +18,7 @@ use crate::common::error::Result;
 use crate::common::exposition::{self, Format};
 use crate::common::http::MetricsServer;
 use crate::common::log::{self, log};
-use crate::common::threads::{DEFAULT_STACK, spawn_scoped};
+use crate::common::threads::spawn_scoped;
 use checks::CheckResults;
 use host::HostMetrics;
 
@@ -47,7 +47,7 @@ pub fn serve(root: &Root, options: &Export) -> Result<()> {
     let latest = Latest::default();
     std::thread::scope(|scope| {
         if !options.no_check {
-            spawn_scoped(scope, "checks", DEFAULT_STACK, || {
+            spawn_scoped(scope, "checks", || {
                 latest.update(root, options);
             })?;
         }

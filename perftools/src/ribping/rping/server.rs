@@ -19,7 +19,7 @@ use super::endpoint::{CompletionKind, RpingEndpoint};
 use super::message::{MESSAGE_LEN, decode};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::log::log;
-use crate::common::threads::spawn_scoped;
+use crate::common::threads::spawn_scoped_with_stack;
 use crate::ribping::args::PingArgs;
 use crate::ribping::stop::{POLL_INTERVAL, StopFlag};
 
@@ -148,7 +148,7 @@ pub fn run(mut listener: Listener, args: &PingArgs, stop: &StopFlag) -> Result<(
                     handle_client(request, &context, args.verbosity(), stop, &activity);
                 };
                 Ok(Client {
-                    thread: spawn_scoped(scope, "client", STACK_SIZE, serve)?,
+                    thread: spawn_scoped_with_stack(scope, "client", STACK_SIZE, serve)?,
                     activity: observed,
                 })
             });

@@ -30,7 +30,7 @@ use super::rules::Rules;
 use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame::{self, DeadlineReader};
-use crate::common::threads::{DEFAULT_STACK, spawn_scoped};
+use crate::common::threads::spawn_scoped;
 use crate::rperf::transport::Backend;
 
 /// Interval of the heartbeats.
@@ -138,7 +138,7 @@ fn run<B: Backend>(
             ended: &ended,
             starts: sender,
         };
-        spawn_scoped(scope, "coordinator", DEFAULT_STACK, move || watcher.run())?;
+        spawn_scoped(scope, "coordinator", move || watcher.run())?;
         let before_start = || {
             if request.common_start {
                 connection.send(&Message::Connected)?;

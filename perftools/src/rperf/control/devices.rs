@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::client::{self, ClientControl, ServerAddr};
 use crate::common::error::{Error, Result};
-use crate::common::threads::{DEFAULT_STACK, spawn_scoped};
+use crate::common::threads::spawn_scoped;
 use crate::rperf::report::devices::sum;
 use crate::rperf::report::record::{DeviceResult, Measured, Outcome};
 use crate::rperf::spec::Spec;
@@ -75,7 +75,7 @@ pub fn run<B: Backend>(
                     let failed = |error: Error| start.fail(error.context(name(spec)));
                     result.map_err(failed).ok()
                 };
-                match spawn_scoped(scope, "session", DEFAULT_STACK, body) {
+                match spawn_scoped(scope, "session", body) {
                     Ok(thread) => threads.push(thread),
                     Err(error) => start.fail(error),
                 }

@@ -5,7 +5,7 @@ use std::thread::scope;
 use super::{Measurement, Peer, Role, Wire, pin, run};
 use crate::common::cpus::CpuList;
 use crate::common::error::{Error, Kind, Result};
-use crate::common::threads::spawn_scoped;
+use crate::common::threads::spawn_scoped_with_stack;
 use crate::rperf::spec::footprint::ENGINE_STACK;
 use crate::rperf::spec::{Shape, Side};
 use crate::rperf::stats::{SideStats, ThreadStats};
@@ -64,7 +64,7 @@ where
         let started: Vec<_> = (0..)
             .zip(bodies)
             .map(|(n, body): (u32, F)| {
-                spawn_scoped(scope, &format!("engine {n}"), ENGINE_STACK, body)
+                spawn_scoped_with_stack(scope, &format!("engine {n}"), ENGINE_STACK, body)
             })
             .collect();
         let results = started.into_iter().map(|thread| match thread {

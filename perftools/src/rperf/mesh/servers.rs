@@ -13,7 +13,7 @@ use super::schedule::Pair;
 use crate::common::error::{Error, Kind, Result};
 use crate::common::interrupt::Interrupt;
 use crate::common::protocol::token::Token;
-use crate::common::threads::spawn_scoped;
+use crate::common::threads::spawn_scoped_with_stack;
 use crate::rperf::control::client::ServerAddr;
 use crate::rperf::control::coordinator::{RemoteTest, now};
 use crate::rperf::control::message::{ClientRequest, ClientResult};
@@ -192,7 +192,7 @@ impl Transport for Servers {
                 let run = move || {
                     let _ = sender.send((*pair, self.run_one(test, *pair, common)));
                 };
-                if let Err(error) = spawn_scoped(scope, "test", STACK, run) {
+                if let Err(error) = spawn_scoped_with_stack(scope, "test", STACK, run) {
                     if let Some(common) = &common {
                         common.leave();
                     }

@@ -23,7 +23,7 @@ use crate::common::server::Ended;
 use crate::common::server::listener::Listener;
 use crate::common::shell;
 use crate::common::system::raise_open_files_limit;
-use crate::common::threads::{DEFAULT_STACK, spawn_scoped};
+use crate::common::threads::spawn_scoped;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
 use crate::rperf::control::client::ServerAddr;
@@ -193,9 +193,7 @@ fn with_server(
     let address = server.local_addr()?;
     let stopper = server.stopper();
     std::thread::scope(|scope| {
-        spawn_scoped(scope, "server", DEFAULT_STACK, move || {
-            server.run(&VerbsBackend)
-        })?;
+        spawn_scoped(scope, "server", move || server.run(&VerbsBackend))?;
         let (host, port) = (address.ip().to_string(), address.port());
         let server_addr = ServerAddr {
             host,

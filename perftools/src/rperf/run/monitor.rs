@@ -15,7 +15,7 @@ use crate::common::interrupt::Interrupt;
 use crate::common::log::{self, log};
 use crate::common::peer_text::printable;
 use crate::common::protocol::token::Token;
-use crate::common::threads::{DEFAULT_STACK, spawn_scoped};
+use crate::common::threads::{spawn_scoped, spawn_scoped_with_stack};
 use crate::rperf::args::monitor::MonitorOptions;
 use crate::rperf::mesh::hosts;
 use crate::rperf::monitor::lines::{self, Content, Line};
@@ -130,7 +130,7 @@ impl Monitor {
             };
             for (source, mut transport, targets) in running {
                 let probe = move || self.probe(&source, &mut *transport, &targets);
-                if let Err(error) = spawn_scoped(scope, "prober", DEFAULT_STACK, probe) {
+                if let Err(error) = spawn_scoped(scope, "prober", probe) {
                     return fail(error);
                 }
             }
@@ -139,7 +139,7 @@ impl Monitor {
                     let on_host = |name: &str, error: Option<&Error>| self.output.host(name, error);
                     self.hosts.work(handles, &on_host, &|| self.is_stopped());
                 };
-                if let Err(error) = spawn_scoped(scope, "registration", STACK, work) {
+                if let Err(error) = spawn_scoped_with_stack(scope, "registration", STACK, work) {
                     return fail(error);
                 }
             }
@@ -150,7 +150,7 @@ impl Monitor {
             if let Some(server) = server {
                 let serve =
                     move || server.run(&|format| exposition::encode(metrics.clone(), format));
-                if let Err(error) = spawn_scoped(scope, "metrics", DEFAULT_STACK, serve) {
+                if let Err(error) = spawn_scoped(scope, "metrics", serve) {
                     return fail(error);
                 }
             }

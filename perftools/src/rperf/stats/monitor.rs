@@ -10,7 +10,7 @@ use super::interval::{Dip, Interval};
 use super::sampler::{Sampler, SamplerConfig};
 use super::thread_counters::{self, CounterSnapshot, ThreadCounters};
 use crate::common::error::Result;
-use crate::common::threads::{DEFAULT_STACK, spawn_scoped};
+use crate::common::threads::spawn_scoped;
 
 /// Time between two samples of the counters.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(20);
@@ -143,7 +143,7 @@ impl<'a> Monitor<'a> {
             return test();
         }
         std::thread::scope(|scope| {
-            spawn_scoped(scope, "monitor", DEFAULT_STACK, || self.sample())?;
+            spawn_scoped(scope, "monitor", || self.sample())?;
             let _stop = StopOnDrop(self);
             test()
         })
