@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use ibumad::{Ca, PortAttr};
 use ibverbs::{Device, device::TransportType};
-use rdmacm::Listener;
 
 use super::args::{PingArgs, TransportArg};
-use super::rping::server;
+use super::rping::server::{self, ObservedListener};
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::umad::UmadServer;
 use crate::common::device_id::is_iwarp;
@@ -165,8 +164,8 @@ fn describe(port: &PortAttr) -> String {
 /// # Errors
 /// Returns the error of the last attempt if no address can be bound, or if another program uses the
 /// port.
-fn listeners(args: &PingArgs) -> rdmacm::Result<Vec<Listener>> {
-    let bind = |ip: IpAddr| server::listen(SocketAddr::new(ip, args.cm_port));
+fn listeners(args: &PingArgs) -> rdmacm::Result<Vec<ObservedListener>> {
+    let bind = |ip: IpAddr| ObservedListener::bind(SocketAddr::new(ip, args.cm_port));
     let mut bound = Vec::new();
     if has_iwarp() {
         for ip in own_addresses() {

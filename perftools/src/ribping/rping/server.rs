@@ -77,19 +77,35 @@ struct Client<'scope> {
     activity: Arc<Activity>,
 }
 
-/// Listens for clients on an address.
-///
-/// # Errors
-/// Returns an error if the address or its port cannot be used.
-pub fn listen(address: SocketAddr) -> rdmacm::Result<Listener> {
-    Listener::bind(address, BACKLOG)
+/// A listener, with its TCP socket if the kernel has one.
+#[derive(Debug)]
+pub struct ObservedListener {
+    listener: Listener,
+    socket: Option<ListeningSocket>,
+}
+
+impl ObservedListener {
+    /// Listens for clients on an address.
+    ///
+    /// # Errors
+    /// Returns an error if the address or its port cannot be used.
+    pub fn bind(address: SocketAddr) -> rdmacm::Result<Self> {
+        let listener = Listener::bind(address, BACKLOG)?;
+        let socket = ListeningSocket::of(listener.local_addr());
+        Ok(Self { listener, socket })
+    }
+
+    /// Returns the address that clients connect to.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
 }
 
 /// Listens again on an address whose listener was just destroyed.
-fn listen_again(address: SocketAddr, stop: &StopFlag) -> rdmacm::Result<Listener> {
+fn listen_again(address: SocketAddr, stop: &StopFlag) -> rdmacm::Result<ObservedListener> {
     let deadline = Instant::now() + LISTEN_TIMEOUT;
     loop {
-        match listen(address) {
+        match ObservedListener::bind(address) {
             Err(_) if Instant::now() < deadline && !stop.is_set() => thread::sleep(FAILURE_DELAY),
             result => return result,
         }
@@ -101,9 +117,8 @@ fn listen_again(address: SocketAddr, stop: &StopFlag) -> rdmacm::Result<Listener
 ///
 /// # Errors
 /// Returns an error if the device of the listener was removed.
-pub fn run(mut listener: Listener, args: &PingArgs, stop: &StopFlag) -> Result<()> {
+pub fn run(mut listener: ObservedListener, args: &PingArgs, stop: &StopFlag) -> Result<()> {
     let address = listener.local_addr();
-    let mut socket = ListeningSocket::of(address);
     thread::scope(|scope| {
         let mut clients: Vec<Client<'_>> = Vec::new();
         // All connections on a device share an opened device. It is closed when there are none.
@@ -113,7 +128,8 @@ pub fn run(mut listener: Listener, args: &PingArgs, stop: &StopFlag) -> Result<(
             if clients.is_empty() {
                 context = None;
             }
-            if socket.as_mut().is_some_and(ListeningSocket::is_closed) {
+            let socket = listener.socket.as_mut();
+            if socket.is_some_and(ListeningSocket::is_closed) {
                 log(format_args!(
                     "ribping: the driver closed the listener on {address}; listening again"
                 ));
@@ -121,7 +137,7 @@ pub fn run(mut listener: Listener, args: &PingArgs, stop: &StopFlag) -> Result<(
                 drop(listener);
                 listener = listen_again(address, stop)?;
             }
-            let request = match listener.accept(Some(POLL_INTERVAL)) {
+            let request = match listener.listener.accept(Some(POLL_INTERVAL)) {
                 Ok(Some(request)) => request,
                 Ok(None) => continue,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(error.into()),
