@@ -10,7 +10,7 @@ use std::time::Instant;
 use ibverbs::{CqOptions, Device, GidQuery, QpOptions, Rc, RcPath};
 use programs::{assert_success, connects_directly, devices, example, run, start};
 use test_support::leak_check::objects_of;
-use test_support::process::Finished;
+use test_support::process::{Finished, memory};
 
 /// TCP port of the ping-pong programs.
 const PINGPONG_PORT: u16 = 18515;
@@ -284,15 +284,5 @@ fn a_process_connects_and_destroys_1024_queue_pairs() {
 
 /// Returns the resident memory of this process in bytes.
 fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .expect("VmRSS");
-    let kib = line
-        .trim()
-        .trim_end_matches(" kB")
-        .parse::<u64>()
-        .expect("a number");
-    kib * 1024
+    memory(std::process::id(), "VmRSS")
 }

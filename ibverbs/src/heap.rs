@@ -46,14 +46,7 @@ pub fn trim_heap() {
 /// [mallopt(3)](https://man7.org/linux/man-pages/man3/mallopt.3.html), `M_TRIM_THRESHOLD`
 pub fn set_heap_trim_threshold(bytes: u32) {
     #[cfg(all(target_env = "gnu", not(miri)))]
-    {
-        let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        // SAFETY: `mallopt` takes the lock of the main heap. It stores the threshold in a word that
-        // `free` changes in any thread while the threshold is not fixed.
-        unsafe {
-            libc::mallopt(libc::M_TRIM_THRESHOLD, bytes);
-        }
-    }
+    set_option(libc::M_TRIM_THRESHOLD, bytes);
     #[cfg(not(all(target_env = "gnu", not(miri))))]
     let _ = bytes;
 }
@@ -77,14 +70,19 @@ pub fn set_heap_trim_threshold(bytes: u32) {
 /// [mallopt(3)](https://man7.org/linux/man-pages/man3/mallopt.3.html), `M_ARENA_MAX`
 pub fn set_max_heaps(count: u32) {
     #[cfg(all(target_env = "gnu", not(miri)))]
-    {
-        let count = libc::c_int::try_from(count).unwrap_or(libc::c_int::MAX);
-        // SAFETY: `mallopt` takes the lock of the main heap. It stores the number in a word that
-        // new threads read.
-        unsafe {
-            libc::mallopt(libc::M_ARENA_MAX, count);
-        }
-    }
+    set_option(libc::M_ARENA_MAX, count);
     #[cfg(not(all(target_env = "gnu", not(miri))))]
     let _ = count;
+}
+
+/// Sets an option of the heap, `M_TRIM_THRESHOLD` or `M_ARENA_MAX`.
+#[cfg(all(target_env = "gnu", not(miri)))]
+fn set_option(option: libc::c_int, value: u32) {
+    let value = libc::c_int::try_from(value).unwrap_or(libc::c_int::MAX);
+    // SAFETY: `mallopt` takes the lock of the main heap. It stores the value in a word: the
+    // threshold, which `free` changes in any thread while it is not fixed, or the number of heaps,
+    // which new threads read.
+    unsafe {
+        libc::mallopt(option, value);
+    }
 }

@@ -1,12 +1,11 @@
 //! The return of unused memory. This program has one test, because it measures the process.
 #![cfg(all(target_env = "gnu", not(miri)))]
 
+use test_support::process::memory;
+
 /// Returns the resident memory of this process in bytes.
-fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next());
-    kib.unwrap().parse::<usize>().unwrap() * 1024
+fn resident() -> u64 {
+    memory(std::process::id(), "VmRSS")
 }
 
 #[test]
@@ -24,7 +23,7 @@ fn memory_of_a_thread_is_returned() {
             drop(std::hint::black_box(blocks));
             ibverbs::trim_heap();
             let kept = resident().saturating_sub(before);
-            assert!(kept < TOTAL / 32, "{kept} of {TOTAL} bytes kept");
+            assert!(kept < TOTAL as u64 / 32, "{kept} of {TOTAL} bytes kept");
         });
     });
 }

@@ -1,16 +1,15 @@
 //! The number of heaps. This program has one test, because it measures the process.
 #![cfg(all(target_env = "gnu", not(miri)))]
 
+use test_support::process::memory;
+
 /// Returns the address space of this process in bytes.
-fn address_space() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
-    let kib = line.and_then(|line| line.split_whitespace().next());
-    kib.unwrap().parse::<usize>().unwrap() * 1024
+fn address_space() -> u64 {
+    memory(std::process::id(), "VmSize")
 }
 
 /// Returns the address space that is used while another thread allocates.
-fn with_another_thread() -> usize {
+fn with_another_thread() -> u64 {
     std::thread::scope(|scope| {
         let allocates = scope.spawn(|| {
             let allocated = std::hint::black_box(vec![1_u8; 1000]);
@@ -24,7 +23,7 @@ fn with_another_thread() -> usize {
 
 #[test]
 fn threads_share_a_heap() {
-    const HEAP: usize = 64 * 1024 * 1024;
+    const HEAP: u64 = 64 * 1024 * 1024;
     let alone = address_space();
     assert!(with_another_thread() >= alone + HEAP, "glibc creates heaps");
     // The heap of the thread that has ended is used again until the number is limited.

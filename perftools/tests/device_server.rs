@@ -9,17 +9,7 @@ use common::{Server, devices, json};
 use perftools::rperf::args::command_line::Options;
 use perftools::rperf::spec::Bounds;
 use perftools::rperf::spec::test::Test;
-use test_support::process::wait_until;
-
-/// Returns a value of the memory statistics of a process in bytes.
-fn memory(pid: u32, field: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let kib: u64 = line
-        .and_then(|line| line.split_whitespace().next()?.parse().ok())
-        .unwrap();
-    kib * 1024
-}
+use test_support::process::{memory, wait_until};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -29,10 +19,10 @@ fn reservations_cover_the_memory_of_a_test() {
         // A first test loads the provider.
         let target = format!("{} -i {device}", server.target());
         json(&format!("{target} -n 10 rc_bw"));
-        let before = memory(server.id(), "VmRSS:");
+        let before = memory(server.id(), "VmRSS");
         let options = "--timeout 60 --msg-size 1 --depth 4096 --threads 8 --qps 4 --messages 50000";
         let records = json(&format!("{target} {options} rc_bw"));
-        let used = memory(server.id(), "VmHWM:") - before;
+        let used = memory(server.id(), "VmHWM") - before;
         let depth = &records[0]["outcome"]["measured"]["depth"];
         let depth = u32::try_from(depth.as_u64().unwrap()).unwrap();
         let words = std::iter::once("rperf").chain(options.split_whitespace());
@@ -48,7 +38,7 @@ fn reservations_cover_the_memory_of_a_test() {
         assert!(reserved <= used * 16, "{device}: {used} of {reserved}");
         assert!(spec.footprint().memory >= reserved);
         // An idle server returns the memory.
-        let kept = || memory(server.id(), "VmRSS:").saturating_sub(before);
+        let kept = || memory(server.id(), "VmRSS").saturating_sub(before);
         let is_returned = wait_until(Duration::from_secs(20), || kept() < used / 32);
         println!("{device}: {} bytes kept", kept());
         assert!(is_returned, "{device}: {} of {used}", kept());

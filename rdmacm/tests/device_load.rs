@@ -11,8 +11,8 @@ use ibverbs::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 use lab::{
     Endpoint, ResourcePool, TIMEOUT, assert_no_leaks, assert_no_leaks_within, endpoints,
@@ -20,6 +20,7 @@ use lab::{
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::{ConnectParams, Connecting, Connection, InProgress, Listener, ReadyRequest, Resolver};
+use test_support::process::memory;
 
 fn scaled(count: usize) -> usize {
     count * std::env::var("RDMACM_MANY").map_or(1, |factor| factor.parse().expect("a number"))
@@ -27,15 +28,7 @@ fn scaled(count: usize) -> usize {
 
 /// Returns the resident memory of this process in KiB.
 fn resident() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").expect("status");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .expect("VmRSS");
-    line.trim()
-        .trim_end_matches(" kB")
-        .parse()
-        .expect("a number")
+    memory(std::process::id(), "VmRSS") / 1024
 }
 
 /// Connects and disconnects `count` times, and returns the number of connections per second.

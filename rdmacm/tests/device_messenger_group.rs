@@ -5,7 +5,6 @@
 
 mod lab;
 
-use std::fs;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,6 +15,7 @@ use rdmacm::messenger::{GroupOptions, MessengerGroup, TryRecv};
 use rdmacm::{ConnectParams, InProgress, Messenger, MessengerOptions, Resolver};
 use test_support::lab::is_model;
 use test_support::leak_check::descriptors;
+use test_support::process::memory;
 
 fn scaled(count: usize) -> usize {
     count * std::env::var("RDMACM_MANY").map_or(1, |factor| factor.parse().expect("a number"))
@@ -23,10 +23,7 @@ fn scaled(count: usize) -> usize {
 
 /// Returns the memory that drivers have pinned for this process, in KiB.
 fn pinned() -> usize {
-    let status = fs::read_to_string("/proc/self/status").expect("status");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
-    let kib = line.expect("VmPin").trim().trim_end_matches(" kB");
-    kib.parse().expect("a number")
+    usize::try_from(memory(std::process::id(), "VmPin") / 1024).expect("less than memory")
 }
 
 /// Connects `count` pairs of messengers.

@@ -388,6 +388,20 @@ pub fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> boo
     }
 }
 
+/// Returns a size from the status of a process in bytes, such as `VmRSS`, its resident memory.
+///
+/// # Panics
+/// Panics if there is no such process or field.
+pub fn memory(pid: u32, field: &str) -> u64 {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let size = status.lines().find_map(|line| {
+        let size = line.strip_prefix(field)?.strip_prefix(':')?;
+        size.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    size.unwrap_or_else(|| panic!("no {field} in {path}")) * 1024
+}
+
 /// Waits until a process listens on a TCP port.
 ///
 /// # Panics

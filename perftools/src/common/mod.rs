@@ -19,6 +19,7 @@ pub mod restart;
 pub mod server;
 pub(crate) mod shell;
 pub mod system;
+pub mod tcp_table;
 pub mod threads;
 pub mod units;
 

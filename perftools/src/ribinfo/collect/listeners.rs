@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::common::tcp_table;
+
 /// Names of programs, or the beginnings of their names.
 const PROGRAMS: &[&str] = &[
     "rperf",
@@ -18,8 +20,6 @@ const PROGRAMS: &[&str] = &[
     "raw_ethernet_",
     "rping",
 ];
-/// The state `LISTEN` in `/proc/net/tcp`.
-const LISTEN: &str = "0A";
 
 /// A server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,15 +78,10 @@ fn sockets_of(process: &Path) -> Vec<String> {
 
 /// Returns the ports and inodes of the listening sockets in the text of `/proc/net/tcp`.
 pub fn listening(table: &str) -> Vec<(u16, String)> {
-    table
-        .lines()
-        .skip(1)
-        .filter_map(|line| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let (_, port) = words.get(1)?.rsplit_once(':')?;
-            let is_listening = *words.get(3)? == LISTEN;
-            let port = u16::from_str_radix(port, 16).ok()?;
-            is_listening.then(|| (port, words.get(9).copied().unwrap_or_default().to_owned()))
+    tcp_table::listening(table)
+        .filter_map(|(address, inode)| {
+            let (_, port) = address.rsplit_once(':')?;
+            Some((u16::from_str_radix(port, 16).ok()?, inode.to_owned()))
         })
         .collect()
 }

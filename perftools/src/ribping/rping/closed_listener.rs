@@ -7,10 +7,10 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use crate::common::tcp_table;
+
 /// Interval of the checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The state `LISTEN` in `/proc/net/tcp`.
-const LISTEN: &str = "0A";
 
 /// The TCP socket of a listener.
 #[derive(Debug)]
@@ -53,10 +53,7 @@ fn read_table(address: SocketAddr) -> String {
 /// Returns `true` if a table has a listening socket with exactly this address.
 fn is_listening(table: &str, address: SocketAddr) -> bool {
     let wanted = local_address(address);
-    table.lines().skip(1).any(|line| {
-        let mut words = line.split_whitespace();
-        words.nth(1) == Some(wanted.as_str()) && words.nth(1) == Some(LISTEN)
-    })
+    tcp_table::listening(table).any(|(address, _)| address == wanted)
 }
 
 /// Returns an address as the tables have it: words of 32 bits in the order of the host's bytes.

@@ -123,25 +123,21 @@ impl Monitor {
         let handles = &handles;
         std::thread::scope(|scope| {
             // The threads that have started end when the output has failed.
-            let fail = |error| {
+            let fail = |error: Error| {
                 self.output.failed.store(true, Ordering::Relaxed);
                 self.hosts.wake();
-                Err(error)
+                error
             };
             for (source, mut transport, targets) in running {
                 let probe = move || self.probe(&source, &mut *transport, &targets);
-                if let Err(error) = spawn_scoped(scope, "prober", probe) {
-                    return fail(error);
-                }
+                spawn_scoped(scope, "prober", probe).map_err(fail)?;
             }
             for _ in 0..WORKERS {
                 let work = move || {
                     let on_host = |name: &str, error: Option<&Error>| self.output.host(name, error);
                     self.hosts.work(handles, &on_host, &|| self.is_stopped());
                 };
-                if let Err(error) = spawn_scoped_with_stack(scope, "registration", STACK, work) {
-                    return fail(error);
-                }
+                spawn_scoped_with_stack(scope, "registration", STACK, work).map_err(fail)?;
             }
             let metrics = MonitorMetrics {
                 sources: Arc::clone(&self.sources),
@@ -150,9 +146,7 @@ impl Monitor {
             if let Some(server) = server {
                 let serve =
                     move || server.run(&|format| exposition::encode(metrics.clone(), format));
-                if let Err(error) = spawn_scoped(scope, "metrics", serve) {
-                    return fail(error);
-                }
+                spawn_scoped(scope, "metrics", serve).map_err(fail)?;
             }
             self.report_until_stopped();
             if let Some(server) = server {
