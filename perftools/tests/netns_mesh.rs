@@ -1,45 +1,29 @@
 //! `rperf mesh` over 64 servers, each in a network namespace of its own. A host and a link of the
 //! network are slow.
-//!
-//! The test needs no privileges: it runs itself in a user namespace, in which it is root.
 
 mod common;
 
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use common::namespace::{self, shell};
 use common::{Server, rperf};
 use serde_json::Value;
 use test_support::process;
 use test_support::temp_dir::TempDir;
 
-/// Set in the namespace of the coordinator.
-const INSIDE: &str = "RPERF_MESH_NAMESPACE";
 /// Number of hosts whose cells are all measured, with a slow host and a slow link.
 const SMALL: usize = 8;
 /// Number of hosts of the large mesh.
 const LARGE: usize = 64;
 
-/// Runs a test of this program in new namespaces, in which it is root.
-fn run_inside(test: &str) {
-    let exe = std::env::current_exe().expect("the path of this program");
-    let mut command = Command::new("unshare");
-    command
-        .args(["--map-root-user", "--net", "--mount", "--pid", "--fork"])
-        .arg(exe)
-        .args(["--ignored", "--exact", test, "--nocapture"])
-        .env(INSIDE, "1");
-    let output = process::output(&mut command);
-    assert!(output.success(), "{output}");
-    print!("{}", output.stdout);
-}
-
-fn is_inside() -> bool {
-    std::env::var_os(INSIDE).is_some()
-}
-
-fn shell(script: &str) {
-    process::run(Command::new("sh").args(["-ec", script]));
+/// Returns `true` inside of new namespaces, like [`namespace::is_inside`]. Only one test runs at a
+/// time: beside the servers of another one, healthy hosts would be found to be slow.
+fn is_inside(test: &str) -> bool {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    namespace::is_inside(test)
 }
 
 fn address(host: usize) -> String {
@@ -120,8 +104,8 @@ fn confirmed(record: &Value) -> Vec<String> {
 #[test]
 #[ignore = "needs network namespaces: run by ci/test tools"]
 fn slow_host_and_slow_link_are_found() {
-    if !is_inside() {
-        return run_inside("slow_host_and_slow_link_are_found");
+    if !is_inside("slow_host_and_slow_link_are_found") {
+        return;
     }
     let _servers = hosts(SMALL);
     slow_down_host(2);
@@ -142,8 +126,8 @@ fn slow_host_and_slow_link_are_found() {
 #[test]
 #[ignore = "needs network namespaces: run by ci/test tools"]
 fn sixty_four_hosts_and_a_dead_one_are_measured() {
-    if !is_inside() {
-        return run_inside("sixty_four_hosts_and_a_dead_one_are_measured");
+    if !is_inside("sixty_four_hosts_and_a_dead_one_are_measured") {
+        return;
     }
     let servers = hosts(LARGE);
     let dir = TempDir::new();

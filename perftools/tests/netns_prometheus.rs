@@ -1,7 +1,5 @@
 //! Prometheus scrapes `rperf monitor` and `ribinfo export`, and an alert fires when a path is cut.
 //! The other host is a network namespace.
-//!
-//! The test needs no privileges: it runs itself in a user namespace, in which it is root.
 
 mod common;
 
@@ -10,19 +8,14 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::namespace::{self, shell};
 use common::{Server, rperf};
 use serde_json::Value;
 use test_support::process::{self, Process};
 use test_support::temp_dir::TempDir;
 
-/// Set in the namespace.
-const INSIDE: &str = "RPERF_PROMETHEUS_NAMESPACE";
 /// Longest time until Prometheus has noticed a change on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(90);
-
-fn shell(script: &str) {
-    process::run(Command::new("sh").args(["-ec", script]));
-}
 
 /// Returns the body of a page.
 fn get(address: &str, path: &str) -> String {
@@ -91,17 +84,7 @@ const TARGET: &str = "10.77.1.2:7000";
 #[test]
 #[ignore = "needs prometheus: run by ci/test tools"]
 fn prometheus_scrapes_both_and_an_alert_fires() {
-    if std::env::var_os(INSIDE).is_none() {
-        let mut command = Command::new("unshare");
-        command
-            .args(["--map-root-user", "--net", "--mount", "--pid", "--fork"])
-            .arg(std::env::current_exe().expect("the path of this program"))
-            .args(["--ignored", "--exact", "--nocapture"])
-            .arg("prometheus_scrapes_both_and_an_alert_fires")
-            .env(INSIDE, "1");
-        let output = process::output(&mut command);
-        assert!(output.success(), "{output}");
-        print!("{}", output.stdout);
+    if !namespace::is_inside("prometheus_scrapes_both_and_an_alert_fires") {
         return;
     }
     shell(

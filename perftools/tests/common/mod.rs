@@ -1,6 +1,7 @@
 //! Helpers for tests of `rperf`.
 #![allow(dead_code, reason = "each test program uses only some of these")]
 
+pub(crate) mod namespace;
 pub(crate) mod resources;
 pub(crate) mod second_device;
 
