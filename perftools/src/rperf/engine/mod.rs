@@ -277,10 +277,10 @@ fn interrupted_in_warm_up() -> Error {
     Error::test("interrupted during the warm-up")
 }
 
-/// Returns when the clock stops in a test with a time limit.
-fn deadline(shape: &Shape, start: Instant) -> Option<Instant> {
+/// Returns when the clock stops in a test with a time limit, if it started at `begin`.
+fn deadline(shape: &Shape, begin: Instant) -> Option<Instant> {
     match shape.limit {
-        super::spec::Limit::Time(time) => start.checked_add(time + shape.tuning.warm_up),
+        super::spec::Limit::Time(time) => begin.checked_add(time),
         super::spec::Limit::Messages(_) => None,
     }
 }

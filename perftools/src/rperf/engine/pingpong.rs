@@ -186,6 +186,7 @@ fn run_rounds<W: Wire, P: Peer>(
             }
             let arrived = wire.counts().arrived;
             if checks.warm_up.ends(Instant::now, round.number, arrived) {
+                checks.deadline = deadline(shape, Instant::now());
                 round.is_counted = true;
                 round.begin = clock::now();
             }
@@ -206,7 +207,8 @@ fn run_rounds<W: Wire, P: Peer>(
 struct Checks {
     warm_up: WarmUp,
     heartbeat: Heartbeat,
-    /// End of a test by time.
+    /// End of a test by time, once the warm-up is over. A thread that did not run for a while ends
+    /// its warm-up late, and then still measures.
     deadline: Option<Instant>,
     /// Time of the next check.
     next: Nanos,
@@ -214,10 +216,11 @@ struct Checks {
 
 impl Checks {
     fn new(shape: &Shape, start: Instant) -> Self {
+        let warm_up = WarmUp::new(shape, start);
         Self {
-            warm_up: WarmUp::new(shape, start),
+            deadline: deadline(shape, start).filter(|_| !warm_up.is_on()),
+            warm_up,
             heartbeat: Heartbeat::new(shape, start),
-            deadline: deadline(shape, start),
             next: clock::now(),
         }
     }

@@ -94,6 +94,7 @@ struct Bandwidth<'a, D> {
     phase: Phase,
     /// End of the test. An interruption turns a number of messages into a time.
     limit: Limit,
+    /// When the clock stops in a test by time, after the warm-up.
     deadline: Option<Instant>,
     warm_up: WarmUp,
     heartbeat: Heartbeat,
@@ -128,7 +129,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 Phase::Measure
             },
             limit: shape.limit,
-            deadline: deadline(shape, start),
+            deadline: deadline(shape, start).filter(|_| !warm_up.is_on()),
             warm_up,
             heartbeat: Heartbeat::new(shape, start),
             pacer: shape
@@ -274,10 +275,14 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 self.heartbeat.due(),
             )
         };
-        [clock_end, self.delivery.wait_limit(), next_send, heartbeat]
-            .into_iter()
-            .flatten()
-            .min()
+        let times = [
+            self.warm_up.until(),
+            clock_end,
+            self.delivery.wait_limit(),
+            next_send,
+            heartbeat,
+        ];
+        times.into_iter().flatten().min()
     }
 
     /// Takes account of a poll that returned `completions`, and returns credit to the peer.
@@ -333,6 +338,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 let WireCounts { sent, arrived, .. } = self.counts;
                 if self.warm_up.ends(Instant::now, sent, arrived) {
                     self.phase = Phase::Measure;
+                    self.deadline = deadline(self.shape, Instant::now());
                 }
                 return Ok(());
             }

@@ -3,6 +3,7 @@ use crate::rperf::engine::run::run;
 use crate::rperf::engine::{Measurement, Role};
 use crate::rperf::spec::Side;
 use crate::rperf::spec::modes::Wait;
+use std::cell::Cell;
 use std::thread;
 
 fn side(wait: Wait, timeout_ms: u64) -> Side {
@@ -266,6 +267,60 @@ fn the_warm_up_is_not_counted() {
             "{test:?} {samples:?} {counted} {:?}",
             c.stats
         );
+    }
+}
+
+/// A peer whose first check takes longer than a whole test, as on a busy host.
+struct SlowPeer {
+    peer: FakePeer,
+    is_slow: Cell<bool>,
+}
+
+impl Peer for SlowPeer {
+    fn finish(&self, sent: u64) -> Result<()> {
+        self.peer.finish(sent)
+    }
+
+    fn finished(&self) -> Option<u64> {
+        self.peer.finished()
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.peer.failure()
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        error
+    }
+
+    fn is_interrupted(&self) -> bool {
+        if self.is_slow.take() {
+            thread::sleep(Duration::from_millis(100));
+        }
+        false
+    }
+}
+
+#[test]
+fn a_warm_up_that_ends_late_is_followed_by_a_measurement() {
+    for test in [Test::RcLat, Test::RcBw, Test::RcRdmaReadLat] {
+        let time = Duration::from_millis(30);
+        let mut shape = shape(test, 16, Limit::Time(time));
+        shape.tuning.warm_up = Duration::from_millis(20);
+        let [(mut client, client_peer), (mut server, server_peer)] = pair(&shape);
+        client.post_receives().unwrap();
+        server.post_receives().unwrap();
+        let side = side(Wait::Adaptive, 5000);
+        let peer = SlowPeer {
+            peer: client_peer,
+            is_slow: Cell::new(true),
+        };
+        let measured = thread::scope(|scope| {
+            scope.spawn(|| run(Role::Server, &shape, &side, &mut server, &server_peer));
+            run(Role::Client, &shape, &side, &mut client, &peer)
+        });
+        let nanos = Duration::from_nanos(measured.unwrap().stats.nanos);
+        assert!(nanos >= time, "{test:?} {nanos:?}");
     }
 }
 
