@@ -17,7 +17,7 @@
 pub mod arrivals;
 pub mod bandwidth;
 mod clock;
-mod heartbeat;
+pub(crate) mod heartbeat;
 pub(crate) mod pacing;
 pub mod passive;
 pub mod payload;

@@ -219,6 +219,7 @@ pub fn run<P: Peer>(
             gap.unwrap_or_default()
                 .saturating_mul(spec.tuning.burst.unwrap_or(1)),
         ),
+        heartbeat: spec.heartbeat(),
         end_mode,
         gap,
         burst: spec.tuning.burst,

@@ -21,16 +21,29 @@ pub const NAP: Duration = Duration::from_millis(20);
 /// Most bytes that one call passes to SCTP, which rejects messages longer than its buffer.
 const SCTP_CHUNK: usize = 64 << 10;
 
-/// Result of a receive call.
+/// Result of a call that receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// A message of this many bytes.
     Message(usize),
-    /// No complete message yet.
+    /// Part of a message.
+    Part,
+    /// Nothing yet.
     Nothing,
     /// The peer has closed its sending direction, or the stream was reset
     /// ([`MessageSocket::take_reset`]).
     End,
+}
+
+/// Result of a call that sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// The socket has taken all of the message.
+    Message,
+    /// The socket has taken a part of it.
+    Part,
+    /// The socket has no room.
+    Nothing,
 }
 
 /// A connected socket. The next call continues a message that was sent or received in part.
@@ -103,12 +116,12 @@ impl MessageSocket {
         self.sent > 0
     }
 
-    /// Sends a message, or the rest of it. Returns `true` once the socket has taken all of it.
+    /// Sends a message, or the rest of it.
     ///
     /// # Errors
     /// Returns an error if the connection broke or the message is too large.
     #[inline]
-    pub fn send(&mut self, message: &[u8]) -> Result<bool> {
+    pub fn send(&mut self, message: &[u8]) -> Result<Sent> {
         let chunk = match self.kind {
             // Chunks have equal sizes: a small last one would wait for the acknowledgement of the
             // others.
@@ -123,16 +136,16 @@ impl MessageSocket {
         match (&self.socket).write(chunk) {
             Ok(n) => {
                 self.sent += n;
-                let complete = self.sent >= message.len();
-                if complete {
-                    self.sent = 0;
+                if self.sent < message.len() {
+                    return Ok(Sent::Part);
                 }
-                Ok(complete)
+                self.sent = 0;
+                Ok(Sent::Message)
             }
-            Err(e) if is_transient(e.kind()) => Ok(false),
+            Err(e) if is_transient(e.kind()) => Ok(Sent::Nothing),
             // The queue of the interface is full.
             Err(e) if self.kind.is_datagram() && e.raw_os_error() == Some(nix::libc::ENOBUFS) => {
-                Ok(false)
+                Ok(Sent::Nothing)
             }
             Err(e) => Err(self.io_error("send", message.len(), &e)),
         }
@@ -167,7 +180,7 @@ impl MessageSocket {
             Ok(n) => {
                 self.received += n;
                 if self.received < message.len() {
-                    return Ok(Received::Nothing);
+                    return Ok(Received::Part);
                 }
                 self.received = 0;
                 Ok(Received::Message(message.len()))

@@ -45,6 +45,8 @@ pub struct LoopParams {
     pub access: bool,
     /// Time without progress after which the test fails.
     pub timeout: Duration,
+    /// Interval of the heartbeats of a receiver.
+    pub heartbeat: Duration,
     /// The way in which the test ends.
     pub end_mode: EndMode,
     /// Time from one message to the next if the rate is limited.

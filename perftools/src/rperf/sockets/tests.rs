@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::message_socket::{MessageSocket, Received};
+use super::message_socket::{MessageSocket, Received, Sent};
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
@@ -106,6 +106,7 @@ fn params(size: usize, limit: Limit, end_mode: EndMode) -> LoopParams {
         payload: Payload::default(),
         access: false,
         timeout: Duration::from_secs(5),
+        heartbeat: Duration::from_millis(500),
         end_mode,
         gap: None,
         burst: None,
@@ -364,7 +365,7 @@ fn receive_until_reset(loop_kind: SocketLoop, messages: u64, sent: u64) -> Resul
         for number in 0..messages {
             let mut message = [0; 100];
             Payload::default().fill(&mut message, number);
-            assert!(client.send(&message).unwrap());
+            assert_eq!(client.send(&message).unwrap(), Sent::Message);
             if loop_kind == SocketLoop::Pong {
                 while client.receive(&mut message).unwrap() == Received::Nothing {}
             }

@@ -1,5 +1,7 @@
 //! Fits a specification to a device: derives the queue sizes and checks the capabilities.
 
+use std::time::Duration;
+
 use super::config::Spec;
 use super::limits::{
     HEARTBEAT_INTERVAL, LATENCY_DEPTH, LATENCY_DEPTH_OWN_BUFFERS, MAX_DEPTH, MAX_MEMORY,
@@ -217,6 +219,11 @@ impl Spec {
         u32::try_from(rate / 100 / self.msg_size.max(1)).unwrap_or(u32::MAX)
     }
 
+    /// Returns the interval of the heartbeats, which is the same at both ends.
+    pub fn heartbeat(&self) -> Duration {
+        (self.client.timeout.min(self.server.timeout) / 4).min(HEARTBEAT_INTERVAL)
+    }
+
     fn shape(&self, depth: u32, plan: Plan, bounds: &Bounds) -> Shape {
         let batch = (depth / 4).max(1);
         let max = (depth / 2 / self.qps).max(1);
@@ -232,7 +239,7 @@ impl Spec {
             threads: self.threads,
             flip: self.flip,
             receivers: self.receivers(),
-            heartbeat: (self.client.timeout.min(self.server.timeout) / 4).min(HEARTBEAT_INTERVAL),
+            heartbeat: self.heartbeat(),
             plan,
             msg_size: u32::try_from(self.msg_size).unwrap_or(u32::MAX),
             qps: self.qps,

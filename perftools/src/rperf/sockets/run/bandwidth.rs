@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::Run;
 use crate::common::error::{Error, Result};
 use crate::rperf::engine::Peer;
+use crate::rperf::engine::heartbeat::Heartbeat;
 use crate::rperf::engine::pacing::Pacer;
 use crate::rperf::sockets::EndMode;
 use crate::rperf::sockets::message_socket::Received;
@@ -69,6 +70,7 @@ impl<P: Peer> Run<'_, P> {
         let datagrams = self.socket.kind().is_datagram();
         // The latest arrival since the peer finished, or the time when it finished.
         let mut quiet_since = None;
+        let mut heartbeat = Heartbeat::every(self.params.heartbeat, self.start);
         loop {
             let deadline = self.time_limit.deadline();
             let got = self.receive(deadline.filter(|_| self.counted.is_none()))?;
@@ -84,6 +86,10 @@ impl<P: Peer> Run<'_, P> {
                 continue;
             }
             if let Some(sent) = self.peer.finished() {
+                // The buffers of a slow network can hold more than arrives within the timeout.
+                if moved || got == Received::Part {
+                    heartbeat.tick(self.peer)?;
+                }
                 if quiet_since.is_none() || moved {
                     self.waiter.reset();
                     quiet_since = Some(Instant::now());

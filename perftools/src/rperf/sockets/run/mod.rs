@@ -15,7 +15,7 @@ use crate::rperf::engine::arrivals::Arrivals;
 use crate::rperf::engine::payload;
 use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};
 use crate::rperf::engine::{Measurement, Peer, Role};
-use crate::rperf::sockets::message_socket::{MessageSocket, Received};
+use crate::rperf::sockets::message_socket::{MessageSocket, Received, Sent};
 use crate::rperf::sockets::{EndMode, LoopParams, SocketKind};
 use crate::rperf::spec::Limit;
 use crate::rperf::spec::modes::Wait;
@@ -247,12 +247,16 @@ impl<P: Peer> Run<'_, P> {
     /// Sends the message in the buffer, or continues to. Returns `true` when all of it is sent.
     fn send(&mut self, until: Option<Instant>) -> Result<bool> {
         let step = |socket: &mut MessageSocket, message: &mut [u8]| {
-            socket.send(message).map(|complete| complete.then_some(()))
+            let sent = socket.send(message)?;
+            Ok((sent != Sent::Nothing).then_some(sent))
         };
-        if self.wait(until, step)?.is_none() {
+        let Some(sent) = self.wait(until, step)? else {
+            return Ok(false);
+        };
+        self.waiter.reset();
+        if sent == Sent::Part {
             return Ok(false);
         }
-        self.waiter.reset();
         self.sent.msgs += 1;
         self.sent.bytes += self.params.size as u64;
         if let Some(counters) = &self.counters {
@@ -303,12 +307,14 @@ impl<P: Peer> Run<'_, P> {
             Ok((got != Received::Nothing).then_some(got))
         };
         let got = self.wait(until, step)?.unwrap_or(Received::Nothing);
-        if let Received::Message(len) = got {
-            if self.is_duplicate(len) {
+        match got {
+            Received::Message(len) if self.is_duplicate(len) => {
                 self.duplicates += 1;
                 return Ok(Received::Nothing);
             }
-            self.count_arrival(len)?;
+            Received::Message(len) => self.count_arrival(len)?,
+            Received::Part => self.waiter.reset(),
+            Received::Nothing | Received::End => {}
         }
         Ok(got)
     }
@@ -396,13 +402,17 @@ impl<P: Peer, T, F: FnMut() -> Result<Option<T>>> PollSource for SocketSource<'_
         if let Some(failure) = self.peer.failure() {
             return Err(failure);
         }
+        // The heartbeats of a peer show that it still receives what this end has sent.
+        let timeout = self.params.timeout;
+        let no_heartbeat = || self.peer.silence().is_none_or(|s| s >= timeout);
         if self.params.end_mode == EndMode::Announced
-            && idle.end - idle.start >= self.params.timeout
+            && idle.end - idle.start >= timeout
+            && no_heartbeat()
         {
             return Err(Error::test(format!(
                 "no data was transferred over {} for {}",
                 self.kind.name(),
-                show_time(self.params.timeout)
+                show_time(timeout)
             ))
             .with_help("check that the peer is running, or set --timeout (-to) higher"));
         }

@@ -51,7 +51,7 @@ impl<P: Peer> Run<'_, P> {
                         "the peer closed the data connection in the middle of the test",
                     ));
                 }
-                Received::Nothing => {}
+                Received::Part | Received::Nothing => {}
             }
             if self.params.end_mode == EndMode::Clock && self.is_over(false) {
                 return Ok(false);
@@ -90,7 +90,7 @@ impl<P: Peer> Run<'_, P> {
                 }
                 Received::End if self.params.end_mode == EndMode::Clock => break,
                 Received::End => self.wait_for_peer()?,
-                Received::Nothing => {}
+                Received::Part | Received::Nothing => {}
             }
             match self.params.end_mode {
                 EndMode::Clock => {
