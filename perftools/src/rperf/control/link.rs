@@ -185,6 +185,15 @@ impl ControlLink {
     }
 
     /// Waits for the next message, like [`ControlLink::receive`]. The timeout is longer, because
+    /// the peer first waits up to `wait` for something else, and reports if it waited in vain.
+    ///
+    /// # Errors
+    /// Returns the errors of [`ControlLink::receive`].
+    pub fn receive_after_wait(&self, wait: Duration) -> Result<Message> {
+        self.receive_within(self.timeout + wait)
+    }
+
+    /// Waits for the next message, like [`ControlLink::receive`]. The timeout is longer, because
     /// the peer first sets up its queue pairs and registers, fills or checks `bytes` bytes of its
     /// memory.
     ///

@@ -12,6 +12,7 @@
 //! ```
 
 use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
 
 use socket2::Socket;
 
@@ -122,11 +123,11 @@ pub(super) fn server(
     }
     .into_iter();
     check_streams(spec, ports.len(), "the client")?;
+    let begin = Instant::now();
     let accept = |server: endpoint::SocketServer| {
         let port = ports.next().unwrap_or_default();
-        server.accept(addresses.peer, port, spec.server.timeout, &|| {
-            link.is_gone()
-        })
+        let timeout = spec.server.timeout.saturating_sub(begin.elapsed());
+        server.accept(addresses.peer, port, timeout, &|| link.is_gone())
     };
     let sockets: Result<Vec<Socket>> = servers.into_iter().map(accept).collect();
     let sockets = sockets.map_err(|e| link.explain(e))?;
@@ -155,7 +156,12 @@ fn run_connected(
         host: Some(HostConf::read()),
         warnings,
     })?;
-    let (peer_via, peer_host, peer_warnings) = match link.receive()? {
+    let ready = match role {
+        // The server waits for the data connections first.
+        Role::Client => link.receive_after_wait(spec.server.timeout),
+        Role::Server => link.receive(),
+    };
+    let (peer_via, peer_host, peer_warnings) = match ready? {
         Message::Ready {
             via,
             host,

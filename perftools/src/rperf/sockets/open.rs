@@ -1,6 +1,7 @@
 //! Creation of bound, listening and connected sockets.
 
-use std::io::{Read, Write};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -15,9 +16,9 @@ use crate::common::units::show_time;
 /// Interval at which a wait checks that the peer is still connected.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Longest wait for the token of a stream that was accepted. SCTP sends lost data again after up to
-/// 3 s, and after 6 s more.
-const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of accepted streams whose token has not arrived. A further stream takes the place
+/// of the oldest one.
+const MAX_CANDIDATES: usize = 16;
 
 /// Size of SCTP buffers in bytes if the user requested none. The kernel reduces it to the limit for
 /// unprivileged processes. Its default buffers hold little more than one packet of a loopback
@@ -129,7 +130,7 @@ impl BoundSocket {
     }
 
     /// Waits for the stream of the client with this identity. Streams from other clients are
-    /// closed.
+    /// closed, and do not delay it.
     ///
     /// # Errors
     /// Returns an error if no such client connected within `timeout`, or if `gone` returned `true`.
@@ -140,7 +141,27 @@ impl BoundSocket {
         gone: &dyn Fn() -> bool,
     ) -> Result<Socket> {
         let deadline = Instant::now() + timeout;
+        let mut candidates = VecDeque::new();
         loop {
+            self.wait_for_input(&candidates);
+            if let Some(candidate) = self.next_candidate(identity)? {
+                if candidates.len() == MAX_CANDIDATES {
+                    candidates.pop_front();
+                }
+                candidates.push_back(candidate);
+            }
+            let read: Vec<_> = candidates.drain(..).map(Candidate::read).collect();
+            for token in read {
+                match token {
+                    Token::Matches(socket) => {
+                        let blocking = socket.set_nonblocking(false);
+                        blocking.map_err(|e| socket_error(self.kind, "accept", &e))?;
+                        return Ok(socket);
+                    }
+                    Token::Incomplete(candidate) => candidates.push_back(candidate),
+                    Token::Differs => {}
+                }
+            }
             if gone() {
                 return Err(Error::new(
                     Failure::Gone,
@@ -148,40 +169,64 @@ impl BoundSocket {
                 ));
             }
             if Instant::now() >= deadline {
-                return Err(Error::new(
-                    Failure::System,
-                    format!(
-                        "the client did not connect over {} within {}",
-                        self.kind.name(),
-                        show_time(timeout)
-                    ),
-                )
-                .with_help(format!(
-                    "check that the client can reach {} and that no firewall blocks it",
-                    self.address
-                )));
-            }
-            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
-            let wait = u16::try_from(CHECK_INTERVAL.as_millis()).unwrap_or(u16::MAX);
-            if !matches!(poll(&mut fds, PollTimeout::from(wait)), Ok(n) if n > 0) {
-                continue;
-            }
-            let Ok((socket, peer)) = self.socket.accept() else {
-                continue;
-            };
-            socket
-                .set_nonblocking(false)
-                .map_err(|e| socket_error(self.kind, "accept", &e))?;
-            let matches = match identity {
-                ClientIdentity::Token(token) => begins_with_token(&socket, token),
-                ClientIdentity::Host(host) => peer
-                    .as_socket()
-                    .is_some_and(|p| p.ip().to_canonical() == host.to_canonical()),
-            };
-            if matches {
-                return Ok(socket);
+                return Err(self.timeout_error(timeout, !candidates.is_empty()));
             }
         }
+    }
+
+    /// Waits briefly for a connection or for data.
+    fn wait_for_input(&self, candidates: &VecDeque<Candidate>) {
+        let sockets = candidates.iter().map(|candidate| &candidate.socket);
+        let mut fds: Vec<_> = sockets
+            .chain([&self.socket])
+            .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
+            .collect();
+        let wait = u16::try_from(CHECK_INTERVAL.as_millis()).unwrap_or(u16::MAX);
+        // After an error the sockets are tried, with the same result as without it.
+        let _ = poll(&mut fds, PollTimeout::from(wait));
+    }
+
+    /// Accepts the next stream, and returns it if it may be the client's.
+    fn next_candidate(&self, identity: ClientIdentity) -> Result<Option<Candidate>> {
+        let Ok((socket, peer)) = self.socket.accept() else {
+            return Ok(None);
+        };
+        let token = match identity {
+            ClientIdentity::Token(token) => token.to_be_bytes().to_vec(),
+            ClientIdentity::Host(host) => {
+                let peer = peer.as_socket().map(|peer| peer.ip().to_canonical());
+                if peer != Some(host.to_canonical()) {
+                    return Ok(None);
+                }
+                Vec::new()
+            }
+        };
+        let nonblocking = socket.set_nonblocking(true);
+        nonblocking.map_err(|e| socket_error(self.kind, "accept", &e))?;
+        Ok(Some(Candidate { socket, token }))
+    }
+
+    /// Returns the error for a client that did not open its stream in time. `connected` is `true`
+    /// if streams whose token has not arrived are left, one of which may be the client's.
+    fn timeout_error(&self, timeout: Duration, connected: bool) -> Error {
+        let (protocol, timeout) = (self.kind.name(), show_time(timeout));
+        if connected {
+            return Error::new(
+                Failure::System,
+                format!(
+                    "the client connected over {protocol}, but its first bytes did not arrive within {timeout}"
+                ),
+            )
+            .with_help("check the path for lost packets, or set --timeout (-to) higher");
+        }
+        Error::new(
+            Failure::System,
+            format!("the client did not connect over {protocol} within {timeout}"),
+        )
+        .with_help(format!(
+            "check that the client can reach {} and that no firewall blocks it",
+            self.address
+        ))
     }
 
     /// Connects a datagram socket to `peer`, so that it receives no datagrams from other addresses.
@@ -201,12 +246,37 @@ impl BoundSocket {
     }
 }
 
-/// Reads 8 bytes and returns `true` if they are the token.
-fn begins_with_token(socket: &Socket, token: u64) -> bool {
-    let mut received = [0; 8];
-    let _ = socket.set_read_timeout(Some(TOKEN_TIMEOUT));
-    let mut stream = socket;
-    stream.read_exact(&mut received).is_ok() && received == token.to_be_bytes()
+/// An accepted stream that may be the client's.
+struct Candidate {
+    /// It does not block.
+    socket: Socket,
+    /// What is left of the token.
+    token: Vec<u8>,
+}
+
+/// What has arrived of the token of a stream.
+enum Token {
+    Matches(Socket),
+    Differs,
+    Incomplete(Candidate),
+}
+
+impl Candidate {
+    /// Reads as much of the token as has arrived.
+    fn read(mut self) -> Token {
+        while !self.token.is_empty() {
+            let mut received = vec![0; self.token.len()];
+            match (&self.socket).read(&mut received) {
+                Ok(n) if n > 0 && self.token.starts_with(&received[..n]) => {
+                    self.token.drain(..n);
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Token::Incomplete(self),
+                _ => return Token::Differs,
+            }
+        }
+        Token::Matches(self.socket)
+    }
 }
 
 /// Connects a stream from `source`, whose port is 0, to `peer`, and sends the token if there is

@@ -1,6 +1,6 @@
 //! Tests of the loops over loopback sockets, with both ends in this process.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -246,6 +246,49 @@ fn streams_with_a_wrong_token_are_rejected() {
             client.local_addr().unwrap().as_socket()
         );
     });
+}
+
+/// Connects to a server without a token.
+fn connect_silently(server: SocketAddr) -> TcpStream {
+    TcpStream::connect(server).unwrap()
+}
+
+#[test]
+fn silent_streams_do_not_delay_the_client() {
+    let address: SocketAddr = HOSTS[0].parse().unwrap();
+    let server = BoundSocket::open(SocketKind::Tcp, address, 0).unwrap();
+    let server_address = server.address();
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| {
+            server
+                .accept(ClientIdentity::Token(7), Duration::from_secs(60), &|| false)
+                .unwrap()
+        });
+        let _silent: Vec<TcpStream> = (0..40).map(|_| connect_silently(server_address)).collect();
+        let mut client = connect_silently(server_address);
+        // The token arrives in two parts.
+        for part in 7_u64.to_be_bytes().chunks(5) {
+            std::thread::sleep(Duration::from_millis(50));
+            client.write_all(part).unwrap();
+        }
+        let accepted = accepted.join().unwrap();
+        let peer = accepted.peer_addr().unwrap().as_socket().unwrap();
+        assert_eq!(peer, client.local_addr().unwrap());
+    });
+}
+
+#[test]
+fn missing_token_is_named() {
+    let address: SocketAddr = HOSTS[0].parse().unwrap();
+    let server = BoundSocket::open(SocketKind::Tcp, address, 0).unwrap();
+    let _silent = connect_silently(server.address());
+    let identity = ClientIdentity::Token(7);
+    let result = server.accept(identity, Duration::from_millis(200), &|| false);
+    let text = result.unwrap_err().to_string();
+    assert!(
+        text.contains("connected over TCP, but its first bytes did not arrive within 200 ms"),
+        "{text}"
+    );
 }
 
 #[test]
