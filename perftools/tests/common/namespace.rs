@@ -1,5 +1,5 @@
-//! Tests in namespaces of their own. They need no privileges: the test program runs itself in a user
-//! namespace, in which it is root.
+//! Tests in namespaces of their own. They need no privileges: the test program runs itself in a
+//! user namespace, in which it is root.
 
 use std::process::Command;
 

@@ -60,6 +60,7 @@ pub(super) fn client(
     let mut ports = vec![listen_info.port];
     ports.extend(&listen_info.more_ports);
     check_streams(spec, ports.len(), "the server")?;
+    let begin = Instant::now();
     let connect = |port: &u16| {
         endpoint::connect(
             kind,
@@ -67,7 +68,7 @@ pub(super) fn client(
             addresses.peer,
             (*port, Some(listen_info.token)),
             spec.sockets,
-            spec.client.timeout,
+            spec.client.timeout.saturating_sub(begin.elapsed()),
         )
     };
     let sockets: Result<Vec<Socket>> = ports.iter().map(connect).collect();
@@ -117,7 +118,8 @@ pub(super) fn server(
         more_ports: ports[1..].to_vec(),
         token,
     }))?;
-    let mut ports = match link.receive()? {
+    // The client first connects.
+    let mut ports = match link.receive_after_wait(spec.client.timeout)? {
         Message::Bound { port, more_ports } => [vec![port], more_ports].concat(),
         other => return Err(other.unexpected("the client")),
     }

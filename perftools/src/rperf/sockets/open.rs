@@ -207,7 +207,7 @@ impl BoundSocket {
     }
 
     /// Returns the error for a client that did not open its stream in time. `connected` is `true`
-    /// if streams whose token has not arrived are left, one of which may be the client's.
+    /// if a stream is left whose token has not arrived. It may be the client's.
     fn timeout_error(&self, timeout: Duration, connected: bool) -> Error {
         let (protocol, timeout) = (self.kind.name(), show_time(timeout));
         if connected {
@@ -250,11 +250,11 @@ impl BoundSocket {
 struct Candidate {
     /// It does not block.
     socket: Socket,
-    /// What is left of the token.
+    /// Bytes of the token that have not arrived.
     token: Vec<u8>,
 }
 
-/// What has arrived of the token of a stream.
+/// Result of reading the token of a stream.
 enum Token {
     Matches(Socket),
     Differs,
@@ -302,5 +302,13 @@ pub fn connect(
         }
         Ok(socket)
     };
-    connect().map_err(|e| socket_error(kind, &format!("connect to {peer}"), &e))
+    connect().map_err(|e| {
+        let error = socket_error(kind, &format!("connect to {peer}"), &e);
+        if e.kind() != ErrorKind::TimedOut {
+            return error;
+        }
+        error.with_help(
+            "check the path for lost packets and firewalls, or set --timeout (-to) higher",
+        )
+    })
 }
