@@ -45,4 +45,6 @@ mod devices_tests;
 #[cfg(test)]
 mod fake_backend;
 #[cfg(test)]
+mod socket_session_tests;
+#[cfg(test)]
 mod tests;

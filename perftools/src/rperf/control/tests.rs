@@ -111,7 +111,7 @@ fn retry_until_served(run: impl Fn() -> Result<Outcome>) -> Outcome {
 }
 
 /// Returns a connection that has exchanged hello messages.
-fn connect_with_hello(address: SocketAddr, protocol: u16) -> TcpStream {
+pub(super) fn connect_with_hello(address: SocketAddr, protocol: u16) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(5)))
