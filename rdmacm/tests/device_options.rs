@@ -8,7 +8,9 @@
 
 mod lab;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::thread;
 use std::time::Duration;
 
@@ -147,6 +149,45 @@ fn af_only_leaves_the_port_to_the_other_family() {
             listener,
             Resolver::new(SocketAddr::new(endpoint.ip, port)),
         ));
+    }
+}
+
+/// The range of the ports that the system selects. The previous one is restored on drop.
+struct PortRange(String);
+
+impl PortRange {
+    const FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+    fn set(range: &str) -> Self {
+        let previous = fs::read_to_string(Self::FILE).expect("the range of ports");
+        fs::write(Self::FILE, range).expect("a range of ports");
+        Self(previous)
+    }
+}
+
+impl Drop for PortRange {
+    fn drop(&mut self) {
+        fs::write(Self::FILE, &self.0).expect("a range of ports");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_selected_port_is_free_for_tcp_too() {
+    const PORTS: RangeInclusive<u16> = 47_000..=47_007;
+    for endpoint in one_endpoint_each() {
+        if !endpoint.is_iwarp() {
+            continue; // these ports are not those of TCP
+        }
+        let _range = PortRange::set(&format!("{} {}", PORTS.start(), PORTS.end()));
+        let even = PORTS.filter(|port| port % 2 == 0);
+        let _taken: Vec<TcpListener> = even
+            .map(|port| TcpListener::bind((endpoint.ip, port)).expect("a free port"))
+            .collect();
+        for _ in 0..30 {
+            let listener = endpoint.listen();
+            assert!(PORTS.contains(&listener.local_addr().port()));
+        }
     }
 }
 

@@ -2,13 +2,17 @@
 
 use std::net::SocketAddr;
 
-use ibverbs::{Error, ErrorKind, Result};
+use ibverbs::{Errno, Error, ErrorKind, Result};
 
 use crate::address;
 use crate::address::{Address, IbAddr, PortSpace};
 use crate::event::EventChannel;
 use crate::id::{Id, IdOptions};
 use crate::passive::{Listener, ListeningId};
+
+/// Maximum number of ports that are tried if the system selects the port. Soft-iWARP cannot use the
+/// selected one if TCP does (`ci/DRIVERS.md`, fault 64).
+const MAX_PORTS: u32 = 16;
 
 /// Options for listening for connect requests ([`bind`](Self::bind)) or for requests to a datagram
 /// service ([`bind_datagram`](Self::bind_datagram)).
@@ -177,6 +181,18 @@ impl ListenOptions {
                 address::device::choose(device, address, Some(address))?
             }
         };
+        let selects_port = matches!(address, Address::Ip(ip) if ip.port() == 0);
+        let mut left = if selects_port { MAX_PORTS } else { 1 };
+        loop {
+            left -= 1;
+            match self.listen_on(address, port_space) {
+                Err(error) if left > 0 && error.errno() == Some(Errno(libc::EADDRINUSE)) => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn listen_on(&self, address: Address, port_space: PortSpace) -> Result<ListeningId> {
         let id = Id::create(port_space, self.channel.as_ref())?;
         self.options.apply(&id, &address)?;
         id.bind(address)?;
