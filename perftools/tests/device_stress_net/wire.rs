@@ -86,6 +86,9 @@ impl Wire {
                 for i in all {far_interface}; do
                     echo 0 >ipv4/conf/$i/rp_filter; echo 0 >ipv4/conf/$i/send_redirects
                 done'
+            # The kernel sends no packets larger than the MTU, because SCTP fails on duplicates of
+            # them (ci/DRIVERS.md, fault 65).
+            ip link set {interface} gso_max_segs 1 gso_max_size $(cat /sys/class/net/{interface}/mtu)
             cd /proc/sys/net/ipv4/conf
             echo 1 >{interface}/accept_local
             echo 0 >{interface}/rp_filter; echo 0 >all/rp_filter"
@@ -152,7 +155,10 @@ impl Drop for Wire {
         let (interface, far_interface) = (&self.interface, &self.far_interface);
         let (namespace, there) = (&self.namespace, self.table);
         let back = there + 1;
-        let mut script = format!("tc qdisc del dev {interface} root\n");
+        let mut script = format!(
+            "tc qdisc del dev {interface} root
+            ip link set {interface} gso_max_segs 65535 gso_max_size 65536\n"
+        );
         for family in &self.families {
             let (option, far, prefix) = (family.option, &family.far, family.prefix);
             let _ = write!(
