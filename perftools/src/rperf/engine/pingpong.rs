@@ -42,7 +42,7 @@ pub(crate) fn ping<W: Wire, P: Peer>(
             }
             true
         } else {
-            await_reply(wire, peer, waiter, round.number)?
+            await_reply(shape, wire, peer, waiter, round.number)?
         };
         let reached = wire.counts().reached;
         if reached > round.number + 1 {
@@ -135,8 +135,9 @@ fn await_message<W: Wire, P: Peer>(
 }
 
 /// Waits for the reply to message `number` on a service that may lose it. Returns `false` if it has
-/// not arrived in time.
+/// not arrived in time. Payload that is verified is not overwritten before it has been sent.
 fn await_reply<W: Wire, P: Peer>(
+    shape: &Shape,
     wire: &mut W,
     peer: &P,
     waiter: &mut Waiter,
@@ -144,8 +145,10 @@ fn await_reply<W: Wire, P: Peer>(
 ) -> Result<bool> {
     let lost_at = Instant::now() + LOST_AFTER;
     while wire.counts().reached <= number {
-        await_message(wire, peer, waiter, Some(lost_at))?;
-        if wire.counts().reached <= number && Instant::now() >= lost_at {
+        let may_overwrite = !shape.verify || wire.counts().sent > number;
+        await_message(wire, peer, waiter, may_overwrite.then_some(lost_at))?;
+        let is_unanswered = wire.counts().reached <= number;
+        if is_unanswered && may_overwrite && Instant::now() >= lost_at {
             return Ok(false);
         }
     }

@@ -270,6 +270,24 @@ fn the_warm_up_is_not_counted() {
     }
 }
 
+#[test]
+fn verified_payload_is_not_overwritten_before_it_is_sent() {
+    let mut shape = shape(Test::UcLat, 4, Limit::Messages(2));
+    (shape.verify, shape.signal_every) = (true, 1);
+    let [mut client, mut server] = pair(&shape);
+    for end in [&mut client, &mut server] {
+        end.0.post_receives().unwrap();
+    }
+    let begin = Instant::now();
+    let completes_after = begin + Duration::from_millis(700);
+    client.0.completes_after = Some(completes_after);
+    client.0.loses = 1;
+    let (client, _) = run_ends(shape, Wait::Adaptive, 5000, [client, server]);
+    // The client does not wait as long for two replies.
+    assert_eq!(client.unwrap().stats.lost, 2);
+    assert!(Instant::now() >= completes_after, "{:?}", begin.elapsed());
+}
+
 /// A peer whose first check takes longer than a whole test, as on a busy host.
 struct SlowPeer {
     peer: FakePeer,

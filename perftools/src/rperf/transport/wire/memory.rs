@@ -326,6 +326,19 @@ impl Memory {
     /// on services that may lose messages.
     #[inline]
     pub(super) fn message_from(&mut self, next: u64) -> Result<Option<u64>> {
+        match self.marked_from(next)? {
+            Some(n) if self.shape.touches_payload() => {
+                let check = |memory: &mut Self, n| memory.check_slot(0, n, 1);
+                await_payload(self, n, Self::marked_from, check).map(Some)
+            }
+            marked => Ok(marked),
+        }
+    }
+
+    /// Returns the number of the message whose mark is in exposed memory, like
+    /// [`Memory::message_from`].
+    #[inline]
+    fn marked_from(&self, next: u64) -> Result<Option<u64>> {
         let Some(exposed) = &self.exposed else {
             return Ok(None);
         };
@@ -335,23 +348,7 @@ impl Memory {
         if ahead > 0 && (self.shape.is_reliable() || ahead >= MAX_LOST) {
             return Ok(None);
         }
-        let n = next + u64::from(ahead);
-        if self.shape.touches_payload() {
-            self.await_payload(n)?;
-        }
-        Ok(Some(n))
-    }
-
-    /// Checks message `n`, whose last byte may become visible before the others.
-    #[inline(never)]
-    fn await_payload(&mut self, n: u64) -> Result<()> {
-        let begin = Instant::now();
-        while let Err(error) = self.check_slot(0, n, 1) {
-            if begin.elapsed() > VISIBILITY_TIMEOUT {
-                return Err(error);
-            }
-        }
-        Ok(())
+        Ok(Some(next + u64::from(ahead)))
     }
 
     /// Checks message `n` at an offset of exposed or fetched memory, except for its last `skipped`
@@ -431,6 +428,28 @@ fn fill_all(pool: &Pool, payload: &Payload) {
     }
 }
 
+/// Waits until `check` finds all bytes of message `n`, whose mark may become visible before the
+/// others. Returns the number of the message that was found: a peer that has waited too long for
+/// the reply overwrites message `n` with a later one, whose number `marked_from` returns.
+#[inline(never)]
+fn await_payload<M>(
+    memory: &mut M,
+    mut n: u64,
+    marked_from: impl Fn(&M, u64) -> Result<Option<u64>>,
+    check: impl Fn(&mut M, u64) -> Result<()>,
+) -> Result<u64> {
+    let mut begin = Instant::now();
+    while let Err(error) = check(memory, n) {
+        if let Some(later) = marked_from(memory, n + 1)? {
+            n = later;
+            begin = Instant::now();
+        } else if begin.elapsed() > VISIBILITY_TIMEOUT {
+            return Err(error);
+        }
+    }
+    Ok(n)
+}
+
 /// Number of consecutive messages that may be lost. The memory has the mark of an earlier message
 /// until the next one arrives, so marks further ahead are those of earlier messages.
 const MAX_LOST: u8 = 128;
@@ -482,4 +501,51 @@ fn register_fetched(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion
         shape.tuning.memory(),
     )
     .map_err(Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory in which the messages of the list become visible one after the other.
+    struct FakeMemory {
+        numbers: Vec<u64>,
+        checks: usize,
+    }
+
+    impl FakeMemory {
+        fn latest(&self) -> u64 {
+            self.numbers[self.checks.min(self.numbers.len() - 1)]
+        }
+    }
+
+    fn await_fake(first: u64, numbers: Vec<u64>) -> Result<u64> {
+        let mut memory = FakeMemory { numbers, checks: 0 };
+        await_payload(
+            &mut memory,
+            first,
+            |memory, next| Ok(Some(memory.latest()).filter(|n| *n >= next)),
+            |memory, n| {
+                memory.checks += 1;
+                let latest = memory.latest();
+                if latest == n {
+                    return Ok(());
+                }
+                Err(Error::test(format!("message {latest} instead of {n}")))
+            },
+        )
+    }
+
+    #[test]
+    fn bytes_that_become_visible_late_are_awaited() {
+        assert_eq!(await_fake(30, vec![29, 29, 29, 30]).unwrap(), 30);
+        let error = await_fake(30, vec![29]).unwrap_err().to_string();
+        assert!(error.contains("message 29 instead of 30"), "{error}");
+    }
+
+    #[test]
+    fn a_message_that_is_overwritten_is_not_damaged() {
+        assert_eq!(await_fake(30, vec![30, 31]).unwrap(), 31);
+        assert_eq!(await_fake(30, vec![30, 31, 33]).unwrap(), 33);
+    }
 }
