@@ -118,8 +118,9 @@ pub(super) fn server(
         more_ports: ports[1..].to_vec(),
         token,
     }))?;
-    // The client first connects.
-    let mut ports = match link.receive_after_wait(spec.client.timeout)? {
+    // The client connects first. Only the timeout of the server is limited by the server.
+    let connecting = spec.client.timeout.min(spec.server.timeout);
+    let mut ports = match link.receive_after_wait(connecting)? {
         Message::Bound { port, more_ports } => [vec![port], more_ports].concat(),
         other => return Err(other.unexpected("the client")),
     }
@@ -128,8 +129,9 @@ pub(super) fn server(
     let begin = Instant::now();
     let accept = |server: endpoint::SocketServer| {
         let port = ports.next().unwrap_or_default();
-        let timeout = spec.server.timeout.saturating_sub(begin.elapsed());
-        server.accept(addresses.peer, port, timeout, &|| link.is_gone())
+        server.accept(addresses.peer, port, begin, spec.server.timeout, &|| {
+            link.is_gone()
+        })
     };
     let sockets: Result<Vec<Socket>> = servers.into_iter().map(accept).collect();
     let sockets = sockets.map_err(|e| link.explain(e))?;

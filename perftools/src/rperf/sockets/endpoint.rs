@@ -5,7 +5,7 @@
 //! port back. A stream begins with a token, so that the server rejects other connections.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use socket2::Socket;
@@ -85,27 +85,28 @@ impl SocketServer {
         if self.kind.is_datagram() {
             return Ok(self.socket.into_socket());
         }
-        self.socket
-            .accept(ClientIdentity::Host(host), timeout, gone)
+        let identity = ClientIdentity::Host(host);
+        self.socket.accept(identity, Instant::now(), timeout, gone)
     }
 
     /// Waits for the client's stream, or connects the datagram socket to the client's `port`.
     ///
     /// # Errors
-    /// Returns an error if the client did not connect within `timeout`, or if `gone` returned
-    /// `true`.
+    /// Returns an error if the client did not connect within `timeout` after `begin`, or if `gone`
+    /// returned `true`.
     pub fn accept(
         self,
         client: SocketAddr,
         port: u16,
+        begin: Instant,
         timeout: Duration,
         gone: &dyn Fn() -> bool,
     ) -> Result<Socket> {
         if self.kind.is_datagram() {
             return self.socket.join(with_port(client, port));
         }
-        self.socket
-            .accept(ClientIdentity::Token(self.token), timeout, gone)
+        let identity = ClientIdentity::Token(self.token);
+        self.socket.accept(identity, begin, timeout, gone)
     }
 }
 

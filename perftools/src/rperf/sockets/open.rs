@@ -133,14 +133,15 @@ impl BoundSocket {
     /// closed, and do not delay it.
     ///
     /// # Errors
-    /// Returns an error if no such client connected within `timeout`, or if `gone` returned `true`.
+    /// Returns an error if no such client connected within `timeout` after `begin`, or if `gone`
+    /// returned `true`.
     pub fn accept(
         self,
         identity: ClientIdentity,
+        begin: Instant,
         timeout: Duration,
         gone: &dyn Fn() -> bool,
     ) -> Result<Socket> {
-        let deadline = Instant::now() + timeout;
         let mut candidates = VecDeque::new();
         loop {
             self.wait_for_input(&candidates);
@@ -168,7 +169,7 @@ impl BoundSocket {
                     "the client closed the control connection before it opened the data connection",
                 ));
             }
-            if Instant::now() >= deadline {
+            if begin.elapsed() >= timeout {
                 return Err(self.timeout_error(timeout, !candidates.is_empty()));
             }
         }

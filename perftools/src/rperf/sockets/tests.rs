@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::message_socket::{MessageSocket, Received, Sent};
 use super::open::{self, BoundSocket, ClientIdentity};
@@ -68,7 +68,12 @@ fn connected_pair(kind: SocketKind, host: &str, poll: bool) -> [MessageSocket; 2
         (
             client,
             server
-                .accept(ClientIdentity::Token(7), Duration::from_secs(2), &|| false)
+                .accept(
+                    ClientIdentity::Token(7),
+                    Instant::now(),
+                    Duration::from_secs(2),
+                    &|| false,
+                )
                 .unwrap(),
         )
     };
@@ -219,7 +224,12 @@ fn streams_with_a_wrong_token_are_rejected() {
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| {
             server
-                .accept(ClientIdentity::Token(7), Duration::from_secs(5), &|| false)
+                .accept(
+                    ClientIdentity::Token(7),
+                    Instant::now(),
+                    Duration::from_secs(5),
+                    &|| false,
+                )
                 .unwrap()
         });
         let _wrong_token = open::connect(
@@ -261,7 +271,12 @@ fn silent_streams_do_not_delay_the_client() {
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| {
             server
-                .accept(ClientIdentity::Token(7), Duration::from_secs(60), &|| false)
+                .accept(
+                    ClientIdentity::Token(7),
+                    Instant::now(),
+                    Duration::from_secs(60),
+                    &|| false,
+                )
                 .unwrap()
         });
         let _silent: Vec<TcpStream> = (0..40).map(|_| connect_silently(server_address)).collect();
@@ -283,7 +298,12 @@ fn missing_token_is_named() {
     let server = BoundSocket::open(SocketKind::Tcp, address, 0).unwrap();
     let _silent = connect_silently(server.address());
     let identity = ClientIdentity::Token(7);
-    let result = server.accept(identity, Duration::from_millis(200), &|| false);
+    let result = server.accept(
+        identity,
+        Instant::now(),
+        Duration::from_millis(200),
+        &|| false,
+    );
     let text = result.unwrap_err().to_string();
     assert!(
         text.contains("connected over TCP, but its first bytes did not arrive within 200 ms"),
@@ -297,6 +317,7 @@ fn accept_ends_at_the_timeout_or_if_the_client_is_gone() {
     let text = listen()
         .accept(
             ClientIdentity::Token(1),
+            Instant::now(),
             Duration::from_millis(200),
             &|| false,
         )
@@ -307,7 +328,12 @@ fn accept_ends_at_the_timeout_or_if_the_client_is_gone() {
         "{text}"
     );
     let text = listen()
-        .accept(ClientIdentity::Token(1), Duration::from_secs(60), &|| true)
+        .accept(
+            ClientIdentity::Token(1),
+            Instant::now(),
+            Duration::from_secs(60),
+            &|| true,
+        )
         .unwrap_err()
         .to_string();
     assert!(text.contains("closed the control connection"), "{text}");
