@@ -107,6 +107,9 @@ pub fn run<P: Peer>(
         .then(|| LatencyRecorder::new(peer.counters()).with_samples(params.samples));
     let mut buffer = zeroed(params.size)?;
     params.payload.fill(&mut buffer, 0);
+    // The first reading on a host can load modules of the kernel, which takes longer than a short
+    // test.
+    let retransmitted_before = socket.retransmitted();
     let start = ClockReading::now();
     let duration = match params.limit {
         Limit::Time(time) => Some(time),
@@ -116,7 +119,6 @@ pub fn run<P: Peer>(
     let is_numbered = socket.kind().is_datagram()
         && params.size >= NUMBER_LEN
         && params.end_mode == EndMode::Announced;
-    let retransmitted_before = socket.retransmitted();
     let mut run = Run {
         socket,
         params,
