@@ -27,10 +27,10 @@ fn tests_with_buffers_larger_than_a_link_end() {
     command.arg(rperf().get_program()).args(["-lp", "7000"]);
     let _server = Server::spawn(&mut command);
     // The link transfers 125 kB per second: 4 s for one message, and for many that the socket takes
-    // at once.
+    // at once. The timeout is half of that, because TCP may take a second to repeat a lost packet.
     for messages in ["-n 1 -m 512K", "-n 64 -m 8K"] {
         let records = json(&format!(
-            "-lp 7000 -to 1 --sock-buf-size 400K {messages} 10.77.0.2 tcp_bw"
+            "-lp 7000 -to 2 --sock-buf-size 400K {messages} 10.77.0.2 tcp_bw"
         ));
         let arrived = &records[0]["outcome"]["measured"]["remote_stats"]["received"]["bytes"];
         assert_eq!(arrived, 512 << 10, "{messages}: {records:#?}");
