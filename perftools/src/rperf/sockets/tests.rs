@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use socket2::Socket;
+
 use super::message_socket::{MessageSocket, Received, Sent};
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
@@ -43,6 +45,11 @@ impl Peer for Side<'_> {
 
 const HOSTS: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
+/// Waits for the stream that begins with the token 7.
+fn accept(server: BoundSocket, timeout: Duration) -> Result<Socket> {
+    server.accept(ClientIdentity::Token(7), Instant::now(), timeout, &|| false)
+}
+
 fn connected_pair(kind: SocketKind, host: &str, poll: bool) -> [MessageSocket; 2] {
     let address: SocketAddr = host.parse().unwrap();
     let server = BoundSocket::open(kind, address, 0).unwrap();
@@ -65,17 +72,7 @@ fn connected_pair(kind: SocketKind, host: &str, poll: bool) -> [MessageSocket; 2
             Duration::from_secs(2),
         )
         .unwrap();
-        (
-            client,
-            server
-                .accept(
-                    ClientIdentity::Token(7),
-                    Instant::now(),
-                    Duration::from_secs(2),
-                    &|| false,
-                )
-                .unwrap(),
-        )
+        (client, accept(server, Duration::from_secs(2)).unwrap())
     };
     [client, server].map(|socket| MessageSocket::new(socket, kind, poll).unwrap())
 }
@@ -222,16 +219,7 @@ fn streams_with_a_wrong_token_are_rejected() {
     let server = BoundSocket::open(SocketKind::Tcp, address, 0).unwrap();
     let server_address = server.address();
     std::thread::scope(|scope| {
-        let accepted = scope.spawn(|| {
-            server
-                .accept(
-                    ClientIdentity::Token(7),
-                    Instant::now(),
-                    Duration::from_secs(5),
-                    &|| false,
-                )
-                .unwrap()
-        });
+        let accepted = scope.spawn(|| accept(server, Duration::from_secs(5)).unwrap());
         let _wrong_token = open::connect(
             SocketKind::Tcp,
             address,
@@ -269,16 +257,7 @@ fn silent_streams_do_not_delay_the_client() {
     let server = BoundSocket::open(SocketKind::Tcp, address, 0).unwrap();
     let server_address = server.address();
     std::thread::scope(|scope| {
-        let accepted = scope.spawn(|| {
-            server
-                .accept(
-                    ClientIdentity::Token(7),
-                    Instant::now(),
-                    Duration::from_secs(60),
-                    &|| false,
-                )
-                .unwrap()
-        });
+        let accepted = scope.spawn(|| accept(server, Duration::from_secs(60)).unwrap());
         let _silent: Vec<TcpStream> = (0..40).map(|_| connect_silently(server_address)).collect();
         let mut client = connect_silently(server_address);
         // The token arrives in two parts.
@@ -297,13 +276,7 @@ fn missing_token_is_named() {
     let address: SocketAddr = HOSTS[0].parse().unwrap();
     let server = BoundSocket::open(SocketKind::Tcp, address, 0).unwrap();
     let _silent = connect_silently(server.address());
-    let identity = ClientIdentity::Token(7);
-    let result = server.accept(
-        identity,
-        Instant::now(),
-        Duration::from_millis(200),
-        &|| false,
-    );
+    let result = accept(server, Duration::from_millis(200));
     let text = result.unwrap_err().to_string();
     assert!(
         text.contains("connected over TCP, but its first bytes did not arrive within 200 ms"),

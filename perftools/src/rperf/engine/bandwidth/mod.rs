@@ -94,7 +94,7 @@ struct Bandwidth<'a, D> {
     phase: Phase,
     /// End of the test. An interruption turns a number of messages into a time.
     limit: Limit,
-    /// When the clock stops in a test by time, after the warm-up.
+    /// End of a test by time, once the warm-up is over.
     deadline: Option<Instant>,
     warm_up: WarmUp,
     heartbeat: Heartbeat,
