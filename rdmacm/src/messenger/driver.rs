@@ -26,6 +26,10 @@ use crate::wait::{Deadline, as_millis};
 const CQ_TOKEN: u64 = 0;
 const CM_TOKEN: u64 = 1;
 
+/// Number of completions that [`CompletionQueue::poll`] returns at most. With fewer, it has emptied
+/// the queue (`ibv_poll_cq(3)`).
+const MOST_COMPLETIONS: usize = 32;
+
 /// A completion queue, its descriptors and its messengers.
 pub(super) struct Driver {
     polled: Mutex<Polled>,
@@ -42,7 +46,7 @@ struct Polled {
     cq: CompletionQueue,
     /// `true` from arming the queue until its event is read.
     is_armed: bool,
-    members: HashMap<Qpn, Member>,
+    members: BTreeMap<Qpn, Member>,
     /// The connected members by the keys of their identifiers.
     keys: HashMap<IdKey, Arc<Endpoint>>,
     /// Messengers that the present poll has changed.
@@ -92,7 +96,7 @@ impl Driver {
                 cq,
                 group,
                 is_armed: false,
-                members: HashMap::new(),
+                members: BTreeMap::new(),
                 keys: HashMap::new(),
                 changed: Vec::new(),
             }),
@@ -285,11 +289,10 @@ impl Polled {
             group,
             ..
         } = self;
-        loop {
+        let mut is_empty = false;
+        while !is_empty {
             let completions = cq.poll()?;
-            if completions.is_empty() {
-                break;
-            }
+            is_empty = completions.len() < MOST_COMPLETIONS;
             for completion in completions {
                 let qp_num = completion.qp_num();
                 let is_shared_receive = completion.direction() == Direction::Recv;
