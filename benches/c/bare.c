@@ -7,12 +7,12 @@
  * - DEPTH messages are in flight (at most 16 MiB, at least LEAST_DEPTH messages).
  * - Requests are posted in lists of at most LIST.
  * - Every quarter of the depth a send is signalled. On Soft-iWARP, messages of 4 to 16 KiB are all
- *   signalled, which is faster there.
+ *   signalled, which is faster there. With `all`, every send is, as the safe library must on iWARP.
  * - The receiver returns a credit, an empty message, for each quarter of the depth.
  * - The clock stops at the first completion after the given time.
  * - An idle process keeps polling. On a machine with one CPU it yields between polls.
  *
- * usage: bare ADDRESS send_bw|write_bw|read_bw|send_lat|write_lat SIZE MILLISECONDS
+ * usage: bare ADDRESS send_bw|write_bw|read_bw|send_lat|write_lat SIZE MILLISECONDS [all]
  * prints: bytes per second (or the median latency in ns), CPU seconds of both processes, bytes sent
  */
 #include <arpa/inet.h>
@@ -67,7 +67,7 @@ struct peer {
 	struct remote remote;
 	uint32_t size, inline_data;
 	enum verb verb;
-	int single_cpu;
+	int single_cpu, signal_all;
 	uint64_t posted, completed, acked, arrived, credited;
 	/* Every `signal_interval`-th send is signalled. */
 	uint32_t consumed, depth, quarter, signal_interval;
@@ -156,7 +156,9 @@ static void prepare(struct peer *p)
 	p->quarter = p->depth / 4;
 	if (ibv_query_device(p->id->verbs, &device))
 		die("ibv_query_device");
-	p->signal_interval = device.vendor_id == SOFT_IWARP && p->verb != READ && p->size >= 4096 && p->size < 16384 ? 1 : p->quarter;
+	if (device.vendor_id == SOFT_IWARP && p->verb != READ && p->size >= 4096 && p->size < 16384)
+		p->signal_all = 1;
+	p->signal_interval = p->signal_all ? 1 : p->quarter;
 	p->single_cpu = sysconf(_SC_NPROCESSORS_ONLN) < 2;
 	if (p->verb == SEND)
 		post_receives(p, RECEIVES);
@@ -413,14 +415,15 @@ int main(int argc, char **argv)
 	int latency, client, status = 0;
 	uint64_t nanos;
 
-	if (argc != 5 || !inet_aton(argv[1], &address.sin_addr) || strlen(argv[2]) < 7) {
-		fprintf(stderr, "usage: bare ADDRESS send_bw|write_bw|read_bw|send_lat|write_lat SIZE MILLISECONDS\n");
+	if (argc < 5 || argc > 6 || (argc == 6 && strcmp(argv[5], "all")) || !inet_aton(argv[1], &address.sin_addr) || strlen(argv[2]) < 7) {
+		fprintf(stderr, "usage: bare ADDRESS send_bw|write_bw|read_bw|send_lat|write_lat SIZE MILLISECONDS [all]\n");
 		return 2;
 	}
 	p.verb = argv[2][0] == 's' ? SEND : argv[2][0] == 'w' ? WRITE : READ;
 	latency = !strcmp(strchr(argv[2], '_'), "_lat");
 	p.size = (uint32_t)atol(argv[3]);
 	nanos = (uint64_t)atol(argv[4]) * 1000000;
+	p.signal_all = argc == 6;
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED)
 		die("mmap");
