@@ -31,8 +31,11 @@ def processor_seconds(whole_machine):
 
 
 def command(args, test, processors):
-    """Returns the command of one process with a pair for each processor."""
-    words = [args.rperf, "--json", "--time", args.time, "--cpu-affinity", ",".join(processors)]
+    """Returns the command of one process with a pair for each processor. Both ends of a pair are on
+    the same processor: rperf counts the processors of the server's threads from the last one."""
+    words = [args.rperf, "--json", "--time", args.time]
+    words += ["--local-cpu-affinity", ",".join(processors)]
+    words += ["--remote-cpu-affinity", ",".join(reversed(processors))]
     if args.device:
         words += ["--id", args.device, "--threads", str(len(processors))]
     elif len(processors) > 1:
