@@ -14,6 +14,8 @@ use crate::process::{self, Process};
 use crate::temp_dir::TempDir;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Time in which a server registers its agent. It does not print when it has.
+const REGISTRATION_TIME: Duration = Duration::from_millis(500);
 
 const NET: &str = r#"Switch 8 "Switch1"
 [1] "Hca1"[1]
@@ -154,11 +156,12 @@ impl Fabric {
         Process::spawn(&mut command).wait_for_output(ready)
     }
 
-    /// Starts `ibping -S` on `Hca2` and waits until it answers. A server that does not answer is
-    /// replaced, because the simulator has once left one without requests.
+    /// Starts `ibping -S` on `Hca2` and waits until it answers. A ping that arrives before the
+    /// server has registered its agent ends the server, because the simulator's library fails. Such
+    /// a server is replaced.
     ///
     /// # Panics
-    /// Panics if three servers do not answer.
+    /// Panics if several servers in a row do not answer.
     pub fn serve_ibping(&self) -> Process {
         let lid = self.lid("Hca2").to_string();
         let answers = || {
@@ -169,9 +172,10 @@ impl Fabric {
         };
         let start = || {
             let server = self.serve("Hca2", "ibping", &["-S"], "");
-            process::wait_until(TIMEOUT / 2, answers).then_some(server)
+            thread::sleep(REGISTRATION_TIME);
+            process::wait_until(TIMEOUT / 6, answers).then_some(server)
         };
-        let server = (0..3).find_map(|_| start());
+        let server = (0..6).find_map(|_| start());
         server.expect("ibping -S answers")
     }
 
