@@ -26,10 +26,6 @@ use crate::wait::{Deadline, as_millis};
 const CQ_TOKEN: u64 = 0;
 const CM_TOKEN: u64 = 1;
 
-/// Number of completions that [`CompletionQueue::poll`] returns at most. With fewer, it has emptied
-/// the queue (`ibv_poll_cq(3)`).
-const MOST_COMPLETIONS: usize = 32;
-
 /// A completion queue, its descriptors and its messengers.
 pub(super) struct Driver {
     polled: Mutex<Polled>,
@@ -289,10 +285,11 @@ impl Polled {
             group,
             ..
         } = self;
-        let mut is_empty = false;
-        while !is_empty {
+        loop {
             let completions = cq.poll()?;
-            is_empty = completions.len() < MOST_COMPLETIONS;
+            if completions.is_empty() {
+                break;
+            }
             for completion in completions {
                 let qp_num = completion.qp_num();
                 let is_shared_receive = completion.direction() == Direction::Recv;
