@@ -101,7 +101,9 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
                 "a region was deregistered with {requests} requests on it"
             ));
         }
-        state.check_no_transmission((*mr).lkey);
+        let region = state.mrs.get((*mr).handle as usize);
+        let access = region.map_or(0, |region| region.access);
+        state.check_no_transmission((*mr).lkey, access);
         let windows = state.windows_of_region((*mr).handle as usize);
         if windows > 0 {
             state.violation(format!(

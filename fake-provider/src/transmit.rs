@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use rdma_sys::{IBV_SEND_SIGNALED, ibv_sge};
+use rdma_sys::{IBV_ACCESS_REMOTE_READ, IBV_SEND_SIGNALED, ibv_sge};
 
 use crate::copy::peek;
 use crate::execute::OUTBOUND_OPCODES;
@@ -41,13 +41,26 @@ impl DeviceState {
     }
 
     /// Records a violation if a request in transit uses the region with this key, which is being
-    /// deregistered.
-    pub(crate) fn check_no_transmission(&mut self, key: u32) {
-        let before = self.in_transit.len();
-        self.in_transit
-            .retain(|entry| !matches!(entry, InTransit::Request(sge, _) if sge.lkey == key));
-        if self.in_transit.len() < before {
-            self.violation("a region was deregistered while the device transmits from it");
+    /// deregistered. If peers can read the region, its memory only must not change, and it must
+    /// not be used again afterwards, like that of a response.
+    pub(crate) fn check_no_transmission(&mut self, key: u32, access: u32) {
+        let uses =
+            |entry: &InTransit| matches!(entry, InTransit::Request(sge, _) if sge.lkey == key);
+        let (requests, others) = std::mem::take(&mut self.in_transit)
+            .into_iter()
+            .partition::<Vec<_>, _>(uses);
+        self.in_transit = others;
+        for request in requests {
+            let InTransit::Request(sge, before) = request else {
+                continue;
+            };
+            if bytes(&sge) != before {
+                self.violation("memory was changed while the device transmits it");
+            } else if access & IBV_ACCESS_REMOTE_READ == 0 {
+                self.violation("a region was deregistered while the device transmits from it");
+            } else {
+                self.transmit_response_late(&[sge]);
+            }
         }
     }
 

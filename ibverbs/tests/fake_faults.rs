@@ -4,8 +4,8 @@
 mod fake;
 
 use fake::{IN_ORDER, OUT_OF_ORDER, PROFILES, Pair, buf_bytes, connect, in_order, small};
-use fake_provider::{Overrun, Profile, SendOrder, UnconnectedPosts};
-use ibverbs::{AccessFlags, CqOptions, ErrorKind, Rc, Reclaimed, wr};
+use fake_provider::{Overrun, Profile, SendOrder, Transport, UnconnectedPosts};
+use ibverbs::{AccessFlags, CqOptions, ErrorKind, MemoryOptions, Rc, Reclaimed, Retired, wr};
 
 #[test]
 fn memory_in_transit_is_not_reused() {
@@ -29,6 +29,61 @@ fn memory_in_transit_is_not_reused() {
         drop(bufs);
         pair.finish();
     }
+}
+
+#[test]
+fn frozen_memory_is_unsignaled_and_not_reused_over_iwarp() {
+    let mut pair = Pair::new(Profile {
+        transport: Transport::Iwarp,
+        transmits_read_responses_late: true,
+        ..OUT_OF_ORDER[0]
+    });
+    pair.post_recvs(6);
+    let fill = |bytes: &mut [u8]| bytes.fill(b'f');
+    let options = MemoryOptions::new();
+    let shared = pair.pd.frozen_shared(64, options, fill).expect("frozen");
+    let private = pair.buf(b"private").freeze();
+    let (free, qp) = (pair.a.send_slots_free(), &mut pair.a);
+    let shared_held = qp.hold(&shared).expect("hold");
+    let private_held = qp.hold(&private).expect("hold");
+    let shared_list = qp.hold_list(&[shared_held]).expect("hold");
+    let private_list = qp.hold_list(&[private_held]).expect("hold");
+    qp.post_send(wr::send(shared_held).tag(1).unsignaled())
+        .expect("send");
+    qp.batch(|batch| {
+        batch.send(wr::send(shared_list).tag(2).unsignaled())?;
+        batch.send(wr::send(private_list).tag(3).unsignaled())?;
+        Ok::<(), ibverbs::Error>(())
+    })
+    .expect("batch");
+    qp.post_send(wr::send(wr::Empty).tag(4).unsignaled())
+        .expect("send");
+    qp.post_send(wr::send(private_held).tag(5).unsignaled())
+        .expect("send");
+    qp.post_send(wr::send(shared_held).tag(6).unsignaled())
+        .expect("send");
+    let (sent, received) = pair.retire();
+    let tags: Vec<u64> = sent.iter().map(Retired::tag).collect();
+    assert_eq!((tags, received.len()), (vec![2, 3, 5], 6));
+    assert_eq!(pair.a.send_slots_free(), free - 1, "the last one");
+    drop((sent, received, private));
+    let Pair {
+        a,
+        b,
+        cq,
+        pool,
+        pd,
+        context,
+        fake,
+    } = pair;
+    drop((a, b));
+    // The device transmits the memory after it was deregistered.
+    drop(shared);
+    let others: Vec<_> = (0..4)
+        .map(|_| pd.shared(64, AccessFlags::LOCAL_WRITE))
+        .collect();
+    drop((others, cq, pool, pd, context));
+    fake.assert_clean();
 }
 
 #[test]

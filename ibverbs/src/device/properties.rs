@@ -21,6 +21,11 @@ pub(crate) struct DeviceProperties {
     /// Soft-iWARP lets TCP transmit large unsignaled requests directly from their pages, long
     /// after their completion. It copies the data of signaled requests.
     pub(crate) finishes_unsignaled: bool,
+    /// A completion proves that all earlier unsignaled requests have left the send queue. The
+    /// device may nevertheless still read their memory (`finishes_unsignaled`).
+    ///
+    /// Soft-iWARP takes requests from the queue in order. Only READs complete later.
+    pub(crate) frees_unsignaled: bool,
     /// After a queue pair was destroyed and the memory deregistered, the device does not read
     /// memory that the peer was reading.
     ///
@@ -40,10 +45,12 @@ pub(crate) struct DeviceProperties {
 
 impl DeviceProperties {
     pub(crate) fn of(device: &Device) -> Self {
-        let follows_ibta = device.transport() == TransportType::IB;
+        let transport = device.transport();
+        let follows_ibta = transport == TransportType::IB;
         Self {
             completes_sends_in_order: follows_ibta,
             finishes_unsignaled: follows_ibta,
+            frees_unsignaled: follows_ibta || transport == TransportType::IWARP,
             finishes_read_responses: follows_ibta,
             polls_past_destroyed: true,
             completes_empty_receives: true,
@@ -55,15 +62,10 @@ impl DeviceProperties {
         Self {
             completes_sends_in_order: false,
             finishes_unsignaled: false,
+            frees_unsignaled: false,
             finishes_read_responses: true,
             polls_past_destroyed: false,
             completes_empty_receives: false,
         }
-    }
-
-    /// Returns `true` if every send request must be signaled: there is no other proof that an
-    /// unsignaled one has completed.
-    pub(crate) fn signals_all_sends(self) -> bool {
-        !(self.completes_sends_in_order && self.finishes_unsignaled)
     }
 }

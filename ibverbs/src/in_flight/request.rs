@@ -48,10 +48,10 @@ impl Owned {
         Self(in_flight)
     }
 
-    /// Ends a loan or a binding, because the request has completed.
+    /// Ends a loan or a binding, and removes a mark, because the request has completed.
     pub(crate) fn completed(mut self) -> Self {
         match self.take() {
-            Some(InFlight::Lent(_) | InFlight::Bind(_)) => Self(None),
+            Some(InFlight::Lent(_) | InFlight::Bind(_) | InFlight::Unsignaled) => Self(None),
             other => Self(other),
         }
     }
@@ -105,6 +105,10 @@ pub enum InFlight {
     Bind(#[allow(dead_code, reason = "dropped when the request completes")] Arc<Bound>),
     /// A memory window to be invalidated. It is unbound if the request succeeds.
     Invalidate(Arc<Bound>),
+    /// Nothing. This marks an unsignaled request ([`CompletionOrder::Unsignaled`]).
+    ///
+    /// [`CompletionOrder::Unsignaled`]: super::CompletionOrder::Unsignaled
+    Unsignaled,
 }
 
 impl InFlight {

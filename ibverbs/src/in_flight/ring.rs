@@ -13,6 +13,8 @@ use crate::wr_id::{RequestKind, WrId};
 pub(crate) enum CompletionOrder {
     /// All of them have completed too. Unsignaled ones have no completions of their own.
     InOrder,
+    /// The unsignaled ones have completed too. Each signaled one has a completion of its own.
+    Unsignaled,
     /// Nothing. Every request has a completion of its own.
     Any,
 }
@@ -166,16 +168,38 @@ impl Ring {
         if !self.slots.get(wr_id.slot())?.holds(wr_id) {
             return None;
         }
-        while self.oldest()?.wr_id != wr_id {
-            if self.order == CompletionOrder::Any {
-                let slot = &mut self.slots[wr_id.slot()];
-                let request = slot.take(wr_id);
-                slot.make_hole();
-                return request;
+        match self.order {
+            CompletionOrder::InOrder => {
+                while self.oldest()?.wr_id != wr_id {
+                    drop(self.take_oldest());
+                }
             }
-            drop(self.take_oldest());
+            CompletionOrder::Unsignaled => self.retire_unsignaled_before(wr_id.slot()),
+            CompletionOrder::Any => {}
         }
-        self.retire_oldest(wr_id)
+        if self.oldest()?.wr_id == wr_id {
+            return self.retire_oldest(wr_id);
+        }
+        let slot = &mut self.slots[wr_id.slot()];
+        let request = slot.take(wr_id);
+        slot.make_hole();
+        request
+    }
+
+    /// Retires the unsignaled requests that are older than the one in flight at `index`.
+    fn retire_unsignaled_before(&mut self, mut index: usize) {
+        self.oldest(); // closes the holes
+        while index != self.oldest {
+            index = index.checked_sub(1).unwrap_or(self.slots.len() - 1);
+            let slot = &mut self.slots[index];
+            if slot.is_hole() {
+                return; // the completion that left it retired all unsignaled ones before
+            }
+            if slot.is_unsignaled() {
+                slot.take(slot.wr_id);
+                slot.make_hole();
+            }
+        }
     }
 
     /// Closes the holes before the oldest request in flight and returns its slot, which is vacant

@@ -44,6 +44,14 @@ impl Slot {
         self.wr_id == wr_id && matches!(self.state, State::InFlight(_))
     }
 
+    /// Returns `true` if an [unsignaled](InFlight::Unsignaled) request is in flight.
+    pub(crate) fn is_unsignaled(&self) -> bool {
+        matches!(
+            self.state,
+            State::InFlight(Owned(Some(InFlight::Unsignaled)))
+        )
+    }
+
     /// Stores the request that was posted with this slot's `wr_id`.
     #[inline]
     pub(crate) fn fill(&mut self, Request { owned, tag }: Request) {

@@ -1,7 +1,7 @@
 //! Tests of the tables of requests in flight.
 
 use super::check_memory;
-use super::request::{Owned, Request};
+use super::request::{InFlight, Owned, Request};
 use super::ring::{CompletionOrder, Ring};
 use super::slab::RecvSlab;
 use super::table::RequestTable;
@@ -248,4 +248,107 @@ fn an_early_completion_leaves_older_requests() {
     assert_eq!(ring.slots_free(), 3);
     ring.resize(5);
     assert_eq!((0..5).map(|tag| post(&mut ring, tag)).count(), 5);
+}
+
+/// Posts an unsignaled request.
+fn post_unsignaled(ring: &mut Ring, tag: u64) -> WrId {
+    let vacant = ring.vacant().expect("a vacant slot");
+    let wr_id = vacant.wr_id();
+    vacant.fill(Request {
+        owned: Owned::new(Some(InFlight::Unsignaled)),
+        tag,
+    });
+    wr_id
+}
+
+fn iwarp_ring(capacity: u32) -> Ring {
+    let order = CompletionOrder::Unsignaled;
+    Ring::new(queue(), RequestKind::Send, order, capacity)
+}
+
+#[test]
+fn a_completion_retires_only_the_unsignaled_older_sends() {
+    let mut ring = iwarp_ring(8);
+    let before = post_unsignaled(&mut ring, 0);
+    let read = post(&mut ring, 1);
+    let between = [post_unsignaled(&mut ring, 2), post_unsignaled(&mut ring, 3)];
+    let write = post(&mut ring, 4);
+    let later = post_unsignaled(&mut ring, 5);
+    assert_eq!(ring.retire(write).expect("in flight").tag, 4);
+    for retired in [before, between[0], between[1], write] {
+        assert!(ring.retire(retired).is_none(), "retired already");
+    }
+    assert_eq!(ring.slots_free(), 3, "the READ is the oldest in flight");
+    assert_eq!(ring.retire(read).expect("in flight").tag, 1);
+    assert_eq!(ring.slots_free(), 7, "nothing is left before the last one");
+    // An unsignaled request that failed has a completion.
+    assert_eq!(ring.retire(later).expect("in flight").tag, 5);
+    assert!(ring.is_empty());
+}
+
+#[test]
+fn unsignaled_sends_fill_a_ring_until_a_completion() {
+    let mut ring = iwarp_ring(5);
+    for round in 0..if cfg!(miri) { 5 } else { 1000 } {
+        let unsignaled = [0, 1, 2].map(|tag| post_unsignaled(&mut ring, tag));
+        let read = post(&mut ring, 3);
+        let write = post(&mut ring, 4);
+        assert!(ring.vacant().is_none(), "full");
+        let order = if round % 2 == 0 {
+            [write, read]
+        } else {
+            [read, write]
+        };
+        for completed in order {
+            assert!(ring.retire(completed).is_some(), "in flight");
+        }
+        assert_eq!(ring.slots_free(), 5);
+        assert!(unsignaled.iter().all(|id| ring.retire(*id).is_none()));
+    }
+}
+
+/// Compares a ring with a list of requests, in random order.
+#[test]
+fn a_ring_with_unsignaled_sends_matches_a_simple_model() {
+    let mut ring = iwarp_ring(7);
+    // The requests in flight, with `true` if the request is signaled, and those that completed
+    // after an older one.
+    let mut model: Vec<(WrId, bool, bool)> = Vec::new();
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    for tag in 0..if cfg!(miri) { 200 } else { 20_000 } {
+        let completes = model
+            .iter()
+            .filter(|(_, signaled, done)| *signaled && !*done);
+        let completes: Vec<WrId> = completes.map(|(id, ..)| *id).collect();
+        let is_full = ring.vacant().is_none();
+        assert_eq!(is_full, model.len() == 7);
+        if (is_full || random(2) == 0) && !completes.is_empty() {
+            let id = completes[random(completes.len())];
+            assert!(ring.retire(id).is_some());
+            let index = model.iter().position(|(other, ..)| *other == id);
+            let index = index.expect("in the model");
+            model[index].2 = true;
+            for (_, signaled, done) in &mut model[..index] {
+                *done |= !*signaled;
+            }
+            let oldest = model.iter().position(|(.., done)| !*done);
+            model.drain(..oldest.unwrap_or(model.len()));
+        } else if !is_full {
+            // The last free slot is for a signaled request.
+            let signaled = model.len() == 6 || random(3) == 0;
+            let id = if signaled {
+                post(&mut ring, tag)
+            } else {
+                post_unsignaled(&mut ring, tag)
+            };
+            model.push((id, signaled, false));
+        }
+        assert_eq!(ring.slots_free(), 7 - model.len());
+    }
 }

@@ -56,7 +56,8 @@ impl Buf {
 
 impl ProtectionDomain {
     /// Registers `len` bytes that `fill` writes once and that peers can read afterwards. The device
-    /// cannot write to them.
+    /// cannot write to them. They can be sent [unsignaled](crate::wr::SendRequest::unsignaled) over
+    /// iWARP, other registered memory cannot.
     ///
     /// # Example
     /// ```no_run
@@ -135,6 +136,15 @@ impl Frozen {
                     lkey: region.lkey(),
                 }
             }
+        }
+    }
+
+    /// Returns `true` if the device may read the memory after it was deregistered, so that it is
+    /// never used for anything else.
+    pub(crate) fn is_read_after_deregistration(&self) -> bool {
+        match &*self.0 {
+            Memory::Buf(_) => false,
+            Memory::Remote(region) => region.is_read_after_deregistration(),
         }
     }
 

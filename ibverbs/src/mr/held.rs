@@ -229,6 +229,12 @@ pub trait Hold: private::Sealed + Sized {
     fn is(&self, held: &HeldMemory) -> bool;
     #[doc(hidden)]
     fn share(&self) -> HeldMemory;
+    /// Returns `true` if the device may read the memory at any later time, even after the queue
+    /// pair and the region are gone: the bytes never change, and peers can read them anyway.
+    #[doc(hidden)]
+    fn may_be_read_late(&self) -> bool {
+        false
+    }
 }
 
 impl Hold for Frozen {
@@ -246,6 +252,10 @@ impl Hold for Frozen {
 
     fn share(&self) -> HeldMemory {
         HeldMemory::Frozen(self.clone())
+    }
+
+    fn may_be_read_late(&self) -> bool {
+        self.is_read_after_deregistration()
     }
 }
 

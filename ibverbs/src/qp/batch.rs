@@ -15,7 +15,6 @@ use super::pair::QueuePair;
 use super::post::write_extended;
 use super::tables::Tables;
 use crate::error::Errno;
-use crate::in_flight::{Owned, Request};
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;
 use crate::wr::{BatchError, Posted};
@@ -166,27 +165,31 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
         if let Err(error) = self.qp.check_send(&request) {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
-        let Tables { sends, windows, .. } = &mut *self.qp.tables;
+        let Tables {
+            sends,
+            windows,
+            owner,
+            ..
+        } = &mut *self.qp.tables;
         let Some(vacant) = sends.vacant() else {
             let capacity = sends.capacity();
             let error = PostError::QueueFull { capacity };
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         };
-        match self.extended {
+        let is_unsignaled = match self.extended {
             // SAFETY: this is between `ibv_wr_start` and the closing call. The memory of the
             // payload stays valid: see `QueuePair::post_send`.
-            Some(qp) => unsafe { write_extended(qp, vacant.wr_id(), &request) },
-            None => {
-                if let Err(error) = self.qp.scratch.add(vacant.wr_id(), &request) {
-                    return Err(Rejected::new(VERB, error, Some(request.payload)));
-                }
-            }
-        }
+            Some(qp) => unsafe {
+                write_extended(qp, vacant.wr_id(), &request);
+                false
+            },
+            None => match self.qp.scratch.add(vacant.wr_id(), &request, owner) {
+                Ok(is_unsignaled) => is_unsignaled,
+                Err(error) => return Err(Rejected::new(VERB, error, Some(request.payload))),
+            },
+        };
         windows.extend(O::bound(&request.payload));
-        vacant.fill(Request {
-            owned: Owned::new(request.operation.into_in_flight(request.payload)),
-            tag: request.tag,
-        });
+        vacant.fill(request.into_in_flight(is_unsignaled));
         Ok(())
     }
 

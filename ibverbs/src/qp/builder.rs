@@ -14,7 +14,7 @@ use crate::convert::non_null;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
-use crate::in_flight::{Ring, check_memory};
+use crate::in_flight::{CompletionOrder, Ring, check_memory};
 use crate::pd::{ParentDomain, ProtectionDomain};
 use crate::raw::AsRaw;
 use crate::srq::SharedReceiveQueue;
@@ -56,14 +56,24 @@ impl Parts<'_> {
         self.srq.map_or(ptr::null_mut(), AsRaw::as_raw)
     }
 
-    /// Returns `true` if a completion proves that all earlier sends have completed.
-    pub(crate) fn completes_sends_in_order<T: SendTransport>(&self) -> bool {
-        T::COMPLETES_IN_ORDER && self.pd.context().properties().completes_sends_in_order
+    /// Returns what the completion of a send proves about earlier sends. With the extended verbs,
+    /// which no provider of iWARP has, either all sends complete in order or all are signaled. Then
+    /// a post need not check it.
+    pub(crate) fn send_order<T: SendTransport>(&self, has_extended: bool) -> CompletionOrder {
+        let properties = self.pd.context().properties();
+        if !T::COMPLETES_IN_ORDER {
+            CompletionOrder::Any
+        } else if properties.completes_sends_in_order && properties.finishes_unsignaled {
+            CompletionOrder::InOrder
+        } else if properties.frees_unsignaled && !has_extended {
+            CompletionOrder::Unsignaled
+        } else {
+            CompletionOrder::Any
+        }
     }
 
-    fn sq_sig_all<T: SendTransport>(&self) -> i32 {
-        let all = self.pd.context().properties().signals_all_sends();
-        i32::from(all || !self.completes_sends_in_order::<T>())
+    fn sq_sig_all<T: SendTransport>(&self, has_extended: bool) -> i32 {
+        i32::from(self.send_order::<T>(has_extended) == CompletionOrder::Any)
     }
 
     /// Checks that all objects belong to one device, and the shared receive queue to the domain.
@@ -204,7 +214,7 @@ fn create_extended<T: SendTransport>(
         srq: parts.srq(),
         cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
-        sq_sig_all: parts.sq_sig_all::<T>(),
+        sq_sig_all: parts.sq_sig_all::<T>(true),
         comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         pd: parts.domain(),
         send_ops_flags: T::SEND_OPS | extra_ops,
@@ -241,7 +251,7 @@ fn create_classic<T: SendTransport>(
         srq: parts.srq(),
         cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
-        sq_sig_all: parts.sq_sig_all::<T>(),
+        sq_sig_all: parts.sq_sig_all::<T>(false),
     };
     let raw = non_null(
         "ibv_create_qp",

@@ -108,10 +108,11 @@ impl<T: SendTransport> QueuePair<T> {
                 .max(created.caps.max_recv_wr)
                 .max(1),
         ) as usize;
+        let order = parts.send_order::<T>(created.extended.is_some());
         // The extended verbs need no list of requests.
         let scratch = match created.extended {
-            Some(_) => SendScratch::new(0, 0),
-            None => SendScratch::new(max_batch, created.caps.max_inline_data),
+            Some(_) => SendScratch::new(order, 0, 0),
+            None => SendScratch::new(order, max_batch, created.caps.max_inline_data),
         };
         Self {
             raw: created.raw,

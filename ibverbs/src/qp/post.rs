@@ -11,7 +11,7 @@ use rdma_sys::{
 
 use super::pair::QueuePair;
 use super::tables::Tables;
-use crate::in_flight::{Owned, Request, Vacant};
+use crate::in_flight::Vacant;
 use crate::mw::BoundWindows;
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;
@@ -61,7 +61,12 @@ impl<T: SendTransport> QueuePair<T> {
         if let Err(error) = self.check_send(&request) {
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         }
-        let Tables { sends, windows, .. } = &mut *self.tables;
+        let Tables {
+            sends,
+            windows,
+            owner,
+            ..
+        } = &mut *self.tables;
         let Some(vacant) = sends.vacant() else {
             return Err(Rejected::new(
                 VERB,
@@ -74,23 +79,20 @@ impl<T: SendTransport> QueuePair<T> {
         // SAFETY: the queue pair is alive and used by one thread. The memory of the payload was
         // checked above and stays valid: the table takes a buffer below, the owner holds other
         // memory, and the provider copies inline data.
-        let returned = unsafe {
+        let (returned, is_unsignaled) = unsafe {
             match self.extended {
-                Some(qp) => post_extended(qp, &vacant, &request),
-                None => self.scratch.post(self.raw, vacant.wr_id(), &request),
+                Some(qp) => (post_extended(qp, &vacant, &request), false),
+                None => (self.scratch).post(self.raw, vacant.wr_id(), &request, owner),
             }
         };
         if returned != 0 {
             let bad_is_null = self.extended.is_some() || self.scratch.bad_is_null();
             let error = post_error(returned, bad_is_null);
-            let rejected = reject::<T, _, _>(error, request, vacant, windows);
+            let rejected = reject::<T, _, _>(error, request, is_unsignaled, vacant, windows);
             return Err(rejected.explained(|verb, error| self.control().explain_post(verb, error)));
         }
         windows.extend(O::bound(&request.payload));
-        vacant.fill(Request {
-            owned: Owned::new(request.operation.into_in_flight(request.payload)),
-            tag: request.tag,
-        });
+        vacant.fill(request.into_in_flight(is_unsignaled));
         Ok(())
     }
 
@@ -185,6 +187,7 @@ impl<T: DuplexTransport> QueuePair<T> {
 fn reject<T: SendTransport, O: Operation<T, P>, P: Payload>(
     error: PostError,
     request: SendRequest<O, P>,
+    is_unsignaled: bool,
     vacant: Vacant<'_>,
     windows: &mut BoundWindows,
 ) -> Rejected<P> {
@@ -193,10 +196,7 @@ fn reject<T: SendTransport, O: Operation<T, P>, P: Payload>(
         return Rejected::new(VERB, error, Some(request.payload));
     }
     windows.extend(O::bound(&request.payload));
-    vacant.fill(Request {
-        owned: Owned::new(request.operation.into_in_flight(request.payload)),
-        tag: request.tag,
-    });
+    vacant.fill(request.into_in_flight(is_unsignaled));
     Rejected::new(VERB, error, None)
 }
 

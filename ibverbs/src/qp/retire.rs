@@ -10,8 +10,8 @@ impl<T: SendTransport> QueuePair<T> {
     /// Retires a completion: removes its request from the table and returns the buffer.
     ///
     /// The completion of a send also retires the unsignaled sends before it, whose buffers return
-    /// to their pools. Where sends complete in any order
-    /// ([`unsignaled`](crate::wr::SendRequest::unsignaled)), it retires one request only.
+    /// to their pools. Which requests are unsignaled depends on the device
+    /// ([`unsignaled`](crate::wr::SendRequest::unsignaled)).
     ///
     /// # Errors
     /// [`ForeignCompletion`] if the completion belongs to another queue pair or to a destroyed one.

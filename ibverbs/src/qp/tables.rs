@@ -50,11 +50,7 @@ impl Tables {
         } else {
             RequestKind::Recv
         };
-        let send_order = if parts.completes_sends_in_order::<T>() {
-            CompletionOrder::InOrder
-        } else {
-            CompletionOrder::Any
-        };
+        let send_order = parts.send_order::<T>(created.extended.is_some());
         // Devices complete receives in order (IBA 9.5), and each has a completion. If one does not,
         // the older receives must stay in flight, as the device may still write to their buffers.
         let recv_order = CompletionOrder::Any;

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use rdma_sys::ibv_sge;
 
-use super::payload::PostableTo;
+use super::payload::{DeviceReads, PostableTo};
 use super::rejected::PostError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
@@ -26,6 +26,9 @@ pub(crate) struct Owner {
     domain: DomainKey,
     pub(crate) pd: ProtectionDomain,
     held: Vec<HeldMemory>,
+    /// Local keys of the held memory that the device may read at any later time
+    /// ([`Hold::may_be_read_late`]).
+    late_keys: HashSet<u32>,
     /// Entries to which the tokens of [`hold_list`](Self::hold_list) point.
     lists: HashSet<Entries>,
 }
@@ -63,6 +66,7 @@ impl Owner {
             domain: pd.key(),
             pd: pd.clone(),
             held: Vec::new(),
+            late_keys: HashSet::new(),
             lists: HashSet::new(),
         })
     }
@@ -80,6 +84,9 @@ impl Owner {
         }
         if !self.held.iter().any(|kept| memory.is(kept)) {
             self.held.push(memory.share());
+            if memory.may_be_read_late() {
+                self.late_keys.insert(memory.sge().lkey);
+            }
         }
         Ok(Held::new(memory, self.id))
     }
@@ -105,6 +112,17 @@ impl Owner {
         let list = HeldList::new(&entries.0, len, self.id);
         self.lists.insert(entries);
         Ok(list)
+    }
+
+    /// Returns `true` if the device may read this memory at any later time. Not inlined, because
+    /// few posts call it.
+    #[inline(never)]
+    pub(crate) fn may_be_read_late(&self, memory: DeviceReads) -> bool {
+        match memory {
+            DeviceReads::Nothing => true,
+            DeviceReads::Held(lkey) => self.late_keys.contains(&lkey),
+            DeviceReads::Other => false,
+        }
     }
 
     /// Checks that a payload can be posted to this queue.

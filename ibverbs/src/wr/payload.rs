@@ -85,7 +85,19 @@ pub enum PostableTo<'a> {
     NoQueue,
 }
 
+/// The memory that the device reads, for the decision whether a request can be unsignaled.
+#[derive(Clone, Copy, Debug)]
+pub enum DeviceReads {
+    /// None: there are no bytes, or they were copied when the request was posted.
+    Nothing,
+    /// Held memory with this local key.
+    Held(u32),
+    /// Other memory, which may be changed and used again after the completion.
+    Other,
+}
+
 pub(crate) mod private {
+    use super::DeviceReads;
     use super::Gather;
     use super::InFlight;
     use super::PostableTo;
@@ -108,6 +120,12 @@ pub(crate) mod private {
 
         /// Returns the queues that the payload can be posted to.
         fn postable_to(&self) -> PostableTo<'_>;
+
+        /// Returns the memory that the device reads.
+        #[inline]
+        fn device_reads(&self) -> DeviceReads {
+            DeviceReads::Other
+        }
 
         /// Returns the memory that the queue owns until the request has completed, if any.
         fn into_in_flight(self) -> Option<InFlight>;

@@ -1,6 +1,6 @@
 //! Payloads in registered memory.
 
-use super::payload::{Gather, PostableTo, ReadPayload, RecvPayload, SendPayload};
+use super::payload::{DeviceReads, Gather, PostableTo, ReadPayload, RecvPayload, SendPayload};
 use super::payload::{private::Payload, private::Source, private::Target};
 use crate::in_flight::InFlight;
 use crate::mr::{Buf, BufList, DeviceRegion, Frozen, Held, HeldList, Hold, SharedRegion, Sink};
@@ -41,6 +41,11 @@ impl<K: Hold> Payload for Held<K> {
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
         PostableTo::Queue(self.queue())
+    }
+
+    #[inline]
+    fn device_reads(&self) -> DeviceReads {
+        DeviceReads::Held(self.sge().lkey)
     }
 
     #[inline]

@@ -15,10 +15,13 @@ use rdma_sys::{IBV_SEND_FENCE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
 use super::flush::{AtomicWrite, Flush, FlushPlacement};
 use super::message::{Send, SendWithImm};
 use super::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
+use super::operation::private::Transfer;
+use super::owner::Owner;
 use super::payload::private::Payload;
 use super::payload::{ReadPayload, RecvPayload, SendPayload};
 use super::unregistered::Empty;
 use super::window::{Bind, Invalidate, SendWithInv};
+use crate::in_flight::{CompletionOrder, InFlight, Owned, Request};
 use crate::mr::RemoteMemory;
 use crate::mw::{Binding, BoundWindow, Type2};
 
@@ -81,11 +84,13 @@ impl<O, P> SendRequest<O, P> {
     /// At least one in every [`max_send_wr`](crate::QpCaps::max_send_wr) requests must be signaled.
     /// Otherwise the queue stays full.
     ///
-    /// On devices of other transports than InfiniBand and RoCE, every request has a completion, and
-    /// this flag has no effect. There, a later completion does not prove that the device has
-    /// finished with the buffer: Soft-iWARP completes requests out of order, and transmits large
-    /// unsignaled ones after a later request has completed. The completion queue needs an entry for
-    /// each request in flight.
+    /// On other transports than InfiniBand and RoCE, this flag has an effect only over iWARP, and
+    /// only on sends and writes of memory that cannot change: of [`Inline`](crate::wr::Inline)
+    /// data, of [`Empty`], and of a [`Held`](crate::Held) token of
+    /// [`frozen_shared`](crate::ProtectionDomain::frozen_shared) memory. All other requests have a
+    /// completion, because a later one does not prove that the device has finished with the memory:
+    /// Soft-iWARP completes READs late, and transmits large unsignaled messages after a later
+    /// request has completed. The completion queue needs an entry for each request in flight.
     pub fn unsignaled(mut self) -> Self {
         self.flags &= !IBV_SEND_SIGNALED;
         self
@@ -106,6 +111,42 @@ impl<O, P> SendRequest<O, P> {
     /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
+    }
+
+    /// Returns the flags for a queue whose requests complete in this order, and `true` if the queue
+    /// must know that the request is unsignaled. A completion is requested if the queue would
+    /// otherwise not learn when the device has finished with the payload.
+    #[inline]
+    pub(crate) fn flags_for(&self, order: CompletionOrder, owner: &Owner) -> (u32, bool)
+    where
+        P: Payload,
+    {
+        if order != CompletionOrder::Unsignaled || self.flags & IBV_SEND_SIGNALED != 0 {
+            (self.flags, false)
+        } else if owner.may_be_read_late(self.payload.device_reads()) {
+            (self.flags, true)
+        } else {
+            (self.flags | IBV_SEND_SIGNALED, false)
+        }
+    }
+
+    /// Returns what the table keeps while the request is in flight. `is_unsignaled` is the second
+    /// result of [`flags_for`](Self::flags_for).
+    #[inline]
+    pub(crate) fn into_in_flight(self, is_unsignaled: bool) -> Request
+    where
+        O: Transfer<P>,
+        P: Payload,
+    {
+        let in_flight = if is_unsignaled {
+            Some(InFlight::Unsignaled)
+        } else {
+            self.operation.into_in_flight(self.payload)
+        };
+        Request {
+            owned: Owned::new(in_flight),
+            tag: self.tag,
+        }
     }
 }
 

@@ -8,11 +8,13 @@ use std::ptr::{self, NonNull};
 use rdma_sys::{IBV_SEND_INLINE, ibv_post_send, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge};
 
 use super::operation::Operation;
+use super::owner::Owner;
 use super::payload::Gather;
 use super::payload::private::Payload;
 use super::posted::Posted;
 use super::rejected::PostError;
 use super::request::SendRequest;
+use crate::in_flight::CompletionOrder;
 use crate::transport::SendTransport;
 use crate::wr_id::WrId;
 
@@ -29,6 +31,7 @@ pub(crate) struct Entry<W> {
 /// Fields that a request does not set keep the values of an earlier one. They have no meaning for
 /// its opcode.
 pub(crate) struct SendScratch {
+    order: CompletionOrder,
     /// Never linked to another request.
     single: Entry<ibv_send_wr>,
     batch: Vec<Entry<ibv_send_wr>>,
@@ -47,9 +50,10 @@ unsafe impl Send for SendScratch {}
 unsafe impl Sync for SendScratch {}
 
 impl SendScratch {
-    pub(crate) fn new(max_batch: usize, max_inline: u32) -> Self {
+    pub(crate) fn new(order: CompletionOrder, max_batch: usize, max_inline: u32) -> Self {
         let inline_each = max_inline as usize;
         Self {
+            order,
             single: Entry::default(),
             batch: vec![Entry::default(); max_batch],
             count: 0,
@@ -59,7 +63,8 @@ impl SendScratch {
         }
     }
 
-    /// Posts a single request and returns the value that the verb returned.
+    /// Posts a single request. Returns the value that the verb returned, and `true` if the table
+    /// must know that the request is unsignaled.
     ///
     /// # Safety
     /// `qp` is alive and no other thread uses it. The memory of the request stays valid until the
@@ -71,12 +76,15 @@ impl SendScratch {
         qp: NonNull<ibv_qp>,
         wr_id: WrId,
         request: &SendRequest<O, P>,
-    ) -> i32 {
+        owner: &Owner,
+    ) -> (i32, bool) {
         self.bad = ptr::null_mut();
+        let (flags, is_unsignaled) = request.flags_for(self.order, owner);
         // SAFETY: guaranteed by the caller; the request is linked to no other one.
         unsafe {
-            let wr = Entry::write_send(&raw mut self.single, wr_id, request);
-            ibv_post_send(qp.as_ptr(), wr, &raw mut self.bad)
+            let wr = Entry::write_send(&raw mut self.single, wr_id, request, flags);
+            let returned = ibv_post_send(qp.as_ptr(), wr, &raw mut self.bad);
+            (returned, is_unsignaled)
         }
     }
 
@@ -86,7 +94,7 @@ impl SendScratch {
     }
 
     /// Adds a request to the batch. Its inline data is copied, because it need not live until the
-    /// batch is posted.
+    /// batch is posted. Returns `true` if the table must know that the request is unsignaled.
     ///
     /// # Errors
     /// [`PostError::BatchFull`].
@@ -95,20 +103,22 @@ impl SendScratch {
         &mut self,
         wr_id: WrId,
         request: &SendRequest<O, P>,
-    ) -> Result<(), PostError> {
+        owner: &Owner,
+    ) -> Result<bool, PostError> {
         let count = self.count;
         if count >= self.batch.len() {
             return Err(batch_full(count));
         }
+        let (flags, is_unsignaled) = request.flags_for(self.order, owner);
         let entry = next_entry(&mut self.batch, count);
         // SAFETY: the entry can be written.
-        unsafe { Entry::write_send(entry, wr_id, request) };
+        unsafe { Entry::write_send(entry, wr_id, request, flags) };
         if let Gather::Inline(bytes) = request.operation.local(&request.payload) {
             let start = count * self.inline_each;
             self.inline[start..start + bytes.len()].copy_from_slice(bytes);
         }
         self.count += 1;
-        Ok(())
+        Ok(is_unsignaled)
     }
 
     /// Removes the requests of the batch.
@@ -222,6 +232,7 @@ impl Entry<ibv_send_wr> {
         this: *mut Self,
         wr_id: WrId,
         request: &SendRequest<O, P>,
+        flags: u32,
     ) -> *mut ibv_send_wr {
         let gather = request.operation.local(&request.payload);
         // SAFETY: guaranteed by the caller.
@@ -231,7 +242,7 @@ impl Entry<ibv_send_wr> {
             (*wr).wr_id = wr_id.0;
             (*wr).sg_list = sg_list;
             (*wr).num_sge = num_sge;
-            (*wr).send_flags = request.flags | inline_flag(gather);
+            (*wr).send_flags = flags | inline_flag(gather);
             request.operation.classic(&mut *wr);
             wr
         }

@@ -1,6 +1,6 @@
 //! Payloads that need no registered memory: inline data and empty messages.
 
-use super::payload::{Gather, PostableTo, RecvPayload, SendPayload};
+use super::payload::{DeviceReads, Gather, PostableTo, RecvPayload, SendPayload};
 use super::payload::{private::Payload, private::Source, private::Target};
 use crate::in_flight::InFlight;
 
@@ -45,6 +45,11 @@ impl Payload for Inline<'_> {
     }
 
     #[inline]
+    fn device_reads(&self) -> DeviceReads {
+        DeviceReads::Nothing
+    }
+
+    #[inline]
     fn into_in_flight(self) -> Option<InFlight> {
         None
     }
@@ -63,6 +68,11 @@ impl Payload for Empty {
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
         PostableTo::AnyQueue
+    }
+
+    #[inline]
+    fn device_reads(&self) -> DeviceReads {
+        DeviceReads::Nothing
     }
 
     #[inline]

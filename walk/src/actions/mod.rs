@@ -42,7 +42,7 @@ impl World<'_> {
             Kind::CreateRegion => self.create_region(random),
             Kind::DropRegion => Ok(self.drop_region(random)),
             Kind::ReclaimRegion => self.reclaim_region(random),
-            Kind::CreateFrozen => Ok(self.create_frozen(random)),
+            Kind::CreateFrozen => self.create_frozen(random),
             Kind::DropFrozen => self.drop_frozen(random),
             Kind::CreateSink => self.create_sink(random),
             Kind::DropSink => Ok(self.drop_sink(random)),

@@ -1,11 +1,11 @@
 //! Actions on protection domains, memory and completion queues.
 
-use ibverbs::{AccessFlags, AsyncCompletionQueue, CqOptions, SrqOptions};
+use ibverbs::{AccessFlags, AsyncCompletionQueue, CqOptions, MemoryOptions, SrqOptions};
 use test_support::random::Random;
 
 use crate::model::{
-    Cell, CqModel, DomainModel, FrozenModel, HeldModel, Id, OwnedBuf, PoolModel, RegionModel,
-    SinkModel, SrqModel, data,
+    BufModel, Cell, CqModel, DomainModel, FrozenModel, HeldModel, Id, OwnedBuf, PoolModel,
+    RegionModel, SinkModel, SrqModel, data,
 };
 use crate::transport::{AnyCq, new_runtime};
 use crate::violation::Violation;
@@ -189,13 +189,16 @@ impl World<'_> {
         Ok(true)
     }
 
-    pub(crate) fn create_frozen(&mut self, random: &mut Random) -> bool {
-        let Some(index) = pick(&self.memory.owned, random) else {
-            return false;
-        };
+    pub(crate) fn create_frozen(&mut self, random: &mut Random) -> Result<bool, Violation> {
         if self.memory.frozen.len() == 6 {
-            return false;
+            return Ok(false);
         }
+        if random.below(2) == 0 {
+            return self.create_frozen_shared(random);
+        }
+        let Some(index) = pick(&self.memory.owned, random) else {
+            return Ok(false);
+        };
         let OwnedBuf { buf, model } = self.memory.owned.swap_remove(index);
         let id = self.new_id();
         self.memory.frozen.push(FrozenModel {
@@ -203,7 +206,29 @@ impl World<'_> {
             frozen: buf.freeze(),
             model,
         });
-        true
+        Ok(true)
+    }
+
+    /// Creates frozen memory that peers can read.
+    fn create_frozen_shared(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(domain) = pick(&self.domains, random) else {
+            return Ok(false);
+        };
+        let DomainModel { id: pd, pd: domain } = &self.domains[domain];
+        let Some(size) = choose(self.setup.buf_sizes, random) else {
+            return Ok(false);
+        };
+        let model = BufModel {
+            pool: None,
+            pd: *pd,
+            pattern: random.next_u64(),
+            len: 1 + random.below(size),
+        };
+        let fill = |bytes: &mut [u8]| bytes.copy_from_slice(&data::bytes(model.pattern, model.len));
+        let frozen = domain.frozen_shared(model.len, MemoryOptions::new(), fill)?;
+        let id = self.new_id();
+        self.memory.frozen.push(FrozenModel { id, frozen, model });
+        Ok(true)
     }
 
     /// Returns `true` if a queue pair holds the frozen memory.
@@ -221,16 +246,16 @@ impl World<'_> {
         let FrozenModel { id, frozen, model } = self.memory.frozen.swap_remove(index);
         let held = self.is_held(id);
         let frozen = match frozen.try_thaw() {
-            Ok(buf) if !held => {
+            Ok(buf) if !held && model.pool.is_some() => {
                 self.memory.owned.push(OwnedBuf { buf, model });
                 return Ok(true);
             }
             Ok(_) => {
                 return Err(Violation(format!(
-                    "frozen {id} was thawed while it is held"
+                    "frozen {id} was thawed while it is held, or while peers can read it"
                 )));
             }
-            Err(_) if !held => {
+            Err(_) if !held && model.pool.is_some() => {
                 return Err(Violation(format!(
                     "frozen {id} is not held but cannot be thawed"
                 )));

@@ -22,8 +22,12 @@ impl World<'_> {
         let held = (!end.held.is_empty()).then(|| end.held[random.below(end.held.len())]);
         let choice = random.below(10);
         let payload = match (choice, held) {
-            (0, _) => (Payload::Empty, Vec::new()),
+            (0, _) => {
+                entry.unsignaled = true;
+                (Payload::Empty, Vec::new())
+            }
             (1, _) if caps.max_inline_data > 0 => {
+                entry.unsignaled = true;
                 let len = random.below(max.min(caps.max_inline_data as usize) + 1);
                 let bytes = data::bytes(random.next_u64(), len);
                 (Payload::Inline(bytes.clone()), bytes)
@@ -35,6 +39,7 @@ impl World<'_> {
                 self.shared_list(at, max, caps.max_send_sge, &mut entry, random)?
             }
             (2 | 3, Some(HeldModel::Frozen(token, _, model))) => {
+                entry.unsignaled = model.pool.is_none();
                 let len = random.below(model.len.min(max) + 1);
                 (
                     Payload::Frozen(token.slice(0..len)?),

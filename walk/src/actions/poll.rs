@@ -274,7 +274,18 @@ impl World<'_> {
             )));
         }
         if !end.in_order {
-            let entry = take_in_flight(&mut end.sends, position);
+            let older = end.sends.range(..position);
+            let unsignaled = older.filter(|entry| entry.in_flight && entry.unsignaled);
+            let mut tags: Vec<u64> = unsignaled.map(|entry| entry.tag).collect();
+            while let Some(tag) = tags.pop() {
+                let sends = &mut self.end(at).sends;
+                let position = position_in_flight(sends, tag).expect("an older request");
+                let entry = take_in_flight(sends, position);
+                self.complete(at, &entry, status)?;
+            }
+            let sends = &mut self.end(at).sends;
+            let position = position_in_flight(sends, tag).expect("the retired request");
+            let entry = take_in_flight(sends, position);
             return self.take_back(at, &entry, retired);
         }
         for entry in end.sends.drain(..position).collect::<Vec<_>>() {

@@ -17,11 +17,13 @@ impl World<'_> {
         &mut self,
         at: QpIndex,
         flags: Flags,
-        entry: Entry,
+        mut entry: Entry,
         message: Option<Message>,
     ) {
-        // Where sends complete in any order, the library signals all of them.
-        let signaled = flags.signaled || !self.setup.in_order;
+        // Where sends complete in any order, the library signals those with other memory.
+        let is_iwarp = self.setup.support.is_iwarp;
+        entry.unsignaled &= is_iwarp && !flags.signaled;
+        let signaled = flags.signaled || !self.setup.in_order && !entry.unsignaled;
         let to = entry.to;
         let end = self.end(at);
         let number = end.qp_num;

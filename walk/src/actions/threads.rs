@@ -100,7 +100,7 @@ fn post_recvs(
         let mut entry = Entry::without_memory(tag, "receive");
         entry.capacity = buf.capacity();
         entry.bufs.push(BufModel {
-            pool: id,
+            pool: Some(id),
             pd,
             pattern,
             len: buf.len(),

@@ -24,8 +24,9 @@ pub(crate) struct PoolModel {
 /// Contents of a buffer that the program owns or that a request owns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BufModel {
-    /// The pool that it belongs to, which the walk may have dropped.
-    pub(crate) pool: Id,
+    /// The pool that it belongs to, which the walk may have dropped. Memory that peers can read
+    /// belongs to none.
+    pub(crate) pool: Option<Id>,
     pub(crate) pd: Id,
     /// The whole capacity has this pattern.
     pub(crate) pattern: u64,
@@ -193,7 +194,7 @@ impl Memory {
         pd: Id,
         capacity: usize,
         random: &mut Random,
-    ) -> Option<(Buf, Id)> {
+    ) -> Option<(Buf, Option<Id>)> {
         let fits = |model: &PoolModel| {
             model.pd == pd && model.taken < model.count && model.pool.buf_size() >= capacity
         };
@@ -204,11 +205,11 @@ impl Memory {
         let pool = &mut self.pools[index];
         let buf = pool.pool.take()?;
         pool.taken += 1;
-        Some((buf, pool.id))
+        Some((buf, Some(pool.id)))
     }
 
     /// Takes a buffer that a request has returned.
-    fn take_owned(&mut self, pd: Id, capacity: usize) -> Option<(Buf, Id)> {
+    fn take_owned(&mut self, pd: Id, capacity: usize) -> Option<(Buf, Option<Id>)> {
         let fits = |owned: &OwnedBuf| owned.model.pd == pd && owned.buf.capacity() >= capacity;
         let index = self.owned.iter().position(fits)?;
         let OwnedBuf { buf, model } = self.owned.swap_remove(index);
@@ -217,7 +218,11 @@ impl Memory {
 
     /// Accounts for a buffer that returned to its pool.
     pub(crate) fn released(&mut self, model: &BufModel) {
-        if let Some(pool) = self.pools.iter_mut().find(|pool| pool.id == model.pool) {
+        if let Some(pool) = self
+            .pools
+            .iter_mut()
+            .find(|pool| Some(pool.id) == model.pool)
+        {
             pool.taken -= 1;
         }
     }

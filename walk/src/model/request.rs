@@ -21,6 +21,9 @@ pub(crate) struct Entry {
     pub(crate) what: &'static str,
     /// `false` for a request that retired before an older one.
     pub(crate) in_flight: bool,
+    /// Over iWARP, a later completion retires the request. Before it is posted: its memory allows
+    /// this.
+    pub(crate) unsignaled: bool,
     pub(crate) fate: Fate,
     /// The queue pair that a datagram addresses.
     pub(crate) to: Option<Id>,
@@ -62,6 +65,7 @@ impl Entry {
             tag,
             what,
             in_flight: true,
+            unsignaled: false,
             fate: Fate::Succeeds,
             to: None,
             bufs: Vec::new(),
@@ -84,7 +88,7 @@ impl fmt::Debug for Entry {
             write!(f, " ({:?})", self.fate)?;
         }
         for BufModel { pool, len, .. } in &self.bufs {
-            write!(f, ", {len} bytes of pool {pool}")?;
+            write!(f, ", {len} bytes of pool {}", pool.unwrap_or_default())?;
         }
         self.effects
             .iter()
