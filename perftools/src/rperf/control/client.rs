@@ -316,8 +316,8 @@ pub(super) fn monitored(mut measured: Measured, monitor: &Monitor<'_>) -> Measur
     measured
 }
 
-/// Checks that the test has measured, and verified, anything: unreliable services may lose all
-/// messages.
+/// Checks that the test has measured, and verified, anything. Unreliable services may lose all
+/// messages, and a receiver that did not run for a while may have measured none.
 fn check_arrival(
     spec: &Spec,
     plan: Option<Plan>,
@@ -328,6 +328,14 @@ fn check_arrival(
     let arrived = local.received.msgs + remote.received.msgs;
     let has_receiver = plan.is_none_or(Plan::has_receiver);
     if has_receiver && sent > 0 && arrived == 0 {
+        if plan.is_some_and(|plan| plan.service.is_reliable()) {
+            return Err(Error::test(format!(
+                "none of the {sent} messages arrived while the receiver measured"
+            ))
+            .with_help(
+                "set --time (-t) higher: the receiver's host is too busy for a short test",
+            ));
+        }
         return Err(Error::test(format!("none of the {sent} messages arrived")).with_help(
             "check the path with `ribping` and the MTU of both ports, or limit the sender with --rate-limit",
         ));
@@ -489,6 +497,21 @@ mod tests {
     use crate::rperf::args::command_line::Options;
     use crate::rperf::spec::test::Test;
     use clap::Parser;
+
+    #[test]
+    fn receiver_that_measured_nothing_is_a_failure() {
+        let [mut sender, receiver] = [SideStats::default(), SideStats::default()];
+        sender.sent.msgs = 48;
+        for (test, is_reliable) in [(Test::RcBw, true), (Test::UdBw, false)] {
+            let options = Options::try_parse_from(["rperf"]).unwrap();
+            let spec = options.to_spec(test).unwrap();
+            let error = check_arrival(&spec, test.plan(), &receiver, &sender).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("none of the 48 messages arrived"), "{text}");
+            let advises_more_time = text.contains("set --time (-t) higher");
+            assert_eq!(advises_more_time, is_reliable, "{text}");
+        }
+    }
 
     #[test]
     fn verifying_nothing_is_a_failure() {

@@ -45,6 +45,7 @@ fn bounds() -> Bounds {
         max_cqe: 2000,
         mtu: 1024,
         infiniband: true,
+        signaled_sizes: 0..0,
         atomics: true,
         max_srq_wr: 100,
         xrc: false,

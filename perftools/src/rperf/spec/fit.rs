@@ -1,5 +1,6 @@
 //! Fits a specification to a device: derives the queue sizes and checks the capabilities.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::config::Spec;
@@ -27,8 +28,10 @@ pub struct Bounds {
     /// Active MTU of the port in bytes, which is the maximum size of a datagram.
     pub mtu: u32,
     /// `true` for InfiniBand and RoCE. iWARP has no immediate data and no unreliable queue pairs,
-    /// and every send has a completion.
+    /// and every RDMA read has a completion.
     pub infiniband: bool,
+    /// Message sizes in bytes that the device sends faster if each message requests a completion.
+    pub signaled_sizes: Range<u64>,
     /// `true` if the device supports atomics.
     pub atomics: bool,
     /// Maximum number of requests in a shared receive queue; 0 if the device has none.
@@ -47,6 +50,7 @@ impl Bounds {
             max_cqe: u32::MAX,
             mtu: u32::MAX,
             infiniband: true,
+            signaled_sizes: 0..0,
             atomics: true,
             max_srq_wr: u32::MAX,
             xrc: true,
@@ -227,13 +231,19 @@ impl Spec {
     fn shape(&self, depth: u32, plan: Plan, bounds: &Bounds) -> Shape {
         let batch = (depth / 4).max(1);
         let max = (depth / 2 / self.qps).max(1);
-        let default = if plan.is_latency() {
+        let default = if bounds.signaled_sizes.contains(&self.msg_size) && !plan.verb.fetches() {
+            1
+        } else if plan.is_latency() {
             // A latency test does not wait for send completions: as few as the send queue allows.
             max
         } else {
             batch.min(self.max_sends_per_completion()) / self.qps
         };
         let signal_every = self.tuning.signal_every.unwrap_or(default);
+        // `ibverbs` requests a completion of each RDMA read over iWARP.
+        let signals_all = self.touches_payload()
+            || plan.is_round_trip()
+            || plan.verb.fetches() && !bounds.infiniband;
         Shape {
             tuning: self.tuning,
             threads: self.threads,
@@ -246,7 +256,7 @@ impl Spec {
             depth,
             batch,
             // The sends without a completion on all queue pairs together stay below the depth.
-            signal_every: if self.touches_payload() || !bounds.infiniband || plan.is_round_trip() {
+            signal_every: if signals_all {
                 1
             } else {
                 signal_every.clamp(1, max)

@@ -22,6 +22,7 @@ fn bounds() -> Bounds {
         max_cqe: 2048,
         mtu: 4096,
         infiniband: true,
+        signaled_sizes: 0..0,
         atomics: true,
         max_srq_wr: 1024,
         xrc: true,
@@ -216,23 +217,29 @@ fn only_writes_on_iwarp_let_the_peer_read() {
 }
 
 #[test]
-fn every_send_has_a_completion_on_iwarp() {
-    let iwarp = Bounds {
+fn every_completion_is_requested_where_faster_or_needed() {
+    let siw = Bounds {
         infiniband: false,
+        signaled_sizes: 4096..16384,
         ..bounds()
     };
-    for line in ["--msg-size 64", "--msg-size 64K --cq-moderation 8"] {
-        for test in [Test::RcBw, Test::RcLat, Test::RcRdmaReadBw] {
-            let spec = Spec {
-                test,
-                ..spec(line).unwrap()
-            };
-            assert_eq!(spec.fit(&iwarp).unwrap().signal_every, 1, "{test:?} {line}");
-            assert_ne!(
-                spec.fit(&bounds()).unwrap().signal_every,
-                1,
-                "{test:?} {line}"
-            );
+    for (test, line, on_iwarp, on_roce) in [
+        (Test::RcBw, "--msg-size 4K", 1, 254),
+        (Test::RcRdmaWriteLat, "--msg-size 8K", 1, 32),
+        (Test::RcLat, "--msg-size 4K --cq-moderation 8", 8, 8),
+        (Test::RcLat, "--msg-size 4095", 32, 32),
+        (Test::RcBw, "--msg-size 16K", 254, 254),
+        (Test::RcBw, "--msg-size 16K --verify", 1, 1),
+        (Test::RcRdmaReadBw, "--msg-size 16K", 1, 254),
+        (Test::RcRdmaReadLat, "--msg-size 16K", 1, 1),
+    ] {
+        let spec = Spec {
+            test,
+            ..spec(line).unwrap()
+        };
+        for (bounds, expected) in [(&siw, on_iwarp), (&bounds(), on_roce)] {
+            let signal_every = spec.fit(bounds).unwrap().signal_every;
+            assert_eq!(signal_every, expected, "{test:?} {line}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Selects and opens the device and the port of a test, and reads their limits.
 
 use std::net::IpAddr;
+use std::ops::Range;
 
 use ibverbs::{
     Context, Device, LinkLayer, PortAttr, PortState,
@@ -123,6 +124,11 @@ fn has_address(device: &Device, ip: IpAddr) -> bool {
     })
 }
 
+/// The message sizes, in bytes, that Soft-iWARP sends faster if every send is signaled. It copies
+/// signaled messages. It sends unsignaled messages of one page or more from the caller's pages,
+/// with several TCP calls per message, which costs more than the copy up to the end of this range.
+const SOFT_IWARP_SIGNALED_SIZES: Range<u64> = 4096..16384;
+
 /// Opens a device with the given port, or with its first active port.
 fn open_port(device: &Device, port: Option<u8>) -> Result<OpenedDevice> {
     let context = device.open()?;
@@ -154,6 +160,11 @@ fn open_port(device: &Device, port: Option<u8>) -> Result<OpenedDevice> {
             max_cqe: attr.max_cqe,
             mtu: port.active_mtu.bytes().unwrap_or(1024),
             infiniband: link != LinkType::Iwarp,
+            signaled_sizes: if attr.is_soft_iwarp() {
+                SOFT_IWARP_SIGNALED_SIZES
+            } else {
+                0..0
+            },
             atomics: attr.atomic_cap != AtomicCap::NONE,
             max_srq_wr: if attr.max_srq > 0 { attr.max_srq_wr } else { 0 },
             xrc: attr.device_cap_flags.contains(DeviceCapFlags::XRC) && link != LinkType::Iwarp,

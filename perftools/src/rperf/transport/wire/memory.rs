@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, Buf, DeviceRegion, Frozen, GRH_LEN, Held, Pool, ProtectionDomain, RemoteMemory,
-    SharedRegion, Sink,
+    SharedRegion, Sink, device::TransportType,
 };
 
 use super::qp::QpState;
@@ -119,16 +119,9 @@ impl Memory {
                 }
             }
             _ if is_inline => Content::Same { source: None },
-            _ => {
-                let pool = pd.pool_with(1, size, shape.tuning.memory())?;
-                let mut buf = pool
-                    .take()
-                    .ok_or_else(|| Error::device("a pool of one buffer is empty"))?;
-                payload.fill(&mut buf, 0);
-                Content::Same {
-                    source: Some(buf.freeze()),
-                }
-            }
+            _ => Content::Same {
+                source: Some(frozen_message(pd, &shape, &payload)?),
+            },
         };
         let sink = match &content {
             // With one-sided verbs, receives take only credits and immediate data, which need no
@@ -418,6 +411,20 @@ impl Memory {
         }
         Ok(())
     }
+}
+
+/// Registers the message that every request sends.
+fn frozen_message(pd: &ProtectionDomain, shape: &Shape, payload: &Payload) -> Result<Frozen> {
+    let (size, options) = (shape.msg_size as usize, shape.tuning.memory());
+    // Over iWARP, only frozen memory that peers can read is sent unsignaled.
+    if pd.context().device().transport() == TransportType::IWARP {
+        return Ok(pd.frozen_shared(size, options, |bytes| payload.fill(bytes, 0))?);
+    }
+    let mut buf = (pd.pool_with(1, size, options)?)
+        .take()
+        .ok_or_else(|| Error::device("a pool of one buffer is empty"))?;
+    payload.fill(&mut buf, 0);
+    Ok(buf.freeze())
 }
 
 /// Fills the free buffers of a pool, which keep their bytes when they return to it.
