@@ -8,6 +8,7 @@ use ibverbs::{
     SharedRegion, Sink, device::TransportType,
 };
 
+use super::marks::{self, MAX_LOST, mark_byte};
 use super::qp::QpState;
 use crate::common::error::{Error, Result};
 use crate::common::memory::{check_room, zeroed};
@@ -29,6 +30,8 @@ pub(super) enum Content {
     /// One source whose last byte changes with each message: [`Memory::message`] if it is posted
     /// inline, else a copy of it. The peer polls for that byte.
     Marked { copy: Option<SharedRegion> },
+    /// Messages with all values of that byte ([`marks::register`]), which are not written again.
+    MarkedParts { source: Frozen },
     /// Target of RDMA reads and atomics. Nothing is sent.
     Fetched { region: SharedRegion },
     /// Memory of a GPU: one source for all sends, or the target of RDMA reads and atomics. The CPU
@@ -97,6 +100,10 @@ impl Memory {
                 region: register_fetched(pd, &shape)?,
             },
             (Verb::Write, Pattern::Polled) if is_inline => Content::Marked { copy: None },
+            (Verb::Write, Pattern::Polled) if is_iwarp(pd) && !shape.verify => {
+                let source = marks::register(pd, size, shape.tuning.memory(), &payload)?;
+                Content::MarkedParts { source }
+            }
             (Verb::Write, Pattern::Polled) => {
                 let (local, options) = (AccessFlags::LOCAL_WRITE, shape.tuning.memory());
                 let copy = pd.shared_with(shape.stride(), local, options)?;
@@ -136,7 +143,8 @@ impl Memory {
             match &content {
                 Content::Same {
                     source: Some(bytes),
-                } => {
+                }
+                | Content::MarkedParts { source: bytes } => {
                     state.held.frozen = Some(state.qp.hold(bytes)?);
                 }
                 Content::Marked { copy: Some(region) } => {
@@ -413,11 +421,15 @@ impl Memory {
     }
 }
 
+/// Returns `true` on iWARP, where only frozen memory that peers can read is sent unsignaled.
+fn is_iwarp(pd: &ProtectionDomain) -> bool {
+    pd.context().device().transport() == TransportType::IWARP
+}
+
 /// Registers the message that every request sends.
 fn frozen_message(pd: &ProtectionDomain, shape: &Shape, payload: &Payload) -> Result<Frozen> {
     let (size, options) = (shape.msg_size as usize, shape.tuning.memory());
-    // Over iWARP, only frozen memory that peers can read is sent unsignaled.
-    if pd.context().device().transport() == TransportType::IWARP {
+    if is_iwarp(pd) {
         return Ok(pd.frozen_shared(size, options, |bytes| payload.fill(bytes, 0))?);
     }
     let mut buf = (pd.pool_with(1, size, options)?)
@@ -455,16 +467,6 @@ fn await_payload<M>(
         }
     }
     Ok(n)
-}
-
-/// Number of consecutive messages that may be lost. The memory has the mark of an earlier message
-/// until the next one arrives, so marks further ahead are those of earlier messages.
-const MAX_LOST: u8 = 128;
-
-/// Returns the last byte of message `n` in polled memory. Consecutive messages have different
-/// bytes.
-fn mark_byte(n: u64) -> u8 {
-    n.wrapping_add(1).to_le_bytes()[0]
 }
 
 /// Returns the number of bytes before the payload of a received message.

@@ -6,6 +6,7 @@
 
 mod completions;
 mod flags;
+mod marks;
 mod memory;
 mod memory_polling;
 mod message_number;

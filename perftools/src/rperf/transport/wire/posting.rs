@@ -14,7 +14,7 @@ use super::flags::{FlagRules, PostJob};
 use super::memory::{Content, Memory};
 use super::qp::QpState;
 use super::verbs::{
-    CompareSwap, FetchAdd, FetchVerb, Holdable, Inline, Marked, OwnBuffer, Read, Send,
+    CompareSwap, FetchAdd, FetchVerb, Holdable, Inline, Marked, MarkedPart, OwnBuffer, Read, Send,
     SendNumbered, SendVerb, Source, WireTransport, Write, WriteNumbered, fetch_target, missing,
 };
 use crate::common::error::Result;
@@ -76,6 +76,7 @@ impl Calls {
     {
         let calls = match source {
             SourceKind::Inline => Self::send::<T, Write, Marked<Inline>>(),
+            SourceKind::Frozen => Self::send::<T, Write, MarkedPart>(),
             _ => Self::send::<T, Write, Marked<SharedRegion>>(),
         };
         Self {
@@ -125,7 +126,7 @@ impl SourceKind {
     fn new(memory: &Memory) -> Self {
         match &memory.content {
             Content::Same { source: None } | Content::Marked { copy: None } => Self::Inline,
-            Content::Same { source: Some(_) } => Self::Frozen,
+            Content::Same { source: Some(_) } | Content::MarkedParts { .. } => Self::Frozen,
             Content::Marked { copy: Some(_) } | Content::Fetched { .. } => Self::Shared,
             Content::Distinct { .. } => Self::OwnBuffer,
             Content::Gpu => Self::Gpu,

@@ -10,6 +10,7 @@ use ibverbs::{
     xrc::{SrqNum, XrcSend},
 };
 
+use super::marks;
 use super::memory::{Content, Memory};
 use super::message_number::low_bits;
 use super::qp::{AnyQp, HeldMemory};
@@ -289,6 +290,20 @@ impl<S: Source> Source for Marked<S> {
         n: u64,
     ) -> ibverbs::Result<S::Payload<'a>> {
         S::payload(held, memory, n)
+    }
+}
+
+/// The part of frozen memory that ends with the mark of the message.
+pub(super) struct MarkedPart;
+
+impl Source for MarkedPart {
+    type Payload<'a> = Held<Frozen>;
+
+    #[inline]
+    fn payload(held: &HeldMemory, memory: &Memory, n: u64) -> ibverbs::Result<Held<Frozen>> {
+        let range = marks::part(n, memory.shape.msg_size as usize);
+        let part = held.frozen.and_then(|source| source.slice(range));
+        part.ok_or_else(|| missing("source"))
     }
 }
 
