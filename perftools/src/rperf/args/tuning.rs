@@ -62,8 +62,8 @@ pub struct TuningOptions {
     /// ib_send_lat, and 64 in other tests, if the device supports it [default: auto]
     #[arg(long, value_name = "SIZE|auto", value_parser = inline, help_heading = TUNING)]
     pub inline: Option<Inline>,
-    /// Request a completion for every Nth send; for every send on iWARP [default: a quarter of the
-    /// depth]
+    /// Request a completion for every Nth send; on iWARP, every RDMA read has one [default: a
+    /// quarter of the depth]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub cq_moderation: Option<u32>,
     /// Maximum number of RDMA reads and atomics in flight on each queue pair [default: the maximum
