@@ -59,9 +59,9 @@ for device in $RDMA_LAB_DEVICES; do
 done
 # On a busy host, ib_send_bw sometimes cannot measure the frequency of the processor ("Correlation
 # coefficient").
-for n in 1 2 3; do ib_send_bw -d rxe0 -n 100 >/dev/null & listens :4853.*:0000.0A; ib_send_bw -d rxe0 -n 100 "$RDMA_LAB_RXE_ADDR" >/dev/null && echo "ib_send_bw over rxe0" && break; kill $! 2>/dev/null; wait; done
+for n in 1 2 3 4 5; do ib_send_bw -d rxe0 -n 100 >/dev/null & listens :4853.*:0000.0A; ib_send_bw -d rxe0 -n 100 "$RDMA_LAB_RXE_ADDR" >/dev/null && echo "ib_send_bw over rxe0" && break; kill $! 2>/dev/null; wait; done
 # qperf's client sometimes connects before its server listens ("Event rejected").
-qperf & listens :4D35.*:0000.0A; for n in 1 2 3; do qperf "$RDMA_LAB_RXE_ADDR" -cm1 -t 1 rc_lat && echo "qperf over rxe0" && break; done
+qperf & listens :4D35.*:0000.0A; for n in 1 2 3 4 5; do qperf "$RDMA_LAB_RXE_ADDR" -cm1 -t 1 rc_lat && echo "qperf over rxe0" && break; sleep 1; done
 exit 42
 EOF
     LAB_TEST_VARIABLE=$'two\nlines and "$quotes"' LAB_TEST_FILE=$work/from-inside \
