@@ -41,8 +41,8 @@ impl DeviceState {
     }
 
     /// Records a violation if a request in transit uses the region with this key, which is being
-    /// deregistered. If peers can read the region, its memory only must not change, and it must
-    /// not be used again afterwards, like that of a response.
+    /// deregistered. If peers can read the region, this is allowed as long as its memory was not
+    /// changed, and is not used again, like that of a response.
     pub(crate) fn check_no_transmission(&mut self, key: u32, access: u32) {
         let uses =
             |entry: &InTransit| matches!(entry, InTransit::Request(sge, _) if sge.lkey == key);

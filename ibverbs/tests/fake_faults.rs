@@ -67,23 +67,14 @@ fn frozen_memory_is_unsignaled_and_not_reused_over_iwarp() {
     assert_eq!((tags, received.len()), (vec![2, 3, 5], 6));
     assert_eq!(pair.a.send_slots_free(), free - 1, "the last one");
     drop((sent, received, private));
-    let Pair {
-        a,
-        b,
-        cq,
-        pool,
-        pd,
-        context,
-        fake,
-    } = pair;
-    drop((a, b));
+    let parents = pair.drop_queue_pairs();
     // The device transmits the memory after it was deregistered.
     drop(shared);
     let others: Vec<_> = (0..4)
-        .map(|_| pd.shared(64, AccessFlags::LOCAL_WRITE))
+        .map(|_| parents.pd.shared(64, AccessFlags::LOCAL_WRITE))
         .collect();
-    drop((others, cq, pool, pd, context));
-    fake.assert_clean();
+    drop(others);
+    parents.finish();
 }
 
 #[test]
@@ -102,16 +93,7 @@ fn memory_that_a_peer_may_be_reading_is_not_reclaimed() {
             .post_send(wr::read(sink, region.remote()))
             .expect("read");
         drop(pair.retire());
-        let Pair {
-            a,
-            b,
-            cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = pair;
-        drop((a, b));
+        let parents = pair.drop_queue_pairs();
         match region.try_into_buf() {
             Ok(buf) => {
                 assert!(in_order(&profile), "the device still reads the memory");
@@ -122,8 +104,7 @@ fn memory_that_a_peer_may_be_reading_is_not_reclaimed() {
                 assert_eq!(failed.error().kind(), ErrorKind::Unsupported);
             }
         }
-        drop((cq, pool, pd, context));
-        fake.assert_clean();
+        parents.finish();
     }
 }
 

@@ -159,19 +159,9 @@ fn dropping_a_queue_pair_returns_buffers_to_the_pool() {
         let buf = pair.buf(b"x");
         pair.a.post_send(wr::send(buf)).expect("send");
         assert_eq!(pair.pool.available(), free - 4);
-        let Pair {
-            a,
-            b,
-            cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = pair;
-        drop((a, b));
-        assert_eq!(pool.available(), free);
-        drop((cq, pool, pd, context));
-        fake.assert_clean();
+        let parents = pair.drop_queue_pairs();
+        assert_eq!(parents.pool.available(), free);
+        parents.finish();
     }
 }
 

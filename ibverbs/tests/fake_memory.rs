@@ -25,16 +25,7 @@ fn a_reclaimed_region_is_a_buffer_without_rkey() {
         assert_eq!(held.len(), 40);
         let not_reclaimed = region.try_into_buf().expect_err("queue pairs exist");
         assert_eq!(not_reclaimed.error().kind(), ErrorKind::Mismatch);
-        let Pair {
-            a,
-            b,
-            cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = pair;
-        drop((a, b));
+        let parents = pair.drop_queue_pairs();
         let mut buf = not_reclaimed
             .into_region()
             .try_into_buf()
@@ -42,8 +33,7 @@ fn a_reclaimed_region_is_a_buffer_without_rkey() {
         assert_eq!(&buf[..13], b"from the peer");
         buf.fill(1);
         drop(buf);
-        drop((cq, pool, pd, context));
-        fake.assert_clean();
+        parents.finish();
     }
 }
 

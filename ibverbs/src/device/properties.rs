@@ -5,8 +5,8 @@ use super::list::{Device, TransportType};
 /// Guarantees of a device about its requests and the memory they use. ci/DRIVERS.md has the
 /// evidence for each property and device.
 ///
-/// The IBTA specification guarantees all of them. iWARP and EFA, whose transport is unspecified, do
-/// not. Other transports are treated like iWARP.
+/// The IBTA specification guarantees all of them. iWARP and EFA, whose transport is unspecified,
+/// guarantee few. Of a transport that is not named, nothing is assumed about sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "independent properties")]
 pub(crate) struct DeviceProperties {

@@ -56,8 +56,8 @@ impl Buf {
 
 impl ProtectionDomain {
     /// Registers `len` bytes that `fill` writes once and that peers can read afterwards. The device
-    /// cannot write to them. They can be sent [unsignaled](crate::wr::SendRequest::unsignaled) over
-    /// iWARP, other registered memory cannot.
+    /// cannot write to them. Over iWARP, no other registered memory can be sent
+    /// [unsignaled](crate::wr::SendRequest::unsignaled).
     ///
     /// # Example
     /// ```no_run

@@ -29,6 +29,7 @@ pub(crate) struct CreatedQp {
     /// at creation. A queue pair with the classic verbs, which check when posting, has all that
     /// need not be requested.
     pub(crate) extra_ops: u64,
+    pub(crate) send_order: CompletionOrder,
 }
 
 /// The objects that a queue pair is created from.
@@ -59,7 +60,7 @@ impl Parts<'_> {
     /// Returns what the completion of a send proves about earlier sends. With the extended verbs,
     /// which no provider of iWARP has, either all sends complete in order or all are signaled. Then
     /// a post need not check it.
-    pub(crate) fn send_order<T: SendTransport>(&self, has_extended: bool) -> CompletionOrder {
+    fn send_order<T: SendTransport>(&self, has_extended: bool) -> CompletionOrder {
         let properties = self.pd.context().properties();
         if !T::COMPLETES_IN_ORDER {
             CompletionOrder::Any
@@ -70,10 +71,6 @@ impl Parts<'_> {
         } else {
             CompletionOrder::Any
         }
-    }
-
-    fn sq_sig_all<T: SendTransport>(&self, has_extended: bool) -> i32 {
-        i32::from(self.send_order::<T>(has_extended) == CompletionOrder::Any)
     }
 
     /// Checks that all objects belong to one device, and the shared receive queue to the domain.
@@ -207,6 +204,7 @@ fn create_extended<T: SendTransport>(
     options: QpOptions,
     extra_ops: u64,
 ) -> Result<CreatedQp> {
+    let send_order = parts.send_order::<T>(true);
     let mut attr = ibv_qp_init_attr_ex {
         qp_context: id.as_context(),
         send_cq: parts.send_cq.as_raw(),
@@ -214,7 +212,7 @@ fn create_extended<T: SendTransport>(
         srq: parts.srq(),
         cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
-        sq_sig_all: parts.sq_sig_all::<T>(true),
+        sq_sig_all: i32::from(send_order == CompletionOrder::Any),
         comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
         pd: parts.domain(),
         send_ops_flags: T::SEND_OPS | extra_ops,
@@ -236,6 +234,7 @@ fn create_extended<T: SendTransport>(
         extended,
         caps: granted(parts, &attr.cap),
         extra_ops,
+        send_order,
     })
 }
 
@@ -244,6 +243,7 @@ fn create_classic<T: SendTransport>(
     id: QueueId,
     options: QpOptions,
 ) -> Result<CreatedQp> {
+    let send_order = parts.send_order::<T>(false);
     let mut attr = ibv_qp_init_attr {
         qp_context: id.as_context(),
         send_cq: parts.send_cq.as_raw(),
@@ -251,7 +251,7 @@ fn create_classic<T: SendTransport>(
         srq: parts.srq(),
         cap: requested(parts, options),
         qp_type: T::QP_TYPE.0,
-        sq_sig_all: parts.sq_sig_all::<T>(false),
+        sq_sig_all: i32::from(send_order == CompletionOrder::Any),
     };
     let raw = non_null(
         "ibv_create_qp",
@@ -267,6 +267,7 @@ fn create_classic<T: SendTransport>(
         extended: None,
         caps: granted(parts, &attr.cap),
         extra_ops: !T::OPTIONAL_OPS,
+        send_order,
     })
 }
 

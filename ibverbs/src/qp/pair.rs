@@ -108,7 +108,7 @@ impl<T: SendTransport> QueuePair<T> {
                 .max(created.caps.max_recv_wr)
                 .max(1),
         ) as usize;
-        let order = parts.send_order::<T>(created.extended.is_some());
+        let order = created.send_order;
         // The extended verbs need no list of requests.
         let scratch = match created.extended {
             Some(_) => SendScratch::new(order, 0, 0),

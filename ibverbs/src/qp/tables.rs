@@ -50,13 +50,17 @@ impl Tables {
         } else {
             RequestKind::Recv
         };
-        let send_order = parts.send_order::<T>(created.extended.is_some());
         // Devices complete receives in order (IBA 9.5), and each has a completion. If one does not,
         // the older receives must stay in flight, as the device may still write to their buffers.
         let recv_order = CompletionOrder::Any;
         let caps = created.caps;
         Self {
-            sends: Ring::new(owner.id, RequestKind::Send, send_order, caps.max_send_wr),
+            sends: Ring::new(
+                owner.id,
+                RequestKind::Send,
+                created.send_order,
+                caps.max_send_wr,
+            ),
             recvs: Receives::new(
                 Ring::new(owner.id, recv_kind, recv_order, caps.max_recv_wr),
                 caps.max_recv_sge,

@@ -158,18 +158,44 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
         }
     }
 
+    /// Drops the queue pairs.
+    pub(crate) fn drop_queue_pairs(self) -> Parents {
+        drop((self.a, self.b));
+        Parents {
+            cq: self.cq,
+            pool: self.pool,
+            pd: self.pd,
+            context: self.context,
+            fake: self.fake,
+        }
+    }
+
+    /// Drops everything and checks that the device has no objects left.
+    pub(crate) fn finish(self) {
+        self.drop_queue_pairs().finish();
+    }
+}
+
+/// The parents of a [`Pair`], after its queue pairs were dropped.
+pub(crate) struct Parents {
+    cq: CompletionQueue,
+    pub(crate) pool: Pool,
+    pub(crate) pd: ProtectionDomain,
+    context: Context,
+    fake: Fake,
+}
+
+impl Parents {
     /// Drops everything and checks that the device has no objects left.
     pub(crate) fn finish(self) {
         let Self {
-            a,
-            b,
             cq,
             pool,
             pd,
             context,
             fake,
         } = self;
-        drop((a, b, cq, pool, pd, context));
+        drop((cq, pool, pd, context));
         fake.assert_clean();
     }
 }
