@@ -1,4 +1,4 @@
-//! The target of `fuzz/` for the messages of a peer. It panics if an input reveals a fault.
+//! The target of `testing/fuzz` for the messages of a peer. It panics if an input reveals a fault.
 
 use super::flow::{Flow, RESERVE};
 use super::wire::{HEADER_LEN, HELLO_LEN, Header, Hello};

@@ -1,4 +1,4 @@
-//! The inputs of a fuzzing target, in `fuzz/corpus`.
+//! The inputs of a fuzzing target, in `testing/fuzz/corpus`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
