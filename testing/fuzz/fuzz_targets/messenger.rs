@@ -1,3 +1,3 @@
 #![no_main]
 
-fuzz::target!(rdmacm::messenger::fuzzing::messenger);
+fuzz::target!(messenger::fuzzing::messenger);
