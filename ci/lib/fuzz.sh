@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Runs the targets of fuzz/ with generated inputs, and prints a table.
+# Runs the targets of testing/fuzz with generated inputs, and prints a table.
 
 readonly CARGO_FUZZ_VERSION=0.13.2
 # Targets that check a host or draw a page for each input. They get a tenth of the inputs of others.
@@ -10,7 +10,7 @@ readonly FUZZ_TIMEOUT=60
 # fuzz [--inputs N] [--target NAME] [--seed S]
 fuzz() {
     local inputs=10000000 seed=$SRANDOM targets status=0
-    mapfile -t targets < <(sed -n 's/^name = "\(.*\)"/\1/p' fuzz/Cargo.toml | tail -n +2)
+    mapfile -t targets < <(sed -n 's/^name = "\(.*\)"/\1/p' testing/fuzz/Cargo.toml | tail -n +2)
     while (($# > 0)); do
         (($# > 1)) || die "$1 needs a value (ci/stress --help)"
         case $1 in
@@ -38,7 +38,7 @@ build_fuzz_targets() {
     ensure_cargo_tool cargo-fuzz "$CARGO_FUZZ_VERSION"
     # The code has no `unsafe`, so a sanitizer would only make it slower, and would need nightly.
     run_logged "building the fuzzing targets" \
-        "$(cargo_tool cargo-fuzz "$CARGO_FUZZ_VERSION")" build --sanitizer none --codegen-units 16 ||
+        "$(cargo_tool cargo-fuzz "$CARGO_FUZZ_VERSION")" build --fuzz-dir testing/fuzz --sanitizer none --codegen-units 16 ||
         die "building the fuzzing targets failed"
 }
 
@@ -63,13 +63,13 @@ run_fuzz_targets() {
 shares_of() { if [[ $SLOW_TARGETS == *" $1 "* ]]; then echo 1; else echo 10; fi; }
 
 # Runs one target: fuzz_target NAME INPUTS. New inputs go to target/fuzz/NAME, so that a later run
-# begins with them. An input that reveals a fault is kept in fuzz/artifacts/NAME.
+# begins with them. An input that reveals a fault is kept in testing/fuzz/artifacts/NAME.
 fuzz_target() {
-    local name=$1 log=$work/$1.log found=target/fuzz/$1 artifacts=fuzz/artifacts/$1/ begin=$SECONDS count
-    local program=fuzz/target/x86_64-unknown-linux-gnu/release/$name result=ok
+    local name=$1 log=$work/$1.log found=target/fuzz/$1 artifacts=testing/fuzz/artifacts/$1/ begin=$SECONDS count
+    local program=testing/fuzz/target/x86_64-unknown-linux-gnu/release/$name result=ok
     mkdir -p "$found" "$artifacts" "$work/$name"
     # The targets print what the tools print: it is not needed.
-    TMPDIR=$work/$name "$program" "$found" "fuzz/corpus/$name" -runs="$2" -seed="$seed" \
+    TMPDIR=$work/$name "$program" "$found" "testing/fuzz/corpus/$name" -runs="$2" -seed="$seed" \
         -timeout="$FUZZ_TIMEOUT" -rss_limit_mb=4096 -artifact_prefix="$artifacts" \
         -print_final_stats=1 >"$log" 2>&1 || result="FAILED"
     count=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")

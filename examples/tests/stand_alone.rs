@@ -56,6 +56,7 @@ fn each_example_names_the_crates_that_it_uses() {
     let libraries = [
         ("rdma-verbs", "ibverbs"),
         ("rdmacm", "rdmacm"),
+        ("rdma-messenger", "messenger"),
         ("ibumad", "ibumad"),
         ("tokio", "tokio"),
     ];

@@ -13,9 +13,11 @@ fn every_test_named_in_coverage_exists() {
     // Every second part is between backticks.
     for name in table.split('`').skip(1).step_by(2) {
         let exists = if let Some((file, test)) = name.split_once("::") {
-            let path = match file.strip_prefix("rdmacm/") {
-                Some(file) => tests.join("../../rdmacm/tests").join(file),
-                None => tests.join(file),
+            let path = match file.rsplit_once('/') {
+                Some((package @ ("rdmacm" | "messenger"), file)) => {
+                    tests.join("../..").join(package).join("tests").join(file)
+                }
+                _ => tests.join(file),
             };
             fs::read_to_string(path.with_extension("rs"))
                 .is_ok_and(|source| source.contains(&format!("fn {test}(")))

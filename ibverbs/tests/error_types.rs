@@ -66,7 +66,7 @@ fn list_of_error_types_is_complete() {
         .parent()
         .expect("the workspace");
     let mut found = BTreeSet::new();
-    for name in ["rdma-types", "ibverbs", "rdmacm", "ibumad"] {
+    for name in ["rdma-types", "ibverbs", "rdmacm", "messenger", "ibumad"] {
         collect(name, &workspace.join(name).join("src"), &mut found);
     }
     let found: Vec<_> = found.iter().map(String::as_str).collect();

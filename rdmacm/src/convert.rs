@@ -15,7 +15,7 @@ pub(crate) fn load_librdmacm(call: &'static str) -> Result<()> {
 }
 
 /// Returns the error of a call that failed with `errno`, with a remedy if one is known.
-pub(crate) fn failed(verb: &'static str, errno: Errno, detail: &dyn fmt::Display) -> Error {
+pub fn failed(verb: &'static str, errno: Errno, detail: &dyn fmt::Display) -> Error {
     let error = ibverbs::call_failed(verb, errno, detail.to_string());
     match help_for(verb, errno) {
         Some(help) => error.with_help(help),

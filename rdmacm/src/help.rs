@@ -63,10 +63,7 @@ pub(crate) const NO_IB: &str =
 const ENOTSUPP: i32 = 524;
 
 /// Remedy for a request without an answer.
-pub(crate) const NO_ANSWER: &str = "check that the peer's application is running and that firewalls allow UDP port 4791 for RoCE, or the TCP port for iWARP";
-
-/// Remedy for requests that neither complete nor fail.
-pub(crate) const NO_ACKNOWLEDGEMENT: &str = "check that the peer's host is running, that firewalls allow UDP port 4791 for RoCE, or the TCP port for iWARP, and the kernel's log of both hosts (`dmesg`)";
+pub const NO_ANSWER: &str = "check that the peer's application is running and that firewalls allow UDP port 4791 for RoCE, or the TCP port for iWARP";
 
 /// Returns the remedy if no RDMA device has the address. It lists the devices and points out a
 /// conflict with RDS.

@@ -31,8 +31,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! For messages a [`Messenger`] is simpler: it creates the queues and buffers of its connection,
-//! and posts receives in time.
+//! For messages the crate [`rdma-messenger`](https://docs.rs/rdma-messenger) is simpler: it creates
+//! the queues and buffers of a connection, and posts receives in time.
 //!
 //! # Ownership
 //!
@@ -88,7 +88,6 @@ mod error;
 pub mod event;
 mod help;
 mod id;
-pub mod messenger;
 pub mod params;
 pub mod passive;
 mod progress;
@@ -103,9 +102,6 @@ pub use crate::address::PortSpace;
 pub use crate::connection::Connection;
 pub use crate::error::{ConnectError, Rejection};
 pub use crate::event::{CmEvent, CmEventType, EventChannel, IdKey};
-#[cfg(feature = "tokio")]
-pub use crate::messenger::AsyncMessenger;
-pub use crate::messenger::{Messenger, MessengerOptions};
 pub use crate::params::{ConnectParams, PrivateDataLimits};
 #[cfg(feature = "tokio")]
 pub use crate::passive::AsyncListener;
@@ -125,10 +121,21 @@ pub mod prelude {
     pub use crate::active::{ReadyRoute, Resolver, Route};
     pub use crate::connection::Connection;
     pub use crate::event::{CmEvent, CmEventType, EventChannel};
-    pub use crate::messenger::{Messenger, MessengerOptions};
     pub use crate::params::ConnectParams;
     pub use crate::passive::{ConnectRequest, ListenOptions, Listener, ReadyRequest};
     pub use crate::progress::InProgress;
+}
+
+/// Items that the crate `rdma-messenger` shares. They are not part of the API, and any release may
+/// change them.
+#[doc(hidden)]
+pub mod internal {
+    pub use crate::connection::device_check::with_fault;
+    pub use crate::convert::failed;
+    pub use crate::help::NO_ANSWER;
+    #[cfg(feature = "tokio")]
+    pub use crate::wait::Readable;
+    pub use crate::wait::{Deadline, Descriptor, as_millis};
 }
 
 /// Compiles the example of the README.

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rdmacm::datagram::multicast::JoinAs;
 use rdmacm::{
     CmEventType, ConnectParams, Connection, EventChannel, InProgress, ListenOptions, Listener,
-    Messenger, MessengerOptions, Resolver,
+    Resolver,
 };
 
 fn is_readable(source: &impl AsFd, timeout: u16) -> bool {
@@ -221,41 +221,6 @@ fn several_threads_wait_on_one_shared_channel() {
                 }
             });
             assert!(started.elapsed() < TIMEOUT);
-            // A messenger on a shared channel receives its disconnect event, even if another thread
-            // reads it.
-            let listener = listen_on(&endpoint, &channel);
-            let address = listener.local_addr();
-            thread::scope(|scope| {
-                let client = scope.spawn(|| {
-                    let mut client =
-                        Messenger::connect(address, &MessengerOptions::default(), TIMEOUT)
-                            .expect("connect");
-                    client.send(b"one", TIMEOUT).expect("send");
-                    client
-                });
-                let request = listener
-                    .accept(Some(TIMEOUT))
-                    .expect("accept")
-                    .expect("an event or request in time");
-                let mut server = Messenger::accept(request, &MessengerOptions::default(), TIMEOUT)
-                    .expect("accept");
-                server.migrate(&channel).expect("migrate");
-                assert_eq!(
-                    server.recv(TIMEOUT).expect("receive").as_deref(),
-                    Some(&b"one"[..])
-                );
-                // The client disconnects only now. Receiving reads all events of the channel, and
-                // after that nothing would wake a thread that waits for the channel.
-                drop(client.join().expect("client"));
-                while channel
-                    .wait(Some(TIMEOUT))
-                    .expect("wait")
-                    .expect("an event in time")
-                    != server.key()
-                {}
-                let error = server.recv(TIMEOUT).expect_err("the connection has ended");
-                assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
-            });
         });
     }
 }

@@ -1,11 +1,8 @@
 //! The defaults that the documentation of option structs states.
 
-use std::time::Duration;
-
-use ibverbs::{AccessFlags, Gid};
+use ibverbs::Gid;
 use rdmacm::address::{IbAddr, LookupOptions};
-use rdmacm::messenger::GroupOptions;
-use rdmacm::{ConnectParams, MessengerOptions, PortSpace};
+use rdmacm::{ConnectParams, PortSpace};
 use test_support::named_value;
 use test_support::option_defaults::assert_documented;
 
@@ -13,18 +10,6 @@ use test_support::option_defaults::assert_documented;
 fn defaults_of_connections_are_documented() {
     let source = include_str!("../src/params/mod.rs");
     assert_documented(source, "ConnectParams", &ConnectParams::default(), &[], &[]);
-
-    let source = include_str!("../src/messenger/options.rs");
-    let named = [
-        named_value!(AccessFlags::empty()),
-        named_value!(Duration::from_micros(500)),
-        ("ConnectParams::new", format!("{:?}", ConnectParams::new())),
-    ];
-    let options = MessengerOptions::default();
-    assert_documented(source, "MessengerOptions", &options, &[], &named);
-
-    let source = include_str!("../src/messenger/group.rs");
-    assert_documented(source, "GroupOptions", &GroupOptions::new(), &[], &[]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //!
 //! ```toml
 //! [dependencies]
+//! rdma-messenger = { version = "0.1", features = ["tokio"] }
 //! rdmacm = { version = "0.1", features = ["tokio"] }
 //! tokio = { version = "1", features = ["macros", "rt", "time"] }
 //! ```
@@ -18,7 +19,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use rdmacm::{AsyncListener, AsyncMessenger, ConnectRequest, Listener, MessengerOptions};
+use messenger::{AsyncMessenger, MessengerOptions};
+use rdmacm::{AsyncListener, ConnectRequest, Listener};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

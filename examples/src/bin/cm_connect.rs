@@ -6,8 +6,8 @@
 //! server   Listener ── accept ──▶ ConnectRequest ── with_qp ──▶ ReadyRequest ── accept ──▶ Connection
 //! ```
 //!
-//! It runs on InfiniBand, RoCE and iWARP. For plain messages `rdmacm::Messenger` does all of this
-//! (`echo.rs`).
+//! It runs on InfiniBand, RoCE and iWARP. For plain messages the crate `rdma-messenger` does all
+//! of this (`echo.rs`).
 //!
 //! ```toml
 //! [dependencies]

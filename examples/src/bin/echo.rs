@@ -3,6 +3,7 @@
 //!
 //! ```toml
 //! [dependencies]
+//! rdma-messenger = "0.1"
 //! rdmacm = "0.1"
 //! ```
 //!
@@ -17,7 +18,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rdmacm::{ConnectRequest, Listener, Messenger, MessengerOptions};
+use messenger::{Messenger, MessengerOptions};
+use rdmacm::{ConnectRequest, Listener};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

@@ -1,8 +1,8 @@
-//! The targets of `fuzz/`: one function for each kind of input from a peer, a file or another
-//! program. A function panics if the input reveals a fault.
+//! The targets of `testing/fuzz`: one function for each kind of input from a peer, a file or
+//! another program. A function panics if the input reveals a fault.
 //!
 //! `ci/stress fuzz` calls them with generated inputs, and the tests call them with those in
-//! `fuzz/corpus`.
+//! `testing/fuzz/corpus`.
 
 mod configuration;
 mod control;

@@ -1,5 +1,5 @@
 //! The active side of a connection: resolving the address and the route, then connecting. The
-//! messenger and the datagram types build on it.
+//! datagram types build on it.
 
 mod connecting;
 mod external_qp;

@@ -77,17 +77,7 @@ impl ReadyRoute {
         params: &ConnectParams<'_>,
         timeout: Duration,
     ) -> Result<Connection, ConnectError> {
-        self.connect_within(params, Some(timeout))
-    }
-
-    /// Sends the connect request and waits for the connection, at most for `timeout` (forever if
-    /// `None`).
-    pub(crate) fn connect_within(
-        self,
-        params: &ConnectParams<'_>,
-        timeout: Option<Duration>,
-    ) -> Result<Connection, ConnectError> {
-        self.begin(params, false)?.wait(timeout)
+        self.begin(params, false)?.wait(Some(timeout))
     }
 
     /// Sends the connect request without waiting for the answer.

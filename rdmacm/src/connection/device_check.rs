@@ -53,8 +53,15 @@ impl Connection {
             .with_help("connect again; if it happens again, see the kernel's log (`dmesg`)"))
     }
 
-    /// Like [`check_device`](Self::check_device), without the queue pair.
-    pub(crate) fn check_port(&self) -> Result<()> {
+    /// Like [`check_device`](Self::check_device), without the queue pair: for connections whose
+    /// queue pair has left RTS.
+    ///
+    /// # Errors
+    /// Same as [`check_device`](Self::check_device), except for [`ErrorKind::WrongState`].
+    ///
+    /// # References
+    /// [`ibv_query_port(3)`](https://man7.org/linux/man-pages/man3/ibv_query_port.3.html)
+    pub fn check_port(&self) -> Result<()> {
         check_port(self.qp().pd().context(), self.port_num())
     }
 }
@@ -104,7 +111,7 @@ pub(crate) fn name_local_fault(error: Error, context: &Context, port: u8) -> Err
 }
 
 /// Returns the error with the detail and the remedy of a fault of this side.
-pub(crate) fn with_fault(error: &Error, fault: &Error) -> Error {
+pub fn with_fault(error: &Error, fault: &Error) -> Error {
     let detail = format!("{}: {}", error.detail(), fault.detail());
     let named = match error.errno() {
         Some(errno) => Error::from_errno(error.call(), errno, detail),

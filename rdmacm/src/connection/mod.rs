@@ -1,4 +1,4 @@
-//! Established connections. The active and the passive side and the messenger use this module.
+//! Established connections. The active and the passive side use this module.
 
 mod connected_id;
 pub(crate) mod device_check;
@@ -29,7 +29,7 @@ use crate::params::Ece;
 ///
 /// On Soft-iWARP, what the active side sends before the passive side has accepted can stay
 /// unnoticed until more data arrives. Post empty WRITEs (`wr::write(wr::Empty, …)`) from time to
-/// time until the peer answers, as [`Messenger`](crate::Messenger) does.
+/// time until the peer answers, as the crate `rdma-messenger` does.
 ///
 /// # Example
 /// ```no_run
@@ -220,7 +220,8 @@ impl Connection {
         channel.wait_for(timeout, || self.check_event())
     }
 
-    pub(crate) fn channel(&self) -> &EventChannel {
+    /// Returns the channel that delivers the events of the connection.
+    pub fn channel(&self) -> &EventChannel {
         self.id.channel()
     }
 

@@ -154,13 +154,24 @@ impl EventChannel {
         readable.retry(|| self.try_next()).await
     }
 
-    /// Returns `true` if the channel can have several identifiers.
-    pub(crate) fn is_shared(&self) -> bool {
+    /// Returns `true` if the channel can have several identifiers: if [`create`](Self::create) has
+    /// created it.
+    pub fn is_shared(&self) -> bool {
         self.0.waker.is_some()
     }
 
     pub(crate) fn ptr_eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Returns the descriptor of the kernel's channel, for programs that wait for one identifier of
+    /// a shared channel. It is readable while the kernel has events, but not if another thread has
+    /// read them: look for events of the identifier again after some milliseconds.
+    ///
+    /// The [descriptor](AsFd) of a shared channel is also readable while events of any identifier
+    /// are unread. For other channels both are the same.
+    pub fn kernel_fd(&self) -> BorrowedFd<'_> {
+        self.0.raw.as_fd()
     }
 
     pub(crate) fn raw(&self) -> &Arc<Channel> {
@@ -301,7 +312,7 @@ impl EventChannel {
 
     /// Returns after what time to look for events that another thread has read from a shared
     /// channel, at most `timeout`.
-    pub(crate) fn sleep_timeout(&self, timeout: Option<Duration>) -> Option<Duration> {
+    fn sleep_timeout(&self, timeout: Option<Duration>) -> Option<Duration> {
         if self.is_shared() {
             let timeout = timeout.unwrap_or(SHARED_CHECK_INTERVAL);
             Some(timeout.min(SHARED_CHECK_INTERVAL))

@@ -1,5 +1,5 @@
 //! The passive side of a connection: listening, then accepting or rejecting connect requests. The
-//! messenger and the datagram services build on it.
+//! datagram services build on it.
 
 mod accepting;
 mod external_qp;
@@ -12,7 +12,6 @@ mod request;
 mod tokio;
 
 pub use self::accepting::Accepting;
-pub(crate) use self::accepting::Cleanup;
 pub use self::external_qp::EstablishPending;
 pub use self::listener::Listener;
 pub(crate) use self::listening_id::ListeningId;

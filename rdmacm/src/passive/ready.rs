@@ -70,9 +70,16 @@ impl ReadyRequest {
         }
     }
 
-    /// Sets what is done before the queue pair is destroyed if the connection is not established.
-    pub(crate) fn set_cleanup(&mut self, cleanup: Option<Cleanup>) {
-        self.cleanup = cleanup;
+    /// Sets a function that is called before the queue pair is destroyed if the request was
+    /// accepted, but the connection was not established. A later call replaces the function.
+    ///
+    /// The peer may already have sent messages to the queue pair. If it shares its completion queue
+    /// or its receives with other queue pairs, the function can retire their completions.
+    pub fn set_cleanup(
+        &mut self,
+        cleanup: impl FnOnce(&mut QueuePair<Rc>) + Send + Sync + 'static,
+    ) {
+        self.cleanup = Some(Cleanup(Box::new(cleanup)));
     }
 
     /// Returns the queue pair. Receives posted now are in place before the peer's first message can

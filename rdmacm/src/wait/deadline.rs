@@ -42,12 +42,12 @@ impl LazyDeadline {
 
 /// The end of a wait: a point in time, or never.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Deadline(Option<Instant>);
+pub struct Deadline(Option<Instant>);
 
 impl Deadline {
     /// Returns the deadline `timeout` from now. It is never reached if `timeout` is `None` or
     /// exceeds the range of the clock.
-    pub(crate) fn after(timeout: impl Into<Option<Duration>>) -> Self {
+    pub fn after(timeout: impl Into<Option<Duration>>) -> Self {
         Self(
             timeout
                 .into()
@@ -56,19 +56,19 @@ impl Deadline {
     }
 
     /// Returns the remaining time, or `None` if the deadline is never reached.
-    pub(crate) fn remaining(self) -> Option<Duration> {
+    pub fn remaining(self) -> Option<Duration> {
         self.0
             .map(|end| end.saturating_duration_since(Instant::now()))
     }
 
     /// Returns `true` if the deadline has passed.
-    pub(crate) fn has_passed(self) -> bool {
+    pub fn has_passed(self) -> bool {
         self.0.is_some_and(|end| Instant::now() >= end)
     }
 }
 
 /// Converts a duration to the milliseconds that librdmacm expects: rounded up and at least 1.
-pub(crate) fn as_millis(time: Duration) -> i32 {
+pub fn as_millis(time: Duration) -> i32 {
     let millis = time.as_nanos().div_ceil(1_000_000).max(1);
     i32::try_from(millis).unwrap_or(i32::MAX)
 }

@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use ibverbs::{Errno, Result};
 
-pub(crate) use self::deadline::{Deadline, LazyDeadline, as_millis};
+pub(crate) use self::deadline::LazyDeadline;
+pub use self::deadline::{Deadline, as_millis};
 #[cfg(feature = "tokio")]
-pub(crate) use self::tokio::Readable;
+pub use self::tokio::Readable;
 use crate::convert::failed;
 
 /// Shared ownership of an open descriptor.
-pub(crate) type Descriptor = Arc<dyn AsFd + Send + Sync>;
+pub type Descriptor = Arc<dyn AsFd + Send + Sync>;
 
 /// Sleeps until the descriptor is readable, at most for `timeout` (forever if `None`), or until a
 /// signal arrives.

@@ -16,7 +16,7 @@ use super::Descriptor;
 const VERB: &str = "epoll_ctl";
 
 /// A descriptor registered with tokio.
-pub(crate) struct Readable(AsyncFd<Owner>);
+pub struct Readable(AsyncFd<Owner>);
 
 /// Keeps the descriptor open while it is registered.
 struct Owner(Descriptor);
@@ -28,7 +28,11 @@ impl AsRawFd for Owner {
 }
 
 impl Readable {
-    pub(crate) fn new(descriptor: Descriptor) -> Result<Self> {
+    /// Registers a descriptor with the runtime of the current task.
+    ///
+    /// # Errors
+    /// Fails outside of a runtime, or if the descriptor is registered already.
+    pub fn new(descriptor: Descriptor) -> Result<Self> {
         if Handle::try_current().is_err() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
@@ -69,7 +73,10 @@ impl Readable {
 
     /// Returns `true` if the descriptor was readable, after clearing its readiness. Otherwise
     /// registers the task to be woken when it becomes readable.
-    pub(crate) fn poll_clear(&self, context: &mut TaskContext<'_>) -> Result<bool> {
+    ///
+    /// # Errors
+    /// Fails if the runtime is shutting down.
+    pub fn poll_clear(&self, context: &mut TaskContext<'_>) -> Result<bool> {
         match self.0.poll_read_ready(context) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(mut ready)) => {

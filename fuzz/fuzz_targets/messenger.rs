@@ -1,3 +1,0 @@
-#![no_main]
-
-fuzz::target!(rdmacm::messenger::fuzzing::messenger);

@@ -1,0 +1,462 @@
+//! The completion queue of one messenger or of a group: polling it, giving completions to their
+//! messengers, and waiting. Of several waiting threads one, the leader, sleeps on the descriptor,
+//! and wakes the others.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+
+use ibverbs::{
+    CompletionChannel, CompletionQueue, Direction, Errno, QpOptions, Qpn, QueuePair, Rc, Result,
+    Retired,
+};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use rdmacm::internal::{Deadline, as_millis, failed};
+use rdmacm::{EventChannel, IdKey};
+
+use super::endpoint::Endpoint;
+use super::receives::{Lease, SharedReceives};
+use super::state::State;
+
+const CQ_TOKEN: u64 = 0;
+const CM_TOKEN: u64 = 1;
+
+/// A completion queue, its descriptors and its messengers.
+pub(crate) struct Driver {
+    polled: Mutex<Polled>,
+    channel: CompletionChannel,
+    /// Readable if the completion queue or the event channel has an event.
+    epoll: Epoll,
+    waiters: Mutex<Waiters>,
+    /// The registration of the descriptor with tokio.
+    #[cfg(feature = "tokio")]
+    pub(crate) reactor: Mutex<Option<std::sync::Weak<dyn std::any::Any + Send + Sync>>>,
+}
+
+struct Polled {
+    cq: CompletionQueue,
+    /// `true` from arming the queue until its event is read.
+    is_armed: bool,
+    members: BTreeMap<Qpn, Member>,
+    /// The connected members by the keys of their identifiers.
+    keys: HashMap<IdKey, Arc<Endpoint>>,
+    /// Messengers that the present poll has changed.
+    changed: Vec<Arc<Endpoint>>,
+    /// The shared receive queue and the event channel of a group.
+    group: Option<(Arc<SharedReceives>, EventChannel)>,
+}
+
+/// The messenger of a queue pair.
+enum Member {
+    Connected(Arc<Endpoint>),
+    /// A connection of a group that is not established yet, and the messages that it received. Its
+    /// share identifies it: another queue pair can have its number later.
+    Connecting(Arc<Lease>, Vec<Retired>),
+}
+
+#[derive(Default)]
+struct Waiters {
+    /// `true` while a thread sleeps on the descriptor.
+    has_leader: bool,
+    parked: BTreeMap<u64, Parked>,
+    next: u64,
+}
+
+/// A thread or a task that waits.
+struct Parked {
+    waker: Waker,
+    /// `true` if it ends its registration when it stops waiting. `AsyncRead` and `AsyncWrite` have
+    /// no call for that.
+    is_reliable: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        cq: CompletionQueue,
+        channel: CompletionChannel,
+        group: Option<(Arc<SharedReceives>, EventChannel)>,
+    ) -> Result<Arc<Self>> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .and_then(|epoll| epoll.add(&channel, readable(CQ_TOKEN)).map(|()| epoll))
+            .map_err(|errno| epoll_failed("epoll_create1", errno))?;
+        if let Some((_, events)) = &group {
+            watch(&epoll, events)?;
+        }
+        Ok(Arc::new(Self {
+            polled: Mutex::new(Polled {
+                cq,
+                group,
+                is_armed: false,
+                members: BTreeMap::new(),
+                keys: HashMap::new(),
+                changed: Vec::new(),
+            }),
+            channel,
+            epoll,
+            waiters: Mutex::default(),
+            #[cfg(feature = "tokio")]
+            reactor: Mutex::default(),
+        }))
+    }
+
+    /// Waits for events of this channel too.
+    pub(crate) fn watch(&self, channel: &EventChannel) -> Result<()> {
+        watch(&self.epoll, channel)
+    }
+
+    /// Creates a queue pair of a group. Messages that arrive before it is connected are kept.
+    pub(crate) fn create_member(
+        &self,
+        lease: &Arc<Lease>,
+        create: impl FnOnce(&CompletionQueue) -> Result<QueuePair<Rc>>,
+    ) -> Result<QueuePair<Rc>> {
+        let mut polled = self.polled();
+        if polled.members.is_empty() {
+            polled.poll()?;
+            if let Some((receives, _)) = &polled.group {
+                receives.renew()?;
+            }
+        }
+        let qp = create(&polled.cq)?;
+        // Completions of an earlier queue pair with the same number are dropped.
+        polled.poll()?;
+        let member = Member::Connecting(Arc::clone(lease), Vec::new());
+        polled.members.insert(qp.qp_num(), member);
+        Ok(qp)
+    }
+
+    /// Moves the events of a member to the group's channel.
+    pub(crate) fn migrate(&self, endpoint: &Endpoint) -> Result<()> {
+        let polled = self.polled();
+        if let Some((_, events)) = &polled.group {
+            endpoint.with(|state| state.migrate(events))?;
+            polled.check_events()?;
+        }
+        Ok(())
+    }
+
+    /// Waits no longer for events of this channel.
+    pub(crate) fn unwatch(&self, channel: &EventChannel) -> Result<()> {
+        self.epoll
+            .delete(channel.kernel_fd())
+            .map_err(|errno| epoll_failed("epoll_ctl", errno))
+    }
+
+    pub(crate) fn add(&self, endpoint: &Arc<Endpoint>) {
+        let member = Member::Connected(Arc::clone(endpoint));
+        let mut polled = self.polled();
+        polled.keys.insert(endpoint.key, Arc::clone(endpoint));
+        let earlier = polled.members.insert(endpoint.qp_num, member);
+        drop(polled);
+        if let Some(Member::Connecting(_, messages)) = earlier {
+            for retired in messages {
+                endpoint.with(|state| state.completed(retired));
+            }
+            endpoint.with(State::pump);
+        }
+    }
+
+    pub(crate) fn remove(&self, qp_num: Qpn) {
+        let mut polled = self.polled();
+        if polled.group.is_some() {
+            // Some providers, such as mlx5, remove the completions of a destroyed queue pair. The
+            // group would lose the buffers of its receives. What fails here fails in the other
+            // messengers of the group too, which report it.
+            let _ = polled.poll();
+        }
+        let removed = polled.members.remove(&qp_num);
+        if let Some(Member::Connected(endpoint)) = &removed {
+            polled.keys.remove(&endpoint.key);
+        }
+        drop(polled);
+        drop(removed);
+    }
+
+    /// Removes a connection of a group that was not established, and retires its completions. The
+    /// caller destroys the queue pair afterwards.
+    pub(crate) fn remove_connecting(&self, qp_num: Qpn, lease: &Arc<Lease>) {
+        let mut polled = self.polled();
+        let is_it = |member: &Member| match member {
+            Member::Connecting(other, _) => Arc::ptr_eq(other, lease),
+            Member::Connected(_) => false,
+        };
+        if polled.members.get(&qp_num).is_some_and(is_it) {
+            // See `remove`.
+            let _ = polled.poll();
+            let removed = polled.members.remove(&qp_num);
+            drop(polled);
+            drop(removed);
+        }
+    }
+
+    /// Gives all completions in the queue to their messengers.
+    pub(crate) fn poll(&self) -> Result<()> {
+        self.polled().poll()
+    }
+
+    /// Reads pending events, arms the completion queue and polls it once more. Afterwards the
+    /// descriptor becomes readable for anything new.
+    pub(crate) fn prepare_wait(&self, endpoint: &Endpoint) -> Result<()> {
+        let mut polled = self.polled();
+        // The leader sleeps on the descriptor and must see its events. It reads them itself.
+        if !self.waiters().has_leader {
+            let mut events = [EpollEvent::empty(); 2];
+            let count = self.wait(&mut events, EpollTimeout::ZERO)?;
+            let tokens = events[..count].iter().map(EpollEvent::data);
+            let mut has_cm_event = endpoint.with(|state| state.has_shared_channel());
+            for token in tokens {
+                match token {
+                    CQ_TOKEN if self.channel.try_get()?.is_some() => polled.is_armed = false,
+                    CM_TOKEN => has_cm_event = true,
+                    _ => {}
+                }
+            }
+            if has_cm_event {
+                polled.check_events()?;
+            }
+        }
+        if !polled.is_armed {
+            polled.cq.arm(false)?;
+            polled.is_armed = true;
+        }
+        // Completions and messages from before the disconnect are taken before it is reported.
+        let is_over = endpoint.with(|state| state.is_over());
+        polled.poll()?;
+        if is_over {
+            endpoint.with(State::set_drained);
+        }
+        Ok(())
+    }
+
+    /// Registers a thread or a task that waits. `is_reliable` is `true` if it ends its registration
+    /// when it stops waiting.
+    pub(crate) fn enter(self: &Arc<Self>, waker: &Waker, is_reliable: bool) -> Waiting {
+        let mut waiters = self.waiters();
+        let ticket = waiters.next;
+        waiters.next += 1;
+        let waker = waker.clone();
+        waiters.parked.insert(ticket, Parked { waker, is_reliable });
+        Waiting {
+            driver: Arc::clone(self),
+            ticket,
+        }
+    }
+
+    /// Wakes one of those that wait, which then processes completions and events.
+    pub(crate) fn wake_one(&self) {
+        let mut wakers = Vec::new();
+        for parked in self.waiters().parked.values() {
+            wakers.push(parked.waker.clone());
+            if parked.is_reliable {
+                break;
+            }
+        }
+        wakers.iter().for_each(Waker::wake_by_ref);
+    }
+
+    fn wait(&self, events: &mut [EpollEvent], timeout: EpollTimeout) -> Result<usize> {
+        match self.epoll.wait(events, timeout) {
+            Ok(count) => Ok(count),
+            Err(nix::errno::Errno::EINTR) => Ok(0),
+            Err(errno) => Err(epoll_failed("epoll_wait", errno)),
+        }
+    }
+
+    fn polled(&self) -> MutexGuard<'_, Polled> {
+        self.polled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Polled {
+    fn poll(&mut self) -> Result<()> {
+        let Self {
+            cq,
+            members,
+            changed,
+            group,
+            ..
+        } = self;
+        loop {
+            let completions = cq.poll()?;
+            if completions.is_empty() {
+                break;
+            }
+            for completion in completions {
+                let qp_num = completion.qp_num();
+                let is_shared_receive = completion.direction() == Direction::Recv;
+                let shared_receives = group.as_ref().filter(|_| is_shared_receive);
+                // Completions of destroyed queue pairs have no member.
+                let member = match (shared_receives, members.get_mut(&qp_num)) {
+                    (Some((receives, _)), member) => {
+                        let Some(retired) = receives.retire(completion) else {
+                            continue;
+                        };
+                        match member {
+                            None => continue,
+                            Some(Member::Connecting(_, messages)) => {
+                                messages.push(retired);
+                                continue;
+                            }
+                            Some(Member::Connected(member)) => {
+                                member.with(|state| state.completed(retired));
+                                member
+                            }
+                        }
+                    }
+                    (None, Some(Member::Connected(member))) => {
+                        member.with(|state| state.complete(completion));
+                        member
+                    }
+                    (None, _) => continue,
+                };
+                if !changed.iter().any(|other| Arc::ptr_eq(other, member)) {
+                    changed.push(Arc::clone(member));
+                }
+            }
+        }
+        for member in changed.drain(..) {
+            member.with(State::pump);
+        }
+        Ok(())
+    }
+
+    /// Lets messengers process their events. In a group only those that have one: looking for the
+    /// events of an identifier costs a system call.
+    fn check_events(&self) -> Result<()> {
+        let Some((_, events)) = &self.group else {
+            for member in self.keys.values() {
+                member.with(State::check_event);
+            }
+            return Ok(());
+        };
+        // A messenger that is being dropped is no member anymore, and keeps its events.
+        let mut dropped = HashSet::new();
+        while let Some(key) = events.try_next()? {
+            match self.keys.get(&key) {
+                Some(member) => member.with(State::check_event),
+                None if dropped.insert(key) => {}
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn watch(epoll: &Epoll, channel: &EventChannel) -> Result<()> {
+    epoll
+        .add(channel.kernel_fd(), readable(CM_TOKEN))
+        .map_err(|errno| epoll_failed("epoll_ctl", errno))
+}
+
+impl AsFd for Driver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("ticket", &self.ticket)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("channel", &self.channel)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Registration of a thread or a task that waits. When it ends, another one takes over.
+pub(crate) struct Waiting {
+    driver: Arc<Driver>,
+    ticket: u64,
+}
+
+impl Waiting {
+    /// Replaces the waker of a task that was polled again.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        if let Some(parked) = self.driver.waiters().parked.get_mut(&self.ticket) {
+            if !parked.waker.will_wake(waker) {
+                parked.waker.clone_from(waker);
+            }
+        }
+    }
+
+    /// Sleeps until there may be something new, or until the deadline.
+    pub(crate) fn sleep(&self, endpoint: &Endpoint, deadline: Deadline) -> Result<()> {
+        let is_leader = !std::mem::replace(&mut self.driver.waiters().has_leader, true);
+        if !is_leader {
+            match deadline.remaining() {
+                Some(remaining) => thread::park_timeout(remaining),
+                None => thread::park(),
+            }
+            return Ok(());
+        }
+        let timeout = endpoint
+            .with(|state| state.sleep_timeout(deadline.remaining()))
+            .and_then(|remaining| EpollTimeout::try_from(as_millis(remaining)).ok())
+            .unwrap_or(EpollTimeout::NONE);
+        let slept = self.driver.wait(&mut [EpollEvent::empty(); 2], timeout);
+        self.driver.waiters().has_leader = false;
+        slept.map(drop)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut waiters = self.driver.waiters();
+        waiters.parked.remove(&self.ticket);
+        let must_hand_over = !waiters.has_leader;
+        drop(waiters);
+        if must_hand_over {
+            self.driver.wake_one();
+        }
+    }
+}
+
+/// Returns the options of a queue pair with room for `sends` sends, up to `depth` of them posted
+/// with one doorbell.
+pub(crate) fn send_options(sends: u32, depth: u16) -> QpOptions {
+    let options = QpOptions::new().max_send_wr(sends);
+    options.max_batch(options.max_batch.max(depth.into()))
+}
+
+/// Returns the waker of the current thread, which unparks it.
+pub(crate) fn thread_waker() -> Waker {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    thread_local! {
+        static WAKER: OnceCell<Waker> = const { OnceCell::new() };
+    }
+    let create = || Waker::from(Arc::new(Unpark(thread::current())));
+    WAKER
+        .try_with(|waker| waker.get_or_init(create).clone())
+        .unwrap_or_else(|_| create())
+}
+
+fn readable(token: u64) -> EpollEvent {
+    EpollEvent::new(EpollFlags::EPOLLIN, token)
+}
+
+fn epoll_failed(verb: &'static str, errno: nix::errno::Errno) -> ibverbs::Error {
+    failed(verb, Errno(errno as i32), &"messenger")
+}

@@ -1,0 +1,74 @@
+//! Connections for messages over RDMA: a [`Messenger`] creates the queue pair, the completion queue
+//! and the buffers of a connection of [`rdmacm`], and sends and receives whole messages.
+//!
+//! ```text
+//! messages   Messenger (blocking) ── split ──▶ SendHalf, RecvHalf
+//!            AsyncMessenger (tokio) ── split ──▶ AsyncSendHalf, AsyncRecvHalf
+//! resources  MessengerOptions (one connection)   MessengerGroup (many connections)
+//! ```
+//!
+//! # Example
+//! ```no_run
+//! use messenger::{Messenger, MessengerOptions};
+//! use std::time::Duration;
+//!
+//! const LIMIT: Duration = Duration::from_secs(5);
+//! let server = "10.99.0.1:7471".parse()?;
+//! let mut client = Messenger::connect(server, &MessengerOptions::default(), LIMIT)?;
+//! client.send(b"hello", LIMIT)?;
+//! println!("{:?}", client.recv(LIMIT)?.as_deref());
+//! client.shutdown(LIMIT)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Protocol
+//!
+//! Both sides must use a messenger. Each message has a header with credits and acknowledgements, so
+//! a sender waits if the peer's receives are used up, and no message is lost without an error.
+//!
+//! # Structure
+//!
+//! `wire` and `flow` are the protocol, without I/O. `state` applies it to a connection, and
+//! `endpoint` is its lock. `driver` polls the completion queue, and `shared` waits for it. Only
+//! `resources`, `group` and `receives` create objects of the device.
+
+#![forbid(unsafe_code)]
+// On docs.rs, items of a feature are marked with its name.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod driver;
+mod endpoint;
+mod flow;
+#[cfg(test)]
+mod flow_tests;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod group;
+mod halves;
+mod local_fault;
+mod message;
+mod messenger;
+mod options;
+mod polling;
+mod receives;
+mod resources;
+mod rtr;
+mod shared;
+mod state;
+#[cfg(feature = "tokio")]
+mod tokio;
+mod wire;
+
+pub use crate::group::{GroupOptions, MessengerGroup};
+pub use crate::halves::{RecvHalf, SendHalf};
+pub use crate::message::{Message, SendBuffer};
+pub use crate::messenger::{Messenger, TryRecv};
+pub use crate::options::MessengerOptions;
+#[cfg(feature = "tokio")]
+pub use crate::tokio::{AsyncMessenger, AsyncRecvHalf, AsyncSendHalf};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExample;

@@ -1,0 +1,442 @@
+//! The state of one messenger: its connection, the protocol, and messages on the way. This file
+//! takes completions and events, `post` posts requests, `calls` is what the methods of the
+//! messenger call, and `failure` creates their errors.
+
+mod calls;
+mod failure;
+mod post;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use ibverbs::{
+    Buf, Completion, Direction, ErrorKind, Pool, QueuePair, Rc, Result, Retired, WcStatus,
+    device::TransportType,
+};
+use rdmacm::{Connection, EventChannel};
+
+use self::failure::Failure;
+use crate::flow::Flow;
+use crate::local_fault::LatestFault;
+use crate::receives::SharedReceives;
+use crate::wire::{HEADER_LEN, HELLO_LEN, Header, Hello, Kind, Violation};
+
+/// Interval at which a waiting thread checks whether another one has read an event of the
+/// connection from a shared channel.
+const SHARED_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The reason why a task or a thread waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side {
+    Recv,
+    Send,
+    Requests,
+}
+
+impl Side {
+    pub(crate) const COUNT: usize = 3;
+}
+
+/// The next item of the peer's stream.
+pub(crate) enum Received {
+    Message(Content),
+    End,
+}
+
+/// The bytes of a message.
+pub(crate) enum Content {
+    /// A message in one piece, after its header.
+    Received(Buf),
+    /// A message that arrived in several fragments.
+    Assembled(Vec<u8>),
+}
+
+/// Buffer pools of a messenger.
+#[derive(Clone, Debug)]
+pub(crate) struct Pools {
+    pub(crate) recv: Pool,
+    pub(crate) send: Pool,
+    /// For greetings and control messages.
+    pub(crate) control: Pool,
+}
+
+/// The state of one messenger.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a condition of its own"
+)]
+pub(crate) struct State {
+    /// `None` after the messenger was dropped.
+    connection: Option<Connection>,
+    pools: Pools,
+    /// The shared receive queue of the group.
+    receives: Option<Arc<SharedReceives>>,
+    /// Maximum number of data messages posted but not completed, and their number.
+    depth: usize,
+    sends_in_flight: usize,
+    flow: Flow,
+    hello: Hello,
+    hello_is_due: bool,
+    /// The peer's greeting, once it has arrived.
+    peer: Option<Hello>,
+
+    /// Data messages in the order of arrival, with their buffers.
+    inbox: VecDeque<(Header, Buf)>,
+    /// Bytes that the last message in the inbox still lacks.
+    inbox_remaining: u32,
+    /// A message whose fragments are being joined, and the bytes that it still lacks.
+    assembly: Option<(Vec<u8>, u32)>,
+    /// The next message for the application.
+    ready: Option<Content>,
+    /// Memory of an earlier message, for the next one that arrives in fragments.
+    spare: Vec<u8>,
+    /// Number of receives posted and not completed. Not counted in a group.
+    receives_posted: u32,
+    /// `true` if more receives may be needed than were last posted.
+    must_refill: bool,
+    /// Number of data receives to be reported to the peer once they are posted.
+    released: u32,
+
+    /// A message whose first bytes were posted, and their number.
+    outgoing: Option<(Vec<u8>, usize)>,
+    /// Number of control messages posted but not completed.
+    controls_in_flight: usize,
+    /// Completed requests that the application posted itself.
+    completed_requests: VecDeque<Retired>,
+
+    failure: Option<Failure>,
+    latest_fault: LatestFault,
+    /// `true` after the event that the connection has ended.
+    is_over: bool,
+    /// `true` once all completions from before that event were taken.
+    is_drained: bool,
+    wakers: [Option<Waker>; Side::COUNT],
+}
+
+impl State {
+    pub(crate) fn new(
+        connection: Connection,
+        pools: Pools,
+        receives: Option<Arc<SharedReceives>>,
+        depth: u16,
+        hello: Hello,
+        is_active: bool,
+    ) -> Self {
+        let flow = Flow::new(hello.receives);
+        Self {
+            connection: Some(connection),
+            receives_posted: flow.receives_needed(),
+            pools,
+            receives,
+            depth: depth.into(),
+            sends_in_flight: 0,
+            flow,
+            hello,
+            hello_is_due: is_active,
+            peer: None,
+            inbox: VecDeque::new(),
+            inbox_remaining: 0,
+            assembly: None,
+            ready: None,
+            spare: Vec::new(),
+            must_refill: false,
+            released: 0,
+            outgoing: None,
+            controls_in_flight: 0,
+            completed_requests: VecDeque::new(),
+            failure: None,
+            latest_fault: LatestFault::default(),
+            is_over: false,
+            is_drained: false,
+            wakers: [const { None }; Side::COUNT],
+        }
+    }
+
+    /// Moves the queue pair of a group to the error state, so that it receives nothing before it is
+    /// destroyed. On iWARP that would end the connection before the last messages have arrived.
+    pub(crate) fn stop_receiving(&mut self) {
+        let (Some(connection), Some(receives)) = (&mut self.connection, &self.receives) else {
+            return;
+        };
+        if connection.transport() != TransportType::IWARP {
+            if !self.flow.peer_has_ended() {
+                receives.set_may_lack();
+            }
+            // A queue pair that cannot change its state receives nothing either.
+            let _ = connection.qp_mut().to_error();
+        }
+    }
+
+    /// Takes out what the messenger owns. Only messages of the application refer to it afterwards.
+    pub(crate) fn close(&mut self) -> impl Sized + use<> {
+        self.is_over = true;
+        (
+            self.connection.take(),
+            std::mem::take(&mut self.inbox),
+            self.ready.take(),
+        )
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        match &self.connection {
+            Some(connection) => format!(
+                "{} over {}",
+                connection.peer_addr(),
+                connection.device_name()
+            ),
+            None => "closed messenger".to_owned(),
+        }
+    }
+
+    /// Calls a function on the queue pair.
+    pub(crate) fn with_connection<R>(&mut self, f: impl FnOnce(&mut Connection) -> R) -> Option<R> {
+        self.connection.as_mut().map(f)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    pub(crate) fn set_drained(&mut self) {
+        self.is_drained = true;
+    }
+
+    /// Returns `true` if other threads may read the events of the connection. Only its driver reads
+    /// the channel of a group.
+    pub(crate) fn has_shared_channel(&self) -> bool {
+        self.connection
+            .as_ref()
+            .filter(|_| self.receives.is_none())
+            .is_some_and(|connection| connection.channel().is_shared())
+    }
+
+    /// Returns after what time to look for events that another thread has read from a shared
+    /// channel, at most `timeout`.
+    pub(crate) fn sleep_timeout(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if self.has_shared_channel() {
+            let timeout = timeout.unwrap_or(SHARED_CHECK_INTERVAL);
+            Some(timeout.min(SHARED_CHECK_INTERVAL))
+        } else {
+            timeout
+        }
+    }
+
+    pub(crate) fn migrate(&mut self, to: &EventChannel) -> Result<()> {
+        match &mut self.connection {
+            Some(connection) => connection.migrate(to),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn set_waker(&mut self, side: Side, waker: &Waker) {
+        match &mut self.wakers[side as usize] {
+            Some(old) if old.will_wake(waker) => {}
+            slot => *slot = Some(waker.clone()),
+        }
+    }
+
+    fn wake(&mut self, side: Side) {
+        if let Some(waker) = self.wakers[side as usize].take() {
+            waker.wake();
+        }
+    }
+
+    fn wake_all(&mut self) {
+        for side in [Side::Recv, Side::Send, Side::Requests] {
+            self.wake(side);
+        }
+    }
+
+    /// Takes the completion of a request of this messenger's queue pair.
+    pub(crate) fn complete(&mut self, completion: Completion<'_>) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        if let Ok(retired) = connection.qp_mut().retire(completion) {
+            self.completed(retired);
+        }
+    }
+
+    /// Takes a retired request.
+    pub(crate) fn completed(&mut self, retired: Retired) {
+        let outcome = retired.ok();
+        let is_flushed = retired.status() == WcStatus::WR_FLUSH_ERR;
+        if retired.direction() == Direction::Recv {
+            self.receives_posted = self.receives_posted.saturating_sub(1);
+        }
+        match (retired.direction(), outcome) {
+            (Direction::Recv, Ok(())) => {
+                if let Some(buf) = retired.into_buf() {
+                    self.receive(buf);
+                }
+            }
+            // Flushed: the disconnect event has the reason.
+            (Direction::Recv, Err(_)) if is_flushed || self.is_over => {}
+            (Direction::Recv, Err(error)) => {
+                self.fail_with_completion(&error);
+                self.disconnect();
+            }
+            (Direction::Send, _) if retired.tag() != 0 => {
+                self.completed_requests.push_back(retired);
+                self.wake(Side::Requests);
+            }
+            (Direction::Send, outcome) => {
+                let buf = retired.into_buf();
+                if buf.is_some_and(|buf| buf.capacity() == HELLO_LEN) {
+                    self.controls_in_flight = self.controls_in_flight.saturating_sub(1);
+                    self.wake(Side::Recv);
+                } else {
+                    self.sends_in_flight = self.sends_in_flight.saturating_sub(1);
+                }
+                match outcome {
+                    Ok(()) => self.wake(Side::Send),
+                    // Flushed, like a receive.
+                    Err(_) if is_flushed || self.is_over => {}
+                    Err(error) => self.fail_with_completion(&error),
+                }
+            }
+        }
+    }
+
+    /// Takes a message of the peer.
+    fn receive(&mut self, buf: Buf) {
+        self.must_refill = true;
+        if self.failure.is_some() {
+            return;
+        }
+        let outcome = match self.peer {
+            None => self.receive_hello(&buf),
+            Some(_) => self.receive_message(buf),
+        };
+        if let Err(violation) = outcome {
+            self.fail(
+                ErrorKind::Malformed,
+                format!("the peer violates the protocol: {violation}").into(),
+                Some("use a messenger of the same version on both sides"),
+            );
+            self.disconnect();
+        }
+    }
+
+    fn receive_hello(&mut self, buf: &[u8]) -> Result<(), Violation> {
+        let hello = Hello::decode(buf)?;
+        self.flow.receive_hello(&hello)?;
+        self.peer = Some(hello);
+        // The passive side answers. On iWARP it cannot send before.
+        self.hello_is_due |= !self.flow.hello_is_sent();
+        self.wake_all();
+        Ok(())
+    }
+
+    fn receive_message(&mut self, buf: Buf) -> Result<(), Violation> {
+        let header = Header::decode(&buf)?;
+        if header.kind == Kind::Data {
+            let following = header.len.checked_add(header.remaining);
+            let expected = match self.inbox_remaining {
+                0 => following.filter(|&total| total <= self.hello.max_len),
+                remaining => following.filter(|&following| following == remaining),
+            };
+            if expected.is_none() {
+                return Err(format!(
+                    "a fragment of {} bytes precedes {} more, after {} were announced; at most {} are allowed",
+                    header.len, header.remaining, self.inbox_remaining, self.hello.max_len
+                )
+                .into());
+            }
+            self.inbox_remaining = header.remaining;
+        } else if header.is_end && self.inbox_remaining != 0 {
+            return Err("the stream ends within a message".into());
+        }
+        self.flow.receive(&header)?;
+        if header.kind == Kind::Data {
+            self.inbox.push_back((header, buf));
+            self.assemble();
+        }
+        if header.kind == Kind::Data || self.flow.peer_has_ended() {
+            self.wake(Side::Recv);
+        }
+        self.wake(Side::Send);
+        Ok(())
+    }
+
+    /// Joins fragments until a message is complete. Later messages stay in their buffers until the
+    /// application has taken it, so that the memory is bounded.
+    fn assemble(&mut self) {
+        while self.ready.is_none() {
+            let Some((header, buf)) = self.inbox.pop_front() else {
+                return;
+            };
+            match self.assembly.take() {
+                None if header.remaining == 0 => {
+                    self.ready = Some(Content::Received(buf));
+                    return;
+                }
+                assembly => {
+                    let (mut bytes, _) = assembly.unwrap_or_else(|| {
+                        let mut bytes = std::mem::take(&mut self.spare);
+                        // At most `max_len` bytes: checked when the fragment arrived.
+                        bytes.reserve_exact((header.len + header.remaining) as usize);
+                        (bytes, 0)
+                    });
+                    bytes.extend_from_slice(&buf[HEADER_LEN..]);
+                    drop(buf);
+                    self.release(1);
+                    if header.remaining == 0 {
+                        self.ready = Some(Content::Assembled(bytes));
+                    } else {
+                        self.assembly = Some((bytes, header.remaining));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Processes events of the connection manager.
+    pub(crate) fn check_event(&mut self) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        let outcome = loop {
+            match connection.check_event() {
+                Ok(Some(_)) => {}
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if connection.is_disconnected() && !self.is_over {
+            self.is_over = true;
+            self.wake_all();
+        }
+        if let Err(error) = outcome {
+            self.fail_with(&error);
+        }
+    }
+
+    /// Records that the application returned `count` buffers of data messages to their pool.
+    pub(crate) fn release(&mut self, count: u32) {
+        self.released += count;
+        self.must_refill = true;
+    }
+
+    /// Keeps the memory of a message that the application has dropped.
+    pub(crate) fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if bytes.capacity() > self.spare.capacity() {
+            bytes.clear();
+            self.spare = bytes;
+        }
+    }
+
+    fn disconnect(&mut self) {
+        if let Some(connection) = &mut self.connection {
+            // If it fails, dropping the connection ends it.
+            let _ = connection.disconnect();
+        }
+    }
+
+    /// Returns the queue pair, to post requests of the application.
+    pub(crate) fn qp_mut(&mut self) -> Option<&mut QueuePair<Rc>> {
+        self.connection.as_mut().map(Connection::qp_mut)
+    }
+}

@@ -1,0 +1,104 @@
+//! The halves of a messenger on tokio, for two tasks.
+
+use std::sync::Arc;
+
+use ibverbs::Result;
+
+use super::Reactor;
+use super::io::{ReadState, WriteState};
+use crate::Message;
+use crate::shared::Owner;
+use crate::state::{Side, State};
+
+/// The half of an [`AsyncMessenger`](crate::AsyncMessenger) that sends. It also implements
+/// [`AsyncWrite`](tokio::io::AsyncWrite).
+///
+/// # Example
+/// ```no_run
+/// use messenger::AsyncSendHalf;
+/// # async fn f(mut sender: AsyncSendHalf) -> ibverbs::Result<()> {
+/// sender.send(b"hello").await?;
+/// sender.shutdown().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct AsyncSendHalf {
+    pub(super) owner: Arc<Owner>,
+    pub(super) reactor: Arc<Reactor>,
+    pub(super) write: WriteState,
+}
+
+impl AsyncSendHalf {
+    pub(super) fn new(owner: Arc<Owner>, reactor: Arc<Reactor>, write: WriteState) -> Self {
+        Self {
+            owner,
+            reactor,
+            write,
+        }
+    }
+
+    /// Sends a message: see [`AsyncMessenger::send`](crate::AsyncMessenger::send).
+    ///
+    /// # Errors
+    /// Same as [`AsyncMessenger::send`](crate::AsyncMessenger::send).
+    pub async fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.reactor.send(&self.owner.0, message).await
+    }
+
+    /// Awaits until the peer's messenger has received all messages.
+    ///
+    /// # Errors
+    /// Same as [`AsyncMessenger::flush`](crate::AsyncMessenger::flush).
+    pub async fn flush(&mut self) -> Result<()> {
+        self.reactor
+            .wait(&self.owner.0, Side::Send, State::try_flush)
+            .await
+    }
+
+    /// Ends the stream: see [`Messenger::shutdown`](crate::Messenger::shutdown).
+    ///
+    /// # Errors
+    /// Same as [`AsyncMessenger::shutdown`](crate::AsyncMessenger::shutdown).
+    pub async fn shutdown(&mut self) -> Result<()> {
+        self.reactor
+            .wait(&self.owner.0, Side::Send, State::try_shutdown)
+            .await
+    }
+}
+
+/// The half of an [`AsyncMessenger`](crate::AsyncMessenger) that receives. It also implements
+/// [`AsyncRead`](tokio::io::AsyncRead).
+///
+/// # Example
+/// ```no_run
+/// use messenger::AsyncRecvHalf;
+/// # async fn f(mut receiver: AsyncRecvHalf) -> ibverbs::Result<()> {
+/// while let Some(message) = receiver.recv().await? {
+///     println!("{} bytes", message.len());
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct AsyncRecvHalf {
+    pub(super) owner: Arc<Owner>,
+    pub(super) reactor: Arc<Reactor>,
+    pub(super) read: ReadState,
+}
+
+impl AsyncRecvHalf {
+    pub(super) fn new(owner: Arc<Owner>, reactor: Arc<Reactor>, read: ReadState) -> Self {
+        Self {
+            owner,
+            reactor,
+            read,
+        }
+    }
+
+    /// Returns the next message: see [`AsyncMessenger::recv`](crate::AsyncMessenger::recv).
+    ///
+    /// # Errors
+    /// Same as [`AsyncMessenger::recv`](crate::AsyncMessenger::recv).
+    pub async fn recv(&mut self) -> Result<Option<Message>> {
+        self.reactor.recv(&self.owner.0).await
+    }
+}
