@@ -14,6 +14,7 @@ pub mod log;
 pub mod memory;
 pub(crate) mod netlink;
 pub(crate) mod peer_text;
+pub mod ports;
 pub mod protocol;
 pub mod restart;
 pub mod server;

@@ -5,6 +5,8 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 use super::error::{Error, Result};
 use super::memory::check_room;
 
+/// Stack size in bytes of the thread that serves a client.
+pub const SESSION_STACK: usize = 512 << 10;
 /// Stack size in bytes of a thread that sets none.
 const DEFAULT_STACK: usize = 2 << 20;
 

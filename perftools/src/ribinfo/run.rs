@@ -140,9 +140,9 @@ fn root(global: &Global) -> Result<Root> {
 fn run_export(root: &Root, options: &Export) -> Result<(String, u8)> {
     check_subjects(root, &options.check, &options.skip)?;
     if options.listen.is_some() {
-        return export::serve(root, options).map(|()| (String::new(), 0));
+        return export::serve(root, &options.options()).map(|()| (String::new(), 0));
     }
-    Ok((export::text(root, options), 0))
+    Ok((export::text(root, &options.options()), 0))
 }
 
 fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {

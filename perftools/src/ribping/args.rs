@@ -6,10 +6,8 @@ use clap::{Parser, ValueEnum};
 use ibumad::mad::{OPENIB_OUI, Oui};
 
 use crate::common::error::{Error, Result};
+use crate::common::ports;
 use crate::common::units::parse_time;
-
-/// Default port of connections (`PS_TCP`), the same as that of rping.
-pub const CM_PORT: u16 = 7174;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -125,7 +123,7 @@ pub struct PingArgs {
     pub via: TransportArg,
 
     /// Port number for connections
-    #[arg(long, value_name = "PORT", default_value_t = CM_PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = ports::RPING)]
     pub cm_port: u16,
 
     /// Print one JSON document instead of text

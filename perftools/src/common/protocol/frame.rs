@@ -133,6 +133,15 @@ fn gone() -> Error {
 mod tests {
     use super::*;
     use crate::rperf::control::message::Message;
+    use crate::rperf::spec::payload_file::{MAX_PAYLOAD_FILE, PayloadFile};
+
+    #[test]
+    fn a_frame_holds_the_longest_payload_file() {
+        let longest = PayloadFile::new("f", &vec![170; MAX_PAYLOAD_FILE]);
+        let mut frame = Vec::new();
+        write(&mut frame, &longest).unwrap();
+        assert_eq!(read::<PayloadFile>(&mut &*frame).unwrap(), longest);
+    }
 
     #[test]
     fn messages_read_back_as_written() {

@@ -6,6 +6,3 @@ pub mod auth;
 pub mod frame;
 pub mod hello;
 pub mod token;
-
-/// Default TCP port of a server, the same as that of qperf.
-pub const DEFAULT_PORT: u16 = 19765;

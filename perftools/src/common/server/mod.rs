@@ -11,7 +11,7 @@ use std::thread::{Scope, scope};
 use std::time::{Duration, Instant};
 
 use crate::common::error::{Error, Result};
-use crate::common::threads::spawn_scoped_with_stack;
+use crate::common::threads::{SESSION_STACK, spawn_scoped_with_stack};
 use connections::{Connections, Registration};
 use listener::{Accepted, Listener};
 
@@ -20,9 +20,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Interval of the checks for removed devices.
 const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Stack size in bytes of the thread that serves a client.
-pub const SESSION_STACK: usize = 512 << 10;
 
 /// Reason why a server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

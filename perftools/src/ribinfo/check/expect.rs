@@ -1,8 +1,39 @@
 //! The requirements of `check --expect`.
 
+use std::str::FromStr;
+
 use super::finding::Finding;
-use crate::ribinfo::args::Expectation;
 use crate::ribinfo::collect::HostFacts;
+
+/// Requirements of `check --expect`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expectation {
+    /// Minimum number of ACTIVE ports.
+    pub ports: Option<usize>,
+    /// Minimum rate of each ACTIVE port in Gb/s.
+    pub rate: Option<u32>,
+}
+
+impl FromStr for Expectation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut expectation = Self::default();
+        let invalid = || format!("`{text}`: expected ports=N, rate=GBPS, or both with a comma");
+        for part in text.split(',') {
+            match part.split_once('=') {
+                Some(("ports", number)) => {
+                    expectation.ports = Some(number.parse().map_err(|_| invalid())?);
+                }
+                Some(("rate", number)) => {
+                    expectation.rate = Some(number.parse().map_err(|_| invalid())?);
+                }
+                _ => return Err(invalid()),
+            }
+        }
+        Ok(expectation)
+    }
+}
 
 /// Compares the ports with the requirements.
 pub fn check_expected(facts: &HostFacts<'_>, expect: &Expectation) -> Vec<Finding> {

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::addresses::is_link_local;
 use super::finding::{Finding, Level};
-use crate::common::protocol::DEFAULT_PORT;
+use crate::common::ports;
 use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::filter::{
     Direction, Family, NeighborMessage, Packet, Protocol, Ruleset, Verdict,
@@ -17,7 +17,7 @@ use crate::ribinfo::collect::roce::is_roce;
 /// Destination UDP port of RoCE v2.
 const ROCE: u16 = 4791;
 /// Port of connections to `ribping -S` and `rping -s`.
-const RPING: u16 = crate::ribping::args::CM_PORT;
+const RPING: u16 = ports::RPING;
 /// Port of NFS over RDMA.
 const NFS: u16 = 20049;
 /// TCP port of perftest.
@@ -134,7 +134,7 @@ fn traffic(facts: &HostFacts<'_>) -> Vec<Traffic> {
         tcp(RPING, "ribping and rping over software iWARP", &iwarp),
         tcp(NFS, "NFS over RDMA on software iWARP", &iwarp),
         tcp(
-            DEFAULT_PORT,
+            ports::CONTROL,
             "the control connection of rperf, qperf and ribinfo",
             &with_address,
         ),

@@ -1,9 +1,8 @@
 //! The subjects that a user selects, and the findings that a user does not skip.
 
-use super::expect::check_expected;
+use super::expect::{Expectation, check_expected};
 use super::finding::Finding;
 use super::{SUBJECTS, check};
-use crate::ribinfo::args::Expectation;
 use crate::ribinfo::collect::HostFacts;
 
 /// Returns the subjects to check: the named ones, or all of them, without those to skip.

@@ -12,6 +12,8 @@ pub mod dcb_output;
 pub mod device;
 pub mod eipoib;
 pub mod filter;
+pub mod hardware;
+pub mod host_conf;
 pub mod hwaddr;
 pub mod limits;
 pub mod link_caps;

@@ -1,11 +1,11 @@
 //! The results of the checks as metrics.
 
+use super::CheckOptions;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::exposition::Metrics;
-use crate::ribinfo::args::Export;
 use crate::ribinfo::check::finding::{Finding, Level};
 use crate::ribinfo::check::selection;
 use crate::ribinfo::collect::HostFacts;
@@ -33,9 +33,9 @@ pub(super) struct CheckResults {
 
 impl CheckResults {
     /// Checks the host.
-    pub(super) fn run(root: &Root, options: &Export) -> Self {
+    pub(super) fn run(root: &Root, options: &CheckOptions) -> Self {
         let begin = Instant::now();
-        let subjects = selection::subjects(&options.check, &options.skip);
+        let subjects = selection::subjects(&options.subjects, &options.skip);
         let facts = HostFacts::read(root, &subjects, None);
         let findings = selection::findings(&facts, &subjects, options.expect, &options.skip);
         let supported = facts.ports().filter_map(|(device, port)| {

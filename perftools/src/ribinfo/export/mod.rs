@@ -12,11 +12,13 @@ mod processes;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::args::Export;
+use ipnet::IpNet;
+
+use super::check::expect::Expectation;
 use super::collect::root::Root;
 use crate::common::error::Result;
 use crate::common::exposition::{self, Format};
-use crate::common::http::MetricsServer;
+use crate::common::http::{ListenAddr, MetricsServer};
 use crate::common::log::{self, log};
 use crate::common::threads::spawn_scoped;
 use checks::CheckResults;
@@ -25,9 +27,34 @@ use host::HostMetrics;
 /// Shortest time between two runs of the checks.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Options of the metrics of a host.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Address of the HTTP server; none: the metrics are returned once.
+    pub listen: Option<ListenAddr>,
+    /// Networks whose clients are answered; empty: all of them.
+    pub allow: Vec<IpNet>,
+    /// Time between two runs of the checks.
+    pub check_interval: Duration,
+    /// Settings of the checks; none: this host is not checked.
+    pub checks: Option<CheckOptions>,
+}
+
+/// The checks whose findings are metrics.
+#[derive(Clone, Debug, Default)]
+pub struct CheckOptions {
+    /// Names of the subjects to check; empty: all of them.
+    pub subjects: Vec<String>,
+    /// Subjects, devices and ports whose findings are omitted.
+    pub skip: Vec<String>,
+    /// Requirements of the ports.
+    pub expect: Option<Expectation>,
+}
+
 /// Returns the metrics in the text format of Prometheus.
-pub fn text(root: &Root, options: &Export) -> String {
-    let checks = (!options.no_check).then(|| Arc::new(CheckResults::run(root, options)));
+pub fn text(root: &Root, options: &Options) -> String {
+    let checks = options.checks.as_ref();
+    let checks = checks.map(|options| Arc::new(CheckResults::run(root, options)));
     exposition::encode(HostMetrics::read(root, checks), Format::Text)
 }
 
@@ -35,7 +62,7 @@ pub fn text(root: &Root, options: &Export) -> String {
 ///
 /// # Errors
 /// Returns an error if the address cannot be used, or if no thread can be created.
-pub fn serve(root: &Root, options: &Export) -> Result<()> {
+pub fn serve(root: &Root, options: &Options) -> Result<()> {
     let Some(listen) = options.listen else {
         return Ok(());
     };
@@ -46,9 +73,9 @@ pub fn serve(root: &Root, options: &Export) -> Result<()> {
     log(format_args!("ribinfo: metrics on http://{address}/metrics"));
     let latest = Latest::default();
     std::thread::scope(|scope| {
-        if !options.no_check {
+        if let Some(checks) = &options.checks {
             spawn_scoped(scope, "checks", || {
-                latest.update(root, options);
+                latest.update(root, checks, options.check_interval);
             })?;
         }
         let served = server.run(&|format| {
@@ -86,8 +113,8 @@ impl Latest {
     }
 
     /// Runs the checks at their interval until it is stopped.
-    fn update(&self, root: &Root, options: &Export) {
-        let interval = options.check_interval.max(MIN_CHECK_INTERVAL);
+    fn update(&self, root: &Root, options: &CheckOptions, interval: Duration) {
+        let interval = interval.max(MIN_CHECK_INTERVAL);
         loop {
             let results = Arc::new(CheckResults::run(root, options));
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

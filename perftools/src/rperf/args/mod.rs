@@ -14,8 +14,11 @@ pub mod qperf;
 mod records;
 pub mod server;
 pub mod sockets;
+#[cfg(test)]
+mod spec_tests;
 pub mod split;
 pub mod sweep;
+mod text_format;
 mod to_spec;
 pub mod tuning;
 mod values;

@@ -21,9 +21,9 @@ use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::hello::{self, Peer};
 use crate::common::protocol::token::Token;
 use crate::common::units::show_time;
+use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::Role;
 use crate::rperf::qperf;
-use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::record::{Measured, Outcome};
 use crate::rperf::report::warning::{self, WarningInput};
 use crate::rperf::spec::plan::{Pattern, Plan};
@@ -494,17 +494,14 @@ fn missing_scope_error(host: &str, error: &std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::args::command_line::Options;
     use crate::rperf::spec::test::Test;
-    use clap::Parser;
 
     #[test]
     fn receiver_that_measured_nothing_is_a_failure() {
         let [mut sender, receiver] = [SideStats::default(), SideStats::default()];
         sender.sent.msgs = 48;
         for (test, is_reliable) in [(Test::RcBw, true), (Test::UdBw, false)] {
-            let options = Options::try_parse_from(["rperf"]).unwrap();
-            let spec = options.to_spec(test).unwrap();
+            let spec = Spec::new(test);
             let error = check_arrival(&spec, test.plan(), &receiver, &sender).unwrap_err();
             let text = error.to_string();
             assert!(text.contains("none of the 48 messages arrived"), "{text}");
@@ -515,8 +512,10 @@ mod tests {
 
     #[test]
     fn verifying_nothing_is_a_failure() {
-        let options = Options::try_parse_from(["rperf", "--verify"]).unwrap();
-        let spec = options.to_spec(Test::UcBw).unwrap();
+        let spec = Spec {
+            verify: true,
+            ..Spec::new(Test::UcBw)
+        };
         let check = |sent, received, verified| {
             let mut sides = [SideStats::default(), SideStats::default()];
             sides[0].sent.msgs = sent;

@@ -4,16 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::devices;
 use super::fake_backend::FakeBackend;
-use super::tests::{server_addr, spec, with_server};
+use super::tests::{server_addr, with_server};
 use crate::common::error::{Error, Result};
 use crate::rperf::report::record::{Measured, Outcome};
-use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
+use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::monitor::MonitorOptions;
 
 /// Returns the specifications of a test over the devices `d0`, `d1` and so on.
-fn specs(test: Test, options: &str, count: usize) -> Vec<Spec> {
-    let spec = spec(test, options);
+fn specs(spec: &Spec, count: usize) -> Vec<Spec> {
     let named = (0..count).map(|number| {
         let mut spec = spec.clone();
         spec.client.id = Some(format!("d{number}").parse().unwrap());
@@ -37,7 +36,11 @@ fn run(address: std::net::SocketAddr, specs: &[Spec], backend: &FakeBackend) -> 
 fn sessions_start_together_and_are_summed() {
     with_server(8, |address, backend| {
         let begin = Instant::now();
-        let specs = specs(Test::RcBw, "--time 400ms", 3);
+        let spec = Spec {
+            limit: Limit::Time(Duration::from_millis(400)),
+            ..Spec::new(Test::RcBw)
+        };
+        let specs = specs(&spec, 3);
         let m = run(address, &specs, backend).unwrap();
         // One after the other, they would take 1.2 s.
         assert!(begin.elapsed() < Duration::from_millis(1100));
@@ -61,7 +64,12 @@ fn sessions_start_together_and_are_summed() {
 #[test]
 fn threads_of_all_sessions_are_monitored() {
     with_server(8, |address, backend| {
-        let specs = specs(Test::RcBiBw, "--threads 2 --messages 200 --msg-size 1K", 2);
+        let spec = Spec {
+            limit: Limit::Messages(200),
+            threads: 2,
+            ..Spec::new(Test::RcBiBw).with_msg_size(1 << 10)
+        };
+        let specs = specs(&spec, 2);
         let m = run(address, &specs, backend).unwrap();
         let monitored: u64 = m.intervals.iter().map(|interval| interval.msgs).sum();
         assert_eq!(monitored, 800, "{:?}", m.intervals);
@@ -72,7 +80,11 @@ fn threads_of_all_sessions_are_monitored() {
 #[test]
 fn a_failed_session_ends_the_others() {
     with_server(8, |address, backend| {
-        let mut specs = specs(Test::RcBw, "--time 60", 3);
+        let spec = Spec {
+            limit: Limit::Time(Duration::from_secs(60)),
+            ..Spec::new(Test::RcBw)
+        };
+        let mut specs = specs(&spec, 3);
         specs[1].msg_size = 2 << 20;
         let begin = Instant::now();
         let error = run(address, &specs, backend).unwrap_err().to_string();

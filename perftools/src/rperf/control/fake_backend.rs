@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::common::error::{Error, Result};
+use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::fake::{self, FakeWire};
-use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
+use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::{Bounds, Spec};
 use crate::rperf::transport::address::PortAddress;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::common::error::{Error, Kind, Result};
+use crate::ribinfo::collect::host_conf::HostConf;
 use crate::ribinfo::collect::peer::PeerFacts;
 use crate::rperf::engine::ExposedMemory;
 use crate::rperf::probe::ReflectorInfo;
-use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::record::Measured;
 use crate::rperf::report::warning::Warning;
 use crate::rperf::sockets::endpoint::ListenInfo;

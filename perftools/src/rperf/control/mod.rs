@@ -31,6 +31,7 @@ pub mod context;
 pub mod coordinator;
 pub mod delegate;
 pub mod devices;
+pub mod hardware;
 pub mod link;
 pub mod message;
 mod peer_state;

@@ -1,12 +1,12 @@
 //! A test over connected queue pairs, at either end.
 
 use super::context::{SessionHooks, SessionResult, with_counters};
+use super::hardware;
 use super::link::ControlLink;
 use super::message::Message;
 use crate::common::error::{Kind, Result};
+use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::{self, Role};
-use crate::rperf::report::hardware;
-use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::warning;
 use crate::rperf::spec::Spec;
 use crate::rperf::stats::port_counters::PortCounters;

@@ -1,6 +1,7 @@
 //! Limits and permissions of a server.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use crate::common::error::{Error, Result};
 use crate::common::protocol::token::Token;
 use crate::common::server::networks;
 use crate::common::units::{Size, show_time};
-use crate::rperf::args::server::ServerOptions;
 use crate::rperf::spec::{Footprint, Limit, MAX_MESSAGE, Spec, UNLIMITED};
 
 /// Default for the number of clients at a time.
@@ -32,6 +32,33 @@ const MIN_MAX_TIMEOUT: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_secs(60);
 /// First port that needs no privileges.
 const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
+
+/// Options of a server. A limit of `None` is the default.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// Networks whose clients are served; empty: all of them.
+    pub allow: Vec<IpNet>,
+    /// Maximum number of clients at the same time.
+    pub max_clients: Option<u32>,
+    /// Maximum memory of all running tests in bytes.
+    pub max_memory: Option<u64>,
+    /// Maximum number of threads of all running tests.
+    pub max_threads: Option<u32>,
+    /// Maximum number of queue pairs of all running tests.
+    pub max_qps: Option<u32>,
+    /// Maximum duration of a test, with its warm-up.
+    pub max_time: Option<Duration>,
+    /// Maximum size of a message in bytes.
+    pub max_size: Option<u64>,
+    /// Maximum time to wait for a client during a test.
+    pub max_timeout: Option<Duration>,
+    /// Let clients from other hosts stop the server.
+    pub allow_quit: bool,
+    /// Run tests for a coordinator of `rperf mesh`.
+    pub mesh: bool,
+    /// File with the shared secret.
+    pub token_file: Option<PathBuf>,
+}
 
 /// Limits and permissions of a server.
 #[derive(Clone, Debug)]
@@ -117,7 +144,7 @@ fn lock(in_use: &Mutex<Footprint>) -> MutexGuard<'_, Footprint> {
 }
 
 impl Rules {
-    /// Creates the rules from command-line options.
+    /// Creates the rules from the options of a server.
     ///
     /// # Errors
     /// Returns an error if the token file cannot be used or a limit is 0.
@@ -128,12 +155,12 @@ impl Rules {
             remote_quit: o.allow_quit,
             mesh: o.mesh,
             max_clients: o.max_clients.unwrap_or(DEFAULT_MAX_CLIENTS),
-            max_memory: o.max_memory.map_or(DEFAULT_MAX_MEMORY, |s| s.0),
+            max_memory: o.max_memory.unwrap_or(DEFAULT_MAX_MEMORY),
             max_threads: o.max_threads.unwrap_or(DEFAULT_MAX_THREADS),
             max_qps: o.max_qps.unwrap_or(DEFAULT_MAX_QPS),
             max_time: o.max_time.unwrap_or(DEFAULT_MAX_TIME),
             max_timeout: o.max_timeout.unwrap_or(DEFAULT_MAX_TIMEOUT),
-            max_size: o.max_size.map_or(MAX_MESSAGE, |s| s.0),
+            max_size: o.max_size.unwrap_or(MAX_MESSAGE),
             in_use: Arc::default(),
         };
         for (is_zero, option) in [
@@ -316,22 +343,33 @@ fn duration(spec: &Spec) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::args::command_line::Options;
     use crate::rperf::spec::test::Test;
-    use clap::Parser;
     use nix::ifaddrs::getifaddrs;
 
-    fn options(line: &str) -> Options {
-        Options::try_parse_from(std::iter::once("rperf").chain(line.split_whitespace())).unwrap()
+    /// Returns the rules of a server, with options that the function sets.
+    fn rules_with(set: impl FnOnce(&mut ServerOptions)) -> Rules {
+        let mut options = ServerOptions::default();
+        set(&mut options);
+        Rules::new(&options).unwrap()
     }
 
-    fn rules(line: &str) -> Rules {
-        Rules::new(&options(line).server).unwrap()
+    /// Returns a specification, with options that the function sets.
+    fn spec(test: Test, set: impl FnOnce(&mut Spec)) -> Spec {
+        let mut spec = Spec::new(test);
+        set(&mut spec);
+        spec
+    }
+
+    fn networks(list: &[&str]) -> Vec<IpNet> {
+        list.iter()
+            .map(|network| network.parse().unwrap())
+            .collect()
     }
 
     #[test]
     fn only_listed_networks_and_this_host_are_admitted() {
-        let rules = rules("--allow 10.1.0.0/16,fd00::/8 --allow 192.0.2.7/32");
+        let rules =
+            rules_with(|o| o.allow = networks(&["10.1.0.0/16", "fd00::/8", "192.0.2.7/32"]));
         for (peer, served) in [
             ("10.1.2.3", true),
             ("::ffff:10.1.2.3", true),
@@ -353,7 +391,7 @@ mod tests {
 
     #[test]
     fn each_address_of_this_host_is_admitted() {
-        let rules = rules("--allow 192.0.2.7/32");
+        let rules = rules_with(|o| o.allow = networks(&["192.0.2.7/32"]));
         let addresses = getifaddrs().unwrap().filter_map(|interface| {
             let v4 = interface.address?.as_sockaddr_in()?.ip();
             Some(IpAddr::V4(v4))
@@ -365,8 +403,8 @@ mod tests {
 
     #[test]
     fn memory_is_reserved_and_released() {
-        let rules = rules("--max-memory 3M");
-        let spec = options("--msg-size 1M").to_spec(Test::TcpBw).unwrap();
+        let rules = rules_with(|o| o.max_memory = Some(3 << 20));
+        let spec = Spec::new(Test::TcpBw).with_msg_size(1 << 20);
         let first = rules.admit(&spec).unwrap();
         let mut reservations = vec![first];
         let text = loop {
@@ -385,78 +423,89 @@ mod tests {
 
     #[test]
     fn threads_and_queue_pairs_of_all_tests_are_limited() {
-        let rules = rules("--max-threads 5 --max-qps 12");
-        let spec = |line: &str| options(line).to_spec(Test::RcBw).unwrap();
-        let mut first = rules.admit(&spec("--threads 3 --qps 3 --depth 8")).unwrap();
-        for (line, option) in [
-            ("--threads 3 --depth 8", "--max-threads"),
-            ("--qps 4 --depth 8", "--max-qps"),
-        ] {
-            let text = rules.admit(&spec(line)).unwrap_err().to_string();
+        let rules = rules_with(|o| (o.max_threads, o.max_qps) = (Some(5), Some(12)));
+        let spec = |threads, qps| {
+            spec(Test::RcBw, |s| {
+                (s.threads, s.qps, s.depth) = (threads, qps, 8);
+            })
+        };
+        let mut first = rules.admit(&spec(3, 3)).unwrap();
+        for (threads, qps, option) in [(3, 1, "--max-threads"), (1, 4, "--max-qps")] {
+            let text = rules.admit(&spec(threads, qps)).unwrap_err().to_string();
             assert!(text.contains(option) && text.contains("in use"), "{text}");
         }
-        let second = rules.admit(&spec("--threads 2 --depth 8")).unwrap();
+        let second = rules.admit(&spec(2, 1)).unwrap();
         drop(second);
         first.reduce_to(Footprint {
             qps: 1,
             ..Footprint::default()
         });
-        rules.admit(&spec("--threads 5 --depth 8")).unwrap();
+        rules.admit(&spec(5, 1)).unwrap();
         drop(first);
         assert_eq!(*lock(&rules.in_use), Footprint::default());
     }
 
     #[test]
     fn queues_and_stacks_count_as_memory() {
-        let rules = rules("--max-memory 64M");
-        let many = "--msg-size 1 --depth 16384 --threads 64 --qps 4";
-        let spec = options(many).to_spec(Test::RcBw).unwrap();
+        let rules = rules_with(|o| o.max_memory = Some(64 << 20));
+        let spec = spec(Test::RcBw, |s| {
+            (s.msg_size, s.depth, s.threads, s.qps) = (1, 16384, 64, 4);
+        });
         let text = rules.admit(&spec).unwrap_err().to_string();
         assert!(text.contains("--max-memory"), "{text}");
         assert!(spec.footprint().memory > 670 << 20);
-        rules
-            .admit(&options("").to_spec(Test::RcBw).unwrap())
-            .unwrap();
+        rules.admit(&Spec::new(Test::RcBw)).unwrap();
     }
 
     #[test]
     fn errors_for_exceeded_limits_name_the_option() {
-        let rules = rules("--max-time 10 --max-size 1M");
-        for (line, option) in [
-            ("--time 11", "--max-time"),
-            ("--time 6 --warm-up 5", "--max-time"),
-            ("--msg-size 2M", "--max-size"),
-            ("--time unlimited", "--max-time"),
+        let rules = rules_with(|o| {
+            o.max_time = Some(Duration::from_secs(10));
+            o.max_size = Some(1 << 20);
+        });
+        let time = |seconds| Limit::Time(Duration::from_secs(seconds));
+        let unlimited = spec(Test::TcpBw, |s| s.limit = Limit::Time(UNLIMITED));
+        let with_warm_up = spec(Test::RcBw, |s| {
+            s.limit = time(6);
+            s.tuning.warm_up = Duration::from_secs(5);
+        });
+        for (spec, option) in [
+            (spec(Test::TcpBw, |s| s.limit = time(11)), "--max-time"),
+            (with_warm_up, "--max-time"),
+            (Spec::new(Test::TcpBw).with_msg_size(2 << 20), "--max-size"),
+            (unlimited.clone(), "--max-time"),
         ] {
-            let test = if line.contains("warm") {
-                Test::RcBw
-            } else {
-                Test::TcpBw
-            };
-            let spec = options(line).to_spec(test).unwrap();
-            assert!(
-                rules.admit(&spec).unwrap_err().to_string().contains(option),
-                "{line}"
-            );
+            let text = rules.admit(&spec).unwrap_err().to_string();
+            assert!(text.contains(option), "{option}: {text}");
         }
-        let unlimited = options("--time unlimited").to_spec(Test::TcpBw).unwrap();
         assert!(super::Rules::default().admit(&unlimited).is_ok());
-        let server = Rules::new(&options("--max-time unlimited").server).unwrap();
+        let server = rules_with(|o| o.max_time = Some(UNLIMITED));
         assert!(server.admit(&unlimited).is_ok());
         assert!(
-            Rules::new(&options("--max-time 0").server)
-                .unwrap_err()
-                .to_string()
-                .contains("--max-time")
+            Rules::new(&ServerOptions {
+                max_time: Some(Duration::ZERO),
+                ..ServerOptions::default()
+            })
+            .unwrap_err()
+            .to_string()
+            .contains("--max-time")
         );
     }
 
     #[test]
     fn only_this_host_may_quit_by_default() {
         let [local, remote] = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap());
-        assert!(rules("").admit_quit(local, remote).is_err());
-        assert!(rules("").admit_quit(local, local).is_ok());
-        assert!(rules("").admit_quit(local, "::1".parse().unwrap()).is_ok());
-        assert!(rules("--allow-quit").admit_quit(local, remote).is_ok());
+        assert!(rules_with(|_| ()).admit_quit(local, remote).is_err());
+        assert!(rules_with(|_| ()).admit_quit(local, local).is_ok());
+        assert!(
+            rules_with(|_| ())
+                .admit_quit(local, "::1".parse().unwrap())
+                .is_ok()
+        );
+        assert!(
+            rules_with(|o| o.allow_quit = true)
+                .admit_quit(local, remote)
+                .is_ok()
+        );
     }
 }

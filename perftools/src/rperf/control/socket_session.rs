@@ -17,12 +17,13 @@ use std::time::Instant;
 use socket2::Socket;
 
 use super::context::{SessionHooks, SessionResult, with_counters};
+use super::hardware;
 use super::link::{ControlLink, ThreadLink};
 use super::message::Message;
 use crate::common::error::{Error, Result};
+use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::{Measurement, Peer, Role, threads};
-use crate::rperf::report::host_conf::HostConf;
-use crate::rperf::report::{hardware, warning};
+use crate::rperf::report::warning;
 use crate::rperf::sockets::endpoint::ListenInfo;
 use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
 use crate::rperf::spec::{Side, Spec};

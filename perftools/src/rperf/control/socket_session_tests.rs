@@ -7,22 +7,32 @@ use std::time::Duration;
 use super::client;
 use super::fake_backend::FakeBackend;
 use super::message::Message;
-use super::tests::{connect_with_hello, server_addr, spec, with_server};
+use super::tests::{connect_with_hello, server_addr, with_server};
 use crate::common::protocol::frame;
 use crate::common::protocol::hello::{self, PROTOCOL};
 use crate::rperf::sockets::endpoint::ListenInfo;
 use crate::rperf::spec::test::Test;
+use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::monitor::MonitorOptions;
 
 /// Longer than the timeouts of the tests.
 const LATE: Duration = Duration::from_millis(600);
+
+/// Returns a test of one message whose ends wait for 400 ms.
+fn one_message() -> Spec {
+    let mut spec = Spec::new(Test::TcpBw);
+    spec.limit = Limit::Messages(1);
+    spec.client.timeout = Duration::from_millis(400);
+    spec.server.timeout = spec.client.timeout;
+    spec
+}
 
 #[test]
 fn a_server_waits_while_its_client_connects() {
     with_server(1, |address, _| {
         let mut stream = connect_with_hello(address, PROTOCOL);
         let request = Message::Request {
-            spec: Box::new(spec(Test::TcpBw, "--timeout 400ms --messages 1")),
+            spec: Box::new(one_message()),
             client_info: None,
         };
         frame::write(&mut stream, &request).unwrap();
@@ -44,7 +54,7 @@ fn a_server_waits_while_its_client_connects() {
 
 #[test]
 fn a_client_waits_for_the_error_of_a_late_server() {
-    let spec = spec(Test::TcpBw, "--timeout 400ms --messages 1");
+    let spec = one_message();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::scope(|scope| {

@@ -4,8 +4,6 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use clap::Parser;
-
 use super::client::{self, ServerAddr};
 use super::fake_backend::{FakeBackend, connection_info};
 use super::message::Message;
@@ -16,21 +14,12 @@ use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame;
 use crate::common::protocol::hello::{self, PROTOCOL};
 use crate::common::server::Ended;
-use crate::rperf::args::command_line::Options;
 use crate::rperf::report::record::Outcome;
-use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
+use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::monitor::MonitorOptions;
 use crate::rperf::transport::address::PortAddress;
 use crate::rperf::transport::{Backend, ClientEndpoints, ControlAddrs};
-
-pub(super) fn spec(test: Test, options: &str) -> Spec {
-    let args = std::iter::once("rperf").chain(options.split_whitespace());
-    Options::try_parse_from(args)
-        .unwrap()
-        .to_spec(test)
-        .unwrap()
-}
 
 pub(super) fn server_addr(address: SocketAddr) -> ServerAddr {
     ServerAddr {
@@ -66,7 +55,7 @@ pub(super) fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &FakeB
             let quit = retry_until_served(|| {
                 client::run(
                     &server_addr(address),
-                    &spec(Test::Quit, ""),
+                    &Spec::new(Test::Quit),
                     &backend,
                     MonitorOptions::default(),
                 )
@@ -86,7 +75,7 @@ fn assert_responds(address: SocketAddr) {
     retry_until_served(|| {
         client::run(
             &server_addr(address),
-            &spec(Test::Conf, ""),
+            &Spec::new(Test::Conf),
             &&FakeBackend::default(),
             MonitorOptions::default(),
         )
@@ -153,7 +142,10 @@ fn both_ends_agree_on_the_counts() {
         for (test, client_received) in [(Test::RcBw, 0), (Test::RcBiBw, 200), (Test::RcLat, 200)] {
             let outcome = client::run(
                 &server_addr(address),
-                &spec(test, "--messages 200 --msg-size 1K"),
+                &Spec {
+                    limit: Limit::Messages(200),
+                    ..Spec::new(test).with_msg_size(1 << 10)
+                },
                 &backend,
                 MonitorOptions::default(),
             )
@@ -176,7 +168,11 @@ fn both_ends_agree_on_the_counts() {
 fn counts_of_threads_are_summed_at_both_ends() {
     with_server(8, |address, backend| {
         for (test, client_received) in [(Test::RcBw, 0), (Test::RcBiBw, 200)] {
-            let spec = spec(test, "--threads 3 --messages 200 --msg-size 1K");
+            let spec = Spec {
+                threads: 3,
+                limit: Limit::Messages(200),
+                ..Spec::new(test).with_msg_size(1 << 10)
+            };
             let monitor_options = MonitorOptions {
                 interval: Some(Duration::from_millis(20)),
                 observer: None,
@@ -207,9 +203,11 @@ fn counts_of_threads_are_summed_at_both_ends() {
                 .collect();
             assert_eq!(sent_by_thread, [67, 67, 66], "{test:?}");
         }
-        let lat = Options::try_parse_from(["rperf", "--threads=2"])
-            .unwrap()
-            .to_spec(Test::RcLat);
+        let lat = Spec {
+            threads: 2,
+            ..Spec::new(Test::RcLat)
+        };
+        let lat = lat.check();
         assert!(
             lat.unwrap_err()
                 .to_string()
@@ -226,7 +224,10 @@ fn several_clients_are_served_concurrently() {
                 scope.spawn(|| {
                     client::run(
                         &server_addr(address),
-                        &spec(Test::RcBw, "--time 200ms"),
+                        &Spec {
+                            limit: Limit::Time(Duration::from_millis(200)),
+                            ..Spec::new(Test::RcBw)
+                        },
                         &backend,
                         MonitorOptions::default(),
                     )
@@ -240,7 +241,7 @@ fn several_clients_are_served_concurrently() {
 #[test]
 fn server_checks_the_specification() {
     with_server(8, |address, backend| {
-        let mut oversized = spec(Test::RcBw, "");
+        let mut oversized = Spec::new(Test::RcBw);
         oversized.msg_size = 8 << 30;
         let text = client::run(
             &server_addr(address),
@@ -254,7 +255,7 @@ fn server_checks_the_specification() {
             text.starts_with("the server: message size of 8 GiB: the maximum is 1 GiB"),
             "{text}"
         );
-        let large = spec(Test::RcBw, "--msg-size 2M");
+        let large = Spec::new(Test::RcBw).with_msg_size(2 << 20);
         let text = client::run(
             &server_addr(address),
             &large,
@@ -321,7 +322,10 @@ fn idle_connections_do_not_delay_other_clients() {
         let begin = Instant::now();
         client::run(
             &server_addr(address),
-            &spec(Test::RcLat, "--messages 10"),
+            &Spec {
+                limit: Limit::Messages(10),
+                ..Spec::new(Test::RcLat)
+            },
             &backend,
             MonitorOptions::default(),
         )
@@ -334,7 +338,14 @@ fn idle_connections_do_not_delay_other_clients() {
 #[test]
 fn server_survives_the_loss_of_a_client() {
     with_server(1, |address, backend| {
-        let mut stream = connect_with_offer(address, backend, spec(Test::RcBw, "--time 60"));
+        let mut stream = connect_with_offer(
+            address,
+            backend,
+            Spec {
+                limit: Limit::Time(Duration::from_secs(60)),
+                ..Spec::new(Test::RcBw)
+            },
+        );
         frame::write(
             &mut stream,
             &Message::Answer(ClientEndpoints { ends: vec![] }),
@@ -360,8 +371,9 @@ fn server_survives_the_loss_of_a_client() {
 #[test]
 fn silent_clients_get_a_timeout_error() {
     with_server(1, |address, backend| {
-        let mut stream =
-            connect_with_offer(address, backend, spec(Test::RcBw, "--remote-timeout 50ms"));
+        let mut spec = Spec::new(Test::RcBw);
+        spec.server.timeout = Duration::from_millis(50);
+        let mut stream = connect_with_offer(address, backend, spec);
         let Ok(Message::Error { text }) = frame::read(&mut stream) else {
             panic!("no error")
         };
@@ -372,10 +384,10 @@ fn silent_clients_get_a_timeout_error() {
 #[test]
 fn clients_beyond_the_maximum_are_rejected() {
     with_server(1, |address, backend| {
-        let first = connect_with_offer(address, backend, spec(Test::RcBw, ""));
+        let first = connect_with_offer(address, backend, Spec::new(Test::RcBw));
         let text = client::run(
             &server_addr(address),
-            &spec(Test::Conf, ""),
+            &Spec::new(Test::Conf),
             &backend,
             MonitorOptions::default(),
         )
@@ -407,7 +419,10 @@ fn run_with_address(ip: &str) -> Result<Outcome> {
         scope.spawn(|| server.run(&&backend));
         let outcome = client::run(
             &server_addr(address),
-            &spec(Test::UdLat, "--messages 10"),
+            &Spec {
+                limit: Limit::Messages(10),
+                ..Spec::new(Test::UdLat)
+            },
             &&backend,
             MonitorOptions::default(),
         );
@@ -439,7 +454,10 @@ fn stopped_server_notifies_its_clients() {
         let client_result = scope.spawn(move || {
             client::run(
                 &server_addr(address),
-                &spec(Test::RcBw, "--time 60"),
+                &Spec {
+                    limit: Limit::Time(Duration::from_secs(60)),
+                    ..Spec::new(Test::RcBw)
+                },
                 &backend,
                 MonitorOptions::default(),
             )
@@ -468,7 +486,7 @@ fn unexpected_messages_are_rejected() {
             assert!(text.contains("unexpected message"), "{text}");
         }
         let mut stream = connect_with_hello(address, PROTOCOL);
-        let spec = Box::new(spec(Test::RcBw, ""));
+        let spec = Box::new(Spec::new(Test::RcBw));
         frame::write(
             &mut stream,
             &Message::Request {
@@ -497,7 +515,7 @@ fn other_services_are_not_taken_for_rperf() {
     });
     let text = client::run(
         &server_addr(address),
-        &spec(Test::Conf, ""),
+        &Spec::new(Test::Conf),
         &&FakeBackend::default(),
         MonitorOptions::default(),
     )
@@ -521,7 +539,7 @@ fn unreachable_server_is_reported_in_time() {
     let begin = Instant::now();
     let text = client::run(
         &server_addr,
-        &spec(Test::Conf, ""),
+        &Spec::new(Test::Conf),
         &&FakeBackend::default(),
         MonitorOptions::default(),
     )

@@ -9,7 +9,7 @@ use super::record::{Done, Group, MeshRecord, MeshTest, RecordFile};
 use super::schedule::{Pair, Schedule, fairness};
 use super::verdict::{self, Evidence};
 use crate::common::error::Result;
-use crate::rperf::args::mesh::Pattern;
+use crate::rperf::mesh::schedule::Pattern;
 
 /// A way to run tests between endpoints.
 pub trait Transport: Sync {

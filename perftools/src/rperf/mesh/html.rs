@@ -392,10 +392,10 @@ fn figure(is_bandwidth: bool, value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::args::mesh::Pattern;
     use crate::rperf::mesh::cell::PortCounters;
     use crate::rperf::mesh::coordinator::{NoProgress, find_outliers, run};
     use crate::rperf::mesh::outlier::SlowLimits;
+    use crate::rperf::mesh::schedule::Pattern;
     use crate::rperf::mesh::simulation::{Simulation, endpoints};
     use crate::rperf::mesh::tests::mesh_test;
     use crate::rperf::spec::test::Test;

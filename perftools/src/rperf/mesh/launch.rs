@@ -15,13 +15,50 @@ use crate::common::interrupt::Interrupt;
 use crate::common::log;
 use crate::common::peer_text::printable;
 use crate::common::protocol::token::Token;
-use crate::rperf::args::mesh::StartMethod;
 use crate::rperf::control::client::{self, ServerAddr};
 
 /// Time that launchers have to end after the servers were stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of a server for each step of a connection.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Way to start the servers of a mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartMethod {
+    /// One ssh for each host
+    Ssh,
+    /// One srun for all hosts of a Slurm job
+    Slurm,
+    /// One kubectl exec for each pod
+    Kubectl,
+    /// One mpirun for all hosts
+    Mpirun,
+}
+
+impl StartMethod {
+    /// All methods.
+    pub const ALL: [Self; 4] = [Self::Ssh, Self::Slurm, Self::Kubectl, Self::Mpirun];
+
+    /// Returns the name of the method on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ssh => "ssh",
+            Self::Slurm => "slurm",
+            Self::Kubectl => "kubectl",
+            Self::Mpirun => "mpirun",
+        }
+    }
+
+    /// Returns a description for the help.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Ssh => "One ssh for each host",
+            Self::Slurm => "One srun for all hosts of a Slurm job",
+            Self::Kubectl => "One kubectl exec for each pod",
+            Self::Mpirun => "One mpirun for all hosts",
+        }
+    }
+}
 
 /// Method and settings of starting servers.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use super::outlier::{Outlier, SlowLimits};
 use super::schedule::Pair;
 use crate::common::error::{Error, Result};
 use crate::common::peer_text::printable_json;
-use crate::rperf::args::mesh::Pattern;
+use crate::rperf::mesh::schedule::Pattern;
 use crate::rperf::spec::Spec;
 
 /// Version of the schema. It increases when a field is removed or changes its meaning.

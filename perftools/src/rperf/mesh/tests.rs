@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use clap::Parser;
 use test_support::temp_dir::TempDir;
 
 use super::cell::Figure;
@@ -12,16 +11,15 @@ use super::outlier::{Confirmation, Direction, Location, Outlier, SlowLimits, Sta
 use super::record::{MeshRecord, MeshTest, RecordFile};
 use super::schedule::Pair;
 use super::simulation::{Simulation, endpoints};
-use crate::rperf::args::command_line::Options;
-use crate::rperf::args::mesh::Pattern;
+use crate::rperf::mesh::schedule::Pattern;
 use crate::rperf::report::schema::assert_up_to_date;
+use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;
 
 pub(super) fn mesh_test(test: Test) -> MeshTest {
-    let options = Options::try_parse_from(["rperf"]).unwrap();
     MeshTest {
         label: test.name().to_owned(),
-        spec: options.to_spec(test).unwrap(),
+        spec: Spec::new(test),
     }
 }
 

@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::rperf::args::monitor::MAX_FLOWS;
-
 /// Number of the buckets of the histogram. The last one has no upper bound.
 pub const BUCKETS: usize = 22;
 /// Upper bound of the first bucket in nanoseconds. Each further bound is twice the previous one.
 pub const FIRST_BOUND: u64 = 1_000;
+
+/// Maximum number of flow labels of a path.
+pub const MAX_FLOWS: u8 = 8;
 
 /// Settings of the probes.
 #[derive(Clone, Copy, Debug)]

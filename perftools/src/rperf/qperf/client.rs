@@ -10,9 +10,9 @@ use super::stat::{self, Stat};
 use super::{SYNC_AFTER, conf, index, rdma};
 use crate::common::error::{Error, Result};
 use crate::common::interrupt::Interrupt;
+use crate::ribinfo::collect::host_conf::HostConf;
+use crate::rperf::control::hardware;
 use crate::rperf::engine::{self, Peer, Role};
-use crate::rperf::report::hardware;
-use crate::rperf::report::host_conf::HostConf;
 use crate::rperf::report::record::{Measured, Outcome};
 use crate::rperf::report::warning::{self, WarningInput};
 use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
@@ -303,24 +303,16 @@ fn collect_results(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::args::command_line::Options;
-    use clap::Parser;
-
-    fn spec(test: Test, line: &str) -> Spec {
-        let args = std::iter::once("rperf").chain(line.split_whitespace());
-        Options::try_parse_from(args)
-            .unwrap()
-            .to_spec(test)
-            .unwrap()
-    }
+    use crate::rperf::spec::test::Test;
 
     #[test]
     fn request_times_are_whole_seconds_and_not_zero() {
-        let spec = adapt_spec(&spec(
-            Test::TcpBw,
-            "--time 1500ms --timeout 20ms --remote-wait poll",
-        ))
-        .unwrap();
+        let mut spec = Spec::new(Test::TcpBw);
+        spec.limit = Limit::Time(Duration::from_millis(1500));
+        spec.client.timeout = Duration::from_millis(20);
+        spec.server.timeout = spec.client.timeout;
+        spec.server.wait = Wait::Poll;
+        let spec = adapt_spec(&spec).unwrap();
         let request = build_request(&spec).unwrap();
         assert_eq!(
             (
@@ -336,14 +328,22 @@ mod tests {
 
     #[test]
     fn unsupported_options_are_rejected() {
-        for line in ["--verify", "--messages 10", "--mtu 1024"] {
-            assert!(
-                adapt_spec(&spec(Test::TcpBw, line))
-                    .unwrap_err()
-                    .to_string()
-                    .contains("qperf"),
-                "{line}"
-            );
+        let spec = Spec::new(Test::TcpBw);
+        let with_verify = Spec {
+            verify: true,
+            ..spec.clone()
+        };
+        let with_messages = Spec {
+            limit: Limit::Messages(10),
+            ..spec.clone()
+        };
+        let with_mtu = Spec {
+            mtu: Some(1024),
+            ..spec
+        };
+        for spec in [with_verify, with_messages, with_mtu] {
+            let text = adapt_spec(&spec).unwrap_err().to_string();
+            assert!(text.contains("qperf"), "{text}");
         }
     }
 }

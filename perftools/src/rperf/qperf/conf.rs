@@ -2,7 +2,7 @@
 
 use super::VERSION;
 use super::bytes::{Reader, Writer};
-use crate::rperf::report::host_conf::HostConf;
+use crate::ribinfo::collect::host_conf::HostConf;
 
 /// Length of the encoded configuration in bytes.
 pub const LEN: usize = 256;

@@ -2,7 +2,8 @@
 
 use super::record::{DeviceResult, Measured};
 use super::warning::Warning;
-use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
+use crate::ribinfo::collect::hardware::Hardware;
+use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::summary::{Interpretation, Summary};
 

@@ -54,7 +54,7 @@ fn end(
     select: impl FnOnce(
         &Measured,
     ) -> (
-        &Option<crate::rperf::report::host_conf::HostConf>,
+        &Option<crate::ribinfo::collect::host_conf::HostConf>,
         &ConnectionInfo,
     ),
 ) -> [String; 8] {

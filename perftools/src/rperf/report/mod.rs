@@ -7,8 +7,6 @@ pub mod compare;
 pub mod csv;
 pub mod devices;
 mod environment;
-pub mod hardware;
-pub mod host_conf;
 pub mod html;
 pub mod json;
 pub mod limits;

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::host_conf::HostConf;
 use super::warning::Warning;
 use crate::common::histogram::{Bucket, Percentiles};
+use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::{Pattern, Plan};
 use crate::rperf::spec::test::Test;

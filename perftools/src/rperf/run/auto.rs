@@ -12,7 +12,6 @@ use crate::rperf::auto::{self, Runner};
 use crate::rperf::control::client::{self, ServerAddr};
 use crate::rperf::report::json::Document;
 use crate::rperf::report::record::{Measured, Outcome, Record};
-use crate::rperf::report::text::Format;
 use crate::rperf::spec::Spec;
 use crate::rperf::stats::monitor::MonitorOptions;
 use crate::rperf::transport::verbs::VerbsBackend;
@@ -67,7 +66,7 @@ pub(super) fn run(
     words: &[String],
     command_line: &str,
 ) -> Result<()> {
-    let format = Format::new(options);
+    let format = options.text_format();
     let mut spec = base.clone();
     if spec.tuning.warm_up.is_zero() {
         spec.tuning.warm_up = WARM_UP;

@@ -204,7 +204,7 @@ struct Output<'a> {
 
 impl<'a> Output<'a> {
     fn new(host: Option<&'a str>, global: &'a Options, tests: usize) -> Result<Self> {
-        let format = Format::new(global);
+        let format = global.text_format();
         if global.csv {
             print(&csv::header())?;
         }

@@ -81,7 +81,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 fn serve(options: &Options) -> Result<()> {
     // The heaps of the threads return the memory of a test when it ends.
     ibverbs::set_heap_trim_threshold(HEAP_TRIM_THRESHOLD);
-    let mut rules = Rules::new(&options.server)?;
+    let mut rules = Rules::new(&options.server.rules())?;
     if options.server.supervised {
         let mut line = String::new();
         stdin()

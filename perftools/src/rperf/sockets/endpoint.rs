@@ -16,10 +16,11 @@ use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
 use crate::common::error::{Error, Result};
+use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::payload::Payload;
 use crate::rperf::engine::pin::Pinned;
 use crate::rperf::engine::{Measurement, Peer, Role};
-use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
+use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::{Side, Sockets, Spec};
 

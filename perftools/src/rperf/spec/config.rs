@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{MAX_QPS, default_depth};
-use super::modes::Cm;
+use super::limits::{DEFAULT_TIME, DEFAULT_TIMEOUT, MAX_QPS, default_depth};
+use super::modes::{Cm, Wait};
 use super::payload_file::PayloadFile;
 use super::side::{Limit, Multicast, Side, Sockets};
 use super::test::Test;
@@ -67,6 +67,32 @@ fn is_one(n: &u32) -> bool {
 }
 
 impl Spec {
+    /// Creates the specification of a test with the defaults of all options.
+    pub fn new(test: Test) -> Self {
+        let msg_size = test.default_size();
+        let side = Side::new(Wait::default(), DEFAULT_TIMEOUT);
+        Self {
+            test,
+            msg_size,
+            limit: Limit::Time(DEFAULT_TIME),
+            depth: default_depth(msg_size),
+            qps: 1,
+            threads: 1,
+            flip: false,
+            immediate: None,
+            flood: false,
+            multicast: None,
+            use_cm: Cm::default(),
+            mtu: None,
+            verify: test.verifies(),
+            payload: None,
+            sockets: Sockets::default(),
+            tuning: Tuning::default(),
+            client: side.clone(),
+            server: side,
+        }
+    }
+
     /// Returns this specification with another message size and the default depth for it.
     #[must_use]
     pub fn with_msg_size(&self, msg_size: u64) -> Self {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::spec::modes::Wait;
 
 /// The connection at one end of a test.
@@ -34,33 +35,6 @@ pub struct ConnectionInfo {
     pub hardware: Hardware,
     /// Way in which this end waited for completions.
     pub wait: Wait,
-}
-
-/// Description of an RDMA device or a network interface by the system. Unknown values are absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct Hardware {
-    /// Name of the driver in the kernel.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub driver: Option<String>,
-    /// Version of the firmware.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub firmware: Option<String>,
-    /// Network interface.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub netdev: Option<String>,
-    /// Rate of the link in bits per second. Absent for a software device, because the rate that it
-    /// reports has no meaning.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub link_rate: Option<u64>,
-}
-
-impl Hardware {
-    /// Returns `true` if nothing is known.
-    pub fn is_unknown(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl std::fmt::Display for ConnectionInfo {

@@ -5,7 +5,7 @@ use super::config::Spec;
 use super::fit::Bounds;
 use super::limits::ARRIVALS_WINDOW;
 use super::shape::Shape;
-use crate::common::server::SESSION_STACK;
+use crate::common::threads::SESSION_STACK;
 
 /// Stack size in bytes of the thread that reads a control connection.
 pub const CONTROL_STACK: usize = 256 << 10;

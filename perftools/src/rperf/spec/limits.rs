@@ -27,6 +27,10 @@ pub(super) const VERIFY_MEMORY: u64 = 64 << 20;
 pub const ARRIVALS_WINDOW: u64 = 1 << 18;
 /// Default number of messages in flight.
 const DEFAULT_DEPTH: u64 = 1024;
+/// Default duration of a test.
+pub const DEFAULT_TIME: Duration = Duration::from_secs(2);
+/// Default time after which a test fails if the peer does not respond.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes in flight with the default depth.
 const DEFAULT_BYTES: u64 = 16 << 20;
 /// Minimum of the default depth, even if messages are so large that it exceeds `DEFAULT_BYTES`.
@@ -47,7 +51,7 @@ pub const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 86_400);
 pub(super) const MAX_WARM_UP: Duration = Duration::from_secs(3_600);
 
 /// Returns the default number of messages in flight for messages of `msg_size` bytes.
-pub(in crate::rperf) fn default_depth(msg_size: u64) -> u32 {
+pub fn default_depth(msg_size: u64) -> u32 {
     let depth = (DEFAULT_BYTES / msg_size.max(1)).clamp(MIN_DEFAULT_DEPTH, DEFAULT_DEPTH);
     u32::try_from(depth).unwrap_or(u32::MAX)
 }

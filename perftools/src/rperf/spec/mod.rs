@@ -23,15 +23,12 @@ pub mod socket_kind;
 pub mod test;
 pub mod tuning;
 
-#[cfg(test)]
-mod tests;
-
 pub use config::Spec;
 pub use fit::Bounds;
 pub use footprint::Footprint;
-pub(super) use limits::default_depth;
 pub use limits::{
-    ARRIVALS_WINDOW, MAX_DEPTH, MAX_MEMORY, MAX_QPS, MAX_THREADS, MAX_TIME, UNLIMITED,
+    ARRIVALS_WINDOW, DEFAULT_TIME, DEFAULT_TIMEOUT, MAX_DEPTH, MAX_MEMORY, MAX_QPS, MAX_THREADS,
+    MAX_TIME, UNLIMITED, default_depth,
 };
 pub use parameter::Parameter;
 pub use plan::MAX_MESSAGE;

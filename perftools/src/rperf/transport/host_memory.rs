@@ -53,10 +53,8 @@ fn available(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::args::command_line::Options;
-    use crate::rperf::spec::Bounds;
     use crate::rperf::spec::test::Test;
-    use clap::Parser;
+    use crate::rperf::spec::{Bounds, Spec};
 
     #[test]
     fn available_memory_limits_the_size_of_a_test() {
@@ -65,10 +63,7 @@ mod tests {
             Some(1 << 20)
         );
         assert_eq!(available(""), None);
-        let spec = Options::try_parse_from(["rperf"])
-            .unwrap()
-            .to_spec(Test::RcBw)
-            .unwrap();
+        let spec = Spec::new(Test::RcBw);
         let shape = spec
             .shape_for_depth(128, Test::RcBw.plan().unwrap(), &Bounds::default())
             .unwrap();

@@ -12,10 +12,11 @@ use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 use super::{BANDWIDTH_DEPTH, PING_PONG_DEPTH, QperfLoop, ipv4};
 use crate::common::error::{Error, Kind, Result};
 use crate::common::units::show_time;
+use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::Peer;
 use crate::rperf::qperf::control_conn::ControlConn;
 use crate::rperf::qperf::node::{self, Node};
-use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
+use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::Plan;
 use crate::rperf::spec::{Side, Spec};
 

@@ -13,8 +13,7 @@ mod qperf;
 pub(crate) mod tests;
 
 use crate::common::units::Style;
-use crate::rperf::args::command_line::Options;
-use crate::rperf::report::host_conf::HostConf;
+use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::report::record::{Outcome, Record};
 use block::Block;
 
@@ -44,31 +43,6 @@ pub struct Format {
 }
 
 impl Format {
-    /// Creates the format from the options.
-    pub fn new(options: &Options) -> Self {
-        let level = |one: bool, two: bool| {
-            if two || options.verbose_more {
-                2
-            } else {
-                u8::from(one || options.verbose)
-            }
-        };
-        Self {
-            style: Style {
-                precision: options.precision.unwrap_or(3),
-                unify: options.unify_units,
-                bits: options.bits,
-            },
-            verbosity: Verbosity {
-                conf: level(options.verbose_conf, options.verbose_more_conf),
-                stat: level(options.verbose_stat, options.verbose_more_stat),
-                time: level(options.verbose_time, options.verbose_more_time),
-                used: level(options.verbose_used, options.verbose_more_used),
-            },
-            unify_nodes: options.unify_nodes,
-        }
-    }
-
     /// Formats a record, starting with the name of its test. A failed test has no text, because its
     /// error is printed separately.
     pub fn render(self, record: &Record) -> String {

@@ -1,16 +1,17 @@
 use super::*;
 use crate::common::histogram::Latencies;
+use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::report::devices::tests::two_devices;
 use crate::rperf::report::record::Measured;
 use crate::rperf::report::warning::Warning;
-use crate::rperf::spec::connection::{ConnectionInfo, Hardware};
+use crate::rperf::spec::Spec;
+use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::{Cm, Wait};
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::cpu::{CpuUse, HostCpuTime};
 use crate::rperf::stats::port_counters::CounterChanges;
 use crate::rperf::stats::summary::{Interpretation, Summary};
 use crate::rperf::stats::{Count, SideStats};
-use clap::Parser;
 
 fn via(cm: bool) -> ConnectionInfo {
     ConnectionInfo {
@@ -63,14 +64,15 @@ fn stats(sent: u64, received: u64, size: u64) -> SideStats {
 
 fn record(
     test: Test,
-    options: &[&str],
+    use_cm: Cm,
     local: SideStats,
     remote: SideStats,
     latency: Option<Latencies>,
 ) -> Record {
-    let options =
-        Options::try_parse_from(std::iter::once("rperf").chain(options.iter().copied())).unwrap();
-    let spec = options.to_spec(test).unwrap();
+    let spec = Spec {
+        use_cm,
+        ..Spec::new(test)
+    };
     let cm = spec.use_cm == Cm::On;
     Record::new(
         test,
@@ -102,7 +104,7 @@ fn record(
 pub(crate) fn one_way() -> Record {
     record(
         Test::RcBw,
-        &["--use-cm=on"],
+        Cm::On,
         stats(11_344, 0, 65_536),
         stats(0, 10_735, 65_536),
         None,
@@ -114,55 +116,60 @@ pub(crate) fn latency() -> Record {
     (1..=10_000).for_each(|n| l.record(100_000 + n * 10));
     record(
         Test::RcLat,
-        &[],
+        Cm::default(),
         stats(6000, 6000, 1),
         stats(6000, 6000, 1),
         Some(l),
     )
 }
 
-fn text(record: &Record, options: &[&str]) -> String {
-    let options =
-        Options::try_parse_from(std::iter::once("rperf").chain(options.iter().copied())).unwrap();
-    Format::new(&options).render(record)
+/// Formats a record with the same verbosity for all categories.
+fn text(record: &Record, level: u8) -> String {
+    let verbosity = Verbosity {
+        conf: level,
+        stat: level,
+        time: level,
+        used: level,
+    };
+    let format = Format {
+        verbosity,
+        ..Format::default()
+    };
+    format.render(record)
 }
 
 #[test]
 fn several_devices_have_a_line_each_after_the_sum() {
     let (bandwidth, latency) = (two_devices(one_way()), two_devices(latency()));
-    insta::assert_snapshot!(text(&bandwidth, &[]) + &text(&latency, &[]));
+    insta::assert_snapshot!(text(&bandwidth, 0) + &text(&latency, 0));
 }
 
 #[test]
 fn default_output_has_the_main_results() {
     let bidirectional = record(
         Test::RcBiBw,
-        &[],
+        Cm::default(),
         stats(9000, 9000, 65_536),
         stats(9000, 9000, 65_536),
         None,
     );
-    insta::assert_snapshot!(
-        text(&one_way(), &[]) + &text(&latency(), &[]) + &text(&bidirectional, &[])
-    );
+    insta::assert_snapshot!(text(&one_way(), 0) + &text(&latency(), 0) + &text(&bidirectional, 0));
 }
 
 #[test]
 fn verbose_output_adds_details() {
-    insta::assert_snapshot!(text(&one_way(), &["--verbose"]) + &text(&latency(), &["--verbose"]));
+    insta::assert_snapshot!(text(&one_way(), 1) + &text(&latency(), 1));
 }
 
 #[test]
 fn more_verbose_output_has_all_details() {
-    insta::assert_snapshot!(
-        text(&one_way(), &["--verbose-more"]) + &text(&latency(), &["--verbose-more"])
-    );
+    insta::assert_snapshot!(text(&one_way(), 2) + &text(&latency(), 2));
 }
 
 #[test]
 fn equals_signs_align_and_units_do_not_alternate() {
     for record in [one_way(), latency()] {
-        let text = text(&record, &["--verbose-more"]);
+        let text = text(&record, 2);
         let lines: Vec<&str> = text.lines().skip(1).collect();
         let column = lines[0].find('=');
         for line in lines {
@@ -177,14 +184,19 @@ fn equals_signs_align_and_units_do_not_alternate() {
 
 #[test]
 fn units_and_node_names_can_be_unified() {
-    let options = [
-        "--verbose-more-stat",
-        "--unify-nodes",
-        "--unify-units",
-        "--precision=5",
-        "--bits",
-    ];
-    insta::assert_snapshot!(text(&one_way(), &options));
+    let format = Format {
+        style: Style {
+            precision: 5,
+            unify: true,
+            bits: true,
+        },
+        verbosity: Verbosity {
+            stat: 2,
+            ..Verbosity::default()
+        },
+        unify_nodes: true,
+    };
+    insta::assert_snapshot!(format.render(&one_way()));
 }
 
 #[test]
@@ -200,7 +212,7 @@ fn conf_prints_both_hosts() {
         remote: host,
     };
     let record = Record::new(Test::Conf, None, outcome);
-    insta::assert_snapshot!(text(&record, &[]));
+    insta::assert_snapshot!(text(&record, 0));
 }
 
 #[test]
@@ -226,7 +238,7 @@ fn counters_and_their_cause_are_shown() {
         record
     };
     let one_port = with_counters(|_| {});
-    let shown = text(&one_port, &[]);
+    let shown = text(&one_port, 0);
     assert!(
         shown.contains("    counters  =  rcvd_seq_err 5\n"),
         "{shown}"
@@ -235,13 +247,21 @@ fn counters_and_their_cause_are_shown() {
         shown.contains("    cause     =  packets were lost\n"),
         "{shown}"
     );
-    let all = text(&one_port, &["--verbose-stat"]);
+    let verbosity = Verbosity {
+        stat: 1,
+        ..Verbosity::default()
+    };
+    let format = Format {
+        verbosity,
+        ..Format::default()
+    };
+    let all = format.render(&one_port);
     assert!(
         all.contains("=  rcvd_seq_err 5, sent_pkts 900, unknown: counters/symbol_error\n"),
         "{all}"
     );
     let two_ports = with_counters(|m| m.remote.device = "mlx5_0".into());
-    let shown = text(&two_ports, &[]);
+    let shown = text(&two_ports, 0);
     assert!(
         shown.contains("    loc_counters  =  rcvd_seq_err 5\n"),
         "{shown}"

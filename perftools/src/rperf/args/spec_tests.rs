@@ -1,11 +1,11 @@
 use std::time::Duration;
 
-use super::plan::{Pattern, Verb};
-use super::test::Test;
-use super::*;
 use crate::common::error::Result;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::spec::modes::Wait;
+use crate::rperf::spec::plan::{Pattern, Verb};
+use crate::rperf::spec::test::Test;
+use crate::rperf::spec::{Bounds, Limit, MAX_DEPTH, Spec};
 use clap::Parser;
 use ibverbs::AccessFlags;
 
