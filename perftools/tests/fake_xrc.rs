@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use base::error::Result;
+use base::interrupt::Interrupt;
 use clap::Parser;
 use fake_provider::{Fake, Profile};
-use perftools::common::error::Result;
-use perftools::common::interrupt::Interrupt;
 use perftools::rperf::args::command_line::Options;
 use perftools::rperf::control::client::{self, ServerAddr};
 use perftools::rperf::control::rules::Rules;

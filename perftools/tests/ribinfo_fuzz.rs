@@ -7,8 +7,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base::cpus::parse_list;
 use clap::Parser;
-use perftools::common::cpus::parse_list;
 use perftools::ribinfo::args::Info;
 use perftools::ribinfo::collect::device::{NamedCode, parse_guid};
 use perftools::ribinfo::collect::eipoib::slave;

@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::str::FromStr;
 use std::time::Duration;
 
+use base::error::{Error, Result};
+use base::log;
 use ipnet::IpNet;
 
-use super::error::{Error, Result};
 use super::exposition::Format;
-use super::log;
 use super::protocol::frame::DeadlineReader;
 use super::server::connections::{Connections, Registration};
 use super::server::listener::{Listener, Stopper};

@@ -12,10 +12,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use base::error::Error;
+use base::log;
 use nix::sys::stat::{major, minor};
-
-use super::error::Error;
-use super::log;
 
 /// Returns `true` if this process has a verbs device open that the kernel is removing.
 ///

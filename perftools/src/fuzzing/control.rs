@@ -1,7 +1,8 @@
 //! rperf's control protocol.
 
+use base::error::Result;
+
 use super::{assert_printable, assert_same_json};
-use crate::common::error::Result;
 use crate::common::protocol::frame::{self, MAX_FACTS_LEN};
 use crate::common::protocol::hello::{self, Peer};
 use crate::common::protocol::token::{Prover, Token};

@@ -4,13 +4,13 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
+use base::cpus::{CpuList, parse_list};
+use base::device_id::DeviceId;
+use base::peer_text::{printable, printable_json};
+use base::units::{Rate, Size, Style, parse_time, show_time};
 use serde_json::Value;
 
 use super::{assert_printable, lossy};
-use crate::common::cpus::{CpuList, parse_list};
-use crate::common::device_id::DeviceId;
-use crate::common::peer_text::{printable, printable_json};
-use crate::common::units::{Rate, Size, Style, parse_time, show_time};
 use crate::ribinfo::collect::device::{NamedCode, parse_guid};
 use crate::ribinfo::collect::eipoib::slave;
 use crate::ribinfo::collect::hwaddr::HwAddr;

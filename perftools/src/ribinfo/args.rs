@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::ports;
+use base::units::parse_time;
 use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 
 use crate::common::http::ListenAddr;
-use crate::common::ports;
-use crate::common::units::parse_time;
 use crate::ribinfo::check::expect::Expectation;
 use crate::ribinfo::export;
 

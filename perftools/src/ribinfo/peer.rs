@@ -6,8 +6,9 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+
 use super::collect::peer::PeerFacts;
-use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::token::Token;
 use crate::common::protocol::{auth, frame, hello};

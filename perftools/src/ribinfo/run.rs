@@ -6,6 +6,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use base::error::{Error, Kind, Result};
+use base::log::{self, log};
+use base::memory::share_heap_if_limited;
+use base::peer_text::printable_json;
 use clap::Parser;
 
 use super::args::{Check, Command, Export, Global, Info, Serve};
@@ -21,10 +25,6 @@ use super::export;
 use super::peer::request_facts;
 use super::serve::FactsServer;
 use super::watch;
-use crate::common::error::{Error, Kind, Result};
-use crate::common::log::{self, log};
-use crate::common::memory::share_heap_if_limited;
-use crate::common::peer_text::printable_json;
 use crate::common::protocol::token::Token;
 
 /// Shortest time between two readings of counters.

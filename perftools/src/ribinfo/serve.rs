@@ -4,15 +4,15 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use base::error::{Error, Kind, Result};
+use base::log;
+use base::peer_text::printable;
 use ipnet::IpNet;
 
 use super::args::Serve;
 use super::collect::peer::PeerFacts;
 use super::collect::root::Root;
 use super::peer::FactsMessage;
-use crate::common::error::{Error, Kind, Result};
-use crate::common::log;
-use crate::common::peer_text::printable;
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::token::Token;
 use crate::common::protocol::{auth, frame, hello};

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use base::error::{Error, Result};
+use base::ports;
+use base::units::parse_time;
 use clap::{Parser, ValueEnum};
 use ibumad::mad::{OPENIB_OUI, Oui};
-
-use crate::common::error::{Error, Result};
-use crate::common::ports;
-use crate::common::units::parse_time;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -147,7 +146,7 @@ impl PingArgs {
     /// Returns the OUI of the vendor class.
     ///
     /// # Errors
-    /// Returns [`Kind::Usage`](crate::common::error::Kind::Usage) if the OUI is 0 or has more than
+    /// Returns [`Kind::Usage`](base::error::Kind::Usage) if the OUI is 0 or has more than
     /// 24 bits.
     pub fn oui(&self) -> Result<Oui> {
         match self.oui {

@@ -4,12 +4,12 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::frame::{self, DeadlineReader};
 use super::hello::Hello;
 use super::token::{self, Prover, Token};
-use crate::common::error::{Error, Kind, Result};
 
 /// Delay of the reply to a client that failed to authenticate.
 const FAILURE_DELAY: Duration = Duration::from_secs(1);

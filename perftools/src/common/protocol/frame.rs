@@ -4,11 +4,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+use base::peer_text::printable_json;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-use crate::common::error::{Error, Kind, Result};
-use crate::common::peer_text::printable_json;
 
 /// Maximum length of a frame in bytes. A test specification takes a few hundred bytes.
 pub const MAX_LEN: usize = 64 << 10;

@@ -8,7 +8,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::common::error::{Error, Kind, Result};
+use base::error::{Error, Kind, Result};
 
 /// Version of the protocol. Both ends must have the same version.
 pub const PROTOCOL: u16 = 8;

@@ -9,10 +9,9 @@ use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use base::error::{Error, Kind, Result};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-
-use crate::common::error::{Error, Kind, Result};
 
 /// Size of a nonce in bytes.
 const NONCE_LEN: usize = 32;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::common::error::{Error, Kind, Result};
+use base::error::{Error, Kind, Result};
 
 /// Maximum number of pending connections.
 pub const MAX_PENDING: usize = 128;

@@ -9,10 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use base::error::{Error, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-
-use crate::common::error::{Error, Result};
 
 /// Longest time in milliseconds that [`Listener::accept`] waits.
 const ACCEPT_MILLIS: u16 = 1000;

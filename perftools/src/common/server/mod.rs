@@ -10,8 +10,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread::{Scope, scope};
 use std::time::{Duration, Instant};
 
-use crate::common::error::{Error, Result};
-use crate::common::threads::{SESSION_STACK, spawn_scoped_with_stack};
+use base::error::{Error, Result};
+use base::threads::{SESSION_STACK, spawn_scoped_with_stack};
 use connections::{Connections, Registration};
 use listener::{Accepted, Listener};
 

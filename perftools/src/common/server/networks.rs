@@ -2,10 +2,9 @@
 
 use std::net::IpAddr;
 
+use base::error::{Error, Result};
 use ipnet::IpNet;
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-
-use crate::common::error::{Error, Result};
 
 /// Checks that a client with this address may be served: it is on this host, in one of the
 /// networks, or there are no networks.

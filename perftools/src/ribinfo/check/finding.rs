@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use base::peer_text::one_line;
 use serde::Serialize;
-
-use crate::common::peer_text::one_line;
 
 /// The severity of a finding. A greater value is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
+use base::ports;
 use ipnet::IpNet;
 
 use super::addresses::is_link_local;
 use super::finding::{Finding, Level};
-use crate::common::ports;
 use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::filter::{
     Direction, Family, NeighborMessage, Packet, Protocol, Ruleset, Verdict,

@@ -1,7 +1,8 @@
 //! Locked-memory limits. Registered memory is pinned and counts towards them.
 
+use base::units::Size;
+
 use super::finding::Finding;
-use crate::common::units::Size;
 use crate::ribinfo::collect::HostFacts;
 use crate::ribinfo::collect::limits::{ResourceLimit, SUFFICIENT, has_ipc_lock, memlock};
 

@@ -1,7 +1,8 @@
 //! NUMA distance between the CPUs and the adapter.
 
+use base::cpus::parse_list;
+
 use super::finding::Finding;
-use crate::common::cpus::parse_list;
 use crate::ribinfo::collect::HostFacts;
 
 const NODES: &str = "/sys/devices/system/node";

@@ -2,9 +2,8 @@
 
 use std::fs;
 
+use base::system::host_name;
 use serde::{Deserialize, Serialize};
-
-use crate::common::system::host_name;
 
 /// Configuration of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

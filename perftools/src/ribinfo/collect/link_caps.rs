@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use base::device_id::is_iwarp;
 use ibumad::mad::{LinkSpeed, LinkSpeedExt, LinkWidth, PortInfo};
 use ibumad::{Ca, Port, PortAttr, RetryPolicy, Target};
 use serde::{Deserialize, Serialize};
 
 use super::rate::LaneSpeed;
-use crate::common::device_id::is_iwarp;
 
 /// Timeout and tries of the query to a local port.
 const RETRY: RetryPolicy = RetryPolicy::new()

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
+use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::roce::{V1, V2};
 use super::root::Root;
 use super::verbs::VerbsPort;
 use super::{device, roce};
-use crate::common::error::{Error, Result};
 
 /// The facts of a host that another host can request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,10 +1,10 @@
 //! `ribinfo devinfo`, with the layout and the names of ibv_devinfo.
 
+use base::error::{Error, Result};
 use serde::Serialize;
 
 use super::caps;
 use super::columns::{field, pad};
-use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::root::Root;
 use crate::ribinfo::collect::verbs::{Attr, Opened, VerbsDevice, VerbsPort};
 

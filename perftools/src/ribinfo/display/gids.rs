@@ -1,8 +1,8 @@
 //! `ribinfo gids`: the GID tables.
 
+use base::error::Result;
 use serde::Serialize;
 
-use crate::common::error::Result;
 use crate::ribinfo::collect::device::{self, Device, GidRow, Port};
 use crate::ribinfo::collect::root::Root;
 

@@ -1,8 +1,8 @@
 //! `ribinfo links`, in the layout of `rdma link`.
 
+use base::error::Result;
 use serde::Serialize;
 
-use crate::common::error::Result;
 use crate::ribinfo::collect::device::{self, Device, Port};
 use crate::ribinfo::collect::root::Root;
 

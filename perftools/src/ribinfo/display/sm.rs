@@ -1,8 +1,8 @@
 //! `ribinfo sm`, in the layout of sminfo, for every InfiniBand port.
 
+use base::error::{Error, Result};
 use serde::Serialize;
 
-use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::root::Root;
 use crate::ribinfo::collect::sm::{self, PortSm, Sm};
 

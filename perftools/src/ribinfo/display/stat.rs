@@ -1,8 +1,8 @@
 //! `ribinfo stat`, in the layout of ibstat. iWARP devices, which ibstat omits, are shown too.
 
+use base::error::{Error, Result};
 use serde::Serialize;
 
-use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::device::{self, Device, Port};
 use crate::ribinfo::collect::root::Root;
 

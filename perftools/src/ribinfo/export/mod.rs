@@ -12,17 +12,17 @@ mod processes;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use base::error::Result;
+use base::log::{self, log};
+use base::threads::spawn_scoped;
+use checks::CheckResults;
+use host::HostMetrics;
 use ipnet::IpNet;
 
 use super::check::expect::Expectation;
 use super::collect::root::Root;
-use crate::common::error::Result;
 use crate::common::exposition::{self, Format};
 use crate::common::http::{ListenAddr, MetricsServer};
-use crate::common::log::{self, log};
-use crate::common::threads::spawn_scoped;
-use checks::CheckResults;
-use host::HostMetrics;
 
 /// Shortest time between two runs of the checks.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
 use serde::Serialize;
 
 use super::screen::Screen;
-use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::counters::Counters;
 use crate::ribinfo::collect::device;
 use crate::ribinfo::collect::root::Root;

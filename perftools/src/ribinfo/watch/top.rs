@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use base::error::Result;
+use base::units::Style;
+
 use super::counters::{PortCounters, rate, read};
 use super::screen::Screen;
-use crate::common::error::Result;
-use crate::common::units::Style;
 use crate::ribinfo::collect::counters::Counters;
 use crate::ribinfo::collect::resources::{self, Kind, Owner, Usage};
 use crate::ribinfo::collect::root::Root;

@@ -4,6 +4,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::device_id::DeviceList;
+use base::error::{Error, Result};
+use base::ports;
+use base::units::{Size, parse_time};
 use clap::Parser;
 
 use super::limits::LimitOptions;
@@ -11,10 +15,6 @@ use super::server::ServerOptions;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
 use super::values::{duration, interval, on_off};
-use crate::common::device_id::DeviceList;
-use crate::common::error::{Error, Result};
-use crate::common::ports;
-use crate::common::units::{Size, parse_time};
 use crate::rperf::spec::modes::{Cm, Wait};
 
 /// Minimum number of measurements of `--auto`: one of each of the three goals with the initial

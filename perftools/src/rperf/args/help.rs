@@ -1,12 +1,12 @@
 //! `--help [TOPIC]` and `--version`.
 
+use base::error::{Error, Result};
+use base::units::Size;
 use clap::CommandFactory;
 
 use super::command_line::Options;
 use super::qperf::{self, OptionName};
 use super::{monitor, records};
-use crate::common::error::{Error, Result};
-use crate::common::units::Size;
 use crate::rperf::spec::plan::Service;
 use crate::rperf::spec::test::Test;
 

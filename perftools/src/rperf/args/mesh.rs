@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::device_id::DeviceId;
+use base::error::{Error, Result};
+use base::units::parse_time;
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::command_line::Options;
 use super::split::{self, SplitArgs};
 use super::{Invocation, TestRun, parse_options};
-use crate::common::device_id::DeviceId;
-use crate::common::error::{Error, Result};
-use crate::common::units::parse_time;
 use crate::rperf::mesh::launch::StartMethod;
 use crate::rperf::mesh::schedule::Pattern;
 

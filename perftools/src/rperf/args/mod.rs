@@ -23,9 +23,9 @@ mod to_spec;
 pub mod tuning;
 mod values;
 
+use base::error::{Error, Result};
 use clap::Parser;
 
-use crate::common::error::{Error, Result};
 use crate::rperf::spec::Parameter;
 use crate::rperf::spec::test::Test;
 use command_line::Options;
@@ -212,8 +212,8 @@ fn clap_error(error: &clap::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::units::Size;
     use crate::rperf::spec::modes::{Cm, Wait};
+    use base::units::Size;
     use std::time::Duration;
 
     fn client(line: &str) -> (Option<String>, Vec<(Test, Options)>, Options) {

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::device_id::DeviceId;
+use base::error::{Error, Result};
+use base::ports;
+use base::units::parse_time;
 use clap::{CommandFactory, Parser};
 use ipnet::IpNet;
 
 use super::Invocation;
-use crate::common::device_id::DeviceId;
-use crate::common::error::{Error, Result};
 use crate::common::http::ListenAddr;
-use crate::common::ports;
-use crate::common::units::parse_time;
 use crate::rperf::monitor::tracker::MAX_FLOWS;
 
 /// Options of `rperf monitor`.

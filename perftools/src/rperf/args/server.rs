@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::units::{Size, parse_time};
 use clap::Args;
 use ipnet::IpNet;
 
 use super::values::duration;
-use crate::common::units::{Size, parse_time};
 use crate::rperf::control::rules;
 
 const SERVER: &str = "Server (-lp)";

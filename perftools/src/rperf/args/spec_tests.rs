@@ -1,6 +1,7 @@
 use std::time::Duration;
 
-use crate::common::error::Result;
+use base::error::Result;
+
 use crate::rperf::args::command_line::Options;
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::plan::{Pattern, Verb};

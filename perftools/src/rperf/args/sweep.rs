@@ -1,9 +1,10 @@
 //! Sweeps: one test run with several values of an option, by `--sizes` or `--loop` (`-oo` in
 //! qperf).
 
+use base::error::{Error, Result};
+use base::units::{Rate, Size, parse_time, show_time};
+
 use super::command_line::Options;
-use crate::common::error::{Error, Result};
-use crate::common::units::{Rate, Size, parse_time, show_time};
 use crate::rperf::spec::Parameter;
 
 /// Maximum number of runs that one command line may ask for.

@@ -1,7 +1,8 @@
 //! The format of the text output.
 
+use base::units::Style;
+
 use super::command_line::Options;
-use crate::common::units::Style;
 use crate::rperf::report::text::{Format, Verbosity};
 
 impl Options {

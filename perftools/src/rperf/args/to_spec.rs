@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use base::device_id::{DeviceId, DeviceList};
+use base::error::{Error, Result};
+
 use super::command_line::Options;
 use super::tuning::End;
-use crate::common::device_id::{DeviceId, DeviceList};
-use crate::common::error::{Error, Result};
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use base::cpus::CpuList;
+use base::units::{Rate, Size, parse_time};
 use clap::Args;
 
 use super::values::{Inline, inline, on_off, pages, payload_file};
-use crate::common::cpus::CpuList;
-use crate::common::units::{Rate, Size, parse_time};
 use crate::rperf::spec::gpu::GpuId;
 use crate::rperf::spec::path::{PathSettings, StaticRate};
 use crate::rperf::spec::payload_file::PayloadFile;

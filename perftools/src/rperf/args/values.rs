@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::time::Duration;
 
-use crate::common::units::{Size, parse_time};
+use base::units::{Size, parse_time};
+
 use crate::rperf::spec::UNLIMITED;
 use crate::rperf::spec::payload_file::{MAX_PAYLOAD_FILE, PayloadFile};
 use crate::rperf::spec::tuning::Pages;

@@ -12,10 +12,11 @@ pub mod verdict;
 
 use std::time::Duration;
 
+use base::error::Result;
+
 use search::{Search, figure};
 use verdict::PathLimits;
 
-use crate::common::error::Result;
 use crate::rperf::report::advice::{Advice, Finding, Goal};
 use crate::rperf::report::record::Measured;
 use crate::rperf::spec::Spec;

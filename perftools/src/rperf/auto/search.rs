@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use base::error::{Kind, Result};
+
 use super::Runner;
 use super::settings::{Setting, Settings};
-use crate::common::error::{Kind, Result};
 use crate::rperf::args::command_line::MIN_TRIES;
 use crate::rperf::report::advice::Goal;
 use crate::rperf::report::record::Measured;

@@ -1,7 +1,8 @@
+use base::error::{Error, Kind};
+use base::units::Style;
+
 use super::settings::Settings;
 use super::*;
-use crate::common::error::{Error, Kind};
-use crate::common::units::Style;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::report::advice::Bottleneck;
 use crate::rperf::report::record::Outcome;

@@ -1,7 +1,8 @@
 //! Derives the bottleneck from measurements and explains it.
 
+use base::units::Style;
+
 use super::search::{SearchResult, Trial};
-use crate::common::units::Style;
 use crate::rperf::report::advice::{Bottleneck, Goal};
 use crate::rperf::spec::modes::Wait::{Events, Poll};
 use crate::rperf::stats::SideStats;

@@ -3,8 +3,9 @@
 use std::net::TcpStream;
 use std::time::Duration;
 
+use base::error::{Error, Result};
+
 use super::context::{Served, SessionContext};
-use crate::common::error::{Error, Result};
 use crate::rperf::qperf::control_conn::ControlConn;
 use crate::rperf::qperf::server as qperf_server;
 use crate::rperf::qperf::server::Admission;

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+use base::interrupt::Interrupt;
+use base::units::show_time;
 use socket2::{Domain, Socket, Type};
 
 use super::context::SessionHooks;
@@ -13,14 +16,11 @@ use super::link::ControlLink;
 use super::message::Message;
 use super::rdma_session;
 use super::socket_session::{self, SocketAddrs};
-use crate::common::error::{Error, Kind, Result};
-use crate::common::interrupt::Interrupt;
 use crate::common::protocol::auth;
 use crate::common::protocol::frame;
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::hello::{self, Peer};
 use crate::common::protocol::token::Token;
-use crate::common::units::show_time;
 use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::Role;
 use crate::rperf::qperf;

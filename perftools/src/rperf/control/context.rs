@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use base::error::Result;
+
 use super::rules::{Reservation, Rules};
-use crate::common::error::Result;
 use crate::common::server::connections::Registration;
 use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::Measurement;

@@ -3,10 +3,11 @@
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+
 use super::client::{self, ServerAddr};
 use super::delegate::clock;
 use super::message::{ClientRequest, ClientResult, Message};
-use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame::{self, DeadlineReader};
 
 /// Time without a heartbeat after which a server is considered dead.

@@ -21,16 +21,16 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+use base::interrupt::Interrupt;
+use base::threads::spawn_scoped;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::client::{self, ClientControl, ServerAddr};
 use super::context::SessionContext;
 use super::message::{ClientRequest, ClientResult, Message};
 use super::rules::Rules;
-use crate::common::error::{Error, Kind, Result};
-use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame::{self, DeadlineReader};
-use crate::common::threads::spawn_scoped;
 use crate::rperf::transport::Backend;
 
 /// Interval of the heartbeats.

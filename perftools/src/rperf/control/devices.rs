@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+use base::threads::spawn_scoped;
+
 use super::client::{self, ClientControl, ServerAddr};
-use crate::common::error::{Error, Result};
-use crate::common::threads::spawn_scoped;
 use crate::rperf::report::devices::sum;
 use crate::rperf::report::record::{DeviceResult, Measured, Outcome};
 use crate::rperf::spec::Spec;

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+
 use super::devices;
 use super::fake_backend::FakeBackend;
 use super::tests::{server_addr, with_server};
-use crate::common::error::{Error, Result};
 use crate::rperf::report::record::{Measured, Outcome};
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Spec};

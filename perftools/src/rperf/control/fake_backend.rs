@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::common::error::{Error, Result};
+use base::error::{Error, Result};
+
 use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::fake::{self, FakeWire};
 use crate::rperf::spec::connection::ConnectionInfo;

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::common::error::Error;
+use base::error::Error;
+
 use crate::ribinfo::collect::hardware;
 use crate::ribinfo::collect::root::Root;
 use crate::rperf::spec::connection::ConnectionInfo;

@@ -7,13 +7,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+use base::interrupt::Interrupt;
+use base::memory::check_room;
+use base::units::show_time;
+
 use super::message::{Message, TURNS};
 use super::peer_state::{PeerState, Reader};
-use crate::common::error::{Error, Kind, Result};
-use crate::common::interrupt::Interrupt;
-use crate::common::memory::check_room;
 use crate::common::protocol::frame;
-use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
 use crate::rperf::spec::footprint::CONTROL_STACK;
 use crate::rperf::stats::thread_counters::ThreadCounters;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use base::error::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::common::error::{Error, Kind, Result};
 use crate::ribinfo::collect::host_conf::HostConf;
 use crate::ribinfo::collect::peer::PeerFacts;
 use crate::rperf::engine::ExposedMemory;

@@ -6,8 +6,9 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+
 use super::message::{Message, READY_TURN};
-use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame;
 use crate::rperf::spec::MAX_THREADS;
 

@@ -1,10 +1,11 @@
 //! A test over connected queue pairs, at either end.
 
+use base::error::{Kind, Result};
+
 use super::context::{SessionHooks, SessionResult, with_counters};
 use super::hardware;
 use super::link::ControlLink;
 use super::message::Message;
-use crate::common::error::{Kind, Result};
 use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::{self, Role};
 use crate::rperf::report::warning;

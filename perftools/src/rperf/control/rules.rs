@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base::error::{Error, Result};
+use base::units::{Size, show_time};
 use ipnet::IpNet;
 
-use crate::common::error::{Error, Result};
 use crate::common::protocol::token::Token;
 use crate::common::server::networks;
-use crate::common::units::{Size, show_time};
 use crate::rperf::spec::{Footprint, Limit, MAX_MESSAGE, Spec, UNLIMITED};
 
 /// Default for the number of clients at a time.

@@ -3,12 +3,13 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
+use base::error::{Error, Result};
+use base::log;
+use base::peer_text::printable;
+
 use super::context::{Served, SessionContext};
 use super::rules::Rules;
 use super::session;
-use crate::common::error::{Error, Result};
-use crate::common::log;
-use crate::common::peer_text::printable;
 use crate::common::restart;
 use crate::common::server::connections::{Connections, Registration};
 use crate::common::server::listener::{Listener, Stopper};

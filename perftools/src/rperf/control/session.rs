@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::error::{Error, Kind, Result};
 use socket2::{SockRef, TcpKeepalive};
 
 use super::admission;
@@ -14,7 +15,6 @@ use super::link::ControlLink;
 use super::message::Message;
 use super::rdma_session;
 use super::socket_session::{self, SocketAddrs};
-use crate::common::error::{Error, Kind, Result};
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::{auth, frame, hello};
 use crate::ribinfo::collect::host_conf::HostConf;

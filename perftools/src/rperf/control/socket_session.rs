@@ -14,13 +14,13 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
+use base::error::{Error, Result};
 use socket2::Socket;
 
 use super::context::{SessionHooks, SessionResult, with_counters};
 use super::hardware;
 use super::link::{ControlLink, ThreadLink};
 use super::message::Message;
-use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::{Measurement, Peer, Role, threads};
 use crate::rperf::report::warning;
@@ -101,7 +101,7 @@ pub(super) fn server(
     addresses: SocketAddrs,
     hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
-    let token = crate::common::system::random();
+    let token = base::system::random();
     let open = |number: u32| {
         let mut sockets = spec.sockets;
         if sockets.port > 0 {

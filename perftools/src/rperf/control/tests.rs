@@ -4,13 +4,14 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use base::error::Result;
+use base::interrupt::Interrupt;
+
 use super::client::{self, ServerAddr};
 use super::fake_backend::{FakeBackend, connection_info};
 use super::message::Message;
 use super::rules::Rules;
 use super::server::Server;
-use crate::common::error::Result;
-use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame;
 use crate::common::protocol::hello::{self, PROTOCOL};
 use crate::common::server::Ended;

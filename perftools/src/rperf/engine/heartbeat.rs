@@ -6,8 +6,9 @@
 
 use std::time::{Duration, Instant};
 
+use base::error::Result;
+
 use super::Peer;
-use crate::common::error::Result;
 use crate::rperf::spec::{Limit, Shape};
 
 /// The interval of the heartbeats and the time of the next one; `None` if the peer needs none.

@@ -36,9 +36,9 @@ pub(crate) mod fake;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::common::error::{Error, Result};
 use crate::rperf::spec::Shape;
 use crate::rperf::stats::cpu::ClockReading;
 use crate::rperf::stats::latency::LatencyRecorder;

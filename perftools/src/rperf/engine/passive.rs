@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+use base::units::show_time;
+
 use super::warm_up::WarmUp;
 use super::{LoopResult, Peer, Wire};
-use crate::common::error::{Error, Result};
-use crate::common::units::show_time;
 use crate::rperf::spec::{Limit, Shape, Side};
 use crate::rperf::stats::Count;
 use crate::rperf::stats::cpu::ClockReading;

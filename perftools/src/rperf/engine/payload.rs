@@ -2,7 +2,8 @@
 //! and on their offset, so that `--verify` detects lost, duplicated, reordered, shifted and torn
 //! messages.
 
-use crate::common::error::{Error, Result};
+use base::error::{Error, Result};
+
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::payload_file::PayloadFile;
 

@@ -1,10 +1,9 @@
 //! Binding of the threads of a test to processors.
 
+use base::cpus::CpuList;
+use base::error::{Error, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-
-use crate::common::cpus::CpuList;
-use crate::common::error::{Error, Result};
 
 /// Returns the processors that this process may use.
 fn allowed() -> nix::Result<Vec<usize>> {

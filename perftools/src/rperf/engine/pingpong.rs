@@ -7,12 +7,13 @@
 
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+
 use super::clock::{self, Nanos};
 use super::heartbeat::Heartbeat;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
 use super::{LoopResult, Peer, Wire, deadline, interrupted_in_warm_up, wrong_count};
-use crate::common::error::{Error, Result};
 use crate::rperf::spec::Shape;
 use crate::rperf::stats::cpu::ClockReading;
 use crate::rperf::stats::latency::LatencyRecorder;

@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use base::error::{Kind, Result};
+
 use super::pingpong;
 use super::wait::Waiter;
 use super::warm_up::Base;
 use super::{Measurement, Peer, Role, Wire, bandwidth, passive, pin};
-use crate::common::error::{Kind, Result};
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::plan::{Pattern, Verb};
 use crate::rperf::spec::{Shape, Side};

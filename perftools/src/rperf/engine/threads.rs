@@ -2,10 +2,11 @@
 
 use std::thread::scope;
 
+use base::cpus::CpuList;
+use base::error::{Error, Kind, Result};
+use base::threads::spawn_scoped_with_stack;
+
 use super::{Measurement, Peer, Role, Wire, pin, run};
-use crate::common::cpus::CpuList;
-use crate::common::error::{Error, Kind, Result};
-use crate::common::threads::spawn_scoped_with_stack;
 use crate::rperf::spec::footprint::ENGINE_STACK;
 use crate::rperf::spec::{Shape, Side};
 use crate::rperf::stats::{SideStats, ThreadStats};

@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+use base::units::show_time;
+
 use super::wait_loop::{PollSource, WaitLoop};
 use super::{Peer, Wire, WireCounts};
-use crate::common::error::{Error, Result};
-use crate::common::units::show_time;
 use crate::rperf::spec::Side;
 use crate::rperf::stats::thread_counters::ThreadCounters;
 

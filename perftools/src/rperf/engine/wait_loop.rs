@@ -12,8 +12,9 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use base::error::Result;
+
 use super::poll_window::PollWindow;
-use crate::common::error::Result;
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::stats::cpu::available_cpus;
 
@@ -268,7 +269,7 @@ impl GrowingInterval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::error::Error;
+    use base::error::Error;
 
     /// A source with an event at one poll, or at no poll.
     #[derive(Default)]

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
+use base::histogram::Percentiles;
 use serde::de::{SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::schedule::Pair;
-use crate::common::histogram::Percentiles;
 use crate::rperf::report::record::Measured;
 use crate::rperf::report::warning::cause;
 use crate::rperf::stats::SideStats;

@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
+use base::error::Result;
+
 use super::cell::{Cell, Figure};
 use super::matrix::{self, Matrix};
 use super::outlier::{self, Limit, Outlier, Retest, State, Suspect};
 use super::record::{Done, Group, MeshRecord, MeshTest, RecordFile};
 use super::schedule::{Pair, Schedule, fairness};
 use super::verdict::{self, Evidence};
-use crate::common::error::Result;
 use crate::rperf::mesh::schedule::Pattern;
 
 /// A way to run tests between endpoints.

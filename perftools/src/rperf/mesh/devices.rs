@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base::device_id::DeviceId;
+use base::error::{Error, Result};
+use base::log;
+
 use super::endpoint::Endpoint;
 use super::hosts::Host;
-use crate::common::device_id::DeviceId;
-use crate::common::error::{Error, Result};
-use crate::common::log;
 use crate::common::protocol::token::Token;
 use crate::ribinfo::collect::peer::{PeerFacts, PeerPort};
 use crate::ribinfo::peer::request_facts;

@@ -1,8 +1,7 @@
 //! The endpoints that a mesh measures with each other.
 
+use base::device_id::DeviceId;
 use serde::{Deserialize, Serialize};
-
-use crate::common::device_id::DeviceId;
 
 /// A host, or one of its devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use base::error::{Error, Kind, Result};
+use base::peer_text::printable;
 use serde_json::Value;
-
-use crate::common::error::{Error, Kind, Result};
-use crate::common::peer_text::printable;
 
 /// Largest number of hosts that a Slurm node list may name.
 const MAX_HOSTS: usize = 65_536;

@@ -6,6 +6,7 @@
 
 use std::fmt::{self, Write};
 
+use base::units::Style;
 use maud::Escaper;
 
 use super::cell::{Cell, Figure};
@@ -13,7 +14,6 @@ use super::matrix::{Matrix, value};
 use super::outlier::{Limit, State};
 use super::record::MeshRecord;
 use super::schedule::Pair;
-use crate::common::units::Style;
 
 /// Number of endpoints up to which each cell has details.
 const MAX_CELLS: u32 = 64;

@@ -9,11 +9,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+use base::interrupt::Interrupt;
+use base::log;
+use base::peer_text::printable;
+
 use super::hosts::{Host, parse_pods};
-use crate::common::error::{Error, Kind, Result};
-use crate::common::interrupt::Interrupt;
-use crate::common::log;
-use crate::common::peer_text::printable;
 use crate::common::protocol::token::Token;
 use crate::rperf::control::client::{self, ServerAddr};
 

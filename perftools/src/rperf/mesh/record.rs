@@ -7,14 +7,14 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use base::error::{Error, Result};
+use base::peer_text::printable_json;
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Cells};
 use super::endpoint::Endpoint;
 use super::outlier::{Outlier, SlowLimits};
 use super::schedule::Pair;
-use crate::common::error::{Error, Result};
-use crate::common::peer_text::printable_json;
 use crate::rperf::mesh::schedule::Pattern;
 use crate::rperf::spec::Spec;
 

@@ -5,15 +5,16 @@ use std::sync::mpsc::channel;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+use base::interrupt::Interrupt;
+use base::threads::spawn_scoped_with_stack;
+
 use super::cell::{Cell, Detail, Figure};
 use super::coordinator::Transport;
 use super::endpoint::Endpoint;
 use super::record::MeshTest;
 use super::schedule::Pair;
-use crate::common::error::{Error, Kind, Result};
-use crate::common::interrupt::Interrupt;
 use crate::common::protocol::token::Token;
-use crate::common::threads::spawn_scoped_with_stack;
 use crate::rperf::control::client::ServerAddr;
 use crate::rperf::control::coordinator::{RemoteTest, now};
 use crate::rperf::control::message::{ClientRequest, ClientResult};

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::histogram::Percentiles;
+
 use super::cell::{Counters, Detail, Figure};
 use super::coordinator::Transport;
 use super::endpoint::Endpoint;
 use super::record::MeshTest;
 use super::schedule::Pair;
-use crate::common::histogram::Percentiles;
 
 /// Bandwidth of a healthy pair, in bytes per second.
 const BANDWIDTH: f64 = 12.5e9;

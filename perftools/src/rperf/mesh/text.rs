@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
+use base::units::Style;
+
 use super::cell::Cell;
 use super::matrix::{Matrix, value};
 use super::outlier::{Limit, State};
 use super::record::{Group, MeshRecord};
 use super::schedule::Pair;
-use crate::common::units::Style;
 
 /// Number of endpoints up to which all cells are printed.
 const MAX_MATRIX: u32 = 40;

@@ -4,11 +4,12 @@
 //! A suspected link is measured alone, and its two ends with other peers (swapped pairs): if the
 //! slowness follows one end, the link is not the cause.
 
+use base::units::Style;
+
 use super::endpoint::Endpoint;
 use super::outlier::{Confirmation, Direction, Limit, Location, Outlier, Retest, State, Suspect};
 use super::record::MeshTest;
 use super::schedule::Pair;
-use crate::common::units::Style;
 
 /// Number of peers with which a suspected endpoint is measured again.
 const PARTNERS: usize = 2;

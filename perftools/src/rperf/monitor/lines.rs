@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn schema_is_up_to_date() {
-        crate::common::schema::assert_up_to_date::<Line>(
+        base::schema::assert_up_to_date::<Line>(
             "rperf-monitor",
             SCHEMA,
             "rperf monitor --json-lines",

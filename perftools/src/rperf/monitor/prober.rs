@@ -5,8 +5,9 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base::error::Result;
+
 use super::tracker::{Change, Settings, Tracker};
-use crate::common::error::Result;
 use crate::rperf::probe::ReflectorInfo;
 
 /// Longest time that a prober waits before it checks whether it must stop, or has new paths.

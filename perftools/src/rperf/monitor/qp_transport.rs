@@ -8,13 +8,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+use base::system::random;
 use ibverbs::wr::{Destination, HeldAddress};
 use ibverbs::{AddressHandle, AhAttr, Gid, GlobalRoute, Lid, ProtectionDomain, Qkey, Qpn};
 
 use super::prober::{Arrival, ProbeTransport};
 use super::udp_transport::arrival;
-use crate::common::error::{Error, Result};
-use crate::common::system::random;
 use crate::rperf::probe::datagram_qp::{DatagramQp, Event, nanos_since};
 use crate::rperf::probe::packet::{Kind, Packet};
 use crate::rperf::probe::reflector::PROBER_QKEY;

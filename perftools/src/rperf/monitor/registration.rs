@@ -9,10 +9,11 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+use base::interrupt::Interrupt;
+
 use super::prober::{PathName, SetTarget, Source};
 use super::tracker::State;
-use crate::common::error::{Error, Kind, Result};
-use crate::common::interrupt::Interrupt;
 use crate::common::protocol::frame::{self, DeadlineReader};
 use crate::common::protocol::token::Token;
 use crate::rperf::control::client::{self, ServerAddr};

@@ -5,11 +5,12 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use base::error::Result;
+
 use super::metrics::MonitorMetrics;
 use super::prober::{Arrival, PathName, ProbeTransport, SetTarget, Source, run};
 use super::registration::Hosts;
 use super::tracker::{Change, Settings, State};
-use crate::common::error::Result;
 use crate::common::exposition::{self, Format};
 use crate::rperf::probe::ReflectorInfo;
 

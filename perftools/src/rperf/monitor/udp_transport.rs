@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use base::error::Result;
+use base::system::random;
 use nix::poll::{PollFd, PollFlags, poll};
 
 use super::prober::{Arrival, ProbeTransport};
-use crate::common::error::Result;
-use crate::common::system::random;
 use crate::rperf::probe::datagram_qp::nanos_since;
 use crate::rperf::probe::packet::{Kind, Packet};
 use crate::rperf::probe::udp::ProbeSocket;

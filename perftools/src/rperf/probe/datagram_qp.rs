@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+use base::system::random;
 use ibverbs::cq_ex::{CompletionQueueEx, CqFields, Enabled};
 use ibverbs::wr::{self, Destination};
 use ibverbs::{
@@ -10,8 +12,6 @@ use ibverbs::{
 };
 
 use super::packet::{LEN, Packet};
-use crate::common::error::{Error, Result};
-use crate::common::system::random;
 use crate::rperf::transport::device::OpenedDevice;
 
 /// Maximum number of packets in flight.

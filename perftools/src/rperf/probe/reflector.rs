@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+use base::system::random;
 use ibverbs::wr::{Destination, HeldAddress};
 use ibverbs::{AhAttr, GRH_LEN, Gid, GlobalRoute, Lid, Qkey, UdSource};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,8 +21,6 @@ use super::datagram_qp::{DatagramQp, Event};
 use super::packet::{Kind, Packet};
 use super::udp::ProbeSocket;
 use super::{ReflectorAddress, ReflectorInfo};
-use crate::common::error::{Error, Result};
-use crate::common::system::random;
 use crate::rperf::transport::LinkType;
 use crate::rperf::transport::device::{self, OpenedDevice};
 

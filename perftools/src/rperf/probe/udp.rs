@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use base::error::{Error, Result};
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
 };
 use nix::sys::time::TimeSpec;
 
 use super::packet::LEN;
-use crate::common::error::{Error, Result};
 
 /// A socket for probes. It does not block.
 #[derive(Debug)]

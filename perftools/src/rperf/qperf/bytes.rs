@@ -1,6 +1,6 @@
 //! Encoding and decoding of the fields of a message: little-endian numbers and padded strings.
 
-use crate::common::peer_text::printable;
+use base::peer_text::printable;
 
 /// A buffer of `N` bytes that is filled field by field.
 #[derive(Debug)]

@@ -4,12 +4,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::error::{Error, Result};
+use base::interrupt::Interrupt;
+
 use super::control_conn::{ControlConn, SERVER_NAME};
 use super::request::Request;
 use super::stat::{self, Stat};
 use super::{SYNC_AFTER, conf, index, rdma};
-use crate::common::error::{Error, Result};
-use crate::common::interrupt::Interrupt;
 use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::control::hardware;
 use crate::rperf::engine::{self, Peer, Role};

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+use base::peer_text::{one_line, printable};
+use base::units::show_time;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::{SYNC_AFTER, SYNC_BEFORE};
-use crate::common::error::{Error, Kind, Result};
-use crate::common::peer_text::{one_line, printable};
-use crate::common::units::show_time;
 use crate::rperf::engine::Peer;
 
 /// Time to wait for the error text of the peer, or for the peer to close the connection. It is the

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+
 use super::control_conn::ControlConn;
 use super::request::{self, Request};
 use super::stat::Stat;
 use super::{VERSION, conf, index, rdma};
-use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::{Peer, Role};
 use crate::rperf::sockets::{EndMode, SocketKind, endpoint};

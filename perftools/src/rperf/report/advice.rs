@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
+use base::units::{Figure, Size, Style};
 use serde::{Deserialize, Serialize};
-
-use crate::common::units::{Figure, Size, Style};
 
 /// The resource that limits a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

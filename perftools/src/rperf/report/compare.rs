@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
+use base::units::{Figure, Size, Style};
+
 use super::environment;
 use super::json::Document;
 use super::parameters::{Parameters, differences, parameters};
 use super::record::{Measured, Outcome, Record};
 use super::warning::Warning;
-use crate::common::units::{Figure, Size, Style};
 use crate::rperf::spec::test::Test;
 
 /// Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.

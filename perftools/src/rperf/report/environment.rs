@@ -1,8 +1,9 @@
 //! The environment of a run: time, hosts, devices and the command line.
 
+use base::units::{Size, Style};
+
 use super::json::Document;
 use super::record::{Measured, Outcome};
-use crate::common::units::{Size, Style};
 use crate::rperf::spec::connection::ConnectionInfo;
 
 /// Text of an unknown value.

@@ -1,11 +1,11 @@
 //! JSON output: the records of a run as one document, or one line per record.
 
+use base::error::{Error, Result};
+use base::peer_text::printable_json;
 use serde::{Deserialize, Serialize};
 
 use super::advice::Advice;
 use super::record::{Record, SCHEMA};
-use crate::common::error::{Error, Result};
-use crate::common::peer_text::printable_json;
 use crate::rperf::spec::test::Test;
 use crate::rperf::stats::interval::Interval;
 
@@ -38,7 +38,7 @@ impl Document {
     /// Parses the output of `--json` or `--json-lines`.
     ///
     /// # Errors
-    /// Returns [`Kind::Protocol`](crate::common::error::Kind::Protocol) if `text` is not the output
+    /// Returns [`Kind::Protocol`](base::error::Kind::Protocol) if `text` is not the output
     /// of either option, or if it has another version of the schema.
     pub fn parse(text: &str) -> Result<Self> {
         let invalid = |e: serde_json::Error| {

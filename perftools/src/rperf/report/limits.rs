@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use base::error::{Error, Kind, Result};
+use base::units::{Style, show_time};
+
 use super::record::{DeviceResult, Measured};
-use crate::common::error::{Error, Kind, Result};
-use crate::common::units::{Style, show_time};
 use crate::rperf::spec::{MinBandwidth, ResultLimits};
 
 /// Checks a result. Returns a sentence for each limit that it exceeds. Of several devices, each one

@@ -7,10 +7,10 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use base::histogram::{Bucket, Percentiles};
 use serde::{Deserialize, Serialize};
 
 use super::warning::Warning;
-use crate::common::histogram::{Bucket, Percentiles};
 use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::{Pattern, Plan};

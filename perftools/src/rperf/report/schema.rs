@@ -5,7 +5,7 @@ use super::record::{Record, SCHEMA};
 
 /// Asserts that the checked-in schema of rperf's current version matches the type.
 pub(in crate::rperf) fn assert_up_to_date<T: schemars::JsonSchema>(name: &str, title: &str) {
-    crate::common::schema::assert_up_to_date::<T>(name, SCHEMA, title);
+    base::schema::assert_up_to_date::<T>(name, SCHEMA, title);
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
+use base::error::{Error, Result};
+use base::shell;
+
 use super::live::LiveOutput;
 use super::print;
-use crate::common::error::{Error, Result};
-use crate::common::shell;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::auto::verdict::PathLimits;
 use crate::rperf::auto::{self, Runner};

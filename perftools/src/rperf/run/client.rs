@@ -2,10 +2,11 @@
 
 use std::time::SystemTime;
 
+use base::error::{Error, Kind, Result};
+use base::log;
+
 use super::live::LiveOutput;
 use super::{print, share_device, with_server};
-use crate::common::error::{Error, Kind, Result};
-use crate::common::log;
 use crate::rperf::args::TestRun;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::control::client::{self as control, ServerAddr};

@@ -4,11 +4,11 @@ use std::env;
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use base::error::Error;
+use base::units::Style;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::print;
-use crate::common::error::Error;
-use crate::common::units::Style;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::report::json::IntervalLine;
 use crate::rperf::spec::test::Test;

@@ -4,11 +4,11 @@ use std::io::{BufWriter, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use std::time::Duration;
 
+use base::error::{Error, Kind, Result};
+use base::log;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::print;
-use crate::common::error::{Error, Kind, Result};
-use crate::common::log;
 use crate::common::protocol::token::Token;
 use crate::rperf::args::TestRun;
 use crate::rperf::args::mesh::{MeshInvocation, MeshOptions};

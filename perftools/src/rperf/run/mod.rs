@@ -13,17 +13,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::common::error::{Error, Result};
-use crate::common::interrupt::Interrupt;
-use crate::common::log;
-use crate::common::memory::share_heap_if_limited;
+use base::error::{Error, Result};
+use base::interrupt::Interrupt;
+use base::log;
+use base::memory::share_heap_if_limited;
+use base::shell;
+use base::system::raise_open_files_limit;
+use base::threads::spawn_scoped;
+
 use crate::common::protocol::token::Token;
 use crate::common::restart;
 use crate::common::server::Ended;
 use crate::common::server::listener::Listener;
-use crate::common::shell;
-use crate::common::system::raise_open_files_limit;
-use crate::common::threads::spawn_scoped;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
 use crate::rperf::control::client::ServerAddr;

@@ -8,14 +8,15 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::common::error::{Error, Result};
+use base::error::{Error, Result};
+use base::interrupt::Interrupt;
+use base::log::{self, log};
+use base::peer_text::printable;
+use base::threads::{spawn_scoped, spawn_scoped_with_stack};
+
 use crate::common::exposition;
 use crate::common::http::MetricsServer;
-use crate::common::interrupt::Interrupt;
-use crate::common::log::{self, log};
-use crate::common::peer_text::printable;
 use crate::common::protocol::token::Token;
-use crate::common::threads::{spawn_scoped, spawn_scoped_with_stack};
 use crate::rperf::args::monitor::MonitorOptions;
 use crate::rperf::mesh::hosts;
 use crate::rperf::monitor::lines::{self, Content, Line};

@@ -4,8 +4,9 @@ use std::fs;
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
+use base::error::{Error, Result};
+
 use super::print;
-use crate::common::error::{Error, Result};
 use crate::rperf::mesh;
 use crate::rperf::mesh::record::MeshRecord;
 use crate::rperf::report::compare;

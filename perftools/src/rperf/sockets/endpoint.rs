@@ -7,6 +7,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
@@ -15,7 +16,6 @@ use super::nodelay::disable_send_delay;
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
-use crate::common::error::{Error, Result};
 use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::payload::Payload;
 use crate::rperf::engine::pin::Pinned;

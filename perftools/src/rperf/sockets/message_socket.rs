@@ -9,11 +9,11 @@ use std::net::{Shutdown, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use base::error::{Error, Kind as Failure, Result};
 use nix::sys::socket::{MsgFlags, recv};
 use socket2::{SockAddr, Socket};
 
 use super::SocketKind;
-use crate::common::error::{Error, Kind as Failure, Result};
 use crate::rperf::stats::tcp::{self, TcpConnection};
 
 /// Longest time that a call blocks.

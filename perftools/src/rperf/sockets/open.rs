@@ -6,12 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind as Failure, Result};
+use base::units::show_time;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::SocketKind;
-use crate::common::error::{Error, Kind as Failure, Result};
-use crate::common::units::show_time;
 
 /// Interval at which a wait checks that the peer is still connected.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);

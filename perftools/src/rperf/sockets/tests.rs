@@ -5,13 +5,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
 use socket2::Socket;
 
 use super::message_socket::{MessageSocket, Received, Sent};
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
-use crate::common::error::{Error, Kind, Result};
 use crate::rperf::engine::payload::Payload;
 use crate::rperf::engine::{Measurement, Peer};
 use crate::rperf::spec::Limit;

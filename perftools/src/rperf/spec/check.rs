@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use base::error::{Error, Result};
+use base::units::{Size, show_time};
+
 use super::config::Spec;
 use super::limits::{
     MAX_DEPTH, MAX_EXTRA_MEMORY, MAX_QPS, MAX_RECEIVERS, MAX_SOCKET_BUFFER, MAX_THREADS, MAX_TIME,
@@ -14,8 +17,6 @@ use super::side::Limit;
 use super::socket_kind::SocketKind;
 use super::test::Test;
 use super::tuning::{MAX_POST_LIST, Pages, Tuning};
-use crate::common::error::{Error, Result};
-use crate::common::units::{Size, show_time};
 
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);

@@ -3,6 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use base::error::{Error, Result};
+use base::units::{Size, Style};
+
 use super::config::Spec;
 use super::limits::{
     HEARTBEAT_INTERVAL, LATENCY_DEPTH, LATENCY_DEPTH_OWN_BUFFERS, MAX_DEPTH, MAX_MEMORY,
@@ -11,8 +14,6 @@ use super::limits::{
 use super::plan::{Pattern, Plan, Service, Verb};
 use super::shape::Shape;
 use super::side::Limit;
-use crate::common::error::{Error, Result};
-use crate::common::units::{Size, Style};
 
 /// Capabilities and limits of a device that bound a test.
 #[derive(Clone, Debug, Default)]

@@ -1,11 +1,12 @@
 //! Memory that a test takes on its host: buffers, queues and stacks. A server reserves it before
 //! the test begins.
 
+use base::threads::SESSION_STACK;
+
 use super::config::Spec;
 use super::fit::Bounds;
 use super::limits::ARRIVALS_WINDOW;
 use super::shape::Shape;
-use crate::common::threads::SESSION_STACK;
 
 /// Stack size in bytes of the thread that reads a control connection.
 pub const CONTROL_STACK: usize = 256 << 10;

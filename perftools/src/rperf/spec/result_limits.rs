@@ -4,8 +4,9 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use base::units::Rate;
+
 use super::test::Test;
-use crate::common::units::Rate;
 
 /// Lower limit of a bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::cpus::CpuList;
+use base::device_id::DeviceId;
 use serde::{Deserialize, Serialize};
 
 use super::gpu::GpuId;
 use super::path::PathSettings;
-use crate::common::cpus::CpuList;
-use crate::common::device_id::DeviceId;
 use crate::rperf::spec::modes::Wait;
 
 /// End of a test.

@@ -4,9 +4,8 @@
 
 use std::fmt;
 
+use base::units::{Style, show_time};
 use serde::{Deserialize, Serialize};
-
-use crate::common::units::{Style, show_time};
 
 /// Figures of one interval, measured by the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use base::histogram::{Bucket, Latencies, Percentiles};
+
 use super::thread_counters::ThreadCounters;
-use crate::common::histogram::{Bucket, Latencies, Percentiles};
 
 /// Maximum number of latencies that are kept.
 pub const MAX_SAMPLES: usize = 1 << 20;

@@ -6,11 +6,12 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use base::error::Result;
+use base::threads::spawn_scoped;
+
 use super::interval::{Dip, Interval};
 use super::sampler::{Sampler, SamplerConfig};
 use super::thread_counters::{self, CounterSnapshot, ThreadCounters};
-use crate::common::error::Result;
-use crate::common::threads::spawn_scoped;
 
 /// Time between two samples of the counters.
 const SAMPLE_PERIOD: Duration = Duration::from_millis(20);

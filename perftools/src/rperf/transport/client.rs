@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use base::error::{Error, Result};
+
 use super::address::PortAddress;
 use super::device;
 use super::endpoint::{PreparedQp, RdmaEndpoint};
@@ -13,7 +15,6 @@ use super::{
     ClientEndpoints, ClientInfo, ClientSetup, ConnectMethod, ConnectedEndpoint, ControlAddrs,
     Offer, cm, cm_datagrams,
 };
-use crate::common::error::{Error, Result};
 use crate::rperf::engine::payload::Payload;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::plan::Service;

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
 use ibverbs::{AccessFlags, QueuePair, Rc};
 use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
 
-use crate::common::error::{Error, Kind, Result};
 use crate::rperf::stats::tcp::TcpConnection;
 
 /// Interval at which a waiting server checks that its client is still connected.

@@ -4,13 +4,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
 use ibverbs::{AhAttr, Gid, GidIndex, Lid, Qkey, Qpn, QueuePair, Ud, wr::Destination};
 use rdmacm::datagram::ServiceListener;
 use rdmacm::{ListenOptions, Resolver};
 
 use super::cm::{CHECK_INTERVAL, CmTarget, connect_timeout, request_id, wrong_device};
 use super::wire::AnyQp;
-use crate::common::error::{Error, Kind, Result};
 
 /// Queue key of datagrams in the UDP port space of rdma_cm (`RDMA_UDP_QKEY`).
 const QKEY: Qkey = Qkey(0x0123_4567);

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::error::{Error, Result};
 use ibverbs::{AhAttr, Endpoint, Gid, Lid, Psn, Qpn, wr::Destination};
 
 use super::QpEndpoint;
 use super::endpoint::{PreparedQp, QKEY, RdmaEndpoint, UnconnectedQp};
 use super::multicast;
 use super::wire::AnyQp;
-use crate::common::error::{Error, Result};
 
 impl RdmaEndpoint {
     /// Connects prepared queue pairs to those of the peer.

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
+use base::device_id::DeviceId;
+use base::error::{Error, Result};
 use ibverbs::{
     Context, Device, LinkLayer, PortAttr, PortState,
     caps::{AtomicCap, DeviceCapFlags},
@@ -13,8 +15,6 @@ use nix::ifaddrs::getifaddrs;
 
 use super::address::PortAddress;
 use super::{ControlAddrs, LinkType};
-use crate::common::device_id::DeviceId;
-use crate::common::error::{Error, Result};
 use crate::rperf::spec::Bounds;
 
 /// An opened device with an active port.

@@ -1,5 +1,7 @@
 //! The RDMA resources of one end of a test: the device, the completion queues and the queue pairs.
 
+use base::error::{Error, Result};
+use base::system::random;
 use ibverbs::{
     CompletionChannel, CompletionQueue, CqOptions, DuplexTransport, Gid, GidIndex, Mtu,
     ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, SendTransport, Sink,
@@ -17,8 +19,6 @@ use super::path_checks::check_path;
 use super::wire::{AnyQp, VerbsWire};
 use super::xrc::{SharedRecvQueue, XrcConnection};
 use super::{ConnectedEndpoint, LinkType, QpEndpoint};
-use crate::common::error::{Error, Result};
-use crate::common::system::random;
 use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::payload::Payload;
 use crate::rperf::spec::connection::ConnectionInfo;

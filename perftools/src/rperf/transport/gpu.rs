@@ -1,9 +1,9 @@
 //! Memory of a GPU for the messages of one end.
 
+use base::error::{Error, Result};
 use gpu_memory::{Gpu, GpuBuffer};
 use ibverbs::{AccessFlags, DeviceRegion, ProtectionDomain};
 
-use crate::common::error::{Error, Result};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::gpu::GpuId;
 use crate::rperf::spec::plan::Pattern;

@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use crate::common::error::{Error, Result};
-use crate::common::memory::check_room;
-use crate::common::units::Style;
+use base::error::{Error, Result};
+use base::memory::check_room;
+use base::units::Style;
+
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::tuning::Pages;
 

@@ -24,9 +24,9 @@ pub mod xrc;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::error::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::common::error::Result;
 use crate::rperf::engine::Wire;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::Plan;

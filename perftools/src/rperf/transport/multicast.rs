@@ -4,11 +4,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use base::error::Result;
+use base::system::random;
 use rdmacm::Resolver;
 use rdmacm::datagram::multicast::{JoinAs, Membership};
-
-use crate::common::error::Result;
-use crate::common::system::random;
 
 /// Joins the group through the interface of `device`. From then on the fabric delivers its messages
 /// to this host.

@@ -1,8 +1,9 @@
 //! Checks of path settings (partition key, path bits, static rate) and of rdma_cm against the link.
 
+use base::error::{Error, Result};
+
 use super::LinkType;
 use super::device::OpenedDevice;
-use crate::common::error::{Error, Result};
 use crate::rperf::spec::modes::Cm;
 use crate::rperf::spec::path::PathSettings;
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use base::error::{Error, Result};
+use base::system::random;
 use ibverbs::{Gid, Lid};
 
 use super::address::{PortAddress, choose};
@@ -18,8 +20,6 @@ use super::{
     ClientEndpoints, ClientInfo, ConnectMethod, ConnectedEndpoint, ControlAddrs, Offer, QpEndpoint,
     ServerSetup,
 };
-use crate::common::error::{Error, Result};
-use crate::common::system::random;
 use crate::rperf::engine::payload::Payload;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::connection::ConnectionInfo;

@@ -1,10 +1,11 @@
 //! The RDMA implementation of [`Backend`].
 
+use base::error::Result;
+
 use super::client::RdmaClient;
 use super::server::RdmaServer;
 use super::wire::VerbsWire;
 use super::{Backend, ClientInfo, ControlAddrs, Offer};
-use crate::common::error::Result;
 use crate::rperf::spec::Spec;
 
 /// The backend that uses the RDMA devices of this host.

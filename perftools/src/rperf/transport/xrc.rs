@@ -5,14 +5,13 @@
 //! second. Messages name the shared receive queue that they go to, which all connections of a
 //! thread use.
 
+use base::error::{Error, Result};
 use ibverbs::{
     Completion, CompletionQueue, Context, Endpoint, Held, Hold, ProtectionDomain, Qpn, QueueId,
     QueuePair, RcPath, RecvBatch, Retired, SharedReceiveQueue, SrqOptions,
     xrc::{SrqNum, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend},
 };
 use serde::{Deserialize, Serialize};
-
-use crate::common::error::{Error, Result};
 
 /// The receiving half of an end, as sent to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

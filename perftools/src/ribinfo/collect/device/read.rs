@@ -2,10 +2,10 @@
 
 use std::net::Ipv6Addr;
 
+use base::peer_text::printable;
 use ibverbs::{Gid, Guid};
 
 use super::types::{Device, GidRow, NamedCode, PciLink, Port};
-use crate::common::peer_text::printable;
 use crate::ribinfo::collect::rate::Rate;
 use crate::ribinfo::collect::root::{Root, unsigned};
 

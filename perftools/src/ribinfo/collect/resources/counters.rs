@@ -2,12 +2,12 @@
 
 use std::io;
 
+use base::error::{Error, Result};
+use base::peer_text::printable;
 use serde::{Deserialize, Serialize};
 
 use super::netlink::{Attributes, u32_attribute};
 use super::{DEV_INDEX, PORT_INDEX, is_absent, open};
-use crate::common::error::{Error, Result};
-use crate::common::peer_text::printable;
 
 /// `RDMA_NLDEV_CMD_STAT_GET`: queries the counters of a port.
 const STAT_GET: u16 = 17;

@@ -10,11 +10,10 @@ mod netlink;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::{fmt, fs, io};
 
+use base::error::{Error, Result};
+use base::peer_text::printable;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-
-use crate::common::error::{Error, Result};
-use crate::common::peer_text::printable;
 
 pub use counters::{PortCounter, counters};
 use netlink::{Attributes, Netlink, u32_attribute};

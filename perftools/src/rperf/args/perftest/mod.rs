@@ -5,8 +5,8 @@ mod options;
 
 use std::fmt::Write;
 
-use crate::common::error::{Error, Result};
-use crate::common::shell;
+use base::error::{Error, Result};
+use base::shell;
 
 pub(super) use options::option_hint;
 

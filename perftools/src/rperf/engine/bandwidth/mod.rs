@@ -17,12 +17,13 @@ mod delivery;
 
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+
 use super::heartbeat::Heartbeat;
 use super::pacing::Pacer;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
 use super::{LoopResult, Peer, Wire, WireCounts, deadline, interrupted_in_warm_up, wrong_count};
-use crate::common::error::{Error, Result};
 use crate::rperf::spec::{Limit, Shape};
 use crate::rperf::stats::cpu::ClockReading;
 use delivery::{Delivery, Lossy, Reliable};

@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::error::{Error, Result};
+use base::error::{Error, Result};
+
 use crate::rperf::engine::{ExposedMemory, Peer, Wire, WireCounts};
 use crate::rperf::spec::test::Test;
 use crate::rperf::spec::{Limit, Shape};

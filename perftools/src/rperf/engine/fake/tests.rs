@@ -131,7 +131,7 @@ fn the_error_of_the_peer_ends_the_test() {
     let [(mut wire, peer), (_, other)] = pair(&shape);
     wire.post_receives().unwrap();
     other.fail_other(Error::new(
-        crate::common::error::Kind::Peer,
+        base::error::Kind::Peer,
         "the server says: out of beans",
     ));
     let error = run(

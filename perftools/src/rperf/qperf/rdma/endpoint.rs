@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+use base::units::show_time;
 use ibverbs::{
     AccessFlags, CompletionChannel, CompletionQueue, Context, CqOptions, Held, LinkLayer,
     ProtectionDomain, QpOptions, QueuePair, Rc, RemoteMemory, SharedRegion, device::TransportType,
@@ -10,8 +12,6 @@ use ibverbs::{
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
 use super::{BANDWIDTH_DEPTH, PING_PONG_DEPTH, QperfLoop, ipv4};
-use crate::common::error::{Error, Kind, Result};
-use crate::common::units::show_time;
 use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::Peer;
 use crate::rperf::qperf::control_conn::ControlConn;

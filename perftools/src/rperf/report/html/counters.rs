@@ -1,9 +1,9 @@
 //! The table of the counters of the ports.
 
+use base::units::Size;
 use maud::{Markup, html};
 
 use super::Run;
-use crate::common::units::Size;
 use crate::rperf::report::record::Outcome;
 use crate::rperf::report::warning::cause;
 

@@ -173,7 +173,7 @@ fn message_rate(samples: &[Sample<'_>]) -> Markup {
 }
 
 fn latency(samples: &[Sample<'_>]) -> Markup {
-    let percentile = |m: &Measured, field: fn(&crate::common::histogram::Percentiles) -> u64| {
+    let percentile = |m: &Measured, field: fn(&base::histogram::Percentiles) -> u64| {
         m.latency.as_ref().map(|p| to_f64(field(p)))
     };
     let mut lines = by_size(samples, |m| percentile(m, |p| p.p50), units::time, "");

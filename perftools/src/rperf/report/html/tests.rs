@@ -160,7 +160,7 @@ fn text_of_records_is_never_markup() {
                     .into_iter()
                     .for_each(replace);
             }
-            m.spec.client.id = Some(crate::common::device_id::DeviceId {
+            m.spec.client.id = Some(base::device_id::DeviceId {
                 name: hostile_text.into(),
                 port: None,
             });

@@ -1,6 +1,6 @@
 //! Formatting of values. Most formats are the same as in the text output.
 
-use crate::common::units::{Size, Style};
+use base::units::{Size, Style};
 
 pub(super) fn bandwidth(bytes_per_sec: f64) -> String {
     Style::default().bandwidth(bytes_per_sec).to_string()

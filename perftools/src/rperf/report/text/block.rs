@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::common::units::Figure;
+use base::units::Figure;
 
 /// Lines of names and values with aligned columns.
 #[derive(Default)]

@@ -12,7 +12,8 @@ mod qperf;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::common::units::Style;
+use base::units::Style;
+
 use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::report::record::{Outcome, Record};
 use block::Block;

@@ -1,5 +1,6 @@
+use base::histogram::Latencies;
+
 use super::*;
-use crate::common::histogram::Latencies;
 use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::report::devices::tests::two_devices;
 use crate::rperf::report::record::Measured;

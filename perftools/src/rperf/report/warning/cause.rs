@@ -1,9 +1,10 @@
 //! Names the cause of a slow or failed test from the counters of both ends.
 //! `cause_table` has the causes.
 
+use base::error::{Error, Kind};
+
 use super::Warning;
 use super::cause_table::{CAUSES, Cause, Telling};
-use crate::common::error::{Error, Kind};
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::port_counters::CounterChanges;
 

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 pub use host::host;
 
-use crate::common::units::{Size, Style, show_time};
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::SideStats;
+use base::units::{Size, Style, show_time};
 
 /// A condition that can distort the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

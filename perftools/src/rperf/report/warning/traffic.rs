@@ -1,8 +1,9 @@
 //! Detection of other traffic on the port during a test. It compares the counters of the port with
 //! an upper estimate of the test's traffic.
 
+use base::units::Style;
+
 use super::Warning;
-use crate::common::units::Style;
 use crate::rperf::spec::{Limit, Spec};
 use crate::rperf::stats::SideStats;
 

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+
 use super::Run;
-use crate::common::error::{Error, Result};
 use crate::rperf::engine::Peer;
 use crate::rperf::engine::heartbeat::Heartbeat;
 use crate::rperf::engine::pacing::Pacer;

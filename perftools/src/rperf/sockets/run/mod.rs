@@ -8,9 +8,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::error::{Error, Kind as Failure, Result};
-use crate::common::memory::zeroed;
-use crate::common::units::show_time;
+use base::error::{Error, Kind as Failure, Result};
+use base::memory::zeroed;
+use base::units::show_time;
+
 use crate::rperf::engine::arrivals::Arrivals;
 use crate::rperf::engine::payload;
 use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};

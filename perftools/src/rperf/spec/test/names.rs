@@ -1,7 +1,8 @@
 //! Names of the tests, and suggestions for misspelled names.
 
+use base::error::{Error, Result};
+
 use super::table::{REMOVED, TESTS, Test};
-use crate::common::error::{Error, Result};
 
 impl Test {
     /// Returns the name on the command line and in the output.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use base::error::{Error, Result};
 use ibverbs::{Buf, Completion, CompletionQueue, Direction, Retired, WcOpcode};
 
 use super::QpGroup;
@@ -9,7 +10,6 @@ use super::memory::Content;
 use super::message_number::from_low_bits;
 use super::qp::QpState;
 use super::verbs::WireTransport;
-use crate::common::error::{Error, Result};
 use crate::rperf::engine::payload;
 
 /// A message or credit that was received.

@@ -3,6 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+use base::memory::{check_room, zeroed};
 use ibverbs::{
     AccessFlags, Buf, DeviceRegion, Frozen, GRH_LEN, Held, Pool, ProtectionDomain, RemoteMemory,
     SharedRegion, Sink, device::TransportType,
@@ -10,8 +12,6 @@ use ibverbs::{
 
 use super::marks::{self, MAX_LOST, mark_byte};
 use super::qp::QpState;
-use crate::common::error::{Error, Result};
-use crate::common::memory::{check_room, zeroed};
 use crate::rperf::engine::payload::{self, Payload};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::plan::{Pattern, Service, Verb};

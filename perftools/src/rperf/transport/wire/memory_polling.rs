@@ -1,7 +1,8 @@
 //! Detects messages by polling memory, for RDMA writes that cause no completion here.
 
+use base::error::Result;
+
 use super::QpGroup;
-use crate::common::error::Result;
 
 /// Reads of memory between two polls of the completion queue.
 const READS_PER_POLL: u32 = 8;

@@ -32,7 +32,6 @@ pub use qp::AnyQp;
 use qp::QpState;
 use receive_queues::RecvQueues;
 
-use crate::common::error::{Error, Kind, Result};
 use crate::rperf::engine::payload::Payload;
 use crate::rperf::engine::{ExposedMemory, Wire, WireCounts};
 use crate::rperf::spec::Shape;
@@ -40,6 +39,7 @@ use crate::rperf::spec::plan::{Pattern, Verb};
 use crate::rperf::stats::tcp;
 use crate::rperf::transport::gpu::{GpuMemory, TestGpu};
 use crate::rperf::transport::xrc::SharedRecvQueue;
+use base::error::{Error, Kind, Result};
 
 /// Interval between checks for a disconnection reported by the connection manager.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);

@@ -5,6 +5,7 @@
 //! a message makes no choices. They are instances of generic functions for one [`WireTransport`],
 //! one [`SendVerb`] or [`FetchVerb`], and one [`Source`].
 
+use base::error::Result;
 use ibverbs::{
     DeviceRegion, Frozen, Held, Rc, SharedRegion, Uc, Ud, wr::ReadPayload, xrc::XrcSend,
 };
@@ -17,7 +18,6 @@ use super::verbs::{
     CompareSwap, FetchAdd, FetchVerb, Holdable, Inline, Marked, MarkedPart, OwnBuffer, Read, Send,
     SendNumbered, SendVerb, Source, WireTransport, Write, WriteNumbered, fetch_target, missing,
 };
-use crate::common::error::Result;
 use crate::rperf::spec::plan::{Pattern, Service, Verb};
 
 /// Posts message `n` of a test with `last` messages.

@@ -1,5 +1,6 @@
 //! A queue pair of any service with its owner, and the counts of its messages.
 
+use base::error::{Error, Result};
 use ibverbs::{
     Completion, DeviceRegion, Frozen, Held, Hold, Qpn, QueueId, QueuePair, Rc, RecvBatch,
     RemoteMemory, Retired, SharedRegion, Uc, Ud,
@@ -8,7 +9,6 @@ use ibverbs::{
 
 use super::flags::PostCounts;
 use super::message_number::low_bits;
-use crate::common::error::{Error, Result};
 use crate::rperf::engine::arrivals::Arrivals;
 use crate::rperf::transport::cm::Connection;
 use crate::rperf::transport::xrc::XrcConnection;

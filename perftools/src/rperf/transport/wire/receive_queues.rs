@@ -1,5 +1,6 @@
 //! The receive queues of a thread: one for each queue pair, or a shared one.
 
+use base::error::{Error, Result};
 use ibverbs::{
     Completion, DeviceRegion, Held, QueueId, RecvBatch, Retired, Sink,
     wr::{self, RecvPayload, RecvRequest},
@@ -7,7 +8,6 @@ use ibverbs::{
 
 use super::memory::{Content, RecvTarget};
 use super::qp::QpState;
-use crate::common::error::{Error, Result};
 use crate::rperf::spec::Shape;
 use crate::rperf::spec::tuning::MAX_POST_LIST;
 use crate::rperf::transport::xrc::SharedRecvQueue;

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
 use ibverbs::wr;
 
 use super::{Completions, Run, record};
-use crate::common::error::{Error, Result};
 use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};
 use crate::rperf::spec::modes::Wait;
 use crate::rperf::spec::plan::Verb;

@@ -2,8 +2,9 @@
 
 use std::time::Instant;
 
+use base::error::Result;
+
 use super::{Run, record};
-use crate::common::error::Result;
 use crate::rperf::spec::plan::Verb;
 use crate::rperf::stats::latency::LatencyRecorder;
 

@@ -7,9 +7,9 @@ mod messages;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
 use ibverbs::{Direction, Held, SharedRegion, wr};
 
-use crate::common::error::{Error, Kind, Result};
 use crate::rperf::engine::pin::Pinned;
 use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};
 use crate::rperf::engine::{Measurement, Peer};

@@ -15,7 +15,7 @@ pub fn is_iwarp(device: &str) -> bool {
 
 /// The name of a device, optionally with a port: `rxe0`, `mlx5_0:1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct DeviceId {
     /// Name of the device.
     pub name: String,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 
 /// A request to end early, from a signal. A default value is never set.
 #[derive(Clone, Debug, Default)]

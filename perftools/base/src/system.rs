@@ -5,12 +5,12 @@ use std::hash::{BuildHasher, RandomState};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Returns a random number for sequence numbers and nonces. It is not cryptographically secure.
-pub(crate) fn random() -> u64 {
+pub fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
 /// Returns the name of this host; `?` if `gethostname` fails.
-pub(crate) fn host_name() -> String {
+pub fn host_name() -> String {
     nix::unistd::gethostname().map_or_else(
         |_| "?".to_owned(),
         |name| name.to_string_lossy().into_owned(),
@@ -19,7 +19,7 @@ pub(crate) fn host_name() -> String {
 
 /// Raises the limit of open files of this process to its maximum. A server needs several for each
 /// client, and the usual limit is 1024.
-pub(crate) fn raise_open_files_limit() {
+pub fn raise_open_files_limit() {
     if let Ok((_, max)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // A lower limit only means fewer clients.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, max, max);

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Parses a list of CPU numbers in the kernel's format, such as `0-3,8`.
 ///
@@ -25,7 +25,7 @@ pub fn parse_list(text: &str) -> Option<Vec<usize>> {
 
 /// A set of CPUs as written on the command line: `3`, `0-3,8`, `node1` or `any`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct CpuList(String);
 
@@ -60,9 +60,9 @@ impl CpuList {
     /// Returns the CPU numbers; `None` for `any`.
     ///
     /// # Errors
-    /// Returns [`Kind::System`](super::error::Kind::System) if the NUMA node does not exist on this
+    /// Returns [`Kind::System`](crate::error::Kind::System) if the NUMA node does not exist on this
     /// host.
-    pub(crate) fn numbers(&self) -> Result<Option<Vec<usize>>> {
+    pub fn numbers(&self) -> Result<Option<Vec<usize>>> {
         let cpus = match self.0.strip_prefix("node") {
             _ if self.0 == "any" => return Ok(None),
             Some(node) => {

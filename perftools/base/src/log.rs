@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Number of lines that may wait for the writer.
 const QUEUED_LINES: usize = 256;

@@ -9,7 +9,7 @@ const MAX_CHARS: usize = 2000;
 /// Control characters, line separators, invisible and bidirectional formatting characters and
 /// unassigned characters become `\u{…}`, `\n`, `\r` or `\t`. The result is one line, which neither
 /// controls a terminal nor forges a line of a log. Escape sequences are not escaped again.
-pub(crate) fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     let mut result = String::with_capacity(text.len().min(MAX_CHARS));
     let mut len = 0;
     for c in text.chars() {
@@ -25,7 +25,7 @@ pub(crate) fn printable(text: &str) -> String {
 
 /// Returns a text as one line that is safe to print. Control characters become spaces; the others
 /// are escaped as by [`printable`].
-pub(crate) fn one_line(text: &str) -> String {
+pub fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
         push(&mut line, if c.is_control() { ' ' } else { c });
@@ -61,7 +61,7 @@ fn push(text: &mut String, c: char) {
 ///
 /// It works on the text, because values of type `serde_json::Value` take a hundred times as much
 /// memory as the text they are parsed from.
-pub(crate) fn printable_json(json: &str) -> String {
+pub fn printable_json(json: &str) -> String {
     let mut result = String::with_capacity(json.len());
     let mut rest = json.chars();
     // Length of the current string as it is printed; `None` outside of strings.

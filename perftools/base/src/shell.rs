@@ -10,7 +10,7 @@ pub(crate) fn quote(word: &str) -> String {
 }
 
 /// Joins words to a command line.
-pub(crate) fn join<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
+pub fn join<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
     let words: Vec<String> = words.into_iter().map(|word| quote(word.as_ref())).collect();
     words.join(" ")
 }

@@ -122,7 +122,7 @@ fn bucket_start(nanos: u64) -> u64 {
 
 /// Number of latencies in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Bucket {
     /// Shortest latency of the bucket in nanoseconds, a number with at most two digits that are
     /// not
@@ -140,7 +140,7 @@ impl Default for Latencies {
 
 /// Statistics of a latency histogram, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Percentiles {
     /// Number of recorded latencies.
     pub samples: u64,

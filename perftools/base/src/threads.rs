@@ -2,8 +2,8 @@
 
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-use super::error::{Error, Result};
-use super::memory::check_room;
+use crate::error::{Error, Result};
+use crate::memory::check_room;
 
 /// Stack size in bytes of the thread that serves a client.
 pub const SESSION_STACK: usize = 512 << 10;

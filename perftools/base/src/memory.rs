@@ -6,8 +6,8 @@ use std::fs;
 use nix::libc::RLIM_INFINITY;
 use nix::sys::resource::{Resource, getrlimit};
 
-use super::error::{Error, Result};
-use super::units::Size;
+use crate::error::{Error, Result};
+use crate::units::Size;
 
 /// Memory in bytes that must stay free for small allocations.
 const RESERVE: u64 = 2 << 20;
