@@ -5,8 +5,6 @@
 
 pub mod exposition;
 pub mod http;
-pub(crate) mod netlink;
 pub mod protocol;
 pub mod restart;
 pub mod server;
-pub mod tcp_table;

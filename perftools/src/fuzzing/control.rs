@@ -1,12 +1,12 @@
 //! rperf's control protocol.
 
 use base::error::Result;
+use host::peer::PeerFacts;
 
 use super::{assert_printable, assert_same_json};
 use crate::common::protocol::frame::{self, MAX_FACTS_LEN};
 use crate::common::protocol::hello::{self, Peer};
 use crate::common::protocol::token::{Prover, Token};
-use crate::ribinfo::collect::peer::PeerFacts;
 use crate::rperf::control::message::Message;
 use crate::rperf::control::rules::Rules;
 use crate::rperf::spec::{Footprint, Spec};

@@ -7,7 +7,6 @@
 
 pub mod args;
 pub mod check;
-pub mod collect;
 pub mod display;
 pub mod export;
 pub mod peer;

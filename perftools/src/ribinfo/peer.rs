@@ -7,8 +7,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
+use host::peer::PeerFacts;
 
-use super::collect::peer::PeerFacts;
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::token::Token;
 use crate::common::protocol::{auth, frame, hello};

@@ -11,14 +11,14 @@ use base::log::{self, log};
 use base::memory::share_heap_if_limited;
 use base::peer_text::printable_json;
 use clap::Parser;
+use host::HostFacts;
+use host::peer::PeerFacts;
+use host::probe::Probe;
+use host::root::Root;
 
 use super::args::{Check, Command, Export, Global, Info, Serve};
 use super::check::finding::{Level, worst};
 use super::check::{SUBJECTS, check, selection};
-use super::collect::HostFacts;
-use super::collect::peer::PeerFacts;
-use super::collect::probe::Probe;
-use super::collect::root::Root;
 use super::display::check::{Report, SCHEMA};
 use super::display::{self, PROBLEM};
 use super::export;

@@ -7,11 +7,11 @@ use std::time::Duration;
 use base::error::{Error, Kind, Result};
 use base::log;
 use base::peer_text::printable;
+use host::peer::PeerFacts;
+use host::root::Root;
 use ipnet::IpNet;
 
 use super::args::Serve;
-use super::collect::peer::PeerFacts;
-use super::collect::root::Root;
 use super::peer::FactsMessage;
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::token::Token;
@@ -163,8 +163,8 @@ impl Service for FactsServer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ribinfo::collect::peer::PeerPort;
     use crate::ribinfo::peer::request_facts;
+    use host::peer::PeerPort;
     use std::io::{Read, Write};
     use std::time::Instant;
 

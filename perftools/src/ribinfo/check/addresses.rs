@@ -3,12 +3,12 @@
 
 use std::net::IpAddr;
 
+use host::HostFacts;
+use host::netdev::Netdev;
+use host::probe::Address;
 use ipnet::IpNet;
 
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::netdev::Netdev;
-use crate::ribinfo::collect::probe::Address;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let is_rdma = |netdev: &Netdev| {

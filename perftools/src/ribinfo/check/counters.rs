@@ -1,8 +1,9 @@
 //! Error counters of ports, compared with thresholds.
 
+use host::HostFacts;
+use host::counters::Counters;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::counters::Counters;
 
 /// File of infiniband-diags with other thresholds, which `ibqueryerrors` reads.
 const FILE: &str = "/etc/infiniband-diags/error_thresholds";

@@ -1,8 +1,9 @@
 //! Flow control of RoCE ports: PFC, ECN, the priority of RDMA packets and of CNPs.
 
+use host::HostFacts;
+use host::dcb::Dcb;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::dcb::Dcb;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();

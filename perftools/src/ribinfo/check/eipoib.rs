@@ -1,8 +1,9 @@
 //! eIPoIB: Ethernet interfaces on top of IPoIB.
 
+use host::HostFacts;
+use host::eipoib::{Slave, slave};
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::eipoib::{Slave, slave};
 
 const INTERFACES: &str = "/sys/class/net/eth_ipoib_interfaces";
 const CONF: &str = "/etc/infiniband/openib.conf";

@@ -2,8 +2,9 @@
 
 use std::str::FromStr;
 
+use host::HostFacts;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
 
 /// Requirements of `check --expect`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

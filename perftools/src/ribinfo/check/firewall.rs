@@ -3,16 +3,14 @@
 use std::net::IpAddr;
 
 use base::ports;
+use host::HostFacts;
+use host::filter::{Direction, Family, NeighborMessage, Packet, Protocol, Ruleset, Verdict};
+use host::listeners::listening;
+use host::roce::is_roce;
 use ipnet::IpNet;
 
 use super::addresses::is_link_local;
 use super::finding::{Finding, Level};
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::filter::{
-    Direction, Family, NeighborMessage, Packet, Protocol, Ruleset, Verdict,
-};
-use crate::ribinfo::collect::listeners::listening;
-use crate::ribinfo::collect::roce::is_roce;
 
 /// Destination UDP port of RoCE v2.
 const ROCE: u16 = 4791;

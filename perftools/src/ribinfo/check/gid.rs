@@ -1,8 +1,9 @@
 //! The GID table.
 
+use host::HostFacts;
+use host::device::Port;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::device::Port;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let ports = facts

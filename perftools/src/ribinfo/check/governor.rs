@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use host::HostFacts;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
 
 const CPUS: &str = "/sys/devices/system/cpu";
 

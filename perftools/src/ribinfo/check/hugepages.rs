@@ -1,7 +1,8 @@
 //! Huge pages. A large registration on them needs fewer address translations.
 
+use host::HostFacts;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let meminfo = facts.root.text("/proc/meminfo").unwrap_or_default();

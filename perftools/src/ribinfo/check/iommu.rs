@@ -1,7 +1,8 @@
 //! The IOMMU. Unless it is in passthrough mode, it translates each DMA access.
 
+use host::HostFacts;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let active = facts

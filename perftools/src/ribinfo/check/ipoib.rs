@@ -1,12 +1,13 @@
 //! IPoIB interfaces: mode, MTU, partition and hardware address.
 
+use host::HostFacts;
+use host::device::{Device, Port};
+use host::hwaddr::{DEFAULT_PREFIX, HwAddr};
+use host::netdev::{Ipoib, Netdev};
+use host::nm::{self, Profile};
+use host::verbs::VerbsPort;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::device::{Device, Port};
-use crate::ribinfo::collect::hwaddr::{DEFAULT_PREFIX, HwAddr};
-use crate::ribinfo::collect::netdev::{Ipoib, Netdev};
-use crate::ribinfo::collect::nm::{self, Profile};
-use crate::ribinfo::collect::verbs::VerbsPort;
 
 /// Largest MTU of connected mode, in bytes.
 const CONNECTED_MTU: u32 = 65520;

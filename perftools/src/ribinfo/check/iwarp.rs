@@ -1,8 +1,9 @@
 //! iWARP ports. iWARP runs over TCP, and its connections can be made only with rdma_cm.
 
+use host::HostFacts;
+
 use super::finding::Finding;
 use super::modules::{Modules, present};
-use crate::ribinfo::collect::HostFacts;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -1,10 +1,11 @@
 //! Width and speed of the link and of the PCIe slot.
 
+use host::HostFacts;
+use host::device::{Device, PciLink, Port};
+use host::link_caps::LinkCaps;
+use host::rate::{LaneSpeed, Rate};
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::device::{Device, PciLink, Port};
-use crate::ribinfo::collect::link_caps::LinkCaps;
-use crate::ribinfo::collect::rate::{LaneSpeed, Rate};
 
 /// Adapter models: prefix of `hca_type`, name, and highest speed of a lane.
 const MODELS: &[(&str, &str, &str)] = &[
@@ -151,39 +152,6 @@ fn check_slot(device: &Device, pci: &PciLink) -> Finding {
             ));
     }
     Finding::ok(text)
-}
-
-impl PciLink {
-    fn current_transfers(&self) -> f32 {
-        gigatransfers(&self.current_speed)
-    }
-
-    fn max_transfers(&self) -> f32 {
-        gigatransfers(&self.max_speed)
-    }
-
-    /// Returns the approximate data rate in one direction, in Gbit/s.
-    fn gbps(&self) -> Option<u32> {
-        // Data rate of one lane in tenths of a Gbit/s. The encoding overhead is subtracted.
-        let lane = match self.current_speed.split_whitespace().next()? {
-            "2.5" => 20,
-            "5.0" | "5" => 40,
-            "8.0" | "8" => 79,
-            "16.0" | "16" => 158,
-            "32.0" | "32" => 315,
-            "64.0" | "64" => 605,
-            _ => return None,
-        };
-        Some(lane * self.current_width.min(64) / 10)
-    }
-}
-
-/// Returns the number in a PCIe speed such as `8.0 GT/s PCIe`.
-fn gigatransfers(text: &str) -> f32 {
-    text.split_whitespace()
-        .next()
-        .and_then(|number| number.parse().ok())
-        .unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Locked-memory limits. Registered memory is pinned and counts towards them.
 
 use base::units::Size;
+use host::HostFacts;
+use host::limits::{ResourceLimit, SUFFICIENT, has_ipc_lock, memlock};
 
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::limits::{ResourceLimit, SUFFICIENT, has_ipc_lock, memlock};
 
 const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (for a systemd service: LimitMEMLOCK=infinity)";
 

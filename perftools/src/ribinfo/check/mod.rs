@@ -33,8 +33,8 @@ mod sm;
 
 use serde::Serialize;
 
-use crate::ribinfo::collect::HostFacts;
 use finding::Finding;
+use host::HostFacts;
 
 /// A subject of `ribinfo check`.
 #[derive(Clone, Copy, Debug, Serialize)]

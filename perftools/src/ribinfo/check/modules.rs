@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use host::HostFacts;
+use host::root::Root;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::root::Root;
 
 /// Directory of rdma-core's lists of modules to load.
 const RDMA_MODULES: &str = "/etc/rdma/modules";

@@ -1,7 +1,8 @@
 //! The RDMA MTU of each active port.
 
+use host::HostFacts;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
 
 /// Smallest MTU of a network interface, in bytes, for RDMA MTU 4096 and all headers.
 const NETDEV_FOR_4096: u32 = 4200;

@@ -1,10 +1,11 @@
 //! NFS over RDMA.
 
+use host::HostFacts;
+use host::mounts::{Mount, mounts};
+use host::root::Root;
+
 use super::finding::Finding;
 use super::modules::{Modules, present};
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::mounts::{Mount, mounts};
-use crate::ribinfo::collect::root::Root;
 
 /// Standard port of NFS over RDMA.
 const PORT: u16 = 20049;
@@ -220,7 +221,7 @@ mod tests {
     use super::{check_server, nfsd_rdma};
     use crate::ribinfo::check::finding::Level;
     use crate::ribinfo::check::modules::Modules;
-    use crate::ribinfo::collect::root::Root;
+    use host::root::Root;
 
     #[test]
     fn second_rdma_port_and_exports_d_are_no_problem() {

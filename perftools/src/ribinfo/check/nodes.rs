@@ -1,9 +1,10 @@
 //! Device nodes: they exist and are accessible to this user.
 
+use host::HostFacts;
+use host::device::Device;
+use host::probe::Node;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::device::Device;
-use crate::ribinfo::collect::probe::Node;
 
 const DIRECTORY: &str = "/dev/infiniband";
 /// Classes of the device nodes, for udev.

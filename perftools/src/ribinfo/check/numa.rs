@@ -1,9 +1,9 @@
 //! NUMA distance between the CPUs and the adapter.
 
 use base::cpus::parse_list;
+use host::HostFacts;
 
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
 
 const NODES: &str = "/sys/devices/system/node";
 

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use host::HostFacts;
+use host::opensm::{Conf, Files};
+use host::root::unsigned;
+
 use super::finding::{Finding, Level};
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::opensm::{Conf, Files};
-use crate::ribinfo::collect::root::unsigned;
 
 /// Highest value of a subnet manager's priority.
 const MAX_PRIORITY: i64 = 15;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::opensm::{DIRECTORIES, Files};
-use crate::ribinfo::collect::partitions::{
+use host::HostFacts;
+use host::opensm::{DIRECTORIES, Files};
+use host::partitions::{
     DEFAULT_PKEY, Definition, MemberPorts, Membership, Partitions, mtu_bytes, parse, rate_gbps,
     rate_mbps,
 };
+
+use super::finding::Finding;
 
 const RESTART: &str = "systemctl restart opensm";
 
@@ -195,11 +196,11 @@ fn check_groups(definition: &Definition) -> Vec<Finding> {
             differs(
                 group.flags.rate,
                 definition.flags.rate,
-                crate::ribinfo::collect::partitions::DEFAULT_RATE,
+                host::partitions::DEFAULT_RATE,
             ) || differs(
                 group.flags.mtu,
                 definition.flags.mtu,
-                crate::ribinfo::collect::partitions::DEFAULT_MTU,
+                host::partitions::DEFAULT_MTU,
             )
         });
     bad.map(|group| {

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
+use host::HostFacts;
+use host::device::Port;
+use host::peer::{PeerFacts, PeerPort, technology};
+use host::roce::{V1, rdma_cm_mode};
+use host::verbs::VerbsPort;
 use ipnet::IpNet;
 
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::device::Port;
-use crate::ribinfo::collect::peer::{PeerFacts, PeerPort, technology};
-use crate::ribinfo::collect::roce::{V1, rdma_cm_mode};
-use crate::ribinfo::collect::verbs::VerbsPort;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let peer = match &facts.peer {

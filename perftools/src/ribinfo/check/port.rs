@@ -1,10 +1,11 @@
 //! The state of each port, the reason why it is not ACTIVE, and the state of its queue pair for
 //! general services.
 
+use host::HostFacts;
+use host::device::{Device, Port, state};
+use host::netdev::Netdev;
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::device::{Device, Port, state};
-use crate::ribinfo::collect::netdev::Netdev;
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     facts

@@ -1,10 +1,11 @@
 //! RoCE versions: the default of rdma_cm, the GID table, and the peer's default.
 
+use host::HostFacts;
+use host::device::{Device, Port};
+use host::peer::PeerPort;
+use host::roce::{V1, V2, has_gid_type, is_roce, rdma_cm_mode};
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::device::{Device, Port};
-use crate::ribinfo::collect::peer::PeerPort;
-use crate::ribinfo::collect::roce::{V1, V2, has_gid_type, is_roce, rdma_cm_mode};
 
 pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();

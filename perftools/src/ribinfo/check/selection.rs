@@ -1,9 +1,10 @@
 //! The subjects that a user selects, and the findings that a user does not skip.
 
+use host::HostFacts;
+
 use super::expect::{Expectation, check_expected};
 use super::finding::Finding;
 use super::{SUBJECTS, check};
-use crate::ribinfo::collect::HostFacts;
 
 /// Returns the subjects to check: the named ones, or all of them, without those to skip.
 pub fn subjects(named: &[String], skip: &[String]) -> Vec<String> {

@@ -1,9 +1,10 @@
 //! The subnet manager of each active InfiniBand port.
 
+use host::HostFacts;
+use host::device::Port;
+use host::sm::{PortSm, START, Sm};
+
 use super::finding::Finding;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::device::Port;
-use crate::ribinfo::collect::sm::{PortSm, START, Sm};
 
 /// State of the master.
 const MASTER: u8 = 3;

@@ -1,5 +1,8 @@
 //! The results of the checks as metrics.
 
+use host::HostFacts;
+use host::root::Root;
+
 use super::CheckOptions;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,8 +11,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::common::exposition::Metrics;
 use crate::ribinfo::check::finding::{Finding, Level};
 use crate::ribinfo::check::selection;
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::root::Root;
 
 /// All levels, with the values of their metric.
 const LEVELS: [(Level, &str, f64); 4] = [

@@ -1,11 +1,11 @@
 //! `ribinfo export`: the state of a host as metrics for Prometheus.
 //!
-//! Each request reads the counters and the state of the links again (`host`). The checks take
+//! Each request reads the counters and the state of the links again (`host_metrics`). The checks take
 //! longer, because they open the devices and query the packet filter. They run at an interval, and
 //! a request gets their latest result (`checks`).
 
 mod checks;
-mod host;
+mod host_metrics;
 mod port_counters;
 mod processes;
 
@@ -16,11 +16,11 @@ use base::error::Result;
 use base::log::{self, log};
 use base::threads::spawn_scoped;
 use checks::CheckResults;
-use host::HostMetrics;
+use host::root::Root;
+use host_metrics::HostMetrics;
 use ipnet::IpNet;
 
 use super::check::expect::Expectation;
-use super::collect::root::Root;
 use crate::common::exposition::{self, Format};
 use crate::common::http::{ListenAddr, MetricsServer};
 

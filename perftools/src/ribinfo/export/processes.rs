@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use host::resources::{Owner, Usage};
+
 use crate::common::exposition::Metrics;
-use crate::ribinfo::collect::resources::{Owner, Usage};
 
 /// Largest number of owners whose objects are written, so that a host with many processes does not
 /// flood Prometheus. Those with the most registered memory come first.

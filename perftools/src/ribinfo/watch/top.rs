@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use base::error::Result;
 use base::units::Style;
+use host::counters::Counters;
+use host::resources::{self, Kind, Owner, Usage};
+use host::root::Root;
 
 use super::counters::{PortCounters, rate, read};
 use super::screen::Screen;
-use crate::ribinfo::collect::counters::Counters;
-use crate::ribinfo::collect::resources::{self, Kind, Owner, Usage};
-use crate::ribinfo::collect::root::Root;
 
 /// Bytes of the unit of `port_xmit_data` and `port_rcv_data`.
 const DATA_UNIT: u64 = 4;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
 use base::units::show_time;
+use host::host_conf::HostConf;
 use socket2::{Domain, Socket, Type};
 
 use super::context::SessionHooks;
@@ -21,7 +22,6 @@ use crate::common::protocol::frame;
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::hello::{self, Peer};
 use crate::common::protocol::token::Token;
-use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::Role;
 use crate::rperf::qperf;
 use crate::rperf::report::record::{Measured, Outcome};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use base::error::Result;
+use host::host_conf::HostConf;
 
 use super::rules::{Reservation, Rules};
 use crate::common::server::connections::Registration;
-use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::Measurement;
 use crate::rperf::probe::reflector::Reflectors;
 use crate::rperf::report::warning::{Warning, cause};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use base::error::{Error, Result};
+use host::hardware::Hardware;
 
-use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::fake::{self, FakeWire};
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::Wait;

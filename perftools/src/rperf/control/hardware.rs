@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use base::error::Error;
+use host::hardware;
+use host::root::Root;
 
-use crate::ribinfo::collect::hardware;
-use crate::ribinfo::collect::root::Root;
 use crate::rperf::spec::connection::ConnectionInfo;
 
 /// Returns the connection with a description of its device. For a test over sockets this is the

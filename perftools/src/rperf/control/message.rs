@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use base::error::{Error, Kind, Result};
+use host::host_conf::HostConf;
+use host::peer::PeerFacts;
 use serde::{Deserialize, Serialize};
 
-use crate::ribinfo::collect::host_conf::HostConf;
-use crate::ribinfo::collect::peer::PeerFacts;
 use crate::rperf::engine::ExposedMemory;
 use crate::rperf::probe::ReflectorInfo;
 use crate::rperf::report::record::Measured;

@@ -1,12 +1,12 @@
 //! A test over connected queue pairs, at either end.
 
 use base::error::{Kind, Result};
+use host::host_conf::HostConf;
 
 use super::context::{SessionHooks, SessionResult, with_counters};
 use super::hardware;
 use super::link::ControlLink;
 use super::message::Message;
-use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::{self, Role};
 use crate::rperf::report::warning;
 use crate::rperf::spec::Spec;

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::error::{Error, Kind, Result};
+use host::host_conf::HostConf;
+use host::peer::PeerFacts;
+use host::root::Root;
 use socket2::{SockRef, TcpKeepalive};
 
 use super::admission;
@@ -17,9 +20,6 @@ use super::rdma_session;
 use super::socket_session::{self, SocketAddrs};
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::{auth, frame, hello};
-use crate::ribinfo::collect::host_conf::HostConf;
-use crate::ribinfo::collect::peer::PeerFacts;
-use crate::ribinfo::collect::root::Root;
 use crate::rperf::engine::Role;
 use crate::rperf::spec::Spec;
 use crate::rperf::spec::test::Test;

@@ -15,13 +15,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use base::error::{Error, Result};
+use host::host_conf::HostConf;
 use socket2::Socket;
 
 use super::context::{SessionHooks, SessionResult, with_counters};
 use super::hardware;
 use super::link::{ControlLink, ThreadLink};
 use super::message::Message;
-use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::{Measurement, Peer, Role, threads};
 use crate::rperf::report::warning;
 use crate::rperf::sockets::endpoint::ListenInfo;

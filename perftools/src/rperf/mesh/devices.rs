@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base::device_id::DeviceId;
 use base::error::{Error, Result};
 use base::log;
+use host::peer::{PeerFacts, PeerPort};
 
 use super::endpoint::Endpoint;
 use super::hosts::Host;
 use crate::common::protocol::token::Token;
-use crate::ribinfo::collect::peer::{PeerFacts, PeerPort};
 use crate::ribinfo::peer::request_facts;
 
 /// Number of hosts that are asked for their devices at the same time.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use base::error::{Error, Result};
 use base::interrupt::Interrupt;
+use host::host_conf::HostConf;
 
 use super::control_conn::{ControlConn, SERVER_NAME};
 use super::request::Request;
 use super::stat::{self, Stat};
 use super::{SYNC_AFTER, conf, index, rdma};
-use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::control::hardware;
 use crate::rperf::engine::{self, Peer, Role};
 use crate::rperf::report::record::{Measured, Outcome};

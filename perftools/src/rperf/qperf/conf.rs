@@ -1,8 +1,9 @@
 //! The message of the `conf` test: a description of the host.
 
+use host::host_conf::HostConf;
+
 use super::VERSION;
 use super::bytes::{Reader, Writer};
-use crate::ribinfo::collect::host_conf::HostConf;
 
 /// Length of the encoded configuration in bytes.
 pub const LEN: usize = 256;

@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
+use host::host_conf::HostConf;
 
 use super::control_conn::ControlConn;
 use super::request::{self, Request};
 use super::stat::Stat;
 use super::{VERSION, conf, index, rdma};
-use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::engine::{Peer, Role};
 use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
 use crate::rperf::spec::modes::{Cm, Wait};

@@ -1,8 +1,9 @@
 //! The sum of the results of several devices that were measured at the same time.
 
+use host::hardware::Hardware;
+
 use super::record::{DeviceResult, Measured};
 use super::warning::Warning;
-use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::stats::SideStats;
 use crate::rperf::stats::summary::{Interpretation, Summary};

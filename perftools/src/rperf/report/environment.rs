@@ -52,12 +52,7 @@ pub(super) fn of_document(document: &Document) -> Vec<(&'static str, String)> {
 /// Returns the values of one end.
 fn end(
     m: Option<&Measured>,
-    select: impl FnOnce(
-        &Measured,
-    ) -> (
-        &Option<crate::ribinfo::collect::host_conf::HostConf>,
-        &ConnectionInfo,
-    ),
+    select: impl FnOnce(&Measured) -> (&Option<host::host_conf::HostConf>, &ConnectionInfo),
 ) -> [String; 8] {
     let Some((host, connection)) = m.map(select) else {
         return std::array::from_fn(|_| UNKNOWN.to_owned());

@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use base::histogram::{Bucket, Percentiles};
+use host::host_conf::HostConf;
 use serde::{Deserialize, Serialize};
 
 use super::warning::Warning;
-use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::plan::{Pattern, Plan};
 use crate::rperf::spec::test::Test;

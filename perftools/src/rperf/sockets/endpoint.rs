@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
+use host::hardware::Hardware;
 use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
@@ -16,7 +17,6 @@ use super::nodelay::disable_send_delay;
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
-use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::payload::Payload;
 use crate::rperf::engine::pin::Pinned;
 use crate::rperf::engine::{Measurement, Peer, Role};

@@ -1,8 +1,8 @@
 //! Description of the connection at one end of a test.
 
+use host::hardware::Hardware;
 use serde::{Deserialize, Serialize};
 
-use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::spec::modes::Wait;
 
 /// The connection at one end of a test.

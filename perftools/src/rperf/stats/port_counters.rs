@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use host::counters::{Counters, Differences, ethtool_statistics, lifespan};
+use host::root::Root;
 use serde::{Deserialize, Serialize};
 
-use crate::ribinfo::collect::counters::{Counters, Differences, ethtool_statistics, lifespan};
-use crate::ribinfo::collect::root::Root;
 use crate::rperf::spec::connection::ConnectionInfo;
 
 /// Unit of `port_xmit_data` and `port_rcv_data` in bytes (IBTA: 32-bit words).

@@ -2,6 +2,7 @@
 
 use base::error::{Error, Result};
 use base::system::random;
+use host::hardware::Hardware;
 use ibverbs::{
     CompletionChannel, CompletionQueue, CqOptions, DuplexTransport, Gid, GidIndex, Mtu,
     ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, SendTransport, Sink,
@@ -19,7 +20,6 @@ use super::path_checks::check_path;
 use super::wire::{AnyQp, VerbsWire};
 use super::xrc::{SharedRecvQueue, XrcConnection};
 use super::{ConnectedEndpoint, LinkType, QpEndpoint};
-use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::payload::Payload;
 use crate::rperf::spec::connection::ConnectionInfo;
 use crate::rperf::spec::modes::Wait;

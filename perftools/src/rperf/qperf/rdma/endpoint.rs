@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
 use base::units::show_time;
+use host::hardware::Hardware;
 use ibverbs::{
     AccessFlags, CompletionChannel, CompletionQueue, Context, CqOptions, Held, LinkLayer,
     ProtectionDomain, QpOptions, QueuePair, Rc, RemoteMemory, SharedRegion, device::TransportType,
@@ -12,7 +13,6 @@ use ibverbs::{
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
 use super::{BANDWIDTH_DEPTH, PING_PONG_DEPTH, QperfLoop, ipv4};
-use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::engine::Peer;
 use crate::rperf::qperf::control_conn::ControlConn;
 use crate::rperf::qperf::node::{self, Node};

@@ -1,5 +1,6 @@
+use host::host_conf::HostConf;
+
 use super::*;
-use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::report::record::{Outcome, Record};
 use crate::rperf::report::text::tests::{latency, one_way};
 use crate::rperf::report::warning::Warning;

@@ -13,8 +13,8 @@ mod qperf;
 pub(crate) mod tests;
 
 use base::units::Style;
+use host::host_conf::HostConf;
 
-use crate::ribinfo::collect::host_conf::HostConf;
 use crate::rperf::report::record::{Outcome, Record};
 use block::Block;
 

@@ -1,7 +1,7 @@
 use base::histogram::Latencies;
+use host::hardware::Hardware;
 
 use super::*;
-use crate::ribinfo::collect::hardware::Hardware;
 use crate::rperf::report::devices::tests::two_devices;
 use crate::rperf::report::record::Measured;
 use crate::rperf::report::warning::Warning;

@@ -364,8 +364,8 @@ fn process_of(status: &str) -> Option<u32> {
 }
 
 /// Decodes a reply as each kind of object and as counters. Returns all texts in it.
-#[cfg(any(test, fuzzing))]
-pub(crate) fn texts(bytes: &[u8]) -> Vec<String> {
+#[cfg(any(test, fuzzing, feature = "testing"))]
+pub fn texts(bytes: &[u8]) -> Vec<String> {
     let mut reply = netlink::Reply::default();
     let _ = reply.add(bytes, 1);
     let mut texts = Vec::new();

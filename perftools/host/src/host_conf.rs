@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Configuration of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct HostConf {
     /// Name of the host.
     pub node: String,

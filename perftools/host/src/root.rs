@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, fuzzing, feature = "testing"))]
 use super::memory_files::MemoryFiles;
 use super::probe::Probe;
 
@@ -27,7 +27,7 @@ pub struct Root {
     captured: Option<Box<Probe>>,
     recorded: Option<Mutex<BTreeMap<String, Recorded>>>,
     /// Files that are read instead of those in `path`.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, fuzzing, feature = "testing"))]
     memory: Option<Mutex<MemoryFiles>>,
 }
 
@@ -46,7 +46,7 @@ impl Root {
             path: PathBuf::from("/"),
             captured: None,
             recorded: None,
-            #[cfg(any(test, fuzzing))]
+            #[cfg(any(test, fuzzing, feature = "testing"))]
             memory: None,
         }
     }
@@ -67,7 +67,7 @@ impl Root {
             path: path.to_owned(),
             captured,
             recorded: None,
-            #[cfg(any(test, fuzzing))]
+            #[cfg(any(test, fuzzing, feature = "testing"))]
             memory: None,
         })
     }
@@ -76,7 +76,7 @@ impl Root {
     ///
     /// # Errors
     /// Returns an error if a file cannot be read or its `probe.json` is invalid.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, fuzzing, feature = "testing"))]
     pub fn in_memory(path: &Path) -> io::Result<Self> {
         let mut root = Self::at(path)?;
         root.memory = Some(Mutex::new(MemoryFiles::read(path)?));
@@ -84,7 +84,7 @@ impl Root {
     }
 
     /// Returns the files of a root that is in memory.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, fuzzing, feature = "testing"))]
     pub fn memory(&self) -> Option<std::sync::MutexGuard<'_, MemoryFiles>> {
         let files = self.memory.as_ref()?;
         Some(files.lock().unwrap_or_else(PoisonError::into_inner))
@@ -142,7 +142,7 @@ impl Root {
     }
 
     fn bytes(&self, path: &str) -> Option<Vec<u8>> {
-        #[cfg(any(test, fuzzing))]
+        #[cfg(any(test, fuzzing, feature = "testing"))]
         if let Some(memory) = self.memory() {
             return memory.file(path).map(<[u8]>::to_vec);
         }
@@ -187,7 +187,7 @@ impl Root {
     }
 
     fn is_directory(&self, path: &str) -> Option<bool> {
-        #[cfg(any(test, fuzzing))]
+        #[cfg(any(test, fuzzing, feature = "testing"))]
         if let Some(memory) = self.memory() {
             return memory.is_directory(path);
         }
@@ -204,7 +204,7 @@ impl Root {
     }
 
     fn names(&self, directory: &str) -> Vec<String> {
-        #[cfg(any(test, fuzzing))]
+        #[cfg(any(test, fuzzing, feature = "testing"))]
         if let Some(memory) = self.memory() {
             let names = memory.names(directory).into_iter().flatten();
             return names.cloned().collect();
@@ -226,7 +226,7 @@ impl Root {
     }
 
     fn link_target(&self, path: &str) -> Option<PathBuf> {
-        #[cfg(any(test, fuzzing))]
+        #[cfg(any(test, fuzzing, feature = "testing"))]
         if let Some(memory) = self.memory() {
             return memory.link(path).map(Path::to_owned);
         }

@@ -10,7 +10,7 @@ use super::root::Root;
 
 /// Description of an RDMA device or a network interface by the system. Unknown values are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Hardware {
     /// Name of the driver in the kernel.

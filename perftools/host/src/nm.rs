@@ -29,7 +29,8 @@ pub fn infiniband_profiles(root: &Root) -> Vec<Profile> {
         .collect()
 }
 
-pub(crate) fn parse(text: &str, path: String) -> Option<Profile> {
+/// Parses the text of a profile, whose file is `path`.
+pub fn parse(text: &str, path: String) -> Option<Profile> {
     let mut profile = Profile {
         path,
         ..Profile::default()

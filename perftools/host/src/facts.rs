@@ -1,45 +1,12 @@
-//! The facts of a host, parsed into types and read through one [`Root`].
-//!
-//! Files in `/sys`, `/proc` and `/etc` are read below the root. Facts that are not in files (verbs,
-//! a memory registration, the rules of the packet filter) are a [`Probe`]: queried on this host, or
-//! read from `probe.json` if the root is a captured tree. `display`, `check`, `peer` and `rperf`
-//! use these facts.
+//! The facts that the checks evaluate.
 
-mod command;
-pub mod counters;
-pub mod dcb;
-pub mod dcb_output;
-pub mod device;
-pub mod eipoib;
-pub mod filter;
-pub mod hardware;
-pub mod host_conf;
-pub mod hwaddr;
-pub mod limits;
-pub mod link_caps;
-pub mod listeners;
-#[cfg(any(test, fuzzing))]
-mod memory_files;
-pub mod mounts;
-pub mod netdev;
-pub mod nm;
-pub mod opensm;
-pub mod partitions;
-pub mod peer;
-pub mod probe;
-pub mod rate;
-pub mod resources;
-pub mod roce;
-pub mod root;
-pub mod sm;
-pub mod verbs;
-
-use device::Device;
-use link_caps::LinkCaps;
-use netdev::Netdev;
-use peer::PeerFacts;
-use probe::{Address, Probe};
-use root::Root;
+use crate::device::{self, Device};
+use crate::link_caps::LinkCaps;
+use crate::netdev::{self, Netdev};
+use crate::peer::PeerFacts;
+use crate::probe::{Address, Probe};
+use crate::root::Root;
+use crate::verbs;
 
 /// The facts that the subjects of `ribinfo check` evaluate.
 #[derive(Debug)]

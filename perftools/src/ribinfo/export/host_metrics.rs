@@ -3,14 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
+use host::counters::Counters;
+use host::device::{self, Device, Port};
+use host::resources::{self, Usage};
+use host::root::Root;
+
 use super::checks::CheckResults;
 use super::port_counters::{self, PortCounters};
 use super::processes;
 use crate::common::exposition::{Metrics, Source};
-use crate::ribinfo::collect::counters::Counters;
-use crate::ribinfo::collect::device::{self, Device, Port};
-use crate::ribinfo::collect::resources::{self, Usage};
-use crate::ribinfo::collect::root::Root;
 
 /// Bytes per second of one Mbit/s.
 const BYTES_PER_MBIT: f64 = 125_000.0;

@@ -4,19 +4,19 @@ use std::io;
 
 use netlink_packet_core::DefaultNla;
 
-pub(super) use crate::common::netlink::{Attributes, Reply};
+pub(super) use crate::netlink::{Attributes, Reply};
 
 /// Index of the client `RDMA_NL_NLDEV` in message types.
 const NLDEV: u16 = 5;
 
 /// A connection to the kernel.
 #[derive(Debug)]
-pub(super) struct Netlink(crate::common::netlink::Netlink);
+pub(super) struct Netlink(crate::netlink::Netlink);
 
 impl Netlink {
     /// Opens a connection.
     pub(super) fn open() -> io::Result<Self> {
-        crate::common::netlink::Netlink::open(rustix::net::netlink::RDMA).map(Self)
+        crate::netlink::Netlink::open(rustix::net::netlink::RDMA).map(Self)
     }
 
     /// Requests a list of objects. Returns the attributes of each message of the reply.

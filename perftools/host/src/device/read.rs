@@ -6,8 +6,8 @@ use base::peer_text::printable;
 use ibverbs::{Gid, Guid};
 
 use super::types::{Device, GidRow, NamedCode, PciLink, Port};
-use crate::ribinfo::collect::rate::Rate;
-use crate::ribinfo::collect::root::{Root, unsigned};
+use crate::rate::Rate;
+use crate::root::{Root, unsigned};
 
 const MAD: &str = "/sys/class/infiniband_mad";
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::common::tcp_table;
+use crate::tcp_table;
 
 /// Names of programs, or the beginnings of their names.
 const PROGRAMS: &[&str] = &[

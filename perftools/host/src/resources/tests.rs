@@ -6,7 +6,7 @@ use super::*;
 /// Returns a captured reply.
 fn captured(name: &str) -> io::Result<Reply> {
     let path = format!(
-        "{}/tests/fixtures/netlink/{name}",
+        "{}/../tests/fixtures/netlink/{name}",
         env!("CARGO_MANIFEST_DIR")
     );
     let bytes = fs::read(path).expect("a captured reply");
@@ -125,7 +125,7 @@ fn error_of_the_kernel_is_returned() {
 fn truncated_and_foreign_replies_are_errors() {
     let bytes = fs::read(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/fixtures/netlink/devices"
+        "/../tests/fixtures/netlink/devices"
     ))
     .expect("a captured reply");
     for len in (1..bytes.len()).filter(|len| len % 4 != 0) {
