@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use checks::{SUBJECTS, check};
 use host::HostFacts;
 use host::opensm::{Conf, Sysconfig};
 use host::partitions;
@@ -10,7 +11,6 @@ use host::probe::Probe;
 use host::root::Root;
 
 use super::{assert_printable, lossy};
-use crate::ribinfo::check::{SUBJECTS, check};
 use crate::ribinfo::display;
 
 /// The captured hosts in `tests/fixtures/hosts`.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use base::ports;
 use base::units::parse_time;
+use checks::expect::Expectation;
 use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 
 use crate::common::http::ListenAddr;
-use crate::ribinfo::check::expect::Expectation;
 use crate::ribinfo::export;
 
 const AFTER_HELP: &str = "\

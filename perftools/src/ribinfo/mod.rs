@@ -6,7 +6,6 @@
 //! another host. The program `ribinfo` calls [`main`].
 
 pub mod args;
-pub mod check;
 pub mod display;
 pub mod export;
 pub mod peer;

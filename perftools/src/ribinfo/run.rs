@@ -10,6 +10,8 @@ use base::error::{Error, Kind, Result};
 use base::log::{self, log};
 use base::memory::share_heap_if_limited;
 use base::peer_text::printable_json;
+use checks::finding::{Level, worst};
+use checks::{SUBJECTS, check, selection};
 use clap::Parser;
 use host::HostFacts;
 use host::peer::PeerFacts;
@@ -17,8 +19,6 @@ use host::probe::Probe;
 use host::root::Root;
 
 use super::args::{Check, Command, Export, Global, Info, Serve};
-use super::check::finding::{Level, worst};
-use super::check::{SUBJECTS, check, selection};
 use super::display::check::{Report, SCHEMA};
 use super::display::{self, PROBLEM};
 use super::export;

@@ -2,10 +2,9 @@
 //! shell script.
 
 use base::peer_text::one_line;
+use checks::finding::{Finding, Level, worst};
 use console::{Style, Term};
 use serde::Serialize;
-
-use crate::ribinfo::check::finding::{Finding, Level, worst};
 
 /// Version of the schema. It increases when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;

@@ -8,7 +8,7 @@ use host::device::{self, Device, Port};
 use host::resources::{self, Usage};
 use host::root::Root;
 
-use super::checks::CheckResults;
+use super::findings::CheckResults;
 use super::port_counters::{self, PortCounters};
 use super::processes;
 use crate::common::exposition::{Metrics, Source};

@@ -2,9 +2,9 @@
 //!
 //! Each request reads the counters and the state of the links again (`host_metrics`). The checks take
 //! longer, because they open the devices and query the packet filter. They run at an interval, and
-//! a request gets their latest result (`checks`).
+//! a request gets their latest result (`findings`).
 
-mod checks;
+mod findings;
 mod host_metrics;
 mod port_counters;
 mod processes;
@@ -15,12 +15,12 @@ use std::time::Duration;
 use base::error::Result;
 use base::log::{self, log};
 use base::threads::spawn_scoped;
-use checks::CheckResults;
+use checks::expect::Expectation;
+use findings::CheckResults;
 use host::root::Root;
 use host_metrics::HostMetrics;
 use ipnet::IpNet;
 
-use super::check::expect::Expectation;
 use crate::common::exposition::{self, Format};
 use crate::common::http::{ListenAddr, MetricsServer};
 

@@ -1,5 +1,7 @@
 //! The results of the checks as metrics.
 
+use checks::finding::{Finding, Level};
+use checks::selection;
 use host::HostFacts;
 use host::root::Root;
 
@@ -9,8 +11,6 @@ use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::exposition::Metrics;
-use crate::ribinfo::check::finding::{Finding, Level};
-use crate::ribinfo::check::selection;
 
 /// All levels, with the values of their metric.
 const LEVELS: [(Level, &str, f64); 4] = [

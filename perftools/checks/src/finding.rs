@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// The severity of a finding. A greater value is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// Correct, or information only.
@@ -33,7 +33,7 @@ impl fmt::Display for Level {
 
 /// One line of `ribinfo check`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Finding {
     /// The severity.
     pub level: Level,

@@ -131,7 +131,7 @@ fn limit_text(limit: ResourceLimit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ribinfo::check::finding::Level;
+    use crate::finding::Level;
 
     #[test]
     fn limits_conf_is_parsed() {

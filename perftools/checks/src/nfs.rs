@@ -219,8 +219,8 @@ fn nfsd_rdma(text: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::{check_server, nfsd_rdma};
-    use crate::ribinfo::check::finding::Level;
-    use crate::ribinfo::check::modules::Modules;
+    use crate::finding::Level;
+    use crate::modules::Modules;
     use host::root::Root;
 
     #[test]

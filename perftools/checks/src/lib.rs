@@ -1,6 +1,13 @@
-//! The subjects of `ribinfo check`.
+//! The subjects of `ribinfo check`: findings about the configuration of a host.
 //!
-//! Each subject has a file with a function that turns [`HostFacts`] into [`Finding`]s.
+//! Each subject has a file with a function that turns [`HostFacts`] into [`Finding`]s, and
+//! [`SUBJECTS`] lists all of them. [`selection`] runs those that a user names, [`expect`] compares
+//! the ports with the user's requirements, and [`finding`] has the result with its remedy.
+//!
+//! The crate opens no device and prints nothing. `ribinfo check` prints the findings, and the
+//! exporter counts them.
+
+#![forbid(unsafe_code)]
 
 pub mod expect;
 pub mod finding;
