@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use measure::spec::test::Test;
 use perftools::common::protocol::{frame, hello};
 use perftools::rperf::args::command_line::Options;
 use perftools::rperf::control::message::Message;
-use perftools::rperf::spec::test::Test;
 use serde_json::{Value, json};
 use test_support::process::{Process, send_signal, wait_until};
 

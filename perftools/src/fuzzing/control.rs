@@ -2,6 +2,7 @@
 
 use base::error::Result;
 use host::peer::PeerFacts;
+use measure::spec::{Footprint, Spec};
 
 use super::{assert_printable, assert_same_json};
 use crate::common::protocol::frame::{self, MAX_FACTS_LEN};
@@ -9,7 +10,6 @@ use crate::common::protocol::hello::{self, Peer};
 use crate::common::protocol::token::{Prover, Token};
 use crate::rperf::control::message::Message;
 use crate::rperf::control::rules::Rules;
-use crate::rperf::spec::{Footprint, Spec};
 
 /// Frames: those of a session, and of the facts of a host.
 pub fn control_frame(data: &[u8]) {

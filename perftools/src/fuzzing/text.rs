@@ -16,13 +16,13 @@ use host::listeners::listening;
 use host::mounts::mounts;
 use host::root::{number, unsigned};
 use host::{nm, rate, resources};
+use measure::spec::MinBandwidth;
+use measure::spec::path::StaticRate;
+use measure::stats;
 use serde_json::Value;
 
 use super::{assert_printable, lossy};
 use crate::ribping::target::Target;
-use crate::rperf::spec::MinBandwidth;
-use crate::rperf::spec::path::StaticRate;
-use crate::rperf::stats;
 
 /// Parses a text, and asserts that the printed value is parsed to the same value.
 fn round_trip<T: FromStr + Display + PartialEq + Debug>(text: &str) {

@@ -1,6 +1,8 @@
 //! The binary messages of qperf and rping, the private data of rdma_cm, probes, and HTTP requests.
 
 use ibverbs::{Gid, GidIndex, Lid};
+use measure::spec::test::Test;
+use measure::transport::cm_datagrams::{LocalAddress, client_address, private_data};
 
 use super::assert_printable;
 use crate::common::http;
@@ -9,8 +11,6 @@ use crate::rperf::probe::packet::Packet;
 use crate::rperf::qperf::index;
 use crate::rperf::qperf::server::spec_from_request;
 use crate::rperf::qperf::{conf, node, request, stat};
-use crate::rperf::spec::test::Test;
-use crate::rperf::transport::cm_datagrams::{LocalAddress, client_address, private_data};
 
 /// Copies the beginning of an input to an array that is otherwise zero.
 fn padded<const N: usize>(data: &[u8]) -> [u8; N] {

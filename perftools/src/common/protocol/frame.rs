@@ -132,7 +132,7 @@ fn gone() -> Error {
 mod tests {
     use super::*;
     use crate::rperf::control::message::Message;
-    use crate::rperf::spec::payload_file::{MAX_PAYLOAD_FILE, PayloadFile};
+    use measure::spec::payload_file::{MAX_PAYLOAD_FILE, PayloadFile};
 
     #[test]
     fn a_frame_holds_the_longest_payload_file() {

@@ -9,13 +9,13 @@ use base::error::{Error, Result};
 use base::ports;
 use base::units::{Size, parse_time};
 use clap::Parser;
+use measure::spec::modes::{Cm, Wait};
 
 use super::limits::LimitOptions;
 use super::server::ServerOptions;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
 use super::values::{duration, interval, on_off};
-use crate::rperf::spec::modes::{Cm, Wait};
 
 /// Minimum number of measurements of `--auto`: one of each of the three goals with the initial
 /// settings, and two repeated with both ends waiting for events.

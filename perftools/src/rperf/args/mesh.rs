@@ -231,7 +231,7 @@ fn reject_options(global: &Options) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::spec::test::Test;
+    use measure::spec::test::Test;
 
     fn mesh(line: &str) -> MeshInvocation {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

@@ -1,6 +1,6 @@
 //! The command line of `rperf`. [`split`] separates host, tests and options, [`qperf`] translates
 //! the option names of qperf, and clap parses the result into [`command_line::Options`], which
-//! makes a [`Spec`](crate::rperf::spec::Spec) for each test. [`run`](crate::rperf::run) executes
+//! makes a [`Spec`](measure::spec::Spec) for each test. [`run`](crate::rperf::run) executes
 //! the resulting [`Invocation`].
 
 mod auto;
@@ -26,9 +26,9 @@ mod values;
 use base::error::{Error, Result};
 use clap::Parser;
 
-use crate::rperf::spec::Parameter;
-use crate::rperf::spec::test::Test;
 use command_line::Options;
+use measure::spec::Parameter;
+use measure::spec::test::Test;
 use split::SplitArgs;
 
 /// The action that the command line selects.
@@ -212,8 +212,8 @@ fn clap_error(error: &clap::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::spec::modes::{Cm, Wait};
     use base::units::Size;
+    use measure::spec::modes::{Cm, Wait};
     use std::time::Duration;
 
     fn client(line: &str) -> (Option<String>, Vec<(Test, Options)>, Options) {

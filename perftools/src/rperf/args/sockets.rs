@@ -2,8 +2,7 @@
 
 use base::units::Size;
 use clap::Args;
-
-use crate::rperf::spec::Sockets;
+use measure::spec::Sockets;
 
 const SOCKETS: &str = "Tests over sockets (-ip, -sb)";
 

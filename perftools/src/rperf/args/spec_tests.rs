@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use base::error::Result;
+use measure::spec::modes::Wait;
+use measure::spec::plan::{Pattern, Verb};
+use measure::spec::test::Test;
+use measure::spec::{Bounds, Limit, MAX_DEPTH, Spec};
 
 use crate::rperf::args::command_line::Options;
-use crate::rperf::spec::modes::Wait;
-use crate::rperf::spec::plan::{Pattern, Verb};
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Bounds, Limit, MAX_DEPTH, Spec};
 use clap::Parser;
 use ibverbs::AccessFlags;
 

@@ -3,9 +3,9 @@
 
 use base::error::{Error, Result};
 use base::units::{Rate, Size, parse_time, show_time};
+use measure::spec::Parameter;
 
 use super::command_line::Options;
-use crate::rperf::spec::Parameter;
 
 /// Maximum number of runs that one command line may ask for.
 pub const MAX_RUNS: usize = 10_000;

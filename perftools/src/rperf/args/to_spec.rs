@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use base::device_id::{DeviceId, DeviceList};
 use base::error::{Error, Result};
+use measure::spec::modes::Wait;
+use measure::spec::test::Test;
+use measure::spec::{DEFAULT_TIME, DEFAULT_TIMEOUT, Limit, Multicast, Side, Spec, default_depth};
 
 use super::command_line::Options;
 use super::tuning::End;
-use crate::rperf::spec::modes::Wait;
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{
-    DEFAULT_TIME, DEFAULT_TIMEOUT, Limit, Multicast, Side, Spec, default_depth,
-};
 
 impl Options {
     /// Builds the specifications of `test` from these options: one, or one for each of several

@@ -13,13 +13,13 @@ pub mod verdict;
 use std::time::Duration;
 
 use base::error::Result;
+use measure::spec::Spec;
 
 use search::{Search, figure};
 use verdict::PathLimits;
 
 use crate::rperf::report::advice::{Advice, Finding, Goal};
 use crate::rperf::report::record::Measured;
-use crate::rperf::spec::Spec;
 
 pub use search::MAX_MEASUREMENTS;
 

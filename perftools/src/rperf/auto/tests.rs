@@ -1,5 +1,8 @@
 use base::error::{Error, Kind};
 use base::units::Style;
+use measure::spec::modes::Wait;
+use measure::spec::test::Test;
+use measure::stats::cpu::HostCpuTime;
 
 use super::settings::Settings;
 use super::*;
@@ -7,9 +10,6 @@ use crate::rperf::args::command_line::Options;
 use crate::rperf::report::advice::Bottleneck;
 use crate::rperf::report::record::Outcome;
 use crate::rperf::report::text::tests::{latency, one_way};
-use crate::rperf::spec::modes::Wait;
-use crate::rperf::spec::test::Test;
-use crate::rperf::stats::cpu::HostCpuTime;
 use clap::Parser;
 
 /// Simulated pair of hosts. `simulate` returns the result of a test with given settings.

@@ -4,14 +4,14 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use base::error::{Error, Result};
+use measure::spec::Spec;
+use measure::spec::test::Test;
+use measure::transport::ControlAddrs;
 
 use super::context::{Served, SessionContext};
 use crate::rperf::qperf::control_conn::ControlConn;
 use crate::rperf::qperf::server as qperf_server;
 use crate::rperf::qperf::server::Admission;
-use crate::rperf::spec::Spec;
-use crate::rperf::spec::test::Test;
-use crate::rperf::transport::ControlAddrs;
 
 /// Decisions of the server about the requests of a qperf client.
 struct QperfAdmission<'a> {

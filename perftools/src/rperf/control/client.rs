@@ -10,6 +10,16 @@ use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
 use base::units::show_time;
 use host::host_conf::HostConf;
+use measure::engine::Role;
+use measure::spec::plan::{Pattern, Plan};
+use measure::spec::test::Test;
+use measure::spec::{Limit, Spec, UNLIMITED};
+use measure::stats::SideStats;
+use measure::stats::interval::DipKind;
+use measure::stats::monitor::{Monitor, MonitorOptions, MonitorResult, TestInfo};
+use measure::stats::summary::{Interpretation, Summary};
+use measure::stats::thread_counters::ThreadCounters;
+use measure::transport::{Backend, ClientSetup, ControlAddrs};
 use socket2::{Domain, Socket, Type};
 
 use super::context::SessionHooks;
@@ -22,19 +32,9 @@ use crate::common::protocol::frame;
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::hello::{self, Peer};
 use crate::common::protocol::token::Token;
-use crate::rperf::engine::Role;
 use crate::rperf::qperf;
 use crate::rperf::report::record::{Measured, Outcome};
 use crate::rperf::report::warning::{self, WarningInput};
-use crate::rperf::spec::plan::{Pattern, Plan};
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Limit, Spec, UNLIMITED};
-use crate::rperf::stats::SideStats;
-use crate::rperf::stats::interval::DipKind;
-use crate::rperf::stats::monitor::{Monitor, MonitorOptions, MonitorResult, TestInfo};
-use crate::rperf::stats::summary::{Interpretation, Summary};
-use crate::rperf::stats::thread_counters::ThreadCounters;
-use crate::rperf::transport::{Backend, ClientSetup, ControlAddrs};
 
 /// Address of a server, and how to connect to it.
 #[derive(Clone, Debug)]
@@ -494,7 +494,7 @@ fn missing_scope_error(host: &str, error: &std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::spec::test::Test;
+    use measure::spec::test::Test;
 
     #[test]
     fn receiver_that_measured_nothing_is_a_failure() {

@@ -5,18 +5,18 @@ use std::sync::atomic::AtomicBool;
 
 use base::error::Result;
 use host::host_conf::HostConf;
+use measure::engine::Measurement;
+use measure::spec::Spec;
+use measure::spec::connection::ConnectionInfo;
+use measure::spec::plan::Plan;
+use measure::spec::test::Test;
+use measure::stats::SideStats;
+use measure::stats::port_counters::PortCounters;
 
 use super::rules::{Reservation, Rules};
 use crate::common::server::connections::Registration;
-use crate::rperf::engine::Measurement;
 use crate::rperf::probe::reflector::Reflectors;
 use crate::rperf::report::warning::{Warning, cause};
-use crate::rperf::spec::Spec;
-use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::spec::plan::Plan;
-use crate::rperf::spec::test::Test;
-use crate::rperf::stats::SideStats;
-use crate::rperf::stats::port_counters::PortCounters;
 
 /// Result of a connection on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
 use base::threads::spawn_scoped;
+use measure::transport::Backend;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::client::{self, ClientControl, ServerAddr};
@@ -31,7 +32,6 @@ use super::context::SessionContext;
 use super::message::{ClientRequest, ClientResult, Message};
 use super::rules::Rules;
 use crate::common::protocol::frame::{self, DeadlineReader};
-use crate::rperf::transport::Backend;
 
 /// Interval of the heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 use base::threads::spawn_scoped;
+use measure::spec::Spec;
+use measure::stats::monitor::{Monitor, MonitorOptions};
+use measure::transport::Backend;
 
 use super::client::{self, ClientControl, ServerAddr};
 use crate::rperf::report::devices::sum;
 use crate::rperf::report::record::{DeviceResult, Measured, Outcome};
-use crate::rperf::spec::Spec;
-use crate::rperf::stats::monitor::{Monitor, MonitorOptions};
-use crate::rperf::transport::Backend;
 
 /// Interval at which a connected session checks that the others have not failed.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
+use measure::spec::test::Test;
+use measure::spec::{Limit, Spec};
+use measure::stats::monitor::MonitorOptions;
 
 use super::devices;
 use super::fake_backend::FakeBackend;
 use super::tests::{server_addr, with_server};
 use crate::rperf::report::record::{Measured, Outcome};
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Limit, Spec};
-use crate::rperf::stats::monitor::MonitorOptions;
 
 /// Returns the specifications of a test over the devices `d0`, `d1` and so on.
 fn specs(spec: &Spec, count: usize) -> Vec<Spec> {

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use base::error::{Error, Result};
 use host::hardware::Hardware;
-
-use crate::rperf::engine::fake::{self, FakeWire};
-use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::spec::modes::Wait;
-use crate::rperf::spec::{Bounds, Spec};
-use crate::rperf::transport::address::PortAddress;
-use crate::rperf::transport::{
+use measure::engine::fake::{self, FakeWire};
+use measure::spec::connection::ConnectionInfo;
+use measure::spec::modes::Wait;
+use measure::spec::{Bounds, Spec};
+use measure::transport::address::PortAddress;
+use measure::transport::{
     Backend, ClientEndpoints, ClientInfo, ClientSetup, ConnectMethod, ConnectedEndpoint,
     ControlAddrs, LinkType, Offer, QpEndpoint, ServerSetup,
 };

@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use base::error::Error;
 use host::hardware;
 use host::root::Root;
-
-use crate::rperf::spec::connection::ConnectionInfo;
+use measure::spec::connection::ConnectionInfo;
 
 /// Returns the connection with a description of its device. For a test over sockets this is the
 /// network interface that has the local address.

@@ -11,13 +11,13 @@ use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
 use base::memory::check_room;
 use base::units::show_time;
+use measure::engine::Peer;
+use measure::spec::footprint::CONTROL_STACK;
+use measure::stats::thread_counters::ThreadCounters;
 
 use super::message::{Message, TURNS};
 use super::peer_state::{PeerState, Reader};
 use crate::common::protocol::frame;
-use crate::rperf::engine::Peer;
-use crate::rperf::spec::footprint::CONTROL_STACK;
-use crate::rperf::stats::thread_counters::ThreadCounters;
 
 /// Time to wait for an error message of the peer after the data connection broke.
 const EXPLAIN_TIMEOUT: Duration = Duration::from_secs(3);

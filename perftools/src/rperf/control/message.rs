@@ -5,17 +5,17 @@ use std::time::Duration;
 use base::error::{Error, Kind, Result};
 use host::host_conf::HostConf;
 use host::peer::PeerFacts;
+use measure::engine::ExposedMemory;
+use measure::sockets::endpoint::ListenInfo;
+use measure::spec::Spec;
+use measure::spec::connection::ConnectionInfo;
+use measure::stats::SideStats;
+use measure::transport::{ClientEndpoints, ClientInfo, Offer};
 use serde::{Deserialize, Serialize};
 
-use crate::rperf::engine::ExposedMemory;
 use crate::rperf::probe::ReflectorInfo;
 use crate::rperf::report::record::Measured;
 use crate::rperf::report::warning::Warning;
-use crate::rperf::sockets::endpoint::ListenInfo;
-use crate::rperf::spec::Spec;
-use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::stats::SideStats;
-use crate::rperf::transport::{ClientEndpoints, ClientInfo, Offer};
 
 /// A message from either end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
+use measure::spec::MAX_THREADS;
 
 use super::message::{Message, READY_TURN};
 use crate::common::protocol::frame;
-use crate::rperf::spec::MAX_THREADS;
 
 /// Value of a thread that has not finished.
 const NOT_FINISHED: u64 = u64::MAX;

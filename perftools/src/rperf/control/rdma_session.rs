@@ -2,16 +2,16 @@
 
 use base::error::{Kind, Result};
 use host::host_conf::HostConf;
+use measure::engine::{self, Role};
+use measure::spec::Spec;
+use measure::stats::port_counters::PortCounters;
+use measure::transport::ConnectedEndpoint;
 
 use super::context::{SessionHooks, SessionResult, with_counters};
 use super::hardware;
 use super::link::ControlLink;
 use super::message::Message;
-use crate::rperf::engine::{self, Role};
 use crate::rperf::report::warning;
-use crate::rperf::spec::Spec;
-use crate::rperf::stats::port_counters::PortCounters;
-use crate::rperf::transport::ConnectedEndpoint;
 
 /// Runs the test: posts receives, exchanges `Ready`, moves the data and exchanges `Stats`.
 pub(super) fn run<W: engine::Wire + Send>(

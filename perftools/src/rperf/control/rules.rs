@@ -8,10 +8,10 @@ use std::time::Duration;
 use base::error::{Error, Result};
 use base::units::{Size, show_time};
 use ipnet::IpNet;
+use measure::spec::{Footprint, Limit, MAX_MESSAGE, Spec, UNLIMITED};
 
 use crate::common::protocol::token::Token;
 use crate::common::server::networks;
-use crate::rperf::spec::{Footprint, Limit, MAX_MESSAGE, Spec, UNLIMITED};
 
 /// Default for the number of clients at a time.
 const DEFAULT_MAX_CLIENTS: u32 = 64;
@@ -343,7 +343,7 @@ fn duration(spec: &Spec) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::spec::test::Test;
+    use measure::spec::test::Test;
     use nix::ifaddrs::getifaddrs;
 
     /// Returns the rules of a server, with options that the function sets.

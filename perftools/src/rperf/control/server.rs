@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use base::error::{Error, Result};
 use base::log;
 use base::peer_text::printable;
+use measure::spec::test::Test;
+use measure::transport::Backend;
 
 use super::context::{Served, SessionContext};
 use super::rules::Rules;
@@ -15,8 +17,6 @@ use crate::common::server::connections::{Connections, Registration};
 use crate::common::server::listener::{Listener, Stopper};
 use crate::common::server::{self, Ended, Service};
 use crate::rperf::probe::reflector::Reflectors;
-use crate::rperf::spec::test::Test;
-use crate::rperf::transport::Backend;
 
 /// Messages that a server writes to standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,6 +9,10 @@ use base::error::{Error, Kind, Result};
 use host::host_conf::HostConf;
 use host::peer::PeerFacts;
 use host::root::Root;
+use measure::engine::Role;
+use measure::spec::Spec;
+use measure::spec::test::Test;
+use measure::transport::{Backend, ClientInfo, ControlAddrs, ServerSetup};
 use socket2::{SockRef, TcpKeepalive};
 
 use super::admission;
@@ -20,10 +24,6 @@ use super::rdma_session;
 use super::socket_session::{self, SocketAddrs};
 use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::{auth, frame, hello};
-use crate::rperf::engine::Role;
-use crate::rperf::spec::Spec;
-use crate::rperf::spec::test::Test;
-use crate::rperf::transport::{Backend, ClientInfo, ControlAddrs, ServerSetup};
 
 /// Time to wait for the hello message of the client.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);

@@ -16,18 +16,18 @@ use std::time::Instant;
 
 use base::error::{Error, Result};
 use host::host_conf::HostConf;
+use measure::engine::{Measurement, Peer, Role, threads};
+use measure::sockets::endpoint::ListenInfo;
+use measure::sockets::{EndMode, SocketKind, endpoint};
+use measure::spec::{Side, Spec};
+use measure::stats::port_counters::PortCounters;
 use socket2::Socket;
 
 use super::context::{SessionHooks, SessionResult, with_counters};
 use super::hardware;
 use super::link::{ControlLink, ThreadLink};
 use super::message::Message;
-use crate::rperf::engine::{Measurement, Peer, Role, threads};
 use crate::rperf::report::warning;
-use crate::rperf::sockets::endpoint::ListenInfo;
-use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
-use crate::rperf::spec::{Side, Spec};
-use crate::rperf::stats::port_counters::PortCounters;
 
 /// Addresses of the control connection.
 #[derive(Clone, Copy, Debug)]

@@ -4,16 +4,17 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use measure::sockets::endpoint::ListenInfo;
+use measure::spec::test::Test;
+use measure::spec::{Limit, Spec};
+use measure::stats::monitor::MonitorOptions;
+
 use super::client;
 use super::fake_backend::FakeBackend;
 use super::message::Message;
 use super::tests::{connect_with_hello, server_addr, with_server};
 use crate::common::protocol::frame;
 use crate::common::protocol::hello::{self, PROTOCOL};
-use crate::rperf::sockets::endpoint::ListenInfo;
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Limit, Spec};
-use crate::rperf::stats::monitor::MonitorOptions;
 
 /// Longer than the timeouts of the tests.
 const LATE: Duration = Duration::from_millis(600);

@@ -6,6 +6,11 @@ use std::time::{Duration, Instant};
 
 use base::error::Result;
 use base::interrupt::Interrupt;
+use measure::spec::test::Test;
+use measure::spec::{Limit, Spec};
+use measure::stats::monitor::MonitorOptions;
+use measure::transport::address::PortAddress;
+use measure::transport::{Backend, ClientEndpoints, ControlAddrs};
 
 use super::client::{self, ServerAddr};
 use super::fake_backend::{FakeBackend, connection_info};
@@ -16,11 +21,6 @@ use crate::common::protocol::frame;
 use crate::common::protocol::hello::{self, PROTOCOL};
 use crate::common::server::Ended;
 use crate::rperf::report::record::Outcome;
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Limit, Spec};
-use crate::rperf::stats::monitor::MonitorOptions;
-use crate::rperf::transport::address::PortAddress;
-use crate::rperf::transport::{Backend, ClientEndpoints, ControlAddrs};
 
 pub(super) fn server_addr(address: SocketAddr) -> ServerAddr {
     ServerAddr {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use base::histogram::Percentiles;
+use measure::stats::SideStats;
 use serde::de::{SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -15,7 +16,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::schedule::Pair;
 use crate::rperf::report::record::Measured;
 use crate::rperf::report::warning::cause;
-use crate::rperf::stats::SideStats;
 
 /// Main result of a test.
 #[derive(Clone, Debug, PartialEq)]
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
     use crate::rperf::report::record::Outcome;
     use crate::rperf::report::text::tests::latency;
-    use crate::rperf::stats::port_counters::CounterChanges;
+    use measure::stats::port_counters::CounterChanges;
 
     #[test]
     fn a_cell_keeps_the_counters_that_show_a_cause() {

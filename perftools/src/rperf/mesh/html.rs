@@ -398,7 +398,7 @@ mod tests {
     use crate::rperf::mesh::schedule::Pattern;
     use crate::rperf::mesh::simulation::{Simulation, endpoints};
     use crate::rperf::mesh::tests::mesh_test;
-    use crate::rperf::spec::test::Test;
+    use measure::spec::test::Test;
 
     fn record(hosts: u32, tests: &[Test]) -> MeshRecord {
         let tests = tests.iter().map(|t| mesh_test(*t)).collect();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use base::error::{Error, Result};
 use base::peer_text::printable_json;
+use measure::spec::Spec;
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Cell, Cells};
@@ -16,7 +17,6 @@ use super::endpoint::Endpoint;
 use super::outlier::{Outlier, SlowLimits};
 use super::schedule::Pair;
 use crate::rperf::mesh::schedule::Pattern;
-use crate::rperf::spec::Spec;
 
 /// Version of the schema. It increases when a field is removed or changes its meaning.
 pub const SCHEMA: u32 = 1;

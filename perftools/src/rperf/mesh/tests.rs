@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use measure::spec::Spec;
+use measure::spec::test::Test;
 use test_support::temp_dir::TempDir;
 
 use super::cell::Figure;
@@ -13,8 +15,6 @@ use super::schedule::Pair;
 use super::simulation::{Simulation, endpoints};
 use crate::rperf::mesh::schedule::Pattern;
 use crate::rperf::report::schema::assert_up_to_date;
-use crate::rperf::spec::Spec;
-use crate::rperf::spec::test::Test;
 
 pub(super) fn mesh_test(test: Test) -> MeshTest {
     MeshTest {

@@ -12,6 +12,9 @@ use base::error::{Error, Result};
 use base::system::random;
 use ibverbs::wr::{Destination, HeldAddress};
 use ibverbs::{AddressHandle, AhAttr, Gid, GlobalRoute, Lid, ProtectionDomain, Qkey, Qpn};
+use measure::transport::address::{PortAddress, choose};
+use measure::transport::device::OpenedDevice;
+use measure::transport::{ControlAddrs, LinkType};
 
 use super::prober::{Arrival, ProbeTransport};
 use super::udp_transport::arrival;
@@ -19,9 +22,6 @@ use crate::rperf::probe::datagram_qp::{DatagramQp, Event, nanos_since};
 use crate::rperf::probe::packet::{Kind, Packet};
 use crate::rperf::probe::reflector::PROBER_QKEY;
 use crate::rperf::probe::{ReflectorAddress, ReflectorInfo};
-use crate::rperf::transport::address::{PortAddress, choose};
-use crate::rperf::transport::device::OpenedDevice;
-use crate::rperf::transport::{ControlAddrs, LinkType};
 
 /// Number of threads that create address handles.
 const RESOLVERS: usize = 4;

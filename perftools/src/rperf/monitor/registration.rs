@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
+use measure::transport::LinkType;
 
 use super::prober::{PathName, SetTarget, Source};
 use super::tracker::State;
@@ -19,7 +20,6 @@ use crate::common::protocol::token::Token;
 use crate::rperf::control::client::{self, ServerAddr};
 use crate::rperf::control::message::Message;
 use crate::rperf::probe::{ReflectorAddress, ReflectorInfo};
-use crate::rperf::transport::LinkType;
 
 /// Time between two requests to a host whose paths are up.
 const LONG_INTERVAL: Duration = Duration::from_secs(300);

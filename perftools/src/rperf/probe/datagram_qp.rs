@@ -10,9 +10,9 @@ use ibverbs::{
     CompletionChannel, CompletionQueue, CqOptions, Direction, GRH_LEN, Pool, ProtectionDomain, Psn,
     Qkey, QpOptions, QueuePair, Retired, Ud, UdSource,
 };
+use measure::transport::device::OpenedDevice;
 
 use super::packet::{LEN, Packet};
-use crate::rperf::transport::device::OpenedDevice;
 
 /// Maximum number of packets in flight.
 const SENDS: u32 = 512;

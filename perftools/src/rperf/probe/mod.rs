@@ -25,10 +25,9 @@ pub mod udp;
 
 use std::net::SocketAddr;
 
+use measure::transport::LinkType;
+use measure::transport::address::PortAddress;
 use serde::{Deserialize, Serialize};
-
-use super::transport::LinkType;
-use super::transport::address::PortAddress;
 
 /// A reflector, as described to a prober.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -15,14 +15,14 @@ use base::error::{Error, Result};
 use base::system::random;
 use ibverbs::wr::{Destination, HeldAddress};
 use ibverbs::{AhAttr, GRH_LEN, Gid, GlobalRoute, Lid, Qkey, UdSource};
+use measure::transport::LinkType;
+use measure::transport::device::{self, OpenedDevice};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::datagram_qp::{DatagramQp, Event};
 use super::packet::{Kind, Packet};
 use super::udp::ProbeSocket;
 use super::{ReflectorAddress, ReflectorInfo};
-use crate::rperf::transport::LinkType;
-use crate::rperf::transport::device::{self, OpenedDevice};
 
 /// Interval in milliseconds at which a reflector checks whether the server stops.
 const CHECK_MILLIS: u16 = 200;

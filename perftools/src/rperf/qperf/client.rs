@@ -7,23 +7,23 @@ use std::time::Duration;
 use base::error::{Error, Result};
 use base::interrupt::Interrupt;
 use host::host_conf::HostConf;
+use measure::engine::{self, Peer, Role};
+use measure::sockets::{EndMode, SocketKind, endpoint};
+use measure::spec::connection::ConnectionInfo;
+use measure::spec::modes::{Cm, Wait};
+use measure::spec::test::Test;
+use measure::spec::tuning::Tuning;
+use measure::spec::{Limit, Spec};
+use measure::stats::monitor::MonitorOptions;
+use measure::stats::summary::{Interpretation, Summary};
 
 use super::control_conn::{ControlConn, SERVER_NAME};
 use super::request::Request;
 use super::stat::{self, Stat};
 use super::{SYNC_AFTER, conf, index, rdma};
 use crate::rperf::control::hardware;
-use crate::rperf::engine::{self, Peer, Role};
 use crate::rperf::report::record::{Measured, Outcome};
 use crate::rperf::report::warning::{self, WarningInput};
-use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
-use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::spec::modes::{Cm, Wait};
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::tuning::Tuning;
-use crate::rperf::spec::{Limit, Spec};
-use crate::rperf::stats::monitor::MonitorOptions;
-use crate::rperf::stats::summary::{Interpretation, Summary};
 
 /// Runs one test with a qperf server.
 ///
@@ -304,7 +304,7 @@ fn collect_results(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::spec::test::Test;
+    use measure::spec::test::Test;
 
     #[test]
     fn request_times_are_whole_seconds_and_not_zero() {

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Kind, Result};
 use base::peer_text::{one_line, printable};
 use base::units::show_time;
+use measure::engine::Peer;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::{SYNC_AFTER, SYNC_BEFORE};
-use crate::rperf::engine::Peer;
 
 /// Time to wait for the error text of the peer, or for the peer to close the connection. It is the
 /// same as in qperf.

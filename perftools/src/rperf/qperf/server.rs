@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 use host::host_conf::HostConf;
+use measure::engine::{Peer, Role};
+use measure::sockets::{EndMode, SocketKind, endpoint};
+use measure::spec::modes::{Cm, Wait};
+use measure::spec::plan::Plan;
+use measure::spec::test::Test;
+use measure::spec::tuning::Tuning;
+use measure::spec::{Limit, Side, Sockets, Spec};
+use measure::stats::SideStats;
 
 use super::control_conn::ControlConn;
 use super::request::{self, Request};
 use super::stat::Stat;
 use super::{VERSION, conf, index, rdma};
-use crate::rperf::engine::{Peer, Role};
-use crate::rperf::sockets::{EndMode, SocketKind, endpoint};
-use crate::rperf::spec::modes::{Cm, Wait};
-use crate::rperf::spec::plan::Plan;
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::tuning::Tuning;
-use crate::rperf::spec::{Limit, Side, Sockets, Spec};
-use crate::rperf::stats::SideStats;
 
 /// Time limit for receiving the request, and for synchronization outside a test.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);

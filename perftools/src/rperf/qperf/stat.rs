@@ -1,8 +1,9 @@
 //! The message with the statistics of one end.
 
+use measure::stats::cpu::{CpuUse, HostCpuTime};
+use measure::stats::{Count, SideStats};
+
 use super::bytes::{Reader, Writer};
-use crate::rperf::stats::cpu::{CpuUse, HostCpuTime};
-use crate::rperf::stats::{Count, SideStats};
 
 /// Length of the encoded statistics in bytes, including padding.
 pub const LEN: usize = 256;

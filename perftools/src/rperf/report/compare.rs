@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use base::units::{Figure, Size, Style};
+use measure::spec::test::Test;
 
 use super::environment;
 use super::json::Document;
 use super::parameters::{Parameters, differences, parameters};
 use super::record::{Measured, Outcome, Record};
 use super::warning::Warning;
-use crate::rperf::spec::test::Test;
 
 /// Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.
 const T95: [f64; 30] = [
@@ -464,7 +464,7 @@ mod tests {
         let old = Document::new(vec![one_way(), latency()]);
         let deep = changed(one_way(), |m| m.spec.depth = 512);
         let longer = changed(latency(), |m| {
-            m.spec.limit = crate::rperf::spec::Limit::Time(std::time::Duration::from_secs(9));
+            m.spec.limit = measure::spec::Limit::Time(std::time::Duration::from_secs(9));
             m.local.hardware.firmware = Some("1.2.3".into());
         });
         let comparison = compare(&old, &Document::new(vec![longer, deep]), 0.05);

@@ -160,8 +160,8 @@ mod tests {
     use super::*;
     use crate::rperf::report::devices::tests::two_devices;
     use crate::rperf::report::text::tests::{latency, one_way};
-    use crate::rperf::spec::Parameter;
-    use crate::rperf::spec::test::Test;
+    use measure::spec::Parameter;
+    use measure::spec::test::Test;
 
     #[test]
     fn every_line_has_a_cell_per_column() {

@@ -1,12 +1,12 @@
 //! The sum of the results of several devices that were measured at the same time.
 
 use host::hardware::Hardware;
+use measure::spec::connection::ConnectionInfo;
+use measure::stats::SideStats;
+use measure::stats::summary::{Interpretation, Summary};
 
 use super::record::{DeviceResult, Measured};
 use super::warning::Warning;
-use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::stats::SideStats;
-use crate::rperf::stats::summary::{Interpretation, Summary};
 
 /// Returns the result of all devices together, which includes the result of each of them.
 ///

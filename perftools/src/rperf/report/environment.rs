@@ -1,10 +1,10 @@
 //! The environment of a run: time, hosts, devices and the command line.
 
 use base::units::{Size, Style};
+use measure::spec::connection::ConnectionInfo;
 
 use super::json::Document;
 use super::record::{Measured, Outcome};
-use crate::rperf::spec::connection::ConnectionInfo;
 
 /// Text of an unknown value.
 const UNKNOWN: &str = "-";

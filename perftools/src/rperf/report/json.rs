@@ -2,12 +2,12 @@
 
 use base::error::{Error, Result};
 use base::peer_text::printable_json;
+use measure::spec::test::Test;
+use measure::stats::interval::Interval;
 use serde::{Deserialize, Serialize};
 
 use super::advice::Advice;
 use super::record::{Record, SCHEMA};
-use crate::rperf::spec::test::Test;
-use crate::rperf::stats::interval::Interval;
 
 /// Records of a run, printed by `--json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

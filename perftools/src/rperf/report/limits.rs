@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use base::error::{Error, Kind, Result};
 use base::units::{Style, show_time};
+use measure::spec::{MinBandwidth, ResultLimits};
 
 use super::record::{DeviceResult, Measured};
-use crate::rperf::spec::{MinBandwidth, ResultLimits};
 
 /// Checks a result. Returns a sentence for each limit that it exceeds. Of several devices, each one
 /// must keep the limits of latencies and of the share of its link, and their sum the others.

@@ -9,16 +9,16 @@ use std::time::SystemTime;
 
 use base::histogram::{Bucket, Percentiles};
 use host::host_conf::HostConf;
+use measure::spec::connection::ConnectionInfo;
+use measure::spec::plan::{Pattern, Plan};
+use measure::spec::test::Test;
+use measure::spec::{Parameter, Spec};
+use measure::stats::SideStats;
+use measure::stats::interval::{Dip, Interval};
+use measure::stats::summary::Summary;
 use serde::{Deserialize, Serialize};
 
 use super::warning::Warning;
-use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::spec::plan::{Pattern, Plan};
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Parameter, Spec};
-use crate::rperf::stats::SideStats;
-use crate::rperf::stats::interval::{Dip, Interval};
-use crate::rperf::stats::summary::Summary;
 
 /// Version of the schema. It increases when a field is removed or changes its meaning. Adding a
 /// field does not change it.

@@ -1,8 +1,9 @@
 //! Table output for sweeps: a row per run and a heading per test.
 
+use measure::spec::test::Test;
+
 use super::record::{DeviceResult, Measured, Outcome, Record};
 use super::text::Format;
-use crate::rperf::spec::test::Test;
 
 /// A cell of a row: the name of its column and its value.
 type Cell = (String, String);
@@ -158,7 +159,7 @@ mod tests {
     use crate::rperf::report::devices::tests::two_devices;
     use crate::rperf::report::text::Verbosity;
     use crate::rperf::report::text::tests::{latency, one_way};
-    use crate::rperf::spec::Parameter;
+    use measure::spec::Parameter;
 
     /// Returns the record of a run of a sweep.
     fn swept(name: &str, value: &str, change: impl FnOnce(&mut Measured)) -> Record {

@@ -4,6 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use base::error::{Error, Result};
 use base::shell;
+use measure::spec::Spec;
+use measure::stats::monitor::MonitorOptions;
+use measure::transport::verbs::VerbsBackend;
 
 use super::live::LiveOutput;
 use super::print;
@@ -13,9 +16,6 @@ use crate::rperf::auto::{self, Runner};
 use crate::rperf::control::client::{self, ServerAddr};
 use crate::rperf::report::json::Document;
 use crate::rperf::report::record::{Measured, Outcome, Record};
-use crate::rperf::spec::Spec;
-use crate::rperf::stats::monitor::MonitorOptions;
-use crate::rperf::transport::verbs::VerbsBackend;
 
 /// Default length of each measurement.
 const TIME: Duration = Duration::from_millis(300);

@@ -4,6 +4,10 @@ use std::time::SystemTime;
 
 use base::error::{Error, Kind, Result};
 use base::log;
+use measure::spec::test::Test;
+use measure::spec::{Parameter, ResultLimits, Spec};
+use measure::stats::monitor::MonitorOptions;
+use measure::transport::verbs::VerbsBackend;
 
 use super::live::LiveOutput;
 use super::{print, share_device, with_server};
@@ -16,10 +20,6 @@ use crate::rperf::report::record::{Outcome, Record};
 use crate::rperf::report::table::Table;
 use crate::rperf::report::text::Format;
 use crate::rperf::report::{csv, limits};
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Parameter, ResultLimits, Spec};
-use crate::rperf::stats::monitor::MonitorOptions;
-use crate::rperf::transport::verbs::VerbsBackend;
 
 /// Runs the tests in order.
 ///

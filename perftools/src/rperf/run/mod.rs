@@ -20,6 +20,9 @@ use base::memory::share_heap_if_limited;
 use base::shell;
 use base::system::raise_open_files_limit;
 use base::threads::spawn_scoped;
+use measure::spec::Spec;
+use measure::spec::test::Test;
+use measure::transport::verbs::VerbsBackend;
 
 use crate::common::protocol::token::Token;
 use crate::common::restart;
@@ -30,9 +33,6 @@ use crate::rperf::args::{self, Invocation};
 use crate::rperf::control::client::ServerAddr;
 use crate::rperf::control::rules::Rules;
 use crate::rperf::control::server::Server;
-use crate::rperf::spec::Spec;
-use crate::rperf::spec::test::Test;
-use crate::rperf::transport::verbs::VerbsBackend;
 
 /// Maximum length of the token on standard input, in bytes.
 const MAX_TOKEN_LINE: u64 = 4096;

@@ -13,6 +13,8 @@ use base::interrupt::Interrupt;
 use base::log::{self, log};
 use base::peer_text::printable;
 use base::threads::{spawn_scoped, spawn_scoped_with_stack};
+use measure::transport::LinkType;
+use measure::transport::device::{self, OpenedDevice};
 
 use crate::common::exposition;
 use crate::common::http::MetricsServer;
@@ -27,8 +29,6 @@ use crate::rperf::monitor::registration::{Hosts, SourceHandle, SourceKind, Targe
 use crate::rperf::monitor::tracker::{Change, Settings, State};
 use crate::rperf::monitor::udp_transport::UdpTransport;
 use crate::rperf::probe::reflector::{HOST, preferred_ip};
-use crate::rperf::transport::LinkType;
-use crate::rperf::transport::device::{self, OpenedDevice};
 
 /// Number of threads that request reflectors.
 const WORKERS: usize = 16;

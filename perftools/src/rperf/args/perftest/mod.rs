@@ -369,7 +369,7 @@ mod tests {
         for (program, verb, latency) in PROGRAMS {
             let test = Selection::new(*verb, *latency).test();
             assert!(
-                crate::rperf::spec::test::Test::from_name(&test).is_ok(),
+                measure::spec::test::Test::from_name(&test).is_ok(),
                 "{program}: {test}"
             );
         }

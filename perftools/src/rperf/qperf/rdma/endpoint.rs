@@ -10,15 +10,15 @@ use ibverbs::{
     AccessFlags, CompletionChannel, CompletionQueue, Context, CqOptions, Held, LinkLayer,
     ProtectionDomain, QpOptions, QueuePair, Rc, RemoteMemory, SharedRegion, device::TransportType,
 };
+use measure::engine::Peer;
+use measure::spec::connection::ConnectionInfo;
+use measure::spec::plan::Plan;
+use measure::spec::{Side, Spec};
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
 use super::{BANDWIDTH_DEPTH, PING_PONG_DEPTH, QperfLoop, ipv4};
-use crate::rperf::engine::Peer;
 use crate::rperf::qperf::control_conn::ControlConn;
 use crate::rperf::qperf::node::{self, Node};
-use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::spec::plan::Plan;
-use crate::rperf::spec::{Side, Spec};
 
 /// Interval at which a wait checks that the peer is still connected.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);

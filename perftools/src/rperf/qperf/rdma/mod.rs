@@ -8,10 +8,10 @@ use std::net::{IpAddr, SocketAddr};
 pub(super) use endpoint::QperfEndpoint;
 pub(super) use run::run;
 
-use crate::rperf::spec::plan::{Pattern, Plan, Service, Verb};
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Limit, Spec};
 use base::error::{Error, Result};
+use measure::spec::plan::{Pattern, Plan, Service, Verb};
+use measure::spec::test::Test;
+use measure::spec::{Limit, Spec};
 
 /// Queue depth of a bandwidth test, as in qperf.
 const BANDWIDTH_DEPTH: u32 = 1024;

@@ -19,12 +19,12 @@ use std::collections::BTreeSet;
 
 use chart::{Axis, Chart, Line, Point, figure};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use measure::stats::interval::Interval;
 use scale::Scale;
 use series::{Sample, by_size, per_run, samples, to_f64};
 
 use crate::rperf::report::json::Document;
 use crate::rperf::report::record::Measured;
-use crate::rperf::stats::interval::Interval;
 
 /// Records of one file.
 #[derive(Clone, Debug)]

@@ -1,12 +1,12 @@
 //! The tables and lists of the page: changes, results, warnings, environments and hosts.
 
 use maud::{Markup, html};
+use measure::stats::SideStats;
 
 use super::{Run, units};
 use crate::rperf::report::compare::{self, Verdict};
 use crate::rperf::report::environment;
 use crate::rperf::report::record::{Measured, Outcome, Record};
-use crate::rperf::stats::SideStats;
 
 /// Change, as a fraction, up to which results count as equal.
 const THRESHOLD: f64 = 0.05;

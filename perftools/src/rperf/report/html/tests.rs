@@ -1,11 +1,11 @@
 use host::host_conf::HostConf;
+use measure::stats::interval::{Dip, DipKind};
+use measure::stats::port_counters::CounterChanges;
 
 use super::*;
 use crate::rperf::report::record::{Outcome, Record};
 use crate::rperf::report::text::tests::{latency, one_way};
 use crate::rperf::report::warning::Warning;
-use crate::rperf::stats::interval::{Dip, DipKind};
-use crate::rperf::stats::port_counters::CounterChanges;
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -261,7 +261,7 @@ fn single_sizes_are_drawn_as_bars() {
     assert!(page.contains("Bandwidth, 64 KiB messages") && page.contains("<td class=\"bar\">"));
     // Two tests with one size each are bars too.
     let other = Record {
-        test: crate::rperf::spec::test::Test::UcBw,
+        test: measure::spec::test::Test::UcBw,
         ..with_size(64, 1e6)
     };
     let both = super::page(&[run("a", vec![one_way(), other])]);

@@ -1,10 +1,11 @@
 //! The lines with the counters of the ports.
 
+use measure::stats::SideStats;
+
 use super::Format;
 use super::block::Block;
 use crate::rperf::report::record::{DeviceResult, Measured};
 use crate::rperf::report::warning::cause;
-use crate::rperf::stats::SideStats;
 
 impl Format {
     /// Adds a line for each end with the counters that increased: those that show a cause, or all

@@ -1,10 +1,11 @@
 //! Lines that qperf does not print.
 
+use measure::stats::{SideStats, ThreadStats};
+
 use super::Format;
 use super::block::Block;
 use crate::rperf::report::devices;
 use crate::rperf::report::record::{DeviceResult, Measured};
-use crate::rperf::stats::{SideStats, ThreadStats};
 
 impl Format {
     /// Adds the CPU time of each process per message and, for bandwidth tests, per gigabyte.

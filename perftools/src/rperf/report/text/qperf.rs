@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use measure::spec::Limit;
+use measure::spec::modes::{Cm, Wait};
+use measure::stats::SideStats;
+
 use super::Format;
 use super::block::Block;
 use crate::rperf::report::record::Measured;
-use crate::rperf::spec::Limit;
-use crate::rperf::spec::modes::{Cm, Wait};
-use crate::rperf::stats::SideStats;
 
 impl Format {
     /// Returns the block of lines that qperf prints too.

@@ -1,18 +1,18 @@
 use base::histogram::Latencies;
 use host::hardware::Hardware;
+use measure::spec::Spec;
+use measure::spec::connection::ConnectionInfo;
+use measure::spec::modes::{Cm, Wait};
+use measure::spec::test::Test;
+use measure::stats::cpu::{CpuUse, HostCpuTime};
+use measure::stats::port_counters::CounterChanges;
+use measure::stats::summary::{Interpretation, Summary};
+use measure::stats::{Count, SideStats};
 
 use super::*;
 use crate::rperf::report::devices::tests::two_devices;
 use crate::rperf::report::record::Measured;
 use crate::rperf::report::warning::Warning;
-use crate::rperf::spec::Spec;
-use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::spec::modes::{Cm, Wait};
-use crate::rperf::spec::test::Test;
-use crate::rperf::stats::cpu::{CpuUse, HostCpuTime};
-use crate::rperf::stats::port_counters::CounterChanges;
-use crate::rperf::stats::summary::{Interpretation, Summary};
-use crate::rperf::stats::{Count, SideStats};
 
 fn via(cm: bool) -> ConnectionInfo {
     ConnectionInfo {

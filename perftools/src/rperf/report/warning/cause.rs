@@ -2,11 +2,11 @@
 //! `cause_table` has the causes.
 
 use base::error::{Error, Kind};
+use measure::stats::SideStats;
+use measure::stats::port_counters::CounterChanges;
 
 use super::Warning;
 use super::cause_table::{CAUSES, Cause, Telling};
-use crate::rperf::stats::SideStats;
-use crate::rperf::stats::port_counters::CounterChanges;
 
 /// Maximum number of counters of one end in the text of a cause.
 const MAX_COUNTERS: usize = 3;

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 pub use host::host;
 
-use crate::rperf::spec::connection::ConnectionInfo;
-use crate::rperf::spec::modes::Wait;
-use crate::rperf::spec::{Limit, Spec};
-use crate::rperf::stats::SideStats;
 use base::units::{Size, Style, show_time};
+use measure::spec::connection::ConnectionInfo;
+use measure::spec::modes::Wait;
+use measure::spec::{Limit, Spec};
+use measure::stats::SideStats;
 
 /// A condition that can distort the results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(kinds(&m, &[], false), ["few_messages"]);
         (m.local_stats.sent.msgs, m.remote_stats.received.msgs) = (100, 100);
         assert_eq!(kinds(&m, &[], false), [""; 0]);
-        m.spec.test = crate::rperf::spec::test::Test::RcLat;
+        m.spec.test = measure::spec::test::Test::RcLat;
         assert_eq!(kinds(&m, &[], false), ["few_messages"]);
     }
 

@@ -2,10 +2,10 @@
 //! an upper estimate of the test's traffic.
 
 use base::units::Style;
+use measure::spec::{Limit, Spec};
+use measure::stats::SideStats;
 
 use super::Warning;
-use crate::rperf::spec::{Limit, Spec};
-use crate::rperf::stats::SideStats;
 
 /// Upper limit for the headers of a packet, in bytes.
 const PACKET_OVERHEAD: u64 = 200;
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use crate::rperf::report::record::Outcome;
     use crate::rperf::report::text::tests::one_way;
-    use crate::rperf::stats::port_counters::CounterChanges;
+    use measure::stats::port_counters::CounterChanges;
 
     #[test]
     fn only_traffic_beyond_the_tests_own_is_reported() {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 use ibverbs::wr;
+use measure::engine::wait_loop::{PollSource, WaitLoop};
+use measure::spec::modes::Wait;
+use measure::spec::plan::Verb;
+use measure::stats::latency::LatencyRecorder;
 
 use super::{Completions, Run, record};
-use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};
-use crate::rperf::spec::modes::Wait;
-use crate::rperf::spec::plan::Verb;
-use crate::rperf::stats::latency::LatencyRecorder;
 
 /// Bytes that the ends of `rc_rdma_write_poll_lat` write: the client's, then the server's.
 const MARKS: [u8; 2] = [0x55, 0xaa];

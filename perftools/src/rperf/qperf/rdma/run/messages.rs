@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use base::error::Result;
+use measure::spec::plan::Verb;
+use measure::stats::latency::LatencyRecorder;
 
 use super::{Run, record};
-use crate::rperf::spec::plan::Verb;
-use crate::rperf::stats::latency::LatencyRecorder;
 
 impl Run<'_> {
     pub(super) fn source(

@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
 use ibverbs::{Direction, Held, SharedRegion, wr};
+use measure::engine::pin::Pinned;
+use measure::engine::wait_loop::{PollSource, WaitLoop};
+use measure::engine::{Measurement, Peer};
+use measure::spec::modes::Wait;
+use measure::spec::plan::Verb;
+use measure::spec::{Limit, Side, Spec};
+use measure::stats::cpu::ClockReading;
+use measure::stats::latency::LatencyRecorder;
+use measure::stats::{Count, SideStats};
 
-use crate::rperf::engine::pin::Pinned;
-use crate::rperf::engine::wait_loop::{PollSource, WaitLoop};
-use crate::rperf::engine::{Measurement, Peer};
 use crate::rperf::qperf::control_conn::ControlConn;
 use crate::rperf::qperf::rdma::{QperfEndpoint, QperfLoop};
-use crate::rperf::spec::modes::Wait;
-use crate::rperf::spec::plan::Verb;
-use crate::rperf::spec::{Limit, Side, Spec};
-use crate::rperf::stats::cpu::ClockReading;
-use crate::rperf::stats::latency::LatencyRecorder;
-use crate::rperf::stats::{Count, SideStats};
 
 /// Interval between checks of the deadline in an end that only waits.
 const IDLE_INTERVAL: Duration = Duration::from_millis(10);
