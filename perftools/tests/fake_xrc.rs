@@ -15,7 +15,7 @@ use perftools::rperf::args::command_line::Options;
 use perftools::rperf::control::client::{self, ServerAddr};
 use perftools::rperf::control::rules::Rules;
 use perftools::rperf::control::server::Server;
-use perftools::rperf::report::record::{Measured, Outcome};
+use report::record::{Measured, Outcome};
 
 fn spec(fake: &Fake, test: Test, options: &str) -> Result<Spec> {
     let words = ["rperf", "--id", fake.name()]

@@ -12,7 +12,6 @@ pub mod mesh;
 pub mod monitor;
 pub mod probe;
 pub mod qperf;
-pub mod report;
 pub mod run;
 
 pub use run::main;

@@ -1,9 +1,9 @@
 //! The format of the text output.
 
 use base::units::Style;
+use report::text::{Format, Verbosity};
 
 use super::command_line::Options;
-use crate::rperf::report::text::{Format, Verbosity};
 
 impl Options {
     /// Returns the format of the text output.

@@ -7,12 +7,12 @@ use base::error::{Kind, Result};
 use measure::spec::modes::Wait;
 use measure::spec::test::Test;
 use measure::spec::{Limit, Spec};
+use report::advice::Goal;
+use report::record::Measured;
 
 use super::Runner;
 use super::settings::{Setting, Settings};
 use crate::rperf::args::command_line::MIN_TRIES;
-use crate::rperf::report::advice::Goal;
-use crate::rperf::report::record::Measured;
 
 /// Default limit on the number of measurements.
 pub const MAX_MEASUREMENTS: u32 = 60;

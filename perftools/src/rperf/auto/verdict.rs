@@ -3,9 +3,9 @@
 use base::units::Style;
 use measure::spec::modes::Wait::{Events, Poll};
 use measure::stats::SideStats;
+use report::advice::{Bottleneck, Goal};
 
 use super::search::{SearchResult, Trial};
-use crate::rperf::report::advice::{Bottleneck, Goal};
 
 /// Share of the time above which a thread, or all processors of a host, are the bottleneck.
 const BUSY: f64 = 0.85;

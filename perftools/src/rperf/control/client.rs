@@ -20,6 +20,8 @@ use measure::stats::monitor::{Monitor, MonitorOptions, MonitorResult, TestInfo};
 use measure::stats::summary::{Interpretation, Summary};
 use measure::stats::thread_counters::ThreadCounters;
 use measure::transport::{Backend, ClientSetup, ControlAddrs};
+use report::record::{Measured, Outcome};
+use report::warning::{self, WarningInput};
 use socket2::{Domain, Socket, Type};
 
 use super::context::SessionHooks;
@@ -33,8 +35,6 @@ use crate::common::protocol::frame::DeadlineReader;
 use crate::common::protocol::hello::{self, Peer};
 use crate::common::protocol::token::Token;
 use crate::rperf::qperf;
-use crate::rperf::report::record::{Measured, Outcome};
-use crate::rperf::report::warning::{self, WarningInput};
 
 /// Address of a server, and how to connect to it.
 #[derive(Clone, Debug)]

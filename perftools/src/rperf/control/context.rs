@@ -12,11 +12,11 @@ use measure::spec::plan::Plan;
 use measure::spec::test::Test;
 use measure::stats::SideStats;
 use measure::stats::port_counters::PortCounters;
+use report::warning::{Warning, cause};
 
 use super::rules::{Reservation, Rules};
 use crate::common::server::connections::Registration;
 use crate::rperf::probe::reflector::Reflectors;
-use crate::rperf::report::warning::{Warning, cause};
 
 /// Result of a connection on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use base::threads::spawn_scoped;
 use measure::spec::Spec;
 use measure::stats::monitor::{Monitor, MonitorOptions};
 use measure::transport::Backend;
+use report::devices::sum;
+use report::record::{DeviceResult, Measured, Outcome};
 
 use super::client::{self, ClientControl, ServerAddr};
-use crate::rperf::report::devices::sum;
-use crate::rperf::report::record::{DeviceResult, Measured, Outcome};
 
 /// Interval at which a connected session checks that the others have not failed.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);

@@ -6,11 +6,11 @@ use base::error::{Error, Result};
 use measure::spec::test::Test;
 use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
+use report::record::{Measured, Outcome};
 
 use super::devices;
 use super::fake_backend::FakeBackend;
 use super::tests::{server_addr, with_server};
-use crate::rperf::report::record::{Measured, Outcome};
 
 /// Returns the specifications of a test over the devices `d0`, `d1` and so on.
 fn specs(spec: &Spec, count: usize) -> Vec<Spec> {

@@ -11,11 +11,11 @@ use measure::spec::Spec;
 use measure::spec::connection::ConnectionInfo;
 use measure::stats::SideStats;
 use measure::transport::{ClientEndpoints, ClientInfo, Offer};
+use report::record::Measured;
+use report::warning::Warning;
 use serde::{Deserialize, Serialize};
 
 use crate::rperf::probe::ReflectorInfo;
-use crate::rperf::report::record::Measured;
-use crate::rperf::report::warning::Warning;
 
 /// A message from either end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,12 +6,12 @@ use measure::engine::{self, Role};
 use measure::spec::Spec;
 use measure::stats::port_counters::PortCounters;
 use measure::transport::ConnectedEndpoint;
+use report::warning;
 
 use super::context::{SessionHooks, SessionResult, with_counters};
 use super::hardware;
 use super::link::ControlLink;
 use super::message::Message;
-use crate::rperf::report::warning;
 
 /// Runs the test: posts receives, exchanges `Ready`, moves the data and exchanges `Stats`.
 pub(super) fn run<W: engine::Wire + Send>(

@@ -21,13 +21,13 @@ use measure::sockets::endpoint::ListenInfo;
 use measure::sockets::{EndMode, SocketKind, endpoint};
 use measure::spec::{Side, Spec};
 use measure::stats::port_counters::PortCounters;
+use report::warning;
 use socket2::Socket;
 
 use super::context::{SessionHooks, SessionResult, with_counters};
 use super::hardware;
 use super::link::{ControlLink, ThreadLink};
 use super::message::Message;
-use crate::rperf::report::warning;
 
 /// Addresses of the control connection.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::address::PortAddress;
 use measure::transport::{Backend, ClientEndpoints, ControlAddrs};
+use report::record::Outcome;
 
 use super::client::{self, ServerAddr};
 use super::fake_backend::{FakeBackend, connection_info};
@@ -20,7 +21,6 @@ use super::server::Server;
 use crate::common::protocol::frame;
 use crate::common::protocol::hello::{self, PROTOCOL};
 use crate::common::server::Ended;
-use crate::rperf::report::record::Outcome;
 
 pub(super) fn server_addr(address: SocketAddr) -> ServerAddr {
     ServerAddr {

@@ -9,13 +9,13 @@ use std::fmt;
 
 use base::histogram::Percentiles;
 use measure::stats::SideStats;
+use report::record::Measured;
+use report::warning::cause;
 use serde::de::{SeqAccess, Visitor};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::schedule::Pair;
-use crate::rperf::report::record::Measured;
-use crate::rperf::report::warning::cause;
 
 /// Main result of a test.
 #[derive(Clone, Debug, PartialEq)]
@@ -359,9 +359,9 @@ impl<'de> Deserialize<'de> for Cells {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::report::record::Outcome;
-    use crate::rperf::report::text::tests::latency;
     use measure::stats::port_counters::CounterChanges;
+    use report::record::Outcome;
+    use report::samples::latency;
 
     #[test]
     fn a_cell_keeps_the_counters_that_show_a_cause() {

@@ -9,6 +9,7 @@ use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
 use base::threads::spawn_scoped_with_stack;
 use measure::spec::{Limit, ResultLimits, Spec};
+use report::limits::exceeded;
 
 use super::cell::{Cell, Detail, Figure};
 use super::coordinator::Transport;
@@ -19,7 +20,6 @@ use crate::common::protocol::token::Token;
 use crate::rperf::control::client::ServerAddr;
 use crate::rperf::control::coordinator::{RemoteTest, now};
 use crate::rperf::control::message::{ClientRequest, ClientResult};
-use crate::rperf::report::limits::exceeded;
 
 /// Time to retry a connection to a host that could not be reached before.
 const SHORT_WAIT: Duration = Duration::from_millis(300);

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use base::schema::assert_up_to_date;
 use measure::spec::Spec;
 use measure::spec::test::Test;
 use test_support::temp_dir::TempDir;
@@ -14,7 +15,6 @@ use super::record::{MeshRecord, MeshTest, RecordFile};
 use super::schedule::Pair;
 use super::simulation::{Simulation, endpoints};
 use crate::rperf::mesh::schedule::Pattern;
-use crate::rperf::report::schema::assert_up_to_date;
 
 pub(super) fn mesh_test(test: Test) -> MeshTest {
     MeshTest {
@@ -307,7 +307,11 @@ fn meshes_are_compared_cell_by_cell() {
 
 #[test]
 fn checked_in_schema_of_meshes_is_up_to_date() {
-    assert_up_to_date::<MeshRecord>("rperf-mesh", "Output of rperf mesh --json");
+    assert_up_to_date::<MeshRecord>(
+        "rperf-mesh",
+        super::record::SCHEMA,
+        "Output of rperf mesh --json",
+    );
 }
 
 #[test]

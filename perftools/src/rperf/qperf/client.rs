@@ -16,14 +16,14 @@ use measure::spec::tuning::Tuning;
 use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
 use measure::stats::summary::{Interpretation, Summary};
+use report::record::{Measured, Outcome};
+use report::warning::{self, WarningInput};
 
 use super::control_conn::{ControlConn, SERVER_NAME};
 use super::request::Request;
 use super::stat::{self, Stat};
 use super::{SYNC_AFTER, conf, index, rdma};
 use crate::rperf::control::hardware;
-use crate::rperf::report::record::{Measured, Outcome};
-use crate::rperf::report::warning::{self, WarningInput};
 
 /// Runs one test with a qperf server.
 ///

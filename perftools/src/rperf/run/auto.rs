@@ -7,6 +7,8 @@ use base::shell;
 use measure::spec::Spec;
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
+use report::json::Document;
+use report::record::{Measured, Outcome, Record};
 
 use super::live::LiveOutput;
 use super::print;
@@ -14,8 +16,6 @@ use crate::rperf::args::command_line::Options;
 use crate::rperf::auto::verdict::PathLimits;
 use crate::rperf::auto::{self, Runner};
 use crate::rperf::control::client::{self, ServerAddr};
-use crate::rperf::report::json::Document;
-use crate::rperf::report::record::{Measured, Outcome, Record};
 
 /// Default length of each measurement.
 const TIME: Duration = Duration::from_millis(300);

@@ -8,6 +8,11 @@ use measure::spec::test::Test;
 use measure::spec::{Parameter, ResultLimits, Spec};
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
+use report::json::{self, Document};
+use report::record::{Outcome, Record};
+use report::table::Table;
+use report::text::Format;
+use report::{csv, limits};
 
 use super::live::LiveOutput;
 use super::{print, share_device, with_server};
@@ -15,11 +20,6 @@ use crate::rperf::args::TestRun;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::control::client::{self as control, ServerAddr};
 use crate::rperf::control::devices;
-use crate::rperf::report::json::{self, Document};
-use crate::rperf::report::record::{Outcome, Record};
-use crate::rperf::report::table::Table;
-use crate::rperf::report::text::Format;
-use crate::rperf::report::{csv, limits};
 
 /// Runs the tests in order.
 ///

@@ -10,10 +10,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use measure::spec::test::Test;
 use measure::stats::interval::{Interval, format_interval};
 use measure::stats::monitor::{Observer, Progress};
+use report::json::IntervalLine;
 
 use super::print;
 use crate::rperf::args::command_line::Options;
-use crate::rperf::report::json::IntervalLine;
 
 /// Maximum width of the progress bar with its texts.
 const MAX_WIDTH: usize = 79;

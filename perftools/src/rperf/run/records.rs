@@ -5,13 +5,13 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
 use base::error::{Error, Result};
+use report::compare;
+use report::html::{self, Run};
+use report::json::Document;
 
 use super::print;
 use crate::rperf::mesh;
 use crate::rperf::mesh::record::MeshRecord;
-use crate::rperf::report::compare;
-use crate::rperf::report::html::{self, Run};
-use crate::rperf::report::json::Document;
 
 fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))
