@@ -12,10 +12,10 @@ use measure::spec::test::Test;
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
 use perftools::rperf::args::command_line::Options;
-use perftools::rperf::control::client::{self, ServerAddr};
-use perftools::rperf::control::rules::Rules;
-use perftools::rperf::control::server::Server;
 use report::record::{Measured, Outcome};
+use session::rperf::client::{self, ServerAddr};
+use session::rperf::rules::Rules;
+use session::rperf::server::Server;
 
 fn spec(fake: &Fake, test: Test, options: &str) -> Result<Spec> {
     let words = ["rperf", "--id", fake.name()]

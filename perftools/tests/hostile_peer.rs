@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use measure::spec::test::Test;
-use perftools::common::protocol::{frame, hello};
 use perftools::rperf::args::command_line::Options;
-use perftools::rperf::control::message::Message;
 use serde_json::{Value, json};
+use session::protocol::{frame, hello};
+use session::rperf::message::Message;
 use test_support::process::{Process, send_signal, wait_until};
 
 use common::{Server, rperf};

@@ -8,12 +8,12 @@ use std::time::Duration;
 use base::error::{Error, Result};
 use base::log;
 use ipnet::IpNet;
+use session::protocol::frame::DeadlineReader;
+use session::server::connections::{Connections, Registration};
+use session::server::listener::{Listener, Stopper};
+use session::server::{self, Service, networks};
 
 use super::exposition::Format;
-use super::protocol::frame::DeadlineReader;
-use super::server::connections::{Connections, Registration};
-use super::server::listener::{Listener, Stopper};
-use super::server::{self, Service, networks};
 
 /// Time limit for the request and for sending the response.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -5,6 +5,3 @@
 
 pub mod exposition;
 pub mod http;
-pub mod protocol;
-pub mod restart;
-pub mod server;

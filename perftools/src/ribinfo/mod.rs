@@ -8,7 +8,6 @@
 pub mod args;
 pub mod display;
 pub mod export;
-pub mod peer;
 mod run;
 mod serve;
 pub mod watch;

@@ -17,15 +17,15 @@ use host::HostFacts;
 use host::peer::PeerFacts;
 use host::probe::Probe;
 use host::root::Root;
+use session::facts::request_facts;
+use session::protocol::token::Token;
 
 use super::args::{Check, Command, Export, Global, Info, Serve};
 use super::display::check::{Report, SCHEMA};
 use super::display::{self, PROBLEM};
 use super::export;
-use super::peer::request_facts;
 use super::serve::FactsServer;
 use super::watch;
-use crate::common::protocol::token::Token;
 
 /// Shortest time between two readings of counters.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);

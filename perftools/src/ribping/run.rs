@@ -2,6 +2,8 @@
 
 use std::process::{ExitCode, Stdio};
 
+use ::session::restart;
+use ::session::server::Ended;
 use base::error::{Kind, Result};
 use base::log::{self, log};
 use base::memory::share_heap_if_limited;
@@ -14,8 +16,6 @@ use super::stop::StopFlag;
 use super::target::Target;
 use super::transport::Link;
 use super::{server, session, transport_choice};
-use crate::common::restart;
-use crate::common::server::Ended;
 
 /// Runs `ribping` with these arguments; the first is the program's name.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {

@@ -11,13 +11,13 @@ use base::system::raise_open_files_limit;
 use base::threads::spawn_scoped;
 use ibumad::{Ca, PortAttr};
 use ibverbs::{Device, device::TransportType};
+use session::restart::holds_removed_device;
+use session::server::Ended;
 
 use super::args::{PingArgs, TransportArg};
 use super::rping::server::{self, ObservedListener};
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::umad::UmadServer;
-use crate::common::restart::holds_removed_device;
-use crate::common::server::Ended;
 
 /// Interval of the checks for removed devices.
 const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -7,11 +7,8 @@
 
 pub mod args;
 pub mod auto;
-pub mod control;
 pub mod mesh;
 pub mod monitor;
-pub mod probe;
-pub mod qperf;
 pub mod run;
 
 pub use run::main;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use base::units::{Size, parse_time};
 use clap::Args;
 use ipnet::IpNet;
+use session::rperf::rules;
 
 use super::values::duration;
-use crate::rperf::control::rules;
 
 const SERVER: &str = "Server (-lp)";
 const CLIENT: &str = "Client and server";

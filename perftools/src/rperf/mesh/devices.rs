@@ -8,11 +8,11 @@ use base::device_id::DeviceId;
 use base::error::{Error, Result};
 use base::log;
 use host::peer::{PeerFacts, PeerPort};
+use session::facts::request_facts;
+use session::protocol::token::Token;
 
 use super::endpoint::Endpoint;
 use super::hosts::Host;
-use crate::common::protocol::token::Token;
-use crate::ribinfo::peer::request_facts;
 
 /// Number of hosts that are asked for their devices at the same time.
 const CONCURRENT: usize = 64;

@@ -13,10 +13,10 @@ use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
 use base::log;
 use base::peer_text::printable;
+use session::protocol::token::Token;
+use session::rperf::client::{self, ServerAddr};
 
 use super::hosts::{Host, parse_pods};
-use crate::common::protocol::token::Token;
-use crate::rperf::control::client::{self, ServerAddr};
 
 /// Time that launchers have to end after the servers were stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);

@@ -10,16 +10,16 @@ use base::interrupt::Interrupt;
 use base::threads::spawn_scoped_with_stack;
 use measure::spec::{Limit, ResultLimits, Spec};
 use report::limits::exceeded;
+use session::protocol::token::Token;
+use session::rperf::client::ServerAddr;
+use session::rperf::coordinator::{RemoteTest, now};
+use session::rperf::message::{ClientRequest, ClientResult};
 
 use super::cell::{Cell, Detail, Figure};
 use super::coordinator::Transport;
 use super::endpoint::Endpoint;
 use super::record::MeshTest;
 use super::schedule::Pair;
-use crate::common::protocol::token::Token;
-use crate::rperf::control::client::ServerAddr;
-use crate::rperf::control::coordinator::{RemoteTest, now};
-use crate::rperf::control::message::{ClientRequest, ClientResult};
 
 /// Time to retry a connection to a host that could not be reached before.
 const SHORT_WAIT: Duration = Duration::from_millis(300);

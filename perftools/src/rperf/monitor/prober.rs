@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base::error::Result;
+use session::probe::ReflectorInfo;
 
 use super::tracker::{Change, Settings, Tracker};
-use crate::rperf::probe::ReflectorInfo;
 
 /// Longest time that a prober waits before it checks whether it must stop, or has new paths.
 const MAX_WAIT: Duration = Duration::from_millis(100);

@@ -15,13 +15,13 @@ use ibverbs::{AddressHandle, AhAttr, Gid, GlobalRoute, Lid, ProtectionDomain, Qk
 use measure::transport::address::{PortAddress, choose};
 use measure::transport::device::OpenedDevice;
 use measure::transport::{ControlAddrs, LinkType};
+use session::probe::datagram_qp::{DatagramQp, Event, nanos_since};
+use session::probe::packet::{Kind, Packet};
+use session::probe::reflector::PROBER_QKEY;
+use session::probe::{ReflectorAddress, ReflectorInfo};
 
 use super::prober::{Arrival, ProbeTransport};
 use super::udp_transport::arrival;
-use crate::rperf::probe::datagram_qp::{DatagramQp, Event, nanos_since};
-use crate::rperf::probe::packet::{Kind, Packet};
-use crate::rperf::probe::reflector::PROBER_QKEY;
-use crate::rperf::probe::{ReflectorAddress, ReflectorInfo};
 
 /// Number of threads that create address handles.
 const RESOLVERS: usize = 4;

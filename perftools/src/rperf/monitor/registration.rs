@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
 use measure::transport::LinkType;
+use session::probe::{ReflectorAddress, ReflectorInfo};
+use session::protocol::frame::{self, DeadlineReader};
+use session::protocol::token::Token;
+use session::rperf::client::{self, ServerAddr};
+use session::rperf::message::Message;
 
 use super::prober::{PathName, SetTarget, Source};
 use super::tracker::State;
-use crate::common::protocol::frame::{self, DeadlineReader};
-use crate::common::protocol::token::Token;
-use crate::rperf::control::client::{self, ServerAddr};
-use crate::rperf::control::message::Message;
-use crate::rperf::probe::{ReflectorAddress, ReflectorInfo};
 
 /// Time between two requests to a host whose paths are up.
 const LONG_INTERVAL: Duration = Duration::from_secs(300);

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use base::error::Result;
+use session::probe::ReflectorInfo;
 
 use super::metrics::MonitorMetrics;
 use super::prober::{Arrival, PathName, ProbeTransport, SetTarget, Source, run};
 use super::registration::Hosts;
 use super::tracker::{Change, Settings, State};
 use crate::common::exposition::{self, Format};
-use crate::rperf::probe::ReflectorInfo;
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use base::error::Result;
 use base::system::random;
 use nix::poll::{PollFd, PollFlags, poll};
+use session::probe::datagram_qp::nanos_since;
+use session::probe::packet::{Kind, Packet};
+use session::probe::udp::ProbeSocket;
+use session::probe::{ReflectorAddress, ReflectorInfo};
 
 use super::prober::{Arrival, ProbeTransport};
-use crate::rperf::probe::datagram_qp::nanos_since;
-use crate::rperf::probe::packet::{Kind, Packet};
-use crate::rperf::probe::udp::ProbeSocket;
-use crate::rperf::probe::{ReflectorAddress, ReflectorInfo};
 
 /// Probes over UDP. Each flow label is the source port of a socket.
 #[derive(Debug)]

@@ -9,13 +9,13 @@ use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
 use report::json::Document;
 use report::record::{Measured, Outcome, Record};
+use session::rperf::client::{self, ServerAddr};
 
 use super::live::LiveOutput;
 use super::print;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::auto::verdict::PathLimits;
 use crate::rperf::auto::{self, Runner};
-use crate::rperf::control::client::{self, ServerAddr};
 
 /// Default length of each measurement.
 const TIME: Duration = Duration::from_millis(300);

@@ -13,13 +13,13 @@ use report::record::{Outcome, Record};
 use report::table::Table;
 use report::text::Format;
 use report::{csv, limits};
+use session::rperf::client::{self as control, ServerAddr};
+use session::rperf::devices;
 
 use super::live::LiveOutput;
 use super::{print, share_device, with_server};
 use crate::rperf::args::TestRun;
 use crate::rperf::args::command_line::Options;
-use crate::rperf::control::client::{self as control, ServerAddr};
-use crate::rperf::control::devices;
 
 /// Runs the tests in order.
 ///

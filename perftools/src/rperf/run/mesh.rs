@@ -7,9 +7,9 @@ use std::time::Duration;
 use base::error::{Error, Kind, Result};
 use base::log;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use session::protocol::token::Token;
 
 use super::print;
-use crate::common::protocol::token::Token;
 use crate::rperf::args::TestRun;
 use crate::rperf::args::mesh::{MeshInvocation, MeshOptions};
 use crate::rperf::mesh::coordinator::{self, Progress, has_failed};

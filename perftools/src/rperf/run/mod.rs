@@ -23,16 +23,16 @@ use base::threads::spawn_scoped;
 use measure::spec::Spec;
 use measure::spec::test::Test;
 use measure::transport::verbs::VerbsBackend;
+use session::protocol::token::Token;
+use session::restart;
+use session::rperf::client::ServerAddr;
+use session::rperf::rules::Rules;
+use session::rperf::server::Server;
+use session::server::Ended;
+use session::server::listener::Listener;
 
-use crate::common::protocol::token::Token;
-use crate::common::restart;
-use crate::common::server::Ended;
-use crate::common::server::listener::Listener;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
-use crate::rperf::control::client::ServerAddr;
-use crate::rperf::control::rules::Rules;
-use crate::rperf::control::server::Server;
 
 /// Maximum length of the token on standard input, in bytes.
 const MAX_TOKEN_LINE: u64 = 4096;

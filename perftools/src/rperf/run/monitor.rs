@@ -15,10 +15,11 @@ use base::peer_text::printable;
 use base::threads::{spawn_scoped, spawn_scoped_with_stack};
 use measure::transport::LinkType;
 use measure::transport::device::{self, OpenedDevice};
+use session::probe::reflector::{HOST, preferred_ip};
+use session::protocol::token::Token;
 
 use crate::common::exposition;
 use crate::common::http::MetricsServer;
-use crate::common::protocol::token::Token;
 use crate::rperf::args::monitor::MonitorOptions;
 use crate::rperf::mesh::hosts;
 use crate::rperf::monitor::lines::{self, Content, Line};
@@ -28,7 +29,6 @@ use crate::rperf::monitor::qp_transport::QpTransport;
 use crate::rperf::monitor::registration::{Hosts, SourceHandle, SourceKind, Target, is_suspect};
 use crate::rperf::monitor::tracker::{Change, Settings, State};
 use crate::rperf::monitor::udp_transport::UdpTransport;
-use crate::rperf::probe::reflector::{HOST, preferred_ip};
 
 /// Number of threads that request reflectors.
 const WORKERS: usize = 16;
