@@ -1,5 +1,6 @@
 //! The binary messages of qperf and rping, the private data of rdma_cm, probes, and HTTP requests.
 
+use fleet::http;
 use ibverbs::{Gid, GidIndex, Lid};
 use measure::spec::test::Test;
 use measure::transport::cm_datagrams::{LocalAddress, client_address, private_data};
@@ -9,7 +10,6 @@ use session::qperf::server::spec_from_request;
 use session::qperf::{conf, node, request, stat};
 
 use super::assert_printable;
-use crate::common::http;
 use crate::ribping::rping::message;
 
 /// Copies the beginning of an input to an array that is otherwise zero.

@@ -8,10 +8,9 @@ use base::ports;
 use base::units::parse_time;
 use checks::expect::Expectation;
 use clap::{Args, Parser, Subcommand};
+use fleet::export;
+use fleet::http::ListenAddr;
 use ipnet::IpNet;
-
-use crate::common::http::ListenAddr;
-use crate::ribinfo::export;
 
 const AFTER_HELP: &str = "\
 Examples:

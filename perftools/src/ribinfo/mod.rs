@@ -7,7 +7,6 @@
 
 pub mod args;
 pub mod display;
-pub mod export;
 mod run;
 mod serve;
 pub mod watch;

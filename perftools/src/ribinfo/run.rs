@@ -13,6 +13,7 @@ use base::peer_text::printable_json;
 use checks::finding::{Level, worst};
 use checks::{SUBJECTS, check, selection};
 use clap::Parser;
+use fleet::export;
 use host::HostFacts;
 use host::peer::PeerFacts;
 use host::probe::Probe;
@@ -23,7 +24,6 @@ use session::protocol::token::Token;
 use super::args::{Check, Command, Export, Global, Info, Serve};
 use super::display::check::{Report, SCHEMA};
 use super::display::{self, PROBLEM};
-use super::export;
 use super::serve::FactsServer;
 use super::watch;
 

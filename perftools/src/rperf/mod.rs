@@ -7,8 +7,6 @@
 
 pub mod args;
 pub mod auto;
-pub mod mesh;
-pub mod monitor;
 pub mod run;
 
 pub use run::main;

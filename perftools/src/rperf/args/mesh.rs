@@ -8,12 +8,12 @@ use base::error::{Error, Result};
 use base::units::parse_time;
 use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use fleet::mesh::launch::StartMethod;
+use fleet::mesh::schedule::Pattern;
 
 use super::command_line::Options;
 use super::split::{self, SplitArgs};
 use super::{Invocation, TestRun, parse_options};
-use crate::rperf::mesh::launch::StartMethod;
-use crate::rperf::mesh::schedule::Pattern;
 
 /// Options of `rperf mesh` beside those of its tests.
 #[derive(Clone, Debug, Parser)]

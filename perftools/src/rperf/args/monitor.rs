@@ -8,11 +8,11 @@ use base::error::{Error, Result};
 use base::ports;
 use base::units::parse_time;
 use clap::{CommandFactory, Parser};
+use fleet::http::ListenAddr;
+use fleet::monitor::tracker::MAX_FLOWS;
 use ipnet::IpNet;
 
 use super::Invocation;
-use crate::common::http::ListenAddr;
-use crate::rperf::monitor::tracker::MAX_FLOWS;
 
 /// Options of `rperf monitor`.
 #[derive(Clone, Debug, Parser)]

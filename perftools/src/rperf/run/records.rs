@@ -5,13 +5,13 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
 use base::error::{Error, Result};
+use fleet::mesh;
+use fleet::mesh::record::MeshRecord;
 use report::compare;
 use report::html::{self, Run};
 use report::json::Document;
 
 use super::print;
-use crate::rperf::mesh;
-use crate::rperf::mesh::record::MeshRecord;
 
 fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))

@@ -13,7 +13,7 @@ use session::server::connections::{Connections, Registration};
 use session::server::listener::{Listener, Stopper};
 use session::server::{self, Service, networks};
 
-use super::exposition::Format;
+use crate::exposition::Format;
 
 /// Time limit for the request and for sending the response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -176,17 +176,28 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub enum Request {
     /// `/metrics`.
-    Metrics { format: Format, with_body: bool },
+    Metrics {
+        /// Encoding of the metrics.
+        format: Format,
+        /// `true` for `GET`, `false` for `HEAD`.
+        with_body: bool,
+    },
     /// `/`.
-    Root { with_body: bool },
+    Root {
+        /// `true` for `GET`, `false` for `HEAD`.
+        with_body: bool,
+    },
     /// Any other request, with the status of its response.
     Rejected(&'static str),
 }
 
 /// Reads a request. Returns `None` if the client sent nothing.
-pub(crate) fn read_request(stream: &mut impl Read, head: &mut Vec<u8>) -> Result<Option<Request>> {
+///
+/// # Errors
+/// Returns an error if the connection fails or the request is not valid.
+pub fn read_request(stream: &mut impl Read, head: &mut Vec<u8>) -> Result<Option<Request>> {
     loop {
         let mut chunk = [0; 1024];
         let n = stream

@@ -21,8 +21,8 @@ use host::root::Root;
 use host_metrics::HostMetrics;
 use ipnet::IpNet;
 
-use crate::common::exposition::{self, Format};
-use crate::common::http::{ListenAddr, MetricsServer};
+use crate::exposition::{self, Format};
+use crate::http::{ListenAddr, MetricsServer};
 
 /// Shortest time between two runs of the checks.
 const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);

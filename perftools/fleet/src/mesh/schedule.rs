@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Order in which the pairs of hosts are measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// All ordered pairs, in rounds in which no port is used twice

@@ -11,7 +11,7 @@ use host::root::Root;
 use super::findings::CheckResults;
 use super::port_counters::{self, PortCounters};
 use super::processes;
-use crate::common::exposition::{Metrics, Source};
+use crate::exposition::{Metrics, Source};
 
 /// Bytes per second of one Mbit/s.
 const BYTES_PER_MBIT: f64 = 125_000.0;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use host::resources::{Owner, Usage};
 
-use crate::common::exposition::Metrics;
+use crate::exposition::Metrics;
 
 /// Largest number of owners whose objects are written, so that a host with many processes does not
 /// flood Prometheus. Those with the most registered memory come first.

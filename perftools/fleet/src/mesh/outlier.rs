@@ -18,7 +18,7 @@ const SUSPECT_SHARE: f64 = 0.75;
 /// Rules for slow cells, relative to the best cell of the same test. The defaults are those of
 /// NVIDIA's ClusterKit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct SlowLimits {
     /// A latency above this multiple of the minimum is slow.
     pub latency: f64,
@@ -70,7 +70,7 @@ impl Limit {
 
 /// State of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Within the limit.
@@ -83,7 +83,7 @@ pub enum State {
 
 /// Direction in which an endpoint is slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// The client and the server of its tests.
@@ -96,7 +96,7 @@ pub enum Direction {
 
 /// The part of the network that an outlier was traced to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Location {
     /// All ports of a host.
@@ -124,7 +124,7 @@ pub enum Location {
 
 /// Conclusion of the repeated measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Confirmation {
     /// No measurement was repeated.
@@ -141,7 +141,7 @@ pub enum Confirmation {
 
 /// A repeated measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Retest {
     /// Endpoint of the client.
     pub from: String,
@@ -155,7 +155,7 @@ pub struct Retest {
 
 /// A host, a port or a link that is slow or fails.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Outlier {
     /// The part of the network.
     #[serde(flatten)]

@@ -12,7 +12,7 @@ use super::metrics::MonitorMetrics;
 use super::prober::{Arrival, PathName, ProbeTransport, SetTarget, Source, run};
 use super::registration::Hosts;
 use super::tracker::{Change, Settings, State};
-use crate::common::exposition::{self, Format};
+use crate::exposition::{self, Format};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -16,7 +16,7 @@ use super::cell::{Cell, Cells};
 use super::endpoint::Endpoint;
 use super::outlier::{Outlier, SlowLimits};
 use super::schedule::Pair;
-use crate::rperf::mesh::schedule::Pattern;
+use crate::mesh::schedule::Pattern;
 
 /// Version of the schema. It increases when a field is removed or changes its meaning.
 pub const SCHEMA: u32 = 1;
@@ -26,7 +26,7 @@ const OPEN_END: &str = "\n]}\n";
 
 /// A test of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct MeshTest {
     /// Unique label, which the cells use: the name of the test, and a number if it has several
     /// specifications.
@@ -37,7 +37,7 @@ pub struct MeshTest {
 
 /// Results of tests that started at the same time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Group {
     /// Position of the round.
     pub round: u32,
@@ -63,7 +63,7 @@ pub struct Group {
 
 /// The record of a mesh.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct MeshRecord {
     /// Version of the schema.
     pub schema: u32,
@@ -78,7 +78,10 @@ pub struct MeshRecord {
     /// The tests.
     pub tests: Vec<MeshTest>,
     /// The results.
-    #[cfg_attr(test, schemars(with = "Vec<super::cell::NamedCell<'static>>"))]
+    #[cfg_attr(
+        any(test, feature = "testing"),
+        schemars(with = "Vec<super::cell::NamedCell<'static>>")
+    )]
     pub cells: Cells,
     /// Results of tests that started at the same time.
     #[serde(default)]

@@ -4,7 +4,7 @@ use std::fmt;
 
 use host::counters::Counters;
 
-use crate::common::exposition::Metrics;
+use crate::exposition::Metrics;
 
 /// Counters that the IBTA specifies (volume 1, 16.1.3): the file in `counters`, the metric without
 /// `_total`, its description, and the unit of the file.

@@ -10,7 +10,7 @@ use super::outlier::{self, Limit, Outlier, Retest, State, Suspect};
 use super::record::{Done, Group, MeshRecord, MeshTest, RecordFile};
 use super::schedule::{Pair, Schedule, fairness};
 use super::verdict::{self, Evidence};
-use crate::rperf::mesh::schedule::Pattern;
+use crate::mesh::schedule::Pattern;
 
 /// A way to run tests between endpoints.
 pub trait Transport: Sync {

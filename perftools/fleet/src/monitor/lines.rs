@@ -13,7 +13,7 @@ pub const SCHEMA: u32 = 1;
 
 /// A line of the output.
 #[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Line {
     /// Version of the schema.
     pub schema: u32,
@@ -26,7 +26,7 @@ pub struct Line {
 
 /// The content of a line.
 #[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
     /// The state of a path changed.
@@ -76,7 +76,7 @@ pub enum Content {
 
 /// A path.
 #[derive(Clone, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PathId {
     /// Device and port of this host.
     pub source: String,
@@ -88,7 +88,7 @@ pub struct PathId {
 
 /// Times in the network, of both directions, in nanoseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Times {
     /// Shortest time.
     pub min: u64,

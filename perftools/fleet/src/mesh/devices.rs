@@ -181,7 +181,7 @@ fn link_of(id: &DeviceId, ports: &[PeerPort]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::mesh::hosts::parse_host;
+    use crate::mesh::hosts::parse_host;
 
     fn port(device: &str, port: u32, iwarp: bool, active: bool) -> PeerPort {
         PeerPort {

@@ -354,7 +354,7 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::mesh::hosts::parse_host;
+    use crate::mesh::hosts::parse_host;
 
     fn commands(method: StartMethod, launcher: Option<&str>) -> Vec<String> {
         let launch = Launch {

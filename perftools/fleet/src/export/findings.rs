@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::common::exposition::Metrics;
+use crate::exposition::Metrics;
 
 /// All levels, with the values of their metric.
 const LEVELS: [(Level, &str, f64); 4] = [

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A host, or one of its devices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Endpoint {
     /// Unique name, which the cells use.
     pub name: String,

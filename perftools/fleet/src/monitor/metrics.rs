@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::prober::{PathName, Source};
 use super::registration::Hosts;
 use super::tracker::{BUCKETS, FIRST_BOUND, Path, State, Totals};
-use crate::common::exposition::{self, Metrics, seconds};
+use crate::exposition::{self, Metrics, seconds};
 
 /// The metrics of a monitor.
 #[derive(Clone, Debug)]

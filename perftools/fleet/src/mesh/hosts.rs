@@ -80,7 +80,7 @@ pub fn read_file(path: &Path) -> Result<Vec<Host>> {
 }
 
 /// Parses the text of a file with one host per line. Errors name `path`.
-pub(crate) fn parse_lines(text: &str, path: &Path) -> Result<Vec<Host>> {
+pub fn parse_lines(text: &str, path: &Path) -> Result<Vec<Host>> {
     let mut hosts = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         // Further words of a line, such as the slots of an MPI host file, are not needed.
@@ -138,7 +138,7 @@ fn list_inventory(path: &Path) -> Result<String> {
 
 /// Returns the hosts of a group in the output of `ansible-inventory --list`, with their variable
 /// `ansible_host` as the name.
-pub(crate) fn parse_inventory(text: &str, group: &str) -> Result<Vec<Host>> {
+pub fn parse_inventory(text: &str, group: &str) -> Result<Vec<Host>> {
     let inventory: Value = serde_json::from_str(text)
         .map_err(|e| Error::protocol(format!("not the output of ansible-inventory --list: {e}")))?;
     if group != "all" && inventory.get(group).is_none() {

@@ -392,12 +392,12 @@ fn figure(is_bandwidth: bool, value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::mesh::cell::PortCounters;
-    use crate::rperf::mesh::coordinator::{NoProgress, find_outliers, run};
-    use crate::rperf::mesh::outlier::SlowLimits;
-    use crate::rperf::mesh::schedule::Pattern;
-    use crate::rperf::mesh::simulation::{Simulation, endpoints};
-    use crate::rperf::mesh::tests::mesh_test;
+    use crate::mesh::cell::PortCounters;
+    use crate::mesh::coordinator::{NoProgress, find_outliers, run};
+    use crate::mesh::outlier::SlowLimits;
+    use crate::mesh::schedule::Pattern;
+    use crate::mesh::simulation::{Simulation, endpoints};
+    use crate::mesh::tests::mesh_test;
     use measure::spec::test::Test;
 
     fn record(hosts: u32, tests: &[Test]) -> MeshRecord {

@@ -30,7 +30,7 @@ pub enum Figure {
 
 /// Counters of a test at both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Counters {
     /// Messages sent by both ends.
     pub sent: u64,
@@ -52,7 +52,7 @@ pub struct Counters {
 
 /// Counters of the ports that show errors or congestion, and their increases during a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct PortCounters {
     /// Those of the client.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -154,7 +154,7 @@ impl Cell {
 /// A cell as it is written to a record: names instead of positions, and exactly one of `bandwidth`,
 /// `latency` and `error`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct NamedCell<'a> {
     /// Endpoint of the client.
     #[serde(borrow)]

@@ -14,7 +14,7 @@ use super::outlier::{Confirmation, Direction, Location, Outlier, SlowLimits, Sta
 use super::record::{MeshRecord, MeshTest, RecordFile};
 use super::schedule::Pair;
 use super::simulation::{Simulation, endpoints};
-use crate::rperf::mesh::schedule::Pattern;
+use crate::mesh::schedule::Pattern;
 
 pub(super) fn mesh_test(test: Test) -> MeshTest {
     MeshTest {
