@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 pub mod commands;
-pub mod common;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;

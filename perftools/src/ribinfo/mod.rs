@@ -6,11 +6,7 @@
 //! another host. The program `ribinfo` calls [`main`].
 
 pub mod args;
-pub mod check;
-pub mod collect;
 pub mod display;
-pub mod export;
-pub mod peer;
 mod run;
 mod serve;
 pub mod watch;

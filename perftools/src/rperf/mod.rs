@@ -7,17 +7,6 @@
 
 pub mod args;
 pub mod auto;
-pub mod control;
-pub mod engine;
-pub mod mesh;
-pub mod monitor;
-pub mod probe;
-pub mod qperf;
-pub mod report;
 pub mod run;
-pub mod sockets;
-pub mod spec;
-pub mod stats;
-pub mod transport;
 
 pub use run::main;

@@ -1,14 +1,14 @@
 //! `--help [TOPIC]` and `--version`.
 
+use base::error::{Error, Result};
+use base::units::Size;
 use clap::CommandFactory;
+use measure::spec::plan::Service;
+use measure::spec::test::Test;
 
 use super::command_line::Options;
 use super::qperf::{self, OptionName};
 use super::{monitor, records};
-use crate::common::error::{Error, Result};
-use crate::common::units::Size;
-use crate::rperf::spec::plan::Service;
-use crate::rperf::spec::test::Test;
 
 pub(crate) const EXAMPLES: &str =
     "    rperf                                 run a server until a signal, or `rperf HOST quit` on its host

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use base::error::{Error, Result};
 use clap::{CommandFactory, Parser};
 
 use super::Invocation;
-use crate::common::error::{Error, Result};
 
 /// Compares the results of two runs, for each test that both have with the same parameters.
 #[derive(Clone, Debug, Parser)]

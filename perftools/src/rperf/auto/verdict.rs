@@ -1,10 +1,11 @@
 //! Derives the bottleneck from measurements and explains it.
 
+use base::units::Style;
+use measure::spec::modes::Wait::{Events, Poll};
+use measure::stats::SideStats;
+use report::advice::{Bottleneck, Goal};
+
 use super::search::{SearchResult, Trial};
-use crate::common::units::Style;
-use crate::rperf::report::advice::{Bottleneck, Goal};
-use crate::rperf::spec::modes::Wait::{Events, Poll};
-use crate::rperf::stats::SideStats;
 
 /// Share of the time above which a thread, or all processors of a host, are the bottleneck.
 const BUSY: f64 = 0.85;

@@ -2,23 +2,24 @@
 
 use std::time::SystemTime;
 
+use base::error::{Error, Kind, Result};
+use base::log;
+use measure::spec::test::Test;
+use measure::spec::{Parameter, ResultLimits, Spec};
+use measure::stats::monitor::MonitorOptions;
+use measure::transport::verbs::VerbsBackend;
+use report::json::{self, Document};
+use report::record::{Outcome, Record};
+use report::table::Table;
+use report::text::Format;
+use report::{csv, limits};
+use session::rperf::client::{self as control, ServerAddr};
+use session::rperf::devices;
+
 use super::live::LiveOutput;
 use super::{print, share_device, with_server};
-use crate::common::error::{Error, Kind, Result};
-use crate::common::log;
 use crate::rperf::args::TestRun;
 use crate::rperf::args::command_line::Options;
-use crate::rperf::control::client::{self as control, ServerAddr};
-use crate::rperf::control::devices;
-use crate::rperf::report::json::{self, Document};
-use crate::rperf::report::record::{Outcome, Record};
-use crate::rperf::report::table::Table;
-use crate::rperf::report::text::Format;
-use crate::rperf::report::{csv, limits};
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Parameter, ResultLimits, Spec};
-use crate::rperf::stats::monitor::MonitorOptions;
-use crate::rperf::transport::verbs::VerbsBackend;
 
 /// Runs the tests in order.
 ///
@@ -204,7 +205,7 @@ struct Output<'a> {
 
 impl<'a> Output<'a> {
     fn new(host: Option<&'a str>, global: &'a Options, tests: usize) -> Result<Self> {
-        let format = Format::new(global);
+        let format = global.text_format();
         if global.csv {
             print(&csv::header())?;
         }
