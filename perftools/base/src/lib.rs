@@ -4,12 +4,12 @@
 //! |---|---|
 //! | [`error`] | the error of the tools, with a kind, a cause and a remedy |
 //! | [`units`] [`histogram`] | sizes, rates and times as text; latencies |
-//! | [`cpus`] [`device_id`] [`ports`] [`shell`] | lists of CPUs, names of devices, TCP ports, quoting |
+//! | [`cpus`] [`device_id`] [`ports`] [`shell`] | lists of CPUs, device names, TCP ports, quoting |
 //! | [`peer_text`] | text of a peer, made safe to print |
 //! | [`log`] | the log of a server on standard error |
-//! | [`interrupt`] [`memory`] [`system`] [`threads`] | signals, memory, limits and threads of this process |
+//! | [`interrupt`] [`memory`] [`system`] [`threads`] | signals, limits, threads |
 //!
-//! The crate knows no test, no protocol and no file of a host. Apart from the log it prints nothing.
+//! The crate knows no test, no protocol and no file of a host. It prints nothing but the log.
 
 #![forbid(unsafe_code)]
 

@@ -6,8 +6,8 @@
 //! the checks evaluate, and [`peer::PeerFacts`] those that another host may request.
 //!
 //! The crate reads files, netlink and verbs, and starts the programs that list the rules of the
-//! packet filter. It judges nothing and prints nothing. The checks, the programs and the crates that
-//! describe a measurement use it.
+//! packet filter. It judges nothing and prints nothing. The checks, the programs and the crates
+//! that describe a measurement use it.
 
 #![forbid(unsafe_code)]
 

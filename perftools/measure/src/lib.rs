@@ -9,8 +9,8 @@
 //! | [`sockets`] | the same tests over sockets |
 //!
 //! The order is that of the imports, lowest first. The crate prints nothing, speaks no protocol and
-//! knows no file of a host: it reads the counters of ports through the crate `host`. The sessions of
-//! both ends run its loops, and the reports read its results.
+//! knows no file of a host: it reads the counters of ports through the crate `host`. The sessions
+//! of both ends run its loops, and the reports read its results.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! `ribinfo export`: the state of a host as metrics for Prometheus.
 //!
-//! Each request reads the counters and the state of the links again (`host_metrics`). The checks take
-//! longer, because they open the devices and query the packet filter. They run at an interval, and
-//! a request gets their latest result (`findings`).
+//! Each request reads the counters and the state of the links again (`host_metrics`). The checks
+//! take longer, because they open the devices and query the packet filter. They run at an interval,
+//! and a request gets their latest result (`findings`).
 
 mod findings;
 mod host_metrics;

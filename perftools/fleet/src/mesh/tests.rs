@@ -320,7 +320,7 @@ fn sixty_thousand_cells_are_recorded_and_judged() {
 }
 
 /// It prints the times and the memory, which `docs/cluster.md` quotes: `cargo test --release -p
-/// perftools --lib a_million -- --ignored --nocapture`.
+/// perftools-fleet --lib a_million -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes half a minute without optimization: run by name"]
 fn a_million_cells_are_recorded_and_judged() {

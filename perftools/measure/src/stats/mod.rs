@@ -1,6 +1,6 @@
 //! Measured values: latencies ([`latency`]), CPU time ([`cpu`]), port counters and the figures
 //! derived from them ([`summary`]). While a test runs, [`monitor`] samples the counters of its
-//! threads. The engines fill these types; [`report`](crate::rperf::report) prints them.
+//! threads. The engines fill these types; the crate `report` prints them.
 
 pub mod cpu;
 pub mod interval;

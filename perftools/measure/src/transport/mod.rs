@@ -1,9 +1,9 @@
 //! RDMA connections: from a checked specification to connected queue pairs.
 //!
-//! The setup has four steps, which [`control`](crate::rperf::control) drives: the client sends its
+//! The setup has four steps, which the crate `session` drives: the client sends its
 //! addresses ([`ClientInfo`]), the server sends an [`Offer`], the client replies with its
 //! [`ClientEndpoints`], and both connect. [`Backend`] is the trait for these steps; [`verbs`]
-//! implements it with RDMA, and the tests of `control` with a fake.
+//! implements it with RDMA, and the tests of the sessions with a fake.
 
 pub mod address;
 pub mod client;

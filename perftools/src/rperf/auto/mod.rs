@@ -2,7 +2,7 @@
 //!
 //! `search` varies one setting at a time and measures through a [`Runner`]. [`verdict`] derives the
 //! bottleneck from the measurements of both ends. [`run`](crate::rperf::run) uses it, and
-//! [`report`](report) prints the resulting [`Advice`].
+//! [`report`] prints the resulting [`Advice`].
 
 mod search;
 mod settings;
