@@ -52,8 +52,8 @@ correct_siw_locks() { # DIR
 }
 
 # User-Mode Linux saves the registers of a processor with AVX-512. One with AMX has 11008 bytes of
-# them, and the first process then dies with "ptrace set fp regs failed". Linux 6.13 asks the host for
-# the size. They are part of each kernel stack, whose size kernel-uml.config doubles.
+# them, and the first process then dies with "ptrace set fp regs failed". Linux 6.13 asks the host
+# for the size. They are part of each kernel stack, whose size kernel-uml.config doubles.
 enlarge_registers() { # FILE
     sed -i 's/DEFINE_LONGS(HOST_FP_SIZE, 2696)/DEFINE_LONGS(HOST_FP_SIZE, 12288)/' "$1"
     grep -q 'HOST_FP_SIZE, 12288' "$1" || die "the size of registers has changed: revise enlarge_registers"
