@@ -29,7 +29,7 @@ pub mod listeners;
 mod memory_files;
 pub mod mounts;
 pub mod netdev;
-pub mod netlink;
+mod netlink;
 pub mod nm;
 pub mod opensm;
 pub mod partitions;
@@ -40,6 +40,7 @@ pub mod resources;
 pub mod roce;
 pub mod root;
 pub mod sm;
+pub mod tcp;
 pub mod tcp_table;
 pub mod verbs;
 

@@ -22,14 +22,14 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection to the kernel.
 #[derive(Debug)]
-pub struct Netlink {
+pub(crate) struct Netlink {
     socket: OwnedFd,
     sequence: u32,
 }
 
 impl Netlink {
     /// Opens a connection. It receives only messages of the kernel.
-    pub fn open(protocol: Protocol) -> io::Result<Self> {
+    pub(crate) fn open(protocol: Protocol) -> io::Result<Self> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
@@ -45,12 +45,12 @@ impl Netlink {
     }
 
     /// Requests a list of objects.
-    pub fn dump(&mut self, message_type: u16, body: &impl Emitable) -> io::Result<Reply> {
+    pub(crate) fn dump(&mut self, message_type: u16, body: &impl Emitable) -> io::Result<Reply> {
         self.request(message_type, NLM_F_REQUEST | NLM_F_DUMP, body)
     }
 
     /// Requests one object.
-    pub fn get(&mut self, message_type: u16, body: &impl Emitable) -> io::Result<Reply> {
+    pub(crate) fn get(&mut self, message_type: u16, body: &impl Emitable) -> io::Result<Reply> {
         self.request(message_type, NLM_F_REQUEST | NLM_F_ACK, body)
     }
 
@@ -85,7 +85,7 @@ impl Netlink {
 
 /// The messages of a reply.
 #[derive(Debug, Default)]
-pub struct Reply {
+pub(crate) struct Reply {
     messages: Vec<Vec<u8>>,
 }
 
@@ -96,7 +96,7 @@ impl Reply {
     ///
     /// # Errors
     /// Returns the error that the kernel reports, or `InvalidData`.
-    pub fn add(&mut self, mut bytes: &[u8], sequence: u32) -> io::Result<bool> {
+    pub(crate) fn add(&mut self, mut bytes: &[u8], sequence: u32) -> io::Result<bool> {
         while !bytes.is_empty() {
             let message = NetlinkBuffer::new_checked(bytes).map_err(invalid)?;
             let end = (message.length() as usize).next_multiple_of(4);
@@ -128,12 +128,12 @@ impl Reply {
     }
 
     /// Returns the payload of each message.
-    pub fn payloads(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn payloads(&self) -> impl Iterator<Item = &[u8]> {
         self.messages.iter().map(Vec::as_slice)
     }
 
     /// Returns the messages that consist of attributes.
-    pub fn messages(&self) -> impl Iterator<Item = Attributes<'_>> {
+    pub(crate) fn messages(&self) -> impl Iterator<Item = Attributes<'_>> {
         self.payloads().map(Attributes)
     }
 }
@@ -158,11 +158,11 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
 
 /// A list of attributes. What follows an invalid attribute is ignored.
 #[derive(Clone, Copy, Debug)]
-pub struct Attributes<'a>(pub &'a [u8]);
+pub(crate) struct Attributes<'a>(pub &'a [u8]);
 
 impl<'a> Attributes<'a> {
     /// Returns the values of all attributes of a type.
-    pub fn all(self, kind: u16) -> impl Iterator<Item = &'a [u8]> {
+    pub(crate) fn all(self, kind: u16) -> impl Iterator<Item = &'a [u8]> {
         NlasIterator::new(self.0)
             .map_while(Result::ok)
             .filter(move |attribute| attribute.kind() == kind)
@@ -173,7 +173,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// Returns the attributes inside of all attributes of a type.
-    pub fn nested(self, kind: u16) -> impl Iterator<Item = Attributes<'a>> {
+    pub(crate) fn nested(self, kind: u16) -> impl Iterator<Item = Attributes<'a>> {
         self.all(kind).map(Attributes)
     }
 
@@ -182,22 +182,22 @@ impl<'a> Attributes<'a> {
     }
 
     /// Returns the value of an attribute of type `u8`.
-    pub fn u8(self, kind: u16) -> Option<u8> {
+    pub(crate) fn u8(self, kind: u16) -> Option<u8> {
         parse_u8(self.first(kind)?).ok()
     }
 
     /// Returns the value of an attribute of type `u32`.
-    pub fn u32(self, kind: u16) -> Option<u32> {
+    pub(crate) fn u32(self, kind: u16) -> Option<u32> {
         parse_u32(self.first(kind)?).ok()
     }
 
     /// Returns the value of an attribute of type `u64`.
-    pub fn u64(self, kind: u16) -> Option<u64> {
+    pub(crate) fn u64(self, kind: u16) -> Option<u64> {
         parse_u64(self.first(kind)?).ok()
     }
 
     /// Returns the value of an attribute of type string.
-    pub fn text(self, kind: u16) -> Option<String> {
+    pub(crate) fn text(self, kind: u16) -> Option<String> {
         parse_string(self.first(kind)?).ok()
     }
 }

@@ -144,5 +144,5 @@ pub fn netlink(data: &[u8]) {
     for text in resources::texts(data) {
         assert_printable(&text);
     }
-    let _ = stats::tcp::total_retransmitted(data);
+    let _ = host::tcp::total_retransmitted(data);
 }

@@ -80,6 +80,9 @@ pub fn read_file(path: &Path) -> Result<Vec<Host>> {
 }
 
 /// Parses the text of a file with one host per line. Errors name `path`.
+///
+/// # Errors
+/// Returns an error that names the first line that is not a host.
 pub fn parse_lines(text: &str, path: &Path) -> Result<Vec<Host>> {
     let mut hosts = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -138,6 +141,9 @@ fn list_inventory(path: &Path) -> Result<String> {
 
 /// Returns the hosts of a group in the output of `ansible-inventory --list`, with their variable
 /// `ansible_host` as the name.
+///
+/// # Errors
+/// Returns an error if the text is not an inventory, or has no such group.
 pub fn parse_inventory(text: &str, group: &str) -> Result<Vec<Host>> {
     let inventory: Value = serde_json::from_str(text)
         .map_err(|e| Error::protocol(format!("not the output of ansible-inventory --list: {e}")))?;

@@ -364,6 +364,7 @@ fn process_of(status: &str) -> Option<u32> {
 }
 
 /// Decodes a reply as each kind of object and as counters. Returns all texts in it.
+#[doc(hidden)]
 #[cfg(any(test, fuzzing, feature = "testing"))]
 pub fn texts(bytes: &[u8]) -> Vec<String> {
     let mut reply = netlink::Reply::default();

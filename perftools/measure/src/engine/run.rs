@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use base::error::{Kind, Result};
+use host::tcp;
 
 use super::pingpong;
 use super::wait::Waiter;
@@ -15,7 +16,7 @@ use crate::spec::{Shape, Side};
 use crate::stats::cpu::ClockReading;
 use crate::stats::interval::is_stall;
 use crate::stats::latency::LatencyRecorder;
-use crate::stats::{Count, SideStats, tcp};
+use crate::stats::{Count, SideStats};
 
 /// Runs the test of `shape` over `wire`. Receives must be posted on both ends.
 ///

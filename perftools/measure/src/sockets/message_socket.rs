@@ -14,7 +14,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use socket2::{SockAddr, Socket};
 
 use super::SocketKind;
-use crate::stats::tcp::{self, TcpConnection};
+use host::tcp::{self, TcpConnection};
 
 /// Longest time that a call blocks.
 pub const NAP: Duration = Duration::from_millis(20);

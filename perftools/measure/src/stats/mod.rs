@@ -10,7 +10,6 @@ pub mod monitor;
 pub mod port_counters;
 mod sampler;
 pub mod summary;
-pub mod tcp;
 pub mod thread_counters;
 
 use serde::{Deserialize, Serialize};

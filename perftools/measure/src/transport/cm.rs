@@ -7,7 +7,7 @@ use base::error::{Error, Kind, Result};
 use ibverbs::{AccessFlags, QueuePair, Rc};
 use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
 
-use crate::stats::tcp::TcpConnection;
+use host::tcp::TcpConnection;
 
 /// Interval at which a waiting server checks that its client is still connected.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Kind as Failure, Result};
 use base::memory::zeroed;
 use base::units::show_time;
+use host::tcp;
 
 use crate::engine::arrivals::Arrivals;
 use crate::engine::payload;
@@ -24,7 +25,7 @@ use crate::stats::cpu::ClockReading;
 use crate::stats::jitter::Jitter;
 use crate::stats::latency::LatencyRecorder;
 use crate::stats::thread_counters::ThreadCounters;
-use crate::stats::{Count, SideStats, tcp};
+use crate::stats::{Count, SideStats};
 use time_limit::TimeLimit;
 
 /// Length in bytes of the number at the start of a datagram.

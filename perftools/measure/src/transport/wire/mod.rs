@@ -36,10 +36,10 @@ use crate::engine::payload::Payload;
 use crate::engine::{ExposedMemory, Wire, WireCounts};
 use crate::spec::Shape;
 use crate::spec::plan::{Pattern, Verb};
-use crate::stats::tcp;
 use crate::transport::gpu::{GpuMemory, TestGpu};
 use crate::transport::xrc::SharedRecvQueue;
 use base::error::{Error, Kind, Result};
+use host::tcp;
 
 /// Interval between checks for a disconnection reported by the connection manager.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);

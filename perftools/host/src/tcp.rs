@@ -4,9 +4,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use host::netlink::{Attributes, Netlink};
 use netlink_packet_core::Emitable;
 use rustix::net::netlink::SOCK_DIAG;
+
+use crate::netlink::{Attributes, Netlink};
 
 /// `SOCK_DIAG_BY_FAMILY`: queries sockets of one family.
 const BY_FAMILY: u16 = 20;
