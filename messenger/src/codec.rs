@@ -8,8 +8,8 @@ pub(crate) const VERB: &str = "messenger";
 /// Version of the protocol. Both ends must use the same one.
 pub(crate) const VERSION: u16 = 1;
 
-/// Length of a [`Hello`].
-pub(crate) const HELLO_LEN: usize = 32;
+/// Length of a [`Greeting`].
+pub(crate) const GREETING_LEN: usize = 32;
 
 /// Length of a [`Header`].
 pub(crate) const HEADER_LEN: usize = 24;
@@ -24,7 +24,7 @@ pub(crate) type Violation = Cow<'static, str>;
 
 /// The first message of each side, which describes the receives that it has posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hello {
+pub(crate) struct Greeting {
     /// Length of each receive in bytes, including the header.
     pub(crate) receive_len: u32,
     /// Number of receives posted.
@@ -33,9 +33,9 @@ pub(crate) struct Hello {
     pub(crate) max_len: u32,
 }
 
-impl Hello {
-    pub(crate) fn encode(self) -> [u8; HELLO_LEN] {
-        let mut bytes = [0; HELLO_LEN];
+impl Greeting {
+    pub(crate) fn encode(self) -> [u8; GREETING_LEN] {
+        let mut bytes = [0; GREETING_LEN];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&VERSION.to_be_bytes());
         for (at, value) in [
@@ -50,7 +50,7 @@ impl Hello {
 
     /// Decodes a greeting. Longer ones are of later versions, which may have more fields.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Violation> {
-        if !bytes.starts_with(&MAGIC) || bytes.len() < HELLO_LEN {
+        if !bytes.starts_with(&MAGIC) || bytes.len() < GREETING_LEN {
             return Err("the peer is not a messenger".into());
         }
         let version = u16::from_be_bytes([bytes[8], bytes[9]]);
@@ -192,22 +192,25 @@ mod tests {
 
     #[test]
     fn greetings_survive_a_round_trip_and_are_checked() {
-        let hello = Hello {
+        let greeting = Greeting {
             receive_len: 4120,
             receives: 22,
             max_len: 1 << 20,
         };
-        let bytes = hello.encode();
-        assert_eq!(Hello::decode(&bytes), Ok(hello));
+        let bytes = greeting.encode();
+        assert_eq!(Greeting::decode(&bytes), Ok(greeting));
         assert!(bytes.len() <= MIN_RECEIVE_LEN);
-        assert_eq!(Hello::decode(&[&bytes[..], &[0; 9]].concat()), Ok(hello));
-        for len in 0..HELLO_LEN {
-            let violation = Hello::decode(&bytes[..len]).expect_err("too short");
+        assert_eq!(
+            Greeting::decode(&[&bytes[..], &[0; 9]].concat()),
+            Ok(greeting)
+        );
+        for len in 0..GREETING_LEN {
+            let violation = Greeting::decode(&bytes[..len]).expect_err("too short");
             assert!(violation.contains("not a messenger"));
         }
         let mut later = bytes;
         later[9] = 2;
-        let violation = Hello::decode(&later).expect_err("another version");
+        let violation = Greeting::decode(&later).expect_err("another version");
         assert!(violation.contains("version 2"), "{violation}");
     }
 
