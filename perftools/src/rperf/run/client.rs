@@ -16,6 +16,7 @@ use report::{csv, limits};
 use session::rperf::client::{self as control, ServerAddr};
 use session::rperf::devices;
 
+use super::diagnosis::{Report, outcome};
 use super::live::LiveOutput;
 use super::{print, share_device, with_server};
 use crate::rperf::args::TestRun;
@@ -81,14 +82,14 @@ fn run_all(
             interval: output.global.interval,
             observer: output.live.begin(run.test),
         };
-        let outcome = match run.specs.as_slice() {
-            [spec] => control::run(server_addr, spec, &VerbsBackend, monitor_options),
-            specs => devices::run(server_addr, specs, &VerbsBackend, monitor_options),
+        let answer = match run.specs.as_slice() {
+            [spec] => control::run(server_addr, spec, &VerbsBackend, &Report, monitor_options),
+            specs => devices::run(server_addr, specs, &VerbsBackend, &Report, monitor_options),
         };
         output.live.end()?;
         interrupted = server_addr.interrupt.error();
-        let (outcome, error) = match outcome {
-            Ok(outcome) => check_limits(outcome, &run.limits),
+        let (outcome, error) = match answer {
+            Ok(answer) => check_limits(outcome(answer), &run.limits),
             // The interrupt explains the failure.
             Err(error) => {
                 let error = interrupted.clone().unwrap_or(error);
