@@ -4,9 +4,12 @@
 mod auto;
 mod client;
 pub mod diagnosis;
+mod failures;
 mod live;
 mod mesh;
 mod monitor;
+mod output;
+mod plan;
 mod records;
 
 use std::io::{BufRead, Read, Write, stdin};
