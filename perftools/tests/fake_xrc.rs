@@ -12,6 +12,7 @@ use measure::spec::test::Test;
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
 use perftools::rperf::args::command_line::Options;
+use perftools::rperf::run::diagnosis::{Report, outcome};
 use report::record::{Measured, Outcome};
 use session::rperf::client::{self, ServerAddr};
 use session::rperf::rules::Rules;
@@ -33,7 +34,7 @@ fn run(spec: &Spec) -> Result<Measured> {
         .quiet();
     let (address, stopper) = (server.local_addr().expect("address"), server.stopper());
     std::thread::scope(|scope| {
-        scope.spawn(move || server.run(&VerbsBackend));
+        scope.spawn(move || server.run(&VerbsBackend, &Report));
         let wait = Duration::from_secs(5);
         let target = ServerAddr {
             host: address.ip().to_string(),
@@ -44,9 +45,15 @@ fn run(spec: &Spec) -> Result<Measured> {
             qperf: false,
             interrupt: Interrupt::default(),
         };
-        let outcome = client::run(&target, spec, &VerbsBackend, MonitorOptions::default());
+        let answer = client::run(
+            &target,
+            spec,
+            &VerbsBackend,
+            &Report,
+            MonitorOptions::default(),
+        );
         stopper.stop();
-        match outcome? {
+        match outcome(answer?) {
             Outcome::Measured(measured) => Ok(*measured),
             other => panic!("{other:?}"),
         }

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+pub mod conditions;
 pub mod counters;
 pub mod dcb;
 pub mod dcb_output;

@@ -7,6 +7,7 @@
 //! | [`engine`] | the timed loops over a [`engine::Wire`] |
 //! | [`transport`] | connected RDMA queue pairs |
 //! | [`sockets`] | the same tests over sockets |
+//! | [`result`] | the result of a test at both ends, before it is judged |
 //!
 //! The order is that of the imports, lowest first. The crate prints nothing, speaks no protocol and
 //! knows no file of a host: it reads the counters of ports through the crate `host`. The sessions
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod result;
 pub mod sockets;
 pub mod spec;
 pub mod stats;

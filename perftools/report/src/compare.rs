@@ -10,6 +10,7 @@ use super::json::Document;
 use super::parameters::{Parameters, differences, parameters};
 use super::record::{Measured, Outcome, Record};
 use super::warning::Warning;
+use crate::warning::is_cause;
 
 /// Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.
 const T95: [f64; 30] = [
@@ -253,7 +254,7 @@ fn samples(document: &Document) -> Vec<Samples> {
         key.insert("path".to_owned(), link(m));
         key.insert("total depth".to_owned(), m.depth.to_string());
         let size = m.spec.msg_size;
-        let causes = m.warnings.iter().filter(|w| w.is_cause()).cloned();
+        let causes = m.warnings.iter().filter(|w| is_cause(w)).cloned();
         match all.iter_mut().find(|s| {
             (s.test, s.size, s.metric) == (*test, size, metric)
                 && (&s.key, &s.others) == (&key, &others)

@@ -7,18 +7,23 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use base::error::{Error, Result};
 use base::histogram::{Bucket, Percentiles};
+use base::peer_text::printable;
 use host::host_conf::HostConf;
+use measure::result::{TestResult, TestRun};
 use measure::spec::connection::ConnectionInfo;
 use measure::spec::plan::{Pattern, Plan};
 use measure::spec::test::Test;
 use measure::spec::{Parameter, Spec};
 use measure::stats::SideStats;
-use measure::stats::interval::{Dip, Interval};
-use measure::stats::summary::Summary;
+use measure::stats::interval::{Dip, DipKind, Interval};
+use measure::stats::summary::{Interpretation, Summary};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::warning::Warning;
+use super::devices::sum;
+use super::warning::{self, Warning, WarningInput, is_stall};
 
 /// Version of the schema. It increases when a field is removed or changes its meaning. Adding a
 /// field does not change it.
@@ -96,6 +101,87 @@ pub struct DeviceResult {
 }
 
 impl Measured {
+    /// Makes the record of one session. `host_warnings` are those about the client's host.
+    pub fn new(result: TestResult, host_warnings: &[Warning]) -> Self {
+        let warnings = warning::collect(&WarningInput {
+            spec: &result.spec,
+            connection: &result.local,
+            stats: [&result.local_stats, &result.remote_stats],
+            one_host: result.one_host,
+            one_port: result.one_port,
+            host_warnings,
+            server_warnings: &result.server_warnings,
+        });
+        let interpretation = Interpretation::new(result.spec.test, result.plan)
+            .with_flip(result.spec.flip)
+            .with_both_directions(result.spec.sockets.bidirectional);
+        let latencies = result.latency.unwrap_or_default();
+        Self {
+            partial: result.partial,
+            spec: result.spec.for_record(),
+            plan: result.plan,
+            depth: result.depth,
+            local: result.local,
+            remote: result.remote,
+            local_host: Some(result.local_host),
+            remote_host: result.remote_host,
+            summary: Summary::new(interpretation, &result.local_stats, &result.remote_stats),
+            latency_buckets: latencies.buckets(),
+            latency: latencies.percentiles(),
+            latency_samples: latencies.into_samples(),
+            local_stats: result.local_stats,
+            remote_stats: result.remote_stats,
+            intervals: Vec::new(),
+            dips: Vec::new(),
+            exceeded: Vec::new(),
+            warnings,
+            devices: Vec::new(),
+        }
+    }
+
+    /// Makes the record of a test with all of its sessions.
+    ///
+    /// # Panics
+    /// Panics if there is no session.
+    pub fn from_run(run: TestRun, host_warnings: &[Warning]) -> Self {
+        let is_single = run.devices.len() == 1;
+        let mut devices = run.devices.into_iter().map(|device| DeviceResult {
+            device: device.device,
+            start_offset: device.start_offset,
+            measured: Self::new(device.result, host_warnings),
+        });
+        let mut measured = match devices.next() {
+            Some(single) if is_single => single.measured,
+            first => sum(first.into_iter().chain(devices).collect()),
+        };
+        // The dips include the stalls.
+        if run.dips.iter().any(|dip| dip.kind == DipKind::Stall) {
+            measured.warnings.retain(|warning| !is_stall(warning));
+        }
+        (measured.intervals, measured.dips) = (run.intervals, run.dips);
+        measured
+    }
+
+    /// Encodes the record, for the coordinator of a mesh.
+    ///
+    /// # Errors
+    /// Returns an error if a figure cannot be encoded.
+    pub fn encode(&self) -> Result<Value> {
+        serde_json::to_value(self)
+            .map_err(|e| Error::protocol(format!("cannot encode the record of a test: {e}")))
+    }
+
+    /// Parses a record that another host encoded.
+    ///
+    /// # Errors
+    /// Returns an error if the value is not a record.
+    pub fn parse(value: Value) -> Result<Self> {
+        serde_json::from_value(value).map_err(|e| {
+            let text = format!("cannot parse the record of a test: {e}");
+            Error::protocol(printable(&text))
+        })
+    }
+
     /// Returns `true` if both ends send data at the same time.
     pub fn is_bidirectional(&self) -> bool {
         self.spec.sockets.bidirectional

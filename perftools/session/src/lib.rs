@@ -6,16 +6,20 @@
 //! | [`server`] | connections, threads and listeners of a server; networks that it answers |
 //! | [`restart`] | servers whose devices are being removed |
 //! | [`facts`] | the request of `ribinfo check --peer` for the facts of another host |
+//! | [`answer`] [`diagnosis`] | the answer to a client; the judgement of results, made elsewhere |
 //! | `hardware` | the description of the device of a connection |
 //! | [`probe`] | probes of a path, and the reflectors that answer them |
 //! | [`rperf`] | rperf's client and server: a test from the request to the results of both ends |
 //! | [`qperf`] | the same over the protocol of qperf 0.4.11 |
 //!
-//! A session runs the loops of the crate `measure`. The programs start clients and servers, and the
+//! A session runs the loops of the crate `measure`, and returns what both ends have measured. It
+//! makes no record and no verdict. The programs start clients and servers, and the
 //! crate `fleet` starts clients for many hosts.
 
 #![forbid(unsafe_code)]
 
+pub mod answer;
+pub mod diagnosis;
 pub mod facts;
 mod hardware;
 pub mod probe;

@@ -10,6 +10,7 @@ use base::interrupt::Interrupt;
 use base::threads::spawn_scoped_with_stack;
 use measure::spec::{Limit, ResultLimits, Spec};
 use report::limits::exceeded;
+use report::record::Measured;
 use session::protocol::token::Token;
 use session::rperf::client::ServerAddr;
 use session::rperf::coordinator::{RemoteTest, now};
@@ -110,7 +111,10 @@ impl Servers {
     /// Returns the cell of a result. A result that cannot be compared with its limits is a failure.
     fn cell(&self, test: &MeshTest, pair: Pair, result: Result<ClientResult>) -> Cell {
         let limits = self.limits.get(&test.label).copied().unwrap_or_default();
-        let checked = result.and_then(|r| Ok((exceeded(&limits, &r.measured)?, r.measured)));
+        let checked = result.and_then(|result| {
+            let measured = Measured::parse(result.measured)?;
+            Ok((exceeded(&limits, &measured)?, measured))
+        });
         match checked {
             Ok((exceeded, measured)) => Cell::measured(pair, 0, &measured, exceeded),
             Err(error) => Cell::failed(pair, 0, error.to_string()),

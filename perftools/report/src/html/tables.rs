@@ -7,6 +7,7 @@ use super::{Run, units};
 use crate::compare::{self, Verdict};
 use crate::environment;
 use crate::record::{Measured, Outcome, Record};
+use crate::warning::is_cause;
 
 /// Change, as a fraction, up to which results count as equal.
 const THRESHOLD: f64 = 0.05;
@@ -187,7 +188,7 @@ pub(super) fn warnings(runs: &[Run]) -> Markup {
                     m.dips.iter().for_each(|dip| add(format!("{test}: {dip}")));
                     for warning in &m.warnings {
                         // A cause has the figures of one test.
-                        let about = if warning.is_cause() { &test } else { &run.name };
+                        let about = if is_cause(warning) { &test } else { &run.name };
                         add(format!("{about}: {}", warning.text));
                     }
                 }

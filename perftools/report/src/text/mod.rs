@@ -16,6 +16,7 @@ use base::units::Style;
 use host::host_conf::HostConf;
 
 use crate::record::{Outcome, Record};
+use crate::warning::is_cause;
 use block::Block;
 
 /// Verbosity of each category of lines, from 0 to 2. For example, `-vs` sets `stat` to 1 and `-vvs`
@@ -66,7 +67,7 @@ impl Format {
                     block.text("noticed", dip.to_string());
                 }
                 for warning in &m.warnings {
-                    let name = if warning.is_cause() {
+                    let name = if is_cause(warning) {
                         "cause"
                     } else {
                         "warning"

@@ -7,60 +7,28 @@ mod traffic;
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 pub use host::host;
 
 use base::units::{Size, Style, show_time};
+pub use measure::result::Warning;
 use measure::spec::connection::ConnectionInfo;
 use measure::spec::modes::Wait;
 use measure::spec::{Limit, Spec};
 use measure::stats::SideStats;
 
-/// A condition that can distort the results.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
-pub struct Warning {
-    /// Kind for programs to match: `debug_build`, `cpu_scaling`, `oversubscribed`,
-    /// `mtu_below_port`, `small_mtu`, `swap`, `other_traffic`, `rate_limit`, `few_messages`,
-    /// `lost`, `stalled`; and the causes that the counters of the ports show: `link_down`,
-    /// `symbol_errors`, `receiver_not_ready`, `discards`, `packet_loss`, `duplicates`,
-    /// `rejected_requests`, `congestion`, `pause_frames`.
-    pub kind: String,
-    /// Description of the condition and, after `help:`, its remedy.
-    pub text: String,
+/// Returns `true` if the counters of the ports show this condition.
+pub fn is_cause(warning: &Warning) -> bool {
+    cause::kinds().any(|kind| kind == warning.kind)
 }
 
-impl Warning {
-    fn new(kind: &str, text: impl Into<String>) -> Self {
-        Self {
-            kind: kind.to_owned(),
-            text: text.into(),
-        }
-    }
+/// Returns `true` if the test had a stall.
+pub fn is_stall(warning: &Warning) -> bool {
+    warning.kind == "stalled"
+}
 
-    /// Returns `true` if the counters of the ports show this condition.
-    pub fn is_cause(&self) -> bool {
-        cause::kinds().any(|kind| kind == self.kind)
-    }
-
-    /// Returns `true` if the test had a stall.
-    pub fn is_stall(&self) -> bool {
-        self.kind == "stalled"
-    }
-
-    /// Marks the warning as one that applies only to `part` of a test.
-    pub(super) fn about(self, part: &str) -> Self {
-        Self {
-            text: format!("{part}: {}", self.text),
-            ..self
-        }
-    }
-
-    /// Marks the warning as one that applies to the server.
-    fn about_server(self) -> Self {
-        self.about("the server")
-    }
+/// Marks the warning as one that applies to the server.
+fn about_server(warning: Warning) -> Warning {
+    warning.about("the server")
 }
 
 /// Properties of a completed test that [`collect`] checks.
@@ -76,6 +44,8 @@ pub struct WarningInput<'a> {
     pub one_host: bool,
     /// `true` if both ends use the same port.
     pub one_port: bool,
+    /// Warnings about the client's host.
+    pub host_warnings: &'a [Warning],
     /// Warnings from the server about its host.
     pub server_warnings: &'a [Warning],
 }
@@ -88,16 +58,17 @@ pub fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
         stats: [local, remote],
         one_host,
         one_port,
+        host_warnings,
         server_warnings,
     } = *input;
     let mut all = cause::find(input.stats, one_port);
-    all.extend(host());
+    all.extend_from_slice(host_warnings);
     if !one_host {
-        all.extend(server_warnings.iter().cloned().map(Warning::about_server));
+        all.extend(server_warnings.iter().cloned().map(about_server));
     }
     all.extend(oversubscribed(spec, local));
     all.extend(cpu_wait(local));
-    all.extend(cpu_wait(remote).map(Warning::about_server));
+    all.extend(cpu_wait(remote).map(about_server));
     all.extend(mtu(connection));
     all.extend(traffic::other_traffic(
         spec,
@@ -257,14 +228,10 @@ mod tests {
             stats: [&m.local_stats, &m.remote_stats],
             one_host,
             one_port: false,
+            host_warnings: &[],
             server_warnings: server,
         };
-        let host_kinds = ["debug_build", "cpu_scaling", "swap"];
-        collect(&input)
-            .into_iter()
-            .map(|w| w.kind)
-            .filter(|kind| !host_kinds.contains(&kind.as_str()))
-            .collect()
+        collect(&input).into_iter().map(|w| w.kind).collect()
     }
 
     #[test]
@@ -319,6 +286,6 @@ mod tests {
         let server = [Warning::new("other", "x")];
         assert_eq!(kinds(&measured(), &server, false), ["other"]);
         assert_eq!(kinds(&measured(), &server, true), [""; 0]);
-        assert_eq!(server[0].clone().about_server().text, "the server: x");
+        assert_eq!(about_server(server[0].clone()).text, "the server: x");
     }
 }

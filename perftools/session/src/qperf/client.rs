@@ -8,6 +8,7 @@ use base::error::{Error, Result};
 use base::interrupt::Interrupt;
 use host::host_conf::HostConf;
 use measure::engine::{self, Peer, Role};
+use measure::result::{DeviceRun, TestResult, TestRun};
 use measure::sockets::{EndMode, SocketKind, endpoint};
 use measure::spec::connection::ConnectionInfo;
 use measure::spec::modes::{Cm, Wait};
@@ -15,14 +16,12 @@ use measure::spec::test::Test;
 use measure::spec::tuning::Tuning;
 use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
-use measure::stats::summary::{Interpretation, Summary};
-use report::record::{Measured, Outcome};
-use report::warning::{self, WarningInput};
 
 use super::control_conn::{ControlConn, SERVER_NAME};
 use super::request::Request;
 use super::stat::{self, Stat};
 use super::{SYNC_AFTER, conf, index, rdma};
+use crate::answer::Answer;
 use crate::hardware;
 
 /// Runs one test with a qperf server.
@@ -35,7 +34,7 @@ pub fn run(
     spec: &Spec,
     monitor_options: MonitorOptions<'_>,
     interrupt: &Interrupt,
-) -> Result<Outcome> {
+) -> Result<Answer> {
     if monitor_options.interval.is_some() {
         return Err(
             Error::limit("--interval is not supported with a qperf server")
@@ -59,12 +58,12 @@ pub fn run(
         (Test::Conf, _) => {
             let mut bytes = [0; conf::LEN];
             conn.receive(&mut bytes, "the configuration")?;
-            Ok(Outcome::Conf {
+            Ok(Answer::Conf {
                 local: HostConf::read(),
                 remote: conf::decode(&bytes),
             })
         }
-        (Test::Quit, _) => conn.synchronize_before().map(|()| Outcome::Quit),
+        (Test::Quit, _) => conn.synchronize_before().map(|()| Answer::Quit),
         (_, Some(kind)) => run_over_sockets(&conn, spec, kind, local, peer),
         _ => run_over_rdma(&conn, spec, peer),
     };
@@ -193,7 +192,7 @@ fn run_over_sockets(
     kind: SocketKind,
     local_addr: SocketAddr,
     peer_addr: SocketAddr,
-) -> Result<Outcome> {
+) -> Result<Answer> {
     if kind == SocketKind::Rds {
         return Err(unsupported_test(spec.test));
     }
@@ -228,7 +227,7 @@ fn run_over_sockets(
     collect_results(conn, spec, measurement, (local, remote))
 }
 
-fn run_over_rdma(conn: &ControlConn, spec: &Spec, peer: SocketAddr) -> Result<Outcome> {
+fn run_over_rdma(conn: &ControlConn, spec: &Spec, peer: SocketAddr) -> Result<Answer> {
     let plan = spec
         .test
         .plan()
@@ -249,7 +248,7 @@ fn collect_results(
     spec: &Spec,
     mut measurement: engine::Measurement,
     (local, remote): (ConnectionInfo, ConnectionInfo),
-) -> Result<Outcome> {
+) -> Result<Answer> {
     let mut bytes = [0; stat::LEN];
     conn.receive(&mut bytes, "the statistics")?;
     let peer_stat = Stat::decode(&bytes);
@@ -266,38 +265,31 @@ fn collect_results(
             .msgs
             .saturating_sub(remote_stats.received.msgs);
     }
-    let latencies = measurement.latency.unwrap_or_default();
-    Ok(Outcome::Measured(Box::new(Measured {
-        exceeded: Vec::new(),
-        devices: Vec::new(),
+    let result = TestResult {
         partial: false,
-        local_host: Some(HostConf::read()),
-        remote_host: None,
-        intervals: Vec::new(),
-        dips: Vec::new(),
-        warnings: warning::collect(&WarningInput {
-            spec,
-            connection: &local,
-            stats: [&measurement.stats, &remote_stats],
-            one_host: false,
-            one_port: false,
-            server_warnings: &[],
-        }),
         spec: spec.clone(),
+        plan: spec.test.plan(),
         depth: 1,
         local,
         remote,
-        plan: spec.test.plan(),
-        summary: Summary::new(
-            Interpretation::new(spec.test, spec.test.plan()),
-            &measurement.stats,
-            &remote_stats,
-        ),
-        latency_buckets: latencies.buckets(),
-        latency: latencies.percentiles(),
-        latency_samples: latencies.into_samples(),
+        local_host: HostConf::read(),
+        remote_host: None,
         local_stats: measurement.stats,
         remote_stats,
+        latency: measurement.latency,
+        one_host: false,
+        one_port: false,
+        server_warnings: Vec::new(),
+    };
+    let device = DeviceRun {
+        device: String::new(),
+        start_offset: 0,
+        result,
+    };
+    Ok(Answer::Measured(Box::new(TestRun {
+        devices: vec![device],
+        intervals: Vec::new(),
+        dips: Vec::new(),
     })))
 }
 

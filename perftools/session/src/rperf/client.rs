@@ -11,17 +11,14 @@ use base::interrupt::Interrupt;
 use base::units::show_time;
 use host::host_conf::HostConf;
 use measure::engine::Role;
+use measure::result::{DeviceRun, TestResult, TestRun};
 use measure::spec::plan::{Pattern, Plan};
 use measure::spec::test::Test;
 use measure::spec::{Limit, Spec, UNLIMITED};
 use measure::stats::SideStats;
-use measure::stats::interval::DipKind;
 use measure::stats::monitor::{Monitor, MonitorOptions, MonitorResult, TestInfo};
-use measure::stats::summary::{Interpretation, Summary};
 use measure::stats::thread_counters::ThreadCounters;
 use measure::transport::{Backend, ClientSetup, ControlAddrs};
-use report::record::{Measured, Outcome};
-use report::warning::{self, WarningInput};
 use socket2::{Domain, Socket, Type};
 
 use super::context::SessionHooks;
@@ -29,6 +26,8 @@ use super::link::ControlLink;
 use super::message::Message;
 use super::rdma_session;
 use super::socket_session::{self, SocketAddrs};
+use crate::answer::Answer;
+use crate::diagnosis::Diagnosis;
 use crate::protocol::auth;
 use crate::protocol::frame;
 use crate::protocol::frame::DeadlineReader;
@@ -67,6 +66,8 @@ pub(super) struct ClientControl<'a> {
     pub(super) counters: Vec<Arc<ThreadCounters>>,
     /// `true` if the counters are those of intervals.
     pub(super) has_intervals: bool,
+    /// Judges failures.
+    pub(super) diagnosis: &'a dyn Diagnosis,
 }
 
 /// Runs one test with a server.
@@ -78,8 +79,9 @@ pub fn run<B: Backend>(
     server_addr: &ServerAddr,
     spec: &Spec,
     backend: &B,
+    diagnosis: &dyn Diagnosis,
     monitor_options: MonitorOptions<'_>,
-) -> Result<Outcome> {
+) -> Result<Answer> {
     let timeout = spec.client.timeout;
     let mut stream = connect_with_options(server_addr, timeout)?;
     if server_addr.qperf {
@@ -92,14 +94,14 @@ pub fn run<B: Backend>(
     }
     match spec.test {
         Test::Conf => match request(&mut stream, spec)? {
-            Message::Conf(remote) => Ok(Outcome::Conf {
+            Message::Conf(remote) => Ok(Answer::Conf {
                 local: HostConf::read(),
                 remote,
             }),
             other => Err(other.unexpected("the server")),
         },
         Test::Quit => match request(&mut stream, spec)? {
-            Message::Quitting => Ok(Outcome::Quit),
+            Message::Quitting => Ok(Answer::Quit),
             other => Err(other.unexpected("the server")),
         },
         _ => {
@@ -110,10 +112,16 @@ pub fn run<B: Backend>(
                 on_begin: &|| monitor.start(),
                 counters: monitor.counters(),
                 has_intervals: monitor_options.interval.is_some(),
+                diagnosis,
             };
             let interrupt = &server_addr.interrupt;
-            let measured = monitor.run(|| run_test(stream, spec, backend, &control, interrupt))?;
-            Ok(Outcome::Measured(Box::new(monitored(measured, &monitor))))
+            let result = monitor.run(|| run_test(stream, spec, backend, &control, interrupt))?;
+            let device = DeviceRun {
+                device: String::new(),
+                start_offset: 0,
+                result,
+            };
+            Ok(monitored(vec![device], &monitor))
         }
     }
 }
@@ -127,7 +135,7 @@ pub(super) fn run_controlled<B: Backend>(
     spec: &Spec,
     backend: &B,
     control: &ClientControl<'_>,
-) -> Result<Measured> {
+) -> Result<TestResult> {
     let stream = open(server_addr, spec.client.timeout)?;
     run_test(stream, spec, backend, control, &server_addr.interrupt)
 }
@@ -215,7 +223,7 @@ fn run_test<B: Backend>(
     backend: &B,
     control: &ClientControl<'_>,
     interrupt: &Interrupt,
-) -> Result<Measured> {
+) -> Result<TestResult> {
     let addresses = SocketAddrs::of_stream(&stream)?;
     let hosts = ControlAddrs {
         local: addresses.local.ip().to_canonical(),
@@ -230,6 +238,7 @@ fn run_test<B: Backend>(
     let hooks = SessionHooks {
         before_ready: control.before_start,
         on_begin: &|_| (control.on_begin)(),
+        diagnosis: control.diagnosis,
     };
     let run = || {
         if let Some(kind) = spec.test.socket() {
@@ -268,52 +277,34 @@ fn run_test<B: Backend>(
     let one_host = hosts.local == hosts.peer;
     let one_port = one_host
         && (&done.via.device, done.via.port) == (&done.peer_via.device, done.peer_via.port);
-    let warnings = warning::collect(&WarningInput {
-        spec,
-        connection: &done.via,
-        stats: [&done.measurement.stats, &done.peer_stats],
-        one_host,
-        one_port,
-        server_warnings: &done.peer_warnings,
-    });
-    let latencies = done.measurement.latency.unwrap_or_default();
-    Ok(Measured {
-        intervals: Vec::new(),
-        dips: Vec::new(),
-        warnings,
-        exceeded: Vec::new(),
-        devices: Vec::new(),
+    Ok(TestResult {
         partial: link.was_interrupted(),
-        spec: spec.for_record(),
+        spec: spec.clone(),
         plan: done.plan,
         depth: done.depth,
         local: done.via,
         remote: done.peer_via,
-        local_host: Some(HostConf::read()),
+        local_host: HostConf::read(),
         remote_host: done.peer_host,
-        summary: Summary::new(
-            Interpretation::new(spec.test, done.plan)
-                .with_flip(spec.flip)
-                .with_both_directions(spec.sockets.bidirectional),
-            &done.measurement.stats,
-            &done.peer_stats,
-        ),
-        latency_buckets: latencies.buckets(),
-        latency: latencies.percentiles(),
-        latency_samples: latencies.into_samples(),
         local_stats: done.measurement.stats,
         remote_stats: done.peer_stats,
+        latency: done.measurement.latency,
+        one_host,
+        one_port,
+        server_warnings: done.peer_warnings,
     })
 }
 
-/// Adds the intervals and dips of a monitored test to its results. The dips include the stalls.
-pub(super) fn monitored(mut measured: Measured, monitor: &Monitor<'_>) -> Measured {
-    let MonitorResult { intervals, dips } = monitor.finish(measured.local_stats.nanos);
-    if dips.iter().any(|dip| dip.kind == DipKind::Stall) {
-        measured.warnings.retain(|warning| !warning.is_stall());
-    }
-    (measured.intervals, measured.dips) = (intervals, dips);
-    measured
+/// Ends the monitor of a test and adds what it observed.
+pub(super) fn monitored(devices: Vec<DeviceRun>, monitor: &Monitor<'_>) -> Answer {
+    let stats = devices.iter().map(|d| d.result.local_stats.clone());
+    let nanos = SideStats::sum(&stats.collect::<Vec<_>>()).nanos;
+    let MonitorResult { intervals, dips } = monitor.finish(nanos);
+    Answer::Measured(Box::new(TestRun {
+        devices,
+        intervals,
+        dips,
+    }))
 }
 
 /// Checks that the test has measured, and verified, anything. Unreliable services may lose all

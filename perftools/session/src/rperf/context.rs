@@ -6,15 +6,16 @@ use std::sync::atomic::AtomicBool;
 use base::error::Result;
 use host::host_conf::HostConf;
 use measure::engine::Measurement;
+use measure::result::Warning;
 use measure::spec::Spec;
 use measure::spec::connection::ConnectionInfo;
 use measure::spec::plan::Plan;
 use measure::spec::test::Test;
 use measure::stats::SideStats;
 use measure::stats::port_counters::PortCounters;
-use report::warning::{Warning, cause};
 
 use super::rules::{Reservation, Rules};
+use crate::diagnosis::Diagnosis;
 use crate::probe::reflector::Reflectors;
 use crate::server::connections::Registration;
 
@@ -41,6 +42,8 @@ pub struct SessionContext<'a> {
     pub on_begin: &'a dyn Fn(Test),
     /// Reflectors of `rperf monitor`.
     pub reflectors: &'a Reflectors,
+    /// Judges results.
+    pub diagnosis: &'a dyn Diagnosis,
 }
 
 impl SessionContext<'_> {
@@ -72,14 +75,37 @@ pub(super) struct SessionHooks<'a> {
     pub(super) before_ready: &'a dyn Fn() -> Result<()>,
     /// Called with the test when both ends are ready.
     pub(super) on_begin: &'a dyn Fn(Test),
+    /// Judges results.
+    pub(super) diagnosis: &'a dyn Diagnosis,
 }
 
 impl<'a> SessionHooks<'a> {
     /// Creates the hooks of a server.
-    pub(super) fn server(on_begin: &'a dyn Fn(Test)) -> Self {
+    pub(super) fn server(context: &SessionContext<'a>) -> Self {
         Self {
             before_ready: &|| Ok(()),
-            on_begin,
+            on_begin: context.on_begin,
+            diagnosis: context.diagnosis,
+        }
+    }
+
+    /// Adds the changes of the port's counters to a measurement, or the cause that they show to the
+    /// error of a failed test.
+    pub(super) fn with_counters(
+        &self,
+        measurement: Result<Measurement>,
+        counters: &PortCounters,
+    ) -> Result<Measurement> {
+        match measurement {
+            Ok(mut measurement) => {
+                measurement.stats.port_counters = Some(counters.changes());
+                Ok(measurement)
+            }
+            Err(error) => {
+                let seconds = counters.age().as_secs_f64();
+                let changes = counters.changes();
+                Err(self.diagnosis.explain(error, &changes, seconds))
+            }
         }
     }
 }
@@ -95,22 +121,4 @@ pub(super) struct SessionResult {
     pub(super) peer_warnings: Vec<Warning>,
     pub(super) plan: Option<Plan>,
     pub(super) depth: u32,
-}
-
-/// Adds the changes of the port's counters to a measurement, or the cause that they show to the
-/// error of a failed test.
-pub(super) fn with_counters(
-    measurement: Result<Measurement>,
-    counters: &PortCounters,
-) -> Result<Measurement> {
-    match measurement {
-        Ok(mut measurement) => {
-            measurement.stats.port_counters = Some(counters.changes());
-            Ok(measurement)
-        }
-        Err(error) => {
-            let seconds = counters.age().as_secs_f64();
-            Err(cause::explain(error, &counters.changes(), seconds))
-        }
-    }
 }

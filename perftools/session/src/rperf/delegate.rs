@@ -154,11 +154,12 @@ fn run<B: Backend>(
             on_begin: &|| {},
             counters: Vec::new(),
             has_intervals: false,
+            diagnosis: context.diagnosis,
         };
-        let measured = client::run_controlled(&peer, &spec, backend, &control);
+        let result = client::run_controlled(&peer, &spec, backend, &control);
         ended.store(true, Ordering::Relaxed);
         Ok(ClientResult {
-            measured: Box::new(measured?),
+            measured: context.diagnosis.record(result?)?,
             started: started.get().copied().unwrap_or_default(),
         })
     })

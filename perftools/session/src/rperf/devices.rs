@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 use base::threads::spawn_scoped;
+use measure::result::{DeviceRun, TestResult};
 use measure::spec::Spec;
 use measure::stats::monitor::{Monitor, MonitorOptions};
 use measure::transport::Backend;
-use report::devices::sum;
-use report::record::{DeviceResult, Measured, Outcome};
 
 use super::client::{self, ClientControl, ServerAddr};
+use crate::answer::Answer;
+use crate::diagnosis::Diagnosis;
 
 /// Interval at which a connected session checks that the others have not failed.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -27,8 +28,9 @@ pub fn run<B: Backend>(
     server_addr: &ServerAddr,
     specs: &[Spec],
     backend: &B,
+    diagnosis: &dyn Diagnosis,
     monitor_options: MonitorOptions<'_>,
-) -> Result<Outcome> {
+) -> Result<Answer> {
     let Some(first) = specs.first() else {
         return Err(Error::usage("no device to measure"));
     };
@@ -36,7 +38,7 @@ pub fn run<B: Backend>(
     let monitor = Monitor::new(monitor_options, client::test_info(first, sessions));
     let counters = monitor.counters();
     let start = CommonStart::new(specs.len());
-    let run_session = |number: usize, spec: &Spec| -> Result<(Measured, Instant)> {
+    let run_session = |number: usize, spec: &Spec| -> Result<(TestResult, Instant)> {
         let begun = OnceLock::new();
         let threads = spec.threads as usize;
         let control = ClientControl {
@@ -52,9 +54,10 @@ pub fn run<B: Backend>(
                 .unwrap_or_default()
                 .to_vec(),
             has_intervals: monitor_options.interval.is_some(),
+            diagnosis,
         };
-        let measured = client::run_controlled(server_addr, spec, backend, &control)?;
-        Ok((measured, begun.get().copied().unwrap_or_else(Instant::now)))
+        let result = client::run_controlled(server_addr, spec, backend, &control)?;
+        Ok((result, begun.get().copied().unwrap_or_else(Instant::now)))
     };
     let name = |spec: &Spec| {
         spec.client
@@ -91,16 +94,15 @@ pub fn run<B: Backend>(
     };
     let results = monitor.run(run_all)?;
     let first_start = results.iter().map(|result| result.1).min();
-    let devices = specs.iter().zip(results).map(|(spec, (measured, begun))| {
+    let devices = specs.iter().zip(results).map(|(spec, (result, begun))| {
         let offset = first_start.map_or(Duration::ZERO, |first| begun - first);
-        DeviceResult {
+        DeviceRun {
             device: name(spec),
             start_offset: u64::try_from(offset.as_nanos()).unwrap_or(u64::MAX),
-            measured,
+            result,
         }
     });
-    let measured = client::monitored(sum(devices.collect()), &monitor);
-    Ok(Outcome::Measured(Box::new(measured)))
+    Ok(client::monitored(devices.collect(), &monitor))
 }
 
 /// The common start of the sessions.

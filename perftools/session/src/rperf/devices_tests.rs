@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use base::error::{Error, Result};
+use base::error::Result;
 use measure::spec::test::Test;
 use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
-use report::record::{Measured, Outcome};
+use report::record::Measured;
 
 use super::devices;
 use super::fake_backend::FakeBackend;
+use super::report_diagnosis::{Report, measured};
 use super::tests::{server_addr, with_server};
 
 /// Returns the specifications of a test over the devices `d0`, `d1` and so on.
@@ -27,10 +28,8 @@ fn run(address: std::net::SocketAddr, specs: &[Spec], backend: &FakeBackend) -> 
         interval: Some(Duration::from_millis(50)),
         observer: None,
     };
-    match devices::run(&server_addr(address), specs, &backend, monitor_options)? {
-        Outcome::Measured(m) => Ok(*m),
-        other => Err(Error::test(format!("{other:?}"))),
-    }
+    let server = server_addr(address);
+    devices::run(&server, specs, &backend, &Report, monitor_options).map(measured)
 }
 
 #[test]

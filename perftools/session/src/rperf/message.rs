@@ -6,14 +6,14 @@ use base::error::{Error, Kind, Result};
 use host::host_conf::HostConf;
 use host::peer::PeerFacts;
 use measure::engine::ExposedMemory;
+use measure::result::Warning;
 use measure::sockets::endpoint::ListenInfo;
 use measure::spec::Spec;
 use measure::spec::connection::ConnectionInfo;
 use measure::stats::SideStats;
 use measure::transport::{ClientEndpoints, ClientInfo, Offer};
-use report::record::Measured;
-use report::warning::Warning;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::probe::ReflectorInfo;
 
@@ -125,8 +125,8 @@ pub struct ClientRequest {
 /// Result of a requested test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientResult {
-    /// Result of the test.
-    pub measured: Box<Measured>,
+    /// Record of the test, as JSON: see [`Diagnosis::record`](crate::diagnosis::Diagnosis::record).
+    pub measured: Value,
     /// Time of the server's clock at which the test started, in nanoseconds.
     pub started: u64,
 }
@@ -163,8 +163,8 @@ impl Message {
     /// Returns the error for a message that is not valid at this point of the protocol.
     pub fn unexpected(&self, peer_name: &str) -> Error {
         let name = serde_json::to_value(self).ok().and_then(|v| match v {
-            serde_json::Value::Object(map) => map.keys().next().cloned(),
-            serde_json::Value::String(name) => Some(name),
+            Value::Object(map) => map.keys().next().cloned(),
+            Value::String(name) => Some(name),
             _ => None,
         });
         Error::protocol(format!(

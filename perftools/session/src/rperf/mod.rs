@@ -45,6 +45,8 @@ mod devices_tests;
 #[cfg(test)]
 mod fake_backend;
 #[cfg(test)]
+mod report_diagnosis;
+#[cfg(test)]
 mod socket_session_tests;
 #[cfg(test)]
 mod tests;

@@ -6,9 +6,8 @@ use measure::engine::{self, Role};
 use measure::spec::Spec;
 use measure::stats::port_counters::PortCounters;
 use measure::transport::ConnectedEndpoint;
-use report::warning;
 
-use super::context::{SessionHooks, SessionResult, with_counters};
+use super::context::{SessionHooks, SessionResult};
 use super::link::ControlLink;
 use super::message::Message;
 use crate::hardware;
@@ -29,7 +28,7 @@ pub(super) fn run<W: engine::Wire + Send>(
     // Only the server sends warnings. The client reports those of both hosts.
     let (side, peer_name, warnings) = match role {
         Role::Client => (&spec.client, "the server", Vec::new()),
-        Role::Server => (&spec.server, "the client", warning::host()),
+        Role::Server => (&spec.server, "the client", hooks.diagnosis.host_warnings()),
     };
     let via = hardware::describe(via);
     let counters = PortCounters::read(&via);
@@ -68,7 +67,7 @@ pub(super) fn run<W: engine::Wire + Send>(
             Kind::Device | Kind::Test | Kind::Peer => hardware::name_inactive_port(error, &via),
             _ => error,
         });
-    let measurement = with_counters(measurement, &counters)?;
+    let measurement = hooks.with_counters(measurement, &counters)?;
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
     let peer_stats = match link.receive_after_memory_work(shape.memory())? {
         Message::Stats(stats) => *stats,

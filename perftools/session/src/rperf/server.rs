@@ -12,6 +12,7 @@ use measure::transport::Backend;
 use super::context::{Served, SessionContext};
 use super::rules::Rules;
 use super::session;
+use crate::diagnosis::Diagnosis;
 use crate::probe::reflector::Reflectors;
 use crate::restart;
 use crate::server::connections::{Connections, Registration};
@@ -41,12 +42,13 @@ pub struct Server {
 struct Tests<'a, B> {
     server: &'a Server,
     backend: &'a B,
+    diagnosis: &'a dyn Diagnosis,
 }
 
 impl<B: Backend> Service for Tests<'_, B> {
     fn serve(&self, stream: TcpStream, peer: SocketAddr, connection: &Registration<'_>) {
         match self.server.rules.admit_host(peer.ip()) {
-            Ok(()) => self.server.serve(stream, peer, self.backend, connection),
+            Ok(()) => self.server.serve(stream, peer, self, connection),
             Err(error) => {
                 self.server.log(peer, &format!("rejected: {error}"));
                 session::reject(stream, &error);
@@ -146,10 +148,11 @@ impl Server {
     ///
     /// # Errors
     /// Returns an error if the listening socket broke.
-    pub fn run<B: Backend>(&mut self, backend: &B) -> Result<Ended> {
+    pub fn run<B: Backend>(&mut self, backend: &B, diagnosis: &dyn Diagnosis) -> Result<Ended> {
         let tests = Tests {
             server: self,
             backend,
+            diagnosis,
         };
         server::run(&self.listener, &self.connections, &tests)
     }
@@ -158,7 +161,7 @@ impl Server {
         &self,
         stream: TcpStream,
         peer: SocketAddr,
-        backend: &B,
+        tests: &Tests<'_, B>,
         connection: &Registration<'_>,
     ) {
         let on_begin = |test: Test| {
@@ -172,8 +175,9 @@ impl Server {
             connection,
             on_begin: &on_begin,
             reflectors: &self.reflectors,
+            diagnosis: tests.diagnosis,
         };
-        let served = session::serve(stream, backend, &context);
+        let served = session::serve(stream, tests.backend, &context);
         // An idle server keeps no memory of large tests.
         if connection.is_session() {
             ibverbs::trim_heap();

@@ -212,7 +212,7 @@ fn run_test<B: Backend>(
                 spec,
                 kind,
                 SocketAddrs::of_stream(stream)?,
-                &SessionHooks::server(context.on_begin),
+                &SessionHooks::server(context),
             );
             return done.map(drop);
         }
@@ -239,7 +239,7 @@ fn run_test<B: Backend>(
             .accept(&answer, timeout, &gone)
             .map_err(|e| link.explain(e))?;
         reservation.reduce_to(connected.shape.footprint());
-        let hooks = SessionHooks::server(context.on_begin);
+        let hooks = SessionHooks::server(context);
         rdma_session::run(&link, spec, Role::Server, connected, &hooks).map(drop)
     };
     run().inspect_err(|error| link.send_error(error))

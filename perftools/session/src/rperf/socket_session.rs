@@ -21,10 +21,9 @@ use measure::sockets::endpoint::ListenInfo;
 use measure::sockets::{EndMode, SocketKind, endpoint};
 use measure::spec::{Side, Spec};
 use measure::stats::port_counters::PortCounters;
-use report::warning;
 use socket2::Socket;
 
-use super::context::{SessionHooks, SessionResult, with_counters};
+use super::context::{SessionHooks, SessionResult};
 use super::link::{ControlLink, ThreadLink};
 use super::message::Message;
 use crate::hardware;
@@ -150,7 +149,7 @@ fn run_connected(
     // Only the server sends warnings. The client reports those of both hosts.
     let (side, peer_name, warnings) = match role {
         Role::Client => (&spec.client, "the server", Vec::new()),
-        Role::Server => (&spec.server, "the client", warning::host()),
+        Role::Server => (&spec.server, "the client", hooks.diagnosis.host_warnings()),
     };
     let via = hardware::describe(endpoint::connection_info(kind, &sockets[0], side));
     let counters = PortCounters::read(&via);
@@ -181,7 +180,7 @@ fn run_connected(
     let kept = kept.map_err(|e| Error::system("cannot duplicate the data socket", &e))?;
     (hooks.on_begin)(spec.test);
     let measurement = run_streams(link, spec, role, kind, side, sockets);
-    let measurement = with_counters(measurement, &counters)?;
+    let measurement = hooks.with_counters(measurement, &counters)?;
     link.send(&Message::Stats(Box::new(measurement.stats.clone())))?;
     let peer_stats = match link.receive()? {
         Message::Stats(stats) => *stats,

@@ -12,6 +12,7 @@ use measure::stats::monitor::MonitorOptions;
 use super::client;
 use super::fake_backend::FakeBackend;
 use super::message::Message;
+use super::report_diagnosis::Report;
 use super::tests::{connect_with_hello, server_addr, with_server};
 use crate::protocol::frame;
 use crate::protocol::hello::{self, PROTOCOL};
@@ -82,6 +83,7 @@ fn a_client_waits_for_the_error_of_a_late_server() {
             &server_addr(address),
             &spec,
             &&FakeBackend::default(),
+            &Report,
             MonitorOptions::default(),
         );
         let text = result.unwrap_err().to_string();

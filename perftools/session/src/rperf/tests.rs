@@ -11,13 +11,14 @@ use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::address::PortAddress;
 use measure::transport::{Backend, ClientEndpoints, ControlAddrs};
-use report::record::Outcome;
 
 use super::client::{self, ServerAddr};
 use super::fake_backend::{FakeBackend, connection_info};
 use super::message::Message;
+use super::report_diagnosis::{Report, measured};
 use super::rules::Rules;
 use super::server::Server;
+use crate::answer::Answer;
 use crate::protocol::frame;
 use crate::protocol::hello::{self, PROTOCOL};
 use crate::server::Ended;
@@ -48,7 +49,7 @@ pub(super) fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &FakeB
     let address = server.local_addr().unwrap();
     std::thread::scope(|scope| {
         let (stopper, backend) = (server.stopper(), &backend);
-        let server_result = scope.spawn(move || server.run(&backend));
+        let server_result = scope.spawn(move || server.run(&backend, &Report));
         // A failed assertion must stop the server, because the scope waits for its thread.
         let body = std::panic::AssertUnwindSafe(|| {
             body(address, backend);
@@ -58,10 +59,11 @@ pub(super) fn with_server(max_clients: u32, body: impl FnOnce(SocketAddr, &FakeB
                     &server_addr(address),
                     &Spec::new(Test::Quit),
                     &backend,
+                    &Report,
                     MonitorOptions::default(),
                 )
             });
-            assert_eq!(quit, Outcome::Quit);
+            assert!(matches!(quit, Answer::Quit), "{quit:?}");
         });
         if let Err(panic) = std::panic::catch_unwind(body) {
             stopper.stop();
@@ -78,13 +80,14 @@ fn assert_responds(address: SocketAddr) {
             &server_addr(address),
             &Spec::new(Test::Conf),
             &&FakeBackend::default(),
+            &Report,
             MonitorOptions::default(),
         )
     });
 }
 
 /// Repeats `run` while the server has its maximum number of clients.
-fn retry_until_served(run: impl Fn() -> Result<Outcome>) -> Outcome {
+fn retry_until_served(run: impl Fn() -> Result<Answer>) -> Answer {
     let begin = Instant::now();
     loop {
         match run() {
@@ -148,12 +151,11 @@ fn both_ends_agree_on_the_counts() {
                     ..Spec::new(test).with_msg_size(1 << 10)
                 },
                 &backend,
+                &Report,
                 MonitorOptions::default(),
             )
             .unwrap();
-            let Outcome::Measured(m) = outcome else {
-                panic!("{outcome:?}")
-            };
+            let m = measured(outcome);
             assert_eq!(
                 (m.local_stats.sent.msgs, m.remote_stats.received.msgs),
                 (200, 200),
@@ -178,11 +180,9 @@ fn counts_of_threads_are_summed_at_both_ends() {
                 interval: Some(Duration::from_millis(20)),
                 observer: None,
             };
-            let Outcome::Measured(m) =
-                client::run(&server_addr(address), &spec, &backend, monitor_options).unwrap()
-            else {
-                panic!("{test:?}")
-            };
+            let server = server_addr(address);
+            let answer = client::run(&server, &spec, &backend, &Report, monitor_options);
+            let m = measured(answer.unwrap());
             let monitored: u64 = m.intervals.iter().map(|interval| interval.msgs).sum();
             assert_eq!(
                 monitored,
@@ -230,6 +230,7 @@ fn several_clients_are_served_concurrently() {
                             ..Spec::new(Test::RcBw)
                         },
                         &backend,
+                        &Report,
                         MonitorOptions::default(),
                     )
                     .unwrap()
@@ -248,6 +249,7 @@ fn server_checks_the_specification() {
             &server_addr(address),
             &oversized,
             &backend,
+            &Report,
             MonitorOptions::default(),
         )
         .unwrap_err()
@@ -261,6 +263,7 @@ fn server_checks_the_specification() {
             &server_addr(address),
             &large,
             &backend,
+            &Report,
             MonitorOptions::default(),
         )
         .unwrap_err()
@@ -328,6 +331,7 @@ fn idle_connections_do_not_delay_other_clients() {
                 ..Spec::new(Test::RcLat)
             },
             &backend,
+            &Report,
             MonitorOptions::default(),
         )
         .unwrap();
@@ -390,6 +394,7 @@ fn clients_beyond_the_maximum_are_rejected() {
             &server_addr(address),
             &Spec::new(Test::Conf),
             &backend,
+            &Report,
             MonitorOptions::default(),
         )
         .unwrap_err()
@@ -403,7 +408,7 @@ fn clients_beyond_the_maximum_are_rejected() {
 }
 
 /// Runs a test on a server that allows 192.0.2.0/24, with a client that names this RDMA address.
-fn run_with_address(ip: &str) -> Result<Outcome> {
+fn run_with_address(ip: &str) -> Result<Answer> {
     let mut rules = Rules::default();
     rules.allow = vec!["192.0.2.0/24".parse().unwrap()];
     let mut server = Server::bind(Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), 0, rules)
@@ -417,7 +422,7 @@ fn run_with_address(ip: &str) -> Result<Outcome> {
         gid_index: Some(0),
     });
     std::thread::scope(|scope| {
-        scope.spawn(|| server.run(&&backend));
+        scope.spawn(|| server.run(&&backend, &Report));
         let outcome = client::run(
             &server_addr(address),
             &Spec {
@@ -425,6 +430,7 @@ fn run_with_address(ip: &str) -> Result<Outcome> {
                 ..Spec::new(Test::UdLat)
             },
             &&backend,
+            &Report,
             MonitorOptions::default(),
         );
         stopper.stop();
@@ -451,7 +457,7 @@ fn stopped_server_notifies_its_clients() {
     let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
     std::thread::scope(|scope| {
         let backend = &backend;
-        let server_result = scope.spawn(move || server.run(&backend));
+        let server_result = scope.spawn(move || server.run(&backend, &Report));
         let client_result = scope.spawn(move || {
             client::run(
                 &server_addr(address),
@@ -460,6 +466,7 @@ fn stopped_server_notifies_its_clients() {
                     ..Spec::new(Test::RcBw)
                 },
                 &backend,
+                &Report,
                 MonitorOptions::default(),
             )
         });
@@ -518,6 +525,7 @@ fn other_services_are_not_taken_for_rperf() {
         &server_addr(address),
         &Spec::new(Test::Conf),
         &&FakeBackend::default(),
+        &Report,
         MonitorOptions::default(),
     )
     .unwrap_err()
@@ -542,6 +550,7 @@ fn unreachable_server_is_reported_in_time() {
         &server_addr,
         &Spec::new(Test::Conf),
         &&FakeBackend::default(),
+        &Report,
         MonitorOptions::default(),
     )
     .unwrap_err()

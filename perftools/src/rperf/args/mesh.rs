@@ -6,8 +6,8 @@ use std::time::Duration;
 use base::device_id::DeviceId;
 use base::error::{Error, Result};
 use base::units::parse_time;
-use clap::Parser;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{CommandFactory, Parser};
 use fleet::mesh::launch::StartMethod;
 use fleet::mesh::schedule::Pattern;
 
@@ -17,7 +17,12 @@ use super::{Invocation, TestRun, parse_options};
 
 /// Options of `rperf mesh` beside those of its tests.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "rperf mesh", disable_help_flag = true)]
+#[command(
+    name = "rperf mesh",
+    disable_help_flag = true,
+    about = "Measure all pairs of hosts, and find slow links",
+    override_usage = "rperf mesh [OPTIONS] [HOST[:PORT],…] TEST…"
+)]
 pub struct MeshOptions {
     /// Order of the measurements
     #[arg(long, value_name = "PATTERN", default_value = "pairs", value_parser = pattern_parser())]
@@ -72,6 +77,21 @@ pub struct MeshOptions {
     pub html: Option<PathBuf>,
 }
 
+const AFTER_HELP: &str = "\
+The options of tests (`rperf --help options`) apply too, before the tests or between them. The hosts
+run `rperf` servers with --mesh, unless --start starts them.
+
+Examples:
+    rperf mesh node1,node2,node3 rc_bw rc_lat
+    rperf mesh --start ssh --hosts-file hosts --record mesh.json -t 1 rc_bw
+    rperf mesh --start slurm --devices all --html mesh.html rc_bw
+";
+
+/// Returns the command with the text after its options.
+pub(super) fn command() -> clap::Command {
+    MeshOptions::command().after_help(AFTER_HELP)
+}
+
 /// Command line of `rperf mesh`.
 #[derive(Clone, Debug)]
 pub struct MeshInvocation {
@@ -112,7 +132,6 @@ fn percent(text: &str) -> std::result::Result<f64, String> {
 
 /// Returns the long name of an option of the mesh, and `true` if it takes a value.
 fn mesh_option(arg: &str) -> Option<bool> {
-    use clap::CommandFactory;
     let name = arg.strip_prefix("--")?.split('=').next()?;
     let command = MeshOptions::command();
     let found = command

@@ -80,10 +80,9 @@ Exit status:
   2    the command line is invalid
 ";
 
-/// Returns the help.
-pub(super) fn help() -> String {
-    let command = MonitorOptions::command().term_width(100);
-    command.after_help(AFTER_HELP).render_help().to_string()
+/// Returns the command with the text after its options.
+pub(super) fn command() -> clap::Command {
+    MonitorOptions::command().after_help(AFTER_HELP)
 }
 
 /// Parses `monitor [OPTIONS] HOST,…`.

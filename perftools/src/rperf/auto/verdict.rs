@@ -4,6 +4,7 @@ use base::units::Style;
 use measure::spec::modes::Wait::{Events, Poll};
 use measure::stats::SideStats;
 use report::advice::{Bottleneck, Goal};
+use report::warning::is_cause;
 
 use super::search::{SearchResult, Trial};
 
@@ -71,7 +72,7 @@ pub(super) fn find_bottleneck(
 /// Returns the cause that the counters of the ports showed while the best settings were measured.
 fn path_cause(found: &SearchResult) -> Option<String> {
     let mut warnings = found.best.measured.warnings.iter();
-    let cause = warnings.find(|warning| warning.is_cause())?;
+    let cause = warnings.find(|warning| is_cause(warning))?;
     Some(format!("the path: {}", cause.text))
 }
 

@@ -11,6 +11,7 @@ use report::json::Document;
 use report::record::{Measured, Outcome, Record};
 use session::rperf::client::{self, ServerAddr};
 
+use super::diagnosis::{Report, outcome};
 use super::live::LiveOutput;
 use super::print;
 use crate::rperf::args::command_line::Options;
@@ -38,9 +39,15 @@ impl Runner for ClientRunner<'_> {
             observer: self.live.begin(spec.test),
         };
         let started = SystemTime::now();
-        let outcome = client::run(self.server_addr, spec, &VerbsBackend, monitor_options);
+        let answer = client::run(
+            self.server_addr,
+            spec,
+            &VerbsBackend,
+            &Report,
+            monitor_options,
+        );
         self.live.end()?;
-        match outcome? {
+        match outcome(answer?) {
             Outcome::Measured(measured) => {
                 let outcome = Outcome::Measured(measured.clone());
                 let record = Record::new(spec.test, self.host, outcome);

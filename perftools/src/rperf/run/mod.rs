@@ -3,9 +3,13 @@
 
 mod auto;
 mod client;
+pub mod diagnosis;
+mod failures;
 mod live;
 mod mesh;
 mod monitor;
+mod output;
+mod plan;
 mod records;
 
 use std::io::{BufRead, Read, Write, stdin};
@@ -30,6 +34,8 @@ use session::rperf::rules::Rules;
 use session::rperf::server::Server;
 use session::server::Ended;
 use session::server::listener::Listener;
+
+use diagnosis::Report;
 
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
@@ -123,7 +129,7 @@ fn serve(options: &Options) -> Result<()> {
     raise_open_files_limit();
     log::start_writer("rperf")?;
     log::log(format_args!("rperf: serving on {}", server.local_addr()?));
-    match server.run(&VerbsBackend)? {
+    match server.run(&VerbsBackend, &Report)? {
         Ended::Stopped => Ok(()),
         Ended::DeviceRemoved => {
             log::log(format_args!("rperf: restarting to close a removed device"));
@@ -194,7 +200,7 @@ fn with_server(
     let address = server.local_addr()?;
     let stopper = server.stopper();
     std::thread::scope(|scope| {
-        spawn_scoped(scope, "server", move || server.run(&VerbsBackend))?;
+        spawn_scoped(scope, "server", move || server.run(&VerbsBackend, &Report))?;
         let (host, port) = (address.ip().to_string(), address.port());
         let server_addr = ServerAddr {
             host,
