@@ -8,9 +8,9 @@ mod fake;
 use std::mem::forget;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fake::{PROFILES, Pair, open, small};
+use fake::{IN_ORDER, PROFILES, Pair, open, small};
 use fake_provider::{AfterDestroy, Fake, Live, Profile, Provider, Verb};
-use ibverbs::{AccessFlags, CqOptions, ErrorKind, Rc, SrqOptions, leaked_objects, wr};
+use ibverbs::{AccessFlags, CqOptions, ErrorKind, Rc, SrqOptions, leaked_objects, mw::Type1, wr};
 
 /// Lets one test run at a time, because the count of leaked objects is per process.
 fn exclusive() -> MutexGuard<'static, ()> {
@@ -317,6 +317,38 @@ fn an_undestroyable_xrc_queue_pair_keeps_its_receives() {
             ..Live::default()
         }
     );
+}
+
+#[test]
+fn a_window_that_cannot_be_freed_keeps_its_region() {
+    let _guard = exclusive();
+    for profile in IN_ORDER {
+        let before = leaked_objects();
+        let mut pair = Pair::new(profile);
+        let region = pair.pd.shared(64, AccessFlags::MW_BIND).expect("region");
+        let window = pair.pd.alloc_mw::<Type1>().expect("window");
+        let access = AccessFlags::REMOTE_WRITE;
+        let bound = pair.b.bind_mw(window, &region, access, 1).expect("bound");
+        drop(pair.retire());
+        // The device may still write to the region through the window.
+        pair.fake.fail_next(Verb::DeallocMw, libc::EBUSY);
+        drop((bound, region));
+        assert_eq!(leaked_objects(), before + 1);
+        assert_eq!((pair.fake.live().mws, pair.fake.live().mrs), (1, 2));
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
+        drop((a, b, cq, pool, pd, context));
+        let live = fake.live();
+        assert_eq!((live.mws, live.mrs, live.pds), (1, 1, 1));
+        assert_eq!(fake.take_violations(), Vec::<String>::new());
+    }
 }
 
 /// The provider follows the address of a queue pair that was destroyed, or may do so.
