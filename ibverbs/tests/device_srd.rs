@@ -509,3 +509,53 @@ fn states_and_attributes_are_those_of_the_driver() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     }
 }
+
+/// libefa before version 63 finds the request of a completion by the number of the queue pair.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_number_with_old_completions_is_not_used_again() {
+    let _leak_check = LeakCheck::new();
+    for context in &devices_with(&[verb::SRD]) {
+        // Of the completions of the receiver, libefa looks into none while no queue pair uses them.
+        for has_other in [false, true] {
+            let (mut peer, node, there) = pair(context);
+            let Node { pd, mut cq, mut qp } = node;
+            let buf = pd.buf(64).expect("buffer");
+            qp.post_recv(wr::recv(buf)).expect("receive");
+            let number = qp.qp_num();
+            let sent = wr::send(wr::Inline(b"old")).to(there);
+            peer.qp.post_send(sent).expect("send");
+            let mut done = 0;
+            until("the message was sent", || {
+                peer.retire(|retired, _| {
+                    retired.ok().expect("success");
+                    done += 1;
+                });
+                done == 1
+            });
+            // The message completes the receive before the acknowledgment completes the send.
+            let new = |cq: &CompletionQueue| {
+                let options = QpOptions::new().max_send_wr(DEPTH).max_recv_wr(DEPTH);
+                let qp = pd.create_qp::<Srd>(cq, cq, options);
+                qp.expect("queue pair")
+            };
+            let other = has_other.then(|| new(&cq));
+            drop(qp);
+            // The model has 1022 numbers.
+            for _ in 0..3000 {
+                let mut qp = new(&cq);
+                assert_ne!(qp.qp_num(), number);
+                qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+            }
+            let mut last = new(&cq);
+            last.start(1, 0, QKEY, Psn(0)).expect("RTS state");
+            let buf = pd.buf(64).expect("buffer");
+            last.post_recv(wr::recv(buf).tag(77)).expect("receive");
+            assert_eq!(cq.poll().expect("poll").len(), 0, "an old completion");
+            drop((last, other, cq));
+            // No completion is left without the queue.
+            let cq = context.create_cq(CqOptions::new()).expect("queue");
+            assert!((0..3000).any(|_| new(&cq).qp_num() == number));
+        }
+    }
+}

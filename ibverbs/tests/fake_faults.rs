@@ -4,7 +4,7 @@
 mod fake;
 
 use fake::{IN_ORDER, OUT_OF_ORDER, PROFILES, Pair, buf_bytes, connect, in_order, small};
-use fake_provider::{Overrun, Profile, SendOrder, Transport, UnconnectedPosts};
+use fake_provider::{Overrun, Profile, Provider, SendOrder, Transport, UnconnectedPosts};
 use ibverbs::{AccessFlags, CqOptions, ErrorKind, MemoryOptions, Rc, Reclaimed, Retired, wr};
 
 #[test]
@@ -34,6 +34,7 @@ fn memory_in_transit_is_not_reused() {
 #[test]
 fn frozen_memory_is_unsignaled_and_not_reused_over_iwarp() {
     let mut pair = Pair::new(Profile {
+        provider: Provider::Siw,
         transport: Transport::Iwarp,
         transmits_read_responses_late: true,
         ..OUT_OF_ORDER[0]

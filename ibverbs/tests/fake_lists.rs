@@ -4,7 +4,7 @@ mod fake;
 
 use fake::{PROFILES, Pair, small};
 use fake_provider::Profile;
-use ibverbs::{AccessFlags, BufList, CqOptions, ErrorKind, PostError, Rc, mw::Type2, wr};
+use ibverbs::{AccessFlags, BufList, CqOptions, Error, ErrorKind, PostError, Rc, mw::Type2, wr};
 
 /// Creates a [`Pair`] with queue pairs that accept lists of three entries.
 fn pair(profile: Profile) -> Pair {
@@ -318,4 +318,24 @@ fn equal_lists_are_held_once() {
     assert_eq!(fake::buf_bytes(received.remove(0)), [0; 5]);
     drop(frozen);
     pair.finish();
+}
+
+#[test]
+fn receives_with_too_many_pieces_are_rejected() {
+    for profile in PROFILES {
+        let mut pair = pair(profile);
+        let list = pair.targets(&[8; 4]);
+        let rejected = pair.b.post_recv(wr::recv(list)).expect_err("4 entries");
+        let expected = PostError::TooManyPieces { count: 4, max: 3 };
+        assert_eq!(rejected.error(), expected);
+        let list = rejected.into_payload().expect("the rejected list");
+        let batch = pair.b.recv_batch(|batch| {
+            let rejected = batch.recv(wr::recv(list)).expect_err("4 entries");
+            assert_eq!(rejected.error(), expected);
+            Ok::<_, Error>(())
+        });
+        batch.expect("an empty batch");
+        assert!(pair.b.is_idle());
+        pair.finish();
+    }
 }

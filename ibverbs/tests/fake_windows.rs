@@ -517,3 +517,21 @@ fn windows_move_between_threads() {
     drop((region, window));
     pair.finish();
 }
+
+#[test]
+fn a_window_that_its_queue_pair_freed_is_not_returned() {
+    for profile in IN_ORDER {
+        let mut pair = Pair::new(profile);
+        let region = region(&pair, b"x");
+        let bound = bind_window(&mut pair, &region);
+        retire_bind(&mut pair);
+        pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
+        let (_, mut of_b) = pair.retire();
+        let invalidated = of_b.remove(0);
+        invalidated.ok().expect("success");
+        let parents = pair.drop_queue_pairs();
+        assert!(invalidated.into_window::<Type2>().is_none(), "it was freed");
+        drop(region);
+        parents.finish();
+    }
+}

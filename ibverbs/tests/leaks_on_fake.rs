@@ -8,9 +8,9 @@ mod fake;
 use std::mem::forget;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fake::{PROFILES, Pair, open, small};
-use fake_provider::{Fake, Live, Profile, Verb};
-use ibverbs::{AccessFlags, CqOptions, Rc, SrqOptions, leaked_objects, wr};
+use fake::{IN_ORDER, PROFILES, Pair, open, small};
+use fake_provider::{AfterDestroy, Fake, Live, Profile, Provider, Verb};
+use ibverbs::{AccessFlags, CqOptions, ErrorKind, Rc, SrqOptions, leaked_objects, mw::Type1, wr};
 
 /// Lets one test run at a time, because the count of leaked objects is per process.
 fn exclusive() -> MutexGuard<'static, ()> {
@@ -317,4 +317,106 @@ fn an_undestroyable_xrc_queue_pair_keeps_its_receives() {
             ..Live::default()
         }
     );
+}
+
+#[test]
+fn a_window_that_cannot_be_freed_keeps_its_region() {
+    let _guard = exclusive();
+    for profile in IN_ORDER {
+        let before = leaked_objects();
+        let mut pair = Pair::new(profile);
+        let region = pair.pd.shared(64, AccessFlags::MW_BIND).expect("region");
+        let window = pair.pd.alloc_mw::<Type1>().expect("window");
+        let access = AccessFlags::REMOTE_WRITE;
+        let bound = pair.b.bind_mw(window, &region, access, 1).expect("bound");
+        drop(pair.retire());
+        // The device may still write to the region through the window.
+        pair.fake.fail_next(Verb::DeallocMw, libc::EBUSY);
+        drop((bound, region));
+        assert_eq!(leaked_objects(), before + 1);
+        assert_eq!((pair.fake.live().mws, pair.fake.live().mrs), (1, 2));
+        let Pair {
+            a,
+            b,
+            cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
+        drop((a, b, cq, pool, pd, context));
+        let live = fake.live();
+        assert_eq!((live.mws, live.mrs, live.pds), (1, 1, 1));
+        assert_eq!(fake.take_violations(), Vec::<String>::new());
+    }
+}
+
+/// The provider follows the address of a queue pair that was destroyed, or may do so.
+#[test]
+fn a_queue_pair_with_requests_is_not_destroyed() {
+    let _guard = exclusive();
+    for provider in [Provider::Qedr, Provider::Cxgb4, Provider::Unknown] {
+        for profile in PROFILES {
+            let leaked = leaked_objects();
+            let mut pair = Pair::new(Profile {
+                provider,
+                after_destroy: AfterDestroy::Poison,
+                ..profile
+            });
+            pair.post_recvs(2);
+            pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+            let Pair {
+                a,
+                b,
+                mut cq,
+                pool,
+                pd,
+                context,
+                fake,
+            } = pair;
+            let error = b.destroy().expect_err("its completion was not polled");
+            assert_eq!(error.kind(), ErrorKind::WrongState);
+            assert!(error.help().is_some());
+            drop(a);
+            assert_eq!(leaked_objects(), leaked + 2);
+            assert_eq!(cq.poll().expect("poll").len(), 2);
+            drop((cq, pool, pd, context));
+            let live = fake.live();
+            assert_eq!((live.qps, live.mrs), (2, 1));
+        }
+    }
+}
+
+/// The device may report a request again that its provider has completed as failed.
+#[test]
+fn a_queue_pair_with_a_failed_request_is_not_destroyed() {
+    let _guard = exclusive();
+    for provider in [Provider::Cxgb4, Provider::Unknown] {
+        let mut pair = Pair::new(Profile {
+            provider,
+            writes_after_failures: true,
+            ..Profile::RXE
+        });
+        pair.post_recvs(1);
+        pair.b.to_error().expect("ERR state");
+        let (_, failed) = pair.retire();
+        assert_eq!(failed.len(), 1);
+        drop(failed);
+        let Pair {
+            a,
+            b,
+            mut cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
+        let leaked = leaked_objects();
+        let error = b.destroy().expect_err("a request has failed");
+        assert_eq!(error.kind(), ErrorKind::WrongState);
+        assert_eq!(leaked_objects(), leaked + 1);
+        assert_eq!(cq.poll().expect("the device writes").len(), 0);
+        drop((a, cq, pool, pd, context));
+        assert_eq!(fake.live().qps, 1);
+    }
 }

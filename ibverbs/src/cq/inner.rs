@@ -30,7 +30,8 @@ pub(crate) struct CqInner {
 }
 
 // SAFETY: only the one `CompletionQueue` polls, arms and modifies the queue, with `&mut self`.
-// Queue pairs are only created and destroyed on it, which is thread safe in libibverbs.
+// Queue pairs are only created and destroyed on it, which is thread safe in libibverbs, or excluded
+// by a lock (`LeftCompletions`).
 unsafe impl Send for CqInner {}
 // SAFETY: see `Send`.
 unsafe impl Sync for CqInner {}

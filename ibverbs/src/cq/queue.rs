@@ -32,6 +32,26 @@ pub(super) const POLL_FAILED: &str = "the queue may have overflowed: make it as 
 /// A completion queue. Polling needs `&mut`, so only one thread polls at a time. The queue can be
 /// sent to another thread.
 ///
+/// # Devices with strict rules
+/// This library relies on a property of a device only if there is evidence for it, for each
+/// provider of rdma-core (`ci/DRIVERS.md` has the table). An unknown provider has no property.
+/// mlx4, mlx5, mthca, hns, rxe and siw have all that an application notices. Without a property, an
+/// application loses this:
+///
+/// - **A queue pair cannot be destroyed before all of its requests have retired** (cxgb4, erdma,
+///   mana, qedr, unknown). [`destroy`](crate::QueuePair::destroy) fails, and the queue pair is
+///   leaked with its buffers. Dropping it does the same. Call [`drain`](crate::QueuePair::drain)
+///   first.
+/// - **The buffer of a failed request is returned when the queue pair is destroyed**, not with its
+///   completion (bnxt_re, cxgb4, hfi1verbs, ionic, ipathverbs, irdma, mana, ocrdma, vmw_pvrdma,
+///   unknown). A shared receive queue keeps it until it is destroyed itself. On cxgb4, mana and
+///   unknown providers, a queue pair with a failed request is never destroyed.
+/// - **Shared receive queues** cannot be created (cxgb4, erdma, irdma, mana, qedr, unknown).
+/// - **Numbers of queue pairs run out** (efa) if many are destroyed with requests in flight while
+///   the completion queue exists: creating one then fails. Create another completion queue.
+/// - **Sends are always signaled**, also [`unsignaled`](crate::wr::SendRequest::unsignaled) ones
+///   (cxgb4, efa, erdma, unknown, and iWARP except siw).
+///
 /// # Example
 /// ```no_run
 /// # use ibverbs::{CompletionQueue, Error, QueuePair, Rc};
@@ -131,7 +151,7 @@ impl CompletionQueue {
                 lent: AtomicBool::new(false),
             }),
             raw,
-            state: PollState::new(),
+            state: PollState::new(context.polls_take_turns()),
         })
     }
 
@@ -209,7 +229,7 @@ impl CompletionQueue {
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     fn poll_up_to(&mut self, max: i32) -> Result<Completions<'_>> {
         if !self.state.is_exhausted() {
-            return Ok(Completions(self.state.pending()));
+            return self.poll_rarely(max);
         }
         let returned = self.poll_provider(max);
         // One comparison separates entries from their absence and errors.
@@ -217,9 +237,35 @@ impl CompletionQueue {
         let filled = if (1..=MAX_ENTRIES).contains(&returned) {
             returned as usize
         } else {
-            self.without_entries(max, returned)?
+            self.without_entries(returned)?
         };
         Ok(Completions(self.state.filled(filled)))
+    }
+
+    /// Returns the completions that are left of an earlier poll. If there are none, polls while no
+    /// queue pair is created or destroyed, as the provider requires
+    /// ([`PollState::new`]).
+    #[cold]
+    #[inline(never)]
+    fn poll_rarely(&mut self, max: i32) -> Result<Completions<'_>> {
+        if self.state.has_pending() {
+            return Ok(Completions(self.state.pending()));
+        }
+        let context = self.inner.context.clone();
+        let numbers = context.numbers();
+        let returned = loop {
+            match self.poll_provider(max) {
+                // The provider has consumed a completion of a queue pair that was destroyed.
+                returned if returned == -libc::EINVAL => {}
+                returned => break returned,
+            }
+        };
+        drop(numbers);
+        let filled = match usize::try_from(returned) {
+            Ok(filled @ 1..=POLL_BATCH) => filled,
+            _ => self.without_entries(returned)?,
+        };
+        Ok(Completions(self.state.filled_in_turn(filled)))
     }
 
     /// Copies at most `max` entries, and returns the value that the provider returned.
@@ -230,14 +276,10 @@ impl CompletionQueue {
         unsafe { ibv_poll_cq(self.raw.as_ptr(), max, entries) }
     }
 
-    /// Handles a poll without entries. Returns the number of entries of a further poll, or 0.
+    /// Handles a poll without entries. Returns 0 if the queue was empty.
     #[cold]
     #[inline(never)]
-    fn without_entries(&mut self, max: i32, mut returned: i32) -> Result<usize> {
-        // The provider has consumed a completion of a queue pair that was destroyed.
-        while returned == -libc::EINVAL && !self.inner.context.properties().polls_past_destroyed {
-            returned = self.poll_provider(max);
-        }
+    fn without_entries(&self, returned: i32) -> Result<usize> {
         if returned == 0 {
             self.inner.count_empty_poll();
         }

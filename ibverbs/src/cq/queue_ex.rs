@@ -80,6 +80,13 @@ impl Context {
                 ),
             );
         }
+        if self.polls_take_turns() && !F::ONE_BY_ONE {
+            let what = format!(
+                "{}: the provider of EFA has no such field",
+                self.device_name()
+            );
+            return Err(Error::new(ErrorKind::Unsupported, F::CREATE, what));
+        }
         let queue = CompletionQueue::create_with(self, options, |id| {
             let mut attr = extended::attributes(options, id);
             attr.wc_flags |= u64::from(F::FLAGS);
@@ -90,7 +97,7 @@ impl Context {
         })?;
         Ok(CompletionQueueEx {
             queue,
-            state: PollState::new(),
+            state: PollState::new(false),
             error: 0,
             fields: PhantomData,
         })
@@ -152,13 +159,15 @@ impl<F: FieldSet> CompletionQueueEx<F> {
     /// Polls a provider that needs a poll for each completion.
     fn poll_one_by_one(&mut self) -> Result<CompletionsEx<'_, F>> {
         let inner = self.queue.inner();
-        let skip = !inner.context().properties().polls_past_destroyed;
+        let skip = inner.context().polls_take_turns();
+        let numbers = inner.context().numbers();
         // SAFETY: as in `poll`.
         let (filled, returned) = unsafe {
             extended::poll_one_by_one(self.queue.raw(), self.state.entries(), skip, |cq, entry| {
                 read::<F>(cq, entry);
             })
         };
+        drop(numbers);
         if filled == 0 {
             self.without_entries(returned)?;
         } else if returned != 0 && returned != libc::ENOENT {

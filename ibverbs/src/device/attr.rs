@@ -209,12 +209,6 @@ impl DeviceAttr {
         self.vendor_id == VENDOR
     }
 
-    /// Returns `true` for EFA, the adapter of Amazon.
-    pub(crate) fn is_efa(&self) -> bool {
-        const VENDOR: u32 = 0x1d0f;
-        self.vendor_id == VENDOR
-    }
-
     pub(crate) fn from_raw(raw: &ibv_device_attr) -> Self {
         let count = |value: i32| u32::try_from(value).unwrap_or(0);
         // SAFETY: the library NUL-terminates the version within its array.

@@ -4,12 +4,14 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rdma_sys::{ibv_close_device, ibv_context, ibv_open_device};
 
-use super::list::{Device, TransportType};
-use super::properties::DeviceProperties;
+use super::list::Device;
+use super::properties::{DeviceProperties, LeftCompletions};
+use super::provider;
+use super::qp_numbers::{LeftNumbers, QpNumbers};
 use crate::convert::non_null;
 use crate::error::Result;
 use crate::raw::AsRaw;
@@ -35,6 +37,7 @@ struct Inner {
     device: Device,
     properties: DeviceProperties,
     soft_roce: OnceLock<bool>,
+    numbers: QpNumbers,
 }
 
 // SAFETY: an ibv_context may be used from several threads at the same time (ibv_open_device(3):
@@ -82,19 +85,16 @@ impl Context {
             },
         )?;
         crate::trace::opened(device.name());
-        let mut context = Self(Arc::new(Inner {
+        // SAFETY: the device was just opened.
+        let provider = unsafe { provider::name(raw.as_ptr()) };
+        let transport = device.transport();
+        Ok(Self(Arc::new(Inner {
             raw,
-            properties: DeviceProperties::of(&device),
+            properties: DeviceProperties::of(provider.as_deref(), transport),
             device,
             soft_roce: OnceLock::new(),
-        }));
-        let unspecified = context.device().transport() == TransportType::UNSPECIFIED;
-        if unspecified && context.query_device()?.is_efa() {
-            if let Some(inner) = Arc::get_mut(&mut context.0) {
-                inner.properties = DeviceProperties::of_efa();
-            }
-        }
-        Ok(context)
+            numbers: QpNumbers::default(),
+        })))
     }
 
     /// Returns the device that is open.
@@ -104,6 +104,25 @@ impl Context {
 
     pub(crate) fn properties(&self) -> DeviceProperties {
         self.0.properties
+    }
+
+    /// Returns `true` if completion queues must not be polled while a queue pair is created or
+    /// destroyed.
+    pub(crate) fn polls_take_turns(&self) -> bool {
+        self.0.properties.left_completions == LeftCompletions::Found
+    }
+
+    /// Excludes the creation and destruction of queue pairs during a poll that must take turns.
+    pub(crate) fn numbers(&self) -> Option<RwLockReadGuard<'_, LeftNumbers>> {
+        self.polls_take_turns().then(|| self.0.numbers.read())
+    }
+
+    /// Excludes the creation and destruction of other queue pairs where a number must not be used
+    /// again before the completions of the queue pair that had it are gone. Also excludes polls
+    /// that must take turns.
+    pub(crate) fn lock_numbers(&self) -> Option<RwLockWriteGuard<'_, LeftNumbers>> {
+        let take_turns = self.0.properties.numbers_take_turns();
+        take_turns.then(|| self.0.numbers.write())
     }
 
     /// Returns `true` for Soft-RoCE, for which some calls need a workaround (ci/DRIVERS.md). The

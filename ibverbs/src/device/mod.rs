@@ -9,6 +9,8 @@ mod clock;
 mod context;
 mod list;
 mod properties;
+mod provider;
+mod qp_numbers;
 
 pub use self::attr::{AtomicCap, DeviceAttr, DeviceCapFlags};
 pub use self::attr_ex::DeviceAttrEx;
@@ -19,3 +21,5 @@ pub use self::caps::{
 pub use self::context::Context;
 pub(crate) use self::list::not_found;
 pub use self::list::{Device, NodeType, TransportType};
+pub(crate) use self::properties::LeftCompletions;
+pub(crate) use self::qp_numbers::LeftNumbers;

@@ -1,12 +1,12 @@
 //! Properties of devices that memory safety depends on.
+//!
+//! A property is granted to a provider by its row in [`PROVIDERS`], with the evidence in
+//! ci/DRIVERS.md. A provider without a row has none, and gets the rules of [`STRICTEST`], which are
+//! sound for every provider of rdma-core 65.
 
-use super::list::{Device, TransportType};
+use super::list::TransportType;
 
-/// Guarantees of a device about its requests and the memory they use. ci/DRIVERS.md has the
-/// evidence for each property and device.
-///
-/// The IBTA specification guarantees all of them. iWARP and EFA, whose transport is unspecified,
-/// guarantee few. Of a transport that is not named, nothing is assumed about sends.
+/// Guarantees of a device about its requests and the memory they use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "independent properties")]
 pub(crate) struct DeviceProperties {
@@ -32,40 +32,171 @@ pub(crate) struct DeviceProperties {
     /// Soft-iWARP lets TCP transmit large READ responses directly from the pages. TCP holds
     /// references to the pages, so they are not used for other memory before it is done.
     pub(crate) finishes_read_responses: bool,
-    /// A completion queue can be polled although it contains completions of queue pairs that were
-    /// destroyed.
-    ///
-    /// The provider of EFA consumes such an entry and reports an error (fault 53).
-    pub(crate) polls_past_destroyed: bool,
     /// A receive request without memory completes.
     ///
     /// The provider of EFA keeps such a request from the adapter.
     pub(crate) completes_empty_receives: bool,
+    /// The device does not access the memory of a request after its completion, also if that is a
+    /// failure.
+    ///
+    /// Several providers complete the rest of a queue in software when the first request failed.
+    /// Those of cxgb4 and mana do it while the connection can still place data.
+    pub(crate) stops_before_failures: bool,
+    /// Completions of queue pairs that were destroyed.
+    pub(crate) left_completions: LeftCompletions,
+    /// Completions of a shared receive queue can be polled after their queue pair was destroyed.
+    ///
+    /// The provider of irdma follows the address of the queue pair, which it has freed.
+    pub(crate) shares_receives: bool,
+}
+
+/// The completions of a queue pair that were not polled when it is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeftCompletions {
+    /// They have the `wr_id` of their own requests, or the provider removes them before the number
+    /// of the queue pair can be used again.
+    Harmless,
+    /// The provider looks up the queue pair by number. It removes the completions, but only after
+    /// the kernel can give the number to another queue pair. So creating and destroying queue pairs
+    /// must exclude each other.
+    RemovedLate,
+    /// The provider looks up the queue pair by number when it polls, and leaves the completions
+    /// in the queue. So the number must not be used again, and a queue pair that has it by accident
+    /// must be destroyed before the next poll.
+    Found,
+    /// Polling them can follow freed memory, or use another queue pair's requests. So a queue pair
+    /// must have none when it is destroyed.
+    Dangerous,
+}
+
+/// A row of the table: the properties that are granted to a provider.
+#[derive(Clone, Copy, Debug)]
+struct Provider {
+    /// The name of the library, without `lib` and version.
+    name: &'static str,
+    /// With the InfiniBand transport, the device follows the IBTA specification: it completes sends
+    /// in order and is done with unsignaled requests then.
+    follows_ibta: bool,
+    /// See [`DeviceProperties::stops_before_failures`].
+    stops_before_failures: bool,
+    /// See [`DeviceProperties::left_completions`].
+    left_completions: LeftCompletions,
+    /// See [`DeviceProperties::shares_receives`].
+    shares_receives: bool,
+}
+
+use LeftCompletions::{Dangerous, Found, Harmless, RemovedLate};
+
+/// The providers of rdma-core 65. A test compares the rows with the table in ci/DRIVERS.md.
+#[rustfmt::skip]
+const PROVIDERS: [Provider; 18] = [
+    row("bnxt_re",    true,  false, Harmless,    true),
+    row("cxgb4",      false, false, Dangerous,   false),
+    row("efa",        false, true,  Found,       true),
+    row("erdma",      false, true,  Dangerous,   false),
+    row("hfi1verbs",  true,  false, Harmless,    true),
+    row("hns",        true,  true,  RemovedLate, true),
+    row("ionic",      true,  false, RemovedLate, true),
+    row("ipathverbs", true,  false, Harmless,    true),
+    row("irdma",      true,  false, Harmless,    false),
+    row("mana",       true,  false, Dangerous,   false),
+    row("mlx4",       true,  true,  Harmless,    true),
+    row("mlx5",       true,  true,  Harmless,    true),
+    row("mthca",      true,  true,  Harmless,    true),
+    row("ocrdma",     true,  false, Harmless,    true),
+    row("qedr",       true,  true,  Dangerous,   false),
+    row("rxe",        true,  true,  Harmless,    true),
+    row("siw",        false, true,  Harmless,    true),
+    row("vmw_pvrdma", true,  false, Harmless,    true),
+];
+
+/// The properties of a provider that has no row.
+const STRICTEST: Provider = row("", false, false, Dangerous, false);
+
+const fn row(
+    name: &'static str,
+    follows_ibta: bool,
+    stops_before_failures: bool,
+    left_completions: LeftCompletions,
+    shares_receives: bool,
+) -> Provider {
+    Provider {
+        name,
+        follows_ibta,
+        stops_before_failures,
+        left_completions,
+        shares_receives,
+    }
 }
 
 impl DeviceProperties {
-    pub(crate) fn of(device: &Device) -> Self {
-        let transport = device.transport();
-        let follows_ibta = transport == TransportType::IB;
+    /// Returns the properties of a device, whose provider may be unknown.
+    pub(crate) fn of(provider: Option<&str>, transport: TransportType) -> Self {
+        let row = PROVIDERS.iter().find(|row| Some(row.name) == provider);
+        let row = row.unwrap_or(&STRICTEST);
+        let follows_ibta = row.follows_ibta && transport == TransportType::IB;
+        let is_efa = row.name == "efa";
         Self {
             completes_sends_in_order: follows_ibta,
             finishes_unsignaled: follows_ibta,
-            frees_unsignaled: follows_ibta || transport == TransportType::IWARP,
-            finishes_read_responses: follows_ibta,
-            polls_past_destroyed: true,
-            completes_empty_receives: true,
+            // Only Soft-iWARP was examined.
+            frees_unsignaled: follows_ibta
+                || row.name == "siw" && transport == TransportType::IWARP,
+            // The driver of EFA waits for the adapter when memory is deregistered.
+            finishes_read_responses: follows_ibta || is_efa,
+            completes_empty_receives: !is_efa,
+            stops_before_failures: row.stops_before_failures,
+            left_completions: row.left_completions,
+            shares_receives: row.shares_receives,
         }
     }
 
-    /// Returns the properties of EFA, whose transport is unspecified.
-    pub(crate) fn of_efa() -> Self {
-        Self {
-            completes_sends_in_order: false,
-            finishes_unsignaled: false,
-            frees_unsignaled: false,
-            finishes_read_responses: true,
-            polls_past_destroyed: false,
-            completes_empty_receives: false,
+    /// Returns `true` if queue pairs are not created while one is destroyed.
+    pub(crate) fn numbers_take_turns(self) -> bool {
+        matches!(self.left_completions, RemovedLate | Found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn yes(value: bool) -> &'static str {
+        if value { "yes" } else { "**no**" }
+    }
+
+    #[test]
+    fn the_book_has_the_row_of_each_provider() {
+        let book = include_str!("../../../ci/DRIVERS.md");
+        for row in PROVIDERS {
+            let left = match row.left_completions {
+                Harmless => "harmless",
+                RemovedLate => "removed late",
+                Found => "**found**",
+                Dangerous => "**dangerous**",
+            };
+            let line = format!(
+                "| {} | {} | {} | {left} | {} |",
+                row.name,
+                yes(row.follows_ibta),
+                yes(row.stops_before_failures),
+                yes(row.shares_receives)
+            );
+            assert!(
+                book.lines().any(|text| text.starts_with(&line)),
+                "ci/DRIVERS.md has no line {line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_provider_without_a_row_has_no_property() {
+        for provider in [None, Some("usnic_verbs"), Some("")] {
+            let properties = DeviceProperties::of(provider, TransportType::IB);
+            assert_eq!(properties.left_completions, Dangerous);
+            assert!(!properties.stops_before_failures && !properties.shares_receives);
+            assert!(!properties.completes_sends_in_order && !properties.finishes_unsignaled);
+            assert!(!properties.frees_unsignaled && !properties.finishes_read_responses);
         }
     }
 }

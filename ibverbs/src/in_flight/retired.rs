@@ -13,7 +13,8 @@ use crate::mr::{Buf, BufList};
 use crate::mw::Bound;
 
 /// A completed request: its status, and the buffer it was posted with. A failed request returns its
-/// buffer too.
+/// buffer too, unless the device may still access it
+/// ([strict rules](crate::CompletionQueue#devices-with-strict-rules)).
 ///
 /// # Example
 /// ```no_run
@@ -52,17 +53,13 @@ impl Retired {
         }
     }
 
-    /// Creates the result for a receive that was removed from its table.
+    /// Creates the result for a successful receive that was removed from its table.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub(crate) fn received(request: Request, wc: &ibv_wc) -> Self {
-        // Copied first: setting the length would make the compiler read the status again.
+        // Copied first: setting the length would make the compiler read it again.
         let wc = *wc;
-        let request = if wc.status().is_success() {
-            request.received(wc.byte_len as usize)
-        } else {
-            request
-        };
+        let request = request.received(wc.byte_len as usize);
         Self {
             owned: request.owned,
             tag: request.tag,

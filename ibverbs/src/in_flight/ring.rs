@@ -186,6 +186,27 @@ impl Ring {
         request
     }
 
+    /// Moves the values of the request with this `wr_id`, and of those that retire with it, to
+    /// `kept`. The requests stay in flight.
+    pub(crate) fn detach(&mut self, wr_id: WrId, kept: &mut Vec<Request>) {
+        let last = wr_id.slot();
+        if !self.slots.get(last).is_some_and(|slot| slot.holds(wr_id)) {
+            return;
+        }
+        let mut index = last;
+        if self.order == CompletionOrder::InOrder {
+            self.oldest(); // closes the holes
+            index = self.oldest;
+        }
+        loop {
+            kept.extend(self.slots[index].detach());
+            if index == last {
+                return;
+            }
+            index = (index + 1) % self.slots.len();
+        }
+    }
+
     /// Retires the unsignaled requests that are older than the one in flight at `index`.
     fn retire_unsignaled_before(&mut self, mut index: usize) {
         self.oldest(); // closes the holes

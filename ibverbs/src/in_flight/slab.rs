@@ -65,6 +65,14 @@ impl RecvSlab {
         Some(request)
     }
 
+    /// Moves the value of the receive with this `wr_id` to `kept`. The receive stays in flight.
+    pub(crate) fn detach(&mut self, wr_id: WrId, kept: &mut Vec<Request>) {
+        let slot = self.slots.get_mut(wr_id.slot());
+        if let Some(slot) = slot.filter(|slot| slot.holds(wr_id)) {
+            kept.extend(slot.detach());
+        }
+    }
+
     /// Removes all receives. Their buffers are never used again: a device may still write to them
     /// until they are deregistered.
     pub(crate) fn discard_buffers(&mut self) {

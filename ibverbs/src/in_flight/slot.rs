@@ -100,6 +100,17 @@ impl Slot {
         }
     }
 
+    /// Removes the value of the request in flight, which stays in flight without one. Its loan or
+    /// binding does not end.
+    pub(crate) fn detach(&mut self) -> Option<Request> {
+        let State::InFlight(owned) = &mut self.state else {
+            return None;
+        };
+        let owned = Owned::new(Some(owned.take()?));
+        let tag = self.tag;
+        Some(Request { owned, tag })
+    }
+
     /// Turns the vacant slot of a request that completed before an older one into a hole.
     pub(crate) fn make_hole(&mut self) {
         debug_assert!(self.is_vacant());

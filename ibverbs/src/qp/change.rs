@@ -233,7 +233,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn modify(&mut self, change: &QpChange) -> Result<()> {
         if !change.resizes() {
-            return self.control().modify(change, self.is_idle(), None);
+            return self.control().modify(change, self.tables.is_done(), None);
         }
         let sizes = self.check_resize([change.max_send_wr, change.max_recv_wr])?;
         self.control().modify(change, true, Some(&sizes))?;

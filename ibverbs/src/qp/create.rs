@@ -228,18 +228,26 @@ fn create_in<T: SendTransport>(
 
 impl<T: SendTransport> QueuePair<T> {
     pub(crate) fn create(parts: &Parts<'_>, options: QpOptions) -> Result<Self> {
+        let mut numbers = parts.pd.context().lock_numbers();
         // Queue pairs that are kept until one has a number of its own.
         let mut replaced = Vec::new();
-        loop {
-            let qp = Self::create_once(parts, options)?;
-            let Some(srq) = parts.srq else {
-                return Ok(qp);
+        let result = loop {
+            let qp = match Self::create_once(parts, options) {
+                Ok(qp) => qp,
+                Err(error) => break Err(error),
             };
-            if srq.shared().members().insert(qp.qp_num(), qp.id()) {
-                return Ok(qp);
+            let number = qp.qp_num();
+            let is_left = numbers
+                .as_mut()
+                .is_some_and(|numbers| numbers.contains(number));
+            let members = parts.srq.map(|srq| srq.shared().members());
+            if !is_left && members.is_none_or(|members| members.insert(number, qp.id())) {
+                break Ok(qp);
             }
             replaced.push(qp);
-        }
+        };
+        replaced.into_iter().for_each(Self::discard);
+        result
     }
 
     fn create_once(parts: &Parts<'_>, options: QpOptions) -> Result<Self> {

@@ -196,7 +196,13 @@ impl<T: SendTransport> QueuePair<T> {
     pub fn destroy(self) -> Result<Reclaimed> {
         let mut this = ManuallyDrop::new(self);
         this.destroy_raw()?;
-        let reclaimed = Reclaimed::new(this.tables.sends.drain(), this.tables.recvs.table.drain());
+        let Tables {
+            sends, recvs, kept, ..
+        } = &mut *this.tables;
+        kept.sends.append(&mut sends.drain());
+        kept.recvs.append(&mut recvs.table.drain());
+        let kept = std::mem::take(kept);
+        let reclaimed = Reclaimed::new(kept.sends, kept.recvs);
         // SAFETY: the queue pair is destroyed, and `this` is neither used nor dropped after this.
         unsafe {
             ManuallyDrop::drop(&mut this.tables);
@@ -207,11 +213,9 @@ impl<T: SendTransport> QueuePair<T> {
 
     /// Destroys the queue pair. On failure the caller leaks everything that it guards.
     fn destroy_raw(&mut self) -> Result<()> {
-        if self.tables.leaves_completions() {
+        if let Err(error) = self.check_completions() {
             crate::leak::count_leaked_object();
-            let what = format!("{} whose completion queue was lent", self.describe());
-            return Err(Error::new(ErrorKind::WrongState, "ibv_destroy_qp", what)
-                .with_help("drain the queue pair before it is destroyed"));
+            return Err(error);
         }
         self.detach_all();
         self.tables.flows.destroy_all();
@@ -219,14 +223,56 @@ impl<T: SendTransport> QueuePair<T> {
         unsafe { self.tables.windows.free_all() };
         // It cannot be read when the queue pair is destroyed.
         let number = self.qp_num();
-        // SAFETY: `destroy` and `drop` are the only callers, and only one of them runs.
-        let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
+        let returned = {
+            let mut numbers = self.tables.owner.pd.context().lock_numbers();
+            // SAFETY: `destroy` and `drop` are the only callers, and only one of them runs.
+            let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
+            if let Some(numbers) = numbers.as_mut().filter(|_| returned == 0) {
+                self.tables.leave_number(number, numbers);
+            }
+            returned
+        };
         if returned == 0 {
             self.tables.leave_srq(number);
         } else {
             crate::leak::count_leaked_object();
         }
         zero_or_errno("ibv_destroy_qp", || self.describe(), returned)
+    }
+
+    /// Destroys a queue pair that was just created and is not used. The caller has locked the
+    /// numbers.
+    pub(crate) fn discard(self) {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: `this` is neither used nor dropped after this.
+        if unsafe { ibv_destroy_qp(this.raw.as_ptr()) } == 0 {
+            // SAFETY: as above, and the queue pair is destroyed.
+            unsafe {
+                ManuallyDrop::drop(&mut this.tables);
+                std::ptr::drop_in_place(&raw mut this.scratch);
+            }
+        } else {
+            crate::leak::count_leaked_object();
+        }
+    }
+
+    /// Checks that no completion is left that must not be polled after the queue pair is destroyed.
+    fn check_completions(&self) -> Result<()> {
+        let (why, help) = if self.tables.leaves_lent_completions() {
+            (
+                "whose completion queue was lent",
+                "drain the queue pair before it is destroyed",
+            )
+        } else if self.tables.leaves_dangerous_completions() {
+            (
+                "with requests that have not retired or have failed, whose provider is not safe then",
+                "drain the queue pair before it is destroyed (`CompletionQueue`, strict rules)",
+            )
+        } else {
+            return Ok(());
+        };
+        let what = format!("{} {why}", self.describe());
+        Err(Error::new(ErrorKind::WrongState, "ibv_destroy_qp", what).with_help(help))
     }
 
     pub(crate) fn control(&self) -> Control<'_> {

@@ -1,6 +1,7 @@
 //! The objects that a queue pair owns or keeps alive.
 
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Weak};
 
 use rdma_sys::ibv_wc;
 
@@ -9,9 +10,10 @@ use crate::counter::CompletionCounter;
 #[cfg(feature = "mlx5")]
 use crate::cq::CompletionQueue;
 use crate::cq::{CqInner, WcFields};
+use crate::device::{LeftCompletions, LeftNumbers};
 use crate::flow::Flows;
 use crate::identity::Direction;
-use crate::in_flight::{CompletionOrder, Retired, Ring};
+use crate::in_flight::{CompletionOrder, Request, Retired, Ring};
 use crate::mw::BoundWindows;
 use crate::numbers::Qpn;
 use crate::pd::{AttachedQueuePair, ParentDomain};
@@ -20,10 +22,25 @@ use crate::transport::SendTransport;
 use crate::wr::{Addresses, Owner, Receives};
 use crate::wr_id::RequestKind;
 
+/// The values of failed requests that are kept until the queue pair is destroyed, oldest first.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub(crate) sends: Vec<Request>,
+    pub(crate) recvs: Vec<Request>,
+}
+
+impl Kept {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sends.is_empty() && self.recvs.is_empty()
+    }
+}
+
 /// The objects that a queue pair owns or keeps alive, in the order in which they are dropped.
 pub(crate) struct Tables {
     pub(crate) sends: Ring,
     pub(crate) recvs: Receives<Ring>,
+    /// Values of failed requests whose memory the device may still access.
+    pub(crate) kept: Kept,
     pub(crate) owner: Owner,
     pub(crate) addresses: Addresses,
     pub(crate) windows: BoundWindows,
@@ -66,6 +83,7 @@ impl Tables {
                 caps.max_recv_sge,
                 max_batch,
             ),
+            kept: Kept::default(),
             owner,
             addresses: Addresses::default(),
             windows: BoundWindows::default(),
@@ -93,12 +111,39 @@ impl Tables {
         (!receives || self.srq.is_none()).then_some(1 + usize::from(receives))
     }
 
-    /// Returns `true` if completions of the queue pair may be left when it is destroyed, and the
-    /// provider does not remove them.
-    pub(crate) fn leaves_completions(&self) -> bool {
+    /// Returns `true` if the completion queue was lent, and completions of the queue pair may be
+    /// left in it, which the provider then does not remove.
+    pub(crate) fn leaves_lent_completions(&self) -> bool {
         let lent = |cq: &Arc<CqInner>| cq.was_lent();
         lent(&self.send_cq) && !self.sends.is_empty()
             || self.recv_cq.as_ref().is_some_and(lent) && !self.recvs.table.is_empty()
+    }
+
+    /// Returns `true` if completions of the queue pair may be left, and the provider must not poll
+    /// them when the queue pair is destroyed.
+    ///
+    /// A failure that was completed in software can be followed by a completion of the device.
+    pub(crate) fn leaves_dangerous_completions(&self) -> bool {
+        let left = self.send_cq.context().properties().left_completions;
+        left == LeftCompletions::Dangerous && !self.is_done()
+    }
+
+    /// Returns `true` if no request is in flight, and none has a value that is kept.
+    pub(crate) fn is_done(&self) -> bool {
+        self.sends.is_empty() && self.recvs.table.is_empty() && self.kept.is_empty()
+    }
+
+    /// Marks the number of the queue pair, which was destroyed, if completions may be left.
+    pub(crate) fn leave_number(&self, number: Qpn, numbers: &mut LeftNumbers) {
+        let left = self.send_cq.context().properties().left_completions;
+        if left == LeftCompletions::Found && !self.is_done() {
+            let queues = std::iter::once(&self.send_cq).chain(&self.recv_cq);
+            let end = |cq: &Arc<CqInner>| {
+                let cq: Weak<dyn Any + Send + Sync> = Arc::<CqInner>::downgrade(cq);
+                cq
+            };
+            numbers.add(number, queues.map(end));
+        }
     }
 
     /// Tells the shared receive queue that the queue pair was destroyed.
@@ -112,10 +157,36 @@ impl Tables {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub(crate) fn retire(&mut self, wc: &ibv_wc) -> Option<Retired> {
+        if !wc.status().is_success() {
+            return self.retire_failed(wc);
+        }
         let wr_id = wc.wr_id();
         match wr_id.direction() {
             Direction::Send => Some(Retired::new(self.sends.retire(wr_id)?, wc)),
             Direction::Recv => Some(Retired::received(self.recvs.table.retire(wr_id)?, wc)),
         }
+    }
+
+    /// Retires a failed request. Its value is kept if the device may still access the memory.
+    #[cold]
+    #[inline(never)]
+    fn retire_failed(&mut self, wc: &ibv_wc) -> Option<Retired> {
+        let wr_id = wc.wr_id();
+        let keeps = !self.send_cq.context().properties().stops_before_failures;
+        let request = match wr_id.direction() {
+            Direction::Send => {
+                if keeps {
+                    self.sends.detach(wr_id, &mut self.kept.sends);
+                }
+                self.sends.retire(wr_id)?
+            }
+            Direction::Recv => {
+                if keeps {
+                    self.recvs.table.detach(wr_id, &mut self.kept.recvs);
+                }
+                self.recvs.table.retire(wr_id)?
+            }
+        };
+        Some(Retired::new(request, wc))
     }
 }

@@ -9,5 +9,4 @@ mod queue;
 
 pub use self::options::{Basic, SrqAttr, SrqOptions, SrqType, Xrc};
 pub use self::queue::SharedReceiveQueue;
-pub(crate) use self::queue::SrqInner;
-pub(crate) use self::queue::XrcParts;
+pub(crate) use self::queue::{SrqInner, XrcParts, check_provider};

@@ -9,16 +9,16 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdma_sys::{ibv_create_srq, ibv_destroy_srq, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use rdma_sys::{ibv_create_srq, ibv_destroy_srq, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc};
 
 use super::members::Members;
 use super::options::{Basic, SrqOptions, SrqType};
 use crate::convert::non_null;
 use crate::cq::{Completion, CqInner, WcFields};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
-use crate::in_flight::{ForeignCompletion, RecvSlab, Retired};
-use crate::mr::{Held, HeldList, Hold};
+use crate::in_flight::{ForeignCompletion, RecvSlab, Request, Retired};
+use crate::mr::{Buf, Held, HeldList, Hold};
 use crate::pd::XrcDomain;
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
@@ -72,6 +72,8 @@ pub(crate) struct SrqInner {
 
 struct Receiving {
     receives: Receives<RecvSlab>,
+    /// Values of failed receives whose memory the device may still access.
+    kept: Vec<Request>,
     owner: Owner,
 }
 
@@ -127,7 +129,11 @@ impl Drop for SrqInner {
             Some(XrcParts { xrcd, attached, .. }) if !xrcd.is_shared() => {
                 xrcd.defer_drop((receiving, attached));
             }
-            Some(_) => receiving.receives.table.discard_buffers(),
+            Some(_) => {
+                receiving.receives.table.discard_buffers();
+                let kept = receiving.kept.drain(..).flat_map(Request::into_bufs);
+                kept.for_each(Buf::discard);
+            }
         }
     }
 }
@@ -150,6 +156,7 @@ impl ProtectionDomain {
             )
         };
         options.check("ibv_create_srq", what)?;
+        check_provider("ibv_create_srq", self)?;
         let owner = Owner::new(self)?;
         let attr = ibv_srq_attr {
             max_wr: options.max_wr,
@@ -167,6 +174,25 @@ impl ProtectionDomain {
         // SAFETY: the queue was just created in the owner's domain with the owner's identity.
         Ok(unsafe { SharedReceiveQueue::from_raw(raw, owner, &init.attr, options, None) })
     }
+}
+
+/// Checks that completions of a shared receive queue may be polled after their queue pair was
+/// destroyed.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] if the provider does not allow it, or is unknown.
+pub(crate) fn check_provider(verb: &'static str, pd: &ProtectionDomain) -> Result<()> {
+    let context = pd.context();
+    if context.properties().shares_receives {
+        return Ok(());
+    }
+    let what = format!(
+        "{}: its provider is not known to be safe when a queue pair of a shared receive queue is \
+         destroyed",
+        context.device_name()
+    );
+    Err(Error::new(ErrorKind::Unsupported, verb, what)
+        .with_help("post receives to the queue pairs"))
 }
 
 impl SharedReceiveQueue {
@@ -220,7 +246,11 @@ impl<K: SrqType> SharedReceiveQueue<K> {
             options.max_batch.clamp(1, sizes.max_wr.max(1)) as usize,
         );
         let pd = owner.pd.clone();
-        let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
+        let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving {
+            receives,
+            kept: Vec::new(),
+            owner,
+        }));
         Self(
             Arc::new(SrqInner {
                 raw,
@@ -302,7 +332,9 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         request: RecvRequest<P>,
     ) -> Result<(), Rejected<P>> {
         let raw = self.0.raw;
-        let Receiving { receives, owner } = self.receiving_mut();
+        let Receiving {
+            receives, owner, ..
+        } = self.receiving_mut();
         receives.post(RecvHandle::Srq(raw), owner, request)
     }
 
@@ -319,7 +351,9 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
         let raw = self.0.raw;
-        let Receiving { receives, owner } = self.receiving_mut();
+        let Receiving {
+            receives, owner, ..
+        } = self.receiving_mut();
         // The state of a shared receive queue explains nothing: it always accepts receives.
         receives.batch(RecvHandle::Srq(raw), owner, fill, |_, _| None)
     }
@@ -356,10 +390,26 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         completion: Completion<'cq>,
     ) -> Result<Retired, Completion<'cq>> {
         let wc = completion.wc();
+        if !wc.status().is_success() {
+            return self.retire_failed(wc).ok_or(completion);
+        }
         let request = self.receiving_mut().receives.table.retire(wc.wr_id());
         request
             .map(|request| Retired::received(request, wc))
             .ok_or(completion)
+    }
+
+    /// Retires a failed receive. Its value is kept if the device may still access the memory.
+    #[cold]
+    #[inline(never)]
+    fn retire_failed(&mut self, wc: &ibv_wc) -> Option<Retired> {
+        let keeps = !self.pd().context().properties().stops_before_failures;
+        let Receiving { receives, kept, .. } = self.receiving_mut();
+        if keeps {
+            receives.table.detach(wc.wr_id(), kept);
+        }
+        let request = receives.table.retire(wc.wr_id())?;
+        Some(Retired::new(request, wc))
     }
 
     pub(crate) fn describe(&self) -> String {

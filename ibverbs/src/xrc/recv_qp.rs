@@ -78,6 +78,7 @@ impl XrcDomain {
                 self.context().device_name()
             )
         };
+        let _numbers = self.context().lock_numbers();
         let raw = non_null("ibv_create_qp_ex", what, || {
             // SAFETY: the domain is alive and the attributes are valid during the call.
             unsafe { ibv_create_qp_ex(self.context().as_raw(), &raw mut attr) }
@@ -241,8 +242,10 @@ impl XrcRecvQueuePair {
 
     /// Destroys the queue pair. Must be the last call on `self`.
     fn destroy_once(&mut self) -> Result<()> {
+        let numbers = self.xrcd().context().lock_numbers();
         // SAFETY: `destroy` and `drop` are the only callers, and only one of them runs.
         let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
+        drop(numbers);
         if returned == 0 {
             // SAFETY: `self` is not used after this call.
             unsafe { ManuallyDrop::drop(&mut self.attached) };

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::numbers::SrqNum;
 use crate::pd::{ProtectionDomain, XrcDomain};
 use crate::raw::AsRaw;
-use crate::srq::{SharedReceiveQueue, XrcParts};
+use crate::srq::{SharedReceiveQueue, XrcParts, check_provider};
 use crate::srq::{SrqOptions, Xrc};
 use crate::wr::Owner;
 
@@ -51,6 +51,7 @@ impl ProtectionDomain {
             )
         };
         options.check(VERB, what)?;
+        check_provider(VERB, self)?;
         cq.check_not_lent(VERB)?;
         for other in [xrcd.context(), cq.inner().context()] {
             if other.as_raw() != context.as_raw() {

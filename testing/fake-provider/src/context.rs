@@ -41,7 +41,7 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
         writer,
         events: VecDeque::new(),
     });
-    let windows = state.profile.windows;
+    let (windows, provider) = (state.profile.windows, state.profile.provider);
     let object = Box::into_raw(Box::new(verbs_context {
         query_port: Some(query_port),
         create_cq_ex: Some(cq_ex::create_cq_ex),
@@ -60,7 +60,7 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
         context: ibv_context {
             device,
             ops: ibv_context_ops {
-                poll_cq: Some(cq::poll_cq),
+                poll_cq: Some(provider.poll_cq()),
                 req_notify_cq: Some(cq::req_notify_cq),
                 post_send: Some(post::post_send),
                 post_recv: Some(post::post_recv),

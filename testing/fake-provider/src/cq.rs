@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 
-use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
+use rdma_sys::{IBV_WC_RECV, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 
 use crate::device::FakeDevice;
 use crate::event::wait_acknowledged;
 use crate::fault::Verb;
 use crate::null;
-use crate::profile::Transport;
+use crate::profile::{AfterDestroy, Transport};
 use crate::state::{Cq, Cqe, DeviceState, EventSource, Handle, MAX_CQE};
 
 /// C representation of a completion queue, with the current entry of an extended poll.
@@ -174,18 +174,40 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 
 impl DeviceState {
     /// Removes the oldest completion and frees the send queue slots that it reports as complete.
+    /// Returns an error number if the provider finds no request for it.
     #[inline]
-    pub(crate) fn take_completion(&mut self, cq: usize) -> Option<ibv_wc> {
-        let Cqe {
-            wc,
-            qp,
-            uid,
-            releases,
-        } = self.cqs.get_mut(cq)?.entries.pop_front()?;
-        if let Some(pair) = self.qps.get_mut(qp).filter(|pair| pair.uid == uid) {
-            pair.send_slots_used -= releases;
+    pub(crate) fn take_completion(&mut self, cq: usize) -> Option<Result<ibv_wc, c_int>> {
+        let cqe = self.cqs.get_mut(cq)?.entries.pop_front()?;
+        let pair = self.qps.get_mut(cqe.qp);
+        match pair.filter(|pair| pair.uid == cqe.uid) {
+            Some(pair) => {
+                pair.send_slots_used -= cqe.releases;
+                Some(Ok(cqe.wc))
+            }
+            None => Some(self.find_request(&cqe)),
         }
-        Some(wc)
+    }
+
+    /// Finds the request of a completion whose queue pair was destroyed, as the provider does.
+    #[cold]
+    fn find_request(&mut self, cqe: &Cqe) -> Result<ibv_wc, c_int> {
+        match self.profile.after_destroy {
+            AfterDestroy::FindByNumber => {}
+            AfterDestroy::Poison => {
+                self.violation("a completion was polled after its queue pair was destroyed");
+                return Ok(cqe.wc);
+            }
+            _ => return Ok(cqe.wc),
+        }
+        let received = cqe.wc.opcode & IBV_WC_RECV != 0;
+        let pair = self.qps.get(cqe.qp).ok_or(libc::EINVAL)?;
+        let oldest = if received {
+            pair.recvs.front().map(|recv| recv.wr_id)
+        } else {
+            pair.pending.front().map(|(send, _)| send.wr_id)
+        };
+        let wr_id = oldest.ok_or(libc::EINVAL)?;
+        Ok(ibv_wc { wr_id, ..cqe.wc })
     }
 }
 
@@ -199,13 +221,17 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, max: c_int, wcs: *mut i
         )
     };
     state.finish_late_if_empty(index);
+    state.write_late();
     for filled in 0..max {
         if let Some(errno) = state.faults.take_poll() {
             // No real provider fails after it has written entries: they would be lost.
             return if filled == 0 { -errno } else { filled };
         }
-        let Some(wc) = state.take_completion(index) else {
-            return filled;
+        let wc = match state.take_completion(index) {
+            None => return filled,
+            Some(Ok(wc)) => wc,
+            // The completion is lost, as with libefa.
+            Some(Err(errno)) => return if filled == 0 { -errno } else { filled },
         };
         // SAFETY: the caller passes an array of `max` entries.
         unsafe { wcs.add(filled.unsigned_abs() as usize).write(wc) };

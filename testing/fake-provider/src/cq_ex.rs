@@ -136,8 +136,17 @@ unsafe fn step(cq: *mut ibv_cq_ex, first: bool) -> c_int {
     }
     if first {
         state.finish_late_if_empty(index);
+        state.write_late();
     }
-    let wc = state.take_completion(index);
+    let wc = loop {
+        match state.take_completion(index) {
+            Some(Err(errno)) if first => return errno,
+            // No provider with such completions has this verb.
+            Some(Err(_)) => {}
+            Some(Ok(wc)) => break Some(wc),
+            None => break None,
+        }
+    };
     let begun = state.cqs.get_mut(index).is_some_and(|queue| {
         let begun = queue.polling.is_some();
         if wc.is_some() {

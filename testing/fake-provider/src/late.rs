@@ -1,13 +1,14 @@
 //! Requests that complete after later ones ([`SendOrder`]).
 
 use rdma_sys::{
-    IBV_SEND_FENCE, IBV_WC_SUCCESS, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD,
-    IBV_WR_RDMA_READ, ibv_wc_status,
+    IBV_ACCESS_LOCAL_WRITE, IBV_SEND_FENCE, IBV_WC_SUCCESS, IBV_WR_ATOMIC_CMP_AND_SWP,
+    IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, ibv_wc_status,
 };
 
+use crate::copy::scatter_bytes;
 use crate::profile::SendOrder;
-use crate::request::SendWr;
-use crate::state::{Cqe, DeviceState};
+use crate::request::{Data, SendWr};
+use crate::state::{Cqe, DeviceState, LateWrite};
 
 impl DeviceState {
     /// Starts a request: executes it, or lets later requests overtake it. Returns `false` if it
@@ -109,6 +110,29 @@ impl DeviceState {
             .is_some_and(|pair| self.is_armed(pair.send_cq))
         {
             self.execute_late_reads(qp);
+        }
+    }
+
+    /// Lets the device write to the memory of a failed request, if the profile does.
+    pub(crate) fn keep_writing(&mut self, qp: usize, data: &Data) {
+        let pd = self.qps.get(qp).map(|pair| pair.pd);
+        if let (Data::Registered(sges), Some(pd)) = (data, pd) {
+            if self.profile.writes_after_failures {
+                let sges = *sges;
+                self.late_writes.push(LateWrite { qp, pd, sges });
+            }
+        }
+    }
+
+    /// Writes to the memory of failed requests. Records a violation if it is not registered.
+    #[inline]
+    pub(crate) fn write_late(&mut self) {
+        for write in std::mem::take(&mut self.late_writes) {
+            let LateWrite { pd, sges, .. } = &write;
+            if self.check_registered(*pd, sges, IBV_ACCESS_LOCAL_WRITE) {
+                scatter_bytes(&vec![0xee; sges.length()], sges.as_slice());
+                self.late_writes.push(write);
+            }
         }
     }
 

@@ -17,8 +17,9 @@
 //! cq  cq_ex  qp  post  wr               entry points and function tables, classic and extended
 //! state  request  slab  handle          state of a device: plain safe data behind one lock
 //! queue  execute  unconnected  window   execution of requests, and remote access to memory
+//! loader                                the name of the provider, which programs look up
 //! late  transmit                        requests that complete after later ones, and memory that
-//!                                       is read after the completion
+//!                                       is read or written after the completion
 //! copy                                  copies between registered memory ranges
 //! ```
 //!
@@ -56,6 +57,7 @@ mod fault;
 mod flow;
 mod handle;
 mod late;
+mod loader;
 mod mr;
 mod mw;
 mod pd;
@@ -77,7 +79,7 @@ mod xrc;
 pub use control::{Fake, Live};
 pub use fault::{PostFault, Queue, Verb};
 pub use profile::{
-    AfterDestroy, ErrorStatePosts, NotReady, Overrun, Profile, SendOrder, Transport,
+    AfterDestroy, ErrorStatePosts, NotReady, Overrun, Profile, Provider, SendOrder, Transport,
     UnconnectedPosts,
 };
 
@@ -105,6 +107,7 @@ fn keep_entry_points() {
         [
             srq::entry_points(),
             ah::entry_points(),
+            loader::entry_points(),
             event::entry_points(),
         ]
         .concat(),

@@ -7,6 +7,9 @@
     reason = "the features of a device are independent of each other"
 )]
 pub struct Profile {
+    /// The provider that the loader reports. Users of the device conclude from it which guarantees
+    /// the device gives.
+    pub provider: Provider,
     /// Supports extended queue pairs (`ibv_wr_*`).
     pub extended_qp: bool,
     /// Supports extended completion queues (`ibv_start_poll`).
@@ -52,6 +55,27 @@ pub struct Profile {
     pub after_destroy: AfterDestroy,
     /// Behavior of a post to a queue pair in the error state.
     pub error_state_posts: ErrorStatePosts,
+    /// Writes to the memory of failed receives and READs at each later poll, until their queue pair
+    /// is destroyed.
+    pub writes_after_failures: bool,
+}
+
+/// A provider of rdma-core, by the name of its library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "each variant is the provider it is named after"
+)]
+pub enum Provider {
+    BnxtRe,
+    Cxgb4,
+    Efa,
+    Hns,
+    Qedr,
+    Rxe,
+    Siw,
+    /// The functions are not in a library.
+    Unknown,
 }
 
 /// Transport and node type that a device reports.
@@ -124,6 +148,13 @@ pub enum AfterDestroy {
     Drop,
     /// Completions stay, and requests in flight complete as flushed.
     LeaveAndFlush,
+    /// Completions stay. A poll looks up the queue pair by number: a completion has the `wr_id` of
+    /// the oldest request of the queue pair that has the number then. If there is none, the poll
+    /// consumes the completion and fails with `EINVAL`. This is how libefa polls before version 63.
+    FindByNumber,
+    /// Completions stay, and requests in flight complete as flushed. To poll such a completion is a
+    /// violation: libqedr then follows the address of the queue pair, which it has freed.
+    Poison,
 }
 
 /// Behavior of a post to a queue pair in the error state.
@@ -138,6 +169,7 @@ pub enum ErrorStatePosts {
 impl Profile {
     /// Behavior of Soft-RoCE: extended verbs, positive error numbers.
     pub const RXE: Self = Self {
+        provider: Provider::Rxe,
         extended_qp: true,
         extended_cq: true,
         extra_fields: false,
@@ -156,12 +188,14 @@ impl Profile {
         not_ready: NotReady::Wait,
         after_destroy: AfterDestroy::Leave,
         error_state_posts: ErrorStatePosts::Flush,
+        writes_after_failures: false,
     };
 
     /// Behavior of Soft-iWARP: only classic verbs, negative error numbers, READs that later
     /// requests overtake, flushes on destroy.
     /// Unlike Soft-iWARP, queue pairs connect without `rdma_cm`.
     pub const SIW: Self = Self {
+        provider: Provider::Siw,
         extended_qp: false,
         extended_cq: false,
         extra_fields: false,
@@ -180,5 +214,6 @@ impl Profile {
         not_ready: NotReady::Disconnect,
         after_destroy: AfterDestroy::LeaveAndFlush,
         error_state_posts: ErrorStatePosts::Discard,
+        writes_after_failures: false,
     };
 }

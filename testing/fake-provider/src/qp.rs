@@ -389,9 +389,14 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         }
         state = wait_acknowledged(device, state, EventSource::Qp(slot));
         state.report_late_completions(slot);
-        if state.profile.after_destroy == AfterDestroy::LeaveAndFlush {
+        let after_destroy = state.profile.after_destroy;
+        if matches!(
+            after_destroy,
+            AfterDestroy::LeaveAndFlush | AfterDestroy::Poison
+        ) {
             state.flush(slot);
         }
+        state.late_writes.retain(|write| write.qp != slot);
         if let Some(gone) = state.qps.remove(slot) {
             if state.profile.after_destroy == AfterDestroy::Drop {
                 for cq in [gone.send_cq, gone.recv_cq] {

@@ -117,6 +117,7 @@ impl DeviceState {
             .get_mut(qp)
             .and_then(|pair| pair.late_reads.pop_front())
         {
+            self.keep_writing(qp, &read.data);
             self.complete_send(qp, &read, IBV_WC_WR_FLUSH_ERR);
         }
         while let Some((send, _)) = self
@@ -124,9 +125,13 @@ impl DeviceState {
             .get_mut(qp)
             .and_then(|pair| pair.pending.pop_front())
         {
+            if send.opcode == IBV_WR_RDMA_READ {
+                self.keep_writing(qp, &send.data);
+            }
             self.complete_send(qp, &send, IBV_WC_WR_FLUSH_ERR);
         }
         while let Some(recv) = self.qps.get_mut(qp).and_then(|pair| pair.recvs.pop_front()) {
+            self.keep_writing(qp, &Data::Registered(recv.sges));
             self.complete_recv(qp, recv.wr_id, IBV_WC_WR_FLUSH_ERR, 0, None);
         }
     }

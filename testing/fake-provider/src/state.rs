@@ -10,7 +10,7 @@ use rdma_sys::{
 
 use crate::fault::{Faults, Verb};
 use crate::profile::Profile;
-use crate::request::{Batch, RecvWr, SendWr};
+use crate::request::{Batch, RecvWr, SendWr, Sges};
 use crate::slab::Slab;
 
 /// Maximum size of inline data, in bytes.
@@ -51,6 +51,8 @@ pub(crate) struct DeviceState {
     pub(crate) to_disconnect: Vec<usize>,
     /// Memory that the device still reads, although the requests have completed.
     pub(crate) in_transit: Vec<InTransit>,
+    /// Memory that the device still writes, although the requests have failed.
+    pub(crate) late_writes: Vec<LateWrite>,
     pub(crate) next_uid: u64,
     pub(crate) next_key: u32,
 }
@@ -250,6 +252,15 @@ pub(crate) struct Qp {
     pub(crate) batch: Batch,
 }
 
+/// Memory that a device writes until a queue pair is destroyed.
+pub(crate) struct LateWrite {
+    /// Queue pair.
+    pub(crate) qp: usize,
+    /// Protection domain of the memory.
+    pub(crate) pd: usize,
+    pub(crate) sges: Sges,
+}
+
 /// Memory that the device still reads.
 pub(crate) enum InTransit {
     /// Data of an unsignaled request: an entry of its gather list, and the bytes at the post.
@@ -280,6 +291,7 @@ impl DeviceState {
             flows: Slab::default(),
             to_disconnect: Vec::new(),
             in_transit: Vec::new(),
+            late_writes: Vec::new(),
             next_uid: 0,
             next_key: 0,
         }

@@ -1,0 +1,229 @@
+//! Rules for providers that do not have all properties: a completion looked up by the number of its
+//! queue pair, a poll that follows freed memory, and writes after a failure.
+
+mod fake;
+
+use fake::{IN_ORDER, PROFILES, Pair, open, small};
+use fake_provider::{AfterDestroy, Fake, Profile, Provider, SendOrder, Transport};
+use ibverbs::qp::QpChange;
+use ibverbs::{
+    CqOptions, Direction, ErrorKind, QpState, QueuePair, Rc, SrqOptions, leaked_objects, wr,
+};
+
+/// Finds the request of a completion by the number of the queue pair, when it is polled.
+const FINDS_BY_NUMBER: Profile = Profile {
+    provider: Provider::Efa,
+    transport: Transport::Unspecified,
+    send_order: SendOrder::Reversed,
+    after_destroy: AfterDestroy::FindByNumber,
+    ..Profile::RXE
+};
+
+/// Returns a profile whose device writes to memory after a request has failed.
+const fn writes_after_failures(provider: Provider, profile: Profile) -> Profile {
+    Profile {
+        provider,
+        writes_after_failures: true,
+        ..profile
+    }
+}
+
+#[test]
+fn a_number_with_old_completions_is_not_used_again() {
+    let mut pair = Pair::new(FINDS_BY_NUMBER);
+    pair.post_recvs(1);
+    let send = wr::send(wr::Inline(b"old"));
+    pair.a.post_send(send).expect("send");
+    let number = pair.b.qp_num();
+    let new = |pair: &Pair| {
+        let qp = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small());
+        qp.expect("queue pair")
+    };
+    let other = new(&pair);
+    drop(std::mem::replace(&mut pair.b, other));
+    let (mut next, more) = (new(&pair), new(&pair));
+    assert!(![&next, &more].map(QueuePair::qp_num).contains(&number));
+    next.init(&fake::path()).expect("INIT state");
+    let buf = pair.pool.take().expect("a free buffer");
+    next.post_recv(wr::recv(buf)).expect("receive");
+    let (sends, recvs) = pair.retire();
+    assert_eq!((sends.len(), recvs.len()), (1, 0));
+    // The library does not know that the queue has no more completions.
+    assert_ne!(new(&pair).qp_num(), number);
+    assert!(!next.is_idle(), "its receive was retired");
+    drop((next, more, sends));
+    pair.finish();
+}
+
+#[test]
+fn a_number_is_used_again_without_its_completion_queue() {
+    let mut pair = Pair::new(FINDS_BY_NUMBER);
+    let (context, pd) = (pair.context.clone(), pair.pd.clone());
+    let cq = context.create_cq(CqOptions::new().depth(15)).expect("cq");
+    let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
+    let number = qp.qp_num();
+    qp.init(&fake::path()).expect("INIT state");
+    let buf = pair.pool.take().expect("a free buffer");
+    qp.post_recv(wr::recv(buf)).expect("receive");
+    drop(qp);
+    let new = || pd.create_qp::<Rc>(&pair.cq, &pair.cq, small()).expect("qp");
+    assert_ne!(new().qp_num(), number, "of any completion queue");
+    drop(cq);
+    assert_eq!(new().qp_num(), number);
+    drop((pd, context));
+    assert_eq!(pair.retire().1.len(), 0);
+    pair.finish();
+}
+
+#[test]
+fn a_number_of_an_idle_queue_pair_is_used_again() {
+    let pair = Pair::new(FINDS_BY_NUMBER);
+    let new = || pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small());
+    let number = new().expect("first").qp_num();
+    assert_eq!(new().expect("second").qp_num(), number);
+    pair.finish();
+}
+
+#[test]
+fn completions_left_by_the_caller_are_returned_by_the_next_poll() {
+    let mut pair = Pair::new(FINDS_BY_NUMBER);
+    for tag in 0..5 {
+        pair.b
+            .post_recv(wr::recv(pair.buf(b"")).tag(tag))
+            .expect("receive");
+        pair.a
+            .post_send(wr::send(wr::Inline(b"")).tag(tag))
+            .expect("send");
+    }
+    let first = pair.cq.poll().expect("poll").next().expect("one");
+    let (a, b) = (&mut pair.a, &mut pair.b);
+    let retired = a.try_retire(first).or_else(|first| b.try_retire(first));
+    drop(retired.expect("in flight"));
+    let (sends, recvs) = pair.retire();
+    assert_eq!(sends.len() + recvs.len(), 9);
+    drop((sends, recvs));
+    pair.finish();
+}
+
+#[test]
+fn a_failed_request_keeps_its_buffer_until_the_end() {
+    for profile in IN_ORDER {
+        let mut pair = Pair::new(writes_after_failures(Provider::BnxtRe, profile));
+        pair.post_recvs(2);
+        pair.fake.stall();
+        for tag in 0..3 {
+            let send = wr::send(pair.buf(b"unsent")).tag(tag);
+            let send = if tag == 2 { send } else { send.unsignaled() };
+            pair.a.post_send(send).expect("send");
+        }
+        pair.a.to_error().expect("ERR state");
+        pair.b.to_error().expect("ERR state");
+        let free = pair.pool.available();
+        let (sends, recvs) = pair.retire();
+        assert_eq!(recvs.len(), 2);
+        for retired in sends.into_iter().chain(recvs) {
+            assert!(!retired.is_success());
+            assert!(
+                retired.into_buf().is_none(),
+                "a failure returned its buffer"
+            );
+        }
+        assert!(pair.a.is_idle() && pair.b.is_idle());
+        assert_eq!(pair.pool.available(), free, "a buffer returned to its pool");
+        assert_eq!(pair.cq.poll().expect("the device writes").len(), 0);
+        let reset = pair.b.modify(&QpChange::to(QpState::RESET));
+        let error = reset.expect_err("its memory is in use");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        let (a, b) = (pair.a.destroy().expect("a"), pair.b.destroy().expect("b"));
+        let tags = |bufs: &[(u64, ibverbs::Buf)]| bufs.iter().map(|(tag, _)| *tag).collect();
+        let (sent, received): (Vec<u64>, Vec<u64>) = (tags(&a.sends), tags(&b.recvs));
+        assert_eq!((sent, received), (vec![0, 1, 2], vec![0, 1]));
+        drop((a, b, pair.pool, pair.cq, pair.pd, pair.context));
+        pair.fake.assert_clean();
+    }
+}
+
+#[test]
+fn a_failed_receive_of_an_srq_keeps_its_buffer() {
+    let fake = Fake::new(writes_after_failures(Provider::BnxtRe, Profile::RXE));
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("domain");
+    let mut cq = context.create_cq(CqOptions::new().depth(15)).expect("cq");
+    let mut srq = pd.create_srq(SrqOptions::new().max_wr(3)).expect("srq");
+    let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
+    let mut b = pd
+        .create_qp_with_srq::<Rc>(&cq, &cq, &srq, small())
+        .expect("b");
+    fake::connect(&mut a, &mut b);
+    srq.post_recv(wr::recv(pd.buf(1).expect("buf")))
+        .expect("recv");
+    a.post_send(wr::send(wr::Inline(b"too long")))
+        .expect("send");
+    let mut failed = 0;
+    for completion in cq.poll().expect("poll") {
+        if completion.direction() == Direction::Recv {
+            let retired = srq.retire(completion).expect("in flight");
+            assert!(!retired.is_success());
+            assert!(
+                retired.into_buf().is_none(),
+                "a failure returned its buffer"
+            );
+            failed += 1;
+        }
+    }
+    assert_eq!(failed, 1);
+    drop((a, b, srq, cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn an_unknown_provider_has_no_shared_receive_queues() {
+    for provider in [Provider::Unknown, Provider::Qedr, Provider::Cxgb4] {
+        let fake = Fake::new(Profile {
+            provider,
+            ..Profile::RXE
+        });
+        let pd = open(&fake).alloc_pd().expect("domain");
+        let error = pd.create_srq(SrqOptions::new()).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.help().is_some());
+    }
+}
+
+#[test]
+fn an_unknown_provider_destroys_idle_queue_pairs() {
+    for profile in PROFILES {
+        let leaked = leaked_objects();
+        let mut pair = Pair::new(Profile {
+            provider: Provider::Unknown,
+            after_destroy: AfterDestroy::Poison,
+            ..profile
+        });
+        pair.post_recvs(1);
+        pair.a
+            .post_send(wr::send(wr::Inline(b"x")).unsignaled())
+            .expect("send");
+        let (sends, recvs) = pair.retire();
+        assert_eq!(
+            (sends.len(), recvs.len()),
+            (1, 1),
+            "each request is signaled"
+        );
+        drop((sends, recvs));
+        let Pair {
+            a,
+            b,
+            mut cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
+        a.destroy().expect("idle");
+        drop(b);
+        assert_eq!(cq.poll().expect("poll").len(), 0);
+        drop((cq, pool, pd, context));
+        fake.assert_clean();
+        assert_eq!(leaked_objects(), leaked);
+    }
+}
