@@ -378,10 +378,10 @@ impl ConnectedTransport for XrcSend {}
     note = "a request of a transport of the features `efa` and `mlx5` names its destination: `wr::read(…).to(destination)`"
 )]
 #[doc(hidden)]
-pub trait Is<B>: SendTransport {}
-impl Is<Rc> for Rc {}
-impl Is<Ud> for Ud {}
-impl<B: Groupable> Is<B> for Grouped<B> {}
+pub trait SameOperations<B>: SendTransport {}
+impl SameOperations<Rc> for Rc {}
+impl SameOperations<Ud> for Ud {}
+impl<B: Groupable> SameOperations<B> for Grouped<B> {}
 
 /// A transport whose queue pairs can be in a [group](crate::group).
 #[diagnostic::on_unimplemented(

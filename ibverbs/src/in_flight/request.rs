@@ -37,8 +37,8 @@ impl Request {
 /// The value that a request owns: nothing if it has no data, inline data, or memory that its queue
 /// holds.
 ///
-/// Few requests drop a value, so that is done out of line, with the value in registers. Otherwise
-/// every retired request would be kept in memory.
+/// Dropping a value is rare. An outlined drop keeps `Request` in registers; an inlined one spills
+/// it to the stack.
 #[derive(Debug)]
 pub(crate) struct Owned(pub(super) Option<InFlight>);
 
@@ -51,7 +51,7 @@ impl Owned {
     /// Ends a loan or a binding, and removes a mark, because the request has completed.
     pub(crate) fn completed(mut self) -> Self {
         match self.take() {
-            Some(InFlight::Lent(_) | InFlight::Bind(_) | InFlight::Unsignaled) => Self(None),
+            Some(InFlight::Lent(_) | InFlight::Bind(_) | InFlight::Marker) => Self(None),
             other => Self(other),
         }
     }
@@ -105,10 +105,10 @@ pub enum InFlight {
     Bind(#[allow(dead_code, reason = "dropped when the request completes")] Arc<Bound>),
     /// A memory window to be invalidated. It is unbound if the request succeeds.
     Invalidate(Arc<Bound>),
-    /// Nothing. This marks an unsignaled request ([`CompletionOrder::Unsignaled`]).
+    /// A mark of an unsignaled request ([`CompletionOrder::Unsignaled`]), without a value.
     ///
     /// [`CompletionOrder::Unsignaled`]: super::CompletionOrder::Unsignaled
-    Unsignaled,
+    Marker,
 }
 
 impl InFlight {

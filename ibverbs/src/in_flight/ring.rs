@@ -27,11 +27,11 @@ pub(crate) struct Ring {
     slots: Vec<Slot>,
     /// Slots of a ring that was made shorter, kept for their generations.
     unused: Vec<Slot>,
-    /// Index of the slot for the next request, or the number of slots, which stands for index 0.
-    /// The slot is vacant unless the ring is full.
+    /// Index of the slot for the next request, in `0..=len`; `len` means that the wrap to 0 is
+    /// pending. The slot is vacant unless the ring is full.
     next: usize,
-    /// Index of the oldest request in flight, or of a hole before it, or of the next request if
-    /// none is in flight. The number of slots stands for index 0.
+    /// Index of the oldest request in flight or of a hole before it, or of the next request if none
+    /// is in flight. In `0..=len`, like `next`.
     oldest: usize,
 }
 

@@ -44,12 +44,9 @@ impl Slot {
         self.wr_id == wr_id && matches!(self.state, State::InFlight(_))
     }
 
-    /// Returns `true` if an [unsignaled](InFlight::Unsignaled) request is in flight.
+    /// Returns `true` if an [unsignaled](InFlight::Marker) request is in flight.
     pub(crate) fn is_unsignaled(&self) -> bool {
-        matches!(
-            self.state,
-            State::InFlight(Owned(Some(InFlight::Unsignaled)))
-        )
+        matches!(self.state, State::InFlight(Owned(Some(InFlight::Marker))))
     }
 
     /// Stores the request that was posted with this slot's `wr_id`.

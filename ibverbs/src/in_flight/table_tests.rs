@@ -255,7 +255,7 @@ fn post_unsignaled(ring: &mut Ring, tag: u64) -> WrId {
     let vacant = ring.vacant().expect("a vacant slot");
     let wr_id = vacant.wr_id();
     vacant.fill(Request {
-        owned: Owned::new(Some(InFlight::Unsignaled)),
+        owned: Owned::new(Some(InFlight::Marker)),
         tag,
     });
     wr_id

@@ -176,7 +176,7 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             let error = PostError::QueueFull { capacity };
             return Err(Rejected::new(VERB, error, Some(request.payload)));
         };
-        let is_unsignaled = match self.extended {
+        let needs_mark = match self.extended {
             // SAFETY: this is between `ibv_wr_start` and the closing call. The memory of the
             // payload stays valid: see `QueuePair::post_send`.
             Some(qp) => unsafe {
@@ -184,12 +184,12 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
                 false
             },
             None => match self.qp.scratch.add(vacant.wr_id(), &request, owner) {
-                Ok(is_unsignaled) => is_unsignaled,
+                Ok(needs_mark) => needs_mark,
                 Err(error) => return Err(Rejected::new(VERB, error, Some(request.payload))),
             },
         };
         windows.extend(O::bound(&request.payload));
-        vacant.fill(request.into_in_flight(is_unsignaled));
+        vacant.fill(request.into_in_flight(needs_mark));
         Ok(())
     }
 

@@ -76,7 +76,7 @@ pub struct QueuePair<T: SendTransport> {
     pub(crate) extended: Option<NonNull<ibv_qp_ex>>,
     caps: QpCaps,
     /// `true` on iWARP, where the peer writes the data of an RDMA read.
-    pub(crate) fetches_as_writes: bool,
+    pub(crate) read_needs_remote_write: bool,
     /// Those operations of `T::EXTRA_OPS` that can be posted.
     pub(crate) extra_ops: u64,
     /// The memory that the device may access, and the objects that must outlive the queue pair.
@@ -119,7 +119,8 @@ impl<T: SendTransport> QueuePair<T> {
             extended: created.extended,
             caps: created.caps,
             extra_ops: created.extra_ops,
-            fetches_as_writes: parts.pd.context().device().transport() == TransportType::IWARP,
+            read_needs_remote_write: parts.pd.context().device().transport()
+                == TransportType::IWARP,
             tables: ManuallyDrop::new(Tables::new::<T>(created, owner, parts, max_batch)),
             scratch,
             transport: PhantomData,

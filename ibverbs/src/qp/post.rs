@@ -79,7 +79,7 @@ impl<T: SendTransport> QueuePair<T> {
         // SAFETY: the queue pair is alive and used by one thread. The memory of the payload was
         // checked above and stays valid: the table takes a buffer below, the owner holds other
         // memory, and the provider copies inline data.
-        let (returned, is_unsignaled) = unsafe {
+        let (returned, needs_mark) = unsafe {
             match self.extended {
                 Some(qp) => (post_extended(qp, &vacant, &request), false),
                 None => (self.scratch).post(self.raw, vacant.wr_id(), &request, owner),
@@ -88,11 +88,11 @@ impl<T: SendTransport> QueuePair<T> {
         if returned != 0 {
             let bad_is_null = self.extended.is_some() || self.scratch.bad_is_null();
             let error = post_error(returned, bad_is_null);
-            let rejected = reject::<T, _, _>(error, request, is_unsignaled, vacant, windows);
+            let rejected = reject::<T, _, _>(error, request, needs_mark, vacant, windows);
             return Err(rejected.explained(|verb, error| self.control().explain_post(verb, error)));
         }
         windows.extend(O::bound(&request.payload));
-        vacant.fill(request.into_in_flight(is_unsignaled));
+        vacant.fill(request.into_in_flight(needs_mark));
         Ok(())
     }
 
@@ -119,7 +119,7 @@ impl<T: SendTransport> QueuePair<T> {
         if request.flags & !T::FLAGS != 0 {
             return Err(PostError::UnsupportedFlag);
         }
-        if O::FETCHES && !P::OPEN_TO_PEER && self.fetches_as_writes {
+        if O::FETCHES && !P::OPEN_TO_PEER && self.read_needs_remote_write {
             return Err(PostError::NeedsShared);
         }
         let local = request.operation.local(&request.payload);
@@ -187,7 +187,7 @@ impl<T: DuplexTransport> QueuePair<T> {
 fn reject<T: SendTransport, O: Operation<T, P>, P: Payload>(
     error: PostError,
     request: SendRequest<O, P>,
-    is_unsignaled: bool,
+    needs_mark: bool,
     vacant: Vacant<'_>,
     windows: &mut BoundWindows,
 ) -> Rejected<P> {
@@ -196,7 +196,7 @@ fn reject<T: SendTransport, O: Operation<T, P>, P: Payload>(
         return Rejected::new(VERB, error, Some(request.payload));
     }
     windows.extend(O::bound(&request.payload));
-    vacant.fill(request.into_in_flight(is_unsignaled));
+    vacant.fill(request.into_in_flight(needs_mark));
     Rejected::new(VERB, error, None)
 }
 

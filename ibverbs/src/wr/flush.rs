@@ -19,7 +19,7 @@ use super::payload::Gather;
 use super::rejected::PostError;
 use super::unregistered::Empty;
 use crate::mr::RemoteMemory;
-use crate::transport::{Is, Rc};
+use crate::transport::{Rc, SameOperations};
 
 /// The place that writes must have reached before a flush of them completes (placement type). Both
 /// types are combined with `|`.
@@ -179,5 +179,5 @@ impl Transfer<Empty> for AtomicWrite {
     }
 }
 
-impl<T: Is<Rc>> Operation<T, Empty> for Flush {}
-impl<T: Is<Rc>> Operation<T, Empty> for AtomicWrite {}
+impl<T: SameOperations<Rc>> Operation<T, Empty> for Flush {}
+impl<T: SameOperations<Rc>> Operation<T, Empty> for AtomicWrite {}

@@ -17,7 +17,7 @@ use super::payload::{private::Source, private::Target};
 use super::rejected::PostError;
 use crate::in_flight::InFlight;
 use crate::mr::RemoteMemory;
-use crate::transport::{ConnectedDuplexTransport, Is, Rc};
+use crate::transport::{ConnectedDuplexTransport, Rc, SameOperations};
 
 /// The operation of [`wr::write`](fn@crate::wr::write): an RDMA write.
 ///
@@ -321,6 +321,6 @@ atomics!(CompareSwap, FetchAdd);
 // The operations of each transport service (IBA table 38).
 impl<T: ConnectedDuplexTransport, P: SendPayload> Operation<T, P> for RdmaWrite {}
 impl<T: ConnectedDuplexTransport, P: SendPayload> Operation<T, P> for RdmaWriteWithImm {}
-impl<T: Is<Rc>, P: ReadPayload> Operation<T, P> for RdmaRead {}
-impl<T: Is<Rc>, P: ReadPayload> Operation<T, P> for CompareSwap {}
-impl<T: Is<Rc>, P: ReadPayload> Operation<T, P> for FetchAdd {}
+impl<T: SameOperations<Rc>, P: ReadPayload> Operation<T, P> for RdmaRead {}
+impl<T: SameOperations<Rc>, P: ReadPayload> Operation<T, P> for CompareSwap {}
+impl<T: SameOperations<Rc>, P: ReadPayload> Operation<T, P> for FetchAdd {}

@@ -25,6 +25,21 @@ use crate::in_flight::{CompletionOrder, InFlight, Owned, Request};
 use crate::mr::RemoteMemory;
 use crate::mw::{Binding, BoundWindow, Type2};
 
+/// Flags of a send, and what the table of requests must know.
+#[derive(Clone, Copy)]
+pub(crate) struct PostFlags {
+    /// The flags of the verb (`IBV_SEND_*`).
+    pub(crate) flags: u32,
+    /// `true` if the table must hold an [`InFlight::Marker`] for the request.
+    pub(crate) needs_mark: bool,
+}
+
+impl PostFlags {
+    const fn new(flags: u32, needs_mark: bool) -> Self {
+        Self { flags, needs_mark }
+    }
+}
+
 /// A request for the send queue: an operation `O` on a payload `P`.
 ///
 /// # Example
@@ -113,33 +128,33 @@ impl<O, P> SendRequest<O, P> {
         self.payload
     }
 
-    /// Returns the flags for a queue whose requests complete in this order, and `true` if the queue
-    /// must know that the request is unsignaled. A completion is requested if the queue would
-    /// otherwise not learn when the device has finished with the payload.
+    /// Returns how to post the request to a queue whose requests complete in this order. A
+    /// completion is requested if the queue would otherwise not learn when the device has finished
+    /// with the payload.
     #[inline]
-    pub(crate) fn flags_for(&self, order: CompletionOrder, owner: &Owner) -> (u32, bool)
+    pub(crate) fn flags_for(&self, order: CompletionOrder, owner: &Owner) -> PostFlags
     where
         P: Payload,
     {
         if order != CompletionOrder::Unsignaled || self.flags & IBV_SEND_SIGNALED != 0 {
-            (self.flags, false)
+            PostFlags::new(self.flags, false)
         } else if owner.may_be_read_late(self.payload.device_reads()) {
-            (self.flags, true)
+            PostFlags::new(self.flags, true)
         } else {
-            (self.flags | IBV_SEND_SIGNALED, false)
+            PostFlags::new(self.flags | IBV_SEND_SIGNALED, false)
         }
     }
 
-    /// Returns what the table keeps while the request is in flight. `is_unsignaled` is the second
-    /// result of [`flags_for`](Self::flags_for).
+    /// Returns what the table keeps while the request is in flight. `needs_mark` is that of
+    /// [`flags_for`](Self::flags_for).
     #[inline]
-    pub(crate) fn into_in_flight(self, is_unsignaled: bool) -> Request
+    pub(crate) fn into_in_flight(self, needs_mark: bool) -> Request
     where
         O: Transfer<P>,
         P: Payload,
     {
-        let in_flight = if is_unsignaled {
-            Some(InFlight::Unsignaled)
+        let in_flight = if needs_mark {
+            Some(InFlight::Marker)
         } else {
             self.operation.into_in_flight(self.payload)
         };

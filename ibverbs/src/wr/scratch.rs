@@ -13,7 +13,7 @@ use super::payload::Gather;
 use super::payload::private::Payload;
 use super::posted::Posted;
 use super::rejected::PostError;
-use super::request::SendRequest;
+use super::request::{PostFlags, SendRequest};
 use crate::in_flight::CompletionOrder;
 use crate::transport::SendTransport;
 use crate::wr_id::WrId;
@@ -79,12 +79,12 @@ impl SendScratch {
         owner: &Owner,
     ) -> (i32, bool) {
         self.bad = ptr::null_mut();
-        let (flags, is_unsignaled) = request.flags_for(self.order, owner);
+        let PostFlags { flags, needs_mark } = request.flags_for(self.order, owner);
         // SAFETY: guaranteed by the caller; the request is linked to no other one.
         unsafe {
             let wr = Entry::write_send(&raw mut self.single, wr_id, request, flags);
             let returned = ibv_post_send(qp.as_ptr(), wr, &raw mut self.bad);
-            (returned, is_unsignaled)
+            (returned, needs_mark)
         }
     }
 
@@ -109,7 +109,7 @@ impl SendScratch {
         if count >= self.batch.len() {
             return Err(batch_full(count));
         }
-        let (flags, is_unsignaled) = request.flags_for(self.order, owner);
+        let PostFlags { flags, needs_mark } = request.flags_for(self.order, owner);
         let entry = next_entry(&mut self.batch, count);
         // SAFETY: the entry can be written.
         unsafe { Entry::write_send(entry, wr_id, request, flags) };
@@ -118,7 +118,7 @@ impl SendScratch {
             self.inline[start..start + bytes.len()].copy_from_slice(bytes);
         }
         self.count += 1;
-        Ok(is_unsignaled)
+        Ok(needs_mark)
     }
 
     /// Removes the requests of the batch.

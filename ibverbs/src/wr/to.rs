@@ -13,7 +13,7 @@ use super::payload::{Gather, SendPayload};
 use super::rejected::PostError;
 use super::request::{SendRequest, send, send_with_imm};
 use crate::in_flight::InFlight;
-use crate::transport::{Is, Ud};
+use crate::transport::{SameOperations, Ud};
 
 /// An operation `O` for a destination `D`: the result of
 /// [`SendRequest::to`](crate::wr::SendRequest::to).
@@ -187,5 +187,5 @@ impl<P: Payload, O: Transfer<P>, D: Address> Transfer<P> for To<O, D> {
     }
 }
 
-impl<T: Is<Ud>, P: SendPayload> Operation<T, P> for To<Send> {}
-impl<T: Is<Ud>, P: SendPayload> Operation<T, P> for To<SendWithImm> {}
+impl<T: SameOperations<Ud>, P: SendPayload> Operation<T, P> for To<Send> {}
+impl<T: SameOperations<Ud>, P: SendPayload> Operation<T, P> for To<SendWithImm> {}
