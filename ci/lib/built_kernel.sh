@@ -22,7 +22,10 @@ fill_built_cache() { # debug | uml
     source=$work/linux-source-$KERNEL_SERIES
     make=(make -s -C "$source" -j "$(nproc)")
     [[ $name != debug ]] || correct_siw_locks "$source/drivers/infiniband/sw/siw"
-    [[ $name != uml ]] || make+=(ARCH=um)
+    if [[ $name == uml ]]; then
+        make+=(ARCH=um)
+        enlarge_registers "$source/arch/x86/um/user-offsets.c"
+    fi
     run_logged "configuring the $name kernel" "${make[@]}" KCONFIG_ALLCONFIG="$config" allnoconfig
     require_options "$source/.config" "$config"
     run_logged "building the $name kernel (some minutes)" "${make[@]}" vmlinux modules
@@ -46,6 +49,14 @@ unpack_kernel_source() {
 correct_siw_locks() { # DIR
     sed -i -E 's/\b(read_(un)?lock)(\(&sk->sk_callback_lock\))/\1_bh\3/' "$1"/siw_cm.c "$1"/siw_qp.c
     grep -q 'read_lock_bh(&sk->sk_callback_lock)' "$1/siw_cm.c" || die "siw's callbacks have changed: revise correct_siw_locks"
+}
+
+# User-Mode Linux saves the registers of a processor with AVX-512. One with AMX has 11008 bytes of
+# them, and the first process then dies with "ptrace set fp regs failed". Linux 6.13 asks the host
+# for the size. They are part of each kernel stack, whose size kernel-uml.config doubles.
+enlarge_registers() { # FILE
+    sed -i 's/DEFINE_LONGS(HOST_FP_SIZE, 2696)/DEFINE_LONGS(HOST_FP_SIZE, 12288)/' "$1"
+    grep -q 'HOST_FP_SIZE, 12288' "$1" || die "the size of registers has changed: revise enlarge_registers"
 }
 
 # An option whose dependencies changed is dropped without a message.

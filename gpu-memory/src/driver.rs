@@ -84,6 +84,7 @@ functions! {
     free = "cuMemFree_v2": fn(Address);
     set_bytes = "cuMemsetD8_v2": fn(Address, u8, usize);
     copy_to = "cuMemcpyHtoD_v2": fn(Address, *const c_void, usize);
+    copy_from = "cuMemcpyDtoH_v2": fn(*mut c_void, Address, usize);
     export = "cuMemGetHandleForAddressRange":
         fn(*mut c_void, Address, usize, c_int, c_ulonglong);
 }
@@ -242,9 +243,9 @@ impl Allocation {
         })
     }
 
-    /// Returns the number of bytes before the first multiple of `granule`.
-    pub(crate) fn padding(&self, granule: u64) -> u64 {
-        self.address.next_multiple_of(granule) - self.address
+    /// Returns the address of the first byte.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
     }
 
     /// Returns the address of `len` bytes at `offset`.
@@ -280,6 +281,18 @@ impl Allocation {
         functions.check("cuMemcpyHtoD", status)?;
         // The copy may continue after the call.
         self.context.synchronize()
+    }
+
+    /// Copies bytes from the memory.
+    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let address = self.part(offset, bytes.len() as u64);
+        self.context.make_current()?;
+        let functions = self.context.functions;
+        let to = bytes.as_mut_ptr().cast();
+        // SAFETY: `part` checked the range, which belongs to this allocation; the function writes
+        // `bytes` only, and has written them when it returns.
+        let status = unsafe { (functions.copy_from)(to, address, bytes.len()) };
+        functions.check("cuMemcpyDtoH", status)
     }
 
     /// Exports a part of the memory as a dma-buf.

@@ -59,16 +59,22 @@ impl Gpu {
     /// # Errors
     /// Returns an error if the GPU has not enough free memory, or if it cannot export the memory.
     pub fn alloc(&self, len: usize) -> Result<GpuBuffer> {
-        let rounded = (len.max(1) as u64)
-            .checked_next_multiple_of(GRANULE)
-            .and_then(|rounded| Some((rounded, rounded.checked_add(GRANULE)?)));
-        let Some((rounded, with_padding)) = rounded else {
+        let rounded = (len.max(1) as u64).checked_next_multiple_of(GRANULE);
+        let Some((rounded, padded)) =
+            rounded.and_then(|len| Some((len, len.checked_add(GRANULE)?)))
+        else {
             return Err(Error::new(format!("{len} bytes of memory: too large")));
         };
-        // An allocation may begin in the middle of a page. Its first whole page begins at most one
-        // granule later.
-        let allocation = Allocation::new(&self.context, with_padding)?;
-        let offset = allocation.padding(GRANULE);
+        let mut allocation = Allocation::new(&self.context, rounded)?;
+        if allocation.address() % GRANULE != 0 {
+            // A small allocation can begin in the middle of a page. Its first whole page then
+            // begins at most one granule later. Larger ones begin with a page, and the padding
+            // could double the memory that the GPU uses for them.
+            drop(allocation);
+            allocation = Allocation::new(&self.context, padded)?;
+        }
+        let address = allocation.address();
+        let offset = address.next_multiple_of(GRANULE) - address;
         allocation.zero(offset, rounded)?;
         let dmabuf = allocation.export(offset, rounded)?;
         Ok(GpuBuffer {
@@ -86,8 +92,12 @@ impl fmt::Debug for Gpu {
     }
 }
 
-/// Memory of a GPU. It is freed when this is dropped, so this must outlive the registrations with
-/// other devices.
+/// Memory of a GPU.
+///
+/// Dropping it closes the dma-buf and frees the memory. The driver keeps the memory of a dma-buf
+/// allocated while another device has it registered, or while a duplicate of its descriptor is open
+/// (seen on an H100 with driver 580). A program should not rely on this with other drivers: the
+/// buffer should outlive its registrations.
 pub struct GpuBuffer {
     /// Closed before the memory is freed.
     dmabuf: OwnedFd,
@@ -112,20 +122,39 @@ impl GpuBuffer {
         self.dmabuf.as_fd()
     }
 
+    /// Returns the address of the first byte on the GPU (`CUdeviceptr`), with which kernels and
+    /// functions of CUDA use the buffer.
+    pub fn address(&self) -> u64 {
+        self.allocation.address() + self.offset
+    }
+
     /// Copies bytes of the host to the buffer. They are in the memory of the GPU when this returns.
     ///
     /// # Errors
     /// Returns an error if the bytes do not fit at `offset`, or if the GPU fails.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let end = offset.checked_add(bytes.len() as u64);
-        if end.is_none_or(|end| end > self.len) {
-            return Err(Error::new(format!(
-                "write of {} bytes at {offset}: the buffer has {} bytes",
-                bytes.len(),
-                self.len
-            )));
-        }
+        self.check("write", offset, bytes.len())?;
         self.allocation.write(self.offset + offset, bytes)
+    }
+
+    /// Copies bytes of the buffer to the host.
+    ///
+    /// # Errors
+    /// Returns an error if the buffer has not as many bytes at `offset`, or if the GPU fails.
+    pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.check("read", offset, bytes.len())?;
+        self.allocation.read(self.offset + offset, bytes)
+    }
+
+    fn check(&self, operation: &str, offset: u64, count: usize) -> Result<()> {
+        let end = offset.checked_add(count as u64);
+        if end.is_some_and(|end| end <= self.len) {
+            return Ok(());
+        }
+        Err(Error::new(format!(
+            "{operation} of {count} bytes at {offset}: the buffer has {} bytes",
+            self.len
+        )))
     }
 }
 

@@ -13,6 +13,9 @@
 //!   to the number that it already has. So the adapter executes none of them, and the queue pair
 //!   goes on after the requests of the closure. Their completions are those of the empty sends.
 //! - For receives, the same receives. libmlx5 writes the same bytes to the same entries.
+//!
+//! `testing/gpu` of the repository has a CUDA kernel that posts in this way, and the program that
+//! registers the queues with CUDA and starts it.
 
 #![allow(unsafe_code)]
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use ibverbs::{Error, ErrorKind, Result};
 
-use super::wire::{HEADER_LEN, Header, Hello, Kind, MIN_RECEIVE_LEN, VERB, Violation};
+use super::codec::{Greeting, HEADER_LEN, Header, Kind, MIN_RECEIVE_LEN, VERB, Violation};
 
 /// Number of receives that data never uses, so that control messages can always be sent: the
 /// greeting, two credit updates, a request for an acknowledgement, an acknowledgement, and the end
@@ -104,33 +104,33 @@ impl Flow {
     }
 
     /// Records that the greeting was sent.
-    pub(crate) fn hello_sent(&mut self) {
+    pub(crate) fn greeting_sent(&mut self) {
         self.has_greeted = true;
         self.controls.push_back(self.sent);
         self.sent = self.sent.wrapping_add(1);
     }
 
     /// Checks the peer's greeting and applies it.
-    pub(crate) fn receive_hello(&mut self, hello: &Hello) -> Result<(), Violation> {
+    pub(crate) fn receive_greeting(&mut self, greeting: &Greeting) -> Result<(), Violation> {
         let range = RESERVE + 1..=MAX_RECEIVES;
-        if !range.contains(&hello.receives) {
+        if !range.contains(&greeting.receives) {
             return Err(format!(
                 "the peer announces {} receives, expected {} to {MAX_RECEIVES}",
-                hello.receives,
+                greeting.receives,
                 RESERVE + 1
             )
             .into());
         }
-        if (hello.receive_len as usize) < MIN_RECEIVE_LEN || hello.max_len == 0 {
+        if (greeting.receive_len as usize) < MIN_RECEIVE_LEN || greeting.max_len == 0 {
             return Err(format!(
                 "the peer announces receives of {} bytes and messages of at most {} bytes",
-                hello.receive_len, hello.max_len
+                greeting.receive_len, greeting.max_len
             )
             .into());
         }
         self.received = 1;
         self.reserve = RECEIVER_RESERVE;
-        self.peer_window = hello.receives - RESERVE;
+        self.peer_window = greeting.receives - RESERVE;
         self.limit = self.peer_window;
         // The passive side greets after it has received the active side's greeting.
         self.acknowledge(self.sent);
@@ -300,7 +300,7 @@ impl Flow {
         self.end == End::Sent
     }
 
-    pub(crate) fn hello_is_sent(&self) -> bool {
+    pub(crate) fn greeting_is_sent(&self) -> bool {
         self.has_greeted
     }
 
@@ -314,13 +314,13 @@ impl Flow {
 }
 
 /// Returns the greeting that describes a messenger with these options.
-pub(crate) fn hello(max_len: usize, buffer_len: usize, depth: u16) -> Result<Hello> {
+pub(crate) fn greeting(max_len: usize, buffer_len: usize, depth: u16) -> Result<Greeting> {
     let payload = buffer_len.min(max_len).max(1);
     let receive_len = (payload.saturating_add(HEADER_LEN)).max(MIN_RECEIVE_LEN);
     let receives = u32::from(depth.max(1)) + RESERVE;
     debug_assert!(receives <= MAX_RECEIVES);
     match (u32::try_from(receive_len), u32::try_from(max_len.max(1))) {
-        (Ok(receive_len), Ok(max_len)) => Ok(Hello {
+        (Ok(receive_len), Ok(max_len)) => Ok(Greeting {
             receive_len,
             receives,
             max_len,

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use super::codec::{Greeting, Header, Kind};
 use super::flow::{Flow, RESERVE};
-use super::wire::{Header, Hello, Kind};
 
 /// A small generator of random numbers (xorshift), so that a failure can be repeated.
 struct Random(u64);
@@ -122,15 +122,19 @@ impl Side {
 
 fn connected(receives: [u32; 2]) -> (Side, Side) {
     let [mut a, mut b] = receives.map(Side::new);
-    let hello = |receives| Hello {
+    let greeting = |receives| Greeting {
         receive_len: 64,
         receives,
         max_len: 1,
     };
-    a.flow.hello_sent();
-    b.flow.receive_hello(&hello(receives[0])).expect("greeting");
-    b.flow.hello_sent();
-    a.flow.receive_hello(&hello(receives[1])).expect("greeting");
+    a.flow.greeting_sent();
+    b.flow
+        .receive_greeting(&greeting(receives[0]))
+        .expect("greeting");
+    b.flow.greeting_sent();
+    a.flow
+        .receive_greeting(&greeting(receives[1]))
+        .expect("greeting");
     for side in [&mut a, &mut b] {
         side.receives -= 1;
         side.refill();
@@ -277,23 +281,25 @@ fn hostile_headers_are_violations() {
 
 #[test]
 fn hostile_greetings_are_violations() {
-    let hello = Hello {
+    let greeting = Greeting {
         receive_len: 64,
         receives: RESERVE + 1,
         max_len: 1,
     };
-    let changes: [fn(&mut Hello); 5] = [
-        |hello| hello.receives = RESERVE,
-        |hello| hello.receives = u32::MAX,
-        |hello| hello.receive_len = 63,
-        |hello| hello.receive_len = 0,
-        |hello| hello.max_len = 0,
+    let changes: [fn(&mut Greeting); 5] = [
+        |greeting| greeting.receives = RESERVE,
+        |greeting| greeting.receives = u32::MAX,
+        |greeting| greeting.receive_len = 63,
+        |greeting| greeting.receive_len = 0,
+        |greeting| greeting.max_len = 0,
     ];
     for change in changes {
-        let mut hostile = hello;
+        let mut hostile = greeting;
         change(&mut hostile);
         let mut flow = Flow::new(RESERVE + 1);
-        assert!(flow.receive_hello(&hostile).is_err(), "{hostile:?}");
+        assert!(flow.receive_greeting(&hostile).is_err(), "{hostile:?}");
     }
-    Flow::new(RESERVE + 1).receive_hello(&hello).expect("valid");
+    Flow::new(RESERVE + 1)
+        .receive_greeting(&greeting)
+        .expect("valid");
 }

@@ -1,7 +1,7 @@
 //! The target of `testing/fuzz` for the messages of a peer. It panics if an input reveals a fault.
 
+use super::codec::{GREETING_LEN, Greeting, HEADER_LEN, Header};
 use super::flow::{Flow, RESERVE};
-use super::wire::{HEADER_LEN, HELLO_LEN, Header, Hello};
 
 /// Number of receives of this side.
 const RECEIVES: u32 = 16;
@@ -9,20 +9,20 @@ const RECEIVES: u32 = 16;
 /// Reads a greeting, then messages. The two bytes before a header select what this side does before
 /// it arrives.
 pub fn messenger(data: &[u8]) {
-    let Ok(hello) = Hello::decode(data) else {
+    let Ok(greeting) = Greeting::decode(data) else {
         // Most inputs are no greeting.
         let _ = Header::decode(data).map(assert_encodes);
         return;
     };
-    assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+    assert_eq!(Greeting::decode(&greeting.encode()), Ok(greeting));
     let mut flow = Flow::new(RECEIVES);
-    flow.hello_sent();
-    if flow.receive_hello(&hello).is_err() {
+    flow.greeting_sent();
+    if flow.receive_greeting(&greeting).is_err() {
         return;
     }
-    assert!(flow.hello_is_sent());
-    let window = hello.receives - RESERVE;
-    for step in data[HELLO_LEN..].chunks_exact(2 + HEADER_LEN) {
+    assert!(flow.greeting_is_sent());
+    let window = greeting.receives - RESERVE;
+    for step in data[GREETING_LEN..].chunks_exact(2 + HEADER_LEN) {
         let (actions, header) = step.split_at(2);
         act(&mut flow, actions[0], actions[1]);
         // The payload has the announced length, within the length of a receive.

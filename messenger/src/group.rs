@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ibverbs::{CqOptions, Error, ErrorKind, ProtectionDomain, QueuePair, Rc, Result, SrqOptions};
 use rdma_types::setters;
 
+use super::codec::{GREETING_LEN, Greeting, VERB};
 use super::driver::{Driver, send_options};
-use super::flow::{CONTROLS, hello};
+use super::flow::{CONTROLS, greeting};
 use super::receives::{Lease, SharedReceives};
 use super::state::Pools;
-use super::wire::{HELLO_LEN, Hello, VERB};
 use rdmacm::EventChannel;
 
 /// Options of a [`MessengerGroup`].
@@ -101,7 +101,7 @@ struct Group {
     pd: ProtectionDomain,
     receives: Arc<SharedReceives>,
     pools: Pools,
-    hello: Hello,
+    greeting: Greeting,
     options: GroupOptions,
     members: Arc<AtomicU32>,
 }
@@ -117,17 +117,17 @@ impl MessengerGroup {
         let context = pd.context();
         let connections = u32::from(options.connections.max(1));
         let depth = u32::from(options.depth.max(1));
-        let hello = hello(options.max_len, options.buffer_len, options.depth)?;
+        let greeting = greeting(options.max_len, options.buffer_len, options.depth)?;
         let controls = u32::from(CONTROLS);
         let channel = context.create_comp_channel()?;
-        let entries = connections * (depth + controls + hello.receives);
+        let entries = connections * (depth + controls + greeting.receives);
         let cq = context.create_cq(CqOptions::new().depth(entries).channel(&channel))?;
-        let srq_options = SrqOptions::new().max_wr(connections * hello.receives);
+        let srq_options = SrqOptions::new().max_wr(connections * greeting.receives);
         let pool = |each: u32, len: u32| pd.pool((connections * each) as usize, len as usize);
         let pools = Pools {
-            recv: pool(hello.receives, hello.receive_len)?,
-            send: pool(depth, hello.receive_len)?,
-            control: pd.pool((connections * controls) as usize, HELLO_LEN)?,
+            recv: pool(greeting.receives, greeting.receive_len)?,
+            send: pool(depth, greeting.receive_len)?,
+            control: pd.pool((connections * controls) as usize, GREETING_LEN)?,
         };
         let receives = Arc::new(SharedReceives::new(pd, srq_options, pools.recv.clone())?);
         receives.refill()?;
@@ -138,7 +138,7 @@ impl MessengerGroup {
             pd: pd.clone(),
             receives,
             pools,
-            hello,
+            greeting,
             options: *options,
             members: Arc::default(),
         })))
@@ -167,8 +167,8 @@ impl MessengerGroup {
         &self.0.pools
     }
 
-    pub(crate) fn hello(&self) -> Hello {
-        self.0.hello
+    pub(crate) fn greeting(&self) -> Greeting {
+        self.0.greeting
     }
 
     pub(crate) fn depth(&self) -> u16 {

@@ -28,7 +28,7 @@
 //!
 //! # Structure
 //!
-//! `wire` and `flow` are the protocol, without I/O. `state` applies it to a connection, and
+//! `codec` and `flow` are the protocol, without I/O. `state` applies it to a connection, and
 //! `endpoint` is its lock. `driver` polls the completion queue, and `shared` waits for it. Only
 //! `resources`, `group` and `receives` create objects of the device.
 
@@ -36,6 +36,7 @@
 // On docs.rs, items of a feature are marked with its name.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod codec;
 mod driver;
 mod endpoint;
 mod flow;
@@ -58,7 +59,6 @@ mod shared;
 mod state;
 #[cfg(feature = "tokio")]
 mod tokio;
-mod wire;
 
 pub use crate::group::{GroupOptions, MessengerGroup};
 pub use crate::halves::{RecvHalf, SendHalf};

@@ -6,10 +6,10 @@ use std::sync::{Arc, Weak};
 
 use ibverbs::Buf;
 
+use super::codec::HEADER_LEN;
 use super::endpoint::Endpoint;
 use super::receives::Lease;
 use super::state::{Content, Received};
-use super::wire::HEADER_LEN;
 
 /// A registered buffer for one message, filled by the application and sent without a copy: see
 /// [`Messenger::buffer`](crate::Messenger::buffer). It dereferences to the bytes of the message.

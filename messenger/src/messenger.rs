@@ -12,6 +12,7 @@ use ibverbs::{
 use rdmacm::internal::Deadline;
 use rdmacm::{ConnectError, ConnectRequest, Connection, EventChannel, IdKey, InProgress, Resolver};
 
+use crate::codec::VERB;
 use crate::halves::{self, RecvHalf, SendHalf};
 use crate::message::{Message, SendBuffer};
 use crate::options::MessengerOptions;
@@ -19,7 +20,6 @@ use crate::resources::Resources;
 use crate::rtr;
 use crate::shared::{Owner, Shared};
 use crate::state::{Side, State};
-use crate::wire::VERB;
 
 /// A reliable connection for messages. It creates the queue pair, the completion queue and the
 /// buffers, and posts receives before the peer's first message can arrive.

@@ -7,15 +7,15 @@ use ibverbs::{
     Context, CqOptions, Error, ErrorKind, Qpn, QueuePair, Rc, Result, device::TransportType, wr,
 };
 
+use super::codec::{GREETING_LEN, Greeting, VERB};
 use super::driver::{Driver, send_options};
 use super::endpoint::Endpoint;
-use super::flow::{CONTROLS, Flow, hello};
+use super::flow::{CONTROLS, Flow, greeting};
 use super::group::MessengerGroup;
 use super::options::MessengerOptions;
 use super::receives::Lease;
 use super::shared::{Owner, Shared};
 use super::state::{Pools, State};
-use super::wire::{HELLO_LEN, Hello, VERB};
 use rdmacm::Connection;
 
 /// The objects of a messenger that is not connected yet.
@@ -24,7 +24,7 @@ pub(crate) struct Resources {
     driver: Arc<Driver>,
     pools: Pools,
     depth: u16,
-    hello: Hello,
+    greeting: Greeting,
     poll_time: Duration,
     member: Option<Member>,
 }
@@ -58,7 +58,7 @@ impl Resources {
         if let Some(group) = options.group {
             return Self::in_group(group, options);
         }
-        let hello = hello(options.max_len, options.buffer_len, options.depth)?;
+        let greeting = greeting(options.max_len, options.buffer_len, options.depth)?;
         let depth = options.depth.max(1);
         let pd = match options.pd {
             Some(pd) => pd.clone(),
@@ -66,22 +66,22 @@ impl Resources {
         };
         let sends = u32::from(depth) + u32::from(CONTROLS) + u32::from(options.requests);
         let channel = pd.context().create_comp_channel()?;
-        let entries = sends + hello.receives;
+        let entries = sends + greeting.receives;
         let cq_options = CqOptions::new().depth(entries).channel(&channel);
         let cq = pd.context().create_cq(cq_options)?;
-        let qp_options = send_options(sends, depth).max_recv_wr(hello.receives);
+        let qp_options = send_options(sends, depth).max_recv_wr(greeting.receives);
         let qp = pd.create_qp::<Rc>(&cq, &cq, qp_options)?;
-        let len = hello.receive_len as usize;
+        let len = greeting.receive_len as usize;
         let pools = Pools {
-            recv: pd.pool(hello.receives as usize, len)?,
+            recv: pd.pool(greeting.receives as usize, len)?,
             send: pd.pool(depth.into(), len)?,
-            control: pd.pool(CONTROLS.into(), HELLO_LEN)?,
+            control: pd.pool(CONTROLS.into(), GREETING_LEN)?,
         };
         let resources = Self {
             driver: Driver::new(cq, channel, None)?,
             pools,
             depth,
-            hello,
+            greeting,
             poll_time: options.poll_time,
             member: None,
         };
@@ -102,7 +102,7 @@ impl Resources {
             driver: Arc::clone(group.driver()),
             pools: group.pools().clone(),
             depth: group.depth(),
-            hello: group.hello(),
+            greeting: group.greeting(),
             poll_time: options.poll_time,
             member: Some(Member {
                 group: group.clone(),
@@ -141,7 +141,7 @@ impl Resources {
         if self.member.is_some() {
             return Ok(());
         }
-        for _ in 0..Flow::new(self.hello.receives).receives_needed() {
+        for _ in 0..Flow::new(self.greeting.receives).receives_needed() {
             if let Some(buf) = self.pools.recv.take() {
                 qp.post_recv(wr::recv(buf)).map_err(Error::from)?;
             }
@@ -155,7 +155,7 @@ impl Resources {
             driver,
             pools,
             depth,
-            hello,
+            greeting,
             poll_time,
             member,
         } = self;
@@ -166,7 +166,7 @@ impl Resources {
         let receives = member
             .as_ref()
             .map(|member| member.group.receives().clone());
-        let state = State::new(connection, pools, receives, depth, hello, is_active);
+        let state = State::new(connection, pools, receives, depth, greeting, is_active);
         let lease = member.as_ref().map(|member| Arc::clone(&member.lease));
         let endpoint = Arc::new(Endpoint::new(state, qp_num, key, lease));
         driver.add(&endpoint);

@@ -1,15 +1,15 @@
 //! The command lines of the three tools as clap commands, for manual pages and completions (`cargo
 //! run -p perftools --example manuals`).
 
+use checks::SUBJECTS;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, Command, CommandFactory};
+use measure::spec::test::Test;
 
 use crate::ribinfo::args::Info;
-use crate::ribinfo::check::SUBJECTS;
 use crate::ribping::args::PingArgs;
 use crate::rperf::args::command_line::Options;
-use crate::rperf::args::help::{EXAMPLES, TOPICS};
-use crate::rperf::spec::test::Test;
+use crate::rperf::args::help::{EXAMPLES, TOPICS, subcommands};
 
 /// Returns the command of each tool.
 pub fn all() -> [Command; 3] {
@@ -34,7 +34,9 @@ fn rperf() -> Command {
         .help(format!(
             "Print help about a topic: {TOPICS}, or the name of a test or option [default: main]"
         ));
+    let subcommands = subcommands().map(|(name, command)| command.name(name));
     Options::command()
+        .subcommands(subcommands)
         .arg(host)
         .arg(tests)
         .arg(help)

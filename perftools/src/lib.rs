@@ -2,16 +2,15 @@
 //! reachability, and [`ribinfo`] shows devices and checks the configuration of a host.
 //!
 //! Each tool has a module with a `main` function that the program of the same name in `bin/` calls.
-//! [`common`] holds code shared by several tools. [`commands`] describes the command lines of all
-//! tools for manual pages and completions.
+//! [`commands`] describes the command lines of all tools for manual pages and completions.
 //!
-//! Dependencies between directories have no cycles: `common` uses no other directory, and `rperf`
-//! uses `ribinfo::collect`. `ci/tests/module-graph` checks this.
+//! This package parses command lines and prints. The crates in its directory do the rest: [`host`]
+//! reads the facts of a host, [`checks`] judges them, [`measure`] runs tests, [`session`] connects
+//! both ends, [`report`] formats results, [`fleet`] measures many hosts, and all use [`base`].
 
 #![forbid(unsafe_code)]
 
 pub mod commands;
-pub mod common;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;

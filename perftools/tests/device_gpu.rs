@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Server, devices, rperf};
-use perftools::rperf::engine::payload;
+use measure::engine::payload;
 use serde_json::Value;
 use test_support::lab::{self, built_library, report_device};
 use test_support::process::{self, Finished};

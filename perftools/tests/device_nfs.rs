@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use clap::Parser;
+use host::peer::PeerFacts;
+use host::root::Root;
 use perftools::ribinfo::args::Info;
-use perftools::ribinfo::collect::peer::PeerFacts;
-use perftools::ribinfo::collect::root::Root;
 use test_support::lab::{device_names, report_device};
 use test_support::process;
 

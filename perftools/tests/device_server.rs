@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use common::{Server, devices, json};
+use measure::spec::Bounds;
+use measure::spec::test::Test;
 use perftools::rperf::args::command_line::Options;
-use perftools::rperf::spec::Bounds;
-use perftools::rperf::spec::test::Test;
 use test_support::process::{memory, wait_until};
 
 #[test]

@@ -3,19 +3,20 @@
 
 use std::time::Duration;
 
+use base::error::Result;
+use base::interrupt::Interrupt;
 use clap::Parser;
 use fake_provider::{Fake, Profile};
-use perftools::common::error::Result;
-use perftools::common::interrupt::Interrupt;
+use measure::spec::Spec;
+use measure::spec::test::Test;
+use measure::stats::monitor::MonitorOptions;
+use measure::transport::verbs::VerbsBackend;
 use perftools::rperf::args::command_line::Options;
-use perftools::rperf::control::client::{self, ServerAddr};
-use perftools::rperf::control::rules::Rules;
-use perftools::rperf::control::server::Server;
-use perftools::rperf::report::record::{Measured, Outcome};
-use perftools::rperf::spec::Spec;
-use perftools::rperf::spec::test::Test;
-use perftools::rperf::stats::monitor::MonitorOptions;
-use perftools::rperf::transport::verbs::VerbsBackend;
+use perftools::rperf::run::diagnosis::{Report, outcome};
+use report::record::{Measured, Outcome};
+use session::rperf::client::{self, ServerAddr};
+use session::rperf::rules::Rules;
+use session::rperf::server::Server;
 
 fn spec(fake: &Fake, test: Test, options: &str) -> Result<Spec> {
     let words = ["rperf", "--id", fake.name()]
@@ -33,7 +34,7 @@ fn run(spec: &Spec) -> Result<Measured> {
         .quiet();
     let (address, stopper) = (server.local_addr().expect("address"), server.stopper());
     std::thread::scope(|scope| {
-        scope.spawn(move || server.run(&VerbsBackend));
+        scope.spawn(move || server.run(&VerbsBackend, &Report));
         let wait = Duration::from_secs(5);
         let target = ServerAddr {
             host: address.ip().to_string(),
@@ -44,9 +45,15 @@ fn run(spec: &Spec) -> Result<Measured> {
             qperf: false,
             interrupt: Interrupt::default(),
         };
-        let outcome = client::run(&target, spec, &VerbsBackend, MonitorOptions::default());
+        let answer = client::run(
+            &target,
+            spec,
+            &VerbsBackend,
+            &Report,
+            MonitorOptions::default(),
+        );
         stopper.stop();
-        match outcome? {
+        match outcome(answer?) {
             Outcome::Measured(measured) => Ok(*measured),
             other => panic!("{other:?}"),
         }

@@ -3,13 +3,18 @@
 use std::fs;
 use std::path::PathBuf;
 
-/// Returns the text of a file that the table names: a program of tests, or a module of the tools.
+/// Returns the text of a file that the table names: a program of tests, or a module of a crate.
 fn source(file: &str) -> String {
     let package = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let mut places = ["tests", "src/rperf", "src"].into_iter();
-    let text = places.find_map(|place| {
-        fs::read_to_string(package.join(place).join(file).with_extension("rs")).ok()
-    });
+    let in_crate = file
+        .split_once('/')
+        .map(|(name, module)| package.join(name).join("src").join(module));
+    let candidates = [
+        package.join("tests").join(file),
+        package.join("src").join(file),
+    ];
+    let mut candidates = candidates.into_iter().chain(in_crate);
+    let text = candidates.find_map(|path| fs::read_to_string(path.with_extension("rs")).ok());
     text.unwrap_or_else(|| panic!("no file {file}"))
 }
 

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use perftools::common::protocol::{frame, hello};
+use measure::spec::test::Test;
 use perftools::rperf::args::command_line::Options;
-use perftools::rperf::control::message::Message;
-use perftools::rperf::spec::test::Test;
 use serde_json::{Value, json};
+use session::protocol::{frame, hello};
+use session::rperf::message::Message;
 use test_support::process::{Process, send_signal, wait_until};
 
 use common::{Server, rperf};

@@ -10,12 +10,10 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use host::filter::{Direction, Family, NeighborMessage, Packet, Protocol, Ruleset, Verdict};
+use host::probe::Probe;
 use ipnet::IpNet;
 use nix::sched::{CloneFlags, setns};
-use perftools::ribinfo::collect::filter::{
-    Direction, Family, NeighborMessage, Packet, Protocol, Ruleset, Verdict,
-};
-use perftools::ribinfo::collect::probe::Probe;
 use test_support::process::{self, Process};
 use test_support::temp_dir::TempDir;
 

@@ -7,20 +7,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base::cpus::parse_list;
 use clap::Parser;
-use perftools::common::cpus::parse_list;
+use host::device::{NamedCode, parse_guid};
+use host::eipoib::slave;
+use host::filter::{Direction, Family, Packet, Protocol, Ruleset, Verdict};
+use host::hwaddr::HwAddr;
+use host::limits::{has_ipc_lock, memlock};
+use host::mounts::mounts;
+use host::opensm::{Conf, Sysconfig};
+use host::partitions;
+use host::probe::Firewall;
+use host::rate::Rate;
+use host::root::{number, unsigned};
 use perftools::ribinfo::args::Info;
-use perftools::ribinfo::collect::device::{NamedCode, parse_guid};
-use perftools::ribinfo::collect::eipoib::slave;
-use perftools::ribinfo::collect::filter::{Direction, Family, Packet, Protocol, Ruleset, Verdict};
-use perftools::ribinfo::collect::hwaddr::HwAddr;
-use perftools::ribinfo::collect::limits::{has_ipc_lock, memlock};
-use perftools::ribinfo::collect::mounts::mounts;
-use perftools::ribinfo::collect::opensm::{Conf, Sysconfig};
-use perftools::ribinfo::collect::partitions;
-use perftools::ribinfo::collect::probe::Firewall;
-use perftools::ribinfo::collect::rate::Rate;
-use perftools::ribinfo::collect::root::{number, unsigned};
 use test_support::random::Random;
 use test_support::temp_dir::TempDir;
 

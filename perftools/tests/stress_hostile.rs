@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::resources::Usage;
 use common::{Server, rperf};
-use perftools::common::protocol::hello;
+use session::protocol::hello;
 use test_support::process::{self, wait_until};
 
 /// Connections at the same time.

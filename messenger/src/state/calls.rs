@@ -3,7 +3,7 @@
 use ibverbs::{Buf, Error, ErrorKind, Result, Retired};
 
 use super::{Received, State};
-use crate::wire::{HEADER_LEN, VERB};
+use crate::codec::{HEADER_LEN, VERB};
 
 impl State {
     /// Returns `Some` once the peer's greeting has arrived and this side's is on its way.
@@ -11,7 +11,7 @@ impl State {
         self.check()?;
         self.pump();
         self.check()?;
-        Ok((self.peer.is_some() && self.flow.hello_is_sent()).then_some(()))
+        Ok((self.peer.is_some() && self.flow.greeting_is_sent()).then_some(()))
     }
 
     /// Sends a message, or returns `None` if nothing of it can be posted now.

@@ -6,7 +6,7 @@ use ibverbs::{Error, ErrorKind, Result};
 use rdmacm::internal::{NO_ANSWER, with_fault};
 
 use super::State;
-use crate::wire::VERB;
+use crate::codec::VERB;
 
 /// Remedy for requests that neither complete nor fail.
 const NO_ACKNOWLEDGEMENT: &str = "check that the peer's host is running, that firewalls allow UDP port 4791 for RoCE, or the TCP port for iWARP, and the kernel's log of both hosts (`dmesg`)";

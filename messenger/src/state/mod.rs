@@ -18,10 +18,10 @@ use ibverbs::{
 use rdmacm::{Connection, EventChannel};
 
 use self::failure::Failure;
+use crate::codec::{GREETING_LEN, Greeting, HEADER_LEN, Header, Kind, Violation};
 use crate::flow::Flow;
 use crate::local_fault::LatestFault;
 use crate::receives::SharedReceives;
-use crate::wire::{HEADER_LEN, HELLO_LEN, Header, Hello, Kind, Violation};
 
 /// Interval at which a waiting thread checks whether another one has read an event of the
 /// connection from a shared channel.
@@ -77,10 +77,10 @@ pub(crate) struct State {
     depth: usize,
     sends_in_flight: usize,
     flow: Flow,
-    hello: Hello,
-    hello_is_due: bool,
+    greeting: Greeting,
+    greeting_is_due: bool,
     /// The peer's greeting, once it has arrived.
-    peer: Option<Hello>,
+    peer: Option<Greeting>,
 
     /// Data messages in the order of arrival, with their buffers.
     inbox: VecDeque<(Header, Buf)>,
@@ -121,10 +121,10 @@ impl State {
         pools: Pools,
         receives: Option<Arc<SharedReceives>>,
         depth: u16,
-        hello: Hello,
+        greeting: Greeting,
         is_active: bool,
     ) -> Self {
-        let flow = Flow::new(hello.receives);
+        let flow = Flow::new(greeting.receives);
         Self {
             connection: Some(connection),
             receives_posted: flow.receives_needed(),
@@ -133,8 +133,8 @@ impl State {
             depth: depth.into(),
             sends_in_flight: 0,
             flow,
-            hello,
-            hello_is_due: is_active,
+            greeting,
+            greeting_is_due: is_active,
             peer: None,
             inbox: VecDeque::new(),
             inbox_remaining: 0,
@@ -284,7 +284,7 @@ impl State {
             }
             (Direction::Send, outcome) => {
                 let buf = retired.into_buf();
-                if buf.is_some_and(|buf| buf.capacity() == HELLO_LEN) {
+                if buf.is_some_and(|buf| buf.capacity() == GREETING_LEN) {
                     self.controls_in_flight = self.controls_in_flight.saturating_sub(1);
                     self.wake(Side::Recv);
                 } else {
@@ -307,7 +307,7 @@ impl State {
             return;
         }
         let outcome = match self.peer {
-            None => self.receive_hello(&buf),
+            None => self.receive_greeting(&buf),
             Some(_) => self.receive_message(buf),
         };
         if let Err(violation) = outcome {
@@ -320,12 +320,12 @@ impl State {
         }
     }
 
-    fn receive_hello(&mut self, buf: &[u8]) -> Result<(), Violation> {
-        let hello = Hello::decode(buf)?;
-        self.flow.receive_hello(&hello)?;
-        self.peer = Some(hello);
+    fn receive_greeting(&mut self, buf: &[u8]) -> Result<(), Violation> {
+        let greeting = Greeting::decode(buf)?;
+        self.flow.receive_greeting(&greeting)?;
+        self.peer = Some(greeting);
         // The passive side answers. On iWARP it cannot send before.
-        self.hello_is_due |= !self.flow.hello_is_sent();
+        self.greeting_is_due |= !self.flow.greeting_is_sent();
         self.wake_all();
         Ok(())
     }
@@ -335,13 +335,13 @@ impl State {
         if header.kind == Kind::Data {
             let following = header.len.checked_add(header.remaining);
             let expected = match self.inbox_remaining {
-                0 => following.filter(|&total| total <= self.hello.max_len),
+                0 => following.filter(|&total| total <= self.greeting.max_len),
                 remaining => following.filter(|&following| following == remaining),
             };
             if expected.is_none() {
                 return Err(format!(
                     "a fragment of {} bytes precedes {} more, after {} were announced; at most {} are allowed",
-                    header.len, header.remaining, self.inbox_remaining, self.hello.max_len
+                    header.len, header.remaining, self.inbox_remaining, self.greeting.max_len
                 )
                 .into());
             }

@@ -4,8 +4,8 @@ use ibverbs::{Buf, Error, Rc, RemoteMemory, Result, wr};
 use rdmacm::Connection;
 
 use super::{Side, State};
+use crate::codec::HEADER_LEN;
 use crate::flow::{CONTROLS, Flow};
-use crate::wire::HEADER_LEN;
 
 impl State {
     /// Posts what can be posted: receives, the rest of a message, and control messages.
@@ -20,10 +20,10 @@ impl State {
             return Ok(());
         }
         self.refill()?;
-        if self.hello_is_due && self.can_post_control() {
-            self.hello_is_due = false;
-            let bytes = self.hello.encode();
-            self.flow.hello_sent();
+        if self.greeting_is_due && self.can_post_control() {
+            self.greeting_is_due = false;
+            let bytes = self.greeting.encode();
+            self.flow.greeting_sent();
             self.post_control(&bytes)?;
         }
         if let Some((bytes, start)) = self.outgoing.take() {
@@ -34,7 +34,7 @@ impl State {
                 self.wake(Side::Send);
             }
         }
-        while self.flow.hello_is_sent() && self.peer.is_some() && self.can_post_control() {
+        while self.flow.greeting_is_sent() && self.peer.is_some() && self.can_post_control() {
             let Some(header) = self.flow.next_control() else {
                 break;
             };
@@ -90,7 +90,7 @@ impl State {
             return false;
         }
         // Earlier ones that have not completed will still be sent.
-        if self.flow.hello_is_sent() && self.can_post_control() {
+        if self.flow.greeting_is_sent() && self.can_post_control() {
             let nowhere = RemoteMemory {
                 addr: 0,
                 len: 0,

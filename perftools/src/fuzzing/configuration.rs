@@ -2,14 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use checks::{SUBJECTS, check};
+use host::HostFacts;
+use host::opensm::{Conf, Sysconfig};
+use host::partitions;
+use host::peer::PeerFacts;
+use host::probe::Probe;
+use host::root::Root;
+
 use super::{assert_printable, lossy};
-use crate::ribinfo::check::{SUBJECTS, check};
-use crate::ribinfo::collect::HostFacts;
-use crate::ribinfo::collect::opensm::{Conf, Sysconfig};
-use crate::ribinfo::collect::partitions;
-use crate::ribinfo::collect::peer::PeerFacts;
-use crate::ribinfo::collect::probe::Probe;
-use crate::ribinfo::collect::root::Root;
 use crate::ribinfo::display;
 
 /// The captured hosts in `tests/fixtures/hosts`.

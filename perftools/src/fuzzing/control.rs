@@ -1,14 +1,15 @@
 //! rperf's control protocol.
 
+use base::error::Result;
+use host::peer::PeerFacts;
+use measure::spec::{Footprint, Spec};
+use session::protocol::frame::{self, MAX_FACTS_LEN};
+use session::protocol::hello::{self, Peer};
+use session::protocol::token::{Prover, Token};
+use session::rperf::message::Message;
+use session::rperf::rules::Rules;
+
 use super::{assert_printable, assert_same_json};
-use crate::common::error::Result;
-use crate::common::protocol::frame::{self, MAX_FACTS_LEN};
-use crate::common::protocol::hello::{self, Peer};
-use crate::common::protocol::token::{Prover, Token};
-use crate::ribinfo::collect::peer::PeerFacts;
-use crate::rperf::control::message::Message;
-use crate::rperf::control::rules::Rules;
-use crate::rperf::spec::{Footprint, Spec};
 
 /// Frames: those of a session, and of the facts of a host.
 pub fn control_frame(data: &[u8]) {

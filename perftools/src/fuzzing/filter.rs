@@ -2,11 +2,10 @@
 
 use std::net::IpAddr;
 
+use host::filter::{Direction, Family, NeighborMessage, Packet, Protocol, Ruleset};
+use host::probe::Firewall;
+
 use super::two_texts;
-use crate::ribinfo::collect::filter::{
-    Direction, Family, NeighborMessage, Packet, Protocol, Ruleset,
-};
-use crate::ribinfo::collect::probe::Firewall;
 
 /// Evaluates the rules for packets of each protocol and direction.
 fn evaluate(rules: &Ruleset) {

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use fleet::mesh::hosts::{self, Host};
+
 use super::{assert_printable, lossy};
-use crate::rperf::mesh::hosts::{self, Host};
 
 /// A Slurm node list, an Ansible inventory, a list of pods, or one host.
 pub fn host_lists(data: &[u8]) {

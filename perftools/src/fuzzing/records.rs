@@ -1,12 +1,13 @@
 //! The records of `rperf --json` and of `rperf mesh`, and everything that is made of them.
 
+use fleet::mesh;
+use fleet::mesh::record::{Done, MeshRecord};
+use report::html::{self, Run};
+use report::json::Document;
+use report::text::Format;
+use report::{compare, csv};
+
 use super::{assert_printable, assert_same_json, lossy, two_texts};
-use crate::rperf::mesh;
-use crate::rperf::mesh::record::{Done, MeshRecord};
-use crate::rperf::report::html::{self, Run};
-use crate::rperf::report::json::Document;
-use crate::rperf::report::text::Format;
-use crate::rperf::report::{compare, csv};
 
 /// Asserts that a page is complete and has no scripts: texts of a record are not markup.
 fn assert_page(page: &str) {

@@ -4,25 +4,25 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
+use base::cpus::{CpuList, parse_list};
+use base::device_id::DeviceId;
+use base::peer_text::{printable, printable_json};
+use base::units::{Rate, Size, Style, parse_time, show_time};
+use host::device::{NamedCode, parse_guid};
+use host::eipoib::slave;
+use host::hwaddr::HwAddr;
+use host::limits::{has_ipc_lock, memlock};
+use host::listeners::listening;
+use host::mounts::mounts;
+use host::root::{number, unsigned};
+use host::{nm, rate, resources};
+use measure::spec::MinBandwidth;
+use measure::spec::path::StaticRate;
+use measure::stats;
 use serde_json::Value;
 
 use super::{assert_printable, lossy};
-use crate::common::cpus::{CpuList, parse_list};
-use crate::common::device_id::DeviceId;
-use crate::common::peer_text::{printable, printable_json};
-use crate::common::units::{Rate, Size, Style, parse_time, show_time};
-use crate::ribinfo::collect::device::{NamedCode, parse_guid};
-use crate::ribinfo::collect::eipoib::slave;
-use crate::ribinfo::collect::hwaddr::HwAddr;
-use crate::ribinfo::collect::limits::{has_ipc_lock, memlock};
-use crate::ribinfo::collect::listeners::listening;
-use crate::ribinfo::collect::mounts::mounts;
-use crate::ribinfo::collect::root::{number, unsigned};
-use crate::ribinfo::collect::{nm, rate, resources};
 use crate::ribping::target::Target;
-use crate::rperf::spec::MinBandwidth;
-use crate::rperf::spec::path::StaticRate;
-use crate::rperf::stats;
 
 /// Parses a text, and asserts that the printed value is parsed to the same value.
 fn round_trip<T: FromStr + Display + PartialEq + Debug>(text: &str) {
@@ -144,5 +144,5 @@ pub fn netlink(data: &[u8]) {
     for text in resources::texts(data) {
         assert_printable(&text);
     }
-    let _ = stats::tcp::total_retransmitted(data);
+    let _ = host::tcp::total_retransmitted(data);
 }

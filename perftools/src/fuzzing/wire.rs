@@ -1,16 +1,16 @@
 //! The binary messages of qperf and rping, the private data of rdma_cm, probes, and HTTP requests.
 
+use fleet::http;
 use ibverbs::{Gid, GidIndex, Lid};
+use measure::spec::test::Test;
+use measure::transport::cm_datagrams::{LocalAddress, client_address, private_data};
+use session::probe::packet::Packet;
+use session::qperf::index;
+use session::qperf::server::spec_from_request;
+use session::qperf::{conf, node, request, stat};
 
 use super::assert_printable;
-use crate::common::http;
 use crate::ribping::rping::message;
-use crate::rperf::probe::packet::Packet;
-use crate::rperf::qperf::index;
-use crate::rperf::qperf::server::spec_from_request;
-use crate::rperf::qperf::{conf, node, request, stat};
-use crate::rperf::spec::test::Test;
-use crate::rperf::transport::cm_datagrams::{LocalAddress, client_address, private_data};
 
 /// Copies the beginning of an input to an array that is otherwise zero.
 fn padded<const N: usize>(data: &[u8]) -> [u8; N] {

@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
+use base::ports;
+use base::units::parse_time;
+use checks::expect::Expectation;
 use clap::{Args, Parser, Subcommand};
+use fleet::export;
+use fleet::http::ListenAddr;
 use ipnet::IpNet;
-
-use crate::common::http::ListenAddr;
-use crate::common::protocol::DEFAULT_PORT;
-use crate::common::units::parse_time;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -144,7 +144,7 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 pub struct Serve {
     /// TCP port to listen on
-    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL)]
     pub port: u16,
     /// Listen only on this address [default: all addresses]
     #[arg(long, value_name = "ADDRESS")]
@@ -196,6 +196,22 @@ pub struct Export {
     pub expect: Option<Expectation>,
 }
 
+impl Export {
+    /// Returns the options of the exporter.
+    pub fn options(&self) -> export::Options {
+        export::Options {
+            listen: self.listen,
+            allow: self.allow.clone(),
+            check_interval: self.check_interval,
+            checks: (!self.no_check).then(|| export::CheckOptions {
+                subjects: self.check.clone(),
+                skip: self.skip.clone(),
+                expect: self.expect,
+            }),
+        }
+    }
+}
+
 /// Options of `check`.
 #[derive(Args, Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "a command line has switches")]
@@ -207,7 +223,7 @@ pub struct Check {
     #[arg(long, value_name = "HOST")]
     pub peer: Option<String>,
     /// TCP port of the peer
-    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL)]
     pub peer_port: u16,
     /// File with the shared secret of the peer
     #[arg(long, value_name = "FILE", requires = "peer")]
@@ -236,36 +252,6 @@ pub struct Check {
     /// List the subjects
     #[arg(long)]
     pub list: bool,
-}
-
-/// Requirements of `check --expect`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Expectation {
-    /// Minimum number of ACTIVE ports.
-    pub ports: Option<usize>,
-    /// Minimum rate of each ACTIVE port in Gb/s.
-    pub rate: Option<u32>,
-}
-
-impl FromStr for Expectation {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut expectation = Self::default();
-        let invalid = || format!("`{text}`: expected ports=N, rate=GBPS, or both with a comma");
-        for part in text.split(',') {
-            match part.split_once('=') {
-                Some(("ports", number)) => {
-                    expectation.ports = Some(number.parse().map_err(|_| invalid())?);
-                }
-                Some(("rate", number)) => {
-                    expectation.rate = Some(number.parse().map_err(|_| invalid())?);
-                }
-                _ => return Err(invalid()),
-            }
-        }
-        Ok(expectation)
-    }
 }
 
 /// Parses a LID, decimal or hexadecimal with `0x`.

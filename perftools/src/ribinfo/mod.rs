@@ -1,16 +1,12 @@
 //! `ribinfo` shows the RDMA devices of a host and checks its configuration.
 //!
-//! Data flows from [`args`] to [`collect`] (the facts of a host, parsed into types), and from there
-//! to [`display`] (the layouts of ibv_devinfo, ibstat and `rdma link`) or to [`check`] (findings
-//! and their remedies), or to [`export`] (metrics for Prometheus). [`peer`] requests the facts of
-//! another host. The program `ribinfo` calls [`main`].
+//! Data flows from [`args`] to [`host`] (the facts of a host, parsed into types), and from there to
+//! [`display`] (the layouts of ibv_devinfo, ibstat and `rdma link`), to [`checks`] (findings and
+//! their remedies) or to [`fleet::export`] (metrics for Prometheus). [`session::facts`] requests
+//! the facts of another host. The program `ribinfo` calls [`main`].
 
 pub mod args;
-pub mod check;
-pub mod collect;
 pub mod display;
-pub mod export;
-pub mod peer;
 mod run;
 mod serve;
 pub mod watch;

@@ -6,26 +6,26 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use base::error::{Error, Kind, Result};
+use base::log::{self, log};
+use base::memory::share_heap_if_limited;
+use base::peer_text::printable_json;
+use checks::finding::{Level, worst};
+use checks::{SUBJECTS, check, selection};
 use clap::Parser;
+use fleet::export;
+use host::HostFacts;
+use host::peer::PeerFacts;
+use host::probe::Probe;
+use host::root::Root;
+use session::facts::request_facts;
+use session::protocol::token::Token;
 
 use super::args::{Check, Command, Export, Global, Info, Serve};
-use super::check::finding::{Level, worst};
-use super::check::{SUBJECTS, check, selection};
-use super::collect::HostFacts;
-use super::collect::peer::PeerFacts;
-use super::collect::probe::Probe;
-use super::collect::root::Root;
 use super::display::check::{Report, SCHEMA};
 use super::display::{self, PROBLEM};
-use super::export;
-use super::peer::request_facts;
 use super::serve::FactsServer;
 use super::watch;
-use crate::common::error::{Error, Kind, Result};
-use crate::common::log::{self, log};
-use crate::common::memory::share_heap_if_limited;
-use crate::common::peer_text::printable_json;
-use crate::common::protocol::token::Token;
 
 /// Shortest time between two readings of counters.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -140,9 +140,9 @@ fn root(global: &Global) -> Result<Root> {
 fn run_export(root: &Root, options: &Export) -> Result<(String, u8)> {
     check_subjects(root, &options.check, &options.skip)?;
     if options.listen.is_some() {
-        return export::serve(root, options).map(|()| (String::new(), 0));
+        return export::serve(root, &options.options()).map(|()| (String::new(), 0));
     }
-    Ok((export::text(root, options), 0))
+    Ok((export::text(root, &options.options()), 0))
 }
 
 fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {

@@ -4,21 +4,21 @@ use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use base::error::{Error, Kind, Result};
+use base::log;
+use base::peer_text::printable;
+use host::peer::PeerFacts;
+use host::root::Root;
 use ipnet::IpNet;
+use session::facts::FactsMessage;
+use session::protocol::frame::DeadlineReader;
+use session::protocol::token::Token;
+use session::protocol::{auth, frame, hello};
+use session::server::connections::{Connections, Registration};
+use session::server::listener::{Listener, Stopper};
+use session::server::{self, Service, networks};
 
 use super::args::Serve;
-use super::collect::peer::PeerFacts;
-use super::collect::root::Root;
-use super::peer::FactsMessage;
-use crate::common::error::{Error, Kind, Result};
-use crate::common::log;
-use crate::common::peer_text::printable;
-use crate::common::protocol::frame::DeadlineReader;
-use crate::common::protocol::token::Token;
-use crate::common::protocol::{auth, frame, hello};
-use crate::common::server::connections::{Connections, Registration};
-use crate::common::server::listener::{Listener, Stopper};
-use crate::common::server::{self, Service, networks};
 
 /// Time limit for each step of a client.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -163,8 +163,8 @@ impl Service for FactsServer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ribinfo::collect::peer::PeerPort;
-    use crate::ribinfo::peer::request_facts;
+    use host::peer::PeerPort;
+    use session::facts::request_facts;
     use std::io::{Read, Write};
     use std::time::Instant;
 

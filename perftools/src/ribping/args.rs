@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
+use base::error::{Error, Result};
+use base::ports;
+use base::units::parse_time;
 use clap::{Parser, ValueEnum};
 use ibumad::mad::{OPENIB_OUI, Oui};
-
-use crate::common::error::{Error, Result};
-use crate::common::units::parse_time;
-
-/// Default port of connections (`PS_TCP`), the same as that of rping.
-pub const CM_PORT: u16 = 7174;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -125,7 +122,7 @@ pub struct PingArgs {
     pub via: TransportArg,
 
     /// Port number for connections
-    #[arg(long, value_name = "PORT", default_value_t = CM_PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = ports::RPING)]
     pub cm_port: u16,
 
     /// Print one JSON document instead of text
@@ -149,7 +146,7 @@ impl PingArgs {
     /// Returns the OUI of the vendor class.
     ///
     /// # Errors
-    /// Returns [`Kind::Usage`](crate::common::error::Kind::Usage) if the OUI is 0 or has more than
+    /// Returns [`Kind::Usage`](base::error::Kind::Usage) if the OUI is 0 or has more than
     /// 24 bits.
     pub fn oui(&self) -> Result<Oui> {
         match self.oui {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::system;
+use base::system;
 
 /// Returns `host`, or `host.domain` if the host has a NIS domain, with a terminating NUL.
 pub fn nul_terminated() -> Vec<u8> {

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+use base::histogram::{Latencies, Percentiles};
+use base::log::log;
 use serde::Serialize;
 
 use super::tracker::{PingCounts, PingTracker, ReplyKind};
 use super::transport::PingTransport;
-use crate::common::error::{Error, Result};
-use crate::common::histogram::{Latencies, Percentiles};
-use crate::common::log::log;
 
 /// Version of the JSON document. It increases when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
@@ -252,7 +252,7 @@ impl Report {
     /// Prints the summary.
     ///
     /// # Errors
-    /// Returns [`Kind::System`](crate::common::error::Kind::System) if standard output cannot be
+    /// Returns [`Kind::System`](base::error::Kind::System) if standard output cannot be
     /// written.
     pub fn finish(&self, json: bool) -> Result<()> {
         let text = self.text(json);
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn schema_is_up_to_date() {
-        crate::common::schema::assert_up_to_date::<Document<'_>>(
+        base::schema::assert_up_to_date::<Document<'_>>(
             "ribping",
             SCHEMA,
             "Output of ribping --json",

@@ -2,6 +2,11 @@
 
 use std::process::{ExitCode, Stdio};
 
+use ::session::restart;
+use ::session::server::Ended;
+use base::error::{Kind, Result};
+use base::log::{self, log};
+use base::memory::share_heap_if_limited;
 use clap::Parser;
 
 use super::args::PingArgs;
@@ -11,11 +16,6 @@ use super::stop::StopFlag;
 use super::target::Target;
 use super::transport::Link;
 use super::{server, session, transport_choice};
-use crate::common::error::{Kind, Result};
-use crate::common::log::{self, log};
-use crate::common::memory::share_heap_if_limited;
-use crate::common::restart;
-use crate::common::server::Ended;
 
 /// Runs `ribping` with these arguments; the first is the program's name.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
@@ -78,7 +78,7 @@ fn ping(args: &PingArgs) -> Result<ExitCode> {
 /// Pings the target of a command line, and returns the report.
 ///
 /// # Errors
-/// - [`Kind::Usage`](crate::common::error::Kind::Usage) if the command line is invalid.
+/// - [`Kind::Usage`](base::error::Kind::Usage) if the command line is invalid.
 /// - Other kinds if this host has no port for the target, or does not know it. A peer that does not
 ///   answer is not an error.
 pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Report> {

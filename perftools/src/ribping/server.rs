@@ -4,20 +4,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use base::device_id::is_iwarp;
+use base::error::{Error, Result};
+use base::log::log;
+use base::system::raise_open_files_limit;
+use base::threads::spawn_scoped;
 use ibumad::{Ca, PortAttr};
 use ibverbs::{Device, device::TransportType};
+use session::restart::holds_removed_device;
+use session::server::Ended;
 
 use super::args::{PingArgs, TransportArg};
 use super::rping::server::{self, ObservedListener};
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::umad::UmadServer;
-use crate::common::device_id::is_iwarp;
-use crate::common::error::{Error, Result};
-use crate::common::log::log;
-use crate::common::restart::holds_removed_device;
-use crate::common::server::Ended;
-use crate::common::system::raise_open_files_limit;
-use crate::common::threads::spawn_scoped;
 
 /// Interval of the checks for removed devices.
 const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Serves until `stop` is set, or until the process must end to let the kernel remove a device.
 ///
 /// # Errors
-/// Returns [`Kind::Device`](crate::common::error::Kind::Device) if there is nothing to serve on, or
+/// Returns [`Kind::Device`](base::error::Kind::Device) if there is nothing to serve on, or
 /// if serving failed on a port. The reason for each port is logged.
 pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Ended> {
     let datagrams = if args.via == TransportArg::RdmaCm {

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+
 use super::args::PingArgs;
 use super::report::Report;
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::tracker::PingCounts;
 use super::transport::{Link, PingEvent};
-use crate::common::error::{Error, Result};
 
 /// Validated settings of a ping run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl PingConfig {
     /// Creates the settings from a command line.
     ///
     /// # Errors
-    /// Returns [`Kind::Usage`](crate::common::error::Kind::Usage) if an option is out of range.
+    /// Returns [`Kind::Usage`](base::error::Kind::Usage) if an option is out of range.
     pub fn new(args: &PingArgs) -> Result<Self> {
         for (name, value) in [
             ("--count", args.count.unwrap_or(1)),

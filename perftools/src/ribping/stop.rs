@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use base::error::{Error, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
-
-use crate::common::error::{Error, Result};
 
 /// Maximum time between two checks of the flag. A signal does not interrupt every wait, for example
 /// not on the simulated fabric.
@@ -24,7 +23,7 @@ impl StopFlag {
     /// immediately. SIGQUIT and SIGUSR1 request statistics.
     ///
     /// # Errors
-    /// Returns [`Kind::System`](crate::common::error::Kind::System) if a handler cannot be
+    /// Returns [`Kind::System`](base::error::Kind::System) if a handler cannot be
     /// installed.
     pub fn on_signals() -> Result<Self> {
         let stop = Self::default();

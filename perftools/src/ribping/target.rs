@@ -2,9 +2,8 @@
 
 use std::net::Ipv6Addr;
 
+use base::error::{Error, Result};
 use ibumad::{Guid, Lid};
-
-use crate::common::error::{Error, Result};
 
 /// The target of the pings as written on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +22,7 @@ impl Target {
     /// Parses a target. `is_lid` and `is_guid` are the options -L and -G.
     ///
     /// # Errors
-    /// Returns [`Kind::Usage`](crate::common::error::Kind::Usage) if the text is not what the
+    /// Returns [`Kind::Usage`](base::error::Kind::Usage) if the text is not what the
     /// options require, or is a number that is not a LID.
     pub fn parse(text: &str, is_lid: bool, is_guid: bool) -> Result<Self> {
         let lid = || text.parse::<Lid>().ok().filter(|lid| lid.is_unicast());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// An event from the transport.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
+use base::device_id::is_iwarp;
+use base::error::{Error, Result};
 use ibumad::{Address, Ca, ErrorKind, Gid, GlobalRoute, Lid, Port, PortAttr, PortState};
 use ibverbs::{Device, device::TransportType};
 use rdmacm::Resolver;
@@ -11,14 +13,12 @@ use super::rping::client::RpingClient;
 use super::target::Target;
 use super::transport::PingTransport;
 use super::umad::UmadPinger;
-use crate::common::device_id::is_iwarp;
-use crate::common::error::{Error, Result};
 
 /// Opens the transport to a target.
 ///
 /// # Errors
-/// - [`Kind::Usage`](crate::common::error::Kind::Usage) if the options exclude each other.
-/// - [`Kind::Device`](crate::common::error::Kind::Device) if no port reaches the target.
+/// - [`Kind::Usage`](base::error::Kind::Usage) if the options exclude each other.
+/// - [`Kind::Device`](base::error::Kind::Device) if no port reaches the target.
 /// - Other kinds if resolving the target or connecting to it fails.
 pub fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
     match (target, args.via) {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use base::error::{Error, Result};
+use base::log::log;
 use ibumad::mad::{Method, MgmtClass, Oui, VendorMad};
 use ibumad::{Address, Agent, AgentOptions, Lid, Methods, Port, Received, RetryPolicy, Target};
 
 use super::host_name;
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::transport::{PingEvent, PingTransport};
-use crate::common::error::{Error, Result};
-use crate::common::log::log;
 
 /// Returns the options of an agent for ibping's management class with this OUI.
 fn agent_options(oui: Oui, methods: Methods) -> AgentOptions {

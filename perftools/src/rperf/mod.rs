@@ -1,23 +1,12 @@
 //! `rperf` measures bandwidth and latency between two hosts or within one host.
 //!
-//! Data flows one way: [`args`] → [`spec`] (a checked test) → [`control`] (the protocol with the
-//! peer) → [`transport`] or [`sockets`] (a connected endpoint) → [`engine`] (the timed loop) →
-//! [`stats`] → [`report`]. [`qperf`] speaks the protocol of qperf instead, [`auto`] searches for
-//! the best settings, and [`run`] connects the parts; the program `rperf` calls [`main`].
+//! Data flows one way: [`args`] → [`measure::spec`] (a checked test) → [`session::rperf`] (the
+//! protocol with the peer) → [`measure`] (a connected endpoint, the timed loop, statistics) →
+//! [`report`]. [`session::qperf`] speaks the protocol of qperf instead, [`auto`] searches for the
+//! best settings, and [`run`] connects the parts; the program `rperf` calls [`main`].
 
 pub mod args;
 pub mod auto;
-pub mod control;
-pub mod engine;
-pub mod mesh;
-pub mod monitor;
-pub mod probe;
-pub mod qperf;
-pub mod report;
 pub mod run;
-pub mod sockets;
-pub mod spec;
-pub mod stats;
-pub mod transport;
 
 pub use run::main;

@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use host::resources::{self, Kind, Owner, Resource};
 use ibverbs::{CqOptions, Device};
-use perftools::ribinfo::collect::resources::{self, Kind, Owner, Resource};
 
 use super::program::{devices, roce_devices};
 

@@ -1,6 +1,6 @@
 //! Data transfers of all tests, and their results.
 
-use perftools::rperf::spec::test::Test;
+use measure::spec::test::Test;
 use serde_json::Value;
 use test_support::lab::{ip_addresses, netdev};
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use common::{Server, connects_directly, devices, rperf};
 use counts::{Totals, check};
-use perftools::rperf::spec::test::Test;
+use measure::spec::test::Test;
 use serde_json::Value;
 use test_support::process::{self, Process};
 use wire::Wire;

@@ -1,12 +1,16 @@
-//! A model of libcuda for tests: the functions that `gpu-memory` calls, with the types of `cuda.h`.
+//! A model of libcuda for tests: the functions that `gpu-memory` and the tests of `testing/gpu`
+//! call, with the types of `cuda.h`.
 //!
 //! The memory of the model is a file, and its dma-buf is a `udmabuf` of the kernel
 //! (`/dev/udmabuf`). An address in this memory is not one of the process: a program that accesses
-//! it with the CPU crashes, as with a GPU. Allocations begin in the middle of a page.
+//! it with the CPU crashes, as with a GPU. Small allocations begin in the middle of a page, as on
+//! an H100. Kernels are the functions of `testing/gpu/kernels.c`, compiled for the processor. They
+//! run when they are launched, in the calling thread.
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `CUDA_MODEL_GPUS=N` | number of GPUs, 1 by default |
+//! | `CUDA_MODEL_MEMORY=N` | memory of a GPU in bytes, 256 MiB by default |
 //! | `CUDA_MODEL_NO_DMABUF=1` | the GPUs cannot export memory |
 //! | `CUDA_MODEL_CONTENT=DIR` | exported memory that is freed is written to a file `PROCESS-NUMBER` in this directory |
 #![allow(unsafe_code, reason = "the functions of a C library")]
@@ -15,11 +19,13 @@
     reason = "a panic ends the test that made the call"
 )]
 
+mod kernels;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::fs::{self, File};
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -31,6 +37,9 @@ const OUT_OF_MEMORY: c_int = 2;
 const NO_DEVICE: c_int = 100;
 const INVALID_DEVICE: c_int = 101;
 const INVALID_CONTEXT: c_int = 201;
+const NOT_FOUND: c_int = 500;
+const ALREADY_REGISTERED: c_int = 712;
+const NOT_REGISTERED: c_int = 713;
 const NOT_SUPPORTED: c_int = 801;
 
 const DMA_BUF_SUPPORTED: c_int = 124;
@@ -38,8 +47,12 @@ const DMA_BUF_FD: c_int = 1;
 
 /// Name of the GPUs.
 const NAME: &[u8] = b"NVIDIA Model\0";
-/// Position of an allocation in its first page.
+/// Position of a small allocation in its first page.
 const START: u64 = 512;
+/// Length from which allocations begin with a page.
+const LARGE: u64 = 1 << 20;
+/// Distance of allocations, which is also the alignment of large ones.
+const DISTANCE: u64 = 2 << 20;
 /// Address of the first allocation. A process has no memory at such addresses.
 const FIRST_ADDRESS: u64 = 0x00f0_0000_0000_0000;
 
@@ -48,12 +61,18 @@ struct Memory {
     next: u64,
     freed: u32,
     allocations: BTreeMap<u64, Allocation>,
+    /// Host memory that was registered: the ends of the ranges, by their starts.
+    registered: BTreeMap<usize, usize>,
 }
 
 struct Allocation {
     /// The memory, from the beginning of the first page.
     file: File,
+    /// Position of the first byte in the file.
+    start: u64,
     len: u64,
+    /// The memory as kernels see it.
+    mapping: Mapping,
     /// Position and length of the exported part.
     exported: Option<(u64, u64)>,
 }
@@ -62,7 +81,44 @@ static MEMORY: Mutex<Memory> = Mutex::new(Memory {
     next: FIRST_ADDRESS,
     freed: 0,
     allocations: BTreeMap::new(),
+    registered: BTreeMap::new(),
 });
+
+/// A mapping of the pages of an allocation.
+struct Mapping {
+    address: *mut c_void,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, and the model does not access its memory itself.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(file: &File, len: u64) -> std::io::Result<Self> {
+        let len = usize::try_from(len).expect("a size in memory");
+        let (both, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let address =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, both, shared, file.as_raw_fd(), 0) };
+        if address == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(Self { address, len })
+    }
+
+    /// Returns the address of a byte.
+    fn at(&self, offset: u64) -> *mut c_void {
+        let offset = usize::try_from(offset).expect("a size in memory");
+        self.address.wrapping_byte_add(offset)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is not used any more: kernels run only while they are launched.
+        unsafe { libc::munmap(self.address, self.len) };
+    }
+}
 
 fn memory() -> MutexGuard<'static, Memory> {
     MEMORY.lock().unwrap_or_else(PoisonError::into_inner)
@@ -82,8 +138,20 @@ impl Memory {
     fn find(&mut self, address: u64, len: u64) -> Option<(&mut Allocation, u64)> {
         let (start, allocation) = self.allocations.range_mut(..=address).next_back()?;
         let offset = address - start;
-        (offset.checked_add(len)? <= allocation.len).then_some((allocation, START + offset))
+        let at = allocation.start + offset;
+        (offset.checked_add(len)? <= allocation.len).then_some((allocation, at))
     }
+
+    /// Returns the number of bytes in use, in whole pages.
+    fn used(&self) -> u64 {
+        let pages = |one: &Allocation| one.mapping.len as u64;
+        self.allocations.values().map(pages).sum()
+    }
+}
+
+fn total_memory() -> u64 {
+    let bytes = env::var("CUDA_MODEL_MEMORY").map(|text| text.parse());
+    bytes.map_or(256 << 20, |bytes| bytes.expect("a number of bytes"))
 }
 
 /// Runs `work` on the bytes, if the calling thread has a context and they are allocated.
@@ -114,6 +182,9 @@ pub unsafe extern "C" fn cuGetErrorName(error: c_int, text: *mut *const c_char) 
         NO_DEVICE => c"CUDA_ERROR_NO_DEVICE",
         INVALID_DEVICE => c"CUDA_ERROR_INVALID_DEVICE",
         INVALID_CONTEXT => c"CUDA_ERROR_INVALID_CONTEXT",
+        NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
+        ALREADY_REGISTERED => c"CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+        NOT_REGISTERED => c"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
         NOT_SUPPORTED => c"CUDA_ERROR_NOT_SUPPORTED",
         _ => return INVALID_VALUE,
     };
@@ -240,21 +311,30 @@ pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut c_ulonglong, len: usize) ->
         return INVALID_CONTEXT;
     }
     let len = len as u64;
-    let pages = (START + len).next_multiple_of(PAGE);
+    let start = if len < LARGE { START } else { 0 };
+    let pages = (start + len).next_multiple_of(PAGE);
+    let mut memory = memory();
+    if pages > total_memory().saturating_sub(memory.used()) {
+        return OUT_OF_MEMORY;
+    }
     let Ok(file) = udmabuf::memory(pages) else {
         return OUT_OF_MEMORY;
     };
-    let mut memory = memory();
-    let start = memory.next + START;
-    memory.next += pages + PAGE;
+    let Ok(mapping) = Mapping::new(&file, pages) else {
+        return OUT_OF_MEMORY;
+    };
+    let first = memory.next + start;
+    memory.next += (pages + PAGE).next_multiple_of(DISTANCE);
     let allocation = Allocation {
         file,
+        start,
         len,
+        mapping,
         exported: None,
     };
-    memory.allocations.insert(start, allocation);
+    memory.allocations.insert(first, allocation);
     // SAFETY: as the function's.
-    unsafe { *address = start };
+    unsafe { *address = first };
     SUCCESS
 }
 
@@ -334,4 +414,111 @@ pub unsafe extern "C" fn cuMemGetHandleForAddressRange(
         unsafe { *handle.cast::<c_int>() = dmabuf.into_raw_fd() };
         SUCCESS
     })
+}
+
+/// `cuMemcpyDtoH`
+///
+/// # Safety
+/// `to` is valid for writing `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: c_ulonglong, len: usize) -> c_int {
+    // SAFETY: as the function's; the memory may be uninitialized, and is only written.
+    unsafe { std::ptr::write_bytes(to.cast::<u8>(), 0, len) };
+    // SAFETY: as the function's, and the bytes are initialized.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), len) };
+    with_bytes(from, len, |allocation, at| {
+        let read = allocation.file.read_exact_at(bytes, at);
+        read.expect("memory of the model");
+        SUCCESS
+    })
+}
+
+/// `cuMemGetInfo`
+///
+/// # Safety
+/// `free` and `total` are valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
+    if !HAS_CONTEXT.get() {
+        return INVALID_CONTEXT;
+    }
+    let all = total_memory();
+    let unused = all.saturating_sub(memory().used());
+    let size = |bytes| usize::try_from(bytes).expect("a size in memory");
+    // SAFETY: as the function's.
+    unsafe { (*free, *total) = (size(unused), size(all)) };
+    SUCCESS
+}
+
+/// `cuMemHostRegister`: kernels of the model can access all memory of the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemHostRegister_v2(address: *mut c_void, len: usize, _flags: c_uint) -> c_int {
+    let (start, end) = (address.addr(), address.addr() + len);
+    let mut memory = memory();
+    let before = memory.registered.range(..end).next_back();
+    if len == 0 || before.is_some_and(|(_, &other)| other > start) {
+        return if len == 0 {
+            INVALID_VALUE
+        } else {
+            ALREADY_REGISTERED
+        };
+    }
+    memory.registered.insert(start, end);
+    SUCCESS
+}
+
+/// `cuMemHostUnregister`
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemHostUnregister(address: *mut c_void) -> c_int {
+    match memory().registered.remove(&address.addr()) {
+        Some(_) => SUCCESS,
+        None => NOT_REGISTERED,
+    }
+}
+
+/// `cuStreamCreate`: launched kernels have ended when the launch returns, so a stream has no state.
+///
+/// # Safety
+/// `stream` is valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) -> c_int {
+    // SAFETY: as the function's. The handle is only a number.
+    unsafe { *stream = std::ptr::without_provenance_mut(1) };
+    SUCCESS
+}
+
+/// `cuStreamSynchronize`
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamSynchronize(_stream: *mut c_void) -> c_int {
+    SUCCESS
+}
+
+/// `cuMemcpyDtoHAsync`
+///
+/// # Safety
+/// `to` is valid for writing `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
+    to: *mut c_void,
+    from: c_ulonglong,
+    len: usize,
+    _stream: *mut c_void,
+) -> c_int {
+    // SAFETY: as the function's.
+    unsafe { cuMemcpyDtoH_v2(to, from, len) }
+}
+
+/// `cuMemcpyHtoDAsync`
+///
+/// # Safety
+/// `from` is valid for reading `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
+    to: c_ulonglong,
+    from: *const c_void,
+    len: usize,
+    _stream: *mut c_void,
+) -> c_int {
+    // SAFETY: as the function's.
+    unsafe { cuMemcpyHtoD_v2(to, from, len) }
 }

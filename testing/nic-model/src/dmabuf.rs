@@ -1,23 +1,63 @@
 //! Memory of other devices: dma-bufs, which the model maps so that its adapter can access them.
+//!
+//! Some exporters, such as the driver of NVIDIA, do not let the processor map their memory. A
+//! program then passes functions to the model that copy it ([`announce`]).
 #![allow(unsafe_code, reason = "maps files of the program")]
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
+use std::sync::{Mutex, PoisonError};
 
 use crate::errno::{Errno, Result};
-use crate::memory::{PAGE, Pinned};
+use crate::memory::{Copier, PAGE, Pinned};
 use crate::syscall;
 
 /// Type of the file system of dma-bufs (`DMA_BUF_MAGIC`).
 const DMA_BUF_MAGIC: i64 = 0x444d_4142;
 
-/// A mapping of a part of a dma-buf. The file can be closed, because the mapping keeps the memory
-/// alive.
+/// The dma-bufs whose memory is copied, by the number of their inode, which is not used again.
+static ANNOUNCED: Mutex<BTreeMap<u64, Announced>> = Mutex::new(BTreeMap::new());
+
+#[derive(Clone, Copy)]
+struct Announced {
+    address: u64,
+    copier: Copier,
+}
+
+/// Makes the model copy the memory of a dma-buf with functions of the program. `address` is the
+/// first argument of these functions for its first byte.
+pub(crate) fn announce(fd: RawFd, address: u64, copier: Copier) -> Result<()> {
+    let inode = inode(fd)?;
+    let mut announced = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);
+    announced.insert(inode, Announced { address, copier });
+    Ok(())
+}
+
+fn announced(fd: RawFd) -> Result<Option<Announced>> {
+    let inode = inode(fd)?;
+    let announced = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(announced.get(&inode).copied())
+}
+
+fn inode(fd: RawFd) -> Result<u64> {
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel fills the structure, or fails.
+    if unsafe { syscall::fstat(fd, status.as_mut_ptr()) } != 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: the call succeeded.
+    Ok(unsafe { status.assume_init() }.st_ino)
+}
+
+/// The access to a part of a dma-buf. The file can be closed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DmabufMapping {
-    start: usize,
-    length: usize,
+pub(crate) enum DmabufMapping {
+    /// The processor accesses it. The mapping keeps the memory alive.
+    Mapped { start: usize, length: usize },
+    /// It is copied. The program keeps the memory alive.
+    Copied,
 }
 
 impl DmabufMapping {
@@ -42,6 +82,10 @@ impl DmabufMapping {
         if length == 0 || end > size {
             return Err(Errno::EINVAL);
         }
+        if let Some(Announced { address, copier }) = announced(fd)? {
+            let memory = Pinned::of_device(address + offset, length, copier);
+            return Ok((Self::Copied, memory));
+        }
         let first = offset / PAGE * PAGE;
         let bytes = usize::try_from(end - first).map_err(|_| Errno::EINVAL)?;
         let position = libc::off_t::try_from(first).map_err(|_| Errno::EINVAL)?;
@@ -62,7 +106,7 @@ impl DmabufMapping {
         }
         let whole = Pinned::of_model(start, bytes as u64);
         let memory = whole.part(offset - first, length).ok_or(Errno::EINVAL)?;
-        let mapping = Self {
+        let mapping = Self::Mapped {
             start: start as usize,
             length: bytes,
         };
@@ -72,7 +116,9 @@ impl DmabufMapping {
     /// Removes the mapping. The caller holds the lock of the model and has removed every key of the
     /// memory, so that the adapter does not access it any more.
     pub(crate) fn unmap(self) {
-        // SAFETY: the model made this mapping, and nothing uses it (see above).
-        unsafe { libc::munmap(self.start as *mut c_void, self.length) };
+        if let Self::Mapped { start, length } = self {
+            // SAFETY: the model made this mapping, and nothing uses it (see above).
+            unsafe { libc::munmap(start as *mut c_void, length) };
+        }
     }
 }

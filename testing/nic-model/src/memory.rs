@@ -5,7 +5,7 @@
 //! adapter accesses pinned ranges directly, because it must not make a system call for each packet.
 #![allow(unsafe_code, reason = "accesses memory of the program by address")]
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::fs;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -79,10 +79,22 @@ pub(crate) fn write<T: IntoBytes + Immutable>(address: u64, value: &T) -> Result
 ///
 /// The program promises with the ioctl that it keeps the range mapped until it destroys the object
 /// (with hardware, the pages would stay pinned). Every access is checked against the range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Pinned {
     start: u64,
     length: u64,
+    /// The functions that access the memory, if the processor cannot.
+    copier: Option<Copier>,
+}
+
+/// Functions of the program that copy memory of another device, such as a GPU. They return 0 if
+/// they succeed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copier {
+    /// Copies `length` bytes at an address of the device to memory of the process.
+    pub(crate) read: unsafe extern "C" fn(to: *mut c_void, from: u64, length: usize) -> c_int,
+    /// Copies `length` bytes of the process to an address of the device.
+    pub(crate) write: unsafe extern "C" fn(to: u64, from: *const c_void, length: usize) -> c_int,
 }
 
 /// Checks that the program has mapped a range, and returns it for the adapter.
@@ -112,7 +124,11 @@ pub(crate) fn pin(start: u64, length: u64, writable: bool) -> Result<Pinned> {
     if at < end {
         return Err(Errno::EFAULT);
     }
-    Ok(Pinned { start, length })
+    Ok(Pinned {
+        start,
+        length,
+        copier: None,
+    })
 }
 
 /// Parses a line of `/proc/self/maps` such as `7f00-7f10 rw-p …`.
@@ -129,6 +145,16 @@ impl Pinned {
         Self {
             start: start as u64,
             length,
+            copier: None,
+        }
+    }
+
+    /// Returns a range of another device's memory, which stays allocated while it is registered.
+    pub(crate) fn of_device(start: u64, length: u64, copier: Copier) -> Self {
+        Self {
+            start,
+            length,
+            copier: Some(copier),
         }
     }
 
@@ -141,6 +167,7 @@ impl Pinned {
         (offset.checked_add(length)? <= self.length).then_some(Self {
             start: self.start + offset,
             length,
+            copier: self.copier,
         })
     }
 
@@ -161,6 +188,13 @@ impl Pinned {
 
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) {
         let from = self.at::<u8>(offset, into.len() as u64);
+        if let Some(copier) = self.copier {
+            // SAFETY: `at` checked the range, and the function writes `into` only.
+            let status =
+                unsafe { (copier.read)(into.as_mut_ptr().cast(), from as u64, into.len()) };
+            assert_eq!(status, 0, "reading memory of another device");
+            return;
+        }
         // SAFETY: `at` checked the range, which the program keeps mapped (see the type). The copy
         // may race with the program, as that of an adapter does; the bytes are only data.
         unsafe { std::ptr::copy(from, into.as_mut_ptr(), into.len()) }
@@ -168,6 +202,12 @@ impl Pinned {
 
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) {
         let to = self.at::<u8>(offset, bytes.len() as u64);
+        if let Some(copier) = self.copier {
+            // SAFETY: `at` checked the range, and the function reads `bytes` only.
+            let status = unsafe { (copier.write)(to as u64, bytes.as_ptr().cast(), bytes.len()) };
+            assert_eq!(status, 0, "writing memory of another device");
+            return;
+        }
         // SAFETY: as in `read`; the program registered the range for writing.
         unsafe { std::ptr::copy(bytes.as_ptr(), to, bytes.len()) }
         // Completions are written after the data.
@@ -210,6 +250,16 @@ impl Pinned {
     /// Panics if the range is shorter than 8 bytes or not aligned to 8 bytes.
     pub(crate) fn update_u64(&self, change: impl Fn(u64) -> Option<u64>) -> u64 {
         assert_eq!(self.start % 8, 0, "atomic operation on unaligned memory");
+        if self.copier.is_some() {
+            // Only requests of this adapter are atomic, and the lock of the model is held.
+            let mut bytes = [0; 8];
+            self.read(0, &mut bytes);
+            let old = u64::from_ne_bytes(bytes);
+            if let Some(new) = change(old) {
+                self.write(0, &new.to_ne_bytes());
+            }
+            return old;
+        }
         // SAFETY: as in `read`; the alignment is checked.
         let target = unsafe { AtomicU64::from_ptr(self.at(0, 8)) };
         match target.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change) {

@@ -2,8 +2,12 @@
 #![allow(unsafe_code, reason = "a constructor and an exported function")]
 #![allow(unreachable_pub, reason = "the linker finds the functions by name")]
 
-use crate::model;
+use std::ffi::{c_int, c_void};
+
+use crate::errno::Errno;
+use crate::memory::Copier;
 use crate::options::Options;
+use crate::{dmabuf, model};
 
 /// Starts the model if the environment asks for it.
 extern "C" fn construct() {
@@ -54,4 +58,18 @@ pub extern "C" fn nic_model_progress(cq_handle: u32) -> Progress {
         is_idle: i32::from(model.is_idle()),
         has_completions: i32::from(model.has_completions(cq_handle)),
     }
+}
+
+/// Makes the adapter copy the memory of a dma-buf with two functions, for memory that the processor
+/// cannot map. `address` is the address of its first byte for these functions, which return 0 if
+/// they succeed. The memory stays allocated while it is registered. Returns 0, or an error number.
+#[unsafe(no_mangle)]
+pub extern "C" fn nic_model_announce_dmabuf(
+    fd: c_int,
+    address: u64,
+    read: unsafe extern "C" fn(*mut c_void, u64, usize) -> c_int,
+    write: unsafe extern "C" fn(u64, *const c_void, usize) -> c_int,
+) -> c_int {
+    dmabuf::announce(fd, address, Copier { read, write })
+        .map_or_else(|errno: Errno| errno.0, |()| 0)
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
+use host::verbs::Attr;
+
 use super::columns::field;
-use crate::ribinfo::collect::verbs::Attr;
 
 type Flags = &'static [(u64, &'static str)];
 

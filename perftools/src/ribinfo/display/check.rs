@@ -1,11 +1,10 @@
 //! The output of `ribinfo check`: a list for terminals and files, one line for monitoring, or a
 //! shell script.
 
+use base::peer_text::one_line;
+use checks::finding::{Finding, Level, worst};
 use console::{Style, Term};
 use serde::Serialize;
-
-use crate::common::peer_text::one_line;
-use crate::ribinfo::check::finding::{Finding, Level, worst};
 
 /// Version of the schema. It increases when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 1;
@@ -245,7 +244,7 @@ mod tests {
 
     #[test]
     fn schema_is_up_to_date() {
-        crate::common::schema::assert_up_to_date::<Report<'_>>(
+        base::schema::assert_up_to_date::<Report<'_>>(
             "ribinfo-check",
             SCHEMA,
             "Output of ribinfo check --json",

@@ -1,9 +1,8 @@
 //! `ribinfo devices`, in the layout of ibv_devices.
 
+use base::error::{Error, Result};
+use host::root::Root;
 use serde::Serialize;
-
-use crate::common::error::{Error, Result};
-use crate::ribinfo::collect::root::Root;
 
 #[derive(Serialize)]
 struct Row<'a> {

@@ -1,12 +1,12 @@
 //! `ribinfo devinfo`, with the layout and the names of ibv_devinfo.
 
+use base::error::{Error, Result};
+use host::root::Root;
+use host::verbs::{Attr, Opened, VerbsDevice, VerbsPort};
 use serde::Serialize;
 
 use super::caps;
 use super::columns::{field, pad};
-use crate::common::error::{Error, Result};
-use crate::ribinfo::collect::root::Root;
-use crate::ribinfo::collect::verbs::{Attr, Opened, VerbsDevice, VerbsPort};
 
 const ETHERNET: u8 = 2;
 

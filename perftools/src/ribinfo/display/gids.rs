@@ -1,10 +1,9 @@
 //! `ribinfo gids`: the GID tables.
 
+use base::error::Result;
+use host::device::{self, Device, GidRow, Port};
+use host::root::Root;
 use serde::Serialize;
-
-use crate::common::error::Result;
-use crate::ribinfo::collect::device::{self, Device, GidRow, Port};
-use crate::ribinfo::collect::root::Root;
 
 #[derive(Serialize)]
 struct Row<'a> {

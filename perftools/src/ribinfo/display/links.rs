@@ -1,10 +1,9 @@
 //! `ribinfo links`, in the layout of `rdma link`.
 
+use base::error::Result;
+use host::device::{self, Device, Port};
+use host::root::Root;
 use serde::Serialize;
-
-use crate::common::error::Result;
-use crate::ribinfo::collect::device::{self, Device, Port};
-use crate::ribinfo::collect::root::Root;
 
 #[derive(Serialize)]
 struct Row<'a> {

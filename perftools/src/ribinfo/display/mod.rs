@@ -14,9 +14,8 @@ pub mod stat;
 mod caps;
 mod columns;
 
+use base::error::{Error, Result};
 use serde::Serialize;
-
-use crate::common::error::{Error, Result};
 
 /// Exit status if facts cannot be read, or if a check found a fault.
 pub const PROBLEM: u8 = 1;

@@ -1,10 +1,9 @@
 //! `ribinfo sm`, in the layout of sminfo, for every InfiniBand port.
 
+use base::error::{Error, Result};
+use host::root::Root;
+use host::sm::{self, PortSm, Sm};
 use serde::Serialize;
-
-use crate::common::error::{Error, Result};
-use crate::ribinfo::collect::root::Root;
-use crate::ribinfo::collect::sm::{self, PortSm, Sm};
 
 /// A port in JSON, with the attributes of its subnet manager or the error of the query.
 #[derive(Serialize)]

@@ -1,10 +1,9 @@
 //! `ribinfo stat`, in the layout of ibstat. iWARP devices, which ibstat omits, are shown too.
 
+use base::error::{Error, Result};
+use host::device::{self, Device, Port};
+use host::root::Root;
 use serde::Serialize;
-
-use crate::common::error::{Error, Result};
-use crate::ribinfo::collect::device::{self, Device, Port};
-use crate::ribinfo::collect::root::Root;
 
 #[derive(Serialize)]
 #[allow(clippy::struct_field_names, reason = "the names of ibstat")]

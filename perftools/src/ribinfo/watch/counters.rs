@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+use host::counters::Counters;
+use host::device;
+use host::root::Root;
 use serde::Serialize;
 
 use super::screen::Screen;
-use crate::common::error::{Error, Result};
-use crate::ribinfo::collect::counters::Counters;
-use crate::ribinfo::collect::device;
-use crate::ribinfo::collect::root::Root;
 use crate::ribinfo::display;
 
 /// A counter of a port.

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Result};
+use base::interrupt::Interrupt;
 use console::{Key, Term};
-
-use crate::common::error::{Error, Result};
-use crate::common::interrupt::Interrupt;
 
 /// Longest time between two checks whether to end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);

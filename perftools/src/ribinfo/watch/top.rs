@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use base::error::Result;
+use base::units::Style;
+use host::counters::Counters;
+use host::resources::{self, Kind, Owner, Usage};
+use host::root::Root;
+
 use super::counters::{PortCounters, rate, read};
 use super::screen::Screen;
-use crate::common::error::Result;
-use crate::common::units::Style;
-use crate::ribinfo::collect::counters::Counters;
-use crate::ribinfo::collect::resources::{self, Kind, Owner, Usage};
-use crate::ribinfo::collect::root::Root;
 
 /// Bytes of the unit of `port_xmit_data` and `port_rcv_data`.
 const DATA_UNIT: u64 = 4;

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use base::error::{Error, Kind, Result};
 use ibverbs::{AccessFlags, ErrorKind, SharedRegion};
 use rdmacm::{ConnectParams, Connection, Resolver};
 
 use super::MAX_SIZE;
 use super::endpoint::{CompletionKind, RpingEndpoint, post_rtr};
 use super::message::{encode, text};
-use crate::common::error::{Error, Kind, Result};
 use crate::ribping::args::PingArgs;
 use crate::ribping::transport::{PingEvent, PingTransport};
 

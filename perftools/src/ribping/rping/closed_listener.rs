@@ -7,7 +7,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use crate::common::tcp_table;
+use host::tcp_table;
 
 /// Interval of the checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

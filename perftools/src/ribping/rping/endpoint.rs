@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
 use ibverbs::{
     CompletionChannel, CompletionQueue, Context, CqOptions, Direction, Pool, ProtectionDomain,
     QpOptions, QueuePair, Rc, RemoteMemory, Retired, WcStatus, device::TransportType, wr,
@@ -9,7 +10,6 @@ use ibverbs::{
 use rdmacm::Connection;
 
 use super::message::MESSAGE_LEN;
-use crate::common::error::{Error, Kind, Result};
 
 /// Maximum time between a flushed request and the disconnect event that explains it.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use base::error::{Error, Kind, Result};
+use base::log::log;
+use base::threads::spawn_scoped_with_stack;
 use ibverbs::{
     AccessFlags, Context, ErrorKind, Held, Rc, RemoteMemory, SharedRegion,
     wr::{self, Operation},
@@ -17,9 +20,6 @@ use super::MAX_SIZE;
 use super::closed_listener::ListeningSocket;
 use super::endpoint::{CompletionKind, RpingEndpoint};
 use super::message::{MESSAGE_LEN, decode};
-use crate::common::error::{Error, Kind, Result};
-use crate::common::log::log;
-use crate::common::threads::spawn_scoped_with_stack;
 use crate::ribping::args::PingArgs;
 use crate::ribping::stop::{POLL_INTERVAL, StopFlag};
 

@@ -1,10 +1,11 @@
 //! The command line of `rperf --auto`.
 
+use base::error::{Error, Result};
+use measure::spec::test::Test;
+
 use super::Invocation;
 use super::command_line::Options;
 use super::to_spec::several;
-use crate::common::error::{Error, Result};
-use crate::rperf::spec::test::Test;
 
 /// Options that `--auto` varies itself or that only format its output. The commands that it
 /// suggests do not repeat them.

@@ -4,18 +4,18 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base::device_id::DeviceList;
+use base::error::{Error, Result};
+use base::ports;
+use base::units::{Size, parse_time};
 use clap::Parser;
+use measure::spec::modes::{Cm, Wait};
 
 use super::limits::LimitOptions;
 use super::server::ServerOptions;
 use super::sockets::SocketOptions;
 use super::tuning::TuningOptions;
 use super::values::{duration, interval, on_off};
-use crate::common::device_id::DeviceList;
-use crate::common::error::{Error, Result};
-use crate::common::protocol::DEFAULT_PORT;
-use crate::common::units::{Size, parse_time};
-use crate::rperf::spec::modes::{Cm, Wait};
 
 /// Minimum number of measurements of `--auto`: one of each of the three goals with the initial
 /// settings, and two repeated with both ends waiting for events.
@@ -199,7 +199,7 @@ pub struct Options {
     pub verbose_more_used: bool,
 
     /// TCP port of the server; set it on both ends
-    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT, help_heading = SERVER)]
+    #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL, help_heading = SERVER)]
     pub listen_port: u16,
     /// Server: listen only on this address. Client: connect from this address, which also selects
     /// the device [default: all addresses]

@@ -1,14 +1,14 @@
 //! `--help [TOPIC]` and `--version`.
 
+use base::error::{Error, Result};
+use base::units::Size;
 use clap::CommandFactory;
+use measure::spec::plan::Service;
+use measure::spec::test::Test;
 
 use super::command_line::Options;
 use super::qperf::{self, OptionName};
-use super::{monitor, records};
-use crate::common::error::{Error, Result};
-use crate::common::units::Size;
-use crate::rperf::spec::plan::Service;
-use crate::rperf::spec::test::Test;
+use super::{mesh, monitor, records};
 
 pub(crate) const EXAMPLES: &str =
     "    rperf                                 run a server until a signal, or `rperf HOST quit` on its host
@@ -40,16 +40,16 @@ pub fn requested_text(args: &[String]) -> Result<Option<String>> {
     if args.iter().any(|a| a == "--version" || a == "-V") {
         return Ok(Some(format!("rperf {}\n", env!("CARGO_PKG_VERSION"))));
     }
-    if let Some(text) = records::requested_help(args) {
-        return Ok(Some(text));
-    }
+    let subcommand = args.first().and_then(|word| subcommand_help(word));
     let Some(at) = args.iter().position(|a| a == "--help" || a == "-h") else {
         return Ok(None);
     };
-    if args.first().is_some_and(|word| word == "monitor") {
-        return Ok(Some(monitor::help()));
+    let topic = args.get(at + 1).map(String::as_str);
+    // Only a mesh has tests, so only its help has topics.
+    if subcommand.is_some() && (topic.is_none() || args[0] != "mesh") {
+        return Ok(subcommand);
     }
-    match args.get(at + 1).map_or("main", String::as_str) {
+    match topic.unwrap_or("main") {
         "main" | "options" => Ok(Some(format!(
             "{}\nTests:\n{}\nExamples:\n{EXAMPLES}\nThe option names of qperf are accepted everywhere; `rperf --help qperf` lists them.\n`rperf --help perftest` lists the equivalents of the programs and options of perftest.\n",
             Options::command().term_width(100).render_help(),
@@ -64,14 +64,30 @@ pub fn requested_text(args: &[String]) -> Result<Option<String>> {
         "examples" => Ok(Some(EXAMPLES.to_owned())),
         "qperf" => Ok(Some(super::qperf::table())),
         "perftest" => Ok(Some(super::perftest::help())),
-        "monitor" => Ok(Some(monitor::help())),
-        "compare" | "report" => Ok(records::help_of(&args[at + 1])),
-        other => topic_help(other).map(Some),
+        other => match subcommand_help(other) {
+            Some(text) => Ok(Some(text)),
+            None => topic_help(other).map(Some),
+        },
     }
 }
 
-pub(crate) const TOPICS: &str =
-    "main, categories, tests, options, opts, examples, qperf, perftest, compare, report, monitor";
+/// Returns the subcommands of rperf, each with its name.
+pub(crate) fn subcommands() -> [(&'static str, clap::Command); 4] {
+    [
+        ("mesh", mesh::command()),
+        ("monitor", monitor::command()),
+        ("compare", records::compare_command()),
+        ("report", records::report_command()),
+    ]
+}
+
+/// Returns the help of a subcommand; `None` if there is none of this name.
+fn subcommand_help(name: &str) -> Option<String> {
+    let (_, command) = subcommands().into_iter().find(|(own, _)| *own == name)?;
+    Some(command.term_width(100).render_help().to_string())
+}
+
+pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, qperf, perftest, compare, report, mesh, monitor";
 
 /// Returns one line per option, with its short qperf name.
 fn summary() -> String {
@@ -162,5 +178,39 @@ fn topic_help(topic: &str) -> Result<String> {
         None => Err(Error::usage(format!(
             "no help topic named `{topic}`; available: {TOPICS}, and the name of each test and option"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requested(line: &str) -> Option<String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        requested_text(&words).unwrap()
+    }
+
+    #[test]
+    fn each_command_has_its_own_help() {
+        for (line, expected) in [
+            ("compare --help", "--threshold <PERCENT>"),
+            ("report -h", "--output <PAGE>"),
+            ("monitor --help", "--lost-after <N>"),
+            ("mesh --help", "--slow-bandwidth <PERCENT>"),
+            ("mesh node1,node2 rc_bw -h", "--pattern <PATTERN>"),
+            ("--help mesh", "--start <HOW>"),
+            ("--help compare", "--threshold <PERCENT>"),
+        ] {
+            let help = requested(line).unwrap();
+            assert!(help.contains(expected), "{line}: {help}");
+            assert!(!help.contains("--msg-size"), "{line}: {help}");
+        }
+        assert!(requested("mesh --help tests").unwrap().contains("rc_bw"));
+        assert!(
+            requested("node rc_bw --help")
+                .unwrap()
+                .contains("--msg-size")
+        );
+        assert_eq!(requested("node rc_bw"), None);
     }
 }

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use base::units::parse_time;
 use clap::Args;
-
-use crate::common::units::parse_time;
-use crate::rperf::spec::{MinBandwidth, ResultLimits};
+use measure::spec::{MinBandwidth, ResultLimits};
 
 const LIMITS: &str = "Limits (exit status 3 if a result exceeds one)";
 

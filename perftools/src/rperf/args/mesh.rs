@@ -3,55 +3,29 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
-use serde::{Deserialize, Serialize};
+use base::device_id::DeviceId;
+use base::error::{Error, Result};
+use base::units::parse_time;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{CommandFactory, Parser};
+use fleet::mesh::launch::StartMethod;
+use fleet::mesh::schedule::Pattern;
 
 use super::command_line::Options;
 use super::split::{self, SplitArgs};
 use super::{Invocation, TestRun, parse_options};
-use crate::common::device_id::DeviceId;
-use crate::common::error::{Error, Result};
-use crate::common::units::parse_time;
-
-/// Order in which the pairs of hosts are measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Pattern {
-    /// All ordered pairs, in rounds in which no port is used twice
-    #[default]
-    Pairs,
-    /// Each port sends to the next one, all at once
-    Ring,
-    /// Each port of the first half sends to one of the second half, all at once, then back
-    Bisect,
-    /// All other ports send to one port at once; each port in turn
-    Incast,
-    /// One port sends to all other ports at once; each port in turn
-    Outcast,
-    /// Each port sends to all other ports, all at once
-    AllToAll,
-}
-
-/// Way to start the servers of a mesh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StartMethod {
-    /// One ssh for each host
-    Ssh,
-    /// One srun for all hosts of a Slurm job
-    Slurm,
-    /// One kubectl exec for each pod
-    Kubectl,
-    /// One mpirun for all hosts
-    Mpirun,
-}
 
 /// Options of `rperf mesh` beside those of its tests.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "rperf mesh", disable_help_flag = true)]
+#[command(
+    name = "rperf mesh",
+    disable_help_flag = true,
+    about = "Measure all pairs of hosts, and find slow links",
+    override_usage = "rperf mesh [OPTIONS] [HOST[:PORT],…] TEST…"
+)]
 pub struct MeshOptions {
     /// Order of the measurements
-    #[arg(long, value_enum, value_name = "PATTERN", default_value = "pairs")]
+    #[arg(long, value_name = "PATTERN", default_value = "pairs", value_parser = pattern_parser())]
     pub pattern: Pattern,
     /// RDMA devices to measure on each host, such as mlx5_0,mlx5_1, or `all` with an active port;
     /// only pairs of the same technology are measured [default: one, selected by address]
@@ -74,7 +48,7 @@ pub struct MeshOptions {
     #[arg(long, value_name = "LABEL=VALUE")]
     pub selector: Option<String>,
     /// Start the servers, and stop them at the end [default: servers run already, with --mesh]
-    #[arg(long, value_enum, value_name = "HOW")]
+    #[arg(long, value_name = "HOW", value_parser = start_parser())]
     pub start: Option<StartMethod>,
     /// Start the servers with this command instead of ssh, srun, kubectl or mpirun; its words are
     /// separated by spaces
@@ -103,6 +77,21 @@ pub struct MeshOptions {
     pub html: Option<PathBuf>,
 }
 
+const AFTER_HELP: &str = "\
+The options of tests (`rperf --help options`) apply too, before the tests or between them. The hosts
+run `rperf` servers with --mesh, unless --start starts them.
+
+Examples:
+    rperf mesh node1,node2,node3 rc_bw rc_lat
+    rperf mesh --start ssh --hosts-file hosts --record mesh.json -t 1 rc_bw
+    rperf mesh --start slurm --devices all --html mesh.html rc_bw
+";
+
+/// Returns the command with the text after its options.
+pub(super) fn command() -> clap::Command {
+    MeshOptions::command().after_help(AFTER_HELP)
+}
+
 /// Command line of `rperf mesh`.
 #[derive(Clone, Debug)]
 pub struct MeshInvocation {
@@ -116,6 +105,22 @@ pub struct MeshInvocation {
     pub mesh: MeshOptions,
 }
 
+fn pattern_parser() -> impl TypedValueParser<Value = Pattern> {
+    let values = Pattern::ALL.map(|p| PossibleValue::new(p.name()).help(p.about()));
+    PossibleValuesParser::new(values).try_map(|name| {
+        let found = Pattern::ALL.into_iter().find(|p| p.name() == name);
+        found.ok_or("unknown pattern")
+    })
+}
+
+fn start_parser() -> impl TypedValueParser<Value = StartMethod> {
+    let values = StartMethod::ALL.map(|s| PossibleValue::new(s.name()).help(s.about()));
+    PossibleValuesParser::new(values).try_map(|name| {
+        let found = StartMethod::ALL.into_iter().find(|s| s.name() == name);
+        found.ok_or("unknown method")
+    })
+}
+
 /// Parses a percentage as a fraction.
 fn percent(text: &str) -> std::result::Result<f64, String> {
     let number = text.trim_end_matches('%').trim_end().parse::<f64>();
@@ -127,7 +132,6 @@ fn percent(text: &str) -> std::result::Result<f64, String> {
 
 /// Returns the long name of an option of the mesh, and `true` if it takes a value.
 fn mesh_option(arg: &str) -> Option<bool> {
-    use clap::CommandFactory;
     let name = arg.strip_prefix("--")?.split('=').next()?;
     let command = MeshOptions::command();
     let found = command
@@ -246,7 +250,7 @@ fn reject_options(global: &Options) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rperf::spec::test::Test;
+    use measure::spec::test::Test;
 
     fn mesh(line: &str) -> MeshInvocation {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();

@@ -1,6 +1,6 @@
 //! The command line of `rperf`. [`split`] separates host, tests and options, [`qperf`] translates
 //! the option names of qperf, and clap parses the result into [`command_line::Options`], which
-//! makes a [`Spec`](crate::rperf::spec::Spec) for each test. [`run`](crate::rperf::run) executes
+//! makes a [`Spec`](measure::spec::Spec) for each test. [`run`](crate::rperf::run) executes
 //! the resulting [`Invocation`].
 
 mod auto;
@@ -14,18 +14,21 @@ pub mod qperf;
 mod records;
 pub mod server;
 pub mod sockets;
+#[cfg(test)]
+mod spec_tests;
 pub mod split;
 pub mod sweep;
+mod text_format;
 mod to_spec;
 pub mod tuning;
 mod values;
 
+use base::error::{Error, Result};
 use clap::Parser;
 
-use crate::common::error::{Error, Result};
-use crate::rperf::spec::Parameter;
-use crate::rperf::spec::test::Test;
 use command_line::Options;
+use measure::spec::Parameter;
+use measure::spec::test::Test;
 use split::SplitArgs;
 
 /// The action that the command line selects.
@@ -209,8 +212,8 @@ fn clap_error(error: &clap::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::units::Size;
-    use crate::rperf::spec::modes::{Cm, Wait};
+    use base::units::Size;
+    use measure::spec::modes::{Cm, Wait};
     use std::time::Duration;
 
     fn client(line: &str) -> (Option<String>, Vec<(Test, Options)>, Options) {

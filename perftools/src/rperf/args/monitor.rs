@@ -3,18 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::device_id::DeviceId;
+use base::error::{Error, Result};
+use base::ports;
+use base::units::parse_time;
 use clap::{CommandFactory, Parser};
+use fleet::http::ListenAddr;
+use fleet::monitor::tracker::MAX_FLOWS;
 use ipnet::IpNet;
 
 use super::Invocation;
-use crate::common::device_id::DeviceId;
-use crate::common::error::{Error, Result};
-use crate::common::http::ListenAddr;
-use crate::common::protocol::DEFAULT_PORT;
-use crate::common::units::parse_time;
-
-/// Largest number of flow labels of a path.
-pub const MAX_FLOWS: u8 = 8;
 
 /// Options of `rperf monitor`.
 #[derive(Clone, Debug, Parser)]
@@ -65,7 +63,7 @@ pub struct MonitorOptions {
     #[arg(long, short = 't', value_name = "TIME", value_parser = parse_time)]
     pub time: Option<Duration>,
     /// TCP port of the rperf servers
-    #[arg(long, value_name = "PORT", default_value_t = DEFAULT_PORT)]
+    #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL)]
     pub port: u16,
     /// File with the shared secret of the servers
     #[arg(long, value_name = "FILE")]
@@ -82,10 +80,9 @@ Exit status:
   2    the command line is invalid
 ";
 
-/// Returns the help.
-pub(super) fn help() -> String {
-    let command = MonitorOptions::command().term_width(100);
-    command.after_help(AFTER_HELP).render_help().to_string()
+/// Returns the command with the text after its options.
+pub(super) fn command() -> clap::Command {
+    MonitorOptions::command().after_help(AFTER_HELP)
 }
 
 /// Parses `monitor [OPTIONS] HOST,…`.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use base::error::{Error, Result};
 use clap::{CommandFactory, Parser};
 
 use super::Invocation;
-use crate::common::error::{Error, Result};
 
 /// Compares the results of two runs, for each test that both have with the same parameters.
 #[derive(Clone, Debug, Parser)]
@@ -47,23 +47,14 @@ fn percentage(text: &str) -> std::result::Result<f64, String> {
         .ok_or_else(|| "expected a percentage from 0 to 1000, such as 5".to_owned())
 }
 
-/// Returns the help of `compare` or `report`, if `args` request it.
-pub(super) fn requested_help(args: &[String]) -> Option<String> {
-    let (command, rest) = args.split_first()?;
-    let mut command = match command.as_str() {
-        "compare" => CompareArgs::command(),
-        "report" => ReportArgs::command(),
-        _ => return None,
-    };
-    let is_help = |word: &String| word == "--help" || word == "-h";
-    rest.iter()
-        .any(is_help)
-        .then(|| command.render_help().to_string())
+/// Returns the command `compare`.
+pub(super) fn compare_command() -> clap::Command {
+    CompareArgs::command()
 }
 
-/// Returns the help of a command by its name, for `rperf --help compare`.
-pub(super) fn help_of(command: &str) -> Option<String> {
-    requested_help(&[command.to_owned(), "--help".to_owned()])
+/// Returns the command `report`.
+pub(super) fn report_command() -> clap::Command {
+    ReportArgs::command()
 }
 
 fn parse<P: Parser>(command: &str, args: &[String], remedy: &str) -> Result<P> {
@@ -172,17 +163,5 @@ mod tests {
             let error = compare(&words(line)).unwrap_err().to_string();
             assert!(error.contains(expected), "{line}: {error}");
         }
-    }
-
-    #[test]
-    fn each_command_has_its_own_help() {
-        for (line, expected) in [
-            ("compare --help", "--threshold <PERCENT>"),
-            ("report -h", "--output <PAGE>"),
-        ] {
-            let help = requested_help(&words(line)).unwrap();
-            assert!(help.contains(expected), "{line}: {help}");
-        }
-        assert_eq!(requested_help(&words("node rc_bw --help")), None);
     }
 }

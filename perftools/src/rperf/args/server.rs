@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::units::{Size, parse_time};
 use clap::Args;
 use ipnet::IpNet;
+use session::rperf::rules;
 
 use super::values::duration;
-use crate::common::units::{Size, parse_time};
 
 const SERVER: &str = "Server (-lp)";
 const CLIENT: &str = "Client and server";
@@ -66,6 +67,23 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
+    /// Returns the limits and permissions of the server.
+    pub fn rules(&self) -> rules::ServerOptions {
+        rules::ServerOptions {
+            allow: self.allow.clone(),
+            max_clients: self.max_clients,
+            max_memory: self.max_memory.map(|size| size.0),
+            max_threads: self.max_threads,
+            max_qps: self.max_qps,
+            max_time: self.max_time,
+            max_size: self.max_size.map(|size| size.0),
+            max_timeout: self.max_timeout,
+            allow_quit: self.allow_quit,
+            mesh: self.mesh,
+            token_file: self.token_file.clone(),
+        }
+    }
+
     /// Returns the first option in use that only a server accepts.
     pub fn first_server_option(&self) -> Option<&'static str> {
         let uses = [

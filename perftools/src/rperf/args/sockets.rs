@@ -1,9 +1,8 @@
 //! Options of tests over sockets.
 
+use base::units::Size;
 use clap::Args;
-
-use crate::common::units::Size;
-use crate::rperf::spec::Sockets;
+use measure::spec::Sockets;
 
 const SOCKETS: &str = "Tests over sockets (-ip, -sb)";
 

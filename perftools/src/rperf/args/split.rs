@@ -1,9 +1,10 @@
 //! Separates host, tests and options, and assigns the options to the tests.
 
+use base::error::{Error, Result};
+use measure::spec::test::Test;
+
 use super::perftest;
 use super::qperf::{self, OptionName};
-use crate::common::error::{Error, Result};
-use crate::rperf::spec::test::Test;
 
 /// The parts of a command line. Each option is one word in its long form (`--name=value` or
 /// `--name`).

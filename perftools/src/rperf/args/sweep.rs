@@ -1,10 +1,11 @@
 //! Sweeps: one test run with several values of an option, by `--sizes` or `--loop` (`-oo` in
 //! qperf).
 
+use base::error::{Error, Result};
+use base::units::{Rate, Size, parse_time, show_time};
+use measure::spec::Parameter;
+
 use super::command_line::Options;
-use crate::common::error::{Error, Result};
-use crate::common::units::{Rate, Size, parse_time, show_time};
-use crate::rperf::spec::Parameter;
 
 /// Maximum number of runs that one command line may ask for.
 pub const MAX_RUNS: usize = 10_000;

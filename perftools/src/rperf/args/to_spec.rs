@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use base::device_id::{DeviceId, DeviceList};
+use base::error::{Error, Result};
+use measure::spec::modes::Wait;
+use measure::spec::test::Test;
+use measure::spec::{DEFAULT_TIME, DEFAULT_TIMEOUT, Limit, Multicast, Side, Spec, default_depth};
+
 use super::command_line::Options;
 use super::tuning::End;
-use crate::common::device_id::{DeviceId, DeviceList};
-use crate::common::error::{Error, Result};
-use crate::rperf::spec::modes::Wait;
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Limit, Multicast, Side, Spec, default_depth};
 
 impl Options {
     /// Builds the specifications of `test` from these options: one, or one for each of several
@@ -63,7 +64,7 @@ impl Options {
     /// A limit error if a value is out of range; see [`Spec::check`].
     pub fn to_spec(&self, test: Test) -> Result<Spec> {
         let o = self;
-        let timeout = o.timeout.unwrap_or(Duration::from_secs(5));
+        let timeout = o.timeout.unwrap_or(DEFAULT_TIMEOUT);
         let side =
             |id: &Option<DeviceList>, wait: Option<Wait>, own_timeout: Option<Duration>| Side {
                 id: id
@@ -79,7 +80,7 @@ impl Options {
         let mtu = o.mtu.map(|m| u32::try_from(m.0).unwrap_or(u32::MAX));
         let limit = match o.messages {
             Some(n) => Limit::Messages(n),
-            None => Limit::Time(o.time.unwrap_or(Duration::from_secs(2))),
+            None => Limit::Time(o.time.unwrap_or(DEFAULT_TIME)),
         };
         let msg_size = o.msg_size.map_or(test.default_size(), |s| s.0);
         let spec = Spec {

@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
+use base::cpus::CpuList;
+use base::units::{Rate, Size, parse_time};
 use clap::Args;
+use measure::spec::gpu::GpuId;
+use measure::spec::path::{PathSettings, StaticRate};
+use measure::spec::payload_file::PayloadFile;
+use measure::spec::tuning::{Pages, Tuning};
 
 use super::values::{Inline, inline, on_off, pages, payload_file};
-use crate::common::cpus::CpuList;
-use crate::common::units::{Rate, Size, parse_time};
-use crate::rperf::spec::gpu::GpuId;
-use crate::rperf::spec::path::{PathSettings, StaticRate};
-use crate::rperf::spec::payload_file::PayloadFile;
-use crate::rperf::spec::tuning::{Pages, Tuning};
 
 const SWEEP: &str = "Sweeps (-oo)";
 const TUNING: &str = "Tuning (-ar, -ca, -nr, -sl, -sp, -sr)";

@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::time::Duration;
 
-use crate::common::units::{Size, parse_time};
-use crate::rperf::spec::UNLIMITED;
-use crate::rperf::spec::payload_file::{MAX_PAYLOAD_FILE, PayloadFile};
-use crate::rperf::spec::tuning::Pages;
+use base::units::{Size, parse_time};
+use measure::spec::UNLIMITED;
+use measure::spec::payload_file::{MAX_PAYLOAD_FILE, PayloadFile};
+use measure::spec::tuning::Pages;
 
 /// Parses `on` or `off`. Like qperf, it also accepts a number, where 0 means off.
 pub(super) fn on_off(text: &str) -> Result<bool, String> {

@@ -2,7 +2,7 @@
 //!
 //! `search` varies one setting at a time and measures through a [`Runner`]. [`verdict`] derives the
 //! bottleneck from the measurements of both ends. [`run`](crate::rperf::run) uses it, and
-//! [`report`](crate::rperf::report) prints the resulting [`Advice`].
+//! [`report`] prints the resulting [`Advice`].
 
 mod search;
 mod settings;
@@ -12,13 +12,13 @@ pub mod verdict;
 
 use std::time::Duration;
 
+use base::error::Result;
+use measure::spec::Spec;
+use report::advice::{Advice, Finding, Goal};
+use report::record::Measured;
+
 use search::{Search, figure};
 use verdict::PathLimits;
-
-use crate::common::error::Result;
-use crate::rperf::report::advice::{Advice, Finding, Goal};
-use crate::rperf::report::record::Measured;
-use crate::rperf::spec::Spec;
 
 pub use search::MAX_MEASUREMENTS;
 

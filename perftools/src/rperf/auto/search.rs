@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
+use base::error::{Kind, Result};
+use measure::spec::modes::Wait;
+use measure::spec::test::Test;
+use measure::spec::{Limit, Spec};
+use report::advice::Goal;
+use report::record::Measured;
+
 use super::Runner;
 use super::settings::{Setting, Settings};
-use crate::common::error::{Kind, Result};
 use crate::rperf::args::command_line::MIN_TRIES;
-use crate::rperf::report::advice::Goal;
-use crate::rperf::report::record::Measured;
-use crate::rperf::spec::modes::Wait;
-use crate::rperf::spec::test::Test;
-use crate::rperf::spec::{Limit, Spec};
 
 /// Default limit on the number of measurements.
 pub const MAX_MEASUREMENTS: u32 = 60;

@@ -1,7 +1,7 @@
 //! Settings that `--auto` varies, and the values that it tries.
 
-use crate::rperf::spec::Spec;
-use crate::rperf::spec::modes::Wait;
+use measure::spec::Spec;
+use measure::spec::modes::Wait;
 
 /// Settings of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,15 @@
+use base::error::{Error, Kind};
+use base::units::Style;
+use measure::spec::modes::Wait;
+use measure::spec::test::Test;
+use measure::stats::cpu::HostCpuTime;
+use report::advice::Bottleneck;
+use report::record::Outcome;
+use report::samples::{latency, one_way};
+
 use super::settings::Settings;
 use super::*;
-use crate::common::error::{Error, Kind};
-use crate::common::units::Style;
 use crate::rperf::args::command_line::Options;
-use crate::rperf::report::advice::Bottleneck;
-use crate::rperf::report::record::Outcome;
-use crate::rperf::report::text::tests::{latency, one_way};
-use crate::rperf::spec::modes::Wait;
-use crate::rperf::spec::test::Test;
-use crate::rperf::stats::cpu::HostCpuTime;
 use clap::Parser;
 
 /// Simulated pair of hosts. `simulate` returns the result of a test with given settings.
@@ -360,7 +361,7 @@ impl Runner for LossyPair {
             panic!()
         };
         m.spec = spec.clone();
-        m.warnings.push(crate::rperf::report::warning::Warning {
+        m.warnings.push(report::warning::Warning {
             kind: "packet_loss".to_owned(),
             text: "packets were lost".to_owned(),
         });

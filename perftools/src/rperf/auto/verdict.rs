@@ -1,10 +1,12 @@
 //! Derives the bottleneck from measurements and explains it.
 
+use base::units::Style;
+use measure::spec::modes::Wait::{Events, Poll};
+use measure::stats::SideStats;
+use report::advice::{Bottleneck, Goal};
+use report::warning::is_cause;
+
 use super::search::{SearchResult, Trial};
-use crate::common::units::Style;
-use crate::rperf::report::advice::{Bottleneck, Goal};
-use crate::rperf::spec::modes::Wait::{Events, Poll};
-use crate::rperf::stats::SideStats;
 
 /// Share of the time above which a thread, or all processors of a host, are the bottleneck.
 const BUSY: f64 = 0.85;
@@ -70,7 +72,7 @@ pub(super) fn find_bottleneck(
 /// Returns the cause that the counters of the ports showed while the best settings were measured.
 fn path_cause(found: &SearchResult) -> Option<String> {
     let mut warnings = found.best.measured.warnings.iter();
-    let cause = warnings.find(|warning| warning.is_cause())?;
+    let cause = warnings.find(|warning| is_cause(warning))?;
     Some(format!("the path: {}", cause.text))
 }
 

@@ -2,20 +2,21 @@
 
 use std::time::{Duration, SystemTime};
 
+use base::error::{Error, Result};
+use base::shell;
+use measure::spec::Spec;
+use measure::stats::monitor::MonitorOptions;
+use measure::transport::verbs::VerbsBackend;
+use report::json::Document;
+use report::record::{Measured, Outcome, Record};
+use session::rperf::client::{self, ServerAddr};
+
+use super::diagnosis::{Report, outcome};
 use super::live::LiveOutput;
 use super::print;
-use crate::common::error::{Error, Result};
-use crate::common::shell;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::auto::verdict::PathLimits;
 use crate::rperf::auto::{self, Runner};
-use crate::rperf::control::client::{self, ServerAddr};
-use crate::rperf::report::json::Document;
-use crate::rperf::report::record::{Measured, Outcome, Record};
-use crate::rperf::report::text::Format;
-use crate::rperf::spec::Spec;
-use crate::rperf::stats::monitor::MonitorOptions;
-use crate::rperf::transport::verbs::VerbsBackend;
 
 /// Default length of each measurement.
 const TIME: Duration = Duration::from_millis(300);
@@ -38,9 +39,15 @@ impl Runner for ClientRunner<'_> {
             observer: self.live.begin(spec.test),
         };
         let started = SystemTime::now();
-        let outcome = client::run(self.server_addr, spec, &VerbsBackend, monitor_options);
+        let answer = client::run(
+            self.server_addr,
+            spec,
+            &VerbsBackend,
+            &Report,
+            monitor_options,
+        );
         self.live.end()?;
-        match outcome? {
+        match outcome(answer?) {
             Outcome::Measured(measured) => {
                 let outcome = Outcome::Measured(measured.clone());
                 let record = Record::new(spec.test, self.host, outcome);
@@ -67,7 +74,7 @@ pub(super) fn run(
     words: &[String],
     command_line: &str,
 ) -> Result<()> {
-    let format = Format::new(options);
+    let format = options.text_format();
     let mut spec = base.clone();
     if spec.tuning.warm_up.is_zero() {
         spec.tuning.warm_up = WARM_UP;

@@ -4,16 +4,16 @@ use std::env;
 use std::io::{IsTerminal, Write, stderr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use base::error::Error;
+use base::units::Style;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use measure::spec::test::Test;
+use measure::stats::interval::{Interval, format_interval};
+use measure::stats::monitor::{Observer, Progress};
+use report::json::IntervalLine;
 
 use super::print;
-use crate::common::error::Error;
-use crate::common::units::Style;
 use crate::rperf::args::command_line::Options;
-use crate::rperf::report::json::IntervalLine;
-use crate::rperf::spec::test::Test;
-use crate::rperf::stats::interval::{Interval, format_interval};
-use crate::rperf::stats::monitor::{Observer, Progress};
 
 /// Maximum width of the progress bar with its texts.
 const MAX_WIDTH: usize = 79;

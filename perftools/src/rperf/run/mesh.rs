@@ -4,24 +4,24 @@ use std::io::{BufWriter, IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 use std::time::Duration;
 
+use base::error::{Error, Kind, Result};
+use base::log;
+use fleet::mesh::coordinator::{self, Progress, has_failed};
+use fleet::mesh::devices::{self, Devices};
+use fleet::mesh::endpoint::Endpoint;
+use fleet::mesh::hosts::{self, Host};
+use fleet::mesh::launch::{Launch, StartMethod, pods};
+use fleet::mesh::matrix::Matrix;
+use fleet::mesh::outlier::{SlowLimits, State};
+use fleet::mesh::record::{MeshRecord, MeshTest, RecordFile};
+use fleet::mesh::servers::Servers;
+use fleet::mesh::{csv, html, text};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use session::protocol::token::Token;
 
 use super::print;
-use crate::common::error::{Error, Kind, Result};
-use crate::common::log;
-use crate::common::protocol::token::Token;
 use crate::rperf::args::TestRun;
-use crate::rperf::args::mesh::{MeshInvocation, MeshOptions, StartMethod};
-use crate::rperf::mesh::coordinator::{self, Progress, has_failed};
-use crate::rperf::mesh::devices::{self, Devices};
-use crate::rperf::mesh::endpoint::Endpoint;
-use crate::rperf::mesh::hosts::{self, Host};
-use crate::rperf::mesh::launch::{Launch, pods};
-use crate::rperf::mesh::matrix::Matrix;
-use crate::rperf::mesh::outlier::{SlowLimits, State};
-use crate::rperf::mesh::record::{MeshRecord, MeshTest, RecordFile};
-use crate::rperf::mesh::servers::Servers;
-use crate::rperf::mesh::{csv, html, text};
+use crate::rperf::args::mesh::{MeshInvocation, MeshOptions};
 
 /// Number of endpoints up to which the matrix is shown while it grows.
 const MAX_LIVE: usize = 24;

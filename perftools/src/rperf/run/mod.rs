@@ -3,9 +3,13 @@
 
 mod auto;
 mod client;
+pub mod diagnosis;
+mod failures;
 mod live;
 mod mesh;
 mod monitor;
+mod output;
+mod plan;
 mod records;
 
 use std::io::{BufRead, Read, Write, stdin};
@@ -13,25 +17,28 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::common::error::{Error, Result};
-use crate::common::interrupt::Interrupt;
-use crate::common::log;
-use crate::common::memory::share_heap_if_limited;
-use crate::common::protocol::token::Token;
-use crate::common::restart;
-use crate::common::server::Ended;
-use crate::common::server::listener::Listener;
-use crate::common::shell;
-use crate::common::system::raise_open_files_limit;
-use crate::common::threads::spawn_scoped;
+use base::error::{Error, Result};
+use base::interrupt::Interrupt;
+use base::log;
+use base::memory::share_heap_if_limited;
+use base::shell;
+use base::system::raise_open_files_limit;
+use base::threads::spawn_scoped;
+use measure::spec::Spec;
+use measure::spec::test::Test;
+use measure::transport::verbs::VerbsBackend;
+use session::protocol::token::Token;
+use session::restart;
+use session::rperf::client::ServerAddr;
+use session::rperf::rules::Rules;
+use session::rperf::server::Server;
+use session::server::Ended;
+use session::server::listener::Listener;
+
+use diagnosis::Report;
+
 use crate::rperf::args::command_line::Options;
 use crate::rperf::args::{self, Invocation};
-use crate::rperf::control::client::ServerAddr;
-use crate::rperf::control::rules::Rules;
-use crate::rperf::control::server::Server;
-use crate::rperf::spec::Spec;
-use crate::rperf::spec::test::Test;
-use crate::rperf::transport::verbs::VerbsBackend;
 
 /// Maximum length of the token on standard input, in bytes.
 const MAX_TOKEN_LINE: u64 = 4096;
@@ -81,7 +88,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 fn serve(options: &Options) -> Result<()> {
     // The heaps of the threads return the memory of a test when it ends.
     ibverbs::set_heap_trim_threshold(HEAP_TRIM_THRESHOLD);
-    let mut rules = Rules::new(&options.server)?;
+    let mut rules = Rules::new(&options.server.rules())?;
     if options.server.supervised {
         let mut line = String::new();
         stdin()
@@ -122,7 +129,7 @@ fn serve(options: &Options) -> Result<()> {
     raise_open_files_limit();
     log::start_writer("rperf")?;
     log::log(format_args!("rperf: serving on {}", server.local_addr()?));
-    match server.run(&VerbsBackend)? {
+    match server.run(&VerbsBackend, &Report)? {
         Ended::Stopped => Ok(()),
         Ended::DeviceRemoved => {
             log::log(format_args!("rperf: restarting to close a removed device"));
@@ -193,7 +200,7 @@ fn with_server(
     let address = server.local_addr()?;
     let stopper = server.stopper();
     std::thread::scope(|scope| {
-        spawn_scoped(scope, "server", move || server.run(&VerbsBackend))?;
+        spawn_scoped(scope, "server", move || server.run(&VerbsBackend, &Report))?;
         let (host, port) = (address.ip().to_string(), address.port());
         let server_addr = ServerAddr {
             host,

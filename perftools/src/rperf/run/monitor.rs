@@ -8,26 +8,27 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::common::error::{Error, Result};
-use crate::common::exposition;
-use crate::common::http::MetricsServer;
-use crate::common::interrupt::Interrupt;
-use crate::common::log::{self, log};
-use crate::common::peer_text::printable;
-use crate::common::protocol::token::Token;
-use crate::common::threads::{spawn_scoped, spawn_scoped_with_stack};
+use base::error::{Error, Result};
+use base::interrupt::Interrupt;
+use base::log::{self, log};
+use base::peer_text::printable;
+use base::threads::{spawn_scoped, spawn_scoped_with_stack};
+use fleet::exposition;
+use fleet::http::MetricsServer;
+use fleet::mesh::hosts;
+use fleet::monitor::lines::{self, Content, Line};
+use fleet::monitor::metrics::MonitorMetrics;
+use fleet::monitor::prober::{self, ProbeTransport, SetTarget, Source};
+use fleet::monitor::qp_transport::QpTransport;
+use fleet::monitor::registration::{Hosts, SourceHandle, SourceKind, Target, is_suspect};
+use fleet::monitor::tracker::{Change, Settings, State};
+use fleet::monitor::udp_transport::UdpTransport;
+use measure::transport::LinkType;
+use measure::transport::device::{self, OpenedDevice};
+use session::probe::reflector::{HOST, preferred_ip};
+use session::protocol::token::Token;
+
 use crate::rperf::args::monitor::MonitorOptions;
-use crate::rperf::mesh::hosts;
-use crate::rperf::monitor::lines::{self, Content, Line};
-use crate::rperf::monitor::metrics::MonitorMetrics;
-use crate::rperf::monitor::prober::{self, ProbeTransport, SetTarget, Source};
-use crate::rperf::monitor::qp_transport::QpTransport;
-use crate::rperf::monitor::registration::{Hosts, SourceHandle, SourceKind, Target, is_suspect};
-use crate::rperf::monitor::tracker::{Change, Settings, State};
-use crate::rperf::monitor::udp_transport::UdpTransport;
-use crate::rperf::probe::reflector::{HOST, preferred_ip};
-use crate::rperf::transport::LinkType;
-use crate::rperf::transport::device::{self, OpenedDevice};
 
 /// Number of threads that request reflectors.
 const WORKERS: usize = 16;

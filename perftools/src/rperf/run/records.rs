@@ -4,13 +4,14 @@ use std::fs;
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
+use base::error::{Error, Result};
+use fleet::mesh;
+use fleet::mesh::record::MeshRecord;
+use report::compare;
+use report::html::{self, Run};
+use report::json::Document;
+
 use super::print;
-use crate::common::error::{Error, Result};
-use crate::rperf::mesh;
-use crate::rperf::mesh::record::MeshRecord;
-use crate::rperf::report::compare;
-use crate::rperf::report::html::{self, Run};
-use crate::rperf::report::json::Document;
 
 fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))

@@ -5,8 +5,8 @@ mod options;
 
 use std::fmt::Write;
 
-use crate::common::error::{Error, Result};
-use crate::common::shell;
+use base::error::{Error, Result};
+use base::shell;
 
 pub(super) use options::option_hint;
 
@@ -369,7 +369,7 @@ mod tests {
         for (program, verb, latency) in PROGRAMS {
             let test = Selection::new(*verb, *latency).test();
             assert!(
-                crate::rperf::spec::test::Test::from_name(&test).is_ok(),
+                measure::spec::test::Test::from_name(&test).is_ok(),
                 "{program}: {test}"
             );
         }

@@ -1,0 +1,32 @@
+//! Basics of the RDMA tools that every other crate of them uses.
+//!
+//! | modules | contents |
+//! |---|---|
+//! | [`error`] | the error of the tools, with a kind, a cause and a remedy |
+//! | [`units`] [`histogram`] | sizes, rates and times as text; latencies |
+//! | [`cpus`] [`device_id`] [`ports`] [`shell`] | lists of CPUs, device names, TCP ports, quoting |
+//! | [`peer_text`] | text of a peer, made safe to print |
+//! | [`log`] | the log of a server on standard error |
+//! | [`interrupt`] [`memory`] [`system`] [`threads`] | signals, limits, threads |
+//!
+//! The crate knows no test, no protocol and no file of a host. It prints nothing but the log.
+
+#![forbid(unsafe_code)]
+
+pub mod cpus;
+pub mod device_id;
+pub mod error;
+pub mod histogram;
+pub mod interrupt;
+pub mod log;
+pub mod memory;
+pub mod peer_text;
+pub mod ports;
+pub mod shell;
+pub mod system;
+pub mod threads;
+pub mod units;
+
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod schema;

@@ -1,0 +1,107 @@
+//! IP addresses of the network interfaces of RDMA ports. Routes by subnet cannot distinguish two
+//! interfaces in one subnet.
+
+use std::net::IpAddr;
+
+use host::HostFacts;
+use host::netdev::Netdev;
+use host::probe::Address;
+use ipnet::IpNet;
+
+use super::finding::Finding;
+
+pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+    let is_rdma = |netdev: &Netdev| {
+        netdev.ipoib.is_some()
+            || facts
+                .ports()
+                .any(|(_, port)| port.netdev.as_ref() == Some(&netdev.name))
+    };
+    let interfaces: Vec<&Netdev> = facts
+        .netdevs
+        .iter()
+        .filter(|netdev| is_rdma(netdev))
+        .collect();
+    let addresses: Vec<(&Netdev, &Address)> = interfaces
+        .iter()
+        .flat_map(|netdev| {
+            facts
+                .addresses(&netdev.name)
+                .map(move |address| (*netdev, address))
+        })
+        .filter(|(_, address)| !is_link_local(address.ip))
+        .collect();
+    let mut findings = Vec::new();
+    for (at, (first, address)) in addresses.iter().enumerate() {
+        // Another interface, with or without RDMA.
+        let same = facts
+            .probe
+            .addresses
+            .iter()
+            .find(|other| other.ip == address.ip && other.netdev != first.name);
+        if let Some(same) = same.filter(|same| {
+            !addresses[..at]
+                .iter()
+                .any(|(netdev, _)| netdev.name == same.netdev)
+        }) {
+            findings.push(
+                Finding::fault(format!(
+                    "{} also has the address {}",
+                    same.netdev, address.ip
+                ))
+                .on(&first.name)
+                .with_remedy(format!("ip addr del {same} dev {}", same.netdev)),
+            );
+        }
+        let neighbor = addresses[at + 1..].iter().find(|(second, other)| {
+            second.name != first.name
+                && other.ip != address.ip
+                && network(address).is_some_and(|subnet| Some(subnet) == network(other))
+        });
+        if let Some((second, _)) = neighbor.filter(|_| !answers_separately(facts, &first.name)) {
+            findings.push(
+                Finding::warning(format!(
+                    "in the same subnet {} as {}: the kernel may send, and answer ARP requests, through the other one",
+                    network(address).map_or_else(String::new, |subnet| subnet.to_string()),
+                    second.name
+                ))
+                .on(&first.name)
+                .with_remedy(format!(
+                    "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.{}.rp_filter=2 net.ipv4.conf.{}.rp_filter=2 (or use one subnet for each interface)",
+                    first.name, second.name
+                )),
+            );
+        }
+    }
+    if findings.is_empty() && !addresses.is_empty() {
+        findings.push(Finding::ok(
+            "every RDMA interface has an address and a subnet of its own",
+        ));
+    }
+    findings
+}
+
+/// Returns `true` if the kernel answers ARP requests only on the interface with the address.
+fn answers_separately(facts: &HostFacts<'_>, netdev: &str) -> bool {
+    ["all", netdev].iter().any(|name| {
+        let setting = format!("/proc/sys/net/ipv4/conf/{name}/arp_ignore");
+        facts
+            .root
+            .number::<u32>(&setting)
+            .is_some_and(|value| value >= 1)
+    })
+}
+
+fn network(address: &Address) -> Option<IpNet> {
+    let bits = u8::try_from(address.bits?).ok()?;
+    let network = IpNet::new(address.ip, bits).ok()?.trunc();
+    // A host route is not a subnet.
+    (network.prefix_len() < network.max_prefix_len()).then_some(network)
+}
+
+pub(super) fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}

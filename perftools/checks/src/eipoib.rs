@@ -1,0 +1,118 @@
+//! eIPoIB: Ethernet interfaces on top of IPoIB.
+
+use host::HostFacts;
+use host::eipoib::{Slave, slave};
+
+use super::finding::Finding;
+
+const INTERFACES: &str = "/sys/class/net/eth_ipoib_interfaces";
+const CONF: &str = "/etc/infiniband/openib.conf";
+const ENHANCED: &str = "/sys/module/ib_ipoib/parameters/ipoib_enhanced";
+
+pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+    // openib.conf is sourced by a shell, so the last assignment wins.
+    let conf = facts.root.text(CONF).unwrap_or_default();
+    let enabled = conf
+        .lines()
+        .rev()
+        .find_map(|line| line.trim().strip_prefix("LOAD_EIPOIB="));
+    let enabled = enabled.is_some_and(|value| value.trim_matches(['"', '\'']) == "yes");
+    let Some(text) = facts.root.text(INTERFACES) else {
+        if !enabled {
+            return Vec::new();
+        }
+        return vec![
+            Finding::fault(format!(
+                "{CONF} enables eIPoIB, but module eth_ipoib is not loaded"
+            ))
+            .with_remedy("/etc/init.d/openibd restart; modprobe eth_ipoib"),
+        ];
+    };
+    let mut findings = Vec::new();
+    if !enabled {
+        findings.push(
+            Finding::warning("eIPoIB is in use, but not enabled after a reboot")
+                .with_remedy(format!("echo LOAD_EIPOIB=yes >> {CONF}")),
+        );
+    }
+    if facts.root.number::<u32>(ENHANCED) == Some(1) {
+        findings.push(Finding::fault("ib_ipoib is in Enhanced mode, which eIPoIB does not support").with_remedy(
+            "echo 'options ib_ipoib ipoib_enhanced=0' > /etc/modprobe.d/ib_ipoib.conf; /etc/init.d/openibd restart",
+        ));
+    }
+    for (interface, port) in text
+        .lines()
+        .filter_map(|line| line.split_once(" over IB port: "))
+    {
+        findings.extend(
+            check_interface(facts, interface.trim(), port.trim())
+                .into_iter()
+                .map(|finding| finding.on(interface.trim())),
+        );
+    }
+    findings
+}
+
+/// Returns a fault if packets of the Ethernet interface do not fit into those of IPoIB.
+fn check_mtu(facts: &HostFacts<'_>, interface: &str, port: &str) -> Option<Finding> {
+    let mtu = |name| facts.netdev(name)?.mtu;
+    let (ethernet, ipoib) = (mtu(interface)?, mtu(port)?);
+    (ethernet > ipoib).then(|| {
+        Finding::fault(format!(
+            "MTU {ethernet} bytes, but {port} below it has only {ipoib} bytes: larger packets are lost"
+        ))
+        .with_remedy(format!("ip link set {interface} mtu {ipoib}"))
+    })
+}
+
+fn check_interface(facts: &HostFacts<'_>, interface: &str, port: &str) -> Vec<Finding> {
+    let vifs = facts
+        .root
+        .text(&format!("/sys/class/net/{interface}/eth/vifs"))
+        .unwrap_or_default();
+    let slaves: Vec<Slave> = vifs.lines().filter_map(slave).collect();
+    if slaves.is_empty() {
+        return vec![
+            Finding::warning(format!("on {port} without slaves: no traffic passes")).with_remedy(
+                format!("echo '+{port}.1 MAC' > /sys/class/net/{interface}/eth/vifs"),
+            ),
+        ];
+    }
+    let mut findings: Vec<Finding> = check_mtu(facts, interface, port).into_iter().collect();
+    let names: Vec<_> = slaves
+        .iter()
+        .map(|slave| {
+            format!(
+                "{} {}{}",
+                slave.name,
+                slave.mac,
+                slave
+                    .vlan
+                    .map_or_else(String::new, |vlan| format!(" VLAN {vlan}"))
+            )
+        })
+        .collect();
+    findings.push(Finding::ok(format!(
+        "on {port}, slaves: {}",
+        names.join(", ")
+    )));
+    for (slave, vlan) in slaves.iter().filter_map(|slave| Some((slave, slave.vlan?))) {
+        // VLAN tag 3 corresponds to partition key 0x8003.
+        let pkey = 0x8000 | vlan;
+        if !facts
+            .ports()
+            .any(|(_, port)| port.pkeys.iter().any(|key| key | 0x8000 == pkey))
+        {
+            findings.push(
+                Finding::fault(format!(
+                    "VLAN {vlan} of {} needs partition 0x{pkey:04x}, but no port is a member of it",
+                    slave.name
+                ))
+                .with_remedy(format!(
+                    "add to partitions.conf: vlan{vlan}=0x{pkey:04x}, ipoib : ALL=full; then systemctl restart opensm"
+                )),
+            );
+        }
+    }
+    findings
+}

@@ -1,0 +1,153 @@
+//! A finding: its severity, the object it concerns, the observation, and the remedy.
+
+use std::fmt;
+
+use base::peer_text::one_line;
+use serde::Serialize;
+
+/// The severity of a finding. A greater value is worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Correct, or information only.
+    Ok,
+    /// Not decided, because a fact is not known.
+    Unknown,
+    /// Working, but slow, lost at a reboot, or not available to all users.
+    Warning,
+    /// Not working.
+    Fault,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Unknown => "unknown",
+            Self::Warning => "warning",
+            Self::Fault => "fault",
+        })
+    }
+}
+
+/// One line of `ribinfo check`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Finding {
+    /// The severity.
+    pub level: Level,
+    /// The name of the subject, set by [`check`](super::check).
+    pub subject: &'static str,
+    /// The object that the finding concerns, for example a port or a file. `None` means the whole
+    /// host.
+    pub object: Option<String>,
+    /// The observation and its consequence.
+    pub text: String,
+    /// The command or the change to a file that corrects the problem.
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    /// Creates a finding with [`Level::Ok`].
+    pub fn ok(text: impl Into<String>) -> Self {
+        Self::new(Level::Ok, text)
+    }
+
+    /// Creates a finding with [`Level::Unknown`].
+    pub fn unknown(text: impl Into<String>) -> Self {
+        Self::new(Level::Unknown, text)
+    }
+
+    /// Creates a finding with [`Level::Warning`].
+    pub fn warning(text: impl Into<String>) -> Self {
+        Self::new(Level::Warning, text)
+    }
+
+    /// Creates a finding with [`Level::Fault`].
+    pub fn fault(text: impl Into<String>) -> Self {
+        Self::new(Level::Fault, text)
+    }
+
+    fn new(level: Level, text: impl Into<String>) -> Self {
+        Self {
+            level,
+            subject: "",
+            object: None,
+            text: text.into(),
+            remedy: None,
+        }
+    }
+
+    /// Sets the object that the finding concerns.
+    #[must_use]
+    pub fn on(mut self, object: impl fmt::Display) -> Self {
+        self.object = Some(object.to_string());
+        self
+    }
+
+    /// Sets the remedy.
+    #[must_use]
+    pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let object = self
+            .object
+            .as_ref()
+            .map_or_else(String::new, |object| format!(" {object}"));
+        let remedy = self
+            .remedy
+            .as_ref()
+            .map_or_else(String::new, |remedy| format!(" => {remedy}"));
+        let line = format!(
+            "{:<8} {}{object}: {}{remedy}",
+            self.level, self.subject, self.text
+        );
+        // Texts from files and programs can contain control characters and hidden ones.
+        f.write_str(&one_line(&line))
+    }
+}
+
+/// Returns the worst level.
+pub fn worst(findings: &[Finding]) -> Level {
+    findings
+        .iter()
+        .map(|finding| finding.level)
+        .max()
+        .unwrap_or(Level::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finding_is_one_line_and_levels_have_an_order() {
+        let finding = Finding {
+            subject: "port",
+            ..Finding::fault("DOWN")
+                .on("rxe0/1")
+                .with_remedy("ip link set v0 up")
+        };
+        assert_eq!(
+            finding.to_string(),
+            "fault    port rxe0/1: DOWN => ip link set v0 up"
+        );
+        let text_with_controls = Finding {
+            subject: "port",
+            ..Finding::ok("\x1b[2J\nfault")
+        };
+        assert_eq!(text_with_controls.to_string(), "ok       port:  [2J fault");
+        assert_eq!(worst(&[]), Level::Ok);
+        assert_eq!(
+            worst(&[Finding::unknown("x"), Finding::ok("y")]),
+            Level::Unknown
+        );
+        assert_eq!(worst(&[finding, Finding::warning("y")]), Level::Fault);
+    }
+}

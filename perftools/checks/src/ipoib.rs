@@ -1,0 +1,252 @@
+//! IPoIB interfaces: mode, MTU, partition and hardware address.
+
+use host::HostFacts;
+use host::device::{Device, Port};
+use host::hwaddr::{DEFAULT_PREFIX, HwAddr};
+use host::netdev::{Ipoib, Netdev};
+use host::nm::{self, Profile};
+use host::verbs::VerbsPort;
+
+use super::finding::Finding;
+
+/// Largest MTU of connected mode, in bytes.
+const CONNECTED_MTU: u32 = 65520;
+/// Length of the IPoIB header in a datagram, in bytes.
+const HEADER: u32 = 4;
+const FULL_MEMBER: u16 = 0x8000;
+const RULES: &str = "/etc/udev/rules.d/70-persistent-ipoib.rules";
+
+pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for netdev in &facts.netdevs {
+        if let Some(ipoib) = &netdev.ipoib {
+            let port = ipoib.hwaddr.and_then(|address| port_of(facts, address));
+            let profiles = nm::infiniband_profiles(facts.root);
+            let profile = profiles
+                .iter()
+                .find(|profile| profile.interface == netdev.name);
+            let all = [
+                check_usable(facts, netdev, port),
+                Some(check_mode(facts, netdev, ipoib, port)),
+                profile.and_then(|profile| check_profile(netdev, ipoib, profile)),
+                check_pkey(netdev, ipoib, port),
+                Some(check_address(facts, netdev, ipoib, port)),
+            ];
+            findings.extend(
+                all.into_iter()
+                    .flatten()
+                    .map(|finding| finding.on(&netdev.name)),
+            );
+        }
+    }
+    findings
+}
+
+/// Returns the port whose GUID is in the hardware address.
+fn port_of<'a>(facts: &'a HostFacts<'_>, address: HwAddr) -> Option<(&'a Device, &'a Port)> {
+    facts
+        .ports()
+        .find(|(_, port)| !port.is_ethernet() && port.guid() == Some(address.guid()))
+}
+
+/// Returns a warning if the interface is down or has no address although its port is active.
+fn check_usable(
+    facts: &HostFacts<'_>,
+    netdev: &Netdev,
+    port: Option<(&Device, &Port)>,
+) -> Option<Finding> {
+    let name = &netdev.name;
+    let is_parent = facts.netdevs.iter().any(|other| {
+        other
+            .ipoib
+            .as_ref()
+            .is_some_and(|ipoib| ipoib.parent.as_ref() == Some(name))
+    });
+    // A parent can be used only by its children, and eIPoIB uses interfaces without addresses.
+    let needs_address = !is_parent && !facts.root.exists("/sys/class/net/eth_ipoib_interfaces");
+    if !port.is_some_and(|(_, port)| port.is_active()) {
+        return None;
+    }
+    if !netdev.up {
+        return Some(
+            Finding::warning("the interface is down, although its port is ACTIVE")
+                .with_remedy(format!("ip link set {name} up")),
+        );
+    }
+    let has_address = facts.addresses(name).any(
+        |address| !matches!(address.ip, std::net::IpAddr::V6(v6) if v6.is_unicast_link_local()),
+    );
+    (needs_address && !has_address).then(|| {
+        Finding::warning("the interface has no address, so no host can reach it over IPoIB")
+            .with_remedy(format!("ip addr add ADDRESS/BITS dev {name}"))
+    })
+}
+
+/// Compares the running mode and MTU with the profile of NetworkManager, which sets them at the
+/// next activation.
+fn check_profile(netdev: &Netdev, ipoib: &Ipoib, profile: &Profile) -> Option<Finding> {
+    let Profile {
+        path,
+        interface,
+        mode,
+        mtu,
+    } = profile;
+    if let Some(mode) = mode
+        .as_ref()
+        .filter(|mode| !ipoib.mode.is_empty() && **mode != ipoib.mode)
+    {
+        return Some(
+            Finding::warning(format!(
+                "{} mode, but {path} sets {mode} mode at the next activation",
+                ipoib.mode
+            ))
+            .with_remedy(format!("nmcli device reapply {interface}; to keep the running mode: nmcli con mod {interface} infiniband.transport-mode {}", ipoib.mode)),
+        );
+    }
+    let (running, configured) = (netdev.mtu?, (*mtu)?);
+    (running != configured).then(|| {
+        Finding::warning(format!(
+            "MTU {running} bytes, but {path} sets {configured} bytes at the next activation"
+        ))
+        .with_remedy(format!(
+            "nmcli con mod {interface} infiniband.mtu {running}"
+        ))
+    })
+}
+
+fn check_mode(
+    facts: &HostFacts<'_>,
+    netdev: &Netdev,
+    ipoib: &Ipoib,
+    port: Option<(&Device, &Port)>,
+) -> Finding {
+    let name = &netdev.name;
+    let mtu = netdev.mtu.unwrap_or(0);
+    match ipoib.mode.as_str() {
+        "connected" if mtu > CONNECTED_MTU => Finding::fault(format!("connected mode, MTU {mtu} bytes: the maximum is {CONNECTED_MTU}"))
+            .with_remedy(format!("ip link set {name} mtu {CONNECTED_MTU}")),
+        "connected" if mtu < CONNECTED_MTU => Finding::warning(format!(
+            "connected mode, MTU {mtu} bytes: up to {CONNECTED_MTU} is possible (multicast always uses datagram mode)"
+        ))
+        .with_remedy(format!("ip link set {name} mtu {CONNECTED_MTU}; nmcli con mod {name} infiniband.mtu {CONNECTED_MTU}")),
+        "connected" => Finding::ok(format!("connected mode, MTU {mtu} bytes")),
+        "datagram" => {
+            let verbs = port.and_then(|(device, port)| facts.verbs_port(&device.name, port.port));
+            let link = verbs.and_then(VerbsPort::active_mtu_bytes);
+            let limits = link.map_or_else(|| vec![2044, 4092], |link| vec![link.saturating_sub(HEADER)]);
+            let largest = limits.last().copied().unwrap_or(0);
+            let on_link = link.map_or_else(String::new, |link| format!(" on a link with MTU {link} bytes"));
+            if mtu > largest {
+                Finding::fault(format!("datagram mode, MTU {mtu} bytes: the maximum is {largest}{on_link}"))
+                    .with_remedy(format!("ip link set {name} mtu {largest}"))
+            } else if !limits.contains(&mtu) {
+                Finding::warning(format!("datagram mode, MTU {mtu} bytes: up to {largest} is possible{on_link}")).with_remedy(format!(
+                    "ip link set {name} mtu {largest} (4092 also needs mtu=5 for the partition in partitions.conf)"
+                ))
+            } else {
+                Finding::ok(format!("datagram mode, MTU {mtu} bytes{on_link}"))
+            }
+        }
+        "" => Finding::ok(format!("Enhanced mode (datagram only), MTU {mtu} bytes")),
+        other => Finding::warning(format!("unknown mode `{other}`; expected: datagram, connected"))
+            .with_remedy(format!("echo datagram > /sys/class/net/{name}/mode")),
+    }
+}
+
+fn check_pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) -> Option<Finding> {
+    let pkey = ipoib.pkey?;
+    let child = match &ipoib.parent {
+        Some(parent) => format!("partition 0x{pkey:04x}, child of {parent}"),
+        None => format!("partition 0x{pkey:04x}"),
+    };
+    if pkey & !FULL_MEMBER == 0 {
+        return Some(
+            Finding::fault(format!("{child}: partition number 0 is invalid")).with_remedy(format!(
+                "ip link delete {}; then create it with a valid key, for example nmcli: infiniband.p-key 0x8002",
+                netdev.name
+            )),
+        );
+    }
+    let Some((device, port)) = port else {
+        return Some(Finding::ok(child));
+    };
+    let same = |key: &&u16| **key & !FULL_MEMBER == pkey & !FULL_MEMBER;
+    match port.pkeys.iter().find(same) {
+        None if !port.pkeys.is_empty() => Some(
+            Finding::fault(format!("{child}: port {}/{} is not a member of this partition", device.name, port.port)).with_remedy(format!(
+                "add to partitions.conf: NAME=0x{pkey:04x}, ipoib : {}=full; then systemctl restart opensm",
+                port.guid().map_or_else(|| "PORTGUID".into(), |guid| format!("0x{:016x}", guid.0))
+            )),
+        ),
+        Some(key) if key & FULL_MEMBER == 0 => Some(
+            Finding::warning(format!("{child}: limited member, so it cannot communicate with other limited members"))
+                .with_remedy("set defmember=full or GUID=full in partitions.conf; then systemctl restart opensm"),
+        ),
+        _ => Some(Finding::ok(child)),
+    }
+}
+
+fn check_address(
+    facts: &HostFacts<'_>,
+    netdev: &Netdev,
+    ipoib: &Ipoib,
+    port: Option<(&Device, &Port)>,
+) -> Finding {
+    let Some(address) = ipoib.hwaddr else {
+        return Finding::warning(format!(
+            "hardware address {:?} does not have 20 bytes",
+            netdev.address
+        ))
+        .with_remedy(format!("ip link show {}", netdev.name));
+    };
+    let prefix = if address.prefix() == DEFAULT_PREFIX {
+        " (default)"
+    } else {
+        ""
+    };
+    let owner = port.map_or_else(String::new, |(device, port)| {
+        format!(", {}/{}", device.name, port.port)
+    });
+    let text = format!(
+        "hardware address: flags 0x{:02x}, QP 0x{:06x}, subnet prefix {:016x}{prefix}, port GUID {}{owner}",
+        address.flags(),
+        address.qpn(),
+        address.prefix(),
+        address.guid()
+    );
+    let rules = facts.root.text(RULES).unwrap_or_default();
+    // The first 12 bytes change: a rule that compares all 20 bytes stops matching.
+    let whole = rules.lines().find(|line| {
+        let line = line.to_ascii_lowercase();
+        !line.trim_start().starts_with('#')
+            && line.split('"').any(|value| {
+                value
+                    .parse::<HwAddr>()
+                    .is_ok_and(|rule| rule.guid() == address.guid())
+            })
+    });
+    if whole.is_some() {
+        return Finding::fault(format!(
+            "{text}; the rule in {RULES} compares all 20 bytes, and only the last 8 are stable"
+        ))
+        .with_remedy(address.udev_rule(&netdev.name));
+    }
+    let rule = rules
+        .lines()
+        .find(|line| !line.trim_start().starts_with('#') && line.contains(&address.stable_part()));
+    match rule {
+        _ if ipoib.parent.is_some() => Finding::ok(text),
+        Some(rule) if rule.contains(&format!("NAME=\"{}\"", netdev.name)) => {
+            Finding::ok(format!("{text}; named by {RULES}"))
+        }
+        Some(_) => Finding::warning(format!(
+            "{text}; after a reboot, {RULES} gives it a name other than {}",
+            netdev.name
+        ))
+        .with_remedy(address.udev_rule(&netdev.name)),
+        None => Finding::ok(format!(
+            "{text}; for a persistent name, add to {RULES}: {}",
+            address.udev_rule(&netdev.name)
+        )),
+    }
+}

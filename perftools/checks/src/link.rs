@@ -1,0 +1,168 @@
+//! Width and speed of the link and of the PCIe slot.
+
+use host::HostFacts;
+use host::device::{Device, PciLink, Port};
+use host::link_caps::LinkCaps;
+use host::rate::{LaneSpeed, Rate};
+
+use super::finding::Finding;
+
+/// Adapter models: prefix of `hca_type`, name, and highest speed of a lane.
+const MODELS: &[(&str, &str, &str)] = &[
+    ("MT25408", "ConnectX", "DDR"),
+    ("MT26428", "ConnectX-2", "QDR"),
+    ("MT4099", "ConnectX-3", "FDR"),
+    ("MT4103", "ConnectX-3 Pro", "FDR"),
+    ("MT4113", "Connect-IB", "FDR"),
+    ("MT4115", "ConnectX-4", "EDR"),
+    ("MT4119", "ConnectX-5", "EDR"),
+    ("MT4121", "ConnectX-5 Ex", "EDR"),
+    ("MT4123", "ConnectX-6", "HDR"),
+    ("MT4129", "ConnectX-7", "NDR"),
+    ("MT4131", "ConnectX-8", "XDR"),
+];
+/// Number of lanes assumed for an InfiniBand port that does not report its supported width.
+const DEFAULT_LANES: u32 = 4;
+
+pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for device in &facts.devices {
+        if device.is_software() && device.ports.iter().all(Port::is_ethernet) {
+            findings.push(
+                Finding::ok("software device: speed depends on the network interface and the CPU")
+                    .on(&device.name),
+            );
+            continue;
+        }
+        findings.extend(
+            device
+                .pci
+                .as_ref()
+                .map(|pci| check_slot(device, pci).on(&device.name)),
+        );
+        let active = device.ports.iter().filter(|port| port.is_active());
+        findings.extend(active.filter_map(|port| {
+            Some(check_link(facts, device, port)?.on(format!("{}/{}", device.name, port.port)))
+        }));
+    }
+    findings
+}
+
+fn check_link(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Option<Finding> {
+    let rate = port.rate?;
+    if !port.is_ethernet() {
+        if let Some(finding) = check_infiniband(facts, device, port, rate) {
+            return Some(finding);
+        }
+    }
+    let pci = device.pci.as_ref().and_then(PciLink::gbps);
+    if let Some(gbps) = pci.filter(|gbps| u64::from(*gbps) * 1000 < u64::from(rate.mbps)) {
+        return Some(
+            Finding::warning(format!(
+                "{rate}, but the PCIe slot carries only about {gbps} Gb/sec"
+            ))
+            .with_remedy("move the adapter to a PCIe slot with more lanes"),
+        );
+    }
+    Some(Finding::ok(rate.to_string()))
+}
+
+/// Returns a warning if the link is narrower or slower than the port supports. For a port that does
+/// not report its capabilities, the limits are [`DEFAULT_LANES`] and the lane speed in [`MODELS`].
+fn check_infiniband(
+    facts: &HostFacts<'_>,
+    device: &Device,
+    port: &Port,
+    rate: Rate,
+) -> Option<Finding> {
+    let caps = facts.link_caps(&device.name, port.port);
+    let port_args = format!("-C {} -P {}", device.name, port.port);
+    let set_command = format!("ibportstate {port_args} -D 0 {}", port.port);
+    let supported = caps
+        .and_then(|caps| caps.supported.lanes())
+        .unwrap_or(DEFAULT_LANES);
+    let is_split = is_split(rate);
+    if let Some(lanes) = rate.lanes.filter(|lanes| *lanes < supported && !is_split) {
+        let limiting_caps =
+            caps.filter(|caps| caps.enabled.lanes().is_some_and(|max| max <= lanes));
+        return Some(match limiting_caps {
+            Some(caps) => Finding::warning(format!(
+                "{rate}: the port's settings enable only {lanes} of {supported} lanes"
+            ))
+            .with_remedy(format!(
+                "{set_command} width {} && {set_command} reset",
+                caps.supported.width
+            )),
+            None => Finding::warning(format!(
+                "{rate}: only {lanes} of {supported} lanes are up, limited by the cable or the port at one of its ends"
+            ))
+            .with_remedy(format!("{set_command} reset; reseat or replace the cable")),
+        });
+    }
+    let model = device
+        .hca_type
+        .as_ref()
+        .and_then(|model| MODELS.iter().find(|(name, ..)| model.starts_with(name)));
+    let (adapter, best) = match (caps.and_then(|caps| caps.supported.lane_speed()), model) {
+        (Some(best), _) => ("the adapter", best),
+        (None, Some((_, name, best))) => (*name, LaneSpeed::from_name(best)?),
+        (None, None) => return None,
+    };
+    let speed = rate.lane_speed().filter(|speed| *speed < best)?;
+    let best = best.name();
+    let limiting_caps =
+        caps.filter(|caps| caps.enabled.lane_speed().is_some_and(|max| max <= speed));
+    Some(match limiting_caps {
+        Some(LinkCaps { supported, .. }) => {
+            let ext = if supported.speed_ext == 0 {
+                String::new()
+            } else {
+                format!(" espeed {}", supported.speed_ext)
+            };
+            Finding::warning(format!(
+                "{rate}: the port's settings do not enable {best}, which {adapter} supports"
+            ))
+            .with_remedy(format!(
+                "{set_command} speed {}{ext} && {set_command} reset",
+                supported.speed
+            ))
+        }
+        None => Finding::warning(format!(
+            "{rate}, but {adapter} supports {best}: limited by the cable, the switch or a setting"
+        ))
+        .with_remedy(format!(
+            "iblinkinfo {port_args} (shows what the other end supports); use a cable for {best}"
+        )),
+    })
+}
+
+/// Returns `true` for HDR100 and NDR200: a cable splits a port of the switch into two links of two
+/// lanes.
+fn is_split(rate: Rate) -> bool {
+    rate.lanes == Some(2) && rate.lane_speed() >= LaneSpeed::from_name("HDR")
+}
+
+fn check_slot(device: &Device, pci: &PciLink) -> Finding {
+    let text = format!("slot: {} x{}", pci.current_speed, pci.current_width);
+    if pci.current_width < pci.max_width || pci.current_transfers() < pci.max_transfers() {
+        return Finding::warning(format!("{text}, but the adapter supports {} x{}", pci.max_speed, pci.max_width))
+            .with_remedy(format!(
+                "use another slot, or change the slot's settings in the BIOS; check LnkSta in: lspci -vvs $(basename $(readlink /sys/class/infiniband/{}/device))",
+                device.name
+            ));
+    }
+    Finding::ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hdr_and_faster_links_are_split() {
+        let is_split = |text| is_split(Rate::parse(text).expect("a rate"));
+        assert!(is_split("100 Gb/sec (2X HDR)") && is_split("200 Gb/sec (2X NDR)"));
+        assert!(!is_split("50 Gb/sec (2X EDR)") && !is_split("200 Gb/sec (4X HDR)"));
+        assert!(!is_split("50 Gb/sec (1X HDR)"));
+    }
+}

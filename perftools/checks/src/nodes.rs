@@ -1,0 +1,143 @@
+//! Device nodes: they exist and are accessible to this user.
+
+use host::HostFacts;
+use host::device::Device;
+use host::probe::Node;
+
+use super::finding::Finding;
+
+const DIRECTORY: &str = "/dev/infiniband";
+/// Classes of the device nodes, for udev.
+const VERBS: &str = "infiniband_verbs";
+const MAD: &str = "infiniband_mad";
+const MISC: &str = "misc";
+
+pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for device in &facts.devices {
+        findings.push(check_verbs(facts, device).on(&device.name));
+        let ports = device
+            .ports
+            .iter()
+            .filter_map(|port| Some((port.port, port.umad.as_ref()?)));
+        findings.extend(
+            ports.map(|(port, name)| check_mad(facts, name).on(format!("{}/{port}", device.name))),
+        );
+    }
+    if !facts.devices.is_empty() && facts.root.exists("/sys/class/misc/rdma_cm") {
+        findings.push(check_public(MISC, "rdma_cm", node(facts, "rdma_cm")).on("rdma_cm"));
+    }
+    findings
+}
+
+fn node<'a>(facts: &'a HostFacts<'_>, name: &str) -> Option<&'a Node> {
+    facts.probe.nodes.iter().find(|node| node.name == name)
+}
+
+/// Checks the verbs node. If this user can open it, checks that libibverbs can open the device too.
+fn check_verbs(facts: &HostFacts<'_>, device: &Device) -> Finding {
+    let Some(name) = &device.uverbs else {
+        return Finding::fault("no verbs device node: module ib_uverbs is not loaded")
+            .with_remedy("modprobe ib_uverbs");
+    };
+    let node = node(facts, name);
+    let can_open = node.is_some_and(|node| node.device && node.open.is_ok());
+    check_library(facts, &device.name)
+        .filter(|_| can_open)
+        .unwrap_or_else(|| check_public(VERBS, name, node))
+}
+
+/// Checks a node that rdma-core's udev rules make accessible to all users. The kernel
+/// itself checks the permissions of privileged verbs.
+fn check_public(class: &str, name: &str, node: Option<&Node>) -> Finding {
+    match existing(class, name, node) {
+        Err(finding) => finding,
+        Ok((
+            path,
+            Node {
+                mode, open: Ok(()), ..
+            },
+        )) => Finding::ok(format!("{path} is accessible (mode {mode:04o})")),
+        Ok((
+            path,
+            Node {
+                mode,
+                open: Err(error),
+                ..
+            },
+        )) => {
+            let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+            let pattern = if stem == name {
+                name.to_owned()
+            } else {
+                format!("{stem}*")
+            };
+            Finding::fault(format!("this user cannot open {path} (mode {mode:04o}): {error}")).with_remedy(format!(
+                "chmod 0666 {path}; permanently: echo 'SUBSYSTEM==\"{class}\", KERNEL==\"{pattern}\", MODE=\"0666\"' >> /etc/udev/rules.d/90-rdma.rules"
+            ))
+        }
+    }
+}
+
+/// Checks a node for management datagrams. It belongs to root, because management datagrams can
+/// reconfigure the fabric.
+fn check_mad(facts: &HostFacts<'_>, name: &str) -> Finding {
+    match existing(MAD, name, node(facts, name)) {
+        Err(finding) => finding,
+        Ok((
+            path,
+            Node {
+                mode, open: Ok(()), ..
+            },
+        )) => Finding::ok(format!(
+            "{path} (management datagrams) is accessible (mode {mode:04o})"
+        )),
+        Ok((path, Node { mode, .. })) => Finding::ok(format!(
+            "{path} (management datagrams) is not accessible to this user (mode {mode:04o}), which is the safe default: run `ribping -S` and `ribinfo sm` with sudo"
+        )),
+    }
+}
+
+/// Returns the path of a device node, or a finding if it is missing or not a device node.
+fn existing<'a>(
+    class: &str,
+    name: &str,
+    node: Option<&'a Node>,
+) -> Result<(String, &'a Node), Finding> {
+    let path = format!("{DIRECTORY}/{name}");
+    let udev = format!("udevadm trigger --action=add --subsystem-match={class}");
+    match node {
+        None => Err(
+            Finding::fault(format!("{path} is missing: udev did not create it")).with_remedy(udev),
+        ),
+        Some(node) if !node.device => Err(Finding::fault(format!("{path} is not a device node"))
+            .with_remedy(format!("rm {path} && {udev}"))),
+        Some(node) => Ok((path, node)),
+    }
+}
+
+/// Returns a fault if libibverbs cannot use a device of the kernel.
+fn check_library(facts: &HostFacts<'_>, device: &str) -> Option<Finding> {
+    let verbs = &facts.probe.verbs;
+    if let Some(error) = &verbs.error {
+        return Some(
+            Finding::fault(format!("libibverbs cannot list the devices: {error}"))
+                .with_remedy("modprobe ib_uverbs"),
+        );
+    }
+    let Some(device_facts) = verbs.device(device) else {
+        return Some(
+            Finding::fault("the kernel has this device, but libibverbs does not list it: its provider library is not installed")
+                .with_remedy("apt install ibverbs-providers (Debian) or dnf install libibverbs (Red Hat)"),
+        );
+    };
+    let error = device_facts.opened.as_ref().err()?;
+    Some(
+        Finding::fault(format!(
+            "the device node is accessible, but libibverbs cannot open the device: {error}"
+        ))
+        .with_remedy(format!(
+            "strace -e openat,ioctl ibv_devinfo -d {device}; dmesg | tail"
+        )),
+    )
+}

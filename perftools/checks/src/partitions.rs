@@ -1,0 +1,263 @@
+//! `partitions.conf`, the partitions that opensm creates.
+
+use std::collections::BTreeMap;
+
+use host::HostFacts;
+use host::opensm::{DIRECTORIES, Files};
+use host::partitions::{
+    DEFAULT_PKEY, Definition, MemberPorts, Membership, Partitions, mtu_bytes, parse, rate_gbps,
+    rate_mbps,
+};
+
+use super::finding::Finding;
+
+const RESTART: &str = "systemctl restart opensm";
+
+pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+    let files = Files::find(facts.root);
+    let mut findings = Vec::new();
+    let default_paths = DIRECTORIES.map(|directory| format!("{directory}/partitions.conf"));
+    let named = named(&files);
+    for path in default_paths
+        .iter()
+        .filter(|path| !named.is_empty() && !named.contains(path) && facts.root.exists(path))
+    {
+        let used = named.join(", ");
+        findings.push(
+            Finding::warning(format!("ignored, because opensm.conf names {used}"))
+                .on(path)
+                .with_remedy(format!(
+                    "rm {path}; or, to use it, set partition_config_file {path} in opensm.conf"
+                )),
+        );
+    }
+    for path in if named.is_empty() {
+        default_paths.to_vec()
+    } else {
+        named
+    } {
+        if let Some(text) = facts.root.text(&path) {
+            findings.extend(
+                check_file(facts, &parse(&text))
+                    .into_iter()
+                    .map(|finding| finding.on(&path)),
+            );
+        }
+    }
+    findings
+}
+
+/// Returns the files that opensm's configuration files name. If only some instances name a file,
+/// the default file of the others is included.
+fn named(files: &Files) -> Vec<String> {
+    let confs = files.effective();
+    let mut paths: Vec<String> = confs
+        .iter()
+        .filter_map(|conf| conf.get("partition_config_file"))
+        .map(str::to_owned)
+        .collect();
+    if let Some(conf) = confs
+        .iter()
+        .find(|conf| conf.get("partition_config_file").is_none() && !paths.is_empty())
+    {
+        paths.push(format!(
+            "{}/partitions.conf",
+            conf.path
+                .rsplit_once('/')
+                .map_or("", |(directory, _)| directory)
+        ));
+    }
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+fn check_file(facts: &HostFacts<'_>, partitions: &Partitions) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for problem in &partitions.problems {
+        let finding = if problem.fatal {
+            Finding::fault(format!("{problem}; opensm stops reading here"))
+        } else {
+            Finding::warning(problem.to_string())
+        };
+        findings.push(finding.with_remedy(format!("correct this line; {RESTART}")));
+    }
+    findings.extend(check_default(partitions));
+    for definition in &partitions.definitions {
+        findings.extend(check_rate(facts, definition));
+        findings.extend(check_mtu(definition));
+        findings.extend(check_groups(definition));
+    }
+    findings.extend(check_keys(partitions));
+    if findings.is_empty() {
+        let names: Vec<_> = partitions
+            .definitions
+            .iter()
+            .map(|d| format!("{}=0x{:04x}", d.name, d.pkey.unwrap_or_default()))
+            .collect();
+        findings.push(Finding::ok(format!(
+            "{} (full members have bit 0x8000 set in the key)",
+            names.join(", ")
+        )));
+    }
+    findings
+}
+
+/// Checks that the default partition 0x7fff exists and has all hosts as full members.
+fn check_default(partitions: &Partitions) -> Option<Finding> {
+    let default: Vec<&Definition> = partitions
+        .definitions
+        .iter()
+        .filter(|d| d.pkey == Some(DEFAULT_PKEY))
+        .collect();
+    let remedy = format!("add as the first line: Default=0x7fff, ipoib : ALL=full; then {RESTART}");
+    if default.is_empty() {
+        return Some(Finding::fault("no default partition 0x7fff, so all ports except opensm's own are limited members and cannot communicate with each other").with_remedy(remedy));
+    }
+    let members: Vec<_> = default.iter().flat_map(|d| &d.members).collect();
+    // ALL_CAS includes all hosts. Without it and ALL, only the listed ports are members.
+    let mut host_entries = members
+        .iter()
+        .filter(|m| matches!(m.ports, MemberPorts::All | MemberPorts::AllCas))
+        .peekable();
+    if host_entries.peek().is_none() {
+        return Some(
+            Finding::warning("the default partition 0x7fff does not include all hosts")
+                .with_remedy(remedy),
+        );
+    }
+    let full = host_entries.any(|m| m.membership != Membership::Limited);
+    (!full).then(|| {
+        Finding::warning(
+            "hosts are limited members of the default partition 0x7fff: they can communicate with opensm's host, but not with each other",
+        )
+        .with_remedy(format!("set ALL=full; then {RESTART}"))
+    })
+}
+
+fn name(definition: &Definition) -> String {
+    format!("line {}, partition `{}`", definition.line, definition.name)
+}
+
+/// Returns a fault for each local port that is slower than the partition's rate, because it cannot
+/// join.
+fn check_rate(facts: &HostFacts<'_>, definition: &Definition) -> Vec<Finding> {
+    let Some(code) = definition.flags.rate else {
+        return Vec::new();
+    };
+    let Some((text, mbps)) = rate_gbps(code).zip(rate_mbps(code)) else {
+        return vec![Finding::fault(format!("{}: unknown rate code {code}", name(definition))).with_remedy(
+            "available codes: 2 = 2.5, 3 = 10, 4 = 30, 5 = 5, 6 = 20, 7 = 40, 8 = 60, 9 = 80, 10 = 120, 12 = 56, 16 = 100 Gbit/s",
+        )];
+    };
+    let slower = facts
+        .ports()
+        .filter(|(_, port)| !port.is_ethernet() && port.is_active())
+        .filter_map(|(d, p)| Some((d, p, p.rate?)))
+        .filter(|(.., rate)| rate.mbps < mbps);
+    slower
+        .map(|(device, port, rate)| {
+            Finding::fault(format!(
+                "{}: rate={code} means {text} Gbit/s, so {}/{} with {rate} cannot join",
+                name(definition),
+                device.name,
+                port.port
+            ))
+            .with_remedy(format!(
+                "use a rate that all hosts reach, for example rate=3 (10 Gbit/s); then {RESTART}"
+            ))
+        })
+        .collect()
+}
+
+fn check_mtu(definition: &Definition) -> Option<Finding> {
+    let code = definition
+        .flags
+        .mtu
+        .filter(|code| mtu_bytes(*code).is_none())?;
+    Some(
+        Finding::fault(format!("{}: unknown MTU code {code}", name(definition)))
+            .with_remedy("available codes: 1 = 256, 2 = 512, 3 = 1024, 4 = 2048, 5 = 4096 bytes"),
+    )
+}
+
+/// Checks the IP multicast groups. opensm does not create a group whose rate or MTU differs from
+/// the broadcast group.
+fn check_groups(definition: &Definition) -> Vec<Finding> {
+    let is_ip = |gid: &std::net::Ipv6Addr| matches!(gid.segments()[1], 0x401b | 0x601b);
+    let differs = |own: Option<u32>, of: Option<u32>, default: u32| {
+        own.is_some_and(|own| own != of.unwrap_or(default))
+    };
+    let bad = definition
+        .groups
+        .iter()
+        .filter(|group| is_ip(&group.mgid))
+        .filter(|group| {
+            differs(
+                group.flags.rate,
+                definition.flags.rate,
+                host::partitions::DEFAULT_RATE,
+            ) || differs(
+                group.flags.mtu,
+                definition.flags.mtu,
+                host::partitions::DEFAULT_MTU,
+            )
+        });
+    bad.map(|group| {
+        Finding::warning(format!(
+            "line {}: {} differs from its partition in rate or MTU, so opensm does not create it",
+            group.line, group.mgid
+        ))
+        .with_remedy("use the same rate= and mtu= as the partition")
+    })
+    .collect()
+}
+
+/// Returns a partition key that no definition uses.
+fn unused_pkey(partitions: &Partitions) -> u16 {
+    let used = |key: &u16| {
+        partitions
+            .definitions
+            .iter()
+            .any(|definition| definition.pkey == Some(*key))
+    };
+    (2..DEFAULT_PKEY).find(|key| !used(key)).unwrap_or(2)
+}
+
+/// Checks that each definition has a key of its own. Definitions with the same key are one
+/// partition.
+fn check_keys(partitions: &Partitions) -> Vec<Finding> {
+    let mut seen: BTreeMap<u16, &str> = BTreeMap::new();
+    let mut findings = Vec::new();
+    for definition in &partitions.definitions {
+        let Some(pkey) = definition.pkey else {
+            findings.push(
+                Finding::warning(format!(
+                    "{}: no key, so opensm generates one",
+                    name(definition)
+                ))
+                .with_remedy(format!(
+                    "set a key: {}=0x{:04x}; then {RESTART}",
+                    definition.name,
+                    unused_pkey(partitions)
+                )),
+            );
+            continue;
+        };
+        let first = *seen.entry(pkey).or_insert(&definition.name);
+        if first != definition.name {
+            findings.push(
+                Finding::warning(format!(
+                    "{}: same key 0x{pkey:04x} as {first}, so both are one partition",
+                    name(definition)
+                ))
+                .with_remedy(format!(
+                    "use another key: {}=0x{:04x}; then {RESTART}",
+                    definition.name,
+                    unused_pkey(partitions)
+                )),
+            );
+        }
+    }
+    findings
+}

@@ -1,0 +1,176 @@
+//! Compatibility of the peer's ports with the ports of this host.
+
+use std::net::IpAddr;
+
+use host::HostFacts;
+use host::device::Port;
+use host::peer::{PeerFacts, PeerPort, technology};
+use host::roce::{V1, rdma_cm_mode};
+use host::verbs::VerbsPort;
+use ipnet::IpNet;
+
+use super::finding::Finding;
+
+pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+    let peer = match &facts.peer {
+        None => return Vec::new(),
+        Some(Err(error)) => {
+            return vec![Finding::fault(format!("cannot get the facts of the peer: {error}")).with_remedy(
+                "run ribinfo serve or rperf on the peer; or: ssh PEER ribinfo facts > FILE && ribinfo check --peer-facts FILE",
+            )];
+        }
+        Some(Ok(peer)) => peer,
+    };
+    let mut findings = Vec::new();
+    for theirs in peer.ports.iter().filter(|port| !port.active) {
+        findings.push(
+            Finding::warning(format!(
+                "{}/{} is not ACTIVE on the peer",
+                theirs.device, theirs.port
+            ))
+            .on(&peer.host)
+            .with_remedy("run ribinfo check on the peer"),
+        );
+    }
+    let mut common = false;
+    for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
+        let ours = technology(&port.link_layer, device.is_iwarp());
+        let mtu = facts
+            .verbs_port(&device.name, port.port)
+            .and_then(VerbsPort::active_mtu_bytes);
+        for theirs in peer
+            .ports
+            .iter()
+            .filter(|theirs| theirs.active && theirs.technology() == ours)
+        {
+            common = true;
+            let name = format!(
+                "{}/{} and {}/{} of {}",
+                device.name, port.port, theirs.device, theirs.port, peer.host
+            );
+            if let Some((a, b)) = mtu
+                .zip(theirs.mtu)
+                .filter(|(a, b)| a != b && ours != "iWARP")
+            {
+                let text = format!(
+                    "{name}: RDMA MTU {a} bytes on this host, {b} bytes on the peer; connections can only use the smaller one"
+                );
+                findings.push(
+                    Finding::warning(text)
+                        .on(ours)
+                        .with_remedy(raise_mtu_command(ours, a < b, port, theirs, &peer.host)),
+                );
+            } else if ours != "InfiniBand" && !shares_subnet(facts, port, theirs) {
+                let (level, remedy) = if ours == "RoCE" && rdma_cm_mode(port) == V1 {
+                    (
+                        "RoCE v1 cannot be routed",
+                        "use RoCE v2, or addresses of one subnet",
+                    )
+                } else {
+                    (
+                        "packets need a router",
+                        "ip route get ADDRESS (to see the route); or use addresses of one subnet",
+                    )
+                };
+                findings.push(
+                    Finding::warning(format!(
+                        "{name} have no address in a common subnet: {level}"
+                    ))
+                    .on(ours)
+                    .with_remedy(remedy),
+                );
+            } else if ours == "InfiniBand" && port.subnet_prefix() != theirs.subnet_prefix {
+                findings.push(
+                    Finding::warning(format!("{name} are in different subnets"))
+                        .on(ours)
+                        .with_remedy("connect them with a cable, a switch or a router"),
+                );
+            } else {
+                findings.push(Finding::ok(name).on(ours));
+            }
+        }
+    }
+    if common {
+        findings.extend(check_missing(facts, peer));
+    }
+    if !common {
+        findings.push(
+            Finding::fault(
+                "no technology (InfiniBand, RoCE, iWARP) has an ACTIVE port on both hosts",
+            )
+            .on(&peer.host)
+            .with_remedy("compare ribinfo links on both hosts"),
+        );
+    }
+    findings
+}
+
+/// Returns a warning for each active port whose technology the peer lacks.
+fn check_missing(facts: &HostFacts<'_>, peer: &PeerFacts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
+        let ours = technology(&port.link_layer, device.is_iwarp());
+        let has_same = peer
+            .ports
+            .iter()
+            .any(|theirs| theirs.active && theirs.technology() == ours);
+        if !has_same {
+            findings.push(
+                Finding::warning(format!(
+                    "{}/{} is {ours}, but {} has no ACTIVE {ours} port",
+                    device.name, port.port, peer.host
+                ))
+                .on(ours)
+                .with_remedy("ribinfo links (on both hosts)"),
+            );
+        }
+    }
+    findings
+}
+
+/// Returns `true` if an address of the peer is in a subnet of the port, or if the addresses of
+/// either are not known.
+fn shares_subnet(facts: &HostFacts<'_>, port: &Port, theirs: &PeerPort) -> bool {
+    let Some(netdev) = &port.netdev else {
+        return true;
+    };
+    let is_usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    let subnets: Vec<IpNet> = facts
+        .addresses(netdev)
+        .filter(|address| is_usable(&address.ip))
+        .filter_map(|address| IpNet::new(address.ip, u8::try_from(address.bits?).ok()?).ok())
+        .collect();
+    let mut peers = theirs
+        .addresses
+        .iter()
+        .filter(|ip| is_usable(ip))
+        .peekable();
+    subnets.is_empty()
+        || peers.peek().is_none()
+        || peers.any(|ip| subnets.iter().any(|subnet| subnet.contains(ip)))
+}
+
+/// Returns the remedy that raises the RDMA MTU at the end where it is smaller.
+fn raise_mtu_command(
+    technology: &str,
+    local: bool,
+    port: &Port,
+    theirs: &PeerPort,
+    host: &str,
+) -> String {
+    if technology == "InfiniBand" {
+        return "find the other ends of both links with iblinkinfo and check their MtuCap (smpquery portinfo)"
+            .to_owned();
+    }
+    let set = |netdev: &Option<String>| {
+        format!(
+            "ip link set {} mtu 4200",
+            netdev.as_deref().unwrap_or("NETDEV")
+        )
+    };
+    if local {
+        set(&port.netdev)
+    } else {
+        format!("on {host}: {}", set(&theirs.netdev))
+    }
+}

@@ -1,0 +1,53 @@
+//! The subjects that a user selects, and the findings that a user does not skip.
+
+use host::HostFacts;
+
+use super::expect::{Expectation, check_expected};
+use super::finding::Finding;
+use super::{SUBJECTS, check};
+
+/// Returns the subjects to check: the named ones, or all of them, without those to skip.
+pub fn subjects(named: &[String], skip: &[String]) -> Vec<String> {
+    let all = || SUBJECTS.iter().map(|subject| subject.name.to_owned());
+    let names: Vec<String> = if named.is_empty() {
+        all().collect()
+    } else {
+        named.to_vec()
+    };
+    names
+        .into_iter()
+        .filter(|name| !skip.contains(name))
+        .collect()
+}
+
+/// Checks the subjects and the requirements, and omits the findings to skip.
+pub fn findings(
+    facts: &HostFacts<'_>,
+    subjects: &[String],
+    expect: Option<Expectation>,
+    skip: &[String],
+) -> Vec<Finding> {
+    let mut findings = if subjects.is_empty() {
+        Vec::new()
+    } else {
+        check(facts, subjects)
+    };
+    findings.extend(
+        expect
+            .iter()
+            .flat_map(|expect| check_expected(facts, expect)),
+    );
+    findings.retain(|finding| !is_skipped(finding, skip));
+    findings
+}
+
+/// Returns `true` if the object of a finding is one to skip, or a port of a device to skip.
+fn is_skipped(finding: &Finding, skip: &[String]) -> bool {
+    let Some(object) = &finding.object else {
+        return false;
+    };
+    let device = object
+        .split_once('/')
+        .map_or(object.as_str(), |(device, _)| device);
+    skip.iter().any(|name| name == object || name == device)
+}

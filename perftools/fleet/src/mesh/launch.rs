@@ -1,0 +1,395 @@
+//! Starts the servers of a mesh with ssh, Slurm, Kubernetes or MPI, and stops them.
+//!
+//! Each launcher passes its standard input to the servers. Its first line is a random token. A
+//! server stops at the end of its standard input (`--supervised`), which also comes when the
+//! coordinator dies.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base::error::{Error, Kind, Result};
+use base::interrupt::Interrupt;
+use base::log;
+use base::peer_text::printable;
+use session::protocol::token::Token;
+use session::rperf::client::{self, ServerAddr};
+
+use super::hosts::{Host, parse_pods};
+
+/// Time that launchers have to end after the servers were stopped.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit of a server for each step of a connection.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Way to start the servers of a mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartMethod {
+    /// One ssh for each host
+    Ssh,
+    /// One srun for all hosts of a Slurm job
+    Slurm,
+    /// One kubectl exec for each pod
+    Kubectl,
+    /// One mpirun for all hosts
+    Mpirun,
+}
+
+impl StartMethod {
+    /// All methods.
+    pub const ALL: [Self; 4] = [Self::Ssh, Self::Slurm, Self::Kubectl, Self::Mpirun];
+
+    /// Returns the name of the method on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ssh => "ssh",
+            Self::Slurm => "slurm",
+            Self::Kubectl => "kubectl",
+            Self::Mpirun => "mpirun",
+        }
+    }
+
+    /// Returns a description for the help.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Ssh => "One ssh for each host",
+            Self::Slurm => "One srun for all hosts of a Slurm job",
+            Self::Kubectl => "One kubectl exec for each pod",
+            Self::Mpirun => "One mpirun for all hosts",
+        }
+    }
+}
+
+/// Method and settings of starting servers.
+#[derive(Clone, Debug)]
+pub struct Launch<'a> {
+    /// The launcher.
+    pub method: StartMethod,
+    /// Program and first arguments of the launcher, if they are not the usual ones.
+    pub launcher: Option<&'a str>,
+    /// Path of `rperf` on the hosts.
+    pub rperf: &'a str,
+    /// TCP port of servers without a port of their own.
+    pub port: u16,
+    /// Time until all servers must respond.
+    pub timeout: Duration,
+}
+
+/// A launcher and the hosts whose servers it runs.
+#[derive(Debug)]
+struct Launcher {
+    name: String,
+    child: Child,
+    stdin: Option<ChildStdin>,
+    /// Last line of its standard error.
+    last_line: Arc<Mutex<String>>,
+}
+
+/// Started servers. They are stopped when this is dropped.
+#[derive(Debug)]
+pub struct StartedServers {
+    launchers: Vec<Launcher>,
+}
+
+impl Launch<'_> {
+    /// Starts a server on each host and waits until they respond. A host whose server does not
+    /// respond in time is only reported, unless it is one of the last two.
+    ///
+    /// # Errors
+    /// Returns an error if a launcher cannot be run, or if fewer than two servers respond.
+    pub fn start(&self, hosts: &[Host], token: &Token) -> Result<StartedServers> {
+        let mut started = StartedServers {
+            launchers: Vec::new(),
+        };
+        for (name, mut command) in self.commands(hosts) {
+            started.launchers.push(spawn(name, &mut command, token)?);
+        }
+        let mut failures = self.wait(&mut started, hosts, token);
+        if hosts.len() - failures.len() >= 2 {
+            for error in failures {
+                log::log(format_args!("rperf: {error}"));
+            }
+            return Ok(started);
+        }
+        Err(failures.swap_remove(0))
+    }
+
+    /// Returns the launchers, each with the name for messages.
+    fn commands(&self, hosts: &[Host]) -> Vec<(String, Command)> {
+        let server = |port: Option<u16>| {
+            let port = port.unwrap_or(self.port).to_string();
+            ["--mesh", "--supervised", "--listen-port"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain([port])
+        };
+        let names: Vec<&str> = hosts.iter().map(|h| h.name.as_str()).collect();
+        match self.method {
+            StartMethod::Ssh => hosts
+                .iter()
+                .map(|host| {
+                    let mut command = self.launcher("ssh -T -o BatchMode=yes");
+                    let words: Vec<String> = server(host.port).collect();
+                    let line = format!("exec {} {}", quoted(self.rperf), words.join(" "));
+                    command.args([host.name.as_str(), line.as_str()]);
+                    (host.name.clone(), command)
+                })
+                .collect(),
+            StartMethod::Kubectl => hosts
+                .iter()
+                .map(|host| {
+                    let mut command = self.launcher("kubectl");
+                    let pod = host.pod.as_ref().unwrap_or(&host.name);
+                    command.args(["exec", "--stdin", pod, "--", self.rperf]);
+                    command.args(server(host.port));
+                    (pod.clone(), command)
+                })
+                .collect(),
+            StartMethod::Slurm => {
+                let mut command = self.launcher("srun");
+                command.args([
+                    &format!("--nodes={}", hosts.len()),
+                    &format!("--ntasks={}", hosts.len()),
+                    "--ntasks-per-node=1",
+                    &format!("--nodelist={}", names.join(",")),
+                    // The failure of a node must not end the others.
+                    "--no-kill",
+                    "--kill-on-bad-exit=0",
+                    "--wait=0",
+                ]);
+                if std::env::var_os("SLURM_JOB_ID").is_some() {
+                    // The step shares the resources of the job with the coordinator.
+                    command.arg("--overlap");
+                }
+                command.arg(self.rperf).args(server(None));
+                vec![("srun".to_owned(), command)]
+            }
+            StartMethod::Mpirun => {
+                let mut command = self.launcher("mpirun");
+                command.args(["--host", &names.join(","), "--map-by", "ppr:1:node"]);
+                command.args(["--stdin", "all", self.rperf]);
+                command.args(server(None));
+                vec![("mpirun".to_owned(), command)]
+            }
+        }
+    }
+
+    fn launcher(&self, usual: &str) -> Command {
+        let mut words = self.launcher.unwrap_or(usual).split_whitespace();
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
+        command
+    }
+
+    /// Waits until each server responds. Returns the error of each one that does not.
+    fn wait(&self, started: &mut StartedServers, hosts: &[Host], token: &Token) -> Vec<Error> {
+        let deadline = Instant::now() + self.timeout;
+        let mut waiting: Vec<&Host> = hosts.iter().collect();
+        let mut failures = Vec::new();
+        loop {
+            waiting.retain(|host| !self.responds(host, token));
+            let is_late = Instant::now() >= deadline;
+            waiting.retain(|host| {
+                let failure = started.failure(host, is_late);
+                let is_left = failure.is_none();
+                failures.extend(failure);
+                is_left
+            });
+            started.reap();
+            if waiting.is_empty() {
+                return failures;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn responds(&self, host: &Host, token: &Token) -> bool {
+        let server_addr = ServerAddr {
+            host: host.name.clone(),
+            port: host.port.unwrap_or(self.port),
+            wait: Duration::ZERO,
+            bind: None,
+            token: Some(token.clone()),
+            qperf: false,
+            interrupt: Interrupt::default(),
+        };
+        client::open(&server_addr, REPLY_TIMEOUT).is_ok()
+    }
+}
+
+impl StartedServers {
+    /// Returns the error of a host whose launcher has ended, or that is late.
+    fn failure(&self, host: &Host, is_late: bool) -> Option<Error> {
+        let name = host.pod.as_ref().unwrap_or(&host.name);
+        let launcher = self
+            .launchers
+            .iter()
+            .find(|l| l.name == *name)
+            .or(self.launchers.first());
+        let has_ended = launcher.is_none_or(|l| l.stdin.is_none());
+        if !has_ended && !is_late {
+            return None;
+        }
+        let last_line = launcher.map_or_else(String::new, |l| {
+            l.last_line
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone()
+        });
+        let cause = match (has_ended, last_line.is_empty()) {
+            (true, true) => "the launcher ended".to_owned(),
+            (true, false) => format!("the launcher ended: {last_line}"),
+            (false, true) => "it did not respond in time".to_owned(),
+            (false, false) => format!("it did not respond in time: {last_line}"),
+        };
+        let error = Error::new(
+            Kind::System,
+            format!("cannot start the server on {name}: {cause}"),
+        );
+        Some(error.with_help(
+            "run the launcher by hand, and check --remote-rperf, --listen-port (-lp) and the firewall",
+        ))
+    }
+
+    /// Notes the launchers that have ended.
+    fn reap(&mut self) {
+        for launcher in &mut self.launchers {
+            if matches!(launcher.child.try_wait(), Ok(Some(_))) {
+                launcher.stdin = None;
+            }
+        }
+    }
+}
+
+impl Drop for StartedServers {
+    fn drop(&mut self) {
+        for launcher in &mut self.launchers {
+            launcher.stdin = None;
+        }
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        for launcher in &mut self.launchers {
+            while matches!(launcher.child.try_wait(), Ok(None)) {
+                if Instant::now() >= deadline {
+                    let _ = launcher.child.kill();
+                    let _ = launcher.child.wait();
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+fn spawn(name: String, command: &mut Command, token: &Token) -> Result<Launcher> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| {
+            Error::system(format!("cannot run {program}"), &e)
+                .with_help("install it, or set --launcher to its command")
+        })?;
+    let mut stdin = child.stdin.take();
+    if let Some(stdin) = &mut stdin {
+        // If the launcher has ended already, its last line is the better error.
+        let _ = stdin.write_all(token.line().as_bytes());
+    }
+    let last_line = Arc::new(Mutex::new(String::new()));
+    if let Some(stderr) = child.stderr.take() {
+        let (name, last_line) = (name.clone(), Arc::clone(&last_line));
+        let forward = move || forward(stderr, &name, &last_line);
+        let thread = std::thread::Builder::new().spawn(forward);
+        thread.map_err(|e| Error::system("cannot create a thread", &e))?;
+    }
+    Ok(Launcher {
+        name,
+        child,
+        stdin,
+        last_line,
+    })
+}
+
+/// Copies the messages of a launcher and its servers to the log.
+fn forward(stderr: impl Read, name: &str, last_line: &Mutex<String>) {
+    for line in BufReader::new(stderr).split(b'\n') {
+        let Ok(line) = line else { return };
+        let line = printable(String::from_utf8_lossy(&line).trim_end());
+        if !line.is_empty() && !line.contains("rperf: serving on ") {
+            log::log(format_args!("{name}: {line}"));
+            *last_line.lock().unwrap_or_else(PoisonError::into_inner) = line;
+        }
+    }
+}
+
+/// Returns the running pods that a label selector matches.
+///
+/// # Errors
+/// Returns an error if kubectl cannot be run or fails, or if no pod is running.
+pub fn pods(kubectl: &str, selector: &str) -> Result<Vec<Host>> {
+    let mut words = kubectl.split_whitespace();
+    let output = Command::new(words.next().unwrap_or_default())
+        .args(words)
+        .args(["get", "pods", "--output=json", "--selector", selector])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| Error::system("cannot run kubectl", &e))?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::new(
+            Kind::System,
+            format!("kubectl failed: {}", printable(text.trim())),
+        ));
+    }
+    parse_pods(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// Quotes a word for a shell.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mesh::hosts::parse_host;
+
+    fn commands(method: StartMethod, launcher: Option<&str>) -> Vec<String> {
+        let launch = Launch {
+            method,
+            launcher,
+            rperf: "/opt/my rperf",
+            port: 19765,
+            timeout: Duration::ZERO,
+        };
+        let hosts = ["n1", "n2:7"].map(|h| parse_host(h).unwrap());
+        let line = |(_, command): (String, Command)| {
+            let words = command.get_args().map(|a| a.to_string_lossy().into_owned());
+            let program = command.get_program().to_string_lossy().into_owned();
+            let words: Vec<String> = std::iter::once(program).chain(words).collect();
+            words.join(" ")
+        };
+        launch.commands(&hosts).into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn each_launcher_has_its_command() {
+        let ssh = commands(StartMethod::Ssh, None);
+        assert_eq!(
+            ssh[1],
+            "ssh -T -o BatchMode=yes n2 exec '/opt/my rperf' --mesh --supervised --listen-port 7"
+        );
+        assert!(commands(StartMethod::Ssh, Some("ssh -p 22"))[0].starts_with("ssh -p 22 n1 "));
+        assert_eq!(
+            commands(StartMethod::Kubectl, None)[0],
+            "kubectl exec --stdin n1 -- /opt/my rperf --mesh --supervised --listen-port 19765"
+        );
+        let srun = commands(StartMethod::Slurm, None);
+        assert!(srun.len() == 1 && srun[0].contains("--ntasks-per-node=1 --nodelist=n1,n2"));
+        assert!(
+            commands(StartMethod::Mpirun, None)[0].contains("--stdin all /opt/my rperf --mesh")
+        );
+    }
+}

@@ -1,0 +1,301 @@
+//! The record of a mesh: a JSON document that grows while the mesh runs, and from which an
+//! interrupted run resumes.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use base::error::{Error, Result};
+use base::peer_text::printable_json;
+use measure::spec::Spec;
+use serde::{Deserialize, Serialize};
+
+use super::cell::{Cell, Cells};
+use super::endpoint::Endpoint;
+use super::outlier::{Outlier, SlowLimits};
+use super::schedule::Pair;
+use crate::mesh::schedule::Pattern;
+
+/// Version of the schema. It increases when a field is removed or changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// End of a record whose run is not complete.
+const OPEN_END: &str = "\n]}\n";
+
+/// A test of the mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct MeshTest {
+    /// Unique label, which the cells use: the name of the test, and a number if it has several
+    /// specifications.
+    pub label: String,
+    /// Specification of the test.
+    pub spec: Spec,
+}
+
+/// Results of tests that started at the same time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Group {
+    /// Position of the round.
+    pub round: u32,
+    /// Label of the test.
+    pub test: String,
+    /// Endpoint that all tests share, in the patterns `incast` and `outcast`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<String>,
+    /// Number of tests that completed.
+    pub completed: u32,
+    /// Number of tests that failed.
+    pub failed: u32,
+    /// Sum of the bandwidths in bytes per second, for bandwidth tests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sum: Option<f64>,
+    /// Jain's fairness index of the bandwidths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fairness: Option<f64>,
+    /// Largest possible difference between the starts of two tests, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_error: Option<u64>,
+}
+
+/// The record of a mesh.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct MeshRecord {
+    /// Version of the schema.
+    pub schema: u32,
+    /// Name and version of the program.
+    pub program: String,
+    /// Order of the measurements.
+    pub pattern: Pattern,
+    /// Rules for outliers.
+    pub limits: SlowLimits,
+    /// The endpoints.
+    pub endpoints: Vec<Endpoint>,
+    /// The tests.
+    pub tests: Vec<MeshTest>,
+    /// The results.
+    #[cfg_attr(
+        any(test, feature = "testing"),
+        schemars(with = "Vec<super::cell::NamedCell<'static>>")
+    )]
+    pub cells: Cells,
+    /// Results of tests that started at the same time.
+    #[serde(default)]
+    pub groups: Vec<Group>,
+    /// Hosts, ports and links that are slower than the others or failed.
+    #[serde(default)]
+    pub outliers: Vec<Outlier>,
+}
+
+impl MeshRecord {
+    /// Creates a record without results.
+    pub fn new(
+        pattern: Pattern,
+        limits: SlowLimits,
+        endpoints: Vec<Endpoint>,
+        tests: Vec<MeshTest>,
+    ) -> Self {
+        let cells = Cells::new(
+            endpoints.iter().map(|e| e.name.clone()).collect(),
+            tests.iter().map(|t| t.label.clone()).collect(),
+        );
+        Self {
+            schema: SCHEMA,
+            program: format!("rperf {}", env!("CARGO_PKG_VERSION")),
+            pattern,
+            limits,
+            endpoints,
+            tests,
+            cells,
+            groups: Vec::new(),
+            outliers: Vec::new(),
+        }
+    }
+
+    /// Returns `true` if `text` looks like the record of a mesh rather than that of other tests.
+    pub fn is_likely(text: &str) -> bool {
+        // The keys after the endpoints are far from the start in a large mesh.
+        let start: String = text.chars().take(4096).collect();
+        start.contains("\"endpoints\"")
+    }
+
+    /// Parses a record. A record whose last line was not written completely loses that line.
+    ///
+    /// # Errors
+    /// Returns an error if `text` is not the record of a mesh.
+    pub fn parse(text: &str) -> Result<Self> {
+        let text = &printable_json(text);
+        let invalid = |e: serde_json::Error| {
+            Error::protocol(format!("parse the record: not a record of rperf mesh: {e}"))
+                .with_help("create a record with `rperf mesh --record FILE …`")
+        };
+        let mut record = match serde_json::from_str::<Self>(text) {
+            Ok(record) => record,
+            Err(error) => {
+                let whole = text.rfind("},\n").map(|at| &text[..=at]);
+                whole
+                    .and_then(|whole| serde_json::from_str(&format!("{whole}{OPEN_END}")).ok())
+                    .ok_or_else(|| invalid(error))?
+            }
+        };
+        if record.schema != SCHEMA {
+            return Err(Error::protocol(format!(
+                "parse the record: schema {}, expected schema {SCHEMA}",
+                record.schema
+            )));
+        }
+        let endpoints: Vec<String> = record.endpoints.iter().map(|e| e.name.clone()).collect();
+        let tests: Vec<String> = record.tests.iter().map(|t| t.label.clone()).collect();
+        match record.cells.renumber(&endpoints, &tests) {
+            None => Ok(record),
+            Some(name) => Err(Error::protocol(format!(
+                "parse the record: a cell names `{name}`, which is neither an endpoint nor a test"
+            ))),
+        }
+    }
+
+    /// Returns the pairs of a round whose tests must run, in a run that resumes. Failed tests are
+    /// repeated. The tests of a round with a common start are repeated together.
+    pub fn missing(&self, pairs: &[Pair], done: &Done, test: u16, together: bool) -> Vec<Pair> {
+        let has_result = |pair: &Pair| done.contains(*pair, test);
+        if together && !pairs.iter().all(has_result) {
+            return pairs.to_vec();
+        }
+        pairs.iter().filter(|p| !has_result(p)).copied().collect()
+    }
+
+    /// Writes the record as a JSON document with one line per cell.
+    ///
+    /// # Errors
+    /// Returns an error if `out` cannot be written to.
+    pub fn write(&self, out: &mut impl Write) -> std::io::Result<()> {
+        self.write_open(out)?;
+        let groups = serde_json::to_string(&self.groups)?;
+        let outliers = serde_json::to_string_pretty(&self.outliers)?;
+        write!(
+            out,
+            "\n],\n\"groups\": {groups},\n\"outliers\": {outliers}\n}}\n"
+        )
+    }
+
+    /// Writes everything up to the last cell.
+    fn write_open(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let head = serde_json::json!({
+            "schema": self.schema,
+            "program": self.program,
+            "pattern": self.pattern,
+            "limits": self.limits,
+            "endpoints": self.endpoints,
+            "tests": self.tests,
+        });
+        let head = serde_json::to_string(&head)?;
+        let open = head.strip_suffix('}').unwrap_or(&head);
+        write!(out, "{open},\n\"cells\": [")?;
+        for (i, cell) in self.cells.list.iter().enumerate() {
+            out.write_all(if i == 0 { b"\n" } else { b",\n" })?;
+            serde_json::to_writer(&mut *out, &self.cells.named(cell))?;
+        }
+        Ok(())
+    }
+}
+
+/// The tests that completed in an earlier part of the run.
+#[derive(Clone, Debug)]
+pub struct Done(HashSet<(Pair, u16)>);
+
+impl Done {
+    /// Collects the completed tests of a record.
+    pub fn new(record: &MeshRecord) -> Self {
+        let has_value = |cell: &&Cell| super::matrix::value(cell).is_some();
+        let cells = record.cells.list.iter().filter(has_value);
+        Self(cells.map(|cell| (cell.pair, cell.test)).collect())
+    }
+
+    fn contains(&self, pair: Pair, test: u16) -> bool {
+        self.0.contains(&(pair, test))
+    }
+}
+
+/// The file of a record. It is a valid document after each cell, so a run can resume from it after
+/// the coordinator died.
+#[derive(Debug)]
+pub struct RecordFile {
+    path: PathBuf,
+    file: File,
+    /// Position of the end, which the next cell replaces.
+    end: u64,
+    has_cells: bool,
+}
+
+impl RecordFile {
+    /// Writes the record to a new file, which replaces `path`.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
+    pub fn create(path: &Path, record: &MeshRecord) -> Result<Self> {
+        let error = |e| cannot_write(path, &e);
+        let temporary = temporary(path);
+        let file = File::create(&temporary).map_err(error)?;
+        let mut out = BufWriter::new(&file);
+        record.write_open(&mut out).map_err(error)?;
+        out.flush().map_err(error)?;
+        drop(out);
+        let end = file.metadata().map_err(error)?.len();
+        file.write_all_at(OPEN_END.as_bytes(), end).map_err(error)?;
+        std::fs::rename(&temporary, path).map_err(error)?;
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            end,
+            has_cells: !record.cells.list.is_empty(),
+        })
+    }
+
+    /// Appends cells. A process that is killed meanwhile leaves at most one incomplete line.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
+    pub fn append(&mut self, cells: &Cells, new: &[Cell]) -> Result<()> {
+        let mut text = String::new();
+        for cell in new {
+            text += if self.has_cells { ",\n" } else { "\n" };
+            self.has_cells = true;
+            text += &serde_json::to_string(&cells.named(cell))
+                .map_err(|e| cannot_write(&self.path, &e.into()))?;
+        }
+        let end = self.end + text.len() as u64;
+        text += OPEN_END;
+        self.file
+            .write_all_at(text.as_bytes(), self.end)
+            .map_err(|e| cannot_write(&self.path, &e))?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Replaces the file by the complete record.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
+    pub fn finish(self, record: &MeshRecord) -> Result<()> {
+        let error = |e| cannot_write(&self.path, &e);
+        let temporary = temporary(&self.path);
+        let mut out = BufWriter::new(File::create(&temporary).map_err(error)?);
+        record.write(&mut out).map_err(error)?;
+        out.flush().map_err(error)?;
+        std::fs::rename(&temporary, &self.path).map_err(error)
+    }
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Error {
+    Error::system(format!("cannot write the record {}", path.display()), error)
+}

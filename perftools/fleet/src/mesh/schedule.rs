@@ -1,0 +1,246 @@
+//! The rounds of a mesh: the pairs of endpoints that are measured at the same time.
+//!
+//! Rounds are computed one at a time, so the schedule of a large mesh needs no memory.
+
+use serde::{Deserialize, Serialize};
+
+/// Order in which the pairs of hosts are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// All ordered pairs, in rounds in which no port is used twice
+    #[default]
+    Pairs,
+    /// Each port sends to the next one, all at once
+    Ring,
+    /// Each port of the first half sends to one of the second half, all at once, then back
+    Bisect,
+    /// All other ports send to one port at once; each port in turn
+    Incast,
+    /// One port sends to all other ports at once; each port in turn
+    Outcast,
+    /// Each port sends to all other ports, all at once
+    AllToAll,
+}
+
+impl Pattern {
+    /// All patterns.
+    pub const ALL: [Self; 6] = [
+        Self::Pairs,
+        Self::Ring,
+        Self::Bisect,
+        Self::Incast,
+        Self::Outcast,
+        Self::AllToAll,
+    ];
+
+    /// Returns the name of the pattern on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pairs => "pairs",
+            Self::Ring => "ring",
+            Self::Bisect => "bisect",
+            Self::Incast => "incast",
+            Self::Outcast => "outcast",
+            Self::AllToAll => "all-to-all",
+        }
+    }
+
+    /// Returns a description for the help.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Pairs => "All ordered pairs, in rounds in which no port is used twice",
+            Self::Ring => "Each port sends to the next one, all at once",
+            Self::Bisect => {
+                "Each port of the first half sends to one of the second half, all at once, then back"
+            }
+            Self::Incast => "All other ports send to one port at once; each port in turn",
+            Self::Outcast => "One port sends to all other ports at once; each port in turn",
+            Self::AllToAll => "Each port sends to all other ports, all at once",
+        }
+    }
+}
+
+/// A sending and a receiving endpoint, as positions in the list of endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pair {
+    /// Endpoint of the client.
+    pub from: u32,
+    /// Endpoint of the server.
+    pub to: u32,
+}
+
+impl Pair {
+    /// Creates a pair.
+    pub fn new(from: u32, to: u32) -> Self {
+        Self { from, to }
+    }
+
+    /// Returns the pair in the opposite direction.
+    #[must_use]
+    pub fn reversed(self) -> Self {
+        Self::new(self.to, self.from)
+    }
+}
+
+/// The rounds of a pattern over a number of endpoints.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    pattern: Pattern,
+    endpoints: u32,
+}
+
+impl Schedule {
+    /// Creates the schedule of a pattern.
+    pub fn new(pattern: Pattern, endpoints: u32) -> Self {
+        Self { pattern, endpoints }
+    }
+
+    /// Returns the number of rounds.
+    pub fn len(self) -> u32 {
+        let n = self.endpoints;
+        match self.pattern {
+            _ if n < 2 => 0,
+            Pattern::Pairs => 2 * (n.next_multiple_of(2) - 1),
+            Pattern::Ring | Pattern::AllToAll => 1,
+            Pattern::Bisect => 2,
+            Pattern::Incast | Pattern::Outcast => n,
+        }
+    }
+
+    /// Returns `true` if there are fewer than two endpoints.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns `true` if the tests of a round must start at the same time, because they share ports
+    /// or their sum is a result.
+    pub fn has_common_start(self) -> bool {
+        self.pattern != Pattern::Pairs
+    }
+
+    /// Returns the pairs of a round.
+    pub fn round(self, round: u32) -> Vec<Pair> {
+        let n = self.endpoints;
+        if round >= self.len() {
+            return Vec::new();
+        }
+        let others = |one: u32| (0..n).filter(move |other| *other != one);
+        match self.pattern {
+            Pattern::Pairs => tournament(n, round),
+            Pattern::Ring => (0..n).map(|i| Pair::new(i, (i + 1) % n)).collect(),
+            Pattern::Bisect => (0..n / 2)
+                .map(|i| Pair::new(i, i + n / 2))
+                .map(|pair| if round == 0 { pair } else { pair.reversed() })
+                .collect(),
+            Pattern::Incast => others(round).map(|i| Pair::new(i, round)).collect(),
+            Pattern::Outcast => others(round).map(|i| Pair::new(round, i)).collect(),
+            Pattern::AllToAll => (0..n)
+                .flat_map(|i| others(i).map(move |j| Pair::new(i, j)))
+                .collect(),
+        }
+    }
+}
+
+/// Returns a round of a round-robin tournament, computed with the circle method: one endpoint is
+/// fixed and the others rotate. Odd rounds have the pairs of the round before them, reversed.
+fn tournament(endpoints: u32, round: u32) -> Vec<Pair> {
+    // With an odd number of endpoints, the endpoint that meets the additional one is idle.
+    let places = endpoints.next_multiple_of(2);
+    let circle = places - 1;
+    let turn = round / 2;
+    let pairs = (0..places / 2).map(|k| {
+        if k == 0 {
+            Pair::new(turn, circle)
+        } else {
+            Pair::new((turn + k) % circle, (turn + circle - k) % circle)
+        }
+    });
+    pairs
+        .filter(|pair| pair.from < endpoints && pair.to < endpoints)
+        .map(|pair| {
+            if round % 2 == 0 {
+                pair
+            } else {
+                pair.reversed()
+            }
+        })
+        .collect()
+}
+
+/// Returns Jain's fairness index: 1 if all values are equal, `1 / n` if one of `n` has everything.
+/// Without a positive value there is nothing to share, and the result is `None`.
+#[allow(clippy::cast_precision_loss)] // A number of cells.
+pub fn fairness(values: &[f64]) -> Option<f64> {
+    let sum: f64 = values.iter().sum();
+    let squares: f64 = values.iter().map(|v| v * v).sum();
+    (squares > 0.0).then(|| sum * sum / (values.len() as f64 * squares))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn all(pattern: Pattern, n: u32) -> Vec<Vec<Pair>> {
+        let schedule = Schedule::new(pattern, n);
+        (0..schedule.len()).map(|r| schedule.round(r)).collect()
+    }
+
+    #[test]
+    fn tournaments_have_each_ordered_pair_once() {
+        for n in (0..=33).chain([64, 999, 1000]) {
+            let mut seen = HashSet::new();
+            for round in all(Pattern::Pairs, n) {
+                let mut busy = HashSet::new();
+                for pair in round {
+                    assert!(seen.insert(pair), "{n}: {pair:?} twice");
+                    assert!(
+                        busy.insert(pair.from) && busy.insert(pair.to),
+                        "{n}: {pair:?}"
+                    );
+                }
+            }
+            let expected = n as usize * n.saturating_sub(1) as usize;
+            assert_eq!(seen.len(), expected, "{n}");
+        }
+    }
+
+    #[test]
+    fn tournaments_have_the_least_number_of_rounds() {
+        for (n, rounds) in [(0, 0), (1, 0), (2, 2), (3, 6), (4, 6), (1000, 1998)] {
+            assert_eq!(Schedule::new(Pattern::Pairs, n).len(), rounds, "{n}");
+        }
+    }
+
+    #[test]
+    fn patterns_have_the_pairs_of_their_names() {
+        let pairs = |list: &[(u32, u32)]| -> Vec<Pair> {
+            list.iter().map(|(a, b)| Pair::new(*a, *b)).collect()
+        };
+        assert_eq!(all(Pattern::Ring, 3), [pairs(&[(0, 1), (1, 2), (2, 0)])]);
+        assert_eq!(
+            all(Pattern::Bisect, 4),
+            [pairs(&[(0, 2), (1, 3)]), pairs(&[(2, 0), (3, 1)])]
+        );
+        assert_eq!(all(Pattern::Incast, 3)[1], pairs(&[(0, 1), (2, 1)]));
+        assert_eq!(all(Pattern::Outcast, 3)[2], pairs(&[(2, 0), (2, 1)]));
+        assert_eq!(all(Pattern::AllToAll, 5)[0].len(), 20);
+        for pattern in [Pattern::Ring, Pattern::Incast, Pattern::AllToAll] {
+            assert_eq!(all(pattern, 1), Vec::<Vec<Pair>>::new());
+        }
+    }
+
+    #[test]
+    fn fairness_is_that_of_jain() {
+        let near = |values: &[f64], expected: f64| {
+            assert!((fairness(values).unwrap() - expected).abs() < 1e-12);
+        };
+        near(&[5.0, 5.0, 5.0], 1.0);
+        near(&[1.0, 0.0, 0.0, 0.0], 0.25);
+        near(&[3.0, 1.0], 0.8);
+        assert_eq!(fairness(&[]), None);
+        assert_eq!(fairness(&[0.0]), None);
+    }
+}

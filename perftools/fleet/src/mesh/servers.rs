@@ -1,0 +1,307 @@
+//! Runs the tests of a mesh between `rperf` servers.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::mpsc::channel;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use base::error::{Error, Kind, Result};
+use base::interrupt::Interrupt;
+use base::threads::spawn_scoped_with_stack;
+use measure::spec::{Limit, ResultLimits, Spec};
+use report::limits::exceeded;
+use report::record::Measured;
+use session::protocol::token::Token;
+use session::rperf::client::ServerAddr;
+use session::rperf::coordinator::{RemoteTest, now};
+use session::rperf::message::{ClientRequest, ClientResult};
+
+use super::cell::{Cell, Detail, Figure};
+use super::coordinator::Transport;
+use super::endpoint::Endpoint;
+use super::record::MeshTest;
+use super::schedule::Pair;
+
+/// Time to retry a connection to a host that could not be reached before.
+const SHORT_WAIT: Duration = Duration::from_millis(300);
+/// Time that tests with a common start may take to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time limit for a test that ends after a number of messages.
+const MESSAGES_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Time between the decision to start and the common start, and its part for each test. The
+/// message must reach all servers before the start.
+const START_DELAY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_micros(200));
+/// Stack of the threads that wait for servers.
+const STACK: usize = 256 << 10;
+
+/// Runs tests between servers.
+#[derive(Debug)]
+pub struct Servers {
+    endpoints: Vec<Endpoint>,
+    token: Option<Token>,
+    wait: Duration,
+    /// Limits of the results, by the label of the test.
+    limits: HashMap<String, ResultLimits>,
+    /// Hosts that could not be reached.
+    unreachable: Mutex<HashSet<(String, u16)>>,
+}
+
+impl Servers {
+    /// Creates the transport. Connections to servers are retried for up to `wait`. `limits` are
+    /// those of the results, by the label of the test.
+    pub fn new(
+        endpoints: Vec<Endpoint>,
+        token: Option<Token>,
+        wait: Duration,
+        limits: HashMap<String, ResultLimits>,
+    ) -> Self {
+        Self {
+            endpoints,
+            token,
+            wait,
+            limits,
+            unreachable: Mutex::default(),
+        }
+    }
+
+    fn endpoint(&self, id: u32) -> &Endpoint {
+        &self.endpoints[id as usize]
+    }
+
+    /// Returns the time to retry a connection to a host.
+    fn wait_for(&self, endpoint: &Endpoint) -> Duration {
+        let host = (endpoint.host.clone(), endpoint.port);
+        if lock(&self.unreachable).contains(&host) {
+            self.wait.min(SHORT_WAIT)
+        } else {
+            self.wait
+        }
+    }
+
+    /// Requests a test from the server of its client.
+    fn request(&self, test: &MeshTest, pair: Pair, common_start: bool) -> Result<RemoteTest> {
+        let (from, to) = (self.endpoint(pair.from), self.endpoint(pair.to));
+        let client_addr = ServerAddr {
+            host: from.host.clone(),
+            port: from.port,
+            wait: self.wait_for(from),
+            bind: None,
+            token: self.token.clone(),
+            qperf: false,
+            interrupt: Interrupt::default(),
+        };
+        let request = ClientRequest {
+            spec: spec(test, from, to, common_start),
+            host: to.host.clone(),
+            port: to.port,
+            wait: self.wait_for(to),
+            common_start,
+        };
+        let limit = time_limit(&request);
+        let requested = RemoteTest::request(&from.name, &client_addr, request, limit);
+        let host = (from.host.clone(), from.port);
+        match &requested {
+            Ok(_) => lock(&self.unreachable).remove(&host),
+            Err(error) if error.kind() == Kind::System => lock(&self.unreachable).insert(host),
+            Err(_) => false,
+        };
+        requested.map_err(|error| error.context(&from.name))
+    }
+
+    /// Returns the cell of a result. A result that cannot be compared with its limits is a failure.
+    fn cell(&self, test: &MeshTest, pair: Pair, result: Result<ClientResult>) -> Cell {
+        let limits = self.limits.get(&test.label).copied().unwrap_or_default();
+        let checked = result.and_then(|result| {
+            let measured = Measured::parse(result.measured)?;
+            Ok((exceeded(&limits, &measured)?, measured))
+        });
+        match checked {
+            Ok((exceeded, measured)) => Cell::measured(pair, 0, &measured, exceeded),
+            Err(error) => Cell::failed(pair, 0, error.to_string()),
+        }
+    }
+
+    /// Runs one test. Returns its result, and the earliest and the latest possible time of its
+    /// start, if it has a common start.
+    fn run_one(
+        &self,
+        test: &MeshTest,
+        pair: Pair,
+        common: Option<&CommonStart>,
+    ) -> (Result<ClientResult>, Option<(u64, u64)>) {
+        let Some(common) = common else {
+            let result = self.request(test, pair, false).and_then(RemoteTest::result);
+            return (result, None);
+        };
+        let mut waiting = Waiting {
+            common,
+            has_arrived: false,
+        };
+        let mut started = None;
+        let mut run = || {
+            let mut remote = self.request(test, pair, true)?;
+            remote.wait_until_connected()?;
+            let offset = remote.clock_offset()?;
+            let start = waiting.arrive()?;
+            remote.start(offset.to_server(start))?;
+            let result = remote.result()?;
+            let at = offset.from_server(result.started);
+            started = Some((
+                at.saturating_sub(offset.error),
+                at.saturating_add(offset.error),
+            ));
+            Ok(result)
+        };
+        (run(), started)
+    }
+}
+
+/// Returns the specification of a test between two endpoints.
+fn spec(test: &MeshTest, from: &Endpoint, to: &Endpoint, common_start: bool) -> Spec {
+    let mut spec = test.spec.clone();
+    spec.client.id = from.device.clone().or(spec.client.id);
+    spec.server.id = to.device.clone().or(spec.server.id);
+    if common_start {
+        // While the other tests connect, both ends wait.
+        for side in [&mut spec.client, &mut spec.server] {
+            side.timeout = side.timeout.max(CONNECT_TIMEOUT);
+        }
+    }
+    spec
+}
+
+/// Returns the time that a test may take, with a generous allowance.
+fn time_limit(request: &ClientRequest) -> Duration {
+    let spec = &request.spec;
+    let test = match spec.limit {
+        Limit::Time(time) => time + spec.tuning.warm_up,
+        Limit::Messages(_) => MESSAGES_TIMEOUT,
+    };
+    test + request.wait + 4 * spec.client.timeout + Duration::from_secs(60)
+}
+
+impl Transport for Servers {
+    fn run(
+        &self,
+        test: &MeshTest,
+        pairs: &[Pair],
+        common_start: bool,
+        on_cell: &mut dyn FnMut(Pair, Figure, Option<Box<Detail>>),
+    ) -> Option<u64> {
+        let common = common_start.then(|| CommonStart::new(pairs.len()));
+        let (sender, results) = channel();
+        let mut started: Option<(u64, u64)> = None;
+        std::thread::scope(|scope| {
+            for pair in pairs {
+                let (sender, common) = (sender.clone(), common.as_ref());
+                let run = move || {
+                    let _ = sender.send((*pair, self.run_one(test, *pair, common)));
+                };
+                if let Err(error) = spawn_scoped_with_stack(scope, "test", STACK, run) {
+                    if let Some(common) = &common {
+                        common.leave();
+                    }
+                    on_cell(*pair, Figure::Failed(error.to_string().into()), None);
+                }
+            }
+            drop(sender);
+            for (pair, (result, start)) in results {
+                let cell = self.cell(test, pair, result);
+                on_cell(pair, cell.figure, cell.detail);
+                started = match (started, start) {
+                    (Some((low, high)), Some(own)) => Some((low.min(own.0), high.max(own.1))),
+                    (before, own) => before.or(own),
+                };
+            }
+        });
+        started.map(|(earliest, latest)| latest - earliest)
+    }
+}
+
+/// The point at which tests wait for each other.
+#[derive(Debug)]
+struct CommonStart {
+    state: Mutex<StartState>,
+    changed: Condvar,
+    tests: usize,
+}
+
+#[derive(Debug)]
+struct StartState {
+    /// Number of tests that are neither connected nor failed.
+    missing: usize,
+    /// Time of this process's clock at which all tests start.
+    at: Option<u64>,
+}
+
+impl CommonStart {
+    fn new(tests: usize) -> Self {
+        Self {
+            state: Mutex::new(StartState {
+                missing: tests,
+                at: None,
+            }),
+            changed: Condvar::new(),
+            tests,
+        }
+    }
+
+    /// Counts a test that is connected or has failed. The last one sets the start.
+    fn leave(&self) {
+        let mut state = lock(&self.state);
+        state.missing = state.missing.saturating_sub(1);
+        if state.missing == 0 && state.at.is_none() {
+            let tests = u32::try_from(self.tests).unwrap_or(u32::MAX);
+            let delay = START_DELAY.0 + START_DELAY.1.saturating_mul(tests);
+            let nanos = u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX);
+            state.at = Some(now().saturating_add(nanos));
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until all tests are connected or have failed. Returns the time of the start.
+    fn wait(&self) -> Result<u64> {
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
+        let mut state = lock(&self.state);
+        loop {
+            if let Some(at) = state.at {
+                return Ok(at);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::test("the other tests of the round did not connect"));
+            }
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+/// One test of a common start. If it fails before it is connected, the others do not wait for it.
+struct Waiting<'a> {
+    common: &'a CommonStart,
+    has_arrived: bool,
+}
+
+impl Waiting<'_> {
+    fn arrive(&mut self) -> Result<u64> {
+        self.has_arrived = true;
+        self.common.leave();
+        self.common.wait()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.has_arrived {
+            self.common.leave();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,382 @@
+//! Tests of the coordinator over a simulated network.
+
+use std::time::Instant;
+
+use base::schema::assert_up_to_date;
+use measure::spec::Spec;
+use measure::spec::test::Test;
+use test_support::temp_dir::TempDir;
+
+use super::cell::Figure;
+use super::compare::compare;
+use super::coordinator::{NoProgress, find_outliers, run};
+use super::outlier::{Confirmation, Direction, Location, Outlier, SlowLimits, State};
+use super::record::{MeshRecord, MeshTest, RecordFile};
+use super::schedule::Pair;
+use super::simulation::{Simulation, endpoints};
+use crate::mesh::schedule::Pattern;
+
+pub(super) fn mesh_test(test: Test) -> MeshTest {
+    MeshTest {
+        label: test.name().to_owned(),
+        spec: Spec::new(test),
+    }
+}
+
+fn record(pattern: Pattern, hosts: u32, devices: u32, tests: &[Test]) -> MeshRecord {
+    let tests = tests.iter().map(|t| mesh_test(*t)).collect();
+    MeshRecord::new(
+        pattern,
+        SlowLimits::default(),
+        endpoints(hosts, devices),
+        tests,
+    )
+}
+
+fn measure(record: &mut MeshRecord, network: &Simulation) -> Vec<Outlier> {
+    run(record, None, network, &mut NoProgress).unwrap();
+    find_outliers(record, network, &mut NoProgress)
+}
+
+fn host(name: &str) -> Location {
+    Location::Host {
+        host: name.to_owned(),
+        ports: vec![name.to_owned()],
+    }
+}
+
+#[test]
+fn healthy_meshes_have_no_outliers() {
+    for n in [2, 3, 10] {
+        let mut record = record(Pattern::Pairs, n, 1, &[Test::RcBw, Test::RcLat]);
+        assert_eq!(measure(&mut record, &Simulation::default()), []);
+        assert_eq!(record.cells.list.len(), 2 * (n * (n - 1)) as usize);
+    }
+}
+
+#[test]
+fn slow_hosts_ports_and_links_are_told_apart() {
+    let slow_link = Pair::new(1, 6);
+    for n in [8, 9, 64] {
+        let network = Simulation {
+            endpoints: [(3, [0.4, 0.4]), (5, [1.0, 0.2])].into(),
+            links: [(slow_link, 0.3)].into(),
+            ..Simulation::default()
+        };
+        let mut record = record(Pattern::Pairs, n, 1, &[Test::RcBw, Test::RcLat]);
+        let outliers = measure(&mut record, &network);
+        for test in ["rc_bw", "rc_lat"] {
+            let found: Vec<_> = outliers.iter().filter(|o| o.test == test).collect();
+            let locations: Vec<_> = found
+                .iter()
+                .map(|o| (o.location.clone(), o.direction))
+                .collect();
+            let link = Location::Link {
+                from: "h1".into(),
+                to: "h6".into(),
+            };
+            assert_eq!(locations.len(), 3, "{n} {test}: {locations:?}");
+            assert!(
+                locations.contains(&(host("h3"), Direction::Both)),
+                "{locations:?}"
+            );
+            assert!(
+                locations.contains(&(host("h5"), Direction::To)),
+                "{locations:?}"
+            );
+            assert!(
+                locations.contains(&(link, Direction::Both)),
+                "{locations:?}"
+            );
+            for outlier in found {
+                assert_eq!(outlier.confirmation, Confirmation::Confirmed, "{outlier:?}");
+                assert!(!outlier.retests.is_empty() && outlier.state == State::Slow);
+            }
+        }
+    }
+}
+
+#[test]
+fn slow_port_differs_from_slow_host() {
+    // The endpoints 4 and 5 are both ports of h2; endpoint 9 is one of two ports of h4.
+    let network = Simulation {
+        endpoints: [(4, [0.5, 0.5]), (5, [0.5, 0.5]), (9, [0.5, 0.5])].into(),
+        ..Simulation::default()
+    };
+    let mut record = record(Pattern::Pairs, 6, 2, &[Test::RcBw]);
+    let locations: Vec<_> = measure(&mut record, &network)
+        .into_iter()
+        .map(|o| o.location)
+        .collect();
+    let h2 = Location::Host {
+        host: "h2".into(),
+        ports: vec!["h2/mlx5_0".into(), "h2/mlx5_1".into()],
+    };
+    let port = Location::Port {
+        host: "h4".into(),
+        port: "h4/mlx5_1".into(),
+    };
+    assert_eq!(locations.len(), 2, "{locations:?}");
+    assert!(locations.contains(&port), "{locations:?}");
+    match locations.iter().find(|l| **l != port) {
+        Some(Location::Host { host, ports }) => {
+            assert_eq!((host.as_str(), ports.len()), ("h2", 2), "{h2:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // Two ports of one host are not measured with each other.
+    assert_eq!(record.cells.list.len(), 12 * 10);
+}
+
+#[test]
+fn dead_host_costs_only_its_own_cells() {
+    let network = Simulation {
+        endpoints: [(2, [0.0, 0.0])].into(),
+        ..Simulation::default()
+    };
+    let mut record = record(Pattern::Pairs, 7, 1, &[Test::RcBw]);
+    let outliers = measure(&mut record, &network);
+    let failed = |c: &&super::cell::Cell| matches!(c.figure, Figure::Failed(_));
+    assert_eq!(record.cells.list.iter().filter(failed).count(), 12);
+    assert_eq!(outliers.len(), 1);
+    assert_eq!(
+        (&outliers[0].location, outliers[0].state),
+        (&host("h2"), State::Failed)
+    );
+    assert!(
+        outliers[0]
+            .text
+            .contains("host h2, 12 pairs: rc_bw: failed: cannot reach"),
+        "{}",
+        outliers[0].text
+    );
+}
+
+#[test]
+fn repeated_measurements_find_load_and_ends() {
+    let pair = Pair::new(0, 1);
+    let mut network = Simulation {
+        loaded: [(pair, 0.5)].into(),
+        ..Simulation::default()
+    };
+    let outliers = measure(&mut record(Pattern::Pairs, 8, 1, &[Test::RcBw]), &network);
+    assert_eq!(
+        outliers[0].confirmation,
+        Confirmation::OnlyUnderLoad,
+        "{outliers:?}"
+    );
+    // Between the rounds and the repeated measurements, the client becomes slow.
+    let mut record = record(Pattern::Pairs, 8, 1, &[Test::RcBw]);
+    run(&mut record, None, &network, &mut NoProgress).unwrap();
+    network.endpoints.insert(0, [0.5, 1.0]);
+    let outliers = find_outliers(&record, &network, &mut NoProgress);
+    assert_eq!(
+        outliers[0].confirmation,
+        Confirmation::FollowsFrom,
+        "{outliers:?}"
+    );
+}
+
+#[test]
+fn a_mesh_cut_in_half_has_no_slow_hosts() {
+    let mut network = Simulation::default();
+    for (a, b) in (0..4).flat_map(|a| (4..8).map(move |b| (a, b))) {
+        network
+            .links
+            .extend([(Pair::new(a, b), 0.5), (Pair::new(b, a), 0.5)]);
+    }
+    let outliers = measure(&mut record(Pattern::Pairs, 8, 1, &[Test::RcBw]), &network);
+    assert_eq!(outliers.len(), 32);
+    assert!(
+        outliers
+            .iter()
+            .all(|o| matches!(o.location, Location::Link { .. }))
+    );
+}
+
+#[test]
+fn tests_with_a_common_start_have_sums_and_fairness() {
+    let network = Simulation {
+        endpoints: [(1, [0.5, 1.0])].into(),
+        ..Simulation::default()
+    };
+    let mut record = record(Pattern::Incast, 4, 1, &[Test::RcBw]);
+    run(&mut record, None, &network, &mut NoProgress).unwrap();
+    assert_eq!(record.groups.len(), 4);
+    let group = &record.groups[0];
+    assert_eq!(
+        (group.shared.as_deref(), group.completed, group.failed),
+        (Some("h0"), 3, 0)
+    );
+    assert!((30e9..33e9).contains(&group.sum.unwrap()), "{group:?}");
+    assert!((0.9..0.95).contains(&group.fairness.unwrap()), "{group:?}");
+    assert_eq!(group.start_error, Some(1000));
+}
+
+#[test]
+fn interrupted_run_resumes_from_its_record() {
+    let dir = TempDir::new();
+    let path = dir.path().join("mesh.json");
+    let tests = [Test::RcBw, Test::RcLat];
+    let mut complete = record(Pattern::Pairs, 6, 1, &tests);
+    run(&mut complete, None, &Simulation::default(), &mut NoProgress).unwrap();
+    let mut first = record(Pattern::Pairs, 6, 1, &tests);
+    let mut file = RecordFile::create(&path, &first).unwrap();
+    let dying = Simulation {
+        ends_after: Some(31),
+        ..Simulation::default()
+    };
+    run(&mut first, Some(&mut file), &dying, &mut NoProgress).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(MeshRecord::parse(&text).unwrap().cells, first.cells);
+    // The coordinator was killed while it wrote a line.
+    for cut in [text.len() - 3, text.len() - 9, text.len() - 40] {
+        let mut resumed = MeshRecord::parse(&text[..cut]).unwrap();
+        let known = resumed.cells.list.len();
+        assert!(known >= first.cells.list.len() - 2, "{cut}: {known}");
+        let network = Simulation::default();
+        let mut file = RecordFile::create(&path, &resumed).unwrap();
+        run(&mut resumed, Some(&mut file), &network, &mut NoProgress).unwrap();
+        assert_eq!(
+            network.runs.into_inner(),
+            60 - 31,
+            "failed tests are repeated"
+        );
+        file.finish(&resumed).unwrap();
+        let read = MeshRecord::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(read, resumed);
+        for test in [0, 1] {
+            let [a, b] = [&resumed, &complete].map(|r| super::matrix::Matrix::new(&r.cells, test));
+            for pair in (0..6).flat_map(|i| (0..6).map(move |j| Pair::new(i, j))) {
+                assert_eq!(
+                    a.cell(pair).map(|c| &c.figure),
+                    b.cell(pair).map(|c| &c.figure)
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn records_of_other_programs_are_rejected() {
+    for text in ["", "{}", "nonsense", r#"{"schema":1,"tests":[]}"#] {
+        assert!(!MeshRecord::is_likely(text), "{text}");
+        let error = MeshRecord::parse(text).unwrap_err().to_string();
+        assert!(
+            error.contains("not a record of rperf mesh"),
+            "{text}: {error}"
+        );
+    }
+    let mut record = record(Pattern::Ring, 3, 1, &[Test::RcBw]);
+    run(&mut record, None, &Simulation::default(), &mut NoProgress).unwrap();
+    let mut text = Vec::new();
+    record.write(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(MeshRecord::is_likely(&text));
+    assert_eq!(MeshRecord::parse(&text).unwrap(), record);
+    let error = MeshRecord::parse(&text.replace("\"from\":\"h0\"", "\"from\":\"h9\"")).unwrap_err();
+    assert!(error.to_string().contains("`h9`"), "{error}");
+}
+
+#[test]
+fn meshes_are_compared_cell_by_cell() {
+    let mut old = record(Pattern::Pairs, 4, 1, &[Test::RcBw, Test::RcLat]);
+    run(&mut old, None, &Simulation::default(), &mut NoProgress).unwrap();
+    let network = Simulation {
+        links: [(Pair::new(2, 1), 0.5)].into(),
+        endpoints: [(3, [0.0, 1.0])].into(),
+        ..Simulation::default()
+    };
+    let mut new = record(Pattern::Pairs, 4, 1, &[Test::RcLat, Test::RcBw]);
+    run(&mut new, None, &network, &mut NoProgress).unwrap();
+    assert_eq!(compare(&old, &old, 0.05).changes, []);
+    let result = compare(&old, &new, 0.05);
+    // A link, and the three cells of an endpoint that fails, in both tests.
+    assert_eq!(
+        (result.compared, result.worse(), result.changes.len()),
+        (24, 8, 8)
+    );
+    let text = super::compare::render(&result);
+    assert!(
+        text.contains("rc_bw h2 → h1: ") && text.contains("(50.0 % WORSE)"),
+        "{text}"
+    );
+    assert!(text.contains("→ failed (100.0 % WORSE)"), "{text}");
+    assert_eq!(compare(&new, &old, 0.05).worse(), 0);
+}
+
+#[test]
+fn checked_in_schema_of_meshes_is_up_to_date() {
+    assert_up_to_date::<MeshRecord>(
+        "rperf-mesh",
+        super::record::SCHEMA,
+        "Output of rperf mesh --json",
+    );
+}
+
+#[test]
+fn sixty_thousand_cells_are_recorded_and_judged() {
+    measure_large_mesh(250);
+}
+
+/// It prints the times and the memory, which `docs/cluster.md` quotes: `cargo test --release -p
+/// perftools-fleet --lib a_million -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes half a minute without optimization: run by name"]
+fn a_million_cells_are_recorded_and_judged() {
+    measure_large_mesh(1000);
+}
+
+/// Measures a simulated mesh with a slow host, a dead one and a slow link, writes its record and
+/// its page, and reads the record again.
+fn measure_large_mesh(hosts: u32) {
+    let (slow, dead) = (hosts / 13, hosts / 2);
+    let network = Simulation {
+        endpoints: [(slow, [0.5, 0.5]), (dead, [0.0, 0.0])].into(),
+        links: [(Pair::new(3, hosts - 99), 0.3)].into(),
+        ..Simulation::default()
+    };
+    let dir = TempDir::new();
+    let path = dir.path().join("mesh.json");
+    let begin = Instant::now();
+    let mut record = record(Pattern::Pairs, hosts, 1, &[Test::RcBw]);
+    let mut file = RecordFile::create(&path, &record).unwrap();
+    run(&mut record, Some(&mut file), &network, &mut NoProgress).unwrap();
+    let ran = begin.elapsed();
+    record.outliers = find_outliers(&record, &network, &mut NoProgress);
+    let judged = begin.elapsed().saturating_sub(ran);
+    file.finish(&record).unwrap();
+    assert_eq!(record.cells.list.len(), (hosts * (hosts - 1)) as usize);
+    let found: Vec<_> = record.outliers.iter().map(|o| o.location.clone()).collect();
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(
+        [slow, dead].map(|id| found.contains(&host(&format!("h{id}")))) == [true, true],
+        "{found:?}"
+    );
+    let page = super::html::page(&record);
+    assert!(page.len() < 4 << 20, "{} bytes", page.len());
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(MeshRecord::is_likely(&text));
+    let begin = Instant::now();
+    assert!(MeshRecord::parse(&text).unwrap() == record);
+    println!(
+        "{hosts} hosts: run and record {ran:?}, outliers {judged:?}, read {:?}, file {} MB, peak memory {} MB",
+        begin.elapsed(),
+        text.len() >> 20,
+        peak_memory() >> 10,
+    );
+}
+
+/// Returns the largest memory of this process so far, in KiB.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_mesh_without_results_has_no_range() {
+    let record = record(Pattern::Pairs, 3, 1, &[Test::RcBw]);
+    let text = super::text::matrix(&record, 0);
+    assert!(text.starts_with("rc_bw: no results, rows are"), "{text}");
+}

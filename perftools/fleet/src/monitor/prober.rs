@@ -1,0 +1,230 @@
+//! The prober of a device: sends the probes of its tracker and records the answers.
+
+use std::collections::HashMap;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base::error::Result;
+use session::probe::ReflectorInfo;
+
+use super::tracker::{Change, Settings, Tracker};
+
+/// Longest time that a prober waits before it checks whether it must stop, or has new paths.
+const MAX_WAIT: Duration = Duration::from_millis(100);
+/// Maximum number of probes that are sent before answers are handled.
+const BURST: usize = 64;
+
+/// An event on a transport. Times are nanoseconds of the clock of the device or the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// A probe was sent.
+    Posted {
+        /// The number of the probe.
+        id: u64,
+        /// Time.
+        at: u64,
+    },
+    /// An answer arrived.
+    Answer {
+        /// The number of the probe.
+        id: u64,
+        /// Time.
+        received: u64,
+    },
+    /// The peer reported the time that it needed for an answer.
+    Timing {
+        /// The number of the probe.
+        id: u64,
+        /// Time that the peer needed.
+        nanos: u64,
+    },
+}
+
+/// A way to send probes and to receive answers.
+pub trait ProbeTransport {
+    /// Returns the time in nanoseconds of a clock that never goes backwards.
+    fn now(&self) -> u64;
+
+    /// Sets the reflector of a path. Does not wait for its address to be resolved.
+    fn set_target(&mut self, path: u32, reflector: &ReflectorInfo);
+
+    /// Returns `true` if probes of the path can be sent, or if its address cannot be resolved.
+    fn is_ready(&mut self, path: u32) -> bool;
+
+    /// Returns the number of probes that can be sent now.
+    fn slots_free(&mut self) -> usize;
+
+    /// Sends a probe. A probe to an address that is not known is lost.
+    ///
+    /// # Errors
+    /// Returns an error if the device fails.
+    fn send(&mut self, path: u32, flow: u8, id: u64) -> Result<()>;
+
+    /// Waits for at most `wait` and adds what arrived.
+    ///
+    /// # Errors
+    /// Returns an error if the device fails.
+    fn receive(&mut self, wait: Duration, arrivals: &mut Vec<Arrival>) -> Result<()>;
+
+    /// Returns the flow label of a path, for messages.
+    fn flow_label(&self, path: u32, flow: u8) -> u32;
+}
+
+/// The peer of a path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PathName {
+    /// The host, as the user named it.
+    pub target: Arc<str>,
+    /// The device and the port of the host.
+    pub device: Arc<str>,
+}
+
+/// A device of this host, and its paths.
+#[derive(Debug)]
+pub struct Source {
+    /// The name of the device and its port.
+    pub name: String,
+    /// `true` if the device takes the times of probes.
+    pub has_device_clock: bool,
+    state: Mutex<SourceState>,
+}
+
+/// The paths of a device, their names and their states.
+#[derive(Debug)]
+pub struct SourceState {
+    /// The names of the paths.
+    pub names: Vec<PathName>,
+    numbers: HashMap<PathName, u32>,
+    /// The states of the paths.
+    pub tracker: Tracker,
+    /// The error that ended the prober.
+    pub error: Option<String>,
+}
+
+/// A new reflector for a path.
+#[derive(Debug)]
+pub struct SetTarget {
+    /// The path.
+    pub path: u32,
+    /// Its reflector.
+    pub reflector: ReflectorInfo,
+}
+
+impl Source {
+    /// Creates a device without paths.
+    pub fn new(name: String, has_device_clock: bool, settings: Settings) -> Self {
+        Self {
+            name,
+            has_device_clock,
+            state: Mutex::new(SourceState {
+                names: Vec::new(),
+                numbers: HashMap::new(),
+                tracker: Tracker::new(settings),
+                error: None,
+            }),
+        }
+    }
+
+    /// Locks the paths of the device.
+    pub fn state(&self) -> MutexGuard<'_, SourceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of the path with this name. A new path is not probed before it is
+    /// enabled.
+    pub fn path(&self, name: PathName) -> u32 {
+        let mut state = self.state();
+        if let Some(path) = state.numbers.get(&name) {
+            return *path;
+        }
+        let path = state.tracker.add_path();
+        state.tracker.enable(path, false);
+        state.names.push(name.clone());
+        state.numbers.insert(name, path);
+        path
+    }
+}
+
+/// A change, with the flow labels that have no answers.
+pub type OnChange<'a> = &'a dyn Fn(&Source, &Change, &[u32]);
+
+/// Probes the paths of a device until `is_stopped` returns `true`.
+///
+/// # Errors
+/// Returns an error if the device fails.
+pub fn run(
+    source: &Source,
+    transport: &mut dyn ProbeTransport,
+    targets: &Receiver<SetTarget>,
+    on_change: OnChange<'_>,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<()> {
+    let (mut arrivals, mut new_paths) = (Vec::new(), Vec::new());
+    while !is_stopped() {
+        for set in targets.try_iter() {
+            transport.set_target(set.path, &set.reflector);
+            new_paths.push(set.path);
+        }
+        new_paths.retain(|path| {
+            let is_ready = transport.is_ready(*path);
+            if is_ready {
+                source.state().tracker.enable(*path, true);
+            }
+            !is_ready
+        });
+        step(source, transport, on_change, &mut arrivals)?;
+    }
+    Ok(())
+}
+
+/// Sends the probes that are due, and waits for answers until the next one is.
+fn step(
+    source: &Source,
+    transport: &mut dyn ProbeTransport,
+    on_change: OnChange<'_>,
+    arrivals: &mut Vec<Arrival>,
+) -> Result<()> {
+    let mut slots = transport.slots_free().min(BURST);
+    while slots > 0 {
+        let Some(probe) = source.state().tracker.next_probe(transport.now()) else {
+            break;
+        };
+        transport.send(probe.path, probe.flow, probe.id)?;
+        slots -= 1;
+    }
+    let now = transport.now();
+    let deadline = source.state().tracker.next_deadline();
+    let wait = deadline.map_or(MAX_WAIT, |at| {
+        Duration::from_nanos(at.saturating_sub(now)).min(MAX_WAIT)
+    });
+    // With all slots in use, only an arrival helps.
+    let wait = if slots == 0 && wait.is_zero() {
+        Duration::from_millis(1)
+    } else {
+        wait
+    };
+    arrivals.clear();
+    transport.receive(wait, arrivals)?;
+    let now = transport.now();
+    let changes = {
+        let tracker = &mut source.state().tracker;
+        for arrival in arrivals.iter() {
+            match *arrival {
+                Arrival::Posted { id, at } => tracker.posted(id, at),
+                Arrival::Answer { id, received } => tracker.answered(id, received, now),
+                Arrival::Timing { id, nanos } => tracker.timed(id, nanos),
+            }
+        }
+        tracker.expire(now);
+        tracker.take_changes()
+    };
+    for change in &changes {
+        let lost = (0..8).filter(|flow| change.lost_flows >> flow & 1 == 1);
+        let labels: Vec<u32> = lost
+            .map(|flow| transport.flow_label(change.path, flow))
+            .collect();
+        on_change(source, change, &labels);
+    }
+    Ok(())
+}

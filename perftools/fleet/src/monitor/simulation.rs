@@ -1,0 +1,206 @@
+//! A simulated network in virtual time.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use base::error::Result;
+use session::probe::ReflectorInfo;
+
+use super::metrics::MonitorMetrics;
+use super::prober::{Arrival, PathName, ProbeTransport, SetTarget, Source, run};
+use super::registration::Hosts;
+use super::tracker::{Change, Settings, State};
+use crate::exposition::{self, Format};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A network in which some hosts die at a time, and others answer late.
+struct Network {
+    now: Arc<Mutex<u64>>,
+    /// Arrivals by time.
+    arrivals: BTreeMap<(u64, u64), Arrival>,
+    dies_at: u64,
+}
+
+impl Network {
+    /// One path in 100 dies, and one in 100 becomes slow.
+    fn delay(&self, path: u32, now: u64) -> Option<u64> {
+        match path % 100 {
+            7 if now >= self.dies_at => None,
+            8 if now >= self.dies_at => Some(SECOND),
+            _ => Some(20_000),
+        }
+    }
+}
+
+impl ProbeTransport for Network {
+    fn now(&self) -> u64 {
+        *self.now.lock().unwrap()
+    }
+
+    fn set_target(&mut self, _: u32, _: &ReflectorInfo) {}
+
+    fn is_ready(&mut self, _: u32) -> bool {
+        true
+    }
+
+    fn slots_free(&mut self) -> usize {
+        512
+    }
+
+    fn send(&mut self, path: u32, _: u8, id: u64) -> Result<()> {
+        let now = self.now();
+        self.arrivals
+            .insert((now, 3 * id), Arrival::Posted { id, at: now + 1000 });
+        if let Some(delay) = self.delay(path, now) {
+            let received = now + delay;
+            let answer = Arrival::Answer { id, received };
+            self.arrivals.insert((received, 3 * id + 1), answer);
+            let timing = Arrival::Timing { id, nanos: 5_000 };
+            self.arrivals.insert((received + 2_000, 3 * id + 2), timing);
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, wait: Duration, arrivals: &mut Vec<Arrival>) -> Result<()> {
+        let mut now = self.now.lock().unwrap();
+        let end = *now + u64::try_from(wait.as_nanos()).unwrap();
+        let first = self.arrivals.first_key_value().map(|((at, _), _)| *at);
+        *now = first.map_or(end, |at| at.clamp(*now, end));
+        let later = self.arrivals.split_off(&(*now + 1, 0));
+        arrivals.extend(std::mem::replace(&mut self.arrivals, later).into_values());
+        Ok(())
+    }
+
+    fn flow_label(&self, _: u32, flow: u8) -> u32 {
+        flow.into()
+    }
+}
+
+/// Returns the memory of this process in bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+const PATHS: u32 = 10_000;
+
+const SETTINGS: Settings = Settings {
+    interval: Duration::from_secs(1),
+    timeout: Duration::from_millis(500),
+    late_limit: Duration::from_secs(2),
+    lost_after: 3,
+    flows: 4,
+    max_rate: 20_000,
+};
+
+/// Returns a device with paths to many hosts.
+fn source() -> Arc<Source> {
+    let source = Arc::new(Source::new("sim0/1".into(), true, SETTINGS));
+    for target in 0..PATHS {
+        let path = source.path(PathName {
+            target: format!("node{target}").into(),
+            device: "mlx5_0/1".into(),
+        });
+        source.state().tracker.enable(path, true);
+    }
+    source
+}
+
+#[test]
+fn ten_thousand_targets_need_bounded_memory() {
+    let before = resident();
+    let begin = Instant::now();
+    let source = source();
+    let now = Arc::new(Mutex::new(SECOND));
+    let dies_at = 20 * SECOND;
+    let mut network = Network {
+        now: Arc::clone(&now),
+        arrivals: BTreeMap::new(),
+        dies_at,
+    };
+    let changes: Mutex<Vec<(u64, Change)>> = Mutex::default();
+    let on_change = |_: &Source, change: &Change, _: &[u32]| {
+        changes
+            .lock()
+            .unwrap()
+            .push((*now.lock().unwrap(), *change));
+    };
+    let (_sender, receiver) = channel::<SetTarget>();
+    let until = |end: u64| {
+        let now = Arc::clone(&now);
+        move || *now.lock().unwrap() >= end
+    };
+    run(
+        &source,
+        &mut network,
+        &receiver,
+        &on_change,
+        &until(dies_at),
+    )
+    .unwrap();
+    let halfway = resident().saturating_sub(before);
+    run(
+        &source,
+        &mut network,
+        &receiver,
+        &on_change,
+        &until(2 * dies_at),
+    )
+    .unwrap();
+    let used = resident().saturating_sub(before);
+    let elapsed = begin.elapsed();
+    let metrics = MonitorMetrics {
+        sources: Arc::new(vec![Arc::clone(&source)]),
+        hosts: Arc::new(Hosts::new(Vec::new(), None)),
+    };
+    let text = exposition::encode(metrics, Format::Text);
+    println!(
+        "{PATHS} paths: {} KiB after 20 s, {} KiB after 40 s, {elapsed:?}; metrics {} KiB",
+        halfway >> 10,
+        used >> 10,
+        text.len() >> 10
+    );
+    // The test's own network and its copy of the names count as well.
+    assert!(used < 32 << 20, "{} KiB", used >> 10);
+    assert!(
+        text.contains("rperf_path_up{source=\"sim0/1\",target=\"node7\",device=\"mlx5_0/1\"} 0.0")
+    );
+
+    // Each bad path is named within three intervals and a timeout, and no other one is.
+    let changes = changes.into_inner().unwrap();
+    let limit = dies_at + 3 * SECOND + 700_000_000;
+    for (kind, state) in [(7, State::Lost), (8, State::Stalled)] {
+        let named = changes.iter().filter(|(at, change)| {
+            change.path % 100 == kind
+                && matches!(change.to, State::Stalled | State::Lost)
+                && *at <= limit
+        });
+        let mut paths: Vec<u32> = named.map(|(_, change)| change.path).collect();
+        paths.dedup();
+        assert_eq!(paths.len(), PATHS as usize / 100, "{state:?}");
+        let tracker = &source.state().tracker;
+        let with_state = tracker.paths().iter().filter(|p| p.state == state);
+        assert_eq!(with_state.count(), PATHS as usize / 100);
+    }
+    let others = changes
+        .iter()
+        .filter(|(_, c)| !matches!(c.path % 100, 7 | 8));
+    assert!(others.map(|(_, c)| c.to).all(|state| state == State::Up));
+    let state = source.state();
+    let sum = |count: fn(&super::tracker::Totals) -> u64| -> u64 {
+        state.tracker.paths().iter().map(|p| count(&p.totals)).sum()
+    };
+    let sent = sum(|t| t.sent);
+    assert!(sent > 380_000, "{sent}");
+    assert_eq!(
+        sent,
+        sum(|t| t.answered + t.late + t.lost) + state.tracker.in_flight() as u64
+    );
+    // The network and the peer take 19 µs after the probe was sent. The peer needs 5 of them.
+    let path = state.tracker.paths()[0];
+    assert_eq!(path.totals.network / path.totals.timed, 14_000);
+}

@@ -1,0 +1,255 @@
+//! Types for devices, their ports and their GID tables.
+
+use std::fmt;
+
+use ibverbs::{Gid, Guid};
+use serde::{Serialize, Serializer};
+
+use crate::rate::Rate;
+use crate::root::number;
+
+/// Writes a GUID as a string such as `0002:c903:0031:78f2`.
+#[allow(clippy::ref_option, reason = "serde passes this type")]
+fn guid_text<S: Serializer>(guid: &Option<Guid>, serializer: S) -> Result<S::Ok, S::Error> {
+    match guid {
+        Some(guid) => serializer.collect_str(guid),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn gid_text<S: Serializer>(gid: &Gid, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(gid)
+}
+
+/// A code with a name in the notation of sysfs, for example `4: ACTIVE`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NamedCode {
+    /// The code.
+    pub code: u32,
+    /// The name after the code.
+    pub name: String,
+}
+
+impl NamedCode {
+    /// Parses a text such as `4: ACTIVE`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (code, name) = text.split_once(':').unwrap_or((text, ""));
+        Some(Self {
+            code: u32::try_from(number(code)?).ok()?,
+            name: name.trim().to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for NamedCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Port states (IBA PortInfo:PortState).
+pub mod state {
+    /// The link is not up.
+    pub const DOWN: u32 = 1;
+    /// The link is up, but no subnet manager has configured the port.
+    pub const INIT: u32 = 2;
+    /// The subnet manager is configuring the port.
+    pub const ARMED: u32 = 3;
+    /// The port is ready.
+    pub const ACTIVE: u32 = 4;
+}
+
+/// Node types in sysfs.
+pub mod node_type {
+    /// A channel adapter.
+    pub const CA: u32 = 1;
+    /// An iWARP adapter.
+    pub const RNIC: u32 = 4;
+}
+
+/// An RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Device {
+    /// The name, for example `mlx5_0`.
+    pub name: String,
+    /// The node type: `1: CA` or `4: RNIC`.
+    pub node_type: NamedCode,
+    /// The node description.
+    pub node_desc: Option<String>,
+    /// The node GUID.
+    #[serde(serialize_with = "guid_text")]
+    pub node_guid: Option<Guid>,
+    /// The system image GUID.
+    #[serde(serialize_with = "guid_text")]
+    pub sys_image_guid: Option<Guid>,
+    /// The model, for example `MT4099`.
+    pub hca_type: Option<String>,
+    /// The firmware version.
+    pub fw_ver: Option<String>,
+    /// The hardware revision.
+    pub hw_rev: Option<String>,
+    /// The board ID.
+    pub board_id: Option<String>,
+    /// The name of the driver. `None` for a software device.
+    pub driver: Option<String>,
+    /// The NUMA node of the PCIe slot.
+    pub numa_node: Option<i32>,
+    /// The PCIe link.
+    pub pci: Option<PciLink>,
+    /// The name of the verbs node in `/dev/infiniband`.
+    pub uverbs: Option<String>,
+    /// The ports.
+    pub ports: Vec<Port>,
+}
+
+/// The PCIe link of an adapter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PciLink {
+    /// The current speed, for example `8.0 GT/s PCIe`.
+    pub current_speed: String,
+    /// The number of lanes in use.
+    pub current_width: u32,
+    /// The highest speed that the adapter supports.
+    pub max_speed: String,
+    /// The number of lanes of the adapter.
+    pub max_width: u32,
+}
+
+impl PciLink {
+    /// Returns the current speed of a lane in GT/s.
+    pub fn current_transfers(&self) -> f32 {
+        gigatransfers(&self.current_speed)
+    }
+
+    /// Returns the highest speed of a lane in GT/s.
+    pub fn max_transfers(&self) -> f32 {
+        gigatransfers(&self.max_speed)
+    }
+
+    /// Returns the approximate data rate in one direction, in Gbit/s.
+    pub fn gbps(&self) -> Option<u32> {
+        // Data rate of one lane in tenths of a Gbit/s. The encoding overhead is subtracted.
+        let lane = match self.current_speed.split_whitespace().next()? {
+            "2.5" => 20,
+            "5.0" | "5" => 40,
+            "8.0" | "8" => 79,
+            "16.0" | "16" => 158,
+            "32.0" | "32" => 315,
+            "64.0" | "64" => 605,
+            _ => return None,
+        };
+        Some(lane * self.current_width.min(64) / 10)
+    }
+}
+
+/// Returns the number in a PCIe speed such as `8.0 GT/s PCIe`.
+fn gigatransfers(text: &str) -> f32 {
+    text.split_whitespace()
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0.0)
+}
+
+/// A port of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Port {
+    /// The port number, from 1.
+    pub port: u32,
+    /// The state, for example `4: ACTIVE`.
+    pub state: NamedCode,
+    /// The physical state, for example `5: LinkUp`.
+    pub phys_state: NamedCode,
+    /// The rate, for example `100 Gb/sec (4X EDR)`.
+    pub rate: Option<Rate>,
+    /// The LID, 0 on Ethernet.
+    pub lid: u32,
+    /// The LID mask control.
+    pub lmc: u32,
+    /// The LID of the subnet manager.
+    pub sm_lid: u32,
+    /// The capability mask.
+    pub cap_mask: u32,
+    /// The link layer: `InfiniBand` or `Ethernet`, or `IB` if the driver does not report it.
+    pub link_layer: String,
+    /// The entries of the GID table that are in use.
+    pub gids: Vec<GidRow>,
+    /// The partition keys.
+    pub pkeys: Vec<u16>,
+    /// The name of the node for management datagrams in `/dev/infiniband`.
+    pub umad: Option<String>,
+    /// The network interface of an Ethernet port.
+    pub netdev: Option<String>,
+    /// The RoCE version configured for rdma_cm, for example `RoCE v2`. `None` if configfs has no
+    /// entry for the port.
+    pub roce_mode: Option<String>,
+}
+
+/// An entry of the GID table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GidRow {
+    /// The index.
+    pub index: u32,
+    /// The GID.
+    #[serde(serialize_with = "gid_text")]
+    pub gid: Gid,
+    /// The type: `RoCE v2` or `IB/RoCE v1`.
+    pub kind: Option<String>,
+    /// The network interface whose address the GID represents.
+    pub netdev: Option<String>,
+}
+
+impl Device {
+    /// Returns `true` if the device is implemented in software.
+    pub fn is_software(&self) -> bool {
+        self.driver.is_none() && self.pci.is_none()
+    }
+
+    /// Returns `true` if the device is an iWARP device.
+    pub fn is_iwarp(&self) -> bool {
+        self.node_type.code == node_type::RNIC
+    }
+}
+
+impl Port {
+    /// Returns `true` if the port is a RoCE or iWARP port.
+    pub fn is_ethernet(&self) -> bool {
+        self.link_layer == "Ethernet"
+    }
+
+    /// Returns `true` if the port is ACTIVE.
+    pub fn is_active(&self) -> bool {
+        self.state.code == state::ACTIVE
+    }
+
+    /// Returns the port GUID. Like libibumad, it takes the lower half of the first GID.
+    pub fn guid(&self) -> Option<Guid> {
+        let gid = self.gids.iter().find(|row| row.index == 0)?.gid;
+        Some(Guid(
+            u64::try_from(gid.as_ipv6().to_bits() & u128::from(u64::MAX)).ok()?,
+        ))
+    }
+
+    /// Returns the subnet prefix, the upper half of the first GID.
+    pub fn subnet_prefix(&self) -> Option<u64> {
+        let gid = self.gids.iter().find(|row| row.index == 0)?.gid;
+        u64::try_from(gid.as_ipv6().to_bits() >> 64).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_and_name_are_parsed() {
+        assert_eq!(
+            NamedCode::parse("4: ACTIVE"),
+            Some(NamedCode {
+                code: 4,
+                name: "ACTIVE".into()
+            })
+        );
+        assert_eq!(NamedCode::parse("7").map(|n| n.code), Some(7));
+        assert_eq!(NamedCode::parse(": x"), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! The facts of a host, parsed into types and read through one [`root::Root`].
+//!
+//! Files in `/sys`, `/proc` and `/etc` are read below the root. Facts that are not in files (verbs,
+//! a memory registration, the rules of the packet filter) are a [`probe::Probe`]: queried on this
+//! host, or read from `probe.json` if the root is a captured tree. [`HostFacts`] has the facts that
+//! the checks evaluate, and [`peer::PeerFacts`] those that another host may request.
+//!
+//! The crate reads files, netlink and verbs, and starts the programs that list the rules of the
+//! packet filter. It judges nothing and prints nothing. The checks, the programs and the crates
+//! that describe a measurement use it.
+
+#![forbid(unsafe_code)]
+
+mod command;
+pub mod conditions;
+pub mod counters;
+pub mod dcb;
+pub mod dcb_output;
+pub mod device;
+pub mod eipoib;
+mod facts;
+pub mod filter;
+pub mod hardware;
+pub mod host_conf;
+pub mod hwaddr;
+pub mod limits;
+pub mod link_caps;
+pub mod listeners;
+#[cfg(any(test, fuzzing, feature = "testing"))]
+mod memory_files;
+pub mod mounts;
+pub mod netdev;
+mod netlink;
+pub mod nm;
+pub mod opensm;
+pub mod partitions;
+pub mod peer;
+pub mod probe;
+pub mod rate;
+pub mod resources;
+pub mod roce;
+pub mod root;
+pub mod sm;
+pub mod tcp;
+pub mod tcp_table;
+pub mod verbs;
+
+pub use facts::HostFacts;

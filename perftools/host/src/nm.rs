@@ -1,0 +1,82 @@
+//! Profiles of NetworkManager in `/etc/NetworkManager/system-connections`.
+
+use super::root::Root;
+
+const DIRECTORY: &str = "/etc/NetworkManager/system-connections";
+
+/// The settings of a profile for an InfiniBand interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// The file.
+    pub path: String,
+    /// The name of the interface.
+    pub interface: String,
+    /// The transport mode: `datagram` or `connected`.
+    pub mode: Option<String>,
+    /// The MTU in bytes.
+    pub mtu: Option<u32>,
+}
+
+/// Returns the profiles of InfiniBand interfaces. Only root can read them.
+pub fn infiniband_profiles(root: &Root) -> Vec<Profile> {
+    root.list(DIRECTORY)
+        .into_iter()
+        .filter(|name| name.ends_with(".nmconnection"))
+        .filter_map(|name| {
+            let path = format!("{DIRECTORY}/{name}");
+            parse(&root.text(&path)?, path)
+        })
+        .collect()
+}
+
+/// Parses the text of a profile, whose file is `path`.
+pub fn parse(text: &str, path: String) -> Option<Profile> {
+    let mut profile = Profile {
+        path,
+        ..Profile::default()
+    };
+    let mut is_infiniband = false;
+    let mut section = "";
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']');
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=') else {
+            continue;
+        };
+        match (section, key.trim(), value.trim()) {
+            ("connection", "type", kind) => is_infiniband = kind == "infiniband",
+            ("connection", "interface-name", name) => name.clone_into(&mut profile.interface),
+            ("infiniband", "transport-mode", mode) => {
+                profile.mode = Some(mode.to_ascii_lowercase());
+            }
+            ("infiniband", "mtu", mtu) => profile.mtu = mtu.parse().ok().filter(|mtu| *mtu > 0),
+            _ => {}
+        }
+    }
+    (is_infiniband && !profile.interface.is_empty()).then_some(profile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn infiniband_profile_is_parsed() {
+        let text = "[connection]\nid=x\ntype=infiniband\ninterface-name=mlx4_ib0\n\n[infiniband]\nmtu=65520\ntransport-mode=Connected\n\n[ipv4]\nmtu=1\n";
+        let profile = parse(text, "x".into()).unwrap();
+        assert_eq!(
+            (
+                profile.interface.as_str(),
+                profile.mode.as_deref(),
+                profile.mtu
+            ),
+            ("mlx4_ib0", Some("connected"), Some(65520))
+        );
+        assert_eq!(
+            parse(&text.replace("=infiniband", "=ethernet"), String::new()),
+            None
+        );
+    }
+}

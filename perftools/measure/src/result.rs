@@ -1,0 +1,100 @@
+//! The result of a test as both ends have measured it. The crate `report` judges it and makes a
+//! record of it.
+
+use host::host_conf::HostConf;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::Spec;
+use crate::spec::connection::ConnectionInfo;
+use crate::spec::plan::Plan;
+use crate::stats::SideStats;
+use crate::stats::interval::{Dip, Interval};
+use crate::stats::latency::LatencyRecorder;
+
+/// A condition that can distort the results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
+pub struct Warning {
+    /// Kind for programs to match: `debug_build`, `cpu_scaling`, `oversubscribed`,
+    /// `mtu_below_port`, `small_mtu`, `swap`, `other_traffic`, `rate_limit`, `few_messages`,
+    /// `lost`, `stalled`; and the causes that the counters of the ports show: `link_down`,
+    /// `symbol_errors`, `receiver_not_ready`, `discards`, `packet_loss`, `duplicates`,
+    /// `rejected_requests`, `congestion`, `pause_frames`.
+    pub kind: String,
+    /// Description of the condition and, after `help:`, its remedy.
+    pub text: String,
+}
+
+impl Warning {
+    /// Creates a warning of a kind.
+    pub fn new(kind: &str, text: impl Into<String>) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            text: text.into(),
+        }
+    }
+
+    /// Marks the warning as one that applies only to `part` of a test.
+    #[must_use]
+    pub fn about(self, part: &str) -> Self {
+        Self {
+            text: format!("{part}: {}", self.text),
+            ..self
+        }
+    }
+}
+
+/// The result of one session.
+#[derive(Debug)]
+pub struct TestResult {
+    /// `true` if the test was interrupted. The figures cover the time until then.
+    pub partial: bool,
+    /// Requested parameters.
+    pub spec: Spec,
+    /// Service, verb and pattern of the test on these devices; none for socket tests.
+    pub plan: Option<Plan>,
+    /// Negotiated total number of messages in flight on all queue pairs.
+    pub depth: u32,
+    /// Device and path of the client.
+    pub local: ConnectionInfo,
+    /// Device and path of the server.
+    pub remote: ConnectionInfo,
+    /// The client's host.
+    pub local_host: HostConf,
+    /// The server's host.
+    pub remote_host: Option<HostConf>,
+    /// Counters of the client.
+    pub local_stats: SideStats,
+    /// Counters of the server.
+    pub remote_stats: SideStats,
+    /// Latencies, for latency tests.
+    pub latency: Option<LatencyRecorder>,
+    /// `true` if both ends are on one host.
+    pub one_host: bool,
+    /// `true` if both ends use the same port.
+    pub one_port: bool,
+    /// Conditions on the server's host, as the server describes them.
+    pub server_warnings: Vec<Warning>,
+}
+
+/// The result of one of several devices that were measured at the same time.
+#[derive(Debug)]
+pub struct DeviceRun {
+    /// Name of the client's device, as on the command line; empty if none is given.
+    pub device: String,
+    /// Time from the start of the first device to the start of this one, in nanoseconds.
+    pub start_offset: u64,
+    /// Result of the session.
+    pub result: TestResult,
+}
+
+/// The result of a test with all of its sessions.
+#[derive(Debug)]
+pub struct TestRun {
+    /// The sessions: one, or one for each of several devices.
+    pub devices: Vec<DeviceRun>,
+    /// Results of each interval, if they were requested.
+    pub intervals: Vec<Interval>,
+    /// Stalls and outliers among the intervals.
+    pub dips: Vec<Dip>,
+}

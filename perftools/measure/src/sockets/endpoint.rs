@@ -1,0 +1,249 @@
+//! Setup of both ends of a test over sockets, from its specification.
+//!
+//! The server binds a data socket to its address of the control connection and sends the port to
+//! the client. The client connects from its own address of the control connection and sends its
+//! port back. A stream begins with a token, so that the server rejects other connections.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use base::error::{Error, Result};
+use host::hardware::Hardware;
+use serde::{Deserialize, Serialize};
+use socket2::Socket;
+
+use super::message_socket::MessageSocket;
+use super::nodelay::disable_send_delay;
+use super::open::{self, BoundSocket, ClientIdentity};
+use super::run::{self, SocketLoop};
+use super::{EndMode, LoopParams, SocketKind};
+use crate::engine::payload::Payload;
+use crate::engine::pin::Pinned;
+use crate::engine::{Measurement, Peer, Role};
+use crate::spec::connection::ConnectionInfo;
+use crate::spec::modes::Wait;
+use crate::spec::{Side, Sockets, Spec};
+
+/// Port and token of a server that waits for its client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListenInfo {
+    /// Port of the data socket.
+    pub port: u16,
+    /// Ports of further streams.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_ports: Vec<u16>,
+    /// Number that a stream must begin with.
+    pub token: u64,
+}
+
+/// The server's data socket before the client has connected.
+#[derive(Debug)]
+pub struct SocketServer {
+    socket: BoundSocket,
+    kind: SocketKind,
+    token: u64,
+}
+
+impl SocketServer {
+    /// Binds a data socket to the address of the control connection, with the port and the buffer
+    /// size of `sockets`.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not support the protocol or the port is in use.
+    pub fn open(
+        kind: SocketKind,
+        control: SocketAddr,
+        sockets: Sockets,
+        token: u64,
+    ) -> Result<Self> {
+        Ok(Self {
+            socket: BoundSocket::open(
+                kind,
+                with_port(control, sockets.port),
+                sockets.server_buffers,
+            )?,
+            kind,
+            token,
+        })
+    }
+
+    /// Returns the local port.
+    pub fn port(&self) -> u16 {
+        self.socket.address().port()
+    }
+
+    /// Waits for the first stream from `host`. A datagram socket is returned unconnected; the
+    /// sender of the first datagram becomes the peer.
+    ///
+    /// # Errors
+    /// Returns an error if no client connected within `timeout`, or if `gone` returned `true`.
+    pub fn accept_from(
+        self,
+        host: IpAddr,
+        timeout: Duration,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Socket> {
+        if self.kind.is_datagram() {
+            return Ok(self.socket.into_socket());
+        }
+        let identity = ClientIdentity::Host(host);
+        self.socket.accept(identity, Instant::now(), timeout, gone)
+    }
+
+    /// Waits for the client's stream, or connects the datagram socket to the client's `port`.
+    ///
+    /// # Errors
+    /// Returns an error if the client did not connect within `timeout` after `begin`, or if `gone`
+    /// returned `true`.
+    pub fn accept(
+        self,
+        client: SocketAddr,
+        port: u16,
+        begin: Instant,
+        timeout: Duration,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Socket> {
+        if self.kind.is_datagram() {
+            return self.socket.join(with_port(client, port));
+        }
+        let identity = ClientIdentity::Token(self.token);
+        self.socket.accept(identity, begin, timeout, gone)
+    }
+}
+
+/// Connects the client's data socket from `local`, the client's address of the control connection,
+/// to the server's data port. A stream begins with the token, if there is one.
+///
+/// # Errors
+/// Returns an error if the kernel does not support the protocol or the server cannot be reached.
+pub fn connect(
+    kind: SocketKind,
+    local: SocketAddr,
+    server: SocketAddr,
+    (port, token): (u16, Option<u64>),
+    sockets: Sockets,
+    timeout: Duration,
+) -> Result<Socket> {
+    let server = with_port(server, port);
+    if kind.is_datagram() {
+        return BoundSocket::open(kind, with_port(local, 0), sockets.client_buffers)?.join(server);
+    }
+    open::connect(
+        kind,
+        with_port(local, 0),
+        server,
+        token,
+        sockets.client_buffers,
+        timeout,
+    )
+}
+
+/// Returns the local port of a connected socket.
+///
+/// # Errors
+/// Returns an error if the kernel does not report the local address.
+pub fn port(socket: &Socket) -> Result<u16> {
+    let address = socket
+        .local_addr()
+        .map_err(|e| Error::system("cannot get the address of the data socket", &e))?;
+    address.as_socket().map(|a| a.port()).ok_or_else(|| {
+        Error::protocol("cannot get the port of the data socket: it has no IP address")
+    })
+}
+
+/// Returns the description of this end's connection for the record.
+pub fn connection_info(kind: SocketKind, socket: &Socket, side: &Side) -> ConnectionInfo {
+    let address = socket.local_addr().ok().and_then(|a| a.as_socket());
+    let family = if address.is_some_and(|a| is_v6(&a)) {
+        "IPv6"
+    } else {
+        "IPv4"
+    };
+    let address = address.map_or_else(String::new, |a| {
+        SocketAddr::new(a.ip().to_canonical(), a.port()).to_string()
+    });
+    ConnectionInfo {
+        device: kind.name().to_lowercase(),
+        port: 0,
+        link: format!("{}/{family}", kind.name()),
+        gid_index: None,
+        address,
+        cm: false,
+        mtu: None,
+        port_mtu: None,
+        memory: None,
+        hardware: Hardware::default(),
+        wait: side.wait,
+    }
+}
+
+fn is_v6(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_ipv6()
+}
+
+/// Runs the test over a connected socket.
+///
+/// # Errors
+/// Returns the errors of [`run::run`].
+pub fn run<P: Peer>(
+    kind: SocketKind,
+    spec: &Spec,
+    role: Role,
+    side: &Side,
+    socket: Socket,
+    end_mode: EndMode,
+    peer: &P,
+) -> Result<Measurement> {
+    let _pinned = Pinned::to(side.cpus.as_ref())?;
+    let latency = spec.test.is_latency();
+    // Delayed small messages fill the buffer of SCTP, and then all wait for an acknowledgement that
+    // is delayed as well.
+    if latency || kind == SocketKind::Sctp {
+        disable_send_delay(&socket, kind);
+    }
+    let polled = side.wait == Wait::Poll;
+    let mut socket = MessageSocket::new(socket, kind, polled)?;
+    let size = usize::try_from(spec.msg_size)
+        .map_err(|_| Error::limit("the message size exceeds the address space"))?;
+    let access = spec.tuning.access_received;
+    let gap = spec.tuning.rate_limit.map(|rate| {
+        let nanos = u128::from(spec.msg_size) * 1_000_000_000 / u128::from(rate.max(1));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    });
+    let params = LoopParams {
+        size,
+        limit: spec.limit,
+        verify: spec.verify,
+        payload: Payload::new(spec),
+        access,
+        // The receiver waits for the next message as long as the rate limit requires.
+        timeout: side.timeout.saturating_add(
+            gap.unwrap_or_default()
+                .saturating_mul(spec.tuning.burst.unwrap_or(1)),
+        ),
+        heartbeat: spec.heartbeat(),
+        end_mode,
+        gap,
+        burst: spec.tuning.burst,
+        samples: spec.tuning.samples,
+    };
+    run::run(
+        SocketLoop::new(role, latency, spec.flip),
+        &mut socket,
+        &params,
+        polled,
+        peer,
+    )
+}
+
+/// Returns the address with another port. The scope of a link-local address is kept.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    match address.ip().to_canonical() {
+        // A dual-stack server sees an IPv4 client at an IPv4-mapped address.
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, port),
+        IpAddr::V6(_) => {
+            address.set_port(port);
+            address
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Properties of the tests.
+
+use super::table::{Kind, Row, TESTS, Test};
+use crate::spec::plan::{Plan, Service};
+use crate::spec::socket_kind::SocketKind;
+
+impl Test {
+    /// Returns the row of the table. Rows and variants come from the same list.
+    pub(super) fn row(self) -> &'static Row {
+        &TESTS[self as usize]
+    }
+
+    fn kind(self) -> Kind {
+        self.row().kind
+    }
+
+    /// Returns the RDMA operations of the test; `None` if it uses no RDMA device.
+    pub fn plan(self) -> Option<Plan> {
+        match self.kind() {
+            Kind::Rdma { plan, .. } => Some(plan),
+            _ => None,
+        }
+    }
+
+    /// Returns the protocol of a test over sockets.
+    pub fn socket(self) -> Option<SocketKind> {
+        match self.kind() {
+            Kind::Sockets { kind, .. } => Some(kind),
+            _ => None,
+        }
+    }
+
+    /// Returns `true` if the test measures latency instead of bandwidth.
+    pub fn is_latency(self) -> bool {
+        match self.kind() {
+            Kind::Rdma { plan, .. } => plan.is_latency(),
+            Kind::Sockets { latency, .. } => latency,
+            Kind::Control => false,
+        }
+    }
+
+    /// Returns `true` if messages may be lost, so that the sent bandwidth is reported separately.
+    pub fn may_lose(self) -> bool {
+        match self.kind() {
+            Kind::Rdma { plan, .. } => !plan.service.is_reliable(),
+            Kind::Sockets { kind, .. } => kind == SocketKind::Udp,
+            Kind::Control => false,
+        }
+    }
+
+    /// Returns `true` if the test transfers data between the two ends.
+    pub fn moves_data(self) -> bool {
+        !matches!(self.kind(), Kind::Control)
+    }
+
+    /// Returns `true` if the test checks each result even without `--verify`.
+    pub fn verifies(self) -> bool {
+        matches!(self.kind(), Kind::Rdma { verifies: true, .. })
+    }
+
+    /// Returns the default message size in bytes, which is the one of qperf: 64 KiB for bandwidth
+    /// (UDP and SCTP 32 KiB, RDS 8 KiB, UD 2 KiB), 1 byte for latency, 8 bytes for atomics.
+    pub fn default_size(self) -> u64 {
+        match self.kind() {
+            Kind::Rdma { plan, .. } if plan.verb.is_atomic() => 8,
+            _ if self.is_latency() => 1,
+            Kind::Rdma { plan, .. } if plan.service == Service::Ud => 2 << 10,
+            Kind::Sockets {
+                kind: SocketKind::Udp | SocketKind::Sctp,
+                ..
+            } => 32 << 10,
+            Kind::Sockets {
+                kind: SocketKind::Rds,
+                ..
+            } => 8 << 10,
+            _ => 64 << 10,
+        }
+    }
+}

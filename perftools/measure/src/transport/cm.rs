@@ -1,0 +1,258 @@
+//! Reliable connections with rdma_cm.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use base::error::{Error, Kind, Result};
+use ibverbs::{AccessFlags, QueuePair, Rc};
+use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
+
+use host::tcp::TcpConnection;
+
+/// Interval at which a waiting server checks that its client is still connected.
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// An rdma_cm connection with its queue pair.
+#[derive(Debug)]
+pub struct Connection(rdmacm::Connection);
+
+impl Connection {
+    /// Returns the queue pair.
+    #[inline]
+    pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
+        self.0.qp_mut()
+    }
+
+    /// Returns the ends of the TCP connection below, on iWARP.
+    pub fn tcp_connection(&self) -> TcpConnection {
+        TcpConnection {
+            local: self.0.local_addr(),
+            peer: self.0.peer_addr(),
+        }
+    }
+
+    /// Checks that the connection is established.
+    ///
+    /// # Errors
+    /// Returns an error if the peer has disconnected or the device was removed.
+    pub fn check(&mut self) -> Result<()> {
+        match self.0.check_event()?.map(|event| event.event_type) {
+            Some(CmEventType::DISCONNECTED) => {
+                Err(Error::device("the peer disconnected during the test"))
+            }
+            Some(CmEventType::DEVICE_REMOVAL) => {
+                Err(Error::device("the device was removed during the test"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A listener for the connections of one client.
+#[derive(Debug)]
+pub struct CmListener {
+    listener: Listener,
+    token: u64,
+    settings: CmSettings,
+}
+
+impl CmListener {
+    /// Listens on an address of a device for connections with `token`.
+    ///
+    /// # Errors
+    /// Returns an error if the address belongs to no RDMA device or rdma_cm is not available.
+    pub fn new(address: IpAddr, token: u64, settings: CmSettings) -> Result<Self> {
+        let mut options = ListenOptions::new().backlog(8);
+        if settings.type_of_service != 0 {
+            options = options.type_of_service(settings.type_of_service);
+        }
+        if let Some(timeout) = settings.ack_timeout {
+            options = options.ack_timeout(timeout);
+        }
+        let listener = options.bind(SocketAddr::new(address, 0))?;
+        Ok(Self {
+            listener,
+            token,
+            settings,
+        })
+    }
+
+    /// Returns the port, which the system chose.
+    pub fn port(&self) -> u16 {
+        self.listener.local_addr().port()
+    }
+
+    /// Waits for the client's connections and accepts them with `qps`, which belong to `device`.
+    /// Other connections are rejected.
+    ///
+    /// # Errors
+    /// Returns an error if the client does not connect within `timeout`, or if `is_gone` returns
+    /// `true` before that.
+    pub fn accept(
+        self,
+        qps: Vec<QueuePair<Rc>>,
+        device: &str,
+        access: AccessFlags,
+        timeout: Duration,
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<Vec<Connection>> {
+        let deadline = Instant::now() + timeout;
+        let mut connections = Vec::new();
+        for (index, qp) in (0_u32..).zip(qps) {
+            connections.push(self.accept_one(
+                qp,
+                &request_id(self.token, index),
+                device,
+                access,
+                deadline,
+                is_gone,
+            )?);
+        }
+        Ok(connections)
+    }
+
+    fn accept_one(
+        &self,
+        qp: QueuePair<Rc>,
+        request_id: &[u8],
+        device: &str,
+        access: AccessFlags,
+        deadline: Instant,
+        is_gone: &dyn Fn() -> bool,
+    ) -> Result<Connection> {
+        loop {
+            if is_gone() {
+                return Err(Error::new(
+                    Kind::Gone,
+                    "the client disconnected before it connected by rdma_cm",
+                ));
+            }
+            if Instant::now() >= deadline {
+                return Err(connect_timeout(self.listener.local_addr()));
+            }
+            let Some(request) = self.listener.accept(Some(CHECK_INTERVAL))? else {
+                continue;
+            };
+            // RoCE pads the private data with zeros. Dropping a request rejects it.
+            if !request.private_data().starts_with(request_id) || request.device_name() != device {
+                continue;
+            }
+            let pending = request.access(access).with_qp(qp)?;
+            let remaining = deadline
+                .saturating_duration_since(Instant::now())
+                .max(CHECK_INTERVAL);
+            let accepted = pending.accept(&params(self.settings, &[]), remaining);
+            return accepted.map(Connection).map_err(Error::from);
+        }
+    }
+}
+
+/// Returns the connection parameters of both ends.
+fn params(settings: CmSettings, private_data: &[u8]) -> ConnectParams<'_> {
+    let params = ConnectParams::new()
+        .private_data(private_data)
+        .initiator_depth(settings.rd_atomic)
+        .responder_resources(settings.rd_atomic);
+    match settings.retry_count {
+        Some(count) => params.retry_count(count),
+        None => params,
+    }
+}
+
+/// Returns the error of a server to which the client did not connect.
+pub(super) fn connect_timeout(address: SocketAddr) -> Error {
+    Error::device(format!(
+        "the client did not connect to {address} by rdma_cm in time"
+    ))
+    .with_help("check that the client can reach this address, or set --timeout (-to) higher")
+}
+
+/// Settings of the connections that rdma_cm lets the program choose.
+#[derive(Clone, Copy, Debug)]
+pub struct CmSettings {
+    /// Maximum number of RDMA reads and atomics in flight.
+    pub rd_atomic: u8,
+    /// Type of service; 0 if none is set.
+    pub type_of_service: u8,
+    /// Acknowledgement timeout of the queue pairs; none: the choice of the kernel.
+    pub ack_timeout: Option<u8>,
+    /// Number of retries without an acknowledgement; none: the default.
+    pub retry_count: Option<u8>,
+}
+
+impl CmSettings {
+    /// Returns the resolver with these settings.
+    pub(super) fn apply(self, mut resolver: Resolver) -> Resolver {
+        if self.type_of_service != 0 {
+            resolver = resolver.type_of_service(self.type_of_service);
+        }
+        match self.ack_timeout {
+            Some(timeout) => resolver.ack_timeout(timeout),
+            None => resolver,
+        }
+    }
+}
+
+/// Parameters of a client's connections.
+#[derive(Clone, Copy, Debug)]
+pub struct CmTarget {
+    /// Address of the client.
+    pub source: IpAddr,
+    /// Address of the server.
+    pub server: SocketAddr,
+    /// Token that the server expects.
+    pub token: u64,
+    /// Settings of the connections.
+    pub settings: CmSettings,
+}
+
+/// Returns the start of the private data of the client's request for queue pair `index`. The server
+/// accepts the requests in this order.
+pub(super) fn request_id(token: u64, index: u32) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&token.to_be_bytes());
+    bytes[8..].copy_from_slice(&index.to_be_bytes());
+    bytes
+}
+
+/// Connects `qp`, which belongs to `device`, as connection number `index` to the server.
+///
+/// # Errors
+/// Returns an error if there is no route to the server, it does not listen, or it rejects the
+/// connection.
+pub fn connect(
+    qp: QueuePair<Rc>,
+    device: &str,
+    target: &CmTarget,
+    index: u32,
+    access: AccessFlags,
+    timeout: Duration,
+) -> Result<Connection> {
+    let CmTarget {
+        source,
+        server,
+        token,
+        settings,
+    } = *target;
+    let resolver = Resolver::new(server).source(source).timeout(timeout);
+    let route = settings.apply(resolver).resolve()?;
+    if route.device_name() != device {
+        return Err(wrong_device(target, route.device_name(), device));
+    }
+    let private_data = request_id(token, index);
+    let ready = route.access(access).with_qp(qp)?;
+    ready
+        .connect(&params(settings, &private_data), timeout)
+        .map(Connection)
+        .map_err(Error::from)
+}
+
+/// Returns the error of a client whose route to the server uses the device `found` instead of
+/// `expected`.
+pub(super) fn wrong_device(target: &CmTarget, found: &str, expected: &str) -> Error {
+    Error::device(format!(
+        "rdma_cm reaches {} from {} over {found}, not over {expected}",
+        target.server, target.source
+    ))
+    .with_help(format!("select the device with --id (-i) {found}"))
+}

@@ -1,0 +1,72 @@
+//! Checks of path settings (partition key, path bits, static rate) and of rdma_cm against the link.
+
+use base::error::{Error, Result};
+
+use super::LinkType;
+use super::device::OpenedDevice;
+use crate::spec::modes::Cm;
+use crate::spec::path::PathSettings;
+
+/// Checks that the port supports the path settings of its end.
+pub(super) fn check_path(
+    opened: &OpenedDevice,
+    settings: PathSettings,
+    pkey_index: u16,
+) -> Result<()> {
+    let device = opened.context.device_name();
+    let pkeys = opened.port.pkey_tbl_len;
+    if pkey_index > 0 && pkey_index >= pkeys {
+        return Err(Error::limit(format!(
+            "partition key index {pkey_index}: port {} of {device} has {pkeys} partition keys",
+            opened.port_num
+        ))
+        .with_help(format!("set --pkey-index below {pkeys}")));
+    }
+    let infiniband_only = |setting: &str, help: &str| {
+        let link = opened.link;
+        let error = format!("{setting}: only InfiniBand supports this, but {device} is {link}");
+        Err(Error::limit(error).with_help(help))
+    };
+    let bits = settings.src_path_bits.unwrap_or(0);
+    match opened.link {
+        LinkType::InfiniBand if u32::from(bits) >= 1 << opened.port.lmc.min(7) => {
+            Err(Error::limit(format!(
+                "source path bits of {bits}: port {} of {device} has LMC {}",
+                opened.port_num, opened.port.lmc
+            ))
+            .with_help(format!(
+                "set --src-path-bits (-sp) below {}",
+                1 << opened.port.lmc.min(7)
+            )))
+        }
+        LinkType::InfiniBand => Ok(()),
+        _ if settings.static_rate.is_some() => infiniband_only(
+            "static rate",
+            "omit --static-rate (-sr); --rate-limit works on every link",
+        ),
+        _ if bits > 0 => infiniband_only("source path bits", "omit --src-path-bits (-sp)"),
+        _ => Ok(()),
+    }
+}
+
+/// Returns `true` if rdma_cm connects the queue pairs on this link. `marks_packets` is `true` if
+/// the test sets fields of the packet headers, which rdma_cm does not support.
+pub(super) fn uses_cm(
+    link: LinkType,
+    requested: Cm,
+    marks_packets: bool,
+    device: &str,
+) -> Result<bool> {
+    match (link, requested) {
+        (LinkType::Iwarp, _) if marks_packets => Err(Error::limit(format!(
+            "{device} is iWARP, whose packets have no service level, traffic class, flow label, partition key, static rate or path bits"
+        ))
+        .with_help("omit the options that set them")),
+        (LinkType::Iwarp, Cm::Off) => Err(Error::limit(format!(
+            "{device} is iWARP, which can only be connected by rdma_cm"
+        ))
+        .with_help("omit --use-cm off (-cm0)")),
+        (LinkType::Iwarp, _) | (_, Cm::On) => Ok(true),
+        _ => Ok(false),
+    }
+}

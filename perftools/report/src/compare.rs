@@ -1,0 +1,535 @@
+//! Comparison of two documents with a test of statistical significance.
+
+use std::fmt::Write;
+
+use base::units::{Figure, Size, Style};
+use measure::spec::test::Test;
+
+use super::environment;
+use super::json::Document;
+use super::parameters::{Parameters, differences, parameters};
+use super::record::{Measured, Outcome, Record};
+use super::warning::Warning;
+use crate::warning::is_cause;
+
+/// Two-sided 95 % quantiles of Student's t distribution for 1 to 30 degrees of freedom.
+const T95: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
+
+/// Conclusion of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Significantly worse, by more than the threshold.
+    Worse,
+    /// Significantly better, by more than the threshold.
+    Better,
+    /// The difference is within the threshold.
+    Same,
+    /// The difference is above the threshold but not significant; more runs are needed.
+    Unclear,
+}
+
+/// The figure of a test that is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Bandwidth in bytes per second.
+    Bandwidth,
+    /// Messages per second.
+    MsgRate,
+    /// Median latency in nanoseconds.
+    LatencyP50,
+}
+
+impl Metric {
+    /// Returns the name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bandwidth => "bandwidth",
+            Self::MsgRate => "msg_rate",
+            Self::LatencyP50 => "latency_p50",
+        }
+    }
+
+    /// Formats a value with its unit.
+    pub fn format(self, value: f64) -> Figure {
+        let style = Style::default();
+        match self {
+            Self::Bandwidth => style.bandwidth(value),
+            Self::MsgRate => style.rate(value),
+            Self::LatencyP50 => style.time(value),
+        }
+    }
+}
+
+/// Comparison of one metric of one test.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Name and parameters of the test.
+    pub test: String,
+    /// Metric that is compared.
+    pub metric: Metric,
+    /// Means of the old and the new runs.
+    pub means: (f64, f64),
+    /// Numbers of old and new runs.
+    pub runs: (usize, usize),
+    /// Change relative to the old mean; positive for an increase.
+    pub change: f64,
+    /// Half the width of the 95 % confidence interval of the change; `None` if both documents have
+    /// only one run.
+    pub interval: Option<f64>,
+    /// Conclusion from the change, the interval and the threshold.
+    pub verdict: Verdict,
+    /// Parameters that differ between the runs without making them incomparable.
+    pub differences: Vec<String>,
+    /// Causes that the counters of the ports showed in new runs only.
+    pub causes: Vec<String>,
+}
+
+/// Comparison of two documents.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// Results that are in both documents.
+    pub rows: Vec<Row>,
+    /// Tests that are in both documents only with different parameters, as sentences.
+    pub incomparable: Vec<String>,
+    /// Differences between the environments, as sentences.
+    pub environment: Vec<String>,
+}
+
+/// Compares the results that are in both documents. Changes up to `threshold`, a fraction of the
+/// old mean, count as equal.
+pub fn compare(old: &Document, new: &Document, threshold: f64) -> Comparison {
+    let environments = environment::of_document(old)
+        .into_iter()
+        .zip(environment::of_document(new));
+    let environment = environments
+        .filter(|(old, new)| old.1 != new.1)
+        .map(|(old, new)| format!("{}: {} → {}", old.0, old.1, new.1))
+        .collect();
+    let (old, new) = (samples(old), samples(new));
+    let (mut rows, mut incomparable) = (Vec::new(), Vec::new());
+    for before in &old {
+        let same_test = |after: &&Samples| {
+            (after.test, after.size, after.metric) == (before.test, before.size, before.metric)
+        };
+        let matching = new
+            .iter()
+            .filter(same_test)
+            .filter(|after| after.key == before.key)
+            // Of several, the one with the fewest differences.
+            .min_by_key(|after| differences(&before.others, &after.others).len());
+        if let Some(after) = matching {
+            rows.push(Row {
+                differences: differences(&before.others, &after.others),
+                causes: new_causes(&before.causes, &after.causes),
+                ..row(
+                    &before.name,
+                    before.metric,
+                    &before.values,
+                    &after.values,
+                    threshold,
+                )
+            });
+            continue;
+        }
+        let nearest = new
+            .iter()
+            .filter(same_test)
+            .map(|after| differences(&before.key, &after.key))
+            .min_by_key(Vec::len);
+        if let Some(differences) = nearest {
+            incomparable.push(format!(
+                "{} {}: {}",
+                before.test.name(),
+                Size(before.size),
+                differences.join(", ")
+            ));
+        }
+    }
+    Comparison {
+        rows,
+        incomparable,
+        environment,
+    }
+}
+
+/// Formats the comparison as a table.
+pub fn render(comparison: &Comparison) -> String {
+    let mut text = String::new();
+    let rows = &comparison.rows;
+    let width = rows
+        .iter()
+        .map(|r| r.test.chars().count())
+        .max()
+        .unwrap_or(0);
+    // Writing to a string never fails.
+    for r in rows {
+        let interval = r.interval.map_or_else(
+            || "(one run)".to_owned(),
+            |i| format!("± {:.1} %", i * 100.0),
+        );
+        let verdict = match r.verdict {
+            Verdict::Worse => "WORSE",
+            Verdict::Better => "better",
+            Verdict::Same => "same",
+            Verdict::Unclear => "unclear: increase --repeat",
+        };
+        let runs = match r.runs {
+            (1, 1) => String::new(),
+            (old, new) => format!("  {old} → {new} runs"),
+        };
+        let _ = writeln!(
+            text,
+            "{:<width$}  {:<12}{:>12} → {:<12}{:>+7.1} % {interval:<10}  {verdict}{runs}",
+            r.test,
+            r.metric.name(),
+            r.metric.format(r.means.0),
+            r.metric.format(r.means.1),
+            r.change * 100.0
+        );
+        if !r.differences.is_empty() {
+            let _ = writeln!(text, "    differs: {}", r.differences.join(", "));
+        }
+        for cause in &r.causes {
+            let _ = writeln!(text, "    cause: {cause}");
+        }
+    }
+    for test in &comparison.incomparable {
+        let _ = writeln!(text, "not compared: {test}");
+    }
+    for difference in &comparison.environment {
+        let _ = writeln!(text, "environment: {difference}");
+    }
+    text
+}
+
+/// Values of one metric in all runs of one test.
+struct Samples {
+    test: Test,
+    size: u64,
+    metric: Metric,
+    /// Description of the test.
+    name: String,
+    /// Parameters without which results cannot be compared.
+    key: Parameters,
+    /// Other parameters.
+    others: Parameters,
+    values: Vec<f64>,
+    /// Causes that the counters of the ports showed in any of the runs.
+    causes: Vec<Warning>,
+}
+
+/// Parameters that do not change what a test measures.
+const OTHERS: &[&str] = &[
+    "time",
+    "messages",
+    "client timeout",
+    "server timeout",
+    "client cpus",
+    "server cpus",
+    "client gid index",
+    "server gid index",
+    "sockets port",
+    "warm up",
+];
+
+/// Collects the values of each test. Runs with the same parameters are combined. The order of the
+/// document is kept.
+fn samples(document: &Document) -> Vec<Samples> {
+    let mut all: Vec<Samples> = Vec::new();
+    for Record { test, outcome, .. } in &document.tests {
+        let Outcome::Measured(m) = outcome else {
+            continue;
+        };
+        // The figures of an interrupted test are not those of a whole one.
+        let Some((metric, value)) = main_result(m).filter(|_| !m.partial) else {
+            continue;
+        };
+        let (others, mut key): (Parameters, Parameters) = parameters(m)
+            .into_iter()
+            .partition(|(name, _)| OTHERS.contains(&name.as_str()));
+        key.insert("path".to_owned(), link(m));
+        key.insert("total depth".to_owned(), m.depth.to_string());
+        let size = m.spec.msg_size;
+        let causes = m.warnings.iter().filter(|w| is_cause(w)).cloned();
+        match all.iter_mut().find(|s| {
+            (s.test, s.size, s.metric) == (*test, size, metric)
+                && (&s.key, &s.others) == (&key, &others)
+        }) {
+            Some(samples) => {
+                samples.values.push(value);
+                samples.causes.extend(causes);
+            }
+            None => all.push(Samples {
+                test: *test,
+                size,
+                metric,
+                name: describe(*test, m),
+                key,
+                others,
+                values: vec![value],
+                causes: causes.collect(),
+            }),
+        }
+    }
+    all
+}
+
+/// Describes the link and the way of connecting.
+fn link(m: &Measured) -> String {
+    let cm = if m.local.cm { " with rdma_cm" } else { "" };
+    format!("{}{cm}", m.local.link)
+}
+
+/// Describes a test: name, size, queue pairs, direction, depth and link.
+fn describe(test: Test, m: &Measured) -> String {
+    let spec = &m.spec;
+    let mut parts = vec![format!("{} {}", test.name(), Size(spec.msg_size))];
+    if spec.threads > 1 {
+        parts.push(format!("{} threads", spec.threads));
+    }
+    if spec.qps > 1 {
+        parts.push(format!("{} QPs", spec.qps));
+    }
+    if spec.flip {
+        parts.push("flipped".to_owned());
+    }
+    if let Some(group) = spec.multicast {
+        parts.push(format!("{} receivers", group.receivers));
+    }
+    if !spec.has_default_depth() {
+        parts.push(format!("depth {}", m.depth));
+    }
+    parts.push(link(m));
+    parts.join(", ")
+}
+
+/// Returns the metric and the value of a test's main result.
+#[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
+fn main_result(m: &Measured) -> Option<(Metric, f64)> {
+    match (&m.latency, m.plan, m.summary.bandwidth) {
+        (Some(p), ..) => Some((Metric::LatencyP50, p.p50 as f64)),
+        (None, Some(plan), _) if plan.verb.is_atomic() => {
+            Some((Metric::MsgRate, m.summary.msg_rate))
+        }
+        (None, _, bandwidth) => bandwidth.map(|b| (Metric::Bandwidth, b)),
+    }
+}
+
+/// Returns the mean and the variance of the values; the variance of a single value is `None`.
+#[allow(clippy::cast_precision_loss)] // A few runs.
+fn mean_and_variance(values: &[f64]) -> (f64, Option<f64>) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    (mean, (values.len() > 1).then(|| squares / (n - 1.0)))
+}
+
+/// Compares the values of one metric before and after a change.
+#[allow(clippy::cast_precision_loss)] // A few runs.
+fn row(test: &str, metric: Metric, before: &[f64], after: &[f64], threshold: f64) -> Row {
+    let ((old, old_variance), (new, new_variance)) =
+        (mean_and_variance(before), mean_and_variance(after));
+    let change = if old > 0.0 { (new - old) / old } else { 0.0 };
+    // Welch's t-test. It uses the degrees of freedom of the smaller sample, which makes the
+    // interval too wide rather than too narrow. A single run is assumed to have the variance of the
+    // other runs.
+    let sizes = [before.len(), after.len()].into_iter().filter(|n| *n > 1);
+    let degrees_of_freedom = sizes.min().unwrap_or(1) - 1;
+    let t = T95
+        .get(degrees_of_freedom.saturating_sub(1))
+        .copied()
+        .unwrap_or(1.96);
+    let variances = old_variance
+        .or(new_variance)
+        .zip(new_variance.or(old_variance));
+    let interval = variances
+        .filter(|_| old > 0.0)
+        .map(|(old_variance, new_variance)| {
+            let of_means = old_variance / before.len() as f64 + new_variance / after.len() as f64;
+            t * of_means.sqrt() / old
+        });
+    let gain = if metric == Metric::LatencyP50 {
+        -change
+    } else {
+        change
+    };
+    let is_significant = interval.is_none_or(|half| change.abs() > half);
+    let verdict = match (gain.abs() > threshold, is_significant) {
+        (false, _) => Verdict::Same,
+        (true, false) => Verdict::Unclear,
+        (true, true) if gain < 0.0 => Verdict::Worse,
+        (true, true) => Verdict::Better,
+    };
+    Row {
+        test: test.to_owned(),
+        metric,
+        means: (old, new),
+        runs: (before.len(), after.len()),
+        change,
+        interval,
+        verdict,
+        differences: Vec::new(),
+        causes: Vec::new(),
+    }
+}
+
+/// Returns the texts of the causes whose kinds are new, one of each kind.
+fn new_causes(old: &[Warning], new: &[Warning]) -> Vec<String> {
+    let mut causes: Vec<&Warning> = Vec::new();
+    for cause in new {
+        if old
+            .iter()
+            .chain(causes.iter().copied())
+            .all(|other| other.kind != cause.kind)
+        {
+            causes.push(cause);
+        }
+    }
+    causes.into_iter().map(|cause| cause.text.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{latency, one_way};
+
+    fn verdict(metric: Metric, before: &[f64], after: &[f64]) -> Verdict {
+        row("x", metric, before, after, 0.05).verdict
+    }
+
+    #[test]
+    fn less_bandwidth_and_more_latency_are_worse() {
+        let (low, high) = (
+            [90.0, 91.0, 89.5, 90.2, 90.1],
+            [100.0, 101.0, 99.5, 100.2, 100.1],
+        );
+        assert_eq!(verdict(Metric::Bandwidth, &high, &low), Verdict::Worse);
+        assert_eq!(verdict(Metric::Bandwidth, &low, &high), Verdict::Better);
+        assert_eq!(verdict(Metric::LatencyP50, &low, &high), Verdict::Worse);
+        assert_eq!(verdict(Metric::LatencyP50, &high, &low), Verdict::Better);
+    }
+
+    #[test]
+    fn insignificant_changes_are_unclear() {
+        assert_eq!(
+            verdict(
+                Metric::Bandwidth,
+                &[100.0, 60.0, 140.0],
+                &[90.0, 50.0, 120.0]
+            ),
+            Verdict::Unclear
+        );
+        assert_eq!(
+            verdict(Metric::Bandwidth, &[100.0, 101.0], &[99.0, 98.0]),
+            Verdict::Same
+        );
+    }
+
+    #[test]
+    fn single_runs_have_no_interval() {
+        let row = row("x", Metric::Bandwidth, &[100e6], &[80e6], 0.05);
+        assert_eq!((row.verdict, row.interval), (Verdict::Worse, None));
+        let comparison = Comparison {
+            rows: vec![row],
+            incomparable: Vec::new(),
+            environment: Vec::new(),
+        };
+        let text = render(&comparison);
+        assert!(text.contains("100 MB/sec → 80 MB/sec"), "{text}");
+        assert!(text.contains("-20.0 % (one run)"), "{text}");
+    }
+
+    #[test]
+    fn one_run_is_compared_with_the_spread_of_several() {
+        let compare = |new: &[f64]| row("x", Metric::Bandwidth, &[100.0], new, 0.05);
+        // t = 4.303 for two degrees of freedom, s = 1, and 1 + 1/3 for the two means.
+        let near = compare(&[93.0, 94.0, 95.0]);
+        assert_eq!((near.verdict, near.runs), (Verdict::Worse, (1, 3)));
+        assert!((near.interval.unwrap() - 0.0497).abs() < 0.0001, "{near:?}");
+        assert_eq!(compare(&[80.0, 94.0, 108.0]).verdict, Verdict::Unclear);
+    }
+
+    fn changed(mut record: Record, change: impl FnOnce(&mut Measured)) -> Record {
+        if let Outcome::Measured(m) = &mut record.outcome {
+            change(m);
+        }
+        record
+    }
+
+    #[test]
+    fn differing_parameters_are_named() {
+        let old = Document::new(vec![one_way(), latency()]);
+        let deep = changed(one_way(), |m| m.spec.depth = 512);
+        let longer = changed(latency(), |m| {
+            m.spec.limit = measure::spec::Limit::Time(std::time::Duration::from_secs(9));
+            m.local.hardware.firmware = Some("1.2.3".into());
+        });
+        let comparison = compare(&old, &Document::new(vec![longer, deep]), 0.05);
+        assert_eq!(
+            comparison.incomparable,
+            ["rc_bw 64 KiB: depth default → 512"]
+        );
+        assert_eq!(comparison.rows.len(), 1);
+        assert_eq!(comparison.rows[0].differences, ["time 2 s → 9 s"]);
+        assert!(
+            comparison
+                .environment
+                .contains(&"client firmware: - → 1.2.3".to_owned()),
+            "{comparison:?}"
+        );
+        let text = render(&comparison);
+        assert!(text.contains("    differs: time 2 s → 9 s\n"), "{text}");
+    }
+
+    #[test]
+    fn a_cause_that_is_new_is_shown() {
+        let with_cause = |kind: &str, text: &str| {
+            changed(one_way(), |m| {
+                let (kind, text) = (kind.to_owned(), text.to_owned());
+                m.warnings.push(Warning { kind, text });
+            })
+        };
+        let document = |records: Vec<Record>| Document::new(records);
+        let lost = || with_cause("packet_loss", "packets were lost (rcvd_seq_err 7)");
+        let new = document(vec![lost(), lost(), with_cause("few_messages", "few")]);
+        let comparison = compare(&document(vec![one_way()]), &new, 0.05);
+        assert_eq!(
+            comparison.rows[0].causes,
+            ["packets were lost (rcvd_seq_err 7)"]
+        );
+        let text = render(&comparison);
+        assert!(text.contains("\n    cause: packets were lost"), "{text}");
+        let same = compare(&document(vec![lost()]), &new, 0.05);
+        assert_eq!(same.rows[0].causes, [""; 0]);
+    }
+
+    #[test]
+    fn partial_results_are_not_compared() {
+        let partial = changed(one_way(), |m| m.partial = true);
+        let comparison = compare(
+            &Document::new(vec![one_way()]),
+            &Document::new(vec![partial]),
+            0.05,
+        );
+        assert_eq!(comparison.rows, []);
+    }
+
+    #[test]
+    fn results_are_matched_by_test_and_parameters() {
+        let old = Document::new(vec![one_way(), latency(), one_way()]);
+        let new = Document::new(vec![latency(), one_way(), one_way()]);
+        let rows = compare(&old, &new, 0.05).rows;
+        assert_eq!(
+            rows.iter().map(|r| (r.metric, r.runs)).collect::<Vec<_>>(),
+            [(Metric::Bandwidth, (2, 2)), (Metric::LatencyP50, (1, 1))]
+        );
+        assert!(
+            rows.iter()
+                .all(|r| r.verdict == Verdict::Same && r.change == 0.0)
+        );
+    }
+}

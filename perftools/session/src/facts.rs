@@ -1,0 +1,161 @@
+//! Requests the facts of another host over the control port.
+//!
+//! Both sides send a hello and authenticate if the server has a token. Then the client sends
+//! `AskFacts`, and the server replies with `Facts`. rperf servers and `serve` answer this request.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use base::error::{Error, Kind, Result};
+use host::peer::PeerFacts;
+
+use crate::protocol::frame::DeadlineReader;
+use crate::protocol::token::Token;
+use crate::protocol::{auth, frame, hello};
+use serde::{Deserialize, Serialize};
+
+/// The messages of `rperf`'s control protocol that transfer the facts of a host.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FactsMessage {
+    /// A request for the facts.
+    AskFacts,
+    /// The facts.
+    Facts(Box<PeerFacts>),
+    /// The reason why the peer does not send them.
+    Error {
+        /// The text for the user.
+        text: String,
+    },
+}
+
+/// Time limit of the client for the whole exchange. A slow host needs several seconds to open many
+/// devices.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Requests the facts of a host.
+///
+/// # Errors
+/// Returns an error if the host cannot be reached, if the server does not speak this protocol, if
+/// the tokens differ, or if the reply is invalid.
+pub fn request_facts(host: &str, port: u16, token: Option<&Token>) -> Result<PeerFacts> {
+    request_facts_until(Instant::now() + CLIENT_TIMEOUT, host, port, token)
+}
+
+/// Returns the time until a deadline, at least a millisecond: a limit of 0 is an error of sockets.
+fn time_until(deadline: Instant) -> Duration {
+    let left = deadline.saturating_duration_since(Instant::now());
+    left.max(Duration::from_millis(1))
+}
+
+fn request_facts_until(
+    deadline: Instant,
+    host: &str,
+    port: u16,
+    token: Option<&Token>,
+) -> Result<PeerFacts> {
+    let addresses = (host, port)
+        .to_socket_addrs()
+        .map_err(|e| Error::system(format!("cannot resolve {host}"), &e))?;
+    let mut last_error = Error::new(Kind::System, format!("{host} has no address"));
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, time_until(deadline)) {
+            Ok(stream) => return exchange(stream, deadline, token),
+            Err(error) => {
+                last_error =
+                    Error::system(format!("cannot connect to port {port} of {host}"), &error);
+            }
+        }
+    }
+    Err(last_error)
+}
+
+fn exchange(mut stream: TcpStream, deadline: Instant, token: Option<&Token>) -> Result<PeerFacts> {
+    stream
+        .set_write_timeout(Some(time_until(deadline)))
+        .map_err(|e| Error::system("cannot set the timeout of the connection", &e))?;
+    hello::write_request(&mut stream)?;
+    match hello::read_reply(&mut DeadlineReader::new(&stream, time_until(deadline)))? {
+        hello::Peer::Rperf(server) => {
+            hello::check(&server, "the peer")?;
+            auth::prove(&mut stream, &server, token, time_until(deadline))?;
+        }
+        _ => {
+            return Err(Error::protocol("the server is neither ribinfo nor rperf"));
+        }
+    }
+    frame::write(&mut stream, &FactsMessage::AskFacts)?;
+    let mut reader = DeadlineReader::new(&stream, time_until(deadline));
+    match frame::read_up_to(&mut reader, frame::MAX_FACTS_LEN)? {
+        FactsMessage::Facts(facts) => facts.validated(),
+        FactsMessage::Error { text } => Err(Error::new(Kind::Peer, format!("the peer: {text}"))),
+        FactsMessage::AskFacts => Err(Error::protocol(
+            "the peer requests facts instead of sending them",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn invalid_reply_is_an_error() {
+        use std::io::{Read, Write};
+
+        // Whether the server sends a valid hello, and the bytes that it sends next.
+        let replies = [
+            (false, Vec::new()),
+            (false, b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
+            (false, vec![0xff; 5000]),
+            (true, Vec::new()),
+            (true, vec![0xff; 64]),
+            (true, vec![0, 0, 0, 5, b'{']),
+            (true, vec![0; 4096]),
+        ];
+        for (sends_hello, reply) in replies {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let client = std::thread::spawn(move || request_facts("127.0.0.1", port, None));
+            let (mut stream, _) = listener.accept().unwrap();
+            if sends_hello {
+                hello::write(&mut stream).unwrap();
+            }
+            let _ = stream.write_all(&reply);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let _ = stream.read_to_end(&mut Vec::new());
+            assert!(client.join().unwrap().is_err(), "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn slow_steps_of_a_peer_share_one_time_limit() {
+        let limit = Duration::from_secs(2);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let begin = Instant::now();
+        let client = std::thread::spawn(move || {
+            let facts = request_facts_until(begin + limit, "127.0.0.1", port, None);
+            (facts, begin.elapsed())
+        });
+        let (mut stream, _) = listener.accept().unwrap();
+        std::thread::sleep(limit * 3 / 5);
+        hello::write(&mut stream).unwrap();
+        let (facts, time) = client.join().unwrap();
+        assert!(facts.is_err() && time < limit * 7 / 5, "{time:?}");
+    }
+
+    #[test]
+    fn connection_error_names_the_port() {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let text = request_facts("127.0.0.1", port, None)
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains(&port.to_string()), "{text}");
+    }
+}

@@ -1,0 +1,272 @@
+//! A test that the server runs as the client of another server, at the request of a coordinator of
+//! `rperf mesh`.
+//!
+//! ```text
+//! coordinator                               server
+//!   RunClient (peer, specification) ──────▶           checked against the server's limits
+//!          ◀────────────────────────────── Heartbeat  once per second from now on
+//!                                                     connects to the peer and prepares the test
+//!          ◀────────────────────────────── Connected  if the test has a common start
+//!   AskClock ─────────────────────────────▶
+//!          ◀────────────────────────────── Clock      repeated a few times
+//!   Start (time of the server's clock) ───▶
+//!          ◀────────────────────────────── ClientResult
+//! ```
+//! The test ends when the coordinator disconnects.
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use base::error::{Error, Kind, Result};
+use base::interrupt::Interrupt;
+use base::threads::spawn_scoped;
+use measure::transport::Backend;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::client::{self, ClientControl, ServerAddr};
+use super::context::SessionContext;
+use super::message::{ClientRequest, ClientResult, Message};
+use super::rules::Rules;
+use crate::protocol::frame::{self, DeadlineReader};
+
+/// Interval of the heartbeats.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval in milliseconds at which the watching thread checks whether the test has ended.
+const CHECK_MILLIS: u16 = 50;
+/// Time limit for a message of the coordinator to arrive completely.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time that a connected test waits for its start.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest time that a coordinator may set for connecting to the peer.
+const MAX_CONNECT_TIME: Duration = Duration::from_secs(60);
+/// Time before a common start that the thread does not sleep, because it would wake up too late.
+const SPIN_TIME: Duration = Duration::from_micros(200);
+
+/// Returns the time of this process's clock in nanoseconds. It begins when it is first read.
+pub(super) fn clock() -> u64 {
+    u64::try_from(epoch().elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn epoch() -> Instant {
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    *EPOCH.get_or_init(Instant::now)
+}
+
+/// Runs a requested test and sends its result.
+///
+/// # Errors
+/// Returns an error for the log. It has already been sent to the coordinator if possible.
+pub(super) fn serve<B: Backend>(
+    stream: &TcpStream,
+    request: &ClientRequest,
+    backend: &B,
+    context: &SessionContext<'_>,
+) -> Result<()> {
+    let connection = Connection {
+        stream,
+        write_lock: Mutex::new(()),
+    };
+    let outcome = run(&connection, request, backend, context);
+    match outcome {
+        Ok(result) => connection.send(&Message::ClientResult(result)),
+        Err(error) => {
+            let text = error.to_string();
+            let _ = connection.send(&Message::Error { text });
+            Err(error)
+        }
+    }
+}
+
+/// The connection to the coordinator, which two threads write to.
+struct Connection<'a> {
+    stream: &'a TcpStream,
+    write_lock: Mutex<()>,
+}
+
+impl Connection<'_> {
+    fn send(&self, message: &Message) -> Result<()> {
+        let _guard = self
+            .write_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        frame::write(&mut &*self.stream, message)
+    }
+}
+
+fn run<B: Backend>(
+    connection: &Connection<'_>,
+    request: &ClientRequest,
+    backend: &B,
+    context: &SessionContext<'_>,
+) -> Result<ClientResult> {
+    let rules = context.rules;
+    rules.admit_mesh()?;
+    if !request.spec.test.moves_data() {
+        return Err(Error::protocol(format!(
+            "the coordinator requested {}, which is not a measurement",
+            request.spec.test.name()
+        )));
+    }
+    let mut spec = request.spec.clone();
+    spec.check()?;
+    let _reserved = context.admit(&mut spec)?;
+    spec.client.timeout = spec.client.timeout.min(rules.max_timeout);
+    // They would exceed the length of a message.
+    spec.tuning.samples = false;
+    let peer = ServerAddr {
+        host: admitted_peer(request, rules)?,
+        port: request.port,
+        wait: request.wait.min(MAX_CONNECT_TIME),
+        bind: None,
+        token: rules.token.clone(),
+        qperf: false,
+        interrupt: Interrupt::default(),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let ended = AtomicBool::new(false);
+    let (sender, starts) = channel();
+    let started = OnceLock::new();
+    std::thread::scope(|scope| {
+        let watcher = Watcher {
+            connection,
+            stop: Arc::clone(&stop),
+            server_stop: context.stop,
+            ended: &ended,
+            starts: sender,
+        };
+        spawn_scoped(scope, "coordinator", move || watcher.run())?;
+        let before_start = || {
+            if request.common_start {
+                connection.send(&Message::Connected)?;
+                wait_for_start(&starts)?;
+            }
+            let _ = started.set(clock());
+            (context.on_begin)(request.spec.test);
+            Ok(())
+        };
+        let control = ClientControl {
+            stop: Arc::clone(&stop),
+            before_start: &before_start,
+            on_begin: &|| {},
+            counters: Vec::new(),
+            has_intervals: false,
+            diagnosis: context.diagnosis,
+        };
+        let result = client::run_controlled(&peer, &spec, backend, &control);
+        ended.store(true, Ordering::Relaxed);
+        Ok(ClientResult {
+            measured: context.diagnosis.record(result?)?,
+            started: started.get().copied().unwrap_or_default(),
+        })
+    })
+}
+
+/// Returns the address of the requested peer, if this server may connect to it.
+fn admitted_peer(request: &ClientRequest, rules: &Rules) -> Result<String> {
+    let host = &request.host;
+    let addresses = (host.as_str(), request.port)
+        .to_socket_addrs()
+        .map_err(|e| {
+            Error::new(
+                Kind::System,
+                format!("cannot resolve the host name {host}: {e}"),
+            )
+            .with_help("use names that all hosts of the mesh can resolve, or IP addresses")
+        })?;
+    let mut rejected = None;
+    for address in addresses {
+        match rules.admit_host(address.ip()) {
+            Ok(()) => return Ok(numeric(&address)),
+            Err(error) => rejected = Some(error),
+        }
+    }
+    Err(rejected.map_or_else(
+        || Error::new(Kind::System, format!("host name {host} has no address")),
+        |error| error.context(format!("cannot run a test with {host}")),
+    ))
+}
+
+/// Formats an IP address with its scope.
+fn numeric(address: &SocketAddr) -> String {
+    match address {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("{}%{}", v6.ip(), v6.scope_id()),
+        _ => address.ip().to_string(),
+    }
+}
+
+/// Waits for the start that the coordinator announces.
+fn wait_for_start(starts: &Receiver<u64>) -> Result<()> {
+    let at = starts
+        .recv_timeout(START_TIMEOUT)
+        .map_err(|_| Error::test("the coordinator did not start the test"))?;
+    let latest = epoch().elapsed() + START_TIMEOUT;
+    let at = epoch() + Duration::from_nanos(at).min(latest);
+    loop {
+        let left = at.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        match left.checked_sub(SPIN_TIME) {
+            Some(time) if !time.is_zero() => std::thread::sleep(time),
+            _ => std::hint::spin_loop(),
+        }
+    }
+}
+
+/// Reads the connection to the coordinator while a test runs.
+struct Watcher<'a> {
+    connection: &'a Connection<'a>,
+    /// Stops the test.
+    stop: Arc<AtomicBool>,
+    /// Set when the server stops.
+    server_stop: &'a AtomicBool,
+    /// Set when the test has ended.
+    ended: &'a AtomicBool,
+    starts: Sender<u64>,
+}
+
+impl Watcher<'_> {
+    /// Replies to the coordinator and sends heartbeats until the test ends. Stops the test if the
+    /// coordinator disconnects or the server stops.
+    fn run(self) {
+        let mut heartbeat = Instant::now();
+        while !self.ended.load(Ordering::Relaxed) {
+            let serving = self.step(&mut heartbeat);
+            if serving.is_err() || self.server_stop.load(Ordering::Relaxed) {
+                self.stop.store(true, Ordering::Relaxed);
+                return;
+            }
+        }
+    }
+
+    fn step(&self, heartbeat: &mut Instant) -> Result<()> {
+        if heartbeat.elapsed() >= HEARTBEAT_INTERVAL {
+            *heartbeat = Instant::now();
+            self.connection.send(&Message::Heartbeat)?;
+        }
+        let stream = self.connection.stream;
+        let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, PollTimeout::from(CHECK_MILLIS)) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(()),
+            Ok(_) => {}
+            Err(errno) => {
+                return Err(Error::system(
+                    "cannot wait for the coordinator",
+                    &errno.into(),
+                ));
+            }
+        }
+        match frame::read::<Message>(&mut DeadlineReader::new(stream, MESSAGE_TIMEOUT))? {
+            Message::AskClock => self.connection.send(&Message::Clock { nanos: clock() }),
+            Message::Start { at } => {
+                let _ = self.starts.send(at);
+                Ok(())
+            }
+            other => Err(other.unexpected("the coordinator")),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The messages on the control connection.
+
+use std::time::Duration;
+
+use base::error::{Error, Kind, Result};
+use host::host_conf::HostConf;
+use host::peer::PeerFacts;
+use measure::engine::ExposedMemory;
+use measure::result::Warning;
+use measure::sockets::endpoint::ListenInfo;
+use measure::spec::Spec;
+use measure::spec::connection::ConnectionInfo;
+use measure::stats::SideStats;
+use measure::transport::{ClientEndpoints, ClientInfo, Offer};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::probe::ReflectorInfo;
+
+/// A message from either end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Message {
+    /// From the client: requests a test.
+    Request {
+        /// The whole specification.
+        spec: Box<Spec>,
+        /// Device of the client, for tests over RDMA.
+        #[serde(rename = "ask")]
+        client_info: Option<ClientInfo>,
+    },
+    /// From the server: agreed parameters and the server's endpoint.
+    Offer(Offer),
+    /// From the client: its endpoints.
+    Answer(ClientEndpoints),
+    /// From the server in tests over sockets: the port of its data socket.
+    Listening(ListenInfo),
+    /// From the client in tests over sockets: the port of its data socket.
+    Bound {
+        /// Local port of the client.
+        port: u16,
+        /// Local ports of further streams.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        more_ports: Vec<u16>,
+    },
+    /// From either end: the sender is connected and has posted its receives.
+    Ready {
+        /// Connection of the sender.
+        via: ConnectionInfo,
+        /// Memory of each thread of the sender that the peer will read or write.
+        memory: Vec<Option<ExposedMemory>>,
+        /// The sender's host.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<HostConf>,
+        /// Conditions on the sender's host that affect the results.
+        #[serde(default)]
+        warnings: Vec<Warning>,
+    },
+    /// From either end: a thread will send no more data messages.
+    Finished {
+        /// Number of data messages sent by the thread.
+        sent: u64,
+        /// Number of the thread.
+        thread: u32,
+    },
+    /// From either end: the sender is working, although no data shows it.
+    #[serde(rename = "at_work")]
+    Heartbeat,
+    /// From the client: both ends end the test early and report what they have measured.
+    Stop,
+    /// From either end: its statistics.
+    Stats(Box<SideStats>),
+    /// From the server: description of its host.
+    Conf(HostConf),
+    /// From `ribinfo check --peer`: requests the facts of the server's host.
+    AskFacts,
+    /// From the server: facts of its host.
+    Facts(Box<PeerFacts>),
+    /// From `rperf monitor`: requests the reflectors of the server.
+    AskReflectors,
+    /// From the server: its reflectors.
+    Reflectors(Vec<ReflectorInfo>),
+    /// From a coordinator: requests that the server run a test as the client of another server.
+    RunClient(Box<ClientRequest>),
+    /// From the server that runs a test as a client: it is connected and waits for `Start`.
+    Connected,
+    /// From a coordinator: requests the time of the server's clock.
+    AskClock,
+    /// From the server: the time of its clock.
+    Clock {
+        /// Time in nanoseconds.
+        nanos: u64,
+    },
+    /// From a coordinator: the start of the test.
+    Start {
+        /// Time of the server's clock in nanoseconds.
+        at: u64,
+    },
+    /// From the server that ran a test as a client: its result.
+    ClientResult(ClientResult),
+    /// From the server: it stops.
+    Quitting,
+    /// From either end: it failed, and the session ends.
+    Error {
+        /// Error text.
+        text: String,
+    },
+}
+
+/// A test that a coordinator requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientRequest {
+    /// Specification of the test. The receiver of the request is its client.
+    pub spec: Spec,
+    /// Host of the server of the test.
+    pub host: String,
+    /// TCP port of the server of the test.
+    pub port: u16,
+    /// Time to retry the connection to the server of the test.
+    pub wait: Duration,
+    /// Wait for [`Message::Start`] before the test starts.
+    pub common_start: bool,
+}
+
+/// Result of a requested test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientResult {
+    /// Record of the test, as JSON: see [`Diagnosis::record`](crate::diagnosis::Diagnosis::record).
+    pub measured: Value,
+    /// Time of the server's clock at which the test started, in nanoseconds.
+    pub started: u64,
+}
+
+/// Turn of [`Message::Ready`].
+pub(super) const READY_TURN: u8 = 1;
+/// Number of turns in a session.
+pub(super) const TURNS: u8 = 3;
+
+impl Message {
+    /// Returns the position of the message among the messages that its sender sends in a session
+    /// after the request, from 0; `None` if the message has no fixed position or is not part of a
+    /// test.
+    pub(super) fn turn(&self) -> Option<u8> {
+        match self {
+            Self::Offer(_) | Self::Answer(_) | Self::Listening(_) | Self::Bound { .. } => Some(0),
+            Self::Ready { .. } => Some(READY_TURN),
+            Self::Stats(_) => Some(READY_TURN + 1),
+            _ => None,
+        }
+    }
+
+    /// Returns the message, unless it is [`Message::Error`].
+    ///
+    /// # Errors
+    /// Returns the error of the peer, prefixed with `peer_name`.
+    pub fn or_error(self, peer_name: &str) -> Result<Self> {
+        match self {
+            Message::Error { text } => Err(Error::new(Kind::Peer, format!("{peer_name}: {text}"))),
+            other => Ok(other),
+        }
+    }
+
+    /// Returns the error for a message that is not valid at this point of the protocol.
+    pub fn unexpected(&self, peer_name: &str) -> Error {
+        let name = serde_json::to_value(self).ok().and_then(|v| match v {
+            Value::Object(map) => map.keys().next().cloned(),
+            Value::String(name) => Some(name),
+            _ => None,
+        });
+        Error::protocol(format!(
+            "{peer_name} sent an unexpected message: {}",
+            name.unwrap_or_default()
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renamed_variants_keep_their_names_on_the_wire() {
+        let heartbeat = serde_json::to_string(&Message::Heartbeat).unwrap();
+        assert_eq!(heartbeat, r#""at_work""#);
+    }
+}

@@ -1,0 +1,292 @@
+//! The open connections of a server.
+//!
+//! A connection is pending until its client has authenticated and sent a request that is served;
+//! then it is a session. Both have limits of their own, so that clients that are not allowed, that
+//! send nothing or that lack the token take no place of a client that is served. If too many
+//! connections are pending, the oldest one of the address with the most is closed, because a client
+//! that is served stays pending only for a moment.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use base::error::{Error, Kind, Result};
+
+/// Maximum number of pending connections.
+pub const MAX_PENDING: usize = 128;
+/// Maximum number of pending connections from one address.
+pub const MAX_PENDING_PER_ADDRESS: usize = 64;
+/// Maximum number of connections that are not sessions, with those that were closed and whose
+/// threads have not ended yet. Further ones are closed at once.
+const MAX_THREADS: usize = 2 * MAX_PENDING;
+/// Maximum time that a connection is pending.
+const MAX_PENDING_TIME: Duration = Duration::from_secs(60);
+
+/// The open connections of a server.
+#[derive(Debug)]
+pub struct Connections {
+    open: Mutex<HashMap<u64, OpenConnection>>,
+    /// Number of the next connection.
+    next: AtomicU64,
+    max_sessions: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Pending,
+    Session,
+    Closed,
+}
+
+#[derive(Debug)]
+struct OpenConnection {
+    stream: TcpStream,
+    source: IpAddr,
+    state: State,
+    /// Time at which it is closed. `None`: not closed.
+    deadline: Option<Instant>,
+}
+
+impl OpenConnection {
+    /// Closes the connection. Its thread then ends.
+    fn close(&mut self) {
+        self.state = State::Closed;
+        self.deadline = None;
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// An entry in the table of open connections. It is removed on drop.
+#[derive(Debug)]
+pub struct Registration<'a> {
+    connections: &'a Connections,
+    number: u64,
+}
+
+impl Connections {
+    /// Creates an empty table for at most `max_sessions` sessions.
+    pub fn new(max_sessions: u32) -> Self {
+        Self {
+            open: Mutex::default(),
+            next: AtomicU64::new(0),
+            max_sessions,
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, OpenConnection>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a connection from `peer`, which is pending. Returns `None` if there are too many.
+    ///
+    /// # Errors
+    /// Returns an error if there are no file descriptors.
+    pub fn register(
+        &self,
+        stream: &TcpStream,
+        peer: IpAddr,
+    ) -> io::Result<Option<Registration<'_>>> {
+        let source = source(peer);
+        let mut open = self.open();
+        make_room(&mut open, source);
+        let threads = open.values().filter(|c| c.state != State::Session);
+        if threads.count() >= MAX_THREADS {
+            return Ok(None);
+        }
+        let connection = OpenConnection {
+            stream: stream.try_clone()?,
+            source,
+            state: State::Pending,
+            deadline: Instant::now().checked_add(MAX_PENDING_TIME),
+        };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        open.insert(number, connection);
+        Ok(Some(Registration {
+            connections: self,
+            number,
+        }))
+    }
+
+    /// Returns `true` if at least one connection is a session.
+    pub fn has_sessions(&self) -> bool {
+        self.open().values().any(|c| c.state != State::Pending)
+    }
+
+    /// Closes connections whose deadline has passed.
+    pub fn close_overdue(&self) {
+        let now = Instant::now();
+        for connection in self.open().values_mut() {
+            if connection.deadline.is_some_and(|deadline| now >= deadline) {
+                connection.close();
+            }
+        }
+    }
+
+    /// Waits until all connections have ended, at most for `timeout`, and closes the others.
+    pub fn drain(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        while !self.open().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.open().values_mut().for_each(OpenConnection::close);
+    }
+}
+
+/// Closes pending connections until there is room for another one from `source`.
+fn make_room(open: &mut HashMap<u64, OpenConnection>, source: IpAddr) {
+    let mut pending: HashMap<IpAddr, usize> = HashMap::new();
+    for connection in open.values().filter(|c| c.state == State::Pending) {
+        *pending.entry(connection.source).or_default() += 1;
+    }
+    let crowded = if pending
+        .get(&source)
+        .is_some_and(|n| *n >= MAX_PENDING_PER_ADDRESS)
+    {
+        Some(source)
+    } else if pending.values().sum::<usize>() >= MAX_PENDING {
+        pending.into_iter().max_by_key(|(_, n)| *n).map(|(s, _)| s)
+    } else {
+        None
+    };
+    let oldest = open
+        .iter_mut()
+        .filter(|(_, c)| c.state == State::Pending && Some(c.source) == crowded)
+        .min_by_key(|(number, _)| **number);
+    if let Some((_, connection)) = oldest {
+        connection.close();
+    }
+}
+
+/// Returns the address that connections are counted by. A host with IPv6 usually has all addresses
+/// of a network of 64 bits.
+fn source(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+impl Registration<'_> {
+    /// Makes the connection a session, which ends after `max_time` at the latest.
+    ///
+    /// # Errors
+    /// Returns an error if the server has its maximum number of sessions, or if it has closed the
+    /// connection.
+    pub fn begin_session(&self, max_time: Duration) -> Result<()> {
+        let mut open = self.connections.open();
+        let sessions = open.values().filter(|c| c.state == State::Session).count();
+        if sessions >= self.connections.max_sessions as usize {
+            return Err(Error::limit(format!(
+                "the server has reached its maximum number of clients, {sessions}"
+            ))
+            .with_help("try again later, or set --max-clients higher on the server"));
+        }
+        match open.get_mut(&self.number) {
+            Some(connection) if connection.state == State::Pending => {
+                connection.state = State::Session;
+                connection.deadline = Instant::now().checked_add(max_time);
+                Ok(())
+            }
+            _ => Err(Error::new(Kind::Gone, "the server closed the connection")),
+        }
+    }
+}
+
+impl Registration<'_> {
+    /// Returns `true` if the connection became a session.
+    pub fn is_session(&self) -> bool {
+        let open = self.connections.open();
+        open.get(&self.number)
+            .is_some_and(|connection| connection.state != State::Pending)
+    }
+}
+
+impl Drop for Registration<'_> {
+    fn drop(&mut self) {
+        self.connections.open().remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+
+    /// Returns both ends of a connection.
+    fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_millis(10)))
+            .unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    fn is_closed(mut client: &TcpStream) -> bool {
+        matches!(client.read(&mut [0]), Ok(0))
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn oldest_pending_connection_of_a_crowded_address_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connections = Connections::new(1);
+        let pairs: Vec<_> = (0..=MAX_PENDING + 1).map(|_| pair(&listener)).collect();
+        let mut entries = Vec::new();
+        let mut add = |index: usize, peer: &str| {
+            let entry = connections.register(&pairs[index].1, ip(peer));
+            entries.push(entry.unwrap().unwrap());
+        };
+        let one = |n: usize| format!("2001:db8:1:1::{n:x}");
+        (0..MAX_PENDING_PER_ADDRESS).for_each(|n| add(n, &one(n)));
+        assert!(!is_closed(&pairs[0].0));
+        add(MAX_PENDING_PER_ADDRESS, &one(999));
+        assert!(is_closed(&pairs[0].0) && !is_closed(&pairs[1].0));
+        // Another network has as many connections, less one.
+        let other = MAX_PENDING_PER_ADDRESS + 1..MAX_PENDING;
+        other.for_each(|n| add(n, "192.0.2.1"));
+        add(MAX_PENDING, "::ffff:192.0.2.1");
+        add(MAX_PENDING + 1, "198.51.100.1");
+        let closed = pairs.iter().filter(|(client, _)| is_closed(client));
+        assert_eq!(closed.count(), 2);
+    }
+
+    #[test]
+    fn pending_connections_take_no_session() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connections = Connections::new(1);
+        let pairs: Vec<_> = (0..3).map(|_| pair(&listener)).collect();
+        let entries: Vec<_> = pairs
+            .iter()
+            .map(|pair| connections.register(&pair.1, ip("10.0.0.1")))
+            .map(|entry| entry.unwrap().unwrap())
+            .collect();
+        entries[1].begin_session(Duration::from_secs(60)).unwrap();
+        let error = entries[2].begin_session(Duration::ZERO).unwrap_err();
+        assert!(error.to_string().contains("--max-clients"), "{error}");
+        drop(entries);
+        connections.drain(Duration::ZERO);
+    }
+
+    #[test]
+    fn overdue_connections_are_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connections = Connections::new(1);
+        let (client, server) = pair(&listener);
+        let entry = connections.register(&server, ip("10.0.0.1"));
+        let entry = entry.unwrap().unwrap();
+        connections.close_overdue();
+        assert!(!is_closed(&client));
+        entry.begin_session(Duration::ZERO).unwrap();
+        connections.close_overdue();
+        assert!(is_closed(&client));
+        let error = entry.begin_session(Duration::ZERO).unwrap_err();
+        assert_eq!(error.kind(), Kind::Gone);
+    }
+}

@@ -1,0 +1,67 @@
+//! The records of a run in one of the formats.
+
+use base::error::Result;
+use report::csv;
+use report::json::{self, Document};
+use report::record::Record;
+use report::table::Table;
+use report::text::Format;
+
+use super::live::LiveOutput;
+use super::print;
+use crate::rperf::args::command_line::Options;
+
+/// The output of a run in one of the formats.
+pub(super) struct Output<'a> {
+    pub(super) host: Option<&'a str>,
+    pub(super) global: &'a Options,
+    format: Format,
+    pub(super) live: LiveOutput,
+    table: Option<Table>,
+    records: Vec<Record>,
+}
+
+impl<'a> Output<'a> {
+    pub(super) fn new(host: Option<&'a str>, global: &'a Options, tests: usize) -> Result<Self> {
+        let format = global.text_format();
+        if global.csv {
+            print(&csv::header())?;
+        }
+        Ok(Self {
+            host,
+            global,
+            format,
+            live: LiveOutput::new(global, host, format.style, tests),
+            table: global.tuning.is_sweep().then(|| Table::new(format)),
+            records: Vec::new(),
+        })
+    }
+
+    /// Prints a record, or keeps it for the document of `--json`.
+    pub(super) fn write(&mut self, record: Record) -> Result<()> {
+        let global = self.global;
+        let text = if global.json {
+            self.records.push(record);
+            return Ok(());
+        } else if global.json_lines {
+            json::record_line(&record)
+        } else if global.csv {
+            csv::render(&record)
+        } else if let Some(table) = &mut self.table {
+            table.render(&record)
+        } else if self.live.is_name_printed() {
+            self.format.figures(&record)
+        } else {
+            self.format.render(&record)
+        };
+        print(&text)
+    }
+
+    /// Prints the document of `--json`.
+    pub(super) fn finish(self) -> Result<()> {
+        if self.global.json {
+            return print(&Document::new(self.records).render());
+        }
+        Ok(())
+    }
+}
