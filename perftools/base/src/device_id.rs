@@ -59,7 +59,7 @@ impl fmt::Display for DeviceId {
 }
 
 /// Maximum number of devices in a [`DeviceList`].
-pub const MAX_DEVICES: usize = 16;
+pub(crate) const MAX_DEVICES: usize = 16;
 
 /// One or more different devices, separated by commas: `mlx5_0,mlx5_1`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -37,7 +37,7 @@ impl FromStr for Expectation {
 }
 
 /// Compares the ports with the requirements.
-pub fn check_expected(facts: &HostFacts<'_>, expect: &Expectation) -> Vec<Finding> {
+pub(crate) fn check_expected(facts: &HostFacts<'_>, expect: &Expectation) -> Vec<Finding> {
     let mut findings = Vec::new();
     let active = || facts.ports().filter(|(_, port)| port.is_active());
     if let Some(ports) = expect.ports {

@@ -26,7 +26,7 @@ pub enum Format {
 
 impl Format {
     /// Returns the format that an `Accept` header requests.
-    pub fn from_accept(accept: &str) -> Self {
+    pub(crate) fn from_accept(accept: &str) -> Self {
         if accept.contains("application/openmetrics-text") {
             Self::OpenMetrics
         } else {
@@ -35,7 +35,7 @@ impl Format {
     }
 
     /// Returns the media type.
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -75,7 +75,7 @@ impl Metrics<'_> {
     ///
     /// # Errors
     /// Returns the error of the writer.
-    pub fn seconds_counters<L: EncodeLabelSet>(
+    pub(crate) fn seconds_counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
@@ -91,7 +91,7 @@ impl Metrics<'_> {
     ///
     /// # Errors
     /// Returns the error of the writer.
-    pub fn gauges<L: EncodeLabelSet>(
+    pub(crate) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,
@@ -126,7 +126,7 @@ impl Metrics<'_> {
     ///
     /// # Errors
     /// Returns the error of the writer.
-    pub fn histograms<L: EncodeLabelSet>(
+    pub(crate) fn histograms<L: EncodeLabelSet>(
         &mut self,
         name: &str,
         help: &str,

@@ -64,7 +64,7 @@ impl MemoryFiles {
 
     /// Returns `true` if a path is a directory, `false` if it is a file, and `None` if it does not
     /// exist.
-    pub fn is_directory(&self, path: &str) -> Option<bool> {
+    pub(crate) fn is_directory(&self, path: &str) -> Option<bool> {
         match self.nodes.get(&normalized(path))? {
             Node::Link(_) => None,
             node => Some(matches!(node, Node::Directory(_))),

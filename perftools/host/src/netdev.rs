@@ -6,7 +6,7 @@ use super::hwaddr::HwAddr;
 use super::root::{Root, unsigned};
 
 /// `ARPHRD_INFINIBAND`.
-pub const TYPE_INFINIBAND: u32 = 32;
+pub(crate) const TYPE_INFINIBAND: u32 = 32;
 const IFF_UP: u64 = 1;
 
 /// A network interface.

@@ -5,7 +5,7 @@ use super::root::{Root, number, unsigned};
 /// Directories of opensm's configuration: that of Red Hat, then that of OpenSM.
 pub const DIRECTORIES: [&str; 2] = ["/etc/rdma", "/etc/opensm"];
 /// Environment file of the service unit on Red Hat, then on Debian.
-pub const SYSCONFIG: [&str; 2] = ["/etc/sysconfig/opensm", "/etc/default/opensm"];
+pub(crate) const SYSCONFIG: [&str; 2] = ["/etc/sysconfig/opensm", "/etc/default/opensm"];
 
 /// An `opensm.conf` file. It has one `key value` pair per line, and `#` begins a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

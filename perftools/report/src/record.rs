@@ -183,7 +183,7 @@ impl Measured {
     }
 
     /// Returns `true` if both ends send data at the same time.
-    pub fn is_bidirectional(&self) -> bool {
+    pub(crate) fn is_bidirectional(&self) -> bool {
         self.spec.sockets.bidirectional
             || self
                 .plan
@@ -191,7 +191,7 @@ impl Measured {
     }
 
     /// Returns `true` if both ends use the same port.
-    pub fn has_one_port(&self) -> bool {
+    pub(crate) fn has_one_port(&self) -> bool {
         let address = |c: &ConnectionInfo| match c.address.parse::<SocketAddr>() {
             Ok(address) => address.ip().to_string(),
             Err(_) => c.address.clone(),
@@ -209,7 +209,7 @@ impl Measured {
     }
 
     /// Returns `true` if the main result is a bandwidth rather than a latency or a message rate.
-    pub fn is_bandwidth_test(&self) -> bool {
+    pub(crate) fn is_bandwidth_test(&self) -> bool {
         self.summary.bandwidth.is_some() && !self.plan.is_some_and(|plan| plan.verb.is_atomic())
     }
 }

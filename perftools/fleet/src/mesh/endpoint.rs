@@ -23,13 +23,13 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Returns `true` if both endpoints are served by the same server.
-    pub fn shares_host(&self, other: &Self) -> bool {
+    pub(crate) fn shares_host(&self, other: &Self) -> bool {
         (&self.host, self.port) == (&other.host, other.port)
     }
 
     /// Returns `true` if the endpoints are measured with each other: they are on different hosts,
     /// and their ports have the same technology, as far as it is known.
-    pub fn can_reach(&self, other: &Self) -> bool {
+    pub(crate) fn can_reach(&self, other: &Self) -> bool {
         let differ = matches!((&self.link, &other.link), (Some(a), Some(b)) if a != b);
         !self.shares_host(other) && !differ
     }

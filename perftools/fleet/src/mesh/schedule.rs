@@ -116,7 +116,7 @@ impl Schedule {
 
     /// Returns `true` if the tests of a round must start at the same time, because they share ports
     /// or their sum is a result.
-    pub fn has_common_start(self) -> bool {
+    pub(crate) fn has_common_start(self) -> bool {
         self.pattern != Pattern::Pairs
     }
 

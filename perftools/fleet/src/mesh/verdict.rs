@@ -15,11 +15,15 @@ use super::schedule::Pair;
 const PARTNERS: usize = 2;
 
 /// Maximum number of suspects per test that are measured again.
-pub const MAX_REPEATED: usize = 64;
+pub(crate) const MAX_REPEATED: usize = 64;
 
 /// Returns the pairs to measure again, one after another. `healthy` are the endpoints that are not
 /// suspects.
-pub fn repeated_pairs(suspect: &Suspect, endpoints: &[Endpoint], healthy: &[u32]) -> Vec<Pair> {
+pub(crate) fn repeated_pairs(
+    suspect: &Suspect,
+    endpoints: &[Endpoint],
+    healthy: &[u32],
+) -> Vec<Pair> {
     let Pair { from, to } = suspect.pair;
     let host = |id: u32| &endpoints[id as usize];
     // The search begins behind the suspect, so that not all suspects load the same partners.
@@ -56,7 +60,7 @@ pub fn repeated_pairs(suspect: &Suspect, endpoints: &[Endpoint], healthy: &[u32]
     pairs
 }
 
-/// Returns the conclusion from the repeated measurements, in the order of [`repeated_pairs`].
+/// Returns the conclusion from the repeated measurements, in the order of `repeated_pairs`.
 pub fn conclude(suspect: &Suspect, states: &[State]) -> Confirmation {
     let is_bad = |index: usize| states.get(index).is_some_and(|state| *state != State::Good);
     if states.is_empty() {

@@ -16,9 +16,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 /// Number of the buckets of the histogram. The last one has no upper bound.
-pub const BUCKETS: usize = 22;
+pub(crate) const BUCKETS: usize = 22;
 /// Upper bound of the first bucket in nanoseconds. Each further bound is twice the previous one.
-pub const FIRST_BOUND: u64 = 1_000;
+pub(crate) const FIRST_BOUND: u64 = 1_000;
 
 /// Maximum number of flow labels of a path.
 pub const MAX_FLOWS: u8 = 8;
@@ -217,7 +217,7 @@ impl Tracker {
     }
 
     /// Adds a path and returns its number.
-    pub fn add_path(&mut self) -> u32 {
+    pub(crate) fn add_path(&mut self) -> u32 {
         let number = u32::try_from(self.paths.len()).unwrap_or(u32::MAX);
         self.paths.push(Path::default());
         self.enabled += 1;
@@ -244,7 +244,7 @@ impl Tracker {
     }
 
     /// Returns the extremes of a path and begins new ones.
-    pub fn take_extremes(&mut self, path: u32) -> Extremes {
+    pub(crate) fn take_extremes(&mut self, path: u32) -> Extremes {
         let path = self.paths.get_mut(path as usize);
         path.map_or_else(Extremes::default, |path| std::mem::take(&mut path.extremes))
     }
@@ -263,7 +263,7 @@ impl Tracker {
     }
 
     /// Returns the probe to send at `now`, and counts it as sent; `None` if none is due.
-    pub fn next_probe(&mut self, now: u64) -> Option<Probe> {
+    pub(crate) fn next_probe(&mut self, now: u64) -> Option<Probe> {
         if self.enabled == 0 || now < self.next_at {
             return None;
         }
@@ -378,7 +378,7 @@ impl Tracker {
     }
 
     /// Ends the probes whose limits have passed.
-    pub fn expire(&mut self, now: u64) {
+    pub(crate) fn expire(&mut self, now: u64) {
         let timeout = nanos(self.settings.timeout);
         loop {
             let id = self.first_in_time;
@@ -409,7 +409,7 @@ impl Tracker {
     }
 
     /// Returns the time of the next probe or timeout.
-    pub fn next_deadline(&self) -> Option<u64> {
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
         let probe = (self.enabled > 0).then_some(self.next_at);
         let index = usize::try_from(self.first_in_time - self.first).ok()?;
         let timeout = self.in_flight.get(index).map(|probe| {
@@ -425,7 +425,7 @@ impl Tracker {
     }
 
     /// Returns the changes since the last call.
-    pub fn take_changes(&mut self) -> Vec<Change> {
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
 

@@ -68,7 +68,7 @@ pub fn fill(bytes: &mut [u8], message: u64) {
 
 /// Writes the first bytes of message number `message`, which [`number`] reads, if `bytes` has 8
 /// bytes.
-pub fn write_number(bytes: &mut [u8], message: u64) {
+pub(crate) fn write_number(bytes: &mut [u8], message: u64) {
     fill(bytes, message);
 }
 

@@ -36,7 +36,7 @@ fn ranges(cpus: &[usize]) -> String {
 ///
 /// # Errors
 /// Returns an error if the list names a NUMA node that does not exist.
-pub fn nth_processor(
+pub(crate) fn nth_processor(
     list: Option<&CpuList>,
     index: usize,
     from_last: bool,

@@ -64,7 +64,7 @@ impl Waiter {
     }
 
     /// Returns the largest number of completions that one poll returned.
-    pub fn max_completions(&self) -> u32 {
+    pub(crate) fn max_completions(&self) -> u32 {
         self.stats.max_completions
     }
 

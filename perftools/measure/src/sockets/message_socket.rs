@@ -1,6 +1,6 @@
 //! A connected socket that transfers messages.
 //!
-//! No call blocks indefinitely: calls on a blocking socket return after [`NAP`], and calls on a
+//! No call blocks indefinitely: calls on a blocking socket return after `NAP`, and calls on a
 //! non-blocking socket return immediately. The loops can therefore check the clock and the control
 //! connection without another thread.
 
@@ -17,7 +17,7 @@ use super::SocketKind;
 use host::tcp::{self, TcpConnection};
 
 /// Longest time that a call blocks.
-pub const NAP: Duration = Duration::from_millis(20);
+pub(crate) const NAP: Duration = Duration::from_millis(20);
 /// Most bytes that one call passes to SCTP, which rejects messages longer than its buffer.
 const SCTP_CHUNK: usize = 64 << 10;
 
@@ -31,7 +31,7 @@ pub enum Received {
     /// Nothing yet.
     Nothing,
     /// The peer has closed its sending direction, or the stream was reset
-    /// ([`MessageSocket::take_reset`]).
+    /// (`MessageSocket::take_reset`).
     End,
 }
 
@@ -112,7 +112,7 @@ impl MessageSocket {
     }
 
     /// Returns `true` if a message was sent in part.
-    pub fn has_partial_send(&self) -> bool {
+    pub(crate) fn has_partial_send(&self) -> bool {
         self.sent > 0
     }
 
@@ -152,7 +152,7 @@ impl MessageSocket {
     }
 
     /// Takes the error of a stream that was reset while this end received.
-    pub fn take_reset(&mut self) -> Option<Error> {
+    pub(crate) fn take_reset(&mut self) -> Option<Error> {
         self.reset.take()
     }
 
@@ -230,7 +230,7 @@ impl MessageSocket {
     }
 
     /// Shuts down the sending direction of a stream.
-    pub fn shutdown_send(&self) {
+    pub(crate) fn shutdown_send(&self) {
         if !self.kind.is_datagram() {
             // An error means that the peer has already closed the connection.
             let _ = self.socket.shutdown(Shutdown::Write);

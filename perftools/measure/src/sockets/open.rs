@@ -242,7 +242,7 @@ impl BoundSocket {
     }
 
     /// Returns the unconnected socket, which receives datagrams from every address.
-    pub fn into_socket(self) -> Socket {
+    pub(crate) fn into_socket(self) -> Socket {
         self.socket
     }
 }

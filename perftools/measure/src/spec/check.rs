@@ -51,7 +51,7 @@ impl Spec {
 
     /// Returns `true` if packets carry attributes that rdma_cm does not let the program set:
     /// service level, flow label, partition key, static rate or source path bits.
-    pub fn sets_packet_attributes(&self) -> bool {
+    pub(crate) fn sets_packet_attributes(&self) -> bool {
         self.tuning.sets_packet_attributes()
             || self.client.path.sets_packet_attributes()
             || self.server.path.sets_packet_attributes()

@@ -11,7 +11,7 @@ use super::shape::Shape;
 /// Stack size in bytes of the thread that reads a control connection.
 pub const CONTROL_STACK: usize = 256 << 10;
 /// Stack size in bytes of each thread that moves the data of a test with several threads.
-pub const ENGINE_STACK: usize = 256 << 10;
+pub(crate) const ENGINE_STACK: usize = 256 << 10;
 
 /// Memory in bytes for a request in a send queue: the entry in the queue, which is largest in
 /// Soft-RoCE, and the entry in the table of requests in flight. The test

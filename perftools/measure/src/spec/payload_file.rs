@@ -44,7 +44,7 @@ impl PayloadFile {
 
     /// Returns the file without its bytes, for the record of a test.
     #[must_use]
-    pub fn without_bytes(&self) -> Self {
+    pub(crate) fn without_bytes(&self) -> Self {
         Self {
             bytes: Arc::default(),
             ..self.clone()

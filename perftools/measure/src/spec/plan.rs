@@ -126,7 +126,7 @@ impl Plan {
     }
 
     /// Returns `true` if the latency is that of a round trip, because the peer does not send.
-    pub fn is_round_trip(self) -> bool {
+    pub(crate) fn is_round_trip(self) -> bool {
         self.pattern == Pattern::PingPong && !self.verb.takes_receives()
     }
 
@@ -138,7 +138,7 @@ impl Plan {
     /// Returns the plan without immediate data: RDMA writes that the peer detects by polling its
     /// memory (ping-pong), or not at all.
     #[must_use]
-    pub fn without_immediate(self) -> Self {
+    pub(crate) fn without_immediate(self) -> Self {
         if self.verb != Verb::WriteImm {
             return self;
         }

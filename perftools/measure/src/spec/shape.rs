@@ -108,7 +108,7 @@ impl Shape {
     }
 
     /// Returns the number of completed receives that are posted again together.
-    pub fn repost_batch(&self) -> u32 {
+    pub(crate) fn repost_batch(&self) -> u32 {
         let default = if self.plan.is_latency() {
             // One message is in flight, so enough receives are always posted.
             (self.depth / 4).max(1)
@@ -122,7 +122,7 @@ impl Shape {
     }
 
     /// Returns the number of receive queues: one per queue pair, or one shared by all.
-    pub fn receive_queues(&self) -> u32 {
+    pub(crate) fn receive_queues(&self) -> u32 {
         if self.tuning.srq || self.plan.service == Service::Xrc {
             1
         } else {
@@ -133,13 +133,13 @@ impl Shape {
     /// Returns `true` if only the last message of each credit batch solicits an event, so that the
     /// receiver does not wake up for the others. On several queue pairs the others may arrive
     /// later.
-    pub fn solicits(&self) -> bool {
+    pub(crate) fn solicits(&self) -> bool {
         let is_ordered = self.qps == 1 && self.receivers == 1;
         self.credited && is_ordered && self.is_reliable() && self.plan.pattern == Pattern::OneWay
     }
 
     /// Returns `true` if the receiver reads the payload, so that each message has its own buffer.
-    pub fn touches_payload(&self) -> bool {
+    pub(crate) fn touches_payload(&self) -> bool {
         self.verify || self.tuning.access_received
     }
 
@@ -157,7 +157,7 @@ impl Shape {
 
     /// Returns the number of message slots in the memory registered for remote access: one per
     /// message in flight if the receiver reads the payload.
-    pub fn exposed_slots(&self) -> u32 {
+    pub(crate) fn exposed_slots(&self) -> u32 {
         match self.plan {
             // One counter per queue pair, because atomics of different queue pairs are unordered.
             plan if plan.verb.is_atomic() => self.qps,
@@ -170,7 +170,7 @@ impl Shape {
     }
 
     /// Returns the number of slots that RDMA reads and atomics write the peer's data into.
-    pub fn fetch_slots(&self) -> u32 {
+    pub(crate) fn fetch_slots(&self) -> u32 {
         if self.touches_payload() {
             self.sends() * self.qps
         } else {
@@ -179,7 +179,7 @@ impl Shape {
     }
 
     /// Returns the number of receive buffers if each message has its own buffer.
-    pub fn receive_buffers(&self) -> u32 {
+    pub(crate) fn receive_buffers(&self) -> u32 {
         if self.plan.verb == Verb::Send {
             self.receives() * self.receive_queues()
         } else {
@@ -193,7 +193,7 @@ impl Shape {
     }
 
     /// Returns the size of the memory that each thread of an end registers, in bytes.
-    pub fn thread_memory(&self) -> u64 {
+    pub(crate) fn thread_memory(&self) -> u64 {
         let exposed = if self.plan.verb.is_one_sided() {
             self.exposed_slots()
         } else {
@@ -212,7 +212,7 @@ impl Shape {
     }
 
     /// Returns the size of a slot in bytes: the message size, rounded up to 8 bytes.
-    pub fn stride(&self) -> usize {
+    pub(crate) fn stride(&self) -> usize {
         (self.msg_size as usize).next_multiple_of(8)
     }
 

@@ -35,12 +35,12 @@ impl SocketKind {
     }
 
     /// Returns `true` if the protocol keeps message boundaries, with one system call per message.
-    pub fn is_datagram(self) -> bool {
+    pub(crate) fn is_datagram(self) -> bool {
         matches!(self, SocketKind::Udp | SocketKind::Rds)
     }
 
     /// Returns the maximum message size in bytes.
-    pub fn max_message(self) -> u64 {
+    pub(crate) fn max_message(self) -> u64 {
         match self {
             SocketKind::Udp => MAX_DATAGRAM,
             SocketKind::Rds => MAX_RDS,

@@ -9,7 +9,7 @@ use ibverbs::{
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of requests posted with one doorbell.
-pub const MAX_POST_LIST: u32 = 64;
+pub(crate) const MAX_POST_LIST: u32 = 64;
 
 /// Pages of the buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,7 +148,7 @@ impl Tuning {
     }
 
     /// Returns `true` if packets carry attributes that rdma_cm does not let the program set.
-    pub fn sets_packet_attributes(&self) -> bool {
+    pub(crate) fn sets_packet_attributes(&self) -> bool {
         self.pkey_index != 0 || self.service_level != 0 || self.flow_label != 0
     }
 }

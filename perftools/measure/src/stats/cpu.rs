@@ -156,7 +156,7 @@ fn parse_wait_time(schedstat: &str) -> Option<Duration> {
 }
 
 /// Returns the number of processors that this process may use.
-pub fn available_cpus() -> u32 {
+pub(crate) fn available_cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX))
 }
 

@@ -123,7 +123,7 @@ const MIN_INTERVALS: usize = 4;
 /// Returns the dips among intervals. Neighbouring intervals are merged into one dip. Intervals
 /// shorter than half the median length are ignored; the last interval may be so short.
 #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-pub fn find_dips(intervals: &[Interval]) -> Vec<Dip> {
+pub(crate) fn find_dips(intervals: &[Interval]) -> Vec<Dip> {
     let median_nanos = median(intervals.iter().map(|i| i.nanos() as f64));
     let full: Vec<_> = intervals
         .iter()

@@ -7,7 +7,7 @@ use base::histogram::{Bucket, Latencies, Percentiles};
 use super::thread_counters::ThreadCounters;
 
 /// Maximum number of latencies that are kept.
-pub const MAX_SAMPLES: usize = 1 << 20;
+pub(crate) const MAX_SAMPLES: usize = 1 << 20;
 
 /// A histogram of latencies that also feeds the counters of its thread, if the test is monitored.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl LatencyRecorder {
 
     /// Keeps each latency as well, up to [`MAX_SAMPLES`] of them.
     #[must_use]
-    pub fn with_samples(mut self, keep: bool) -> Self {
+    pub(crate) fn with_samples(mut self, keep: bool) -> Self {
         if keep {
             self.samples = Vec::with_capacity(MAX_SAMPLES);
         }

@@ -62,27 +62,27 @@ fn add(counter: &AtomicU64, n: u64) {
 impl ThreadCounters {
     /// Sets the number of messages sent since the start of the test.
     #[inline]
-    pub fn set_sent(&self, total: u64) {
+    pub(crate) fn set_sent(&self, total: u64) {
         self.sent.store(total, Ordering::Relaxed);
     }
 
     /// Adds messages and bytes that were received.
     #[inline]
-    pub fn add_received(&self, msgs: u64, bytes: u64) {
+    pub(crate) fn add_received(&self, msgs: u64, bytes: u64) {
         add(&self.received, msgs);
         add(&self.bytes, bytes);
     }
 
     /// Sets the messages and bytes received since the start of the test.
     #[inline]
-    pub fn set_received(&self, total: Count) {
+    pub(crate) fn set_received(&self, total: Count) {
         self.received.store(total.msgs, Ordering::Relaxed);
         self.bytes.store(total.bytes, Ordering::Relaxed);
     }
 
     /// Records one latency in nanoseconds.
     #[inline]
-    pub fn record_latency(&self, nanos: u64) {
+    pub(crate) fn record_latency(&self, nanos: u64) {
         add(&self.samples, 1);
         add(&self.nanos, nanos);
         if nanos > self.max_latency.load(Ordering::Relaxed) {
@@ -103,7 +103,7 @@ impl ThreadCounters {
     }
 
     /// Returns the longest latency since the previous call, in nanoseconds.
-    pub fn take_max_latency(&self) -> u64 {
+    pub(crate) fn take_max_latency(&self) -> u64 {
         self.max_latency.swap(0, Ordering::Relaxed)
     }
 }
@@ -118,7 +118,7 @@ pub fn snapshot(counters: &[Arc<ThreadCounters>]) -> CounterSnapshot {
 }
 
 /// Returns the longest latency of any thread since the previous call, in nanoseconds.
-pub fn take_max_latency(counters: &[Arc<ThreadCounters>]) -> u64 {
+pub(crate) fn take_max_latency(counters: &[Arc<ThreadCounters>]) -> u64 {
     counters
         .iter()
         .map(|counters| counters.take_max_latency())

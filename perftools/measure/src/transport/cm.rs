@@ -24,7 +24,7 @@ impl Connection {
     }
 
     /// Returns the ends of the TCP connection below, on iWARP.
-    pub fn tcp_connection(&self) -> TcpConnection {
+    pub(crate) fn tcp_connection(&self) -> TcpConnection {
         TcpConnection {
             local: self.0.local_addr(),
             peer: self.0.peer_addr(),

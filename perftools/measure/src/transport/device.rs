@@ -291,7 +291,7 @@ impl OpenedDevice {
     ///
     /// # Errors
     /// Returns an error with the available indices if there is no such GID.
-    pub fn with_gid_index(mut self, index: Option<u8>) -> Result<Self> {
+    pub(crate) fn with_gid_index(mut self, index: Option<u8>) -> Result<Self> {
         let Some(index) = index else { return Ok(self) };
         let available: Vec<String> = self
             .addresses

@@ -80,13 +80,13 @@ pub fn telling(changes: &CounterChanges) -> Vec<(&str, u64)> {
 }
 
 /// Returns `true` if the counter shows a cause.
-pub fn is_telling(name: &str) -> bool {
+pub(crate) fn is_telling(name: &str) -> bool {
     let mut all = CAUSES.iter().flat_map(|cause| cause.counters);
     all.any(|counter| counter.matches(name))
 }
 
 /// Returns the name of a counter without its group.
-pub fn short_name(name: &str) -> &str {
+pub(crate) fn short_name(name: &str) -> &str {
     name.split_once('/').map_or(name, |(_, name)| name)
 }
 

@@ -146,7 +146,7 @@ fn nanos(time: TimeSpec) -> u64 {
 }
 
 /// Returns the time of the clock that the kernel uses for arrivals, in nanoseconds.
-pub fn wall_clock() -> u64 {
+pub(crate) fn wall_clock() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(now.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -109,7 +109,7 @@ fn authenticate_client(stream: &mut TcpStream, token: &Token, timeout: Duration)
 ///
 /// # Errors
 /// Returns an error if only one end has a token, or the tokens differ.
-pub fn prove(
+pub(crate) fn prove(
     stream: &mut TcpStream,
     server: &Hello,
     token: Option<&Token>,
@@ -151,7 +151,7 @@ pub fn prove(
 }
 
 /// Returns the error of a client with a token whose server does not prove that it has it.
-pub fn unauthenticated(cause: &str) -> Error {
+pub(crate) fn unauthenticated(cause: &str) -> Error {
     Error::limit(format!("{cause}, so it may not be the intended server"))
         .with_help("start the server with the same --token-file, or omit it here")
 }

@@ -189,7 +189,7 @@ fn read_while(
 ///
 /// # Errors
 /// Returns [`Kind::System`] if the connection broke.
-pub fn write_request(stream: &mut TcpStream) -> Result<()> {
+pub(crate) fn write_request(stream: &mut TcpStream) -> Result<()> {
     write_all(stream, &encode_request(PROTOCOL))
 }
 

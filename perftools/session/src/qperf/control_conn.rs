@@ -72,7 +72,7 @@ impl ControlConn {
     }
 
     /// Sets the time to wait for each message of the peer.
-    pub fn set_timeout(&mut self, timeout: Duration) {
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
@@ -202,7 +202,7 @@ impl ControlConn {
     ///
     /// # Errors
     /// Returns an error if the peer failed or sent other bytes.
-    pub fn synchronize_before(&self) -> Result<()> {
+    pub(crate) fn synchronize_before(&self) -> Result<()> {
         self.send(SYNC_BEFORE)?;
         self.expect(SYNC_BEFORE, "the synchronization before the test")
     }
@@ -211,7 +211,7 @@ impl ControlConn {
     ///
     /// # Errors
     /// Returns an error if the peer failed or sent other bytes.
-    pub fn expect_sync_after(&self) -> Result<()> {
+    pub(crate) fn expect_sync_after(&self) -> Result<()> {
         self.expect(SYNC_AFTER, "the synchronization after the test")
     }
 
@@ -231,14 +231,14 @@ impl ControlConn {
     ///
     /// # Errors
     /// Returns the errors of [`ControlConn::receive`].
-    pub fn receive_u32(&self, what: &str) -> Result<u32> {
+    pub(crate) fn receive_u32(&self, what: &str) -> Result<u32> {
         let mut bytes = [0; 4];
         self.receive(&mut bytes, what)?;
         Ok(u32::from_le_bytes(bytes))
     }
 
     /// Sends an error to the peer as qperf does. Errors of the peer itself are not sent.
-    pub fn send_error(&self, error: &Error) {
+    pub(crate) fn send_error(&self, error: &Error) {
         if matches!(error.kind(), Kind::Peer | Kind::Gone) {
             return;
         }
@@ -259,7 +259,7 @@ impl ControlConn {
 
     /// Discards received bytes until the peer closes the connection, at most for
     /// `CLOSE_TIMEOUT`.
-    pub fn wait_closed(&self) {
+    pub(crate) fn wait_closed(&self) {
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         while self.read_until(&mut [0; 256], deadline) == 256 {}
     }

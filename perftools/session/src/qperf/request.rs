@@ -122,7 +122,7 @@ impl Request {
     }
 
     /// Returns `true` if the major and minor version of the client match [`VERSION`].
-    pub fn is_compatible(&self) -> bool {
+    pub(crate) fn is_compatible(&self) -> bool {
         (self.version.0, self.version.1) == (VERSION.0, VERSION.1)
     }
 }

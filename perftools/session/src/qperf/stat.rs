@@ -116,7 +116,7 @@ impl Stat {
     }
 
     /// Converts the statistics of this end for a qperf peer.
-    pub fn from_side_stats(side: &SideStats) -> Self {
+    pub(crate) fn from_side_stats(side: &SideStats) -> Self {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // The times are short enough.
         let ticks = |secs: f64| (secs * f64::from(TICKS_PER_SECOND)) as u64;

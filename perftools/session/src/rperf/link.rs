@@ -148,13 +148,13 @@ impl ControlLink {
 
     /// Sets the interrupt that ends the test early, with what has been measured.
     #[must_use]
-    pub fn with_interrupt(mut self, interrupt: Interrupt) -> Self {
+    pub(crate) fn with_interrupt(mut self, interrupt: Interrupt) -> Self {
         self.shared.interrupt = interrupt;
         self
     }
 
     /// Returns `true` if the interrupt has ended the test early.
-    pub fn was_interrupted(&self) -> bool {
+    pub(crate) fn was_interrupted(&self) -> bool {
         self.shared.stop_sent.load(Ordering::Relaxed)
     }
 
@@ -190,7 +190,7 @@ impl ControlLink {
     ///
     /// # Errors
     /// Returns the errors of [`ControlLink::receive`].
-    pub fn receive_after_wait(&self, wait: Duration) -> Result<Message> {
+    pub(crate) fn receive_after_wait(&self, wait: Duration) -> Result<Message> {
         self.receive_within(self.timeout + wait)
     }
 
@@ -200,7 +200,7 @@ impl ControlLink {
     ///
     /// # Errors
     /// Returns the errors of [`ControlLink::receive`].
-    pub fn receive_after_set_up(&self, bytes: u64) -> Result<Message> {
+    pub(crate) fn receive_after_set_up(&self, bytes: u64) -> Result<Message> {
         self.receive_within(self.timeout + self.set_up_time + memory_time(bytes))
     }
 
@@ -209,7 +209,7 @@ impl ControlLink {
     ///
     /// # Errors
     /// Returns the errors of [`ControlLink::receive`].
-    pub fn receive_after_memory_work(&self, bytes: u64) -> Result<Message> {
+    pub(crate) fn receive_after_memory_work(&self, bytes: u64) -> Result<Message> {
         self.receive_within(self.timeout + memory_time(bytes))
     }
 
@@ -261,7 +261,7 @@ impl ControlLink {
     }
 
     /// Sends an error to the peer, unless the peer itself reported it or has disconnected.
-    pub fn send_error(&self, error: &Error) {
+    pub(crate) fn send_error(&self, error: &Error) {
         self.shared.send_error(error);
     }
 }

@@ -119,7 +119,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Releases what exceeds `needed`, the resources of the test on its device.
-    pub fn reduce_to(&mut self, needed: Footprint) {
+    pub(crate) fn reduce_to(&mut self, needed: Footprint) {
         let kept = Footprint {
             memory: self.reserved.memory.min(needed.memory),
             threads: self.reserved.threads.min(needed.threads),
@@ -198,7 +198,7 @@ impl Rules {
     ///
     /// # Errors
     /// Returns an error if the address belongs to none of the networks.
-    pub fn admit_host(&self, peer: IpAddr) -> Result<()> {
+    pub(crate) fn admit_host(&self, peer: IpAddr) -> Result<()> {
         networks::admit(&self.allow, peer)
     }
 
@@ -206,7 +206,7 @@ impl Rules {
     ///
     /// # Errors
     /// Returns an error if the address is not the client's, and in none of the networks.
-    pub fn admit_target(&self, peer: IpAddr, target: IpAddr) -> Result<()> {
+    pub(crate) fn admit_target(&self, peer: IpAddr, target: IpAddr) -> Result<()> {
         networks::admit_target(&self.allow, peer, target)
     }
 
@@ -214,7 +214,7 @@ impl Rules {
     ///
     /// # Errors
     /// Returns an error if the server was not started for a mesh.
-    pub fn admit_mesh(&self) -> Result<()> {
+    pub(crate) fn admit_mesh(&self) -> Result<()> {
         if self.mesh {
             return Ok(());
         }
@@ -317,7 +317,7 @@ impl Rules {
     ///
     /// # Errors
     /// Returns an error if the client is on another host and remote quitting is not allowed.
-    pub fn admit_quit(&self, local: IpAddr, peer: IpAddr) -> Result<()> {
+    pub(crate) fn admit_quit(&self, local: IpAddr, peer: IpAddr) -> Result<()> {
         // A connection within one host has the same address at both ends.
         if self.remote_quit || peer.is_loopback() || peer == local {
             return Ok(());

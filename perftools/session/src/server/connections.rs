@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Kind, Result};
 
 /// Maximum number of pending connections.
-pub const MAX_PENDING: usize = 128;
+pub(crate) const MAX_PENDING: usize = 128;
 /// Maximum number of pending connections from one address.
-pub const MAX_PENDING_PER_ADDRESS: usize = 64;
+pub(crate) const MAX_PENDING_PER_ADDRESS: usize = 64;
 /// Maximum number of connections that are not sessions, with those that were closed and whose
 /// threads have not ended yet. Further ones are closed at once.
 const MAX_THREADS: usize = 2 * MAX_PENDING;
@@ -111,12 +111,12 @@ impl Connections {
     }
 
     /// Returns `true` if at least one connection is a session.
-    pub fn has_sessions(&self) -> bool {
+    pub(crate) fn has_sessions(&self) -> bool {
         self.open().values().any(|c| c.state != State::Pending)
     }
 
     /// Closes connections whose deadline has passed.
-    pub fn close_overdue(&self) {
+    pub(crate) fn close_overdue(&self) {
         let now = Instant::now();
         for connection in self.open().values_mut() {
             if connection.deadline.is_some_and(|deadline| now >= deadline) {
@@ -197,7 +197,7 @@ impl Registration<'_> {
 
 impl Registration<'_> {
     /// Returns `true` if the connection became a session.
-    pub fn is_session(&self) -> bool {
+    pub(crate) fn is_session(&self) -> bool {
         let open = self.connections.open();
         open.get(&self.number)
             .is_some_and(|connection| connection.state != State::Pending)

@@ -26,7 +26,7 @@ pub fn admit(networks: &[IpNet], peer: IpAddr) -> Result<()> {
 ///
 /// # Errors
 /// Returns an error if the address is none of these.
-pub fn admit_target(networks: &[IpNet], peer: IpAddr, target: IpAddr) -> Result<()> {
+pub(crate) fn admit_target(networks: &[IpNet], peer: IpAddr, target: IpAddr) -> Result<()> {
     let target = target.to_canonical();
     let is_link_local = match target {
         IpAddr::V4(ip) => ip.is_link_local(),

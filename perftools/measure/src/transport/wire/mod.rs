@@ -176,7 +176,7 @@ impl VerbsWire {
 
     /// Keeps memory registered that no request uses.
     #[must_use]
-    pub fn with_extra_memory(mut self, memory: Option<Sink>) -> Self {
+    pub(crate) fn with_extra_memory(mut self, memory: Option<Sink>) -> Self {
         self.extra_memory = memory;
         self
     }
@@ -186,7 +186,7 @@ impl VerbsWire {
     ///
     /// # Errors
     /// Returns an error if the memory for the reads cannot be registered.
-    pub fn confirming_placement(mut self, pd: &ProtectionDomain) -> Result<Self> {
+    pub(crate) fn confirming_placement(mut self, pd: &ProtectionDomain) -> Result<Self> {
         // The sink of a read on iWARP must be remotely writable.
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
         let region = pd.shared(8, access)?;
