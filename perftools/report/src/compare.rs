@@ -223,7 +223,7 @@ struct Samples {
 }
 
 /// Parameters that do not change what a test measures.
-const OTHERS: &[&str] = &[
+const MAY_DIFFER: &[&str] = &[
     "time",
     "messages",
     "client timeout",
@@ -250,7 +250,7 @@ fn samples(document: &Document) -> Vec<Samples> {
         };
         let (others, mut key): (Parameters, Parameters) = parameters(m)
             .into_iter()
-            .partition(|(name, _)| OTHERS.contains(&name.as_str()));
+            .partition(|(name, _)| MAY_DIFFER.contains(&name.as_str()));
         key.insert("path".to_owned(), link(m));
         key.insert("total depth".to_owned(), m.depth.to_string());
         let size = m.spec.msg_size;

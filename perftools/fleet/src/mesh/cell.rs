@@ -66,7 +66,7 @@ impl PortCounters {
     /// Returns the counters of the statistics of both ends; `None` if none increased.
     fn new(from: &SideStats, to: &SideStats) -> Option<Self> {
         let [from, to] = [from, to].map(|side| -> BTreeMap<String, u64> {
-            let counters = side.port_counters.iter().flat_map(cause::telling);
+            let counters = side.port_counters.iter().flat_map(cause::relevant_counters);
             counters.map(|(name, by)| (name.to_owned(), by)).collect()
         });
         (!from.is_empty() || !to.is_empty()).then_some(Self { from, to })

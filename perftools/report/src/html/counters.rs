@@ -30,15 +30,19 @@ pub(super) fn table(runs: &[Run]) -> Markup {
                 let Some(changes) = &side.port_counters else {
                     continue;
                 };
-                rows.extend(cause::telling(changes).into_iter().map(|(name, by)| {
-                    [
-                        run.name.clone(),
-                        test.clone(),
-                        format!("{end}, {}", connection.device),
-                        name.to_owned(),
-                        by.to_string(),
-                    ]
-                }));
+                rows.extend(
+                    cause::relevant_counters(changes)
+                        .into_iter()
+                        .map(|(name, by)| {
+                            [
+                                run.name.clone(),
+                                test.clone(),
+                                format!("{end}, {}", connection.device),
+                                name.to_owned(),
+                                by.to_string(),
+                            ]
+                        }),
+                );
             }
         }
     }

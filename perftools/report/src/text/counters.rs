@@ -39,7 +39,7 @@ impl Format {
             let shown = changes
                 .increased
                 .iter()
-                .filter(|(counter, _)| self.verbosity.stat >= 1 || cause::is_telling(counter));
+                .filter(|(counter, _)| self.verbosity.stat >= 1 || cause::shows_cause(counter));
             let mut texts: Vec<String> = shown
                 .map(|(counter, by)| format!("{} {by}", cause::short_name(counter)))
                 .collect();

@@ -6,7 +6,7 @@ use measure::stats::SideStats;
 use measure::stats::port_counters::CounterChanges;
 
 use super::Warning;
-use super::cause_table::{CAUSES, Cause, Telling};
+use super::cause_table::{CAUSES, Cause, CauseCounter};
 
 /// Maximum number of counters of one end in the text of a cause.
 const MAX_COUNTERS: usize = 3;
@@ -70,17 +70,17 @@ pub fn explain(error: Error, changes: &CounterChanges, seconds: f64) -> Error {
 }
 
 /// Returns the counters that show a cause, without their groups, and their increases.
-pub fn telling(changes: &CounterChanges) -> Vec<(&str, u64)> {
+pub fn relevant_counters(changes: &CounterChanges) -> Vec<(&str, u64)> {
     changes
         .increased
         .iter()
-        .filter(|(name, _)| is_telling(name))
-        .map(|(name, by)| (short_name(name), *by))
+        .filter(|(name, _)| shows_cause(name))
+        .map(|(name, increase)| (short_name(name), *increase))
         .collect()
 }
 
 /// Returns `true` if the counter shows a cause.
-pub(crate) fn is_telling(name: &str) -> bool {
+pub(crate) fn shows_cause(name: &str) -> bool {
     let mut all = CAUSES.iter().flat_map(|cause| cause.counters);
     all.any(|counter| counter.matches(name))
 }
@@ -141,7 +141,7 @@ impl Cause {
     }
 }
 
-impl Telling {
+impl CauseCounter {
     /// Returns `true` if `name` is the name of this counter.
     fn matches(&self, name: &str) -> bool {
         match self.name.split_once('#') {

@@ -13,11 +13,11 @@ pub(super) struct Cause {
     /// Next thing to look at.
     pub(super) help: &'static str,
     /// Counters that show the cause.
-    pub(super) counters: &'static [Telling],
+    pub(super) counters: &'static [CauseCounter],
 }
 
 /// A counter that shows a cause.
-pub(super) struct Telling {
+pub(super) struct CauseCounter {
     /// Name with its group. `#` stands for a number.
     pub(super) name: &'static str,
     /// Rate per second below which the counter is normal.
@@ -25,13 +25,13 @@ pub(super) struct Telling {
 }
 
 /// A counter that is zero if nothing is wrong.
-const fn any(name: &'static str) -> Telling {
-    Telling { name, normal: 0 }
+const fn any(name: &'static str) -> CauseCounter {
+    CauseCounter { name, normal: 0 }
 }
 
 /// A counter that also increases in normal operation, up to this rate per second.
-const fn above(normal: u32, name: &'static str) -> Telling {
-    Telling { name, normal }
+const fn above(normal: u32, name: &'static str) -> CauseCounter {
+    CauseCounter { name, normal }
 }
 
 /// All causes. A cause that leads to others precedes them, and the first one is named.
