@@ -26,8 +26,8 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct QueueId(u32);
 
 impl QueueId {
-    /// Largest identity: a `wr_id` has 31 bits for it.
-    pub(crate) const MAX: u32 = u32::MAX >> 1;
+    /// Largest identity: a `wr_id` has 30 bits for it.
+    pub(crate) const MAX: u32 = u32::MAX >> 2;
 
     /// Returns a new identity.
     ///
@@ -40,7 +40,7 @@ impl QueueId {
         })
         .map(Self)
         .map_err(|_| {
-            let what = "this process has created 2^31-1 queues";
+            let what = "this process has created 2^30-1 queues";
             Error::new(ErrorKind::QueueFull, "ibv_create_qp", what)
         })
     }

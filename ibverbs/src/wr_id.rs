@@ -6,7 +6,8 @@ use crate::identity::{Direction, QueueId};
 ///
 /// | bits | field |
 /// |---|---|
-/// | 0–30 | identity of the queue, never reused in a process ([`QueueId`]) |
+/// | 0–29 | identity of the queue, never reused in a process ([`QueueId`]) |
+/// | 30 | 1 in a completion of a failure after which the device may still access the memory |
 /// | 31 | 1 for a receive |
 /// | 32–51 | index of the slot in the table of that queue |
 /// | 52 | 1 for a receive that may be a datagram |
@@ -33,6 +34,7 @@ pub(crate) enum RequestKind {
 impl WrId {
     const SLOT_SHIFT: u32 = 32;
     const SLOT_BITS: u32 = 20;
+    const FAILED: u64 = 1 << 30;
     const RECV: u64 = 1 << 31;
     const DATAGRAM: u64 = 1 << 52;
     const NOT_POSTED: u64 = 1 << 53;
@@ -70,10 +72,21 @@ impl WrId {
         Self(self.0 ^ Self::NOT_POSTED)
     }
 
+    /// Returns the identity for a completion of a failure after which the device may still access
+    /// the memory. It is equal to none in a table, so the frequent case costs nothing.
+    pub(crate) fn with_failure(self) -> Self {
+        Self(self.0 | Self::FAILED)
+    }
+
+    /// Returns the identity of the request if this is one [with a failure](Self::with_failure).
+    pub(crate) fn without_failure(self) -> Option<Self> {
+        (self.0 & Self::FAILED != 0).then_some(Self(self.0 & !Self::FAILED))
+    }
+
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "the low 31 bits")]
+    #[allow(clippy::cast_possible_truncation, reason = "the low 30 bits")]
     pub(crate) fn queue(self) -> QueueId {
-        QueueId::from_raw((self.0 & (Self::RECV - 1)) as u32)
+        QueueId::from_raw((self.0 & (Self::FAILED - 1)) as u32)
     }
 
     /// Returns the index of the slot in the table of the queue.
@@ -119,6 +132,10 @@ mod tests {
                     assert_eq!(wr_id.may_be_datagram(), kind == RequestKind::RecvDatagram);
                     assert_eq!(wr_id == first, generation == 0);
                     assert_ne!(wr_id, first.after_failed_post());
+                    let failed = wr_id.with_failure();
+                    assert_eq!(failed.without_failure(), Some(wr_id));
+                    assert_eq!(failed.queue(), wr_id.queue());
+                    assert_eq!(wr_id.without_failure(), None);
                     wr_id = wr_id.next_generation();
                 }
                 assert_eq!(wr_id, first, "the generation wraps");

@@ -18,6 +18,7 @@ mod poll_state;
 mod queue;
 mod queue_ex;
 mod status;
+mod strict;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod wc;

@@ -11,24 +11,16 @@ pub(crate) struct PollState<E> {
     entries: Box<[E; POLL_BATCH]>,
     /// Number of entries copied by the last poll.
     filled: usize,
-    /// Number of entries not returned yet: the last ones of `filled`. Always 1 if `takes_turns`, so
-    /// that one comparison separates the frequent case from all others.
+    /// Number of entries not returned yet: the last ones of `filled`.
     pending: usize,
-    /// Number of entries not returned yet, if `takes_turns`.
-    pending_in_turn: usize,
-    takes_turns: bool,
 }
 
 impl<E: Copy + Default> PollState<E> {
-    /// Creates the state of a queue without entries. If `takes_turns`, the queue must not be polled
-    /// while a queue pair is created or destroyed, and it never seems exhausted.
-    pub(crate) fn new(takes_turns: bool) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             entries: Box::new([E::default(); POLL_BATCH]),
             filled: 0,
-            pending: usize::from(takes_turns),
-            pending_in_turn: 0,
-            takes_turns,
+            pending: 0,
         }
     }
 
@@ -38,27 +30,12 @@ impl<E: Copy + Default> PollState<E> {
         self.pending == 0
     }
 
-    /// Returns `true` if entries of the last poll were not returned.
-    pub(crate) fn has_pending(&self) -> bool {
-        let pending = if self.takes_turns {
-            self.pending_in_turn
-        } else {
-            self.pending
-        };
-        pending > 0
-    }
-
     /// Returns the entries of the last poll that were not returned yet.
     #[inline]
     pub(crate) fn pending(&mut self) -> PendingEntries<'_, E> {
-        let pending = if self.takes_turns {
-            &mut self.pending_in_turn
-        } else {
-            &mut self.pending
-        };
         PendingEntries {
-            entries: &self.entries[self.filled - *pending..self.filled],
-            pending,
+            entries: &self.entries[self.filled - self.pending..self.filled],
+            pending: &mut self.pending,
         }
     }
 
@@ -66,19 +43,11 @@ impl<E: Copy + Default> PollState<E> {
     /// [`entries`](Self::entries).
     #[inline]
     pub(crate) fn filled(&mut self, filled: usize) -> PendingEntries<'_, E> {
-        self.filled = filled;
-        self.pending = filled;
+        (self.filled, self.pending) = (filled, filled);
         PendingEntries {
             entries: &self.entries[..filled],
             pending: &mut self.pending,
         }
-    }
-
-    /// Like [`filled`](Self::filled), for a queue that takes turns.
-    pub(crate) fn filled_in_turn(&mut self, filled: usize) -> PendingEntries<'_, E> {
-        self.filled = filled;
-        self.pending_in_turn = filled;
-        self.pending()
     }
 
     /// Entries to copy into. Entries that are pending must not be overwritten.

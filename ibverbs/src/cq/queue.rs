@@ -16,6 +16,7 @@ use super::id::CqId;
 use super::inner::CqInner;
 use super::options::CqOptions;
 use super::poll_state::{POLL_BATCH, PollState};
+use super::strict;
 use crate::convert::{non_null, zero_or_errno};
 use crate::device::Context;
 use crate::error::{Error, ErrorKind, Result};
@@ -70,8 +71,9 @@ pub(super) const POLL_FAILED: &str = "the queue may have overflowed: make it as 
 /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
 pub struct CompletionQueue {
     inner: Arc<CqInner>,
-    /// The handle of `inner`, copied so that polling needs one pointer less.
-    raw: NonNull<ibv_cq>,
+    /// The handle of `inner`, copied so that polling needs one pointer less, or that of an empty
+    /// queue, if polling follows strict rules.
+    polled: NonNull<ibv_cq>,
     state: PollState<ibv_wc>,
 }
 
@@ -140,6 +142,11 @@ impl CompletionQueue {
         }
         let id = CqId::next();
         let raw = create(id)?;
+        let polled = if strict::is_strict(context) {
+            strict::empty_queue()
+        } else {
+            raw
+        };
         Ok(Self {
             inner: Arc::new(CqInner {
                 raw,
@@ -150,8 +157,8 @@ impl CompletionQueue {
                 empty_polls: AtomicU64::new(0),
                 lent: AtomicBool::new(false),
             }),
-            raw,
-            state: PollState::new(context.polls_take_turns()),
+            polled,
+            state: PollState::new(),
         })
     }
 
@@ -229,7 +236,7 @@ impl CompletionQueue {
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     fn poll_up_to(&mut self, max: i32) -> Result<Completions<'_>> {
         if !self.state.is_exhausted() {
-            return self.poll_rarely(max);
+            return Ok(Completions(self.state.pending()));
         }
         let returned = self.poll_provider(max);
         // One comparison separates entries from their absence and errors.
@@ -237,35 +244,9 @@ impl CompletionQueue {
         let filled = if (1..=MAX_ENTRIES).contains(&returned) {
             returned as usize
         } else {
-            self.without_entries(returned)?
+            self.without_entries(max, returned)?
         };
         Ok(Completions(self.state.filled(filled)))
-    }
-
-    /// Returns the completions that are left of an earlier poll. If there are none, polls while no
-    /// queue pair is created or destroyed, as the provider requires
-    /// ([`PollState::new`]).
-    #[cold]
-    #[inline(never)]
-    fn poll_rarely(&mut self, max: i32) -> Result<Completions<'_>> {
-        if self.state.has_pending() {
-            return Ok(Completions(self.state.pending()));
-        }
-        let context = self.inner.context.clone();
-        let numbers = context.numbers();
-        let returned = loop {
-            match self.poll_provider(max) {
-                // The provider has consumed a completion of a queue pair that was destroyed.
-                returned if returned == -libc::EINVAL => {}
-                returned => break returned,
-            }
-        };
-        drop(numbers);
-        let filled = match usize::try_from(returned) {
-            Ok(filled @ 1..=POLL_BATCH) => filled,
-            _ => self.without_entries(returned)?,
-        };
-        Ok(Completions(self.state.filled_in_turn(filled)))
     }
 
     /// Copies at most `max` entries, and returns the value that the provider returned.
@@ -273,13 +254,21 @@ impl CompletionQueue {
     fn poll_provider(&mut self, max: i32) -> i32 {
         let entries = self.state.entries().as_mut_ptr();
         // SAFETY: the queue is alive, and there are `POLL_BATCH` entries, at least `max`.
-        unsafe { ibv_poll_cq(self.raw.as_ptr(), max, entries) }
+        unsafe { ibv_poll_cq(self.polled.as_ptr(), max, entries) }
     }
 
-    /// Handles a poll without entries. Returns 0 if the queue was empty.
+    /// Handles a poll without entries. Returns the number of entries of a poll under strict rules, or
+    /// 0 if the queue was empty.
     #[cold]
     #[inline(never)]
-    fn without_entries(&self, returned: i32) -> Result<usize> {
+    fn without_entries(&mut self, max: i32, mut returned: i32) -> Result<usize> {
+        let CqInner { context, raw, .. } = &*self.inner;
+        if self.polled != *raw {
+            let entries = self.state.entries().as_mut_ptr();
+            // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. There
+            // are `POLL_BATCH` entries, at least `max`.
+            returned = unsafe { strict::poll(context, *raw, max, entries) };
+        }
         if returned == 0 {
             self.inner.count_empty_poll();
         }
@@ -343,10 +332,11 @@ impl CompletionQueue {
         )
     }
 
-    /// Returns the handle.
+    /// Returns the handle of the queue that the fast path polls: an empty one, if polling follows
+    /// strict rules.
     #[inline]
-    pub(crate) fn raw(&self) -> NonNull<ibv_cq> {
-        self.raw
+    pub(crate) fn polled(&self) -> NonNull<ibv_cq> {
+        self.polled
     }
 
     pub(crate) fn inner(&self) -> &Arc<CqInner> {

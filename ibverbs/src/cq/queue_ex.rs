@@ -17,6 +17,7 @@ use super::fields::FieldSet;
 use super::options::CqOptions;
 use super::poll_state::PollState;
 use super::queue::{CompletionQueue, POLL_FAILED};
+use super::strict;
 use crate::device::Context;
 use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
 use crate::raw::AsRaw;
@@ -97,7 +98,7 @@ impl Context {
         })?;
         Ok(CompletionQueueEx {
             queue,
-            state: PollState::new(false),
+            state: PollState::new(),
             error: 0,
             fields: PhantomData,
         })
@@ -134,7 +135,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         if F::ONE_BY_ONE {
             return self.poll_one_by_one();
         }
-        let cq = self.queue.raw();
+        let cq = self.queue.polled();
         // SAFETY: the queue is alive and was created by `ibv_create_cq_ex`. `&mut self` keeps other
         // threads from polling it.
         let started = unsafe { extended::start_poll(cq) };
@@ -158,28 +159,52 @@ impl<F: FieldSet> CompletionQueueEx<F> {
 
     /// Polls a provider that needs a poll for each completion.
     fn poll_one_by_one(&mut self) -> Result<CompletionsEx<'_, F>> {
-        let inner = self.queue.inner();
-        let skip = inner.context().polls_take_turns();
-        let numbers = inner.context().numbers();
-        // SAFETY: as in `poll`.
-        let (filled, returned) = unsafe {
-            extended::poll_one_by_one(self.queue.raw(), self.state.entries(), skip, |cq, entry| {
-                read::<F>(cq, entry);
-            })
-        };
-        drop(numbers);
+        let (filled, returned) = self.copy_one_by_one();
         if filled == 0 {
-            self.without_entries(returned)?;
-        } else if returned != 0 && returned != libc::ENOENT {
-            self.error = returned;
+            self.take_error(returned)?;
         }
         Ok(CompletionsEx::new(self.state.filled(filled)))
     }
 
-    /// Handles a poll without entries. Returns 0 if the queue is empty and no error is left.
+    /// Copies completions, each in a poll of its own. Returns their number. An error after
+    /// completions is kept for a later poll, and otherwise returned.
+    fn copy_one_by_one(&mut self) -> (usize, i32) {
+        let inner = self.queue.inner();
+        let (context, entries) = (inner.context(), self.state.entries());
+        let numbers = context.numbers();
+        let skip = context.polls_take_turns();
+        // SAFETY: as in `poll`.
+        let (filled, returned) = unsafe {
+            extended::poll_one_by_one(inner.raw, entries, skip, |cq, entry| {
+                read::<F>(cq, entry);
+            })
+        };
+        drop(numbers);
+        let filled_entries = entries[..filled].iter_mut();
+        strict::mark_failures(context, filled_entries.map(|entry| &mut entry.wc));
+        if filled > 0 && returned != 0 && returned != libc::ENOENT {
+            self.error = returned;
+        }
+        (filled, returned)
+    }
+
+    /// Handles a poll without entries. Returns the number of entries of a poll under strict rules,
+    /// or 0 if the queue is empty and no error is left.
     #[cold]
     #[inline(never)]
-    fn without_entries(&mut self, returned: i32) -> Result<usize> {
+    fn without_entries(&mut self, mut returned: i32) -> Result<usize> {
+        if strict::is_strict(self.queue.inner().context()) {
+            let filled;
+            (filled, returned) = self.copy_one_by_one();
+            if filled > 0 {
+                return Ok(filled);
+            }
+        }
+        self.take_error(returned)
+    }
+
+    /// Returns 0 if the queue was empty and no error is left.
+    fn take_error(&mut self, returned: i32) -> Result<usize> {
         let error = match (std::mem::take(&mut self.error), returned) {
             (0, libc::ENOENT) => {
                 self.queue.inner().count_empty_poll();

@@ -112,6 +112,11 @@ impl Context {
         self.0.properties.left_completions == LeftCompletions::Found
     }
 
+    /// Returns `true` if the device may access the memory of a request after its failure.
+    pub(crate) fn marks_failures(&self) -> bool {
+        !self.0.properties.stops_before_failures
+    }
+
     /// Excludes the creation and destruction of queue pairs during a poll that must take turns.
     pub(crate) fn numbers(&self) -> Option<RwLockReadGuard<'_, LeftNumbers>> {
         self.polls_take_turns().then(|| self.0.numbers.read())

@@ -53,13 +53,17 @@ impl Retired {
         }
     }
 
-    /// Creates the result for a successful receive that was removed from its table.
+    /// Creates the result for a receive that was removed from its table.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub(crate) fn received(request: Request, wc: &ibv_wc) -> Self {
-        // Copied first: setting the length would make the compiler read it again.
+        // Copied first: setting the length would make the compiler read the status again.
         let wc = *wc;
-        let request = request.received(wc.byte_len as usize);
+        let request = if wc.status().is_success() {
+            request.received(wc.byte_len as usize)
+        } else {
+            request
+        };
         Self {
             owned: request.owned,
             tag: request.tag,

@@ -27,6 +27,8 @@ pub(crate) struct Ring {
     slots: Vec<Slot>,
     /// Slots of a ring that was made shorter, kept for their generations.
     unused: Vec<Slot>,
+    /// Values of failed requests whose memory the device may still access, oldest first.
+    kept: Vec<Request>,
     /// Index of the slot for the next request, in `0..=len`; `len` means that the wrap to 0 is
     /// pending. The slot is vacant unless the ring is full.
     next: usize,
@@ -51,6 +53,7 @@ impl Ring {
             order,
             slots: Vec::new(),
             unused: Vec::new(),
+            kept: Vec::new(),
             next: 0,
             oldest: 0,
         };
@@ -165,6 +168,9 @@ impl Ring {
     #[cold]
     #[inline(never)]
     fn retire_later(&mut self, wr_id: WrId) -> Option<Request> {
+        if let Some(wr_id) = wr_id.without_failure() {
+            return self.retire_failed(wr_id);
+        }
         if !self.slots.get(wr_id.slot())?.holds(wr_id) {
             return None;
         }
@@ -186,12 +192,12 @@ impl Ring {
         request
     }
 
-    /// Moves the values of the request with this `wr_id`, and of those that retire with it, to
-    /// `kept`. The requests stay in flight.
-    pub(crate) fn detach(&mut self, wr_id: WrId, kept: &mut Vec<Request>) {
+    /// Retires a request that failed, although the device may still access its memory: its value,
+    /// and those of the requests that retire with it, are kept.
+    fn retire_failed(&mut self, wr_id: WrId) -> Option<Request> {
         let last = wr_id.slot();
-        if !self.slots.get(last).is_some_and(|slot| slot.holds(wr_id)) {
-            return;
+        if !self.slots.get(last)?.holds(wr_id) {
+            return None;
         }
         let mut index = last;
         if self.order == CompletionOrder::InOrder {
@@ -199,12 +205,17 @@ impl Ring {
             index = self.oldest;
         }
         loop {
-            kept.extend(self.slots[index].detach());
+            self.kept.extend(self.slots[index].detach());
             if index == last {
-                return;
+                return self.retire(wr_id);
             }
             index = (index + 1) % self.slots.len();
         }
+    }
+
+    /// Returns `true` if no request is in flight, and no value of a failed one is kept.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_empty() && self.kept.is_empty()
     }
 
     /// Retires the unsignaled requests that are older than the one in flight at `index`.
@@ -255,9 +266,11 @@ impl Ring {
         self.slots.get(self.next).is_some_and(Slot::is_vacant)
     }
 
-    /// Removes all requests, oldest first.
+    /// Removes all requests, oldest first, and before them the values that are kept.
     pub(crate) fn drain(&mut self) -> Vec<Request> {
-        std::iter::from_fn(|| self.take_oldest()).collect()
+        let mut requests = std::mem::take(&mut self.kept);
+        requests.extend(std::iter::from_fn(|| self.take_oldest()));
+        requests
     }
 }
 

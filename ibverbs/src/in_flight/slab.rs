@@ -14,6 +14,8 @@ pub(crate) struct RecvSlab {
     /// Indices of all slots. The vacant ones are those from `in_flight` on.
     order: Vec<usize>,
     in_flight: usize,
+    /// Values of failed receives whose memory the device may still access.
+    kept: Vec<Request>,
 }
 
 impl RecvSlab {
@@ -28,6 +30,7 @@ impl RecvSlab {
                 .collect(),
             order: (0..capacity as usize).collect(),
             in_flight: 0,
+            kept: Vec::new(),
         }
     }
 
@@ -60,17 +63,24 @@ impl RecvSlab {
     /// Retires the receive with this `wr_id`, or returns `None` if it is not in flight.
     #[inline]
     pub(crate) fn retire(&mut self, wr_id: WrId) -> Option<Request> {
-        let request = self.slots.get_mut(wr_id.slot())?.take(wr_id)?;
+        let Some(request) = self.slots.get_mut(wr_id.slot())?.take(wr_id) else {
+            return self.retire_failed(wr_id);
+        };
         self.vacate(wr_id.slot());
         Some(request)
     }
 
-    /// Moves the value of the receive with this `wr_id` to `kept`. The receive stays in flight.
-    pub(crate) fn detach(&mut self, wr_id: WrId, kept: &mut Vec<Request>) {
-        let slot = self.slots.get_mut(wr_id.slot());
-        if let Some(slot) = slot.filter(|slot| slot.holds(wr_id)) {
-            kept.extend(slot.detach());
+    /// Retires a receive that failed, although the device may still write to its memory: its value
+    /// is kept.
+    #[cold]
+    #[inline(never)]
+    fn retire_failed(&mut self, wr_id: WrId) -> Option<Request> {
+        let wr_id = wr_id.without_failure()?;
+        let slot = self.slots.get_mut(wr_id.slot())?;
+        if slot.holds(wr_id) {
+            self.kept.extend(slot.detach());
         }
+        self.retire(wr_id)
     }
 
     /// Removes all receives. Their buffers are never used again: a device may still write to them
@@ -82,6 +92,8 @@ impl RecvSlab {
             bufs.into_iter().for_each(Buf::discard);
         }
         self.in_flight = 0;
+        let kept = self.kept.drain(..).flat_map(Request::into_bufs);
+        kept.for_each(Buf::discard);
     }
 
     #[inline]

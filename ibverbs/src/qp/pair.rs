@@ -197,13 +197,7 @@ impl<T: SendTransport> QueuePair<T> {
     pub fn destroy(self) -> Result<Reclaimed> {
         let mut this = ManuallyDrop::new(self);
         this.destroy_raw()?;
-        let Tables {
-            sends, recvs, kept, ..
-        } = &mut *this.tables;
-        kept.sends.append(&mut sends.drain());
-        kept.recvs.append(&mut recvs.table.drain());
-        let kept = std::mem::take(kept);
-        let reclaimed = Reclaimed::new(kept.sends, kept.recvs);
+        let reclaimed = Reclaimed::new(this.tables.sends.drain(), this.tables.recvs.table.drain());
         // SAFETY: the queue pair is destroyed, and `this` is neither used nor dropped after this.
         unsafe {
             ManuallyDrop::drop(&mut this.tables);

@@ -13,7 +13,7 @@ use crate::cq::{CqInner, WcFields};
 use crate::device::{LeftCompletions, LeftNumbers};
 use crate::flow::Flows;
 use crate::identity::Direction;
-use crate::in_flight::{CompletionOrder, Request, Retired, Ring};
+use crate::in_flight::{CompletionOrder, Retired, Ring};
 use crate::mw::BoundWindows;
 use crate::numbers::Qpn;
 use crate::pd::{AttachedQueuePair, ParentDomain};
@@ -22,25 +22,10 @@ use crate::transport::SendTransport;
 use crate::wr::{Addresses, Owner, Receives};
 use crate::wr_id::RequestKind;
 
-/// The values of failed requests that are kept until the queue pair is destroyed, oldest first.
-#[derive(Default)]
-pub(crate) struct Kept {
-    pub(crate) sends: Vec<Request>,
-    pub(crate) recvs: Vec<Request>,
-}
-
-impl Kept {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.sends.is_empty() && self.recvs.is_empty()
-    }
-}
-
 /// The objects that a queue pair owns or keeps alive, in the order in which they are dropped.
 pub(crate) struct Tables {
     pub(crate) sends: Ring,
     pub(crate) recvs: Receives<Ring>,
-    /// Values of failed requests whose memory the device may still access.
-    pub(crate) kept: Kept,
     pub(crate) owner: Owner,
     pub(crate) addresses: Addresses,
     pub(crate) windows: BoundWindows,
@@ -83,7 +68,6 @@ impl Tables {
                 caps.max_recv_sge,
                 max_batch,
             ),
-            kept: Kept::default(),
             owner,
             addresses: Addresses::default(),
             windows: BoundWindows::default(),
@@ -130,7 +114,7 @@ impl Tables {
 
     /// Returns `true` if no request is in flight, and none has a value that is kept.
     pub(crate) fn is_done(&self) -> bool {
-        self.sends.is_empty() && self.recvs.table.is_empty() && self.kept.is_empty()
+        self.sends.is_done() && self.recvs.table.is_done()
     }
 
     /// Marks the number of the queue pair, which was destroyed, if completions may be left.
@@ -157,36 +141,10 @@ impl Tables {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub(crate) fn retire(&mut self, wc: &ibv_wc) -> Option<Retired> {
-        if !wc.status().is_success() {
-            return self.retire_failed(wc);
-        }
         let wr_id = wc.wr_id();
         match wr_id.direction() {
             Direction::Send => Some(Retired::new(self.sends.retire(wr_id)?, wc)),
             Direction::Recv => Some(Retired::received(self.recvs.table.retire(wr_id)?, wc)),
         }
-    }
-
-    /// Retires a failed request. Its value is kept if the device may still access the memory.
-    #[cold]
-    #[inline(never)]
-    fn retire_failed(&mut self, wc: &ibv_wc) -> Option<Retired> {
-        let wr_id = wc.wr_id();
-        let keeps = !self.send_cq.context().properties().stops_before_failures;
-        let request = match wr_id.direction() {
-            Direction::Send => {
-                if keeps {
-                    self.sends.detach(wr_id, &mut self.kept.sends);
-                }
-                self.sends.retire(wr_id)?
-            }
-            Direction::Recv => {
-                if keeps {
-                    self.recvs.table.detach(wr_id, &mut self.kept.recvs);
-                }
-                self.recvs.table.retire(wr_id)?
-            }
-        };
-        Some(Retired::new(request, wc))
     }
 }

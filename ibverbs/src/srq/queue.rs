@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rdma_sys::{ibv_create_srq, ibv_destroy_srq, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_wc};
+use rdma_sys::{ibv_create_srq, ibv_destroy_srq, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
 
 use super::members::Members;
 use super::options::{Basic, SrqOptions, SrqType};
@@ -17,8 +17,8 @@ use crate::convert::non_null;
 use crate::cq::{Completion, CqInner, WcFields};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
-use crate::in_flight::{ForeignCompletion, RecvSlab, Request, Retired};
-use crate::mr::{Buf, Held, HeldList, Hold};
+use crate::in_flight::{ForeignCompletion, RecvSlab, Retired};
+use crate::mr::{Held, HeldList, Hold};
 use crate::pd::XrcDomain;
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
@@ -72,8 +72,6 @@ pub(crate) struct SrqInner {
 
 struct Receiving {
     receives: Receives<RecvSlab>,
-    /// Values of failed receives whose memory the device may still access.
-    kept: Vec<Request>,
     owner: Owner,
 }
 
@@ -129,11 +127,7 @@ impl Drop for SrqInner {
             Some(XrcParts { xrcd, attached, .. }) if !xrcd.is_shared() => {
                 xrcd.defer_drop((receiving, attached));
             }
-            Some(_) => {
-                receiving.receives.table.discard_buffers();
-                let kept = receiving.kept.drain(..).flat_map(Request::into_bufs);
-                kept.for_each(Buf::discard);
-            }
+            Some(_) => receiving.receives.table.discard_buffers(),
         }
     }
 }
@@ -246,11 +240,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
             options.max_batch.clamp(1, sizes.max_wr.max(1)) as usize,
         );
         let pd = owner.pd.clone();
-        let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving {
-            receives,
-            kept: Vec::new(),
-            owner,
-        }));
+        let receiving = UnsafeCell::new(ManuallyDrop::new(Receiving { receives, owner }));
         Self(
             Arc::new(SrqInner {
                 raw,
@@ -390,26 +380,10 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         completion: Completion<'cq>,
     ) -> Result<Retired, Completion<'cq>> {
         let wc = completion.wc();
-        if !wc.status().is_success() {
-            return self.retire_failed(wc).ok_or(completion);
-        }
         let request = self.receiving_mut().receives.table.retire(wc.wr_id());
         request
             .map(|request| Retired::received(request, wc))
             .ok_or(completion)
-    }
-
-    /// Retires a failed receive. Its value is kept if the device may still access the memory.
-    #[cold]
-    #[inline(never)]
-    fn retire_failed(&mut self, wc: &ibv_wc) -> Option<Retired> {
-        let keeps = !self.pd().context().properties().stops_before_failures;
-        let Receiving { receives, kept, .. } = self.receiving_mut();
-        if keeps {
-            receives.table.detach(wc.wr_id(), kept);
-        }
-        let request = receives.table.retire(wc.wr_id())?;
-        Some(Retired::new(request, wc))
     }
 
     pub(crate) fn describe(&self) -> String {
