@@ -1,6 +1,7 @@
 //! A simulated network in virtual time.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -110,8 +111,24 @@ fn source() -> Arc<Source> {
     source
 }
 
+/// The test measures the memory of its process, so it runs in one without other tests.
 #[test]
 fn ten_thousand_targets_need_bounded_memory() {
+    const CHILD: &str = "PERFTOOLS_TEST_MEMORY";
+    if std::env::var_os(CHILD).is_none() {
+        let name = "monitor::simulation::ten_thousand_targets_need_bounded_memory";
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let command = command
+            .env(CHILD, "1")
+            .args(["--exact", name, "--nocapture"]);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{output:?}"
+        );
+        return;
+    }
     let before = resident();
     let begin = Instant::now();
     let source = source();
