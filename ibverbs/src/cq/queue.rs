@@ -257,16 +257,16 @@ impl CompletionQueue {
         unsafe { ibv_poll_cq(self.polled.as_ptr(), max, entries) }
     }
 
-    /// Handles a poll without entries. Returns the number of entries of a poll under strict rules, or
-    /// 0 if the queue was empty.
+    /// Handles a poll without entries. Returns the number of entries of a poll under strict rules,
+    /// or 0 if the queue was empty.
     #[cold]
     #[inline(never)]
     fn without_entries(&mut self, max: i32, mut returned: i32) -> Result<usize> {
         let CqInner { context, raw, .. } = &*self.inner;
         if self.polled != *raw {
             let entries = self.state.entries().as_mut_ptr();
-            // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it. There
-            // are `POLL_BATCH` entries, at least `max`.
+            // SAFETY: the queue is alive, and `&mut self` keeps other threads from polling it.
+            // There are `POLL_BATCH` entries, at least `max`.
             returned = unsafe { strict::poll(context, *raw, max, entries) };
         }
         if returned == 0 {
