@@ -7,6 +7,12 @@
 //!
 //! In both cases the child must not use objects of the parent, and must not even drop them. It can
 //! open the device again or call `exec`.
+//!
+//! To obey this rule is a condition of `fork`, which only `unsafe` code can call. The queues of an
+//! adapter are memory that both processes share, but each has its own copy of the tables of
+//! requests in flight. If the child posts, the adapter completes a request that the parent's table
+//! does not have, and the parent takes the completion for that of another request. No check on the
+//! data path could prevent that without a cost for every request.
 
 #![allow(unsafe_code)]
 

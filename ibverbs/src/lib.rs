@@ -124,7 +124,7 @@
 //!   library functions they call are thread-safe.
 //! - `Send`, used through `&mut` by one thread at a time: [`QueuePair`], [`CompletionQueue`],
 //!   [`SharedReceiveQueue`]. They are also `Sync`, because `&` only gives access to fixed
-//!   properties. This crate takes no locks on the data path.
+//!   properties. This crate takes no locks on the data path, except when EFA is polled.
 //! - A queue pair in a [`pd::ThreadDomain`] does without the provider's locks as well. A thread
 //!   domain belongs to one queue pair, so `&mut` upholds the single-thread rule that C leaves to
 //!   the program.
@@ -132,7 +132,7 @@
 //!   domain.
 //! - A [`Completion`] borrows the completion queue that it was polled from.
 //!
-//! After [`fork`], the child must not use objects of the parent.
+//! After [`fork`], the child must not use objects of the parent. Memory safety depends on it.
 //!
 //! # Not covered
 //!

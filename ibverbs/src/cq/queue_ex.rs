@@ -82,11 +82,8 @@ impl Context {
             );
         }
         if self.polls_take_turns() && !F::ONE_BY_ONE {
-            let what = format!(
-                "{}: the provider of EFA has no such field",
-                self.device_name()
-            );
-            return Err(Error::new(ErrorKind::Unsupported, F::CREATE, what));
+            // A poll of several completions that takes no turn would not be safe.
+            return Err(self.create_cq_ex_error::<F>(options, Errno(libc::EOPNOTSUPP)));
         }
         let queue = CompletionQueue::create_with(self, options, |id| {
             let mut attr = extended::attributes(options, id);
@@ -94,7 +91,7 @@ impl Context {
             // SAFETY: context and channel are alive, and the attributes are valid during the call.
             let raw = NonNull::new(unsafe { F::create(self.as_raw(), &mut attr) });
             raw.map(NonNull::cast)
-                .ok_or_else(|| self.create_cq_ex_error::<F>(options))
+                .ok_or_else(|| self.create_cq_ex_error::<F>(options, Errno::last()))
         })?;
         Ok(CompletionQueueEx {
             queue,
@@ -104,9 +101,8 @@ impl Context {
         })
     }
 
-    /// Returns the error that the provider left in `errno`.
     #[cold]
-    fn create_cq_ex_error<F: FieldSet>(&self, options: CqOptions<'_>) -> Error {
+    fn create_cq_ex_error<F: FieldSet>(&self, options: CqOptions<'_>, errno: Errno) -> Error {
         let names: Vec<&str> = F::NAMES.into_iter().flatten().collect();
         let what = format!(
             "{} entries with {} on {}",
@@ -114,7 +110,7 @@ impl Context {
             names.join(", "),
             self.device_name()
         );
-        call_failed(F::CREATE, Errno::last(), what)
+        call_failed(F::CREATE, errno, what)
     }
 }
 

@@ -22,7 +22,8 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
     /// [`DRAIN_TAG`] is posted last, so that unsignaled sends before it retire too.
     ///
     /// Not every driver flushes: siw does not, and Soft-RoCE does not flush requests posted in the
-    /// error state. [`destroy`](QueuePair::destroy) returns the buffers that are left.
+    /// error state. [`destroy`](QueuePair::destroy) returns the buffers that are left. On some devices
+    /// it also returns those of [failed](crate::CompletionQueue#devices-with-strict-rules) requests.
     ///
     /// # Example
     /// ```no_run

@@ -180,7 +180,9 @@ impl<T: SendTransport> QueuePair<T> {
     ///
     /// # Errors
     /// If the driver fails, the queue pair and everything it owns are leaked and counted
-    /// ([`leaked_objects`](crate::leaked_objects)).
+    /// ([`leaked_objects`](crate::leaked_objects)). The same happens with
+    /// [`ErrorKind::WrongState`] if a request has not retired, or has failed, on a device where
+    /// this is [not safe](crate::CompletionQueue#devices-with-strict-rules).
     ///
     /// # Example
     /// ```no_run

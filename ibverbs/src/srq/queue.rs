@@ -137,7 +137,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](crate::ErrorKind::InvalidInput) if a size exceeds the device's
-    /// limit (`max_srq_wr`).
+    /// limit (`max_srq_wr`), [`ErrorKind::Unsupported`] on devices with
+    /// [strict rules](crate::CompletionQueue#devices-with-strict-rules).
     ///
     /// # References
     /// [`ibv_create_srq(3)`](https://man7.org/linux/man-pages/man3/ibv_create_srq.3.html)

@@ -67,6 +67,7 @@ kinds! {
     CreateLink = 12 "connect two queue pairs" if Connections,
     DestroyEnd = 6 "destroy a queue pair",
     DropEnd = 6 "drop a queue pair",
+    ReplaceEnd = 6 "replace a queue pair before its completions are polled" if Connections,
     ToError = 1 "move a queue pair to ERR",
     Reset = 2 "reset a queue pair" if Resets,
     BadRemote = 1 "write with an invalid key" if Connections,

@@ -76,6 +76,12 @@ struct Failure {
 }
 
 impl Report {
+    /// Returns the first violation and the number of actions that were performed.
+    pub fn violation(&self) -> Option<(String, u64)> {
+        let violation = self.failure.as_ref()?.violation.to_string();
+        Some((violation, self.counts.total()))
+    }
+
     /// Prints the report.
     ///
     /// # Panics

@@ -92,6 +92,13 @@ fn is_supported<T>(result: Result<T>) -> Result<bool> {
 }
 
 impl Support {
+    /// Excludes receives without memory, which the provider of EFA does not complete.
+    #[must_use]
+    pub fn without_empty_receives(mut self) -> Self {
+        self.empty_receives = false;
+        self
+    }
+
     /// Finds out what a device supports: from its attributes, and by creating objects.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::action::Kind;
 use crate::model::{Id, QpIndex, Removed, Written};
 use crate::transport::{AnyQp, with_qp};
 use crate::violation::{Violation, unexpected};
-use crate::world::World;
+use crate::world::{World, choose};
 
 impl World<'_> {
     pub(crate) fn fail_end(&mut self, random: &mut Random) -> Result<bool, Violation> {
@@ -47,8 +47,33 @@ impl World<'_> {
         Ok(true)
     }
 
+    /// Destroys a queue pair and creates others, which can get its number, while its completions
+    /// are in the queues.
+    pub(crate) fn replace_end(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let mut links = self.indices();
+        // The receives of a shared receive queue are found by the number of the queue pair.
+        links.retain(|&at| matches!(at, QpIndex::Link(..)) && self.end(at).srq.is_none());
+        let Some(at) = choose(&links, random) else {
+            return Ok(false);
+        };
+        let queues = self.remove_unpolled(at, random.below(2) == 0)?;
+        self.create_link(random)?;
+        for _ in 0..4 {
+            self.post_recv(random)?;
+        }
+        self.poll_stale(queues)?;
+        Ok(true)
+    }
+
     /// Destroys or drops a queue pair.
     pub(crate) fn remove_end(&mut self, at: QpIndex, destroy: bool) -> Result<(), Violation> {
+        let queues = self.remove_unpolled(at, destroy)?;
+        self.poll_stale(queues)
+    }
+
+    /// Destroys or drops a queue pair. Returns its completion queues, in which its completions can
+    /// remain.
+    fn remove_unpolled(&mut self, at: QpIndex, destroy: bool) -> Result<[Id; 2], Violation> {
         let name = self.name(at);
         self.note(|| format!("{} {name}", if destroy { "destroy" } else { "drop" }));
         let mut end = self.take_end(at);
@@ -68,7 +93,8 @@ impl World<'_> {
             Some(reclaimed) => self.reclaimed(&name, &removed, reclaimed)?,
             None => self.dropped(&removed),
         }
-        self.removed(at, &removed)
+        self.forget_end(at, &removed)?;
+        Ok(removed.queues)
     }
 
     /// Accounts for the buffers of a dropped queue pair.
@@ -83,8 +109,14 @@ impl World<'_> {
         }
     }
 
-    /// Ends the model of a destroyed queue pair, whose buffers are accounted for.
+    /// Ends the model of a destroyed queue pair, whose buffers are accounted for, and polls its
+    /// completion queues.
     pub(crate) fn removed(&mut self, at: QpIndex, removed: &Removed) -> Result<(), Violation> {
+        self.forget_end(at, removed)?;
+        self.poll_stale(removed.queues)
+    }
+
+    fn forget_end(&mut self, at: QpIndex, removed: &Removed) -> Result<(), Violation> {
         // Nothing is received after the queue pair was destroyed.
         for &effect in removed.recvs.iter().flat_map(|entry| &entry.effects) {
             self.memory
@@ -115,7 +147,7 @@ impl World<'_> {
             self.memory
                 .ended("a transfer of a destroyed queue pair", effect)?;
         }
-        self.poll_stale(removed.queues)
+        Ok(())
     }
 
     /// Polls the completion queues of a destroyed queue pair, in which its completions can remain.

@@ -54,6 +54,7 @@ impl World<'_> {
             Kind::CreateLink => self.create_link(random),
             Kind::DestroyEnd => self.destroy_end(random, true),
             Kind::DropEnd => self.destroy_end(random, false),
+            Kind::ReplaceEnd => self.replace_end(random),
             Kind::ToError => self.fail_end(random),
             Kind::Reset => self.reset(random),
             Kind::BadRemote => self.bad_remote(random),
