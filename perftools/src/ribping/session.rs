@@ -338,7 +338,8 @@ mod tests {
         PingConfig {
             count,
             interval: Duration::from_millis(2),
-            timeout: Duration::from_millis(10),
+            // Long enough for a process that is not run for a while.
+            timeout: Duration::from_millis(200),
             tries: 1,
             deadline,
         }
