@@ -36,7 +36,8 @@ fn frozen_memory_is_unsignaled_and_not_reused_over_iwarp() {
     let mut pair = Pair::new(Profile {
         provider: Provider::Siw,
         transport: Transport::Iwarp,
-        transmits_read_responses_late: true,
+        // Miri can give the address of unmapped pages to others, and has no mark for pages.
+        transmits_read_responses_late: !cfg!(miri),
         ..OUT_OF_ORDER[0]
     });
     pair.post_recvs(6);

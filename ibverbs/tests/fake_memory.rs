@@ -4,13 +4,10 @@ mod fake;
 
 use std::collections::HashSet;
 use std::io::{Cursor, Read, Write};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use fake::{IN_ORDER, PROFILES, Pair, open};
 use fake_provider::{Fake, Profile, Verb};
-use ibverbs::mr::{Backing, CallerMemory};
-use ibverbs::{AccessFlags, Buf, ErrorKind, Frozen, MemoryOptions, wr};
+use ibverbs::{AccessFlags, Buf, ErrorKind, Frozen, MemoryOptions, mr::Backing, wr};
 
 const REMOTE_RW: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -258,35 +255,4 @@ fn a_buffer_is_never_longer_than_its_memory() {
     }
     buf.set_len(3);
     assert_eq!(buf.len(), 3);
-}
-
-/// The memory of a caller, which records that it is no longer used.
-struct Released(&'static AtomicBool);
-
-impl Drop for Released {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn memory_is_released_only_after_deregistration() {
-    for fails in [false, true] {
-        let released: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
-        let bytes: &'static mut [u8] = Vec::leak(vec![0; 64]);
-        let start = NonNull::from(bytes).cast();
-        #[allow(unsafe_code, reason = "provides memory of the caller")]
-        // SAFETY: the memory is never freed, and no other code uses it.
-        let memory = unsafe { CallerMemory::new(start, 64, Released(released)) };
-        let fake = Fake::extended();
-        let pd = open(&fake).alloc_pd().expect("domain");
-        let options = MemoryOptions::new().backing(Backing::Caller(memory));
-        let pool = pd.pool_with(1, 64, options).expect("pool");
-        if fails {
-            fake.fail_next(Verb::DeregMr, libc::EBUSY);
-        }
-        drop((pool, pd));
-        assert_eq!(released.load(Ordering::Relaxed), !fails);
-        assert_eq!(fake.live().mrs, usize::from(fails));
-    }
 }

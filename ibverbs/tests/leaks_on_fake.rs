@@ -6,11 +6,16 @@
 mod fake;
 
 use std::mem::forget;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fake::{IN_ORDER, PROFILES, Pair, open, small};
 use fake_provider::{AfterDestroy, Fake, Live, Profile, Provider, Verb};
-use ibverbs::{AccessFlags, CqOptions, ErrorKind, Rc, SrqOptions, leaked_objects, mw::Type1, wr};
+use ibverbs::mr::{Backing, CallerMemory};
+use ibverbs::{
+    AccessFlags, CqOptions, ErrorKind, MemoryOptions, Rc, SrqOptions, leaked_objects, mw::Type1, wr,
+};
 
 /// Lets one test run at a time, because the count of leaked objects is per process.
 fn exclusive() -> MutexGuard<'static, ()> {
@@ -418,5 +423,37 @@ fn a_queue_pair_with_a_failed_request_is_not_destroyed() {
         assert_eq!(cq.poll().expect("the device writes").len(), 0);
         drop((a, cq, pool, pd, context));
         assert_eq!(fake.live().qps, 1);
+    }
+}
+
+/// The memory of a caller, which records that it is no longer used.
+struct Released(&'static AtomicBool);
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn memory_is_released_only_after_deregistration() {
+    let _guard = exclusive();
+    for fails in [false, true] {
+        let released: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let bytes: &'static mut [u8] = Vec::leak(vec![0; 64]);
+        let start = NonNull::from(bytes).cast();
+        #[allow(unsafe_code, reason = "provides memory of the caller")]
+        // SAFETY: the memory is never freed, and no other code uses it.
+        let memory = unsafe { CallerMemory::new(start, 64, Released(released)) };
+        let fake = Fake::extended();
+        let pd = open(&fake).alloc_pd().expect("domain");
+        let options = MemoryOptions::new().backing(Backing::Caller(memory));
+        let pool = pd.pool_with(1, 64, options).expect("pool");
+        if fails {
+            fake.fail_next(Verb::DeregMr, libc::EBUSY);
+        }
+        drop((pool, pd));
+        assert_eq!(released.load(Ordering::Relaxed), !fails);
+        assert_eq!(fake.live().mrs, usize::from(fails));
     }
 }

@@ -86,6 +86,8 @@ kinds! {
     CreateDatagram = 8 "create a datagram queue pair" if Datagrams,
     ChangeAddress = 20 "hold or release an address" if Datagrams,
     PostRefused = 12 "post an invalid request",
+    PostForeign = 12 "post held memory of another queue pair" if Connections,
+    OutOfBounds = 12 "use memory out of bounds",
     PostRecv = 260 "post a receive",
     RecvBatch = 120 "post a batch of receives",
     Poll = 250 "poll",

@@ -12,6 +12,7 @@ mod poll;
 mod post;
 mod prepare;
 mod recv;
+mod refused;
 mod scope;
 mod settle;
 mod threads;
@@ -73,6 +74,8 @@ impl World<'_> {
             Kind::CreateDatagram => self.create_datagram(random),
             Kind::ChangeAddress => self.change_address(random),
             Kind::PostRefused => self.post_refused(random),
+            Kind::PostForeign => self.post_foreign(random),
+            Kind::OutOfBounds => self.use_out_of_bounds(random),
             Kind::PostRecv => self.post_recv(random),
             Kind::RecvBatch => self.recv_batch(random),
             Kind::Poll
