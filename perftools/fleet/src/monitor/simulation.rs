@@ -111,22 +111,27 @@ fn source() -> Arc<Source> {
     source
 }
 
-/// The test measures the memory of its process, so it runs in one without other tests.
+/// Runs a test of this program in a process of its own. Returns `false` in that process.
+fn runs_in_child(name: &str) -> bool {
+    const CHILD: &str = "PERFTOOLS_TEST_MEMORY";
+    if std::env::var_os(CHILD).is_some() {
+        return false;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let command = command
+        .env(CHILD, "1")
+        .args(["--exact", name, "--nocapture"]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let has_passed = output.status.success() && text.contains("1 passed");
+    assert!(has_passed, "{output:?}");
+    true
+}
+
+/// The test measures the memory of its process, so no other test may run beside it.
 #[test]
 fn ten_thousand_targets_need_bounded_memory() {
-    const CHILD: &str = "PERFTOOLS_TEST_MEMORY";
-    if std::env::var_os(CHILD).is_none() {
-        let name = "monitor::simulation::ten_thousand_targets_need_bounded_memory";
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        let command = command
-            .env(CHILD, "1")
-            .args(["--exact", name, "--nocapture"]);
-        let output = command.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success() && text.contains("1 passed"),
-            "{output:?}"
-        );
+    if runs_in_child("monitor::simulation::ten_thousand_targets_need_bounded_memory") {
         return;
     }
     let before = resident();
