@@ -1,6 +1,8 @@
 //! The kernels of `kernels.c`.
 #![allow(unsafe_code, reason = "starts kernels")]
 
+use std::ffi::CStr;
+
 use crate::cuda::Cuda;
 use crate::memory::HostMemory;
 
@@ -39,18 +41,8 @@ pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
 /// # Safety
 /// The memory is allocated, and nothing else accesses it.
 pub unsafe fn fill(cuda: &Cuda, address: u64, words: u64, seed: u64) {
-    let mut argument = HostMemory::new(cuda, 1);
-    argument.set(
-        0,
-        Pattern {
-            address,
-            words,
-            seed,
-            mismatch: 0,
-        },
-    );
     // SAFETY: guaranteed by the caller.
-    unsafe { cuda.launch(c"fill", GRID.0, GRID.1, argument.address()) }
+    unsafe { run(cuda, c"fill", address, words, seed) };
 }
 
 /// Compares memory of the GPU with a pattern. Returns the index of a word that differs.
@@ -58,19 +50,26 @@ pub unsafe fn fill(cuda: &Cuda, address: u64, words: u64, seed: u64) {
 /// # Safety
 /// The memory is allocated, and nothing writes to it.
 pub unsafe fn check(cuda: &Cuda, address: u64, words: u64, seed: u64) -> Option<u64> {
-    let mut argument = HostMemory::new(cuda, 1);
-    argument.set(
-        0,
-        Pattern {
-            address,
-            words,
-            seed,
-            mismatch: 0,
-        },
-    );
     // SAFETY: guaranteed by the caller.
-    unsafe { cuda.launch(c"check", GRID.0, GRID.1, argument.address()) }
-    argument.get(0).mismatch.checked_sub(1)
+    unsafe { run(cuda, c"check", address, words, seed) }.checked_sub(1)
+}
+
+/// Runs a kernel on a pattern. Returns the field `mismatch`.
+///
+/// # Safety
+/// The kernel may access the memory.
+unsafe fn run(cuda: &Cuda, kernel: &CStr, address: u64, words: u64, seed: u64) -> u64 {
+    let mut argument = HostMemory::new(cuda, 1);
+    let pattern = Pattern {
+        address,
+        words,
+        seed,
+        mismatch: 0,
+    };
+    argument.set(0, pattern);
+    // SAFETY: guaranteed by the caller.
+    unsafe { cuda.launch(kernel, GRID.0, GRID.1, argument.address()) }
+    argument.get(0).mismatch
 }
 
 /// Opcodes of mlx5, from `mlx5dv.h`.
