@@ -176,15 +176,15 @@ fn retransmitted(line: &str) -> u64 {
 fn retransmissions_are_those_of_the_connections_of_a_test() {
     for device in devices() {
         let address = common::ipv4_address(&device);
-        let mut tests = vec!["tcp_bw", "--parallel 3 tcp_bw"];
+        let mut tests = vec!["tcp_bw".to_owned(), "--parallel 3 tcp_bw".to_owned()];
         if !common::connects_directly(&device) {
-            tests.push("rc_bw");
+            tests.push(format!("-i {device} rc_bw"));
         }
         for test in tests {
             let servers = [Server::start(), Server::start()];
             let [first, second] = servers.each_ref().map(|server| {
                 let port = server.port;
-                format!("-lp {port} -i {device} -to 30 -n 400 -m 64K {address} {test}")
+                format!("-lp {port} -to 30 -n 400 -m 64K {address} {test}")
             });
             let loopback = LossyLoopback::new();
             let before = retransmitted_by_host();

@@ -92,7 +92,7 @@ fn flood(mut stream: &TcpStream, json: &str, count: u32, pid: u32) -> (u32, u64)
 fn request_test(server: &Server, test: Test) -> (TcpStream, u16, u64) {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     exchange_hello(&stream);
-    let options = "rperf --time=60 --timeout=60 --remote-timeout=60 --msg-size=1K";
+    let options = "rperf --time=60 --timeout=60 --timeout=remote=60 --msg-size=1K";
     let spec = Options::try_parse_from(options.split(' '))
         .unwrap()
         .to_spec(test)

@@ -17,7 +17,6 @@ fn tuning_options_do_not_change_the_data() {
             "--post-list 64 --cq-moderation 1000 --inline auto -m 32",
             "--qps 4 --depth 3 -m 3001",
             "--cpu-affinity 0 -cp1 -m 100",
-            "-nr 1 -m 4000",
             "--recv-list 7 --depth 8 -m 900",
             roce,
         ] {
@@ -39,6 +38,13 @@ fn tuning_options_do_not_change_the_data() {
                 );
             }
         }
+        let record = &json(&format!(
+            "-i {device} -nr 1 -m 4000 --verify -n 40 rc_rdma_read_bw"
+        ))[0];
+        let verified = &record["outcome"]["measured"]["local_stats"]["verified"];
+        assert!(verified.as_u64().unwrap() >= 40 * 4000, "{record:#}");
+        let text = fails(&format!("-i {device} -cm1 --mtu 256 rc_bw"), 1);
+        assert!(text.contains("rdma_cm selects the MTU"), "{text}");
         let text = fails(&format!("-i {device} --gid-index 77 rc_bw"), 1);
         assert!(
             text.contains("no GID 77") && text.contains("--gid-index"),

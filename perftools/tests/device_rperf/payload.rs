@@ -49,7 +49,7 @@ fn both_ends_send_the_bytes_of_the_payload_file() {
             }
         }
         let text = fails(&line("rc_fetch_add_mr"), 2);
-        assert!(text.contains("only counters"), "{text}");
+        assert!(text.contains("other than those of atomics"), "{text}");
     }
 }
 

@@ -16,7 +16,7 @@ use super::plan::{MAX_MESSAGE, Pattern, Plan, Service};
 use super::side::Limit;
 use super::socket_kind::SocketKind;
 use super::test::Test;
-use super::tuning::{MAX_POST_LIST, Pages, Tuning};
+use super::tuning::{MAX_POST_LIST, Pages};
 
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
@@ -80,19 +80,6 @@ impl Spec {
         }
     }
 
-    /// Returns `true` if the tuning has values that only tests over RDMA devices support. Tests
-    /// over sockets only support `access_received`, samples and the rate limit with its bursts.
-    fn has_rdma_tuning(&self) -> bool {
-        let tuning = Tuning {
-            access_received: false,
-            rate_limit: None,
-            burst: None,
-            samples: false,
-            ..self.tuning
-        };
-        tuning != Tuning::default()
-    }
-
     fn multicast_group_is_unicast(&self) -> bool {
         self.multicast
             .and_then(|multicast| multicast.group)
@@ -132,16 +119,6 @@ const RULES: &[Rule] = &[
     },
     // Memory of a GPU.
     Rule {
-        is_broken: |spec| spec.uses_gpu() && spec.is_socket(|_| true),
-        cause: |spec| {
-            let name = spec.test.name();
-            format!(
-                "{name} with --gpu: the kernel copies the data of sockets, and cannot access memory of a GPU"
-            )
-        },
-        help: "remove --gpu, or run a test over an RDMA device, such as rc_bw",
-    },
-    Rule {
         is_broken: |spec| spec.uses_gpu() && (spec.verify || spec.tuning.access_received),
         cause: |_| {
             "--verify or --access-received (-ar) with --gpu: the CPU would read each received byte, and cannot read memory of a GPU".to_owned()
@@ -177,20 +154,20 @@ const RULES: &[Rule] = &[
             "--huge-pages or --on-demand with --gpu at both ends: no buffer is in host memory"
                 .to_owned()
         },
-        help: "remove --huge-pages and --on-demand, or set --local-gpu or --remote-gpu only",
+        help: "remove --huge-pages and --on-demand, or use memory of a GPU at one end only: --gpu local=GPU",
     },
     // Tests over sockets.
     Rule {
         is_broken: |spec| {
-            spec.is_socket(|_| spec.qps > 1 || spec.threads > 1 || spec.has_rdma_tuning())
+            spec.is_socket(|_| spec.qps > 1 || spec.threads > 1)
         },
         cause: |spec| {
             let name = spec.test.name();
             format!(
-                "{name}: tests over sockets do not support queue pairs, threads, --warm-up and RDMA tuning"
+                "{name}: tests over sockets have no queue pairs and no threads"
             )
         },
-        help: "remove the tuning options; for several streams, use --parallel",
+        help: "remove --qps and --threads; for several streams, use --parallel",
     },
     Rule {
         is_broken: |spec| spec.sockets.streams() > 1 && spec.test.socket().is_none(),
@@ -463,11 +440,6 @@ const RULES: &[Rule] = &[
         help: "set --burst within this range",
     },
     Rule {
-        is_broken: |spec| spec.tuning.samples && !spec.test.is_latency(),
-        cause: |spec| format!("{} measures no latencies", spec.test.name()),
-        help: "remove --samples, or run a latency test",
-    },
-    Rule {
         is_broken: |spec| spec.tuning.flow_label > 0xf_ffff,
         cause: |spec| {
             format!(
@@ -505,14 +477,6 @@ const RULES: &[Rule] = &[
         is_broken: |spec| spec.tuning.rd_atomic == Some(0),
         cause: |_| "0 RDMA reads and atomics in flight: the minimum is 1".to_owned(),
         help: "set --rd-atomic (-nr) to at least 1",
-    },
-    Rule {
-        is_broken: |spec| {
-            let has_receive_option = spec.tuning.srq || spec.tuning.recv_list.is_some();
-            has_receive_option && spec.is_rdma(|plan| !plan.verb.takes_receives())
-        },
-        cause: |spec| format!("{} posts no receive requests", spec.test.name()),
-        help: "remove --srq and --recv-list",
     },
     // Direction and connection.
     Rule {

@@ -76,14 +76,6 @@ pub(super) const RULES: &[Rule] = &[
         },
         help: "use --payload-file with a file of such a length, whose bytes are repeated",
     },
-    Rule {
-        is_broken: |spec| spec.payload.is_some() && spec.is_rdma(|plan| plan.verb.is_atomic()),
-        cause: |spec| {
-            let name = spec.test.name();
-            format!("--payload-file with {name}: atomic operations transfer only counters")
-        },
-        help: "remove --payload-file, or run a test such as rc_bw",
-    },
 ];
 
 fn is_empty(bytes: &Arc<[u8]>) -> bool {

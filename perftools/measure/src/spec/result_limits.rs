@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use base::units::Rate;
 
-use super::test::Test;
-
 /// Lower limit of a bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MinBandwidth {
@@ -49,67 +47,9 @@ pub struct ResultLimits {
     pub max_lost: Option<u64>,
 }
 
-impl ResultLimits {
-    /// Returns the first limit that applies to none of `tests`, with the tests that it is for.
-    pub fn first_without_test(&self, tests: &[Test]) -> Option<(&'static str, &'static str)> {
-        let moves_data = tests.iter().any(|test| test.moves_data());
-        let latency = tests.iter().any(|test| test.is_latency());
-        let bandwidth = tests.iter().any(|test| has_bandwidth(*test));
-        let rows = [
-            (
-                self.min_bandwidth.is_some(),
-                bandwidth,
-                "--min-bw",
-                "a bandwidth test",
-            ),
-            (
-                self.max_latency.is_some(),
-                latency,
-                "--max-lat",
-                "a latency test",
-            ),
-            (
-                self.max_p99.is_some(),
-                latency,
-                "--max-p99",
-                "a latency test",
-            ),
-            (
-                self.max_lost.is_some(),
-                moves_data,
-                "--max-lost",
-                "a test that moves data",
-            ),
-        ];
-        let unused = rows
-            .into_iter()
-            .find(|(is_set, applies, ..)| *is_set && !applies);
-        unused.map(|(.., option, tests)| (option, tests))
-    }
-}
-
-/// Returns `true` if the main result of a test is a bandwidth.
-fn has_bandwidth(test: Test) -> bool {
-    let is_atomic = test.plan().is_some_and(|plan| plan.verb.is_atomic());
-    test.moves_data() && !test.is_latency() && !is_atomic
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_limit_needs_a_test_that_it_applies_to() {
-        let limits = ResultLimits {
-            min_bandwidth: Some("1Gb/s".parse().unwrap()),
-            ..ResultLimits::default()
-        };
-        assert_eq!(
-            limits.first_without_test(&[Test::RcLat, Test::Conf]),
-            Some(("--min-bw", "a bandwidth test"))
-        );
-        assert_eq!(limits.first_without_test(&[Test::RcLat, Test::TcpBw]), None);
-    }
 
     #[test]
     fn shares_and_rates_are_parsed() {

@@ -85,7 +85,7 @@ impl ClientSetup for RdmaClient {
             return Err(
                 Error::limit("--gpu: the server's rperf does not support memory of a GPU")
                     .with_help(
-                        "install the same version of rperf on the server, or use --local-gpu",
+                        "install the same version of rperf on the server, or use memory of a GPU at this end only: --gpu local=GPU",
                     ),
             );
         }

@@ -60,7 +60,7 @@ impl RdmaServer {
                 client.link
             ))
             .with_help(
-                "choose devices of the same type with --id (-i), --local-id (-li) and --remote-id (-ri)",
+                "choose devices of the same type: --id local=DEV,remote=DEV (-li, -ri)",
             ));
         }
         let (server_address, client_address) = choose(&opened.addresses, &client.addresses, addrs)
@@ -90,6 +90,12 @@ impl RdmaServer {
             .map(|multicast| multicast.group.unwrap_or_else(random_group));
         if let Some(group) = group {
             end.join_group(group, spec.server.timeout)?;
+        }
+        if let (true, Some(mtu)) = (uses_cm, spec.mtu) {
+            return Err(Error::limit(format!(
+                "MTU of {mtu} bytes: rdma_cm selects the MTU of its connections"
+            ))
+            .with_help("remove --mtu (-mt), or connect without rdma_cm: --use-cm off (-cm0)"));
         }
         let mtu = path_mtu(spec, end.mtu(), client.mtu)?;
         let address = end.opened.addresses[server_address];

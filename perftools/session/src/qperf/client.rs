@@ -182,7 +182,7 @@ fn affinity(spec: &Spec) -> Result<u32> {
     let cpu: Option<u32> = cpus.parse().ok();
     cpu.and_then(|cpu| cpu.checked_add(1)).ok_or_else(|| {
         Error::limit(format!("CPUs {cpus}: a qperf server runs on one CPU"))
-            .with_help("set --remote-cpu-affinity (-rca) to a single number")
+            .with_help("name a single CPU: --cpu-affinity remote=N (-rca N)")
     })
 }
 

@@ -5,6 +5,7 @@ use measure::spec::test::Test;
 
 use super::Invocation;
 use super::command_line::Options;
+use super::scope;
 use super::to_spec::several;
 
 /// Options that `--auto` varies itself or that only format its output. The commands that it
@@ -19,8 +20,6 @@ const NOT_REPEATED: &[&str] = &[
     "--inline",
     "--qps",
     "--wait",
-    "--local-wait",
-    "--remote-wait",
     "--msg-size",
     "--bits",
     "--precision",
@@ -34,7 +33,7 @@ pub(super) fn invocation(
     global: Options,
     options: &[String],
 ) -> Result<Invocation> {
-    global.reject_server_options()?;
+    scope::check_client(options)?;
     if let Some((test, _)) = tests.first() {
         return Err(Error::usage(format!(
             "--auto does not accept tests, but the command line names {}",

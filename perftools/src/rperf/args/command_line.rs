@@ -2,18 +2,20 @@
 //! [`tuning`](super::tuning), those of servers in [`server`](super::server).
 
 use std::net::IpAddr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use base::device_id::DeviceList;
-use base::error::{Error, Result};
 use base::ports;
 use base::units::{Size, parse_time};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use measure::spec::modes::{Cm, Wait};
 
 use super::limits::LimitOptions;
+use super::per_end::{End, PerEnd, per_end, value};
 use super::server::ServerOptions;
 use super::sockets::SocketOptions;
+use super::text_format::Detail;
 use super::tuning::TuningOptions;
 use super::values::{duration, interval, on_off};
 
@@ -40,18 +42,12 @@ const SERVER: &str = "Server (-lp)";
 )]
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
 pub struct Options {
-    /// RDMA device and port on both ends, or a list such as mlx5_0,mlx5_1 to measure several
-    /// devices at the same time [default: the port that has the address of the control connection,
-    /// otherwise the first active port]
+    /// RDMA device and port, or a list such as mlx5_0,mlx5_1 to measure several devices at the same
+    /// time; each remote device of a list is the peer of the local device at the same position
+    /// [default: the port that has the address of the control connection, otherwise the first
+    /// active port]
     #[arg(long, value_name = "DEV[:PORT],…", help_heading = DEVICE)]
-    pub id: Option<DeviceList>,
-    /// RDMA devices and ports on this end only
-    #[arg(long, value_name = "DEV[:PORT],…", help_heading = DEVICE)]
-    pub local_id: Option<DeviceList>,
-    /// RDMA devices and ports on the server only; each device of a list is the peer of the local
-    /// device at the same position
-    #[arg(long, value_name = "DEV[:PORT],…", help_heading = DEVICE)]
-    pub remote_id: Option<DeviceList>,
+    pub id: Vec<PerEnd<DeviceList>>,
     /// Connect with rdma_cm: on, off, or auto (only if the device requires it, as iWARP does)
     /// [default: auto]
     #[arg(long, value_name = "on|off|auto", help_heading = DEVICE)]
@@ -111,22 +107,10 @@ pub struct Options {
     /// Method of waiting for completions: adaptive (poll briefly, then sleep), poll (-cp1) or
     /// events (-cp0, --events) [default: adaptive]
     #[arg(long, value_name = "HOW", help_heading = WAITING)]
-    pub wait: Option<Wait>,
-    /// Like --wait, on this end only
-    #[arg(long, value_name = "HOW", help_heading = WAITING)]
-    pub local_wait: Option<Wait>,
-    /// Like --wait, on the server only
-    #[arg(long, value_name = "HOW", help_heading = WAITING)]
-    pub remote_wait: Option<Wait>,
+    pub wait: Vec<PerEnd<Wait>>,
     /// Fail if the peer does not respond for this time [default: 5 s]
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
-    pub timeout: Option<Duration>,
-    /// Like --timeout, on this end only
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
-    pub local_timeout: Option<Duration>,
-    /// Like --timeout, on the server only
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
-    pub remote_timeout: Option<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = per_end(parse_time), help_heading = WAITING)]
+    pub timeout: Vec<PerEnd<Duration>>,
     /// Retry the connection to the server for up to this time [default: 5 s]
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = WAITING)]
     pub wait_server: Option<Duration>,
@@ -167,36 +151,12 @@ pub struct Options {
     /// Label figures loc and rem in all tests, instead of send and recv in one-way tests
     #[arg(long, help_heading = OUTPUT)]
     pub unify_nodes: bool,
-    /// Print configuration, statistics, times and parameters; a server logs each test
-    #[arg(long, help_heading = OUTPUT)]
-    pub verbose: bool,
-    /// Print the configuration: devices, ports and addresses
-    #[arg(long, help_heading = OUTPUT)]
-    pub verbose_conf: bool,
-    /// Print statistics
-    #[arg(long, help_heading = OUTPUT)]
-    pub verbose_stat: bool,
-    /// Print times and CPU use
-    #[arg(long, help_heading = OUTPUT)]
-    pub verbose_time: bool,
-    /// Print the parameters that were set
-    #[arg(long, help_heading = OUTPUT)]
-    pub verbose_used: bool,
-    /// Print all details that the four options above select
-    #[arg(long, help_heading = OUTPUT)]
-    pub verbose_more: bool,
-    /// Print all details of the configuration
-    #[arg(long, help_heading = OUTPUT)]
-    pub verbose_more_conf: bool,
-    /// Print all statistics
-    #[arg(long, help_heading = OUTPUT)]
-    pub verbose_more_stat: bool,
-    /// Print all times
-    #[arg(long, help_heading = OUTPUT)]
-    pub verbose_more_time: bool,
-    /// Print all parameters, including those not set
-    #[arg(long, help_heading = OUTPUT)]
-    pub verbose_more_used: bool,
+    /// Print details, such as `--verbose=stat,time`: conf (devices, ports and addresses), stat
+    /// (statistics), time (times and CPU use) and used (parameters that were set); more-conf,
+    /// more-stat, more-time and more-used for all of them, and more for everything [default
+    /// without WHAT: conf, stat, time and used]; a server then logs each test
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "some", value_delimiter = ',', action = clap::ArgAction::Append, help_heading = OUTPUT)]
+    pub verbose: Vec<Detail>,
 
     /// TCP port of the server; set it on both ends
     #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL, help_heading = SERVER)]
@@ -216,72 +176,19 @@ pub struct Options {
     pub server: ServerOptions,
 }
 
+static COMMAND: LazyLock<clap::Command> = LazyLock::new(Options::command);
+
 impl Options {
-    /// Returns the first option in use that only a client accepts.
-    pub fn first_client_option(&self) -> Option<&'static str> {
-        let uses = [
-            (
-                self.id.is_some() || self.local_id.is_some() || self.remote_id.is_some(),
-                "--id (-i)",
-            ),
-            (self.use_cm.is_some(), "--use-cm (-cm)"),
-            (self.mtu.is_some(), "--mtu (-mt)"),
-            (self.msg_size.is_some(), "--msg-size (-m)"),
-            (self.messages.is_some(), "--messages (-n)"),
-            (self.time.is_some(), "--time (-t)"),
-            (self.depth.is_some(), "--depth"),
-            (self.qps.is_some(), "--qps"),
-            (self.threads.is_some(), "--threads"),
-            (self.multicast.is_some(), "--multicast (-g)"),
-            (self.immediate.is_some(), "--immediate"),
-            (self.flip.is_some(), "--flip (-f)"),
-            (self.flood, "--flood"),
-            (self.verify, "--verify"),
-            (
-                self.wait.is_some() || self.local_wait.is_some() || self.remote_wait.is_some(),
-                "--wait (-cp)",
-            ),
-            (self.wait_server.is_some(), "--wait-server (-ws)"),
-            (self.json, "--json"),
-            (self.json_lines, "--json-lines"),
-            (self.csv, "--csv"),
-            (self.interval.is_some(), "--interval"),
-            (self.keep_going, "--keep-going"),
-            (
-                self.sockets.any_in_use(),
-                "--ip-port (-ip), --parallel, --bidir or --sock-buf-size (-sb)",
-            ),
-            (
-                self.limits.any_in_use(),
-                "a limit for results, such as --min-bw,",
-            ),
-            (self.server.qperf, "--qperf"),
-        ];
-        uses.into_iter()
-            .find(|u| u.0)
-            .map(|u| u.1)
-            .or_else(|| self.tuning.first_in_use())
+    /// Returns the long options.
+    pub(super) fn all() -> impl Iterator<Item = &'static clap::Arg> {
+        COMMAND.get_arguments()
     }
 
     /// Returns `true` if an option names several devices of one end.
     pub(super) fn names_several_devices(&self) -> bool {
-        [&self.id, &self.local_id, &self.remote_id]
+        End::ALL
             .into_iter()
-            .flatten()
+            .filter_map(|end| value(&self.id, end))
             .any(|list| list.as_slice().len() > 1)
-    }
-
-    /// Checks that no option of a server is in use.
-    ///
-    /// # Errors
-    /// A usage error that names the first such option.
-    pub fn reject_server_options(&self) -> Result<()> {
-        let Some(option) = self.server.first_server_option() else {
-            return Ok(());
-        };
-        Err(Error::usage(format!(
-            "{option} is an option of the server, not of a client"
-        ))
-        .with_help("pass it to `rperf` without tests, which runs a server"))
     }
 }

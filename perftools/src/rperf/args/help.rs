@@ -91,7 +91,6 @@ pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, example
 
 /// Returns one line per option, with its short qperf name.
 fn summary() -> String {
-    let command = Options::command();
     let line = |arg: &clap::Arg| {
         let long = arg.get_long()?;
         let value = match arg.get_value_names() {
@@ -105,7 +104,7 @@ fn summary() -> String {
             format!("--{long}{value}{short}")
         ))
     };
-    command.get_arguments().filter_map(line).collect()
+    Options::all().filter_map(line).collect()
 }
 
 /// Returns the help of one test: its description, defaults and an example.
@@ -136,7 +135,7 @@ fn test_help(test: Test) -> String {
     format!("    {}\n", lines.join("\n    "))
 }
 
-const DEVICES: &str = "uses an RDMA device: --id (-i), --local-id (-li), --remote-id (-ri)";
+const DEVICES: &str = "uses an RDMA device: --id (-i)";
 
 /// Returns the help of a test, or of an option under any of its names.
 fn topic_help(topic: &str) -> Result<String> {
@@ -147,18 +146,12 @@ fn topic_help(topic: &str) -> Result<String> {
     let named = [format!("--{bare}"), format!("-{bare}")]
         .into_iter()
         .find_map(|name| match qperf::lookup(&name) {
-            OptionName::Value(long) | OptionName::Flag(long) => {
+            OptionName::Value(long) | OptionName::OptionalValue(long) | OptionName::Flag(long) => {
                 Some(long.split('=').next().unwrap_or_default().to_owned())
             }
             _ => None,
         });
-    let command = Options::command();
-    let found = named.and_then(|long| {
-        command
-            .get_arguments()
-            .find(|a| a.get_long() == Some(&long))
-            .cloned()
-    });
+    let found = named.and_then(|long| Options::all().find(|a| a.get_long() == Some(&long)));
     match found {
         Some(arg) => {
             let value = arg

@@ -35,9 +35,4 @@ impl LimitOptions {
             max_lost: self.max_lost,
         }
     }
-
-    /// Returns `true` if any limit is set; all are options of a client.
-    pub fn any_in_use(&self) -> bool {
-        self.to_limits() != ResultLimits::default()
-    }
 }

@@ -12,6 +12,7 @@ use fleet::mesh::launch::StartMethod;
 use fleet::mesh::schedule::Pattern;
 
 use super::command_line::Options;
+use super::scope;
 use super::split::{self, SplitArgs};
 use super::{Invocation, TestRun, parse_options};
 
@@ -168,7 +169,8 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
         options,
     } = split::split(&rest)?;
     let global = parse_options(&options)?;
-    reject_options(&global)?;
+    reject_options(&options)?;
+    scope::check_tests(&tests)?;
     if tests.is_empty() {
         return Err(Error::usage("rperf mesh: no test to run")
             .with_help("name tests, as in `rperf mesh node1,node2,node3 rc_bw rc_lat`"));
@@ -194,7 +196,6 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
             parameters: Vec::new(),
         });
     }
-    super::reject_unused_limits(&runs)?;
     let sources = [
         host.is_some(),
         mesh.hosts_file.is_some(),
@@ -227,20 +228,25 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     })))
 }
 
-/// Rejects options of a client that a mesh does not have.
-fn reject_options(global: &Options) -> Result<()> {
-    global.reject_server_options()?;
-    let unsupported = [
-        (global.auto, "--auto"),
-        (global.interval.is_some(), "--interval"),
-        (global.json_lines, "--json-lines"),
-        (global.tuning.is_sweep(), "a sweep (--sizes, LIST or RANGE)"),
-        (global.tuning.repeat.is_some(), "--repeat"),
-        (global.tuning.payload_file.is_some(), "--payload-file"),
-        (global.server.qperf, "--qperf"),
-    ];
-    match unsupported.into_iter().find(|u| u.0) {
-        Some((_, option)) => Err(Error::usage(format!(
+/// Options of a client that a mesh does not have.
+const UNSUPPORTED: &[&str] = &[
+    "--auto",
+    "--interval",
+    "--json-lines",
+    "--sizes",
+    "--loop",
+    "--repeat",
+    "--payload-file",
+    "--qperf",
+];
+
+/// Rejects options that a mesh does not have.
+fn reject_options(options: &[String]) -> Result<()> {
+    scope::check_client(options)?;
+    let name = |word: &String| word.split('=').next().unwrap_or_default().to_owned();
+    let mut names = options.iter().map(name);
+    match names.find(|name| UNSUPPORTED.contains(&name.as_str())) {
+        Some(option) => Err(Error::usage(format!(
             "rperf mesh does not support {option}"
         ))),
         None => Ok(()),
@@ -289,7 +295,7 @@ mod tests {
             ("a,b --repeat 3 rc_bw", "does not support --repeat"),
             ("a,b conf", "not a measurement"),
             ("a,b -i mlx5_0,mlx5_1 rc_bw", "with --devices"),
-            ("a,b rc_lat --min-bw 90%", "name a bandwidth test"),
+            ("a,b rc_lat --min-bw 90%", "is for bandwidth tests"),
             ("a,b --slow-bandwidth 193 rc_bw", "0 to 100"),
             ("a,b --slow-latency 0.5 rc_bw", "at least 1"),
         ] {

@@ -9,9 +9,11 @@ pub mod help;
 pub mod limits;
 pub mod mesh;
 pub mod monitor;
+mod per_end;
 mod perftest;
 pub mod qperf;
 mod records;
+mod scope;
 pub mod server;
 pub mod sockets;
 #[cfg(test)]
@@ -121,13 +123,15 @@ where
         return auto::invocation(host, &tests, global, &options);
     }
     if tests.is_empty() {
-        return parse_without_tests(host, global);
+        return parse_without_tests(host, &options, global);
     }
-    global.reject_server_options()?;
+    scope::check_client(&options)?;
+    scope::check_tests(&tests)?;
     let mut all = Vec::new();
     for (test, options) in tests {
         for sweep_values in sweep::runs(&parse_options(&options)?)? {
             let parameters = sweep::parameters(&sweep_values);
+            scope::check_tests(&[(test, sweep_values.clone())])?;
             let options: Vec<String> = options.iter().cloned().chain(sweep_values).collect();
             all.push(TestRun {
                 test,
@@ -136,7 +140,6 @@ where
             });
         }
     }
-    reject_unused_limits(&all)?;
     let times = usize::from(global.tuning.repeat.unwrap_or(1));
     if all.len() * times > sweep::MAX_RUNS {
         return Err(Error::usage(format!(
@@ -153,22 +156,11 @@ where
     })
 }
 
-/// Checks that each limit for results applies to at least one test.
-fn reject_unused_limits(runs: &[TestRun]) -> Result<()> {
-    let tests: Vec<Test> = runs.iter().map(|run| run.test).collect();
-    let unused = runs
-        .iter()
-        .find_map(|run| run.options.limits.to_limits().first_without_test(&tests));
-    let Some((option, needed)) = unused else {
-        return Ok(());
-    };
-    Err(Error::usage(format!(
-        "{option} limits the result of {needed}, and none of the tests is one"
-    ))
-    .with_help(format!("name {needed}, or omit {option}")))
-}
-
-fn parse_without_tests(host: Option<String>, global: Options) -> Result<Invocation> {
+fn parse_without_tests(
+    host: Option<String>,
+    options: &[String],
+    global: Options,
+) -> Result<Invocation> {
     if let Some(host) = host {
         let help = match Test::suggest(&host) {
             Some(test) => format!("did you mean the test {test}?"),
@@ -181,12 +173,7 @@ fn parse_without_tests(host: Option<String>, global: Options) -> Result<Invocati
         ))
         .with_help(help));
     }
-    if let Some(option) = global.first_client_option() {
-        return Err(Error::usage(format!(
-            "{option} is an option of a client, but rperf runs a server because no test is named"
-        ))
-        .with_help("name a test: `rperf [OPTIONS] HOST TEST…`"));
-    }
+    scope::check_server(options)?;
     Ok(Invocation::Server(Box::new(global)))
 }
 
@@ -211,8 +198,10 @@ fn clap_error(error: &clap::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::text_format::Detail;
     use super::*;
     use base::units::Size;
+    use measure::spec::Side;
     use measure::spec::modes::{Cm, Wait};
     use std::time::Duration;
 
@@ -287,18 +276,22 @@ mod tests {
         );
         let o = &tests[0].1;
         assert_eq!(o.use_cm, Some(Cm::On));
-        assert_eq!(o.wait, Some(Wait::Poll));
-        assert_eq!(o.id.as_ref().unwrap().first().to_string(), "rxe0:1");
-        assert_eq!(o.remote_id.as_ref().unwrap().first().to_string(), "siw0");
-        assert_eq!(o.timeout, Some(Duration::from_secs(9)));
+        let spec = o.to_spec(tests[0].0).unwrap();
+        let id = |side: Side| side.id.map(|id| id.to_string());
+        assert_eq!(
+            (spec.client.wait, spec.client.timeout),
+            (Wait::Poll, Duration::from_secs(9))
+        );
+        assert_eq!(id(spec.client).as_deref(), Some("rxe0:1"));
+        assert_eq!(id(spec.server).as_deref(), Some("siw0"));
         assert_eq!(
             (
                 global.precision,
                 global.bits,
                 global.unify_units,
-                global.verbose_more_stat
+                global.verbose.as_slice()
             ),
-            (Some(5), true, true, true)
+            (Some(5), true, true, &[Detail::MoreStat][..])
         );
         assert_eq!(
             (global.listen_port, global.wait_server),
@@ -307,10 +300,11 @@ mod tests {
         let (_, tests, _) = client("--use_cm 0 --cq_poll 0 -m=1K --msg_size 2K -vC node rc_lat");
         let o = &tests[0].1;
         assert_eq!(
-            (o.use_cm, o.wait, o.msg_size),
-            (Some(Cm::Off), Some(Wait::Events), Some(Size(2048)))
+            (o.use_cm, o.msg_size, o.verbose.as_slice()),
+            (Some(Cm::Off), Some(Size(2048)), &[Detail::MoreConf][..])
         );
-        assert!(o.verbose_more_conf);
+        let spec = o.to_spec(tests[0].0).unwrap();
+        assert_eq!(spec.client.wait, Wait::Events);
     }
 
     #[test]
@@ -343,7 +337,7 @@ mod tests {
             ),
             (
                 "node rc_lat --min-bw 90%",
-                "--min-bw limits the result of a bandwidth test",
+                "--min-bw has no effect on rc_lat: it is for bandwidth tests",
             ),
             ("--min-bw 90%", "is an option of a client"),
             ("node sdp_bw", "Linux no longer has SDP"),

@@ -2,15 +2,17 @@
 
 use std::borrow::Cow;
 
-use clap::CommandFactory;
-
 use super::command_line::Options;
+use super::per_end::End;
 
 /// Meaning of an option name on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OptionName {
-    /// A long option (without dashes) that takes a value.
+    /// A long option (without dashes) that takes a value, or the part before a value for one end
+    /// (`id=local`).
     Value(Cow<'static, str>),
+    /// A long option that may have a value.
+    OptionalValue(Cow<'static, str>),
     /// A long option that takes no value, or that includes its value (`flip=on`).
     Flag(Cow<'static, str>),
     /// An option of qperf that rperf does not support.
@@ -28,10 +30,6 @@ pub enum OptionName {
 /// that differ from those of rperf; and the names of perftest for multicast.
 const VALUES: &[(&str, &str)] = &[
     ("-i", "id"),
-    ("-li", "local-id"),
-    ("-ri", "remote-id"),
-    ("--loc-id", "local-id"),
-    ("--rem-id", "remote-id"),
     ("-m", "msg-size"),
     ("-n", "messages"),
     ("--no-msgs", "messages"),
@@ -41,25 +39,11 @@ const VALUES: &[(&str, &str)] = &[
     ("--mtu-size", "mtu"),
     ("-to", "timeout"),
     ("-T", "timeout"),
-    ("-lto", "local-timeout"),
-    ("-lT", "local-timeout"),
-    ("--loc-timeout", "local-timeout"),
-    ("-rto", "remote-timeout"),
-    ("-rT", "remote-timeout"),
-    ("--rem-timeout", "remote-timeout"),
     ("-cm", "use-cm"),
     ("-cp", "wait"),
     ("-P", "wait"),
     ("--cq-poll", "wait"),
     ("--poll", "wait"),
-    ("-lcp", "local-wait"),
-    ("-lP", "local-wait"),
-    ("--loc-cq-poll", "local-wait"),
-    ("--loc-poll", "local-wait"),
-    ("-rcp", "remote-wait"),
-    ("-rP", "remote-wait"),
-    ("--rem-cq-poll", "remote-wait"),
-    ("--rem-poll", "remote-wait"),
     ("-e", "precision"),
     ("-lp", "listen-port"),
     ("-ws", "wait-server"),
@@ -69,30 +53,10 @@ const VALUES: &[(&str, &str)] = &[
     ("-sl", "service-level"),
     ("-nr", "rd-atomic"),
     ("-R", "rd-atomic"),
-    ("-lnr", "local-rd-atomic"),
-    ("-lR", "local-rd-atomic"),
-    ("--loc-rd-atomic", "local-rd-atomic"),
-    ("-rnr", "remote-rd-atomic"),
-    ("-rR", "remote-rd-atomic"),
-    ("--rem-rd-atomic", "remote-rd-atomic"),
-    ("-lsl", "local-service-level"),
-    ("--loc-service-level", "local-service-level"),
-    ("-rsl", "remote-service-level"),
-    ("--rem-service-level", "remote-service-level"),
     ("-sp", "src-path-bits"),
-    ("-lsp", "local-src-path-bits"),
-    ("--loc-src-path-bits", "local-src-path-bits"),
-    ("-rsp", "remote-src-path-bits"),
-    ("--rem-src-path-bits", "remote-src-path-bits"),
     ("-sr", "static-rate"),
     ("-r", "static-rate"),
     ("--rate", "static-rate"),
-    ("-lsr", "local-static-rate"),
-    ("-lr", "local-static-rate"),
-    ("--loc-static-rate", "local-static-rate"),
-    ("-rsr", "remote-static-rate"),
-    ("-rr", "remote-static-rate"),
-    ("--rem-static-rate", "remote-static-rate"),
     ("-ar", "access-received"),
     ("-Ar", "access-received"),
     ("--access-recv", "access-received"),
@@ -100,23 +64,11 @@ const VALUES: &[(&str, &str)] = &[
     ("-ca", "cpu-affinity"),
     ("-a", "cpu-affinity"),
     ("--affinity", "cpu-affinity"),
-    ("-lca", "local-cpu-affinity"),
-    ("-la", "local-cpu-affinity"),
-    ("--loc-cpu-affinity", "local-cpu-affinity"),
-    ("-rca", "remote-cpu-affinity"),
-    ("-ra", "remote-cpu-affinity"),
-    ("--rem-cpu-affinity", "remote-cpu-affinity"),
     ("-ip", "ip-port"),
     ("-p", "ip-port"),
     ("--port", "ip-port"),
     ("-sb", "sock-buf-size"),
     ("-S", "sock-buf-size"),
-    ("-lsb", "local-sock-buf-size"),
-    ("-lS", "local-sock-buf-size"),
-    ("--loc-sock-buf-size", "local-sock-buf-size"),
-    ("-rsb", "remote-sock-buf-size"),
-    ("-rS", "remote-sock-buf-size"),
-    ("--rem-sock-buf-size", "remote-sock-buf-size"),
     ("-g", "multicast"),
     ("--mcg", "multicast"),
     ("-H", "host"),
@@ -136,31 +88,34 @@ const FLAGS: &[(&str, &str)] = &[
     ("-cp1", "wait=poll"),
     ("-cpo", "wait=poll"),
     ("--events", "wait=events"),
-    ("-lcp0", "local-wait=events"),
-    ("-lcp1", "local-wait=poll"),
-    ("-lcpo", "local-wait=poll"),
-    ("-rcp0", "remote-wait=events"),
-    ("-rcp1", "remote-wait=poll"),
-    ("-rcpo", "remote-wait=poll"),
     ("-ub", "bits"),
     ("--use-bits-per-sec", "bits"),
     ("-uu", "unify-units"),
     ("-u", "unify-units"),
     ("-un", "unify-nodes"),
     ("-v", "verbose"),
-    ("-vc", "verbose-conf"),
-    ("-vs", "verbose-stat"),
-    ("-vt", "verbose-time"),
-    ("-vu", "verbose-used"),
-    ("-vv", "verbose-more"),
-    ("-vvc", "verbose-more-conf"),
-    ("-vvs", "verbose-more-stat"),
-    ("-vvt", "verbose-more-time"),
-    ("-vvu", "verbose-more-used"),
-    ("-vC", "verbose-more-conf"),
-    ("-vS", "verbose-more-stat"),
-    ("-vT", "verbose-more-time"),
-    ("-vU", "verbose-more-used"),
+    ("-vc", "verbose=conf"),
+    ("--verbose-conf", "verbose=conf"),
+    ("--verbose-stat", "verbose=stat"),
+    ("--verbose-time", "verbose=time"),
+    ("--verbose-used", "verbose=used"),
+    ("--verbose-more", "verbose=more"),
+    ("--verbose-more-conf", "verbose=more-conf"),
+    ("--verbose-more-stat", "verbose=more-stat"),
+    ("--verbose-more-time", "verbose=more-time"),
+    ("--verbose-more-used", "verbose=more-used"),
+    ("-vs", "verbose=stat"),
+    ("-vt", "verbose=time"),
+    ("-vu", "verbose=used"),
+    ("-vv", "verbose=more"),
+    ("-vvc", "verbose=more-conf"),
+    ("-vvs", "verbose=more-stat"),
+    ("-vvt", "verbose=more-time"),
+    ("-vvu", "verbose=more-used"),
+    ("-vC", "verbose=more-conf"),
+    ("-vS", "verbose=more-stat"),
+    ("-vT", "verbose=more-time"),
+    ("-vU", "verbose=more-used"),
 ];
 
 /// Options of qperf that rperf does not support, each with the reason and an alternative.
@@ -184,13 +139,65 @@ const NO_DEBUG_OUTPUT: (&str, &str) = (
     "use -v, which prints how a test ran and lets a server log each test; perftest's -D, --duration is --time (-t)",
 );
 
-/// Looks up the name of an option, first among the names of qperf, then among the long options.
-/// Underscores in long names count as dashes.
+/// Long options whose values may be for one end.
+const PER_END: &[&str] = &[
+    "id",
+    "wait",
+    "timeout",
+    "sock-buf-size",
+    "rd-atomic",
+    "gid-index",
+    "service-level",
+    "static-rate",
+    "src-path-bits",
+    "gpu",
+    "cpu-affinity",
+];
+
+/// Prefixes of the names of options for one end, such as `-li` and `--rem-timeout`.
+const ENDS: &[(&str, &str, End)] = &[
+    ("--local-", "--", End::Local),
+    ("--loc-", "--", End::Local),
+    ("-l", "-", End::Local),
+    ("--remote-", "--", End::Remote),
+    ("--rem-", "--", End::Remote),
+    ("-r", "-", End::Remote),
+];
+
+/// Looks up the name of an option: among the names of qperf, among the long options, and as one of
+/// these for one end. Underscores in long names count as dashes.
 pub fn lookup(name: &str) -> OptionName {
     let long = name
         .strip_prefix("--")
         .map(|n| format!("--{}", n.replace('_', "-")));
     let name = long.as_deref().unwrap_or(name);
+    match lookup_for_both(name) {
+        OptionName::Unknown => lookup_for_one(name).unwrap_or(OptionName::Unknown),
+        found => found,
+    }
+}
+
+/// Looks up the name of an option for one end.
+fn lookup_for_one(name: &str) -> Option<OptionName> {
+    let (end, both) = ENDS.iter().find_map(|(prefix, dashes, end)| {
+        let rest = name.strip_prefix(prefix)?;
+        Some((*end, lookup_for_both(&format!("{dashes}{rest}"))))
+    })?;
+    let add = |target: &str| {
+        let (option, value) = target.split_once('=').unwrap_or((target, ""));
+        let with_end = format!("{option}={}{value}", end.prefix());
+        PER_END
+            .contains(&option)
+            .then(|| Cow::Owned(with_end.trim_end_matches('=').to_owned()))
+    };
+    match both {
+        OptionName::Value(target) => add(&target).map(OptionName::Value),
+        OptionName::Flag(target) => add(&target).map(OptionName::Flag),
+        _ => None,
+    }
+}
+
+fn lookup_for_both(name: &str) -> OptionName {
     if let Some(to) = find(VALUES, name) {
         return OptionName::Value(to.into());
     }
@@ -200,17 +207,17 @@ pub fn lookup(name: &str) -> OptionName {
     if let Some((reason, help)) = find(UNSUPPORTED, name) {
         return OptionName::Unsupported { reason, help };
     }
-    let command = Options::command();
     let arg = name
         .strip_prefix("--")
-        .and_then(|n| command.get_arguments().find(|a| a.get_long() == Some(n)));
+        .and_then(|n| Options::all().find(|a| a.get_long() == Some(n)));
     match arg {
         Some(arg) => {
             let id = Cow::Owned(arg.get_long().unwrap_or_default().to_owned());
-            if arg.get_action().takes_values() {
-                OptionName::Value(id)
-            } else {
-                OptionName::Flag(id)
+            let is_optional = arg.get_num_args().is_some_and(|n| n.min_values() == 0);
+            match arg.get_action().takes_values() {
+                true if is_optional => OptionName::OptionalValue(id),
+                true => OptionName::Value(id),
+                false => OptionName::Flag(id),
             }
         }
         None => OptionName::Unknown,
@@ -231,7 +238,8 @@ pub fn table() -> String {
         .chain(FLAGS)
         .map(|(qperf, long)| format!("    {qperf:<24}--{long}\n"))
         .collect();
-    lines.concat()
+    let ends = "    -lX, --loc-X           --X local=… for each of these names with a value for one end\n    -rX, --rem-X           --X remote=…\n";
+    lines.concat() + ends
 }
 
 /// Returns the first short name that qperf has for a long option.
@@ -243,53 +251,10 @@ pub fn short(long: &str) -> Option<&'static str> {
         .map(|(name, _)| *name)
 }
 
-/// Returns the long option that `--loop` varies, from any of its names; `None` if its value is not
-/// a number.
-pub fn loop_variable(name: &str) -> Option<String> {
-    const NUMBERS: &[&str] = &[
-        "msg-size",
-        "messages",
-        "time",
-        "depth",
-        "qps",
-        "threads",
-        "mtu",
-        "timeout",
-        "local-timeout",
-        "remote-timeout",
-        "warm-up",
-        "rate-limit",
-        "post-list",
-        "inline",
-        "cq-moderation",
-        "rd-atomic",
-        "local-rd-atomic",
-        "remote-rd-atomic",
-        "recv-list",
-        "src-path-bits",
-        "local-service-level",
-        "remote-service-level",
-        "gid-index",
-        "pkey-index",
-        "service-level",
-        "traffic-class",
-        "cpu-affinity",
-        "local-cpu-affinity",
-        "remote-cpu-affinity",
-    ];
-    [format!("--{name}"), format!("-{name}")]
-        .iter()
-        .find_map(|name| match lookup(name) {
-            OptionName::Value(long) if NUMBERS.contains(&&*long) => Some(long.into_owned()),
-            _ => None,
-        })
-}
-
 /// Returns the long option that is most similar to a misspelled one, if any is similar enough.
 pub fn suggest(name: &str) -> Option<String> {
     let name = name.strip_prefix("--")?.replace('_', "-");
-    Options::command()
-        .get_arguments()
+    Options::all()
         .filter_map(clap::Arg::get_long)
         .map(|long| (strsim::damerau_levenshtein(long, &name), long))
         .filter(|(distance, long)| *distance <= long.len() / 3)
@@ -303,11 +268,7 @@ mod tests {
 
     #[test]
     fn every_name_stands_for_an_existing_option() {
-        let command = Options::command();
-        let known: Vec<_> = command
-            .get_arguments()
-            .filter_map(clap::Arg::get_long)
-            .collect();
+        let known: Vec<_> = Options::all().filter_map(clap::Arg::get_long).collect();
         for (name, to) in VALUES.iter().chain(FLAGS) {
             let to = to.split('=').next().unwrap();
             assert!(known.contains(&to) || to == "host", "{name} → {to}");

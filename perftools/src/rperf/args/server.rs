@@ -83,22 +83,4 @@ impl ServerOptions {
             token_file: self.token_file.clone(),
         }
     }
-
-    /// Returns the first option in use that only a server accepts.
-    pub fn first_server_option(&self) -> Option<&'static str> {
-        let uses = [
-            (!self.allow.is_empty(), "--allow"),
-            (self.max_clients.is_some(), "--max-clients"),
-            (self.max_memory.is_some(), "--max-memory"),
-            (self.max_threads.is_some(), "--max-threads"),
-            (self.max_qps.is_some(), "--max-qps"),
-            (self.max_time.is_some(), "--max-time"),
-            (self.max_timeout.is_some(), "--max-timeout"),
-            (self.max_size.is_some(), "--max-size"),
-            (self.allow_quit, "--allow-quit"),
-            (self.mesh, "--mesh"),
-            (self.supervised, "--supervised"),
-        ];
-        uses.into_iter().find(|u| u.0).map(|u| u.1)
-    }
 }

@@ -248,7 +248,7 @@ fn every_completion_is_requested_where_faster_or_needed() {
 #[test]
 fn remote_options_override_on_the_server() {
     let s =
-        spec("--id a --remote-id b --wait poll --local-wait events --timeout 3 --remote-timeout 9")
+        spec("--id a --id remote=b --wait poll --wait local=events --timeout 3 --timeout remote=9")
             .unwrap();
     assert_eq!(s.client.id.unwrap().name, "a");
     assert_eq!(s.server.id.unwrap().name, "b");

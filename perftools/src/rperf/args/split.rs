@@ -90,6 +90,10 @@ fn add_option<'a>(
             }
             format!("--{long}={value}")
         }
+        OptionName::OptionalValue(long) => match inline {
+            None => format!("--{long}"),
+            Some(value) => format!("--{long}={value}"),
+        },
         OptionName::Flag(long) => match inline {
             None => format!("--{long}"),
             Some(_) => return Err(Error::usage(format!("{name} takes no value"))),

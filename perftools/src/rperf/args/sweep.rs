@@ -6,6 +6,7 @@ use base::units::{Rate, Size, parse_time, show_time};
 use measure::spec::Parameter;
 
 use super::command_line::Options;
+use super::qperf::{self, OptionName};
 
 /// Maximum number of runs that one command line may ask for.
 pub const MAX_RUNS: usize = 10_000;
@@ -80,12 +81,11 @@ fn loop_options(text: &str) -> Result<Vec<String>> {
             )));
         }
     };
-    let name = super::qperf::loop_variable(name).ok_or_else(|| {
+    let (name, quantity) = variable(name).ok_or_else(|| {
         Error::usage(format!(
             "--loop {text}: `{name}` is not an option with a numeric value; expected: an option such as msg-size, depth, messages or time"
         ))
     })?;
-    let quantity = Quantity::of_option(&name);
     let number = |text: &str| {
         quantity
             .parse(text)
@@ -113,6 +113,53 @@ fn loop_options(text: &str) -> Result<Vec<String>> {
         .collect())
 }
 
+/// The options that a loop may vary, each with the quantity of its values.
+const VARIABLES: &[(&str, Quantity)] = &[
+    ("msg-size", Quantity::Number),
+    ("messages", Quantity::Number),
+    ("time", Quantity::Time),
+    ("depth", Quantity::Number),
+    ("qps", Quantity::Number),
+    ("threads", Quantity::Number),
+    ("mtu", Quantity::Number),
+    ("timeout", Quantity::Time),
+    ("warm-up", Quantity::Time),
+    ("rate-limit", Quantity::Rate),
+    ("burst", Quantity::Number),
+    ("post-list", Quantity::Number),
+    ("recv-list", Quantity::Number),
+    ("inline", Quantity::Number),
+    ("cq-moderation", Quantity::Number),
+    ("rd-atomic", Quantity::Number),
+    ("gid-index", Quantity::Number),
+    ("pkey-index", Quantity::Number),
+    ("service-level", Quantity::Number),
+    ("src-path-bits", Quantity::Number),
+    ("traffic-class", Quantity::Number),
+    ("flow-label", Quantity::Number),
+    ("qp-timeout", Quantity::Number),
+    ("retry-count", Quantity::Number),
+    ("cq-vector", Quantity::Number),
+    ("extra-memory", Quantity::Number),
+    ("cpu-affinity", Quantity::Number),
+    ("parallel", Quantity::Number),
+    ("sock-buf-size", Quantity::Number),
+];
+
+/// Returns the option that a loop varies, from any of its names, as the text before the value.
+/// Returns `None` if its values are no numbers.
+fn variable(name: &str) -> Option<(String, Quantity)> {
+    let names = [format!("--{name}"), format!("-{name}")];
+    names.iter().find_map(|name| match qperf::lookup(name) {
+        OptionName::Value(target) => {
+            let option = target.split('=').next()?;
+            let row = VARIABLES.iter().find(|row| row.0 == option)?;
+            Some((target.to_string(), row.1))
+        }
+        _ => None,
+    })
+}
+
 /// Quantity of the values of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quantity {
@@ -125,14 +172,6 @@ enum Quantity {
 }
 
 impl Quantity {
-    fn of_option(name: &str) -> Self {
-        match name {
-            "time" | "timeout" | "warm-up" | "local-timeout" | "remote-timeout" => Self::Time,
-            "rate-limit" => Self::Rate,
-            _ => Self::Number,
-        }
-    }
-
     fn parse(self, text: &str) -> std::result::Result<u64, String> {
         match self {
             Self::Number => text.parse::<Size>().map(|s| s.0),
@@ -155,9 +194,12 @@ impl Quantity {
 /// that [`runs`] returned for it.
 pub fn parameters(values: &[String]) -> Vec<Parameter> {
     let parameter = |option: &String| {
-        let (name, value) = option.trim_start_matches('-').split_once('=')?;
+        let (name, value) = option.trim_start_matches('-').rsplit_once('=')?;
         Some(Parameter {
-            name: name.to_owned(),
+            name: match name.split_once('=') {
+                Some((option, end)) => format!("{end}-{option}"),
+                None => name.to_owned(),
+            },
             value: match parse_time(value) {
                 Ok(time) if value.ends_with("ns") => show_time(time),
                 _ => value.to_owned(),

@@ -5,14 +5,43 @@ use report::text::{Format, Verbosity};
 
 use super::command_line::Options;
 
+/// A detail that `--verbose` selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Detail {
+    /// The configuration, statistics, times and parameters that were set.
+    Some,
+    /// Devices, ports and addresses.
+    Conf,
+    /// Statistics.
+    Stat,
+    /// Times and CPU use.
+    Time,
+    /// Parameters that were set.
+    Used,
+    /// All details.
+    More,
+    /// All details of the configuration.
+    MoreConf,
+    /// All statistics.
+    MoreStat,
+    /// All times.
+    MoreTime,
+    /// All parameters, including those not set.
+    MoreUsed,
+}
+
 impl Options {
     /// Returns the format of the text output.
     pub fn text_format(&self) -> Format {
-        let level = |one: bool, two: bool| {
-            if two || self.verbose_more {
-                2
-            } else {
-                u8::from(one || self.verbose)
+        let level = |some: Detail, all: Detail| {
+            let has = |detail| self.verbose.contains(&detail);
+            match (
+                has(all) || has(Detail::More),
+                has(some) || has(Detail::Some),
+            ) {
+                (true, _) => 2,
+                (false, true) => 1,
+                (false, false) => 0,
             }
         };
         Format {
@@ -22,10 +51,10 @@ impl Options {
                 bits: self.bits,
             },
             verbosity: Verbosity {
-                conf: level(self.verbose_conf, self.verbose_more_conf),
-                stat: level(self.verbose_stat, self.verbose_more_stat),
-                time: level(self.verbose_time, self.verbose_more_time),
-                used: level(self.verbose_used, self.verbose_more_used),
+                conf: level(Detail::Conf, Detail::MoreConf),
+                stat: level(Detail::Stat, Detail::MoreStat),
+                time: level(Detail::Time, Detail::MoreTime),
+                used: level(Detail::Used, Detail::MoreUsed),
             },
             unify_nodes: self.unify_nodes,
         }
@@ -56,10 +85,10 @@ mod tests {
         for (line, levels) in [
             ("", [0, 0, 0, 0]),
             ("--verbose", [1, 1, 1, 1]),
-            ("--verbose-more", [2, 2, 2, 2]),
-            ("--verbose-stat", [0, 1, 0, 0]),
-            ("--verbose-more-time --verbose-used", [0, 0, 2, 1]),
-            ("--verbose --verbose-more-conf", [2, 1, 1, 1]),
+            ("--verbose=more", [2, 2, 2, 2]),
+            ("--verbose=stat", [0, 1, 0, 0]),
+            ("--verbose=more-time,used", [0, 0, 2, 1]),
+            ("--verbose --verbose=more-conf", [2, 1, 1, 1]),
         ] {
             assert_eq!(format(line).verbosity, verbosity(levels), "{line}");
         }

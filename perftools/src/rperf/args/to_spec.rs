@@ -1,15 +1,12 @@
 //! Builds the specification of a test from the options of the command line.
 
-use std::time::Duration;
-
-use base::device_id::{DeviceId, DeviceList};
+use base::device_id::DeviceId;
 use base::error::{Error, Result};
-use measure::spec::modes::Wait;
 use measure::spec::test::Test;
 use measure::spec::{DEFAULT_TIME, DEFAULT_TIMEOUT, Limit, Multicast, Side, Spec, default_depth};
 
 use super::command_line::Options;
-use super::tuning::End;
+use super::per_end::{End, value};
 
 impl Options {
     /// Builds the specifications of `test` from these options: one, or one for each of several
@@ -23,11 +20,11 @@ impl Options {
         if !test.moves_data() || !self.names_several_devices() {
             return Ok(vec![spec]);
         }
-        let devices = |own: &Option<DeviceList>| -> Vec<DeviceId> {
-            let list = own.as_ref().or(self.id.as_ref());
+        let devices = |end| -> Vec<DeviceId> {
+            let list = value(&self.id, end);
             list.map_or_else(Vec::new, |list| list.as_slice().to_vec())
         };
-        let (local, remote) = (devices(&self.local_id), devices(&self.remote_id));
+        let (local, remote) = (devices(End::Local), devices(End::Remote));
         if test.socket().is_some() {
             return Err(several(&format!("{}, a test over sockets,", test.name())));
         }
@@ -44,7 +41,7 @@ impl Options {
                 remote.len()
             );
             return Err(Error::usage(text).with_help(
-                "name as many devices with --remote-id (-ri) as with --local-id (-li), or one",
+                "name as many devices of the server as of this end, or one: --id local=a,b,remote=c,d",
             ));
         }
         let sessions = (0..).zip(local).map(|(number, id)| {
@@ -64,18 +61,17 @@ impl Options {
     /// A limit error if a value is out of range; see [`Spec::check`].
     pub fn to_spec(&self, test: Test) -> Result<Spec> {
         let o = self;
-        let timeout = o.timeout.unwrap_or(DEFAULT_TIMEOUT);
-        let side =
-            |id: &Option<DeviceList>, wait: Option<Wait>, own_timeout: Option<Duration>| Side {
-                id: id
-                    .as_ref()
-                    .or(o.id.as_ref())
-                    .map(|list| list.first().clone()),
-                ..Side::new(
-                    wait.or(o.wait).unwrap_or_default(),
-                    own_timeout.unwrap_or(timeout),
-                )
-            };
+        let side = |end| Side {
+            id: value(&o.id, end).map(|list| list.first().clone()),
+            cpus: value(&o.tuning.cpu_affinity, end).cloned(),
+            gid_index: value(&o.tuning.gid_index, end).copied(),
+            gpu: value(&o.tuning.gpu, end).copied(),
+            path: o.tuning.path(end),
+            ..Side::new(
+                value(&o.wait, end).copied().unwrap_or_default(),
+                value(&o.timeout, end).copied().unwrap_or(DEFAULT_TIMEOUT),
+            )
+        };
         let t = &o.tuning;
         let mtu = o.mtu.map(|m| u32::try_from(m.0).unwrap_or(u32::MAX));
         let limit = match o.messages {
@@ -103,26 +99,8 @@ impl Options {
             payload: t.payload_file.clone(),
             sockets: o.sockets.to_sockets(),
             tuning: o.tuning.tuning(),
-            client: Side {
-                cpus: t
-                    .local_cpu_affinity
-                    .clone()
-                    .or_else(|| t.cpu_affinity.clone()),
-                gid_index: t.local_gid_index.or(t.gid_index),
-                gpu: t.local_gpu.or(t.gpu),
-                path: t.path(End::Local),
-                ..side(&o.local_id, o.local_wait, o.local_timeout)
-            },
-            server: Side {
-                cpus: t
-                    .remote_cpu_affinity
-                    .clone()
-                    .or_else(|| t.cpu_affinity.clone()),
-                gid_index: t.remote_gid_index.or(t.gid_index),
-                gpu: t.remote_gpu.or(t.gpu),
-                path: t.path(End::Remote),
-                ..side(&o.remote_id, o.remote_wait, o.remote_timeout)
-            },
+            client: side(End::Local),
+            server: side(End::Remote),
         };
         spec.check()?;
         Ok(spec)
@@ -159,9 +137,9 @@ mod tests {
         assert_eq!(pairs(""), ["- -"]);
         assert_eq!(pairs("--id a"), ["a a"]);
         assert_eq!(pairs("--id a,b:2"), ["a a", "b:2 b:2"]);
-        assert_eq!(pairs("--local-id a,b"), ["a -", "b -"]);
-        assert_eq!(pairs("--id a,b --remote-id c"), ["a c", "b c"]);
-        assert_eq!(pairs("--local-id a,b --remote-id c,d"), ["a c", "b d"]);
+        assert_eq!(pairs("--id local=a,b"), ["a -", "b -"]);
+        assert_eq!(pairs("--id a,b --id remote=c"), ["a c", "b c"]);
+        assert_eq!(pairs("--id local=a,b,remote=c,d"), ["a c", "b d"]);
         assert_eq!(specs(Test::Conf, "--id a,b").unwrap().len(), 1);
         let specs = specs(Test::RcBw, "--id a,b,c --threads 4").unwrap();
         let offsets: Vec<_> = specs.iter().map(|s| s.client.cpu_offset).collect();
@@ -188,12 +166,12 @@ mod tests {
             ),
             (
                 Test::RcBw,
-                "--id a --remote-id b,c",
+                "--id a --id remote=b,c",
                 "1 at this end, 2 at the server",
             ),
             (
                 Test::RcBw,
-                "--id a,b,c --remote-id d,e",
+                "--id a,b,c --id remote=d,e",
                 "3 at this end, 2 at the server",
             ),
         ] {

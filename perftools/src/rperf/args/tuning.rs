@@ -11,7 +11,8 @@ use measure::spec::path::{PathSettings, StaticRate};
 use measure::spec::payload_file::PayloadFile;
 use measure::spec::tuning::{Pages, Tuning};
 
-use super::values::{Inline, inline, on_off, pages, payload_file};
+use super::per_end::{End, PerEnd, both, only, per_end, value};
+use super::values::{Inline, in_range, inline, on_off, pages, payload_file};
 
 const SWEEP: &str = "Sweeps (-oo)";
 const TUNING: &str = "Tuning (-ar, -ca, -nr, -sl, -sp, -sr)";
@@ -68,56 +69,26 @@ pub struct TuningOptions {
     pub cq_moderation: Option<u32>,
     /// Maximum number of RDMA reads and atomics in flight on each queue pair [default: the maximum
     /// of both devices, at most 16]
-    #[arg(long, value_name = "N", help_heading = TUNING)]
-    pub rd_atomic: Option<u8>,
-    /// Like --rd-atomic, on this end only
-    #[arg(long, value_name = "N", help_heading = TUNING)]
-    pub local_rd_atomic: Option<u8>,
-    /// Like --rd-atomic, on the server only
-    #[arg(long, value_name = "N", help_heading = TUNING)]
-    pub remote_rd_atomic: Option<u8>,
-    /// Index of the GID in the port's GID table, on both ends [default: the GID of the IP address
+    #[arg(long, value_name = "N", value_parser = per_end(in_range(1_u8..=255)), help_heading = TUNING)]
+    pub rd_atomic: Vec<PerEnd<u8>>,
+    /// Index of the GID in the port's GID table [default: the GID of the IP address
     /// in use]
-    #[arg(long, value_name = "N", help_heading = TUNING)]
-    pub gid_index: Option<u8>,
-    /// Like --gid-index, on this end only
-    #[arg(long, value_name = "N", help_heading = TUNING)]
-    pub local_gid_index: Option<u8>,
-    /// Like --gid-index, on the server only
-    #[arg(long, value_name = "N", help_heading = TUNING)]
-    pub remote_gid_index: Option<u8>,
-    /// Index of the partition key in the port's P_Key table, on both ends [default: 0]
+    #[arg(long, value_name = "N", value_parser = per_end(in_range(0_u8..=255)), help_heading = TUNING)]
+    pub gid_index: Vec<PerEnd<u8>>,
+    /// Index of the partition key in the port's P_Key table [default: 0]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub pkey_index: Option<u16>,
-    /// InfiniBand service level, on both ends [default: 0]
-    #[arg(long, value_name = "0-15", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = TUNING)]
-    pub service_level: Option<u8>,
-    /// Like --service-level, on this end only
-    #[arg(long, value_name = "0-15", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = TUNING)]
-    pub local_service_level: Option<u8>,
-    /// Like --service-level, on the server only
-    #[arg(long, value_name = "0-15", value_parser = clap::value_parser!(u8).range(0..=15), help_heading = TUNING)]
-    pub remote_service_level: Option<u8>,
+    /// InfiniBand service level [default: 0]
+    #[arg(long, value_name = "0-15", value_parser = per_end(in_range(0_u8..=15)), help_heading = TUNING)]
+    pub service_level: Vec<PerEnd<u8>>,
     /// Static rate limit of the packets in Gbit/s, such as 10 or 4xQDR (InfiniBand only) [default:
     /// no limit]
     #[arg(long, value_name = "RATE", help_heading = TUNING)]
-    pub static_rate: Option<StaticRate>,
-    /// Like --static-rate, on this end only
-    #[arg(long, value_name = "RATE", help_heading = TUNING)]
-    pub local_static_rate: Option<StaticRate>,
-    /// Like --static-rate, on the server only
-    #[arg(long, value_name = "RATE", help_heading = TUNING)]
-    pub remote_static_rate: Option<StaticRate>,
+    pub static_rate: Vec<PerEnd<StaticRate>>,
     /// Low bits of the source LID, for a port with several LIDs (InfiniBand with LMC above 0)
     /// [default: 0]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=127), help_heading = TUNING)]
-    pub src_path_bits: Option<u8>,
-    /// Like --src-path-bits, on this end only
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=127), help_heading = TUNING)]
-    pub local_src_path_bits: Option<u8>,
-    /// Like --src-path-bits, on the server only
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=127), help_heading = TUNING)]
-    pub remote_src_path_bits: Option<u8>,
+    #[arg(long, value_name = "N", value_parser = per_end(in_range(0_u8..=127)), help_heading = TUNING)]
+    pub src_path_bits: Vec<PerEnd<u8>>,
     /// Traffic class of the packets: DSCP and ECN bits on RoCE v2; with rdma_cm the type of
     /// service [default: 0]
     #[arg(long, value_name = "0-255", help_heading = TUNING)]
@@ -155,35 +126,14 @@ pub struct TuningOptions {
     /// Register buffers for on-demand paging (ODP) instead of pinning them
     #[arg(long, help_heading = TUNING)]
     pub on_demand: bool,
-    /// Send from and receive into memory of a GPU, on both ends, such as cuda:0 for the first GPU
+    /// Send from and receive into memory of a GPU, such as cuda:0 for the first GPU
     /// of CUDA; needs a GPU driver and an RDMA device that support dma-buf [default: host memory]
     #[arg(long, value_name = "GPU", help_heading = TUNING)]
-    pub gpu: Option<GpuId>,
-    /// Like --gpu, on this end only
-    #[arg(long, value_name = "GPU", help_heading = TUNING)]
-    pub local_gpu: Option<GpuId>,
-    /// Like --gpu, on the server only
-    #[arg(long, value_name = "GPU", help_heading = TUNING)]
-    pub remote_gpu: Option<GpuId>,
-    /// Run on these CPUs, on both ends: `3`, `0-3,8`, `node1` (all of a NUMA node) or `any`
+    pub gpu: Vec<PerEnd<GpuId>>,
+    /// Run on these CPUs: `3`, `0-3,8`, `node1` (all of a NUMA node) or `any`
     /// [default: any]
     #[arg(long, value_name = "CPUS", help_heading = TUNING)]
-    pub cpu_affinity: Option<CpuList>,
-    /// Like --cpu-affinity, on this end only
-    #[arg(long, value_name = "CPUS", help_heading = TUNING)]
-    pub local_cpu_affinity: Option<CpuList>,
-    /// Like --cpu-affinity, on the server only
-    #[arg(long, value_name = "CPUS", help_heading = TUNING)]
-    pub remote_cpu_affinity: Option<CpuList>,
-}
-
-/// One end of a test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The client, which is this end.
-    Local,
-    /// The server.
-    Remote,
+    pub cpu_affinity: Vec<PerEnd<CpuList>>,
 }
 
 impl TuningOptions {
@@ -196,9 +146,9 @@ impl TuningOptions {
             post_list: self.post_list.unwrap_or(default.post_list),
             inline: self.inline.and_then(|inline| inline.0),
             signal_every: self.cq_moderation,
-            rd_atomic: self.rd_atomic,
+            rd_atomic: both(&self.rd_atomic).copied(),
             pkey_index: self.pkey_index.unwrap_or(0),
-            service_level: self.service_level.unwrap_or(0),
+            service_level: both(&self.service_level).copied().unwrap_or(0),
             traffic_class: self.traffic_class.unwrap_or(0),
             pages: self.huge_pages.unwrap_or_default(),
             on_demand: self.on_demand,
@@ -218,54 +168,16 @@ impl TuningOptions {
 
     /// Returns the settings of one end's packets and requests.
     pub fn path(&self, end: End) -> PathSettings {
-        let (service_level, rd_atomic, static_rate, src_path_bits) = match end {
-            End::Local => (
-                self.local_service_level,
-                self.local_rd_atomic,
-                self.local_static_rate,
-                self.local_src_path_bits,
-            ),
-            End::Remote => (
-                self.remote_service_level,
-                self.remote_rd_atomic,
-                self.remote_static_rate,
-                self.remote_src_path_bits,
-            ),
-        };
         PathSettings {
-            service_level,
-            rd_atomic,
-            static_rate: static_rate.or(self.static_rate),
-            src_path_bits: src_path_bits.or(self.src_path_bits),
+            service_level: only(&self.service_level, end).copied(),
+            rd_atomic: only(&self.rd_atomic, end).copied(),
+            static_rate: value(&self.static_rate, end).copied(),
+            src_path_bits: value(&self.src_path_bits, end).copied(),
         }
     }
 
     /// Returns `true` if each test runs with several values of an option.
     pub fn is_sweep(&self) -> bool {
         self.sizes.is_some() || !self.loops.is_empty()
-    }
-
-    /// Returns the first option in use; all of them are options of a client.
-    pub fn first_in_use(&self) -> Option<&'static str> {
-        let set = self.tuning() != Tuning::default()
-            || self.path(End::Local) != PathSettings::default()
-            || self.path(End::Remote) != PathSettings::default()
-            || self
-                .gid_index
-                .or(self.local_gid_index)
-                .or(self.remote_gid_index)
-                .is_some()
-            || self.gpu.or(self.local_gpu).or(self.remote_gpu).is_some()
-            || self.payload_file.is_some()
-            || self.cpu_affinity.is_some()
-            || self.local_cpu_affinity.is_some()
-            || self.remote_cpu_affinity.is_some();
-        let set = set || self.repeat.is_some();
-        match (self.sizes.is_some(), !self.loops.is_empty(), set) {
-            (true, ..) => Some("--sizes"),
-            (_, true, _) => Some("--loop (-oo)"),
-            (.., true) => Some("a tuning option"),
-            _ => None,
-        }
     }
 }

@@ -1,7 +1,10 @@
 //! Parsers for option values that only `rperf` uses.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Read;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use base::units::{Size, parse_time};
@@ -18,6 +21,20 @@ pub(super) fn on_off(text: &str) -> Result<bool, String> {
             .parse::<u32>()
             .map(|n| n != 0)
             .map_err(|_| format!("invalid value `{text}`; expected: on, off")),
+    }
+}
+
+/// Returns a parser of numbers in a range.
+pub(super) fn in_range<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let (first, last) = (range.start(), range.end());
+        let number = text.parse::<T>().ok();
+        number
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| format!("expected a number from {first} to {last}"))
     }
 }
 

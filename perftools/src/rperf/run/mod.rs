@@ -112,7 +112,7 @@ fn serve(options: &Options) -> Result<()> {
     };
     // The token of a supervised server cannot be read again.
     server = server.yield_devices(!options.server.supervised);
-    if options.verbose || options.verbose_more {
+    if !options.verbose.is_empty() {
         server = server.verbose();
     }
     server.stopper().stop_on_signals()?;

@@ -362,9 +362,12 @@ mod tests {
                 Words(words) => words.to_owned(),
                 _ => continue,
             };
-            // `--multicast` requires a datagram test.
-            let line = format!("{words} HOST ud_bw");
-            assert!(parse(line.split_whitespace()).is_ok(), "{line}");
+            let is_valid = |test: &str| {
+                let line = format!("{words} HOST {test}");
+                parse(line.split_whitespace()).is_ok()
+            };
+            let tests = ["rc_bw", "ud_bw", "rc_lat", "rc_rdma_read_bw"];
+            assert!(tests.into_iter().any(is_valid), "{words}");
         }
         for (program, verb, latency) in PROGRAMS {
             let test = Selection::new(*verb, *latency).test();

@@ -1,0 +1,493 @@
+//! The table of options: where each one acts. An option that has no effect on a selected test is
+//! refused.
+
+use base::error::{Error, Result};
+use measure::spec::plan::{Pattern, Plan, Service, Verb};
+use measure::spec::test::Test;
+
+use super::qperf;
+
+/// Place where an option acts.
+#[derive(Clone, Copy)]
+pub(super) enum Scope {
+    /// A server.
+    Server,
+    /// A server, and the run of a client.
+    Both,
+    /// The run of a client.
+    Run,
+    /// Each test of this kind, and no other.
+    Tests(&'static Kind),
+    /// The results of tests of this kind. Other tests of the same run are not affected.
+    Results(&'static Kind),
+}
+
+/// A kind of tests.
+pub(super) struct Kind {
+    contains: fn(Test) -> bool,
+    /// Description of the tests, such as "tests over sockets".
+    name: &'static str,
+}
+
+fn plan(test: Test, condition: fn(Plan) -> bool) -> bool {
+    test.plan().is_some_and(condition)
+}
+
+fn is_bandwidth(plan: Plan) -> bool {
+    !plan.is_latency()
+}
+
+const DATA: &Kind = &Kind {
+    contains: Test::moves_data,
+    name: "tests that transfer data",
+};
+const PAYLOAD: &Kind = &Kind {
+    contains: |test| test.moves_data() && !plan(test, |plan| plan.verb.is_atomic()),
+    name: "tests other than those of atomics",
+};
+const BANDWIDTH: &Kind = &Kind {
+    contains: |test| test.moves_data() && !test.is_latency(),
+    name: "bandwidth tests",
+};
+const BYTES: &Kind = &Kind {
+    contains: |test| (BANDWIDTH.contains)(test) && (PAYLOAD.contains)(test),
+    name: "bandwidth tests other than those of atomics",
+};
+const LATENCY: &Kind = &Kind {
+    contains: Test::is_latency,
+    name: "latency tests",
+};
+const EVENTS: &Kind = &Kind {
+    contains: |test| test.moves_data() && !plan(test, |plan| plan.pattern == Pattern::Polled),
+    name: "tests that wait for completions; a write to memory causes no event",
+};
+const ONE_WAY: &Kind = &Kind {
+    contains: |test| match test.plan() {
+        Some(plan) => plan.pattern == Pattern::OneWay,
+        None => test.socket().is_some() && !test.is_latency(),
+    },
+    name: "tests with one sender",
+};
+const RDMA: &Kind = &Kind {
+    contains: |test| test.plan().is_some(),
+    name: "tests over RDMA devices",
+};
+const RDMA_BANDWIDTH: &Kind = &Kind {
+    contains: |test| plan(test, is_bandwidth),
+    name: "bandwidth tests over RDMA devices",
+};
+const CM: &Kind = &Kind {
+    contains: |test| {
+        plan(test, |plan| {
+            matches!(plan.service, Service::Rc | Service::Ud)
+        })
+    },
+    name: "tests over RC and UD",
+};
+const CONNECTED: &Kind = &Kind {
+    contains: |test| plan(test, |plan| plan.service != Service::Ud),
+    name: "tests over RC, UC and XRC",
+};
+const RELIABLE: &Kind = &Kind {
+    contains: |test| plan(test, |plan| plan.service.is_reliable()),
+    name: "tests over RC and XRC",
+};
+const FLOOD: &Kind = &Kind {
+    contains: |test| {
+        plan(test, |plan| {
+            !plan.service.is_reliable() && is_bandwidth(plan)
+        })
+    },
+    name: "bandwidth tests over UC and UD",
+};
+const MULTICAST: &Kind = &Kind {
+    contains: |test| test == Test::UdBw,
+    name: "ud_bw",
+};
+const IMMEDIATE: &Kind = &Kind {
+    contains: |test| plan(test, |plan| plan.verb == Verb::WriteImm),
+    name: "tests of RDMA writes, except those that poll memory",
+};
+const RECEIVES: &Kind = &Kind {
+    contains: |test| plan(test, |plan| plan.verb.takes_receives()),
+    name: "tests of sends and of RDMA writes with immediate data",
+};
+const OWN_RECEIVES: &Kind = &Kind {
+    contains: |test| {
+        plan(test, |plan| {
+            plan.verb.takes_receives() && plan.service != Service::Xrc
+        })
+    },
+    name: "tests of sends and of RDMA writes with immediate data; XRC always has a shared queue",
+};
+const INLINE: &Kind = &Kind {
+    contains: |test| plan(test, |plan| !plan.verb.fetches()),
+    name: "tests of sends and of RDMA writes",
+};
+const FETCHES: &Kind = &Kind {
+    contains: |test| plan(test, |plan| plan.verb.fetches()),
+    name: "tests of RDMA reads and atomics",
+};
+const MODERATED: &Kind = &Kind {
+    contains: |test| {
+        plan(test, |plan| !(plan.is_latency() && plan.verb.fetches())) && !test.verifies()
+    },
+    name: "tests that need no completion of each request",
+};
+const SOCKETS: &Kind = &Kind {
+    contains: |test| test.socket().is_some(),
+    name: "tests over sockets",
+};
+const STREAMS: &Kind = &Kind {
+    contains: |test| test.socket().is_some() && !test.is_latency(),
+    name: "bandwidth tests over sockets",
+};
+
+/// The scope of each long option. A row with a value comes before the one of its option.
+const TABLE: &[(&str, Scope)] = {
+    use Scope::{Both, Results, Run, Server, Tests};
+    &[
+        ("id", Tests(RDMA)),
+        ("use-cm", Tests(CM)),
+        ("mtu", Tests(CONNECTED)),
+        ("msg-size", Tests(DATA)),
+        ("messages", Tests(DATA)),
+        ("time", Tests(DATA)),
+        ("depth", Tests(RDMA_BANDWIDTH)),
+        ("qps", Tests(RDMA_BANDWIDTH)),
+        ("multicast", Tests(MULTICAST)),
+        ("multicast-group", Tests(MULTICAST)),
+        ("threads", Tests(RDMA_BANDWIDTH)),
+        ("immediate", Tests(IMMEDIATE)),
+        ("flip", Tests(ONE_WAY)),
+        ("flood", Tests(FLOOD)),
+        ("verify", Tests(DATA)),
+        ("auto", Run),
+        ("tries", Run),
+        ("sizes", Tests(DATA)),
+        ("loop", Tests(DATA)),
+        ("repeat", Run),
+        ("warm-up", Tests(RDMA)),
+        ("rate-limit", Tests(BANDWIDTH)),
+        ("burst", Tests(BANDWIDTH)),
+        ("post-list", Tests(RDMA_BANDWIDTH)),
+        ("recv-list", Tests(RECEIVES)),
+        ("srq", Tests(OWN_RECEIVES)),
+        ("access-received", Tests(DATA)),
+        ("payload-file", Tests(PAYLOAD)),
+        ("inline", Tests(INLINE)),
+        ("cq-moderation", Tests(MODERATED)),
+        ("rd-atomic", Tests(FETCHES)),
+        ("gid-index", Tests(RDMA)),
+        ("pkey-index", Tests(RDMA)),
+        ("service-level", Tests(RDMA)),
+        ("static-rate", Tests(RDMA)),
+        ("src-path-bits", Tests(RDMA)),
+        ("traffic-class", Tests(RDMA)),
+        ("flow-label", Tests(RDMA)),
+        ("qp-timeout", Tests(RELIABLE)),
+        ("retry-count", Tests(RELIABLE)),
+        ("cq-vector", Tests(RDMA)),
+        ("relaxed-ordering", Tests(RDMA)),
+        ("extra-memory", Tests(RDMA)),
+        ("samples", Tests(LATENCY)),
+        ("huge-pages", Tests(RDMA)),
+        ("on-demand", Tests(RDMA)),
+        ("gpu", Tests(RDMA)),
+        ("cpu-affinity", Tests(DATA)),
+        ("wait=events", Tests(EVENTS)),
+        ("wait", Tests(DATA)),
+        ("timeout", Run),
+        ("wait-server", Run),
+        ("ip-port", Tests(SOCKETS)),
+        ("parallel", Tests(STREAMS)),
+        ("bidir", Tests(STREAMS)),
+        ("sock-buf-size", Tests(SOCKETS)),
+        ("min-bw", Results(BYTES)),
+        ("max-lat", Results(LATENCY)),
+        ("max-p99", Results(LATENCY)),
+        ("max-lost", Results(DATA)),
+        ("json", Run),
+        ("json-lines", Run),
+        ("csv", Run),
+        ("interval", Tests(DATA)),
+        ("keep-going", Run),
+        ("precision", Run),
+        ("bits", Run),
+        ("unify-units", Run),
+        ("unify-nodes", Run),
+        ("qperf", Run),
+        ("verbose", Both),
+        ("listen-port", Both),
+        ("bind", Both),
+        ("token-file", Both),
+        ("allow", Server),
+        ("max-clients", Server),
+        ("max-memory", Server),
+        ("max-threads", Server),
+        ("max-qps", Server),
+        ("max-time", Server),
+        ("max-size", Server),
+        ("max-timeout", Server),
+        ("allow-quit", Server),
+        ("mesh", Server),
+        ("supervised", Server),
+    ]
+};
+
+/// Options with another one of the same purpose for the other tests.
+const ALTERNATIVES: &[(&str, &str)] = &[
+    ("qps", STREAMS_OF_SOCKETS),
+    ("threads", STREAMS_OF_SOCKETS),
+    (
+        "parallel",
+        "for several queue pairs, use --qps or --threads",
+    ),
+    ("bidir", "for both directions, run a test such as rc_bi_bw"),
+];
+const STREAMS_OF_SOCKETS: &str = "for several streams of a test over sockets, use --parallel";
+
+/// Returns the scope of an option. A word of the command line is `--NAME` or `--NAME=VALUE`.
+pub(super) fn of(word: &str) -> Scope {
+    let (name, value) = (name(word), word.rsplit('=').next().unwrap_or_default());
+    let row = TABLE.iter().find(|row| match row.0.split_once('=') {
+        Some(with_value) => with_value == (name, value),
+        None => row.0 == name,
+    });
+    // A test holds that each option has a row.
+    row.map_or(Scope::Run, |row| row.1)
+}
+
+fn name(word: &str) -> &str {
+    let word = word.trim_start_matches('-');
+    word.split('=').next().unwrap_or(word)
+}
+
+/// Returns the name of an option with its short name, such as `--msg-size (-m)`.
+pub(super) fn display(word: &str) -> String {
+    let name = name(word);
+    match qperf::short(name) {
+        Some(short) => format!("--{name} ({short})"),
+        None => format!("--{name}"),
+    }
+}
+
+/// Checks the options of a server.
+///
+/// # Errors
+/// A usage error if one is an option of a client.
+pub(super) fn check_server(options: &[String]) -> Result<()> {
+    let is_of_client = |word: &&String| !matches!(of(word), Scope::Server | Scope::Both);
+    match options.iter().find(is_of_client) {
+        Some(option) => Err(Error::usage(format!(
+            "{} is an option of a client, but rperf runs a server because no test is named",
+            display(option)
+        ))
+        .with_help("name a test: `rperf [OPTIONS] HOST TEST…`")),
+        None => Ok(()),
+    }
+}
+
+/// Checks the options of a client.
+///
+/// # Errors
+/// A usage error if one is an option of a server.
+pub(super) fn check_client(options: &[String]) -> Result<()> {
+    let is_of_server = |word: &&String| matches!(of(word), Scope::Server);
+    match options.iter().find(is_of_server) {
+        Some(option) => Err(Error::usage(format!(
+            "{} is an option of the server, not of a client",
+            display(option)
+        ))
+        .with_help("pass it to `rperf` without tests, which runs a server")),
+        None => Ok(()),
+    }
+}
+
+/// Checks that each option acts on the tests that it applies to. Tests that transfer no data, such
+/// as `conf`, take no part in this if others do.
+///
+/// # Errors
+/// A usage error that names the option, the first test on which it does not act, and the tests that
+/// it is for.
+pub(super) fn check_tests(tests: &[(Test, Vec<String>)]) -> Result<()> {
+    let moves_data = tests.iter().any(|(test, _)| test.moves_data());
+    for (test, options) in tests.iter().filter(|run| run.0.moves_data() || !moves_data) {
+        for option in options {
+            let (kind, is_for_another) = match of(option) {
+                Scope::Tests(kind) if !(kind.contains)(*test) => {
+                    (kind, tests.iter().any(|run| (kind.contains)(run.0)))
+                }
+                Scope::Results(kind) if !tests.iter().any(|run| (kind.contains)(run.0)) => {
+                    (kind, false)
+                }
+                _ => continue,
+            };
+            let alternative = ALTERNATIVES.iter().find(|row| row.0 == name(option));
+            let remedy = match alternative {
+                Some((_, alternative)) => format!("remove it; {alternative}"),
+                None if is_for_another => {
+                    format!("remove it, or name {} before it", test.name())
+                }
+                None => "remove it".to_owned(),
+            };
+            return Err(Error::usage(format!(
+                "{} has no effect on {}: it is for {}",
+                display(option),
+                test.name(),
+                kind.name
+            ))
+            .with_help(remedy));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rperf::args::command_line::Options;
+    use crate::rperf::args::{Invocation, parse};
+    use measure::spec::Spec;
+
+    #[test]
+    fn each_option_has_one_row() {
+        let mut options: Vec<&str> = Options::all().filter_map(clap::Arg::get_long).collect();
+        let names = TABLE.iter().map(|row| row.0);
+        let mut rows: Vec<&str> = names.filter(|name| !name.contains('=')).collect();
+        options.sort_unstable();
+        rows.sort_unstable();
+        assert_eq!(rows, options);
+    }
+
+    /// Words that give each option a value other than the default, after the words that it needs.
+    const SAMPLES: &[(&str, &str)] = &[
+        ("", "--id=dev1"),
+        ("", "--use-cm=off"),
+        ("", "--mtu=1024"),
+        ("", "--msg-size=72"),
+        ("", "--messages=1000"),
+        ("", "--time=7"),
+        ("", "--depth=3"),
+        ("", "--qps=3"),
+        ("", "--multicast=3"),
+        ("--multicast=1", "--multicast-group=239.255.1.2"),
+        ("", "--threads=3"),
+        ("", "--immediate=off"),
+        ("", "--flip=on"),
+        ("", "--flood"),
+        ("", "--verify"),
+        ("", "--sizes=72"),
+        ("", "--loop=m:72:72"),
+        ("", "--warm-up=1"),
+        ("", "--rate-limit=1Gb/s"),
+        ("--rate-limit=1Gb/s", "--burst=3"),
+        ("", "--post-list=3"),
+        ("", "--recv-list=3"),
+        ("", "--srq"),
+        ("", "--access-received=on"),
+        ("", "--payload-file=Cargo.toml"),
+        ("", "--inline=3"),
+        ("", "--cq-moderation=3"),
+        ("", "--rd-atomic=3"),
+        ("", "--gid-index=3"),
+        ("", "--pkey-index=3"),
+        ("", "--service-level=3"),
+        ("", "--static-rate=10"),
+        ("", "--src-path-bits=3"),
+        ("", "--traffic-class=3"),
+        ("", "--flow-label=3"),
+        ("", "--qp-timeout=3"),
+        ("", "--retry-count=3"),
+        ("", "--cq-vector=3"),
+        ("", "--relaxed-ordering=off"),
+        ("", "--extra-memory=3"),
+        ("", "--samples"),
+        ("", "--huge-pages=2M"),
+        ("", "--on-demand"),
+        ("", "--gpu=cuda:3"),
+        ("", "--cpu-affinity=3"),
+        ("", "--wait=events"),
+        ("", "--wait=poll"),
+        ("", "--ip-port=3"),
+        ("", "--parallel=3"),
+        ("", "--bidir"),
+        ("", "--sock-buf-size=3"),
+        ("", "--interval=3"),
+    ];
+
+    /// Combinations that are refused for another reason, or that have the effect anyway.
+    fn is_exception(option: &str, test: Test) -> bool {
+        let is_atomic = plan(test, |plan| plan.verb.is_atomic());
+        match option {
+            "msg-size" | "sizes" | "loop" => is_atomic, // 8 bytes
+            "gpu" => test.verifies() || plan(test, |plan| plan.pattern == Pattern::Polled),
+            "verify" => test.verifies(),
+            "interval" => true, // not a part of the specification
+            _ => false,
+        }
+    }
+
+    fn specs(words: &[&str]) -> Result<Vec<Spec>> {
+        match parse(words.iter().filter(|word| !word.is_empty()).copied())? {
+            Invocation::Client { tests, .. } => {
+                let specs = tests.iter().map(|run| run.options.to_specs(run.test));
+                Ok(specs.collect::<Result<Vec<_>>>()?.concat())
+            }
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+
+    /// Each cell of the table: an option changes the specification of a test, or is refused.
+    #[test]
+    fn an_option_acts_on_a_test_or_is_refused() {
+        for (name, scope) in TABLE {
+            let Scope::Tests(kind) = scope else { continue };
+            let prefix = format!("--{name}");
+            let is_of_row = |word: &str| {
+                word.strip_prefix(&prefix)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+            };
+            let mut samples = SAMPLES.iter().filter(|sample| is_of_row(sample.1));
+            let (needed, word) = samples.next_back().unwrap_or_else(|| panic!("{name}"));
+            for test in Test::names().map(|name| Test::from_name(name).unwrap()) {
+                let with = specs(&[needed, word, "node", test.name()]);
+                let line = format!("{needed} {word} {}", test.name());
+                if !(kind.contains)(test) {
+                    let text = with.unwrap_err().to_string();
+                    assert!(text.contains("has no effect on"), "{line}: {text}");
+                } else if is_exception(name, test) {
+                    let text = with.map_or_else(|e| e.to_string(), |_| String::new());
+                    assert!(!text.contains("has no effect on"), "{line}: {text}");
+                } else {
+                    let without = specs(&[needed, "node", test.name()]).unwrap();
+                    let with = with.unwrap_or_else(|error| panic!("{line}: {error}"));
+                    assert_ne!(with, without, "{line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tests_without_data_take_no_part() {
+        for (line, is_accepted) in [
+            ("-m 1K node conf rc_bw", true),
+            ("node rc_bw conf -t 1", true),
+            ("-m 1K node conf", false),
+            ("-i dev1 node conf", false),
+            ("-to 9 node conf", true),
+            ("node rc_bw --mtu 1K tcp_bw", false),
+            ("node tcp_bw --mtu 1K rc_bw", true),
+            ("node rc_bw rc_lat --min-bw 90% --max-lat 9us", true),
+            ("node rc_lat --min-bw 90%", false),
+            ("node rc_fetch_add_mr --min-bw 90%", false),
+            ("node --loop depth:1:4 rc_lat", false),
+            ("node --loop -li:1:4 rc_lat", false),
+            ("node -lcp0 rc_rdma_write_poll_lat", false),
+            ("node -lcp1 rc_rdma_write_poll_lat", true),
+        ] {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            assert_eq!(parse(words).is_ok(), is_accepted, "{line}");
+        }
+    }
+}
