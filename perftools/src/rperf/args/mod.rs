@@ -9,6 +9,7 @@ pub mod help;
 pub mod limits;
 pub mod mesh;
 pub mod monitor;
+mod other_tools;
 mod per_end;
 mod perftest;
 pub mod qperf;
@@ -330,7 +331,7 @@ mod tests {
             ("node rc_bw -ap 2", "path migration"),
             ("node rc_bw -sr 7", "2.5, 5, 10"),
             ("node rc_bw -D", "has no debug output"),
-            ("-P 4 node tcp_bw", "--parallel 4"),
+            ("-P 4 node tcp_bw", "--parallel N"),
             (
                 "node rc_bw --rate-limit 10",
                 "10Mb/s (bits) or 10MB/s (bytes)",

@@ -22,6 +22,8 @@ pub enum OptionName {
         /// An alternative.
         help: &'static str,
     },
+    /// A name that early versions of qperf had for this long option.
+    Former(&'static str),
     /// Neither an option of rperf nor of qperf.
     Unknown,
 }
@@ -35,40 +37,31 @@ const VALUES: &[(&str, &str)] = &[
     ("--no-msgs", "messages"),
     ("-t", "time"),
     ("-mt", "mtu"),
-    ("-M", "mtu"),
     ("--mtu-size", "mtu"),
     ("-to", "timeout"),
-    ("-T", "timeout"),
     ("-cm", "use-cm"),
     ("-cp", "wait"),
-    ("-P", "wait"),
     ("--cq-poll", "wait"),
     ("--poll", "wait"),
     ("-e", "precision"),
     ("-lp", "listen-port"),
     ("-ws", "wait-server"),
-    ("-W", "wait-server"),
     ("--wait", "wait"),
     ("-oo", "loop"),
     ("-sl", "service-level"),
     ("-nr", "rd-atomic"),
-    ("-R", "rd-atomic"),
     ("-sp", "src-path-bits"),
     ("-sr", "static-rate"),
-    ("-r", "static-rate"),
     ("--rate", "static-rate"),
     ("-ar", "access-received"),
     ("-Ar", "access-received"),
     ("--access-recv", "access-received"),
     ("-f", "flip"),
     ("-ca", "cpu-affinity"),
-    ("-a", "cpu-affinity"),
     ("--affinity", "cpu-affinity"),
     ("-ip", "ip-port"),
-    ("-p", "ip-port"),
     ("--port", "ip-port"),
     ("-sb", "sock-buf-size"),
-    ("-S", "sock-buf-size"),
     ("-g", "multicast"),
     ("--mcg", "multicast"),
     ("-H", "host"),
@@ -91,7 +84,6 @@ const FLAGS: &[(&str, &str)] = &[
     ("-ub", "bits"),
     ("--use-bits-per-sec", "bits"),
     ("-uu", "unify-units"),
-    ("-u", "unify-units"),
     ("-un", "unify-nodes"),
     ("-v", "verbose"),
     ("-vc", "verbose=conf"),
@@ -116,6 +108,20 @@ const FLAGS: &[(&str, &str)] = &[
     ("-vS", "verbose=more-stat"),
     ("-vT", "verbose=more-time"),
     ("-vU", "verbose=more-used"),
+];
+
+/// Names that early versions of qperf had, and that mean something else in perftest or iperf3.
+const FORMER: &[(&str, &str)] = &[
+    ("-M", "mtu"),
+    ("-P", "wait"),
+    ("-R", "rd-atomic"),
+    ("-S", "sock-buf-size"),
+    ("-T", "timeout"),
+    ("-W", "wait-server"),
+    ("-a", "cpu-affinity"),
+    ("-p", "ip-port"),
+    ("-r", "static-rate"),
+    ("-u", "unify-units"),
 ];
 
 /// Options of qperf that rperf does not support, each with the reason and an alternative.
@@ -204,6 +210,9 @@ fn lookup_for_both(name: &str) -> OptionName {
     if let Some(to) = find(FLAGS, name) {
         return OptionName::Flag(to.into());
     }
+    if let Some(long) = find(FORMER, name) {
+        return OptionName::Former(long);
+    }
     if let Some((reason, help)) = find(UNSUPPORTED, name) {
         return OptionName::Unsupported { reason, help };
     }
@@ -269,7 +278,7 @@ mod tests {
     #[test]
     fn every_name_stands_for_an_existing_option() {
         let known: Vec<_> = Options::all().filter_map(clap::Arg::get_long).collect();
-        for (name, to) in VALUES.iter().chain(FLAGS) {
+        for (name, to) in VALUES.iter().chain(FLAGS).chain(FORMER) {
             let to = to.split('=').next().unwrap();
             assert!(known.contains(&to) || to == "host", "{name} → {to}");
         }
@@ -282,6 +291,7 @@ mod tests {
             .chain(FLAGS)
             .map(|s| s.0)
             .chain(UNSUPPORTED.iter().map(|s| s.0))
+            .chain(FORMER.iter().map(|s| s.0))
             .collect();
         all.sort_unstable();
         let count = all.len();

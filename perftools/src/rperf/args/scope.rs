@@ -258,6 +258,24 @@ pub(super) fn of(word: &str) -> Scope {
     row.map_or(Scope::Run, |row| row.1)
 }
 
+/// Returns the tests on which an option acts; `None` if it acts on a whole run.
+pub(super) fn kind(option: &str) -> Option<&'static str> {
+    match of(option) {
+        Scope::Tests(kind) | Scope::Results(kind) => Some(kind.name),
+        _ => None,
+    }
+}
+
+/// Returns `true` if a word of the command line is no option, or one that acts on the test.
+pub(super) fn acts_on(word: &str, test: Test) -> bool {
+    match of(word) {
+        Scope::Tests(kind) | Scope::Results(kind) if word.starts_with("--") => {
+            (kind.contains)(test)
+        }
+        _ => true,
+    }
+}
+
 fn name(word: &str) -> &str {
     let word = word.trim_start_matches('-');
     word.split('=').next().unwrap_or(word)

@@ -1,9 +1,10 @@
 //! Separates host, tests and options, and assigns the options to the tests.
 
 use base::error::{Error, Result};
+use base::units::parse_time;
 use measure::spec::test::Test;
 
-use super::perftest;
+use super::other_tools;
 use super::qperf::{self, OptionName};
 
 /// The parts of a command line. Each option is one word in its long form (`--name=value` or
@@ -27,19 +28,27 @@ pub struct SplitArgs {
 /// - two hosts are named.
 pub fn split(args: &[String]) -> Result<SplitArgs> {
     let mut split = SplitArgs::default();
-    let mut args = args.iter().map(String::as_str);
-    while let Some(arg) = args.next() {
+    let mut words = args.iter().map(String::as_str);
+    while let Some(arg) = words.next() {
         if arg == "--" {
             continue;
         }
         if arg.len() > 1 && arg.starts_with('-') {
-            add_option(arg, &mut args, &mut split)?;
+            add_option(args, arg, &mut words, &mut split)?;
         } else if split.host.is_none() && split.tests.is_empty() && !Test::is_name(arg) {
             split.host = Some(arg.to_owned());
         } else {
-            split
-                .tests
-                .push((Test::from_name(arg)?, split.options.clone()));
+            let test = Test::from_name(arg).map_err(|error| match &split.host {
+                None if Test::suggest(arg).is_none() => {
+                    let tests: Vec<&str> = split.tests.iter().map(|run| run.0.name()).collect();
+                    Error::usage(format!("no test named `{arg}`")).with_help(format!(
+                        "the host comes before the tests: `rperf {arg} {}`",
+                        tests.join(" ")
+                    ))
+                }
+                _ => error,
+            })?;
+            split.tests.push((test, split.options.clone()));
         }
     }
     // Options after the last test apply to all tests.
@@ -53,6 +62,7 @@ pub fn split(args: &[String]) -> Result<SplitArgs> {
 /// Adds the option `arg` to `split`. If `arg` does not contain the value of the option, the value
 /// is the next word of `rest`.
 fn add_option<'a>(
+    args: &[String],
     arg: &'a str,
     rest: &mut impl Iterator<Item = &'a str>,
     split: &mut SplitArgs,
@@ -61,10 +71,19 @@ fn add_option<'a>(
         Some((name, value)) => (name, Some(value)),
         None => (arg, None),
     };
+    // A host may have the name of a test.
+    let takes_any_word = matches!(name, "-H" | "--host");
     let mut value = || {
         inline
             .or_else(|| rest.next())
-            .ok_or_else(|| Error::usage(format!("{name} needs a value")))
+            .filter(|value| inline.is_some() || takes_any_word || !is_next_word(value))
+            .ok_or_else(|| {
+                let error = Error::usage(format!("{name} needs a value"));
+                match other_tools::hint(name) {
+                    Some(hint) => error.with_help(hint),
+                    None => error,
+                }
+            })
     };
     let long = match qperf::lookup(name) {
         OptionName::Value(long) if long == "host" => {
@@ -80,14 +99,13 @@ fn add_option<'a>(
         }
         OptionName::Value(long) => {
             let value = value()?;
-            if name == "-P" && value.parse().is_ok_and(|n: u32| n > 1) {
-                return Err(Error::usage(format!(
-                    "-P {value}: -P is qperf's --poll, which is 0 or 1"
-                ))
-                .with_help(format!(
-                    "for {value} parallel streams of a test over sockets, use --parallel {value}"
-                )));
-            }
+            check_meaning(name, value)?;
+            // `--wait` is a way to wait, and in early versions of qperf the time of -ws.
+            let long = if name == "--wait" && parse_time(value).is_ok() {
+                "wait-server".into()
+            } else {
+                long
+            };
             format!("--{long}={value}")
         }
         OptionName::OptionalValue(long) => match inline {
@@ -101,14 +119,35 @@ fn add_option<'a>(
         OptionName::Unsupported { reason, help } => {
             return Err(Error::usage(format!("{name}: {reason}")).with_help(help));
         }
-        OptionName::Unknown => {
-            let error = Error::usage(format!("no option named `{name}`"));
-            let help = perftest::option_hint(name)
-                .or_else(|| Some(format!("did you mean {}?", qperf::suggest(name)?)));
-            return Err(error
-                .with_help(help.unwrap_or_else(|| "`rperf --help` lists the options".to_owned())));
+        OptionName::Unknown | OptionName::Former(_) => {
+            return Err(other_tools::unknown_options(args));
         }
     };
     split.options.push(long);
     Ok(())
+}
+
+/// Returns `true` if a word is an option or a test, so that it is not the value of an option.
+fn is_next_word(word: &str) -> bool {
+    let is_option = word.strip_prefix('-').is_some_and(|rest| {
+        let first = rest.trim_start_matches('-').chars().next();
+        first.is_some_and(char::is_alphabetic)
+    });
+    is_option || Test::is_name(word)
+}
+
+/// Checks the value of a name that perftest has with another meaning, where the value shows it.
+fn check_meaning(name: &str, value: &str) -> Result<()> {
+    let is_number = value.parse::<u32>().is_ok();
+    let (meaning, is_other) = match name {
+        "-i" => ("the name of a device", is_number),
+        "-f" => ("on or off", is_number && !matches!(value, "0" | "1")),
+        _ => return Ok(()),
+    };
+    match other_tools::hint(name).filter(|_| is_other) {
+        Some(hint) => {
+            Err(Error::usage(format!("{name} {value}: expected {meaning}")).with_help(hint))
+        }
+        None => Ok(()),
+    }
 }

@@ -10,7 +10,10 @@ use base::shell;
 
 pub(super) use options::option_hint;
 
+use measure::spec::test::Test;
 use options::Meaning::{self, Omitted, Value, Words};
+
+use super::scope;
 use options::{NOT_NEEDED, OPTIONS, Row, find};
 
 /// The verb of a program of perftest.
@@ -32,6 +35,14 @@ const PROGRAMS: &[(&str, Verb, bool)] = &[
     ("ib_read_lat", Verb::Read, true),
     ("ib_atomic_bw", Verb::Atomic, false),
     ("ib_atomic_lat", Verb::Atomic, true),
+];
+
+/// The programs of perftest without an equivalent.
+const RAW_PROGRAMS: &[&str] = &[
+    "raw_ethernet_bw",
+    "raw_ethernet_lat",
+    "raw_ethernet_burst_lat",
+    "raw_ethernet_fs_rate",
 ];
 
 /// Returns the text of `--help perftest`.
@@ -95,7 +106,7 @@ impl Selection<'_> {
                 } else {
                     "fetch_add"
                 };
-                let pattern = if self.latency { "lat" } else { "mr" };
+                let pattern = if pattern == "bw" { "mr" } else { pattern };
                 format!("{service}_{operation}_{pattern}")
             }
         }
@@ -107,10 +118,20 @@ impl Selection<'_> {
 /// # Errors
 /// A usage error if a word of the command line is a program of perftest.
 pub(super) fn reject(args: &[String]) -> Result<()> {
-    let program = args.iter().find_map(|word| {
-        let name = word.rsplit('/').next().unwrap_or(word);
-        PROGRAMS.iter().find(|(program, ..)| *program == name)
-    });
+    let name = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
+    if let Some(name) = args
+        .iter()
+        .map(name)
+        .find(|n| RAW_PROGRAMS.contains(&n.as_str()))
+    {
+        return Err(Error::usage(format!(
+            "{name} is a program of perftest, and rperf does not measure raw Ethernet"
+        ))
+        .with_help("for packets of UDP, run udp_bw or udp_lat"));
+    }
+    let program = args
+        .iter()
+        .find_map(|word| PROGRAMS.iter().find(|(program, ..)| *program == name(word)));
     let Some((name, verb, latency)) = program else {
         return Ok(());
     };
@@ -126,9 +147,7 @@ pub(super) fn reject(args: &[String]) -> Result<()> {
             "run `{line}`; without an equivalent: {}",
             omitted.join(", ")
         )),
-        Err(unknown) => error.with_help(format!(
-            "perftest has no option named `{unknown}`; `rperf --help perftest` lists the equivalents of its options"
-        )),
+        Err(refusal) => error.with_help(refusal),
     })
 }
 
@@ -139,109 +158,207 @@ struct Translation {
     omitted: Vec<String>,
 }
 
+/// A command line of perftest.
+struct CommandLine<'a> {
+    selection: Selection<'a>,
+    host: Option<&'a str>,
+    device: Option<String>,
+    port: Option<String>,
+    all_sizes: bool,
+    limit: Option<String>,
+    rate: Option<String>,
+    rate_unit: String,
+    gigabits: bool,
+    /// Options of rperf, each with the name of the option that it replaces.
+    options: Vec<(String, Vec<String>)>,
+    omitted: Vec<String>,
+}
+
 /// Translates the words after the name of the program.
 ///
 /// # Errors
-/// Returns the name of an option that perftest does not have.
+/// Returns the reason why there is no equivalent line.
 fn translate<'a>(
     verb: Verb,
     latency: bool,
     words: impl Iterator<Item = &'a String>,
 ) -> std::result::Result<Translation, String> {
-    let mut selection = Selection::new(verb, latency);
-    let (mut host, mut device, mut port) = (None, None, None);
-    let (mut options, mut omitted) = (Vec::new(), Vec::new());
-    let (mut limit, mut rate, mut unit, mut gigabits) = (None, None, "g".to_owned(), false);
+    let mut line = CommandLine {
+        selection: Selection::new(verb, latency),
+        host: None,
+        device: None,
+        port: None,
+        all_sizes: false,
+        limit: None,
+        rate: None,
+        rate_unit: "g".to_owned(),
+        gigabits: false,
+        options: Vec::new(),
+        omitted: Vec::new(),
+    };
     let mut words = words.map(String::as_str);
     while let Some(word) = words.next() {
-        if !word.starts_with('-') {
-            host = Some(word);
-            continue;
+        if word.starts_with('-') {
+            for (row, value) in rows(word, &mut words)? {
+                line.apply(row, value)?;
+            }
+        } else {
+            line.host = Some(word);
         }
-        for (row, value) in rows(word, &mut words)? {
-            match (row.meaning, value) {
-                (Value(option), Some(value)) => options.extend([format!("--{option}"), value]),
-                (Words(words), _) => options.extend(words.split(' ').map(str::to_owned)),
-                (Meaning::Device, Some(value)) => device = Some(value),
-                (Meaning::DevicePort, Some(value)) => port = Some(value),
-                (Meaning::Gpu, Some(number)) => {
-                    options.extend(["--gpu".to_owned(), format!("cuda:{number}")]);
-                }
-                (Meaning::Connection, Some(value)) => {
-                    selection.service = match value.to_lowercase().as_str() {
-                        "uc" => "uc",
-                        "ud" => "ud",
-                        "xrc" => "xrc",
-                        "rc" => "rc",
-                        other => {
-                            omitted.push(format!("-c {other} (rperf has no such service)"));
-                            "rc"
-                        }
-                    };
-                }
-                (Meaning::Bidirectional, _) => selection.bidirectional = true,
-                (Meaning::AtomicType, Some(value)) => {
-                    selection.compare_swap = value.starts_with("CMP");
-                }
-                (Meaning::WriteWithImmediate, _) => selection.immediate = true,
-                (Meaning::LimitBandwidth, value) => limit = value,
-                (Meaning::Gigabits, _) => gigabits = true,
-                (Meaning::RateLimit, value) => rate = value,
-                (Meaning::RateUnit, Some(value)) => unit = value,
-                (Omitted(reason), _) if row.meaning != NOT_NEEDED => {
-                    omitted.push(format!("{} ({reason})", row.names().trim()));
-                }
-                _ => {}
+    }
+    line.translation()
+}
+
+impl CommandLine<'_> {
+    /// Applies an option of perftest.
+    fn apply(&mut self, row: &Row, value: Option<String>) -> std::result::Result<(), String> {
+        let name = row.names().trim().to_owned();
+        match (row.meaning, value) {
+            (Value(option), Some(value)) => {
+                self.options
+                    .push((name, vec![format!("--{option}"), value]));
+            }
+            (Words(words), _) => {
+                let words = words.split(' ').map(str::to_owned).collect();
+                self.options.push((name, words));
+            }
+            (Meaning::Gpu, Some(number)) => {
+                let words = vec!["--gpu".to_owned(), format!("cuda:{number}")];
+                self.options.push((name, words));
+            }
+            (Meaning::Connection, Some(value)) => {
+                let services = ["rc", "uc", "ud", "xrc"];
+                let known = services
+                    .into_iter()
+                    .find(|s| s.eq_ignore_ascii_case(&value));
+                self.selection.service = known.ok_or_else(|| {
+                    format!("there is no equivalent: rperf does not measure {value} (-c)")
+                })?;
+            }
+            (Meaning::AtomicType, Some(value)) => {
+                self.selection.compare_swap = value.starts_with("CMP");
+            }
+            (Meaning::Device, value) => self.device = value,
+            (Meaning::DevicePort, value) => self.port = value,
+            (Meaning::AllSizes, _) => self.all_sizes = true,
+            (Meaning::Bidirectional, _) => self.selection.bidirectional = true,
+            (Meaning::WriteWithImmediate, _) => self.selection.immediate = true,
+            (Meaning::LimitBandwidth, value) => self.limit = value,
+            (Meaning::Gigabits, _) => self.gigabits = true,
+            (Meaning::RateLimit, value) => self.rate = value,
+            (Meaning::RateUnit, Some(value)) => self.rate_unit = value,
+            (Omitted(reason), _) if row.meaning != NOT_NEEDED => {
+                self.omitted.push(format!("{name} ({reason})"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, option: &str, value: &str) {
+        let words = vec![option.to_owned(), value.to_owned()];
+        self.options.push((option.to_owned(), words));
+    }
+
+    /// Adds the options that depend on several options of perftest.
+    fn combine(&mut self) {
+        let is_write = self.selection.verb == Verb::Write;
+        let note = match (self.all_sizes, self.selection.service) {
+            (true, "ud") => {
+                self.add("--sizes", "2..4K");
+                Some("-a, --all (4K is the largest MTU: lower it to that of the port)".to_owned())
+            }
+            (true, _) if self.selection.verb != Verb::Atomic => {
+                self.add("--sizes", "2..8M");
+                None
+            }
+            _ => None,
+        };
+        self.omitted.extend(note);
+        if is_write && !self.selection.latency && !self.selection.immediate {
+            self.add("--immediate", "off");
+        }
+        match (self.device.take(), self.port.take()) {
+            (Some(device), Some(port)) => self.add("--id", &format!("{device}:{port}")),
+            (Some(device), None) => self.add("--id", &device),
+            (None, Some(port)) => self.omitted.push(format!(
+                "-i {port} (name the device too: --id DEVICE:{port})"
+            )),
+            (None, None) => {}
+        }
+        if let Some(limit) = self.limit.take() {
+            let unit = if self.gigabits { "Gb/s" } else { "MiB/s" };
+            self.add("--min-bw", &format!("{limit}{unit}"));
+        }
+        match (self.rate.take(), self.rate_unit.as_str()) {
+            (Some(_), "p") => {
+                let note = "--rate_units p (use a rate in Gb/s)";
+                self.omitted.push(note.to_owned());
+            }
+            (Some(rate), "M") => self.add("--rate-limit", &format!("{rate}MiB/s")),
+            (Some(rate), _) => self.add("--rate-limit", &format!("{rate}Gb/s")),
+            (None, _) => {}
+        }
+        if self.gigabits {
+            let bits = "--bits".to_owned();
+            self.options.push((bits.clone(), vec![bits]));
+        }
+    }
+
+    /// Returns the equivalent, without options that have no effect on the test.
+    fn translation(mut self) -> std::result::Result<Translation, String> {
+        let name = self.selection.test();
+        let Ok(test) = Test::from_name(&name) else {
+            return Err(format!(
+                "there is no equivalent: rperf has no test {name}, only these: {}",
+                similar_tests(&self.selection)
+            ));
+        };
+        let Some(host) = self.host else {
+            // Without a host it is the server, to which the client sends all settings.
+            return Ok(Translation {
+                line: "rperf".to_owned(),
+                omitted: Vec::new(),
+            });
+        };
+        self.combine();
+        let mut line = vec!["rperf".to_owned(), host.to_owned()];
+        for (name, words) in self.options {
+            if words.iter().all(|word| scope::acts_on(word, test)) {
+                line.extend(words);
+            } else {
+                self.omitted
+                    .push(format!("{name} (no effect on {})", test.name()));
             }
         }
+        line.push(test.name().to_owned());
+        Ok(Translation {
+            line: shell::join(line.iter().map(String::as_str)),
+            omitted: self.omitted,
+        })
     }
-    if verb == Verb::Write && !latency && !selection.immediate {
-        options.extend(["--immediate", "off"].map(str::to_owned));
-    }
-    let device = match (device, port) {
-        (Some(device), Some(port)) => Some(format!("{device}:{port}")),
-        (device, None) => device,
-        (None, Some(port)) => {
-            omitted.push(format!(
-                "-i {port} (name the device too: --id DEVICE:{port})"
-            ));
-            None
-        }
+}
+
+/// Returns the tests of the same verb and service.
+fn similar_tests(selection: &Selection<'_>) -> String {
+    let one_way = Selection {
+        bidirectional: false,
+        ..*selection
     };
-    options.extend(
-        device
-            .into_iter()
-            .flat_map(|device| ["--id".to_owned(), device]),
-    );
-    if let Some(limit) = limit {
-        let unit = if gigabits { "Gb/s" } else { "MiB/s" };
-        options.extend(["--min-bw".to_owned(), format!("{limit}{unit}")]);
-    }
-    match (rate, unit.as_str()) {
-        (Some(_), "p") => omitted.push("--rate_units p (use a rate in Gb/s)".to_owned()),
-        (Some(rate), unit) => {
-            let unit = if unit == "M" { "MiB/s" } else { "Gb/s" };
-            options.extend(["--rate-limit".to_owned(), format!("{rate}{unit}")]);
-        }
-        (None, _) => {}
-    }
-    if gigabits {
-        options.push("--bits".to_owned());
-    }
-    let line = match host {
-        Some(host) => {
-            let test = selection.test();
-            let words = ["rperf", host].into_iter();
-            shell::join(
-                words
-                    .chain(options.iter().map(String::as_str))
-                    .chain([test.as_str()]),
-            )
-        }
-        // Without a host it is the server, to which the client sends all settings.
-        None => "rperf".to_owned(),
+    let reliable = Selection {
+        service: "rc",
+        ..*selection
     };
-    Ok(Translation { line, omitted })
+    let names = [one_way.test(), reliable.test()];
+    let exists = |name: &&String| Test::from_name(name).is_ok();
+    let found: Vec<&str> = names.iter().filter(exists).map(String::as_str).collect();
+    found.join(", ")
+}
+
+fn unknown(name: &str) -> String {
+    format!(
+        "the option {name} is not known here; `rperf --help perftest` lists the equivalents of the options of perftest"
+    )
 }
 
 /// Returns the options in one word, such as `-aF`, `-s64K` or `--size=64K`, with their values.
@@ -254,7 +371,7 @@ fn rows<'a>(
             Some((name, value)) => (name, Some(value)),
             None => (word, None),
         };
-        let row = find(name).ok_or_else(|| name.to_owned())?;
+        let row = find(name).ok_or_else(|| unknown(name))?;
         let value = row.takes_value.then(|| inline.or_else(|| rest.next()));
         return Ok(vec![(row, value.flatten().map(str::to_owned))]);
     }
@@ -262,7 +379,7 @@ fn rows<'a>(
     let mut letters = word.chars().skip(1);
     while let Some(letter) = letters.next() {
         let name = format!("-{letter}");
-        let row = find(&name).ok_or(name)?;
+        let row = find(&name).ok_or_else(|| unknown(&name))?;
         if row.takes_value {
             let attached: String = letters.collect();
             let value = Some(attached).filter(|value| !value.is_empty());
@@ -328,7 +445,7 @@ mod tests {
             remedy("ib_send_bw -u 14 --dlid 3 HOST"),
             "run `rperf HOST --qp-timeout 14 rc_bw`; without an equivalent: --dlid (not supported)"
         );
-        assert!(remedy("ib_send_bw -k HOST").contains("no option named `-k`"));
+        assert!(remedy("ib_send_bw --kk HOST").contains("--kk is not known here"));
     }
 
     #[test]

@@ -7,6 +7,8 @@ pub(super) enum Meaning {
     Value(&'static str),
     /// These words, instead of an option without a value.
     Words(&'static str),
+    /// All sizes: up to 8 MiB, or for datagrams up to the MTU.
+    AllSizes,
     /// The name of the device, which `--id` combines with the port.
     Device,
     /// The port of the device.
@@ -62,10 +64,13 @@ const fn long(long: &'static str, takes_value: bool, meaning: Meaning) -> Row {
 }
 
 pub(super) const NOT_NEEDED: Meaning = Omitted("not needed");
+const NOT_SUPPORTED: Meaning = Omitted("not supported");
+const RAW: Meaning = Omitted("rperf does not measure raw Ethernet");
+const OTHER_GPU: Meaning = Omitted("rperf supports GPUs of CUDA only");
 
 /// The options of perftest, in the order of its help.
 pub(super) const OPTIONS: &[Row] = &[
-    row('a', "all", false, Words("--sizes 2..8M")),
+    row('a', "all", false, Meaning::AllSizes),
     row('A', "atomic_type", true, Meaning::AtomicType),
     row('b', "bidirectional", false, Meaning::Bidirectional),
     row('c', "connection", true, Meaning::Connection),
@@ -82,7 +87,7 @@ pub(super) const OPTIONS: &[Row] = &[
     row('I', "inline_size", true, Value("inline")),
     row('l', "post_list", true, Value("post-list")),
     long("recv_post_list", true, Value("recv-list")),
-    row('L', "hop_limit", true, Omitted("not supported")),
+    row('L', "hop_limit", true, NOT_SUPPORTED),
     row('m', "mtu", true, Value("mtu")),
     row(
         'M',
@@ -128,16 +133,16 @@ pub(super) const OPTIONS: &[Row] = &[
     long("out_json", false, Words("--json")),
     long("out_json_file", true, Omitted("use --json > FILE")),
     long("cpu_util", false, Words("--verbose-time")),
-    long("dlid", true, Omitted("not supported")),
+    long("dlid", true, NOT_SUPPORTED),
     long("dont_xchg_versions", false, NOT_NEEDED),
     long("force-link", true, NOT_NEEDED),
     long("use-srq", false, Words("--srq")),
     long("ipv6", false, NOT_NEEDED),
     long("ipv6-addr", false, NOT_NEEDED),
     long("bind_source_ip", true, Value("bind")),
-    long("latency_gap", true, Omitted("not supported")),
-    long("mmap", true, Omitted("not supported")),
-    long("mr_per_qp", false, Omitted("not supported")),
+    long("latency_gap", true, NOT_SUPPORTED),
+    long("mmap", true, NOT_SUPPORTED),
+    long("mr_per_qp", false, NOT_SUPPORTED),
     long("odp", false, Words("--on-demand")),
     long("output", true, Omitted("use --csv or --json")),
     long(
@@ -163,19 +168,95 @@ pub(super) const OPTIONS: &[Row] = &[
     long("use_cuda", true, Meaning::Gpu),
     long("use_cuda_dmabuf", false, NOT_NEEDED),
     long("use_hugepages", false, Words("--huge-pages 2M")),
-    long("use-null-mr", false, Omitted("not supported")),
-    long("wait_destroy", true, Omitted("not supported")),
+    long("use-null-mr", false, NOT_SUPPORTED),
+    long("wait_destroy", true, NOT_SUPPORTED),
     long(
         "disable_pcie_relaxed",
         false,
         Words("--relaxed-ordering off"),
     ),
     long("burst_size", true, Value("burst")),
-    long("typical_pkt_size", true, Omitted("not supported")),
+    long("typical_pkt_size", true, NOT_SUPPORTED),
     long("rate_limit", true, Meaning::RateLimit),
     long("rate_units", true, Meaning::RateUnit),
     long("rate_limit_type", true, NOT_NEEDED),
     long("write_with_imm", false, Meaning::WriteWithImmediate),
+    long("report-histogrm", false, Words("--json")),
+    long("data_validation", false, Words("--verify")),
+    long("data_validation_debug", false, NOT_SUPPORTED),
+    long("pin_cores", true, Value("cpu-affinity")),
+    long("numa_node", true, Omitted("use --cpu-affinity nodeN")),
+    long("disable_numa", false, NOT_NEEDED),
+    long("no_lock", false, NOT_NEEDED),
+    long("disable_dynamic_polling", false, NOT_NEEDED),
+    long("cqe_poll", true, NOT_SUPPORTED),
+    long("congest_type", true, NOT_SUPPORTED),
+    long("connectionless", false, NOT_SUPPORTED),
+    long("log_dci_streams", true, NOT_SUPPORTED),
+    long("log_active_dci_streams", true, NOT_SUPPORTED),
+    long("send_with_imm", false, NOT_SUPPORTED),
+    long("unsolicited_write", false, NOT_SUPPORTED),
+    long("use_ooo", false, NOT_SUPPORTED),
+    long("no_enhanced_reorder", false, NOT_SUPPORTED),
+    long("tph_mem", true, NOT_SUPPORTED),
+    long("cpu_id", true, NOT_SUPPORTED),
+    long("ph", true, NOT_SUPPORTED),
+    long("sig_offload", false, NOT_SUPPORTED),
+    long("aes_xts", false, NOT_SUPPORTED),
+    long("encrypt_on_tx", false, NOT_SUPPORTED),
+    long("sig_before", false, NOT_SUPPORTED),
+    long("aes_block_size", true, NOT_SUPPORTED),
+    long("kek_path", true, NOT_SUPPORTED),
+    long("credentials_path", true, NOT_SUPPORTED),
+    long("data_enc_keys_number", true, NOT_SUPPORTED),
+    long("data_enc_key_app_path", true, NOT_SUPPORTED),
+    long("mmap-offset", true, NOT_SUPPORTED),
+    long("use_ib_dm_dmabuf", true, NOT_SUPPORTED),
+    long("use_data_direct", false, NOT_SUPPORTED),
+    long("cuda_mem_type", true, NOT_SUPPORTED),
+    long("use_cuda_pcie_mapping", false, NOT_SUPPORTED),
+    long("gpu_touch", true, NOT_SUPPORTED),
+    long("use_cuda_bus_id", true, Omitted("use --gpu cuda:N")),
+    long("use_rocm", true, OTHER_GPU),
+    long("use_rocm_dmabuf", false, OTHER_GPU),
+    long("use_musa", true, OTHER_GPU),
+    long("use_musa_bus_id", true, OTHER_GPU),
+    long("use_musa_dmabuf", false, OTHER_GPU),
+    long("use_musa_pcie_mapping", false, OTHER_GPU),
+    long("use_neuron", true, OTHER_GPU),
+    long("use_neuron_dmabuf", false, OTHER_GPU),
+    long("use_hl", true, OTHER_GPU),
+    long("use_mlu", true, OTHER_GPU),
+    long("use_mlu_dmabuf", false, OTHER_GPU),
+    long("use_opencl", true, OTHER_GPU),
+    long("opencl_platform_id", true, OTHER_GPU),
+    row('B', "source_mac", true, RAW),
+    row('E', "dest_mac", true, RAW),
+    row('J', "dest_ip", true, RAW),
+    row('j', "source_ip", true, RAW),
+    row('K', "dest_port", true, RAW),
+    row('k', "source_port", true, RAW),
+    row('Y', "ethertype", true, RAW),
+    row('Z', "server", false, RAW),
+    row('P', "client", false, RAW),
+    row('v', "mac_fwd", false, RAW),
+    row('G', "use_rss", false, RAW),
+    long("remote_mac", true, RAW),
+    long("local_mac", true, RAW),
+    long("remote_ip", true, RAW),
+    long("local_ip", true, RAW),
+    long("remote_port", true, RAW),
+    long("local_port", true, RAW),
+    long("tcp", false, RAW),
+    long("raw_ipv6", false, RAW),
+    long("raw_mcast", false, RAW),
+    long("promiscuous", false, RAW),
+    long("sniffer", false, RAW),
+    long("flows", true, RAW),
+    long("flows_burst", true, RAW),
+    long("reply_every", true, RAW),
+    long("vlan_en", false, RAW),
+    long("vlan_pcp", true, RAW),
 ];
 
 impl Row {
@@ -184,6 +265,7 @@ impl Row {
         match self.meaning {
             Value(option) => format!("--{option}"),
             Words(words) => words.to_owned(),
+            Meaning::AllSizes => "--sizes 2..8M (UD: up to the MTU)".to_owned(),
             Meaning::Device => "--id DEVICE".to_owned(),
             Meaning::DevicePort => "--id DEVICE:PORT".to_owned(),
             Meaning::Connection => "part of the test: rc_bw, uc_bw, ud_bw, xrc_bw".to_owned(),
@@ -209,17 +291,26 @@ impl Row {
     }
 }
 
-/// Returns the option with this name, such as `-s` or `--size`.
+/// Returns the option with this name, such as `-s` or `--size`. Like perftest, it also accepts the
+/// beginning of a long name, if it is the beginning of one only.
 pub(super) fn find(name: &str) -> Option<&'static Row> {
-    OPTIONS.iter().find(|row| match name.strip_prefix("--") {
-        Some(long) => row.long.replace('_', "-") == long.replace('_', "-"),
-        None => row.short.is_some_and(|short| name == format!("-{short}")),
-    })
+    let Some(long) = name.strip_prefix("--") else {
+        let has_letter = |row: &&Row| row.short.is_some_and(|short| name == format!("-{short}"));
+        return OPTIONS.iter().find(has_letter);
+    };
+    let long = long.replace('_', "-");
+    let names = |row: &Row| row.long.replace('_', "-");
+    let mut rows = OPTIONS.iter().filter(|row| names(row).starts_with(&long));
+    match (OPTIONS.iter().find(|row| names(row) == long), rows.next()) {
+        (Some(row), _) => Some(row),
+        (None, first) if !long.is_empty() && rows.next().is_none() => first,
+        _ => None,
+    }
 }
 
 /// Returns a hint for an option of perftest that rperf does not have.
 pub(in crate::rperf::args) fn option_hint(name: &str) -> Option<String> {
-    let row = find(name)?;
+    let row = find(name).filter(|row| row.meaning != RAW)?;
     Some(match row.meaning {
         Omitted(reason) => format!(
             "perftest's {} has no equivalent: {reason}",

@@ -1,0 +1,75 @@
+//! Hints for options that other tools have under this name: former versions of qperf, perftest and
+//! iperf3.
+
+use base::error::Error;
+
+use super::qperf::{self, OptionName};
+use super::{perftest, scope};
+
+/// Options of iperf3 and their equivalents.
+const IPERF3: &[(&str, &str)] = &[
+    ("-s", "-s is `rperf` without arguments"),
+    ("-c", "-c HOST is `rperf HOST tcp_bw`"),
+    ("-u", "-u is the test udp_bw"),
+    ("-b", "-b RATE is --rate-limit RATE"),
+    ("-P", "-P N is --parallel N"),
+    ("-R", "-R is --flip on"),
+    ("-l", "-l SIZE is --msg-size SIZE"),
+    ("-w", "-w SIZE is --sock-buf-size SIZE"),
+    ("-B", "-B ADDRESS is --bind ADDRESS"),
+    ("-O", "-O SECONDS is --warm-up SECONDS"),
+    ("-J", "-J is --json"),
+    ("--client", "--client HOST is `rperf HOST tcp_bw`"),
+    ("--server", "--server is `rperf` without arguments"),
+    ("--reverse", "--reverse is --flip on"),
+    ("--bitrate", "--bitrate RATE is --rate-limit RATE"),
+];
+
+/// Returns the meanings of an option in other tools.
+pub(super) fn hint(name: &str) -> Option<String> {
+    let former = match qperf::lookup(name) {
+        OptionName::Former(long) => {
+            let option = scope::display(long);
+            Some(format!("the former {name} of qperf is {option}"))
+        }
+        _ => None,
+    };
+    let iperf3 = IPERF3.iter().find(|row| row.0 == name);
+    let hints: Vec<String> = former
+        .into_iter()
+        .chain(perftest::option_hint(name))
+        .chain(iperf3.map(|row| format!("iperf3's {}", row.1)))
+        .collect();
+    (!hints.is_empty()).then(|| hints.join("; "))
+}
+
+/// Returns the error for a command line with unknown options, with a hint for each.
+pub(super) fn unknown_options(args: &[String]) -> Error {
+    let mut names: Vec<&str> = Vec::new();
+    for arg in args
+        .iter()
+        .filter(|arg| arg.len() > 1 && arg.starts_with('-'))
+    {
+        let name = arg.split('=').next().unwrap_or(arg);
+        let is_unknown = matches!(
+            qperf::lookup(name),
+            OptionName::Unknown | OptionName::Former(_)
+        );
+        if is_unknown && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    let plural = if names.len() == 1 { "" } else { "s" };
+    let hints = names.iter().filter_map(|name| {
+        hint(name).or_else(|| Some(format!("did you mean {}?", qperf::suggest(name)?)))
+    });
+    let hints: Vec<String> = hints.collect();
+    Error::usage(format!("no option{plural} named {}", quoted.join(", "))).with_help(
+        if hints.is_empty() {
+            "`rperf --help` lists the options".to_owned()
+        } else {
+            hints.join("; ")
+        },
+    )
+}
