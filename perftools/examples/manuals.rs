@@ -53,7 +53,8 @@ pub(crate) fn write(dir: &Path) -> io::Result<()> {
 /// The text after the help consists of examples and notes. Its line breaks are preserved.
 fn write_page(command: Command, name: &str, dir: &Path) -> io::Result<()> {
     let after_help = command
-        .get_after_help()
+        .get_after_long_help()
+        .or(command.get_after_help())
         .map(ToString::to_string)
         .unwrap_or_default();
     let has_subcommands = command

@@ -35,7 +35,9 @@ fn rperf() -> Command {
             "Print help about a topic: {TOPICS}, or the name of a test or option [default: main]"
         ));
     let subcommands = subcommands().map(|(name, command)| command.name(name));
+    // A manual page has the rarely used options too.
     Options::command()
+        .mut_args(|arg| arg.hide(false))
         .subcommands(subcommands)
         .arg(host)
         .arg(tests)

@@ -13,8 +13,9 @@ Examples:
   ribping -S                          run a server on all ports
   ribping 4                           ping LID 4, as ibping does
   ribping -c 5 -i 0.1 node1           ping a host over a connection, as rping does
-  ribping --json -c 5 node1           print one JSON document
+  ribping --json -c 5 node1           print one JSON document";
 
+const EXIT_STATUS: &str = "\
 Exit status:
   0  a reply was received (with -c and -w: all replies)
   1  no reply was received
@@ -44,7 +45,7 @@ pub enum TransportArg {
 /// Errors do not end the client: it connects again, and prints the number and the reason of each
 /// lost ping. SIGQUIT (Ctrl-\\) and SIGUSR1 print statistics.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ribping", version, after_help = AFTER_HELP)]
+#[command(name = "ribping", version, after_help = AFTER_HELP, after_long_help = format!("{AFTER_HELP}\n\n{EXIT_STATUS}"))]
 #[allow(clippy::struct_excessive_bools, reason = "a command line has switches")]
 pub struct PingArgs {
     /// LID, GUID, GID, host name or address
@@ -84,7 +85,7 @@ pub struct PingArgs {
     #[arg(short = 'c', long, value_name = "N", value_parser = number::<u64>)]
     pub count: Option<u64>,
 
-    /// Send the next ping as soon as the reply is received, and print only the summary
+    /// Send the next ping when a reply is received, and print only the summary
     #[arg(short = 'f', long)]
     pub flood: bool,
 
@@ -100,12 +101,15 @@ pub struct PingArgs {
     #[arg(short = 't', long, value_name = "MS", default_value = "1000", value_parser = number::<u32>)]
     pub timeout: u32,
 
-    /// Send each ping up to N times until a reply is received (ibping: 3); a ping answered after a
-    /// resend does not count as lost
+    /// Send each ping up to N times until a reply is received
+    ///
+    /// ibping sends it up to 3 times. A ping answered after a resend does not count as lost.
     #[arg(long, value_name = "N", default_value = "1", value_parser = number::<u32>)]
     pub tries: u32,
 
-    /// Size of a ping over a connection, 16 to 65536 bytes; a management datagram always has 256
+    /// Size of a ping over a connection, 16 to 65536 bytes
+    ///
+    /// A management datagram always has 256 bytes.
     #[arg(long, value_name = "BYTES", value_parser = number::<u32>)]
     pub size: Option<u32>,
 

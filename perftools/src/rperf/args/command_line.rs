@@ -23,12 +23,12 @@ use super::values::{duration, interval, on_off};
 /// settings, and two repeated with both ends waiting for events.
 pub const MIN_TRIES: u32 = 5;
 
-// Headings of the help text, with qperf's short spellings.
-const DEVICE: &str = "Device and connection (-i, -li, -ri, -cm1, -mt)";
-const TEST: &str = "Test (-f, -m, -n, -t)";
-const WAITING: &str = "Waiting (-cp, -to, -ws)";
-const OUTPUT: &str = "Output, for the whole run (-e, -ub, -uu, -un, -v, -vc, -vvs …)";
-const SERVER: &str = "Server (-lp)";
+// Headings of the help text.
+const DEVICE: &str = "Device and connection";
+const TEST: &str = "Test";
+const WAITING: &str = "Waiting";
+const OUTPUT: &str = "Output, for the whole run";
+const SERVER: &str = "Server";
 
 /// Measures RDMA bandwidth and latency between two hosts, or within one.
 #[derive(Clone, Debug, Parser)]
@@ -42,14 +42,13 @@ const SERVER: &str = "Server (-lp)";
 )]
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
 pub struct Options {
-    /// RDMA device and port, or a list such as mlx5_0,mlx5_1 to measure several devices at the same
-    /// time; each remote device of a list is the peer of the local device at the same position
-    /// [default: the port that has the address of the control connection, otherwise the first
-    /// active port]
+    /// RDMA device and port, or several: mlx5_0,mlx5_1; they are measured at the same time, each
+    /// with the server's device at the same position of the list [default: the port that has the
+    /// address of the control connection, otherwise the first active port]
     #[arg(long, value_name = "DEV[:PORT],…", help_heading = DEVICE)]
     pub id: Vec<PerEnd<DeviceList>>,
-    /// Connect with rdma_cm: on, off, or auto (only if the device requires it, as iWARP does)
-    /// [default: auto]
+    /// Connect with rdma_cm: on, off or auto; auto connects with it only if the device requires it,
+    /// as iWARP does [default: auto]
     #[arg(long, value_name = "on|off|auto", help_heading = DEVICE)]
     pub use_cm: Option<Cm>,
     /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096 [default: the smaller active MTU of the two
@@ -64,8 +63,8 @@ pub struct Options {
     /// Stop after N messages in each direction; overrides --time
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub messages: Option<u64>,
-    /// Stop after this time, in seconds unless a unit (ms, s, m, h or d) follows, or run until
-    /// interrupted: unlimited, if the server has --max-time unlimited [default: 2 s]
+    /// Stop after this time in seconds, or with a unit, such as 500ms; `unlimited` runs until
+    /// interrupted, if the server has --max-time unlimited [default: 2 s]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = TEST)]
     pub time: Option<Duration>,
     /// Maximum number of messages in flight on each queue pair [default: 1024, at most 16 MiB in
@@ -80,9 +79,9 @@ pub struct Options {
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub multicast: Option<u32>,
     /// IP address of the multicast group [default: a random one in 239.255.0.0/16]
-    #[arg(long, value_name = "ADDRESS", requires = "multicast", help_heading = TEST)]
+    #[arg(long, hide = true, value_name = "ADDRESS", requires = "multicast", help_heading = TEST)]
     pub multicast_group: Option<IpAddr>,
-    /// Number of threads at each end, each with its own CPU (one of --cpu-affinity, if given) and
+    /// Number of threads at each end; each has its own CPU (one of --cpu-affinity, if given) and
     /// its own queue pairs [default: 1]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub threads: Option<u32>,
@@ -90,7 +89,8 @@ pub struct Options {
     /// except on iWARP]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TEST)]
     pub immediate: Option<bool>,
-    /// Reverse the direction of a one-way test, so that the server sends: on or off [default: off]
+    /// Reverse the direction of a one-way test; the server then sends: on or off
+    /// [default: off]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TEST)]
     pub flip: Option<bool>,
     /// Send without flow control (UC and UD only); lost messages are counted and shown
@@ -120,7 +120,7 @@ pub struct Options {
     #[arg(long, help_heading = TEST)]
     pub auto: bool,
     /// Maximum number of tests that --auto runs, at least 5 [default: 60]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(MIN_TRIES)..=1000), requires = "auto", help_heading = TEST)]
+    #[arg(long, hide = true, value_name = "N", value_parser = clap::value_parser!(u32).range(i64::from(MIN_TRIES)..=1000), requires = "auto", help_heading = TEST)]
     pub tries: Option<u32>,
 
     /// Print one JSON document with all results instead of text
@@ -129,8 +129,8 @@ pub struct Options {
     /// Print one line of JSON per test when the test ends
     #[arg(long, conflicts_with_all = ["json", "csv"], help_heading = OUTPUT)]
     pub json_lines: bool,
-    /// Report each interval of this length (at least 10 ms), and the dips and stalls of the test;
-    /// also in --json and --json-lines
+    /// Report each interval of this length, and dips and stalls; at least 10 ms; also in --json and
+    /// --json-lines
     #[arg(long, value_name = "TIME", value_parser = interval, help_heading = OUTPUT)]
     pub interval: Option<Duration>,
     /// Print a header line and one line of comma-separated values per test
@@ -149,13 +149,12 @@ pub struct Options {
     #[arg(long, help_heading = OUTPUT)]
     pub unify_units: bool,
     /// Label figures loc and rem in all tests, instead of send and recv in one-way tests
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, hide = true, help_heading = OUTPUT)]
     pub unify_nodes: bool,
-    /// Print details, such as `--verbose=stat,time`: conf (devices, ports and addresses), stat
-    /// (statistics), time (times and CPU use) and used (parameters that were set); more-conf,
-    /// more-stat, more-time and more-used for all of them, and more for everything [default
-    /// without WHAT: conf, stat, time and used]; a server then logs each test
-    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "some", value_delimiter = ',', action = clap::ArgAction::Append, help_heading = OUTPUT)]
+    /// Print conf (devices and ports), stat (statistics), time (CPU use) and used (parameters);
+    /// WHAT is a list of these and of more-conf, more-stat, more-time and more-used, which print
+    /// all of them; `more` prints everything; a server logs each test (-v, -vc, -vvs …)
+    #[arg(long, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "some", hide_possible_values = true, value_delimiter = ',', action = clap::ArgAction::Append, help_heading = OUTPUT)]
     pub verbose: Vec<Detail>,
 
     /// TCP port of the server; set it on both ends

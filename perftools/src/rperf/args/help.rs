@@ -8,7 +8,7 @@ use measure::spec::test::Test;
 
 use super::command_line::Options;
 use super::qperf::{self, OptionName};
-use super::{mesh, monitor, records};
+use super::{mesh, monitor, records, scope};
 
 pub(crate) const EXAMPLES: &str =
     "    rperf                                 run a server until a signal, or `rperf HOST quit` on its host
@@ -49,10 +49,13 @@ pub fn requested_text(args: &[String]) -> Result<Option<String>> {
     if subcommand.is_some() && (topic.is_none() || args[0] != "mesh") {
         return Ok(subcommand);
     }
+    if args[at] == "-h" && topic.is_none() {
+        return Ok(Some(short()));
+    }
     match topic.unwrap_or("main") {
         "main" | "options" => Ok(Some(format!(
-            "{}\nTests:\n{}\nExamples:\n{EXAMPLES}\nThe option names of qperf are accepted everywhere; `rperf --help qperf` lists them.\n`rperf --help perftest` lists the equivalents of the programs and options of perftest.\n",
-            Options::command().term_width(100).render_help(),
+            "{}\nTests:\n{}\nExamples:\n{EXAMPLES}\n{ENDS}\n`rperf --help opts` also lists rarely used options. The option names of qperf are accepted\neverywhere; `rperf --help qperf` lists them. `rperf --help perftest` lists the equivalents of the\nprograms and options of perftest.\n",
+            command().render_help(),
             Test::list()
         ))),
         "opts" => Ok(Some(summary())),
@@ -69,6 +72,58 @@ pub fn requested_text(args: &[String]) -> Result<Option<String>> {
             None => topic_help(other).map(Some),
         },
     }
+}
+
+/// The options in the short help.
+const COMMON: &[&str] = &[
+    "id", "use-cm", "msg-size", "messages", "time", "sizes", "qps", "threads", "flip", "verify",
+    "interval", "json", "bits", "verbose",
+];
+
+const SHORT_HELP: &str = "\
+Examples:
+    rperf                          run a server
+    rperf node1 rc_bw rc_lat       measure bandwidth and latency to node1
+    rperf node1 tcp_bw tcp_lat     the same over TCP
+    rperf mesh node1,node2,node3 rc_bw
+                                   measure all pairs of hosts
+
+Each of these has more: rperf --help, --help tests, --help examples, --help TEST, --help OPTION,
+--help qperf, --help perftest, rperf mesh --help, monitor --help, compare --help, report --help";
+
+const ENDS: &str = "\
+--id, --wait, --timeout, --cpu-affinity, --gid-index, --gpu, --rd-atomic, --service-level and
+--sock-buf-size have a value for both ends, or one for each: --id local=mlx5_0,remote=mlx5_1.
+";
+
+/// Returns the command with the short names of qperf.
+fn command() -> clap::Command {
+    let command = Options::command().term_width(100);
+    command.mut_args(|arg| {
+        let Some(name) = arg.get_long().and_then(qperf::short) else {
+            return arg;
+        };
+        let mut letters = name.chars().skip(1);
+        if let (Some(letter), None) = (letters.next(), letters.next()) {
+            return arg.short(letter);
+        }
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        arg.help(format!("{help} ({name})"))
+    })
+}
+
+/// Returns the help that fits on one screen.
+fn short() -> String {
+    let command = command().mut_args(|arg| {
+        let is_common = arg.get_long().is_some_and(|long| COMMON.contains(&long));
+        let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        // The part before the details and the default.
+        let end = help.find([';', '[']).unwrap_or(help.len());
+        arg.hide(!is_common)
+            .help_heading(Some("Common options"))
+            .help(help[..end].trim_end().to_owned())
+    });
+    command.after_help(SHORT_HELP).render_help().to_string()
 }
 
 /// Returns the subcommands of rperf, each with its name.
@@ -164,8 +219,12 @@ fn topic_help(topic: &str) -> Result<String> {
             };
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
             Ok(format!(
-                "    --{}{value}\n        {help}\n",
-                arg.get_long().unwrap_or_default()
+                "    --{0}{value}\n        {help}\n{1}",
+                arg.get_long().unwrap_or_default(),
+                match scope::kind(arg.get_long().unwrap_or_default()) {
+                    Some(tests) => format!("        Acts on {tests}\n"),
+                    None => String::new(),
+                }
             ))
         }
         None => Err(Error::usage(format!(
@@ -181,6 +240,26 @@ mod tests {
     fn requested(line: &str) -> Option<String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         requested_text(&words).unwrap()
+    }
+
+    #[test]
+    fn the_short_help_fits_on_a_screen() {
+        let help = requested("-h").unwrap();
+        assert!(help.lines().count() <= 40, "{help}");
+        assert!(
+            help.lines().all(|line| line.chars().count() <= 100),
+            "{help}"
+        );
+        let visible = Options::all().filter(|arg| !arg.is_hide_set()).count();
+        assert!(visible <= 80, "{visible}");
+    }
+
+    #[test]
+    fn the_help_of_an_option_names_its_tests() {
+        let help = requested("--help -mt").unwrap();
+        assert!(help.contains("Acts on tests over RC, UC and XRC"), "{help}");
+        let help = requested("--help json").unwrap();
+        assert!(!help.contains("Acts on"), "{help}");
     }
 
     #[test]

@@ -51,8 +51,7 @@ pub struct MeshOptions {
     /// Start the servers, and stop them at the end [default: servers run already, with --mesh]
     #[arg(long, value_name = "HOW", value_parser = start_parser())]
     pub start: Option<StartMethod>,
-    /// Start the servers with this command instead of ssh, srun, kubectl or mpirun; its words are
-    /// separated by spaces
+    /// Command that starts a server [default: the one of --start]
     #[arg(long, value_name = "COMMAND", requires = "start")]
     pub launcher: Option<String>,
     /// Path of rperf on the hosts

@@ -10,7 +10,7 @@ use session::rperf::rules;
 
 use super::values::duration;
 
-const SERVER: &str = "Server (-lp)";
+const SERVER: &str = "Server";
 const CLIENT: &str = "Client and server";
 
 /// Limits of a server, and how a client identifies itself to it.
@@ -54,7 +54,7 @@ pub struct ServerOptions {
     pub mesh: bool,
     /// Read the token from the first line of standard input, and stop at its end; `rperf mesh`
     /// starts servers in this way
-    #[arg(long, conflicts_with = "token_file", help_heading = SERVER)]
+    #[arg(long, hide = true, conflicts_with = "token_file", help_heading = SERVER)]
     pub supervised: bool,
     /// File with a shared secret of at least 16 bytes, which is never sent; a server that has one
     /// serves only clients with the same secret

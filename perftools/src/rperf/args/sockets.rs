@@ -6,7 +6,7 @@ use measure::spec::Sockets;
 
 use super::per_end::{End, PerEnd, value};
 
-const SOCKETS: &str = "Tests over sockets (-ip, -sb)";
+const SOCKETS: &str = "Tests over sockets";
 
 /// Options of tests over sockets.
 #[derive(Clone, Debug, Default, Args)]

@@ -14,13 +14,13 @@ use measure::spec::tuning::{Pages, Tuning};
 use super::per_end::{End, PerEnd, both, only, per_end, value};
 use super::values::{Inline, in_range, inline, on_off, pages, payload_file};
 
-const SWEEP: &str = "Sweeps (-oo)";
-const TUNING: &str = "Tuning (-ar, -ca, -nr, -sl, -sp, -sr)";
+const SWEEP: &str = "Sweeps";
+const TUNING: &str = "Tuning";
 
 /// Options that tune a test.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TuningOptions {
-    /// Run each test with each of these message sizes, in bytes: `2..8M` (doubling) or `64,4K,1M`
+    /// Run each test with each of these message sizes: `2..8M` (doubling) or `64,4K,1M`
     #[arg(long, value_name = "SIZES", help_heading = SWEEP)]
     pub sizes: Option<String>,
     /// Run each test with a range of values of an option, such as `msg-size:1:64K:*2` or
@@ -45,8 +45,7 @@ pub struct TuningOptions {
     /// Maximum number of messages posted with one doorbell [default: 16]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub post_list: Option<u32>,
-    /// Repost receive requests in batches of N with one doorbell [default: a quarter of --depth,
-    /// or as they complete where the sender could need them before; at most 64 at a time]
+    /// Repost receive requests in batches of N with one doorbell [default: at most --depth / 4]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub recv_list: Option<u32>,
     /// Use one shared receive queue for all queue pairs of a thread
@@ -83,11 +82,11 @@ pub struct TuningOptions {
     pub service_level: Vec<PerEnd<u8>>,
     /// Static rate limit of the packets in Gbit/s, such as 10 or 4xQDR (InfiniBand only) [default:
     /// no limit]
-    #[arg(long, value_name = "RATE", help_heading = TUNING)]
+    #[arg(long, hide = true, value_name = "RATE", help_heading = TUNING)]
     pub static_rate: Vec<PerEnd<StaticRate>>,
     /// Low bits of the source LID, for a port with several LIDs (InfiniBand with LMC above 0)
     /// [default: 0]
-    #[arg(long, value_name = "N", value_parser = per_end(in_range(0_u8..=127)), help_heading = TUNING)]
+    #[arg(long, hide = true, value_name = "N", value_parser = per_end(in_range(0_u8..=127)), help_heading = TUNING)]
     pub src_path_bits: Vec<PerEnd<u8>>,
     /// Traffic class of the packets: DSCP and ECN bits on RoCE v2; with rdma_cm the type of
     /// service [default: 0]
@@ -107,7 +106,7 @@ pub struct TuningOptions {
     pub retry_count: Option<u8>,
     /// Completion vector of the completion queues, which selects an interrupt of the device
     /// [default: 0]
-    #[arg(long, value_name = "N", help_heading = TUNING)]
+    #[arg(long, hide = true, value_name = "N", help_heading = TUNING)]
     pub cq_vector: Option<u32>,
     /// Let the device's writes to memory become visible in any order before their completion
     /// (PCIe relaxed ordering), as perftest does: on or off [default: on]
@@ -115,7 +114,7 @@ pub struct TuningOptions {
     pub relaxed_ordering: Option<bool>,
     /// Register this much memory in addition to the buffers at each end, to see if the device's
     /// translation tables limit a test [default: 0]
-    #[arg(long, value_name = "SIZE", help_heading = TUNING)]
+    #[arg(long, hide = true, value_name = "SIZE", help_heading = TUNING)]
     pub extra_memory: Option<Size>,
     /// Record each latency, up to 1,048,576 of them, in --json and --json-lines
     #[arg(long, help_heading = TUNING)]
