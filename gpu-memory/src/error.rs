@@ -6,7 +6,7 @@ use std::fmt;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of a GPU or of its driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     text: String,
     help: Option<&'static str>,
@@ -33,6 +33,17 @@ impl Error {
     }
 }
 
+/// Writes the message and the remedy, for a `main` that returns the error.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        match self.help {
+            Some(help) => write!(f, "\nhelp: {help}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
@@ -40,3 +51,16 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_returned_error_shows_its_message_and_remedy() {
+        let error = Error::new("no GPU");
+        assert_eq!(format!("{error:?}"), "no GPU");
+        let error = error.with_help("load the driver");
+        assert_eq!(format!("{error:?}"), "no GPU\nhelp: load the driver");
+    }
+}

@@ -73,7 +73,8 @@ fn list_of_error_types_is_complete() {
     assert_eq!(found, ERROR_TYPES, "add the type here and test it below");
 }
 
-/// Checks an error's conversion and its chain, printed as `{:#}` of the crate `anyhow` does.
+/// Checks an error's conversion, its `Debug` output, which a `main` that returns it prints, and its
+/// chain, printed as `{:#}` of the crate `anyhow` does.
 #[track_caller]
 fn check<E>(error: E, kind: Io)
 where
@@ -91,6 +92,12 @@ where
         source = cause.source();
     }
     let text = parts.join(": ");
+    let returned = format!("{error:?}").replace("\nhelp: ", "; help: ");
+    let is_errno = returned.starts_with("Errno(");
+    assert!(
+        is_errno || returned.starts_with(&error.to_string()),
+        "{returned}"
+    );
     let converted = io::Error::from(error);
     assert_eq!(converted.kind(), kind, "{text}");
     assert!(!converted.to_string().is_empty());

@@ -56,7 +56,7 @@ impl Library {
 }
 
 /// A library that could not be loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LoadError {
     library: Library,
     reason: &'static str,
@@ -92,6 +92,13 @@ impl LoadError {
                 "install libmlx5 (Debian, Ubuntu: ibverbs-providers; Fedora, RHEL: libibverbs)"
             }
         }
+    }
+}
+
+/// Writes the message and the remedy, for a `main` that returns the error.
+impl fmt::Debug for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}\nhelp: {}", self.help())
     }
 }
 

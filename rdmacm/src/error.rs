@@ -59,7 +59,6 @@ pub struct Rejection {
 ///
 /// # References
 /// [`rdma_connect(3)`](https://man7.org/linux/man-pages/man3/rdma_connect.3.html)
-#[derive(Debug)]
 pub struct ConnectError {
     error: Error,
     rejection: Option<Rejection>,
@@ -188,6 +187,20 @@ impl From<ConnectError> for io::Error {
     }
 }
 
+/// Writes the message and the remedy, for a `main` that returns the error; with `{:#?}` the fields.
+impl fmt::Debug for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return f
+                .debug_struct("ConnectError")
+                .field("error", &self.error)
+                .field("rejection", &self.rejection)
+                .finish();
+        }
+        fmt::Debug::fmt(&self.error, f)
+    }
+}
+
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
@@ -218,6 +231,12 @@ mod tests {
             "rdma_connect: 10.99.0.1:7471: rejected by the peer's application, with the message \"busy: 64 clients\""
         );
         assert_eq!(error.rejection(), Some(&rejection));
+        let debug = format!("{error:?}");
+        assert!(
+            debug.starts_with("rdma_connect: 10.99.0.1:7471: rejected"),
+            "{debug}"
+        );
+        assert!(format!("{error:#?}").contains("private_data"));
         let wrapped = io::Error::from(error);
         assert_eq!(wrapped.kind(), io::ErrorKind::ConnectionRefused);
         let error = wrapped.downcast::<ConnectError>().expect("the original");

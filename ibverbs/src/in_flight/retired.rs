@@ -216,11 +216,18 @@ impl fmt::Debug for Retired {
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the completion is not of a request in flight on this queue pair")]
 pub struct ForeignCompletion {
     /// The queue that the completion belongs to.
     pub queue: QueueId,
+}
+
+/// Writes the message, for a `main` that returns the error.
+impl std::fmt::Debug for ForeignCompletion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 impl From<ForeignCompletion> for Error {

@@ -115,7 +115,6 @@ impl Posted {
 ///
 /// # References
 /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
-#[derive(Debug)]
 pub struct BatchError {
     error: PostError,
     verb: &'static str,
@@ -146,6 +145,23 @@ impl BatchError {
     /// buffers stay with the queue pair.
     pub fn into_rejected(self) -> Vec<Buf> {
         self.rejected
+    }
+}
+
+/// Writes the message and the remedy, for a `main` that returns the error; with `{:#?}` the fields.
+impl fmt::Debug for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.refusal {
+            _ if f.alternate() => f
+                .debug_struct("BatchError")
+                .field("verb", &self.verb)
+                .field("error", &self.error)
+                .field("rejected", &self.rejected)
+                .field("refusal", &self.refusal)
+                .finish(),
+            Some(refusal) => fmt::Debug::fmt(refusal, f),
+            None => fmt::Debug::fmt(&self.error.into_error(self.verb), f),
+        }
     }
 }
 

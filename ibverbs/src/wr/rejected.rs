@@ -22,7 +22,7 @@ use crate::error::{Errno, Error, ErrorKind, call_failed};
 ///
 /// # References
 /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
     /// The queue is full. Poll the completion queue and retire completions.
@@ -123,6 +123,13 @@ pub enum PostError {
     /// queue pair is destroyed.
     #[error("{0}; the request may have been posted, so its buffer stays with the queue pair")]
     InDoubt(Errno),
+}
+
+/// Writes the message, for a `main` that returns the error.
+impl fmt::Debug for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl PostError {
@@ -238,12 +245,19 @@ impl<P> fmt::Display for Rejected<P> {
     }
 }
 
+/// Writes the message and the remedy, for a `main` that returns the error; with `{:#?}` the fields.
 impl<P> fmt::Debug for Rejected<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rejected")
-            .field("verb", &self.verb)
-            .field("error", &self.error)
-            .finish_non_exhaustive()
+        match &self.refusal {
+            _ if f.alternate() => f
+                .debug_struct("Rejected")
+                .field("verb", &self.verb)
+                .field("error", &self.error)
+                .field("refusal", &self.refusal)
+                .finish_non_exhaustive(),
+            Some(refusal) => fmt::Debug::fmt(refusal, f),
+            None => fmt::Debug::fmt(&self.error.into_error(self.verb), f),
+        }
     }
 }
 

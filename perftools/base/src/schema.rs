@@ -64,7 +64,9 @@ fn refer(schema: &mut Value, shared: &Value) {
     let root = schema.as_object_mut().unwrap();
     let dialect = root.remove("$schema").unwrap();
     root.remove("title");
-    let same = shared.iter().find(|(_, value)| value.as_object() == Some(root));
+    let same = shared
+        .iter()
+        .find(|(_, value)| value.as_object() == Some(root));
     if let Some((name, _)) = same.filter(|_| own.is_empty()) {
         let reference = format!("{SHARED}#/$defs/{name}");
         *schema = serde_json::json!({ "$schema": dialect, "title": title, "$ref": reference });

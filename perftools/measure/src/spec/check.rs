@@ -158,14 +158,10 @@ const RULES: &[Rule] = &[
     },
     // Tests over sockets.
     Rule {
-        is_broken: |spec| {
-            spec.is_socket(|_| spec.qps > 1 || spec.threads > 1)
-        },
+        is_broken: |spec| spec.is_socket(|_| spec.qps > 1 || spec.threads > 1),
         cause: |spec| {
             let name = spec.test.name();
-            format!(
-                "{name}: tests over sockets have no queue pairs and no threads"
-            )
+            format!("{name}: tests over sockets have no queue pairs and no threads")
         },
         help: "remove --qps and --threads; for several streams, use --parallel",
     },

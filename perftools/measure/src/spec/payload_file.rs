@@ -67,16 +67,14 @@ impl PayloadFile {
 }
 
 /// The rules for payload files in a specification.
-pub(super) const RULES: &[Rule] = &[
-    Rule {
-        is_broken: |spec| spec.payload.as_ref().is_some_and(|file| !file.is_valid()),
-        cause: |spec| {
-            let length = spec.payload.as_ref().map_or(0, |file| file.length);
-            format!("payload file of {length} bytes: expected 1 to {MAX_PAYLOAD_FILE}")
-        },
-        help: "use --payload-file with a file of such a length, whose bytes are repeated",
+pub(super) const RULES: &[Rule] = &[Rule {
+    is_broken: |spec| spec.payload.as_ref().is_some_and(|file| !file.is_valid()),
+    cause: |spec| {
+        let length = spec.payload.as_ref().map_or(0, |file| file.length);
+        format!("payload file of {length} bytes: expected 1 to {MAX_PAYLOAD_FILE}")
     },
-];
+    help: "use --payload-file with a file of such a length, whose bytes are repeated",
+}];
 
 fn is_empty(bytes: &Arc<[u8]>) -> bool {
     bytes.is_empty()

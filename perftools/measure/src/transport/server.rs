@@ -59,9 +59,7 @@ impl RdmaServer {
                 opened.link,
                 client.link
             ))
-            .with_help(
-                "choose devices of the same type: --id local=DEV,remote=DEV (-li, -ri)",
-            ));
+            .with_help("choose devices of the same type: --id local=DEV,remote=DEV (-li, -ri)"));
         }
         let (server_address, client_address) = choose(&opened.addresses, &client.addresses, addrs)
             .ok_or_else(|| no_path(&opened, client))?;
