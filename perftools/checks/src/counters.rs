@@ -1,14 +1,11 @@
 //! Error counters of ports, compared with thresholds.
 
 use host::HostFacts;
-use host::counters::Counters;
 
 use super::finding::Finding;
 
-/// File of infiniband-diags with other thresholds, which `ibqueryerrors` reads.
-const FILE: &str = "/etc/infiniband-diags/error_thresholds";
-
-/// Counters: the file in `counters`, the name in [`FILE`], and the threshold of `ibqueryerrors`.
+/// Counters: the file in `counters`, the name in the file of thresholds, and the threshold of
+/// `ibqueryerrors`.
 const THRESHOLDS: &[(&str, &str, u64)] = &[
     ("symbol_error", "SymbolErrorCounter", 10),
     ("link_error_recovery", "LinkErrorRecoveryCounter", 10),
@@ -44,18 +41,17 @@ const THRESHOLDS: &[(&str, &str, u64)] = &[
     ("VL15_dropped", "VL15Dropped", 100),
 ];
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    let file = facts.root.text(FILE).unwrap_or_default();
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts.ports() {
-        let Ok(number) = u8::try_from(port.port) else {
+        let Some(counters) = facts.counters.get(&(device.name.clone(), port.port)) else {
             continue;
         };
         let on = format!("{}/{}", device.name, port.port);
-        let counters = Counters::of_port(facts.root, &device.name, number);
         let known = THRESHOLDS.iter().filter_map(|(name, other, default)| {
             let value = counters.get(&format!("counters/{name}"))?;
-            Some((*name, value, threshold(&file, other).unwrap_or(*default)))
+            let threshold = facts.thresholds.get(*other).unwrap_or(default);
+            Some((*name, value, *threshold))
         });
         let known: Vec<(&str, u64, u64)> = known.collect();
         if known.is_empty() {
@@ -77,24 +73,4 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Returns the threshold of a counter in the text of [`FILE`].
-fn threshold(text: &str, name: &str) -> Option<u64> {
-    let lines = text.lines().filter_map(|line| line.trim().split_once('='));
-    let mut found = lines.filter(|(key, _)| key.trim() == name);
-    found.next_back()?.1.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thresholds_of_the_file_take_precedence() {
-        let text =
-            "# comment\n#LinkDownedCounter=3\nSymbolErrorCounter=7\n SymbolErrorCounter = 9\nx";
-        assert_eq!(threshold(text, "SymbolErrorCounter"), Some(9));
-        assert_eq!(threshold(text, "LinkDownedCounter"), None);
-    }
 }

@@ -5,7 +5,7 @@ use host::dcb::Dcb;
 
 use super::finding::Finding;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts.ports() {
         let is_roce = port.is_ethernet() && !device.is_iwarp() && !device.is_software();
@@ -13,8 +13,10 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             continue;
         };
         let (name, number) = (&device.name, port.port);
-        let dcb = Dcb::read(facts.root, &facts.probe.dcb, name, number, netdev);
-        let found = check_port(&dcb, name, number, netdev);
+        let Some(dcb) = facts.dcb.get(&(name.clone(), number)) else {
+            continue;
+        };
+        let found = check_port(dcb, name, number, netdev);
         let on = format!("{name}/{number}");
         findings.extend(found.into_iter().map(|finding| finding.on(&on)));
     }

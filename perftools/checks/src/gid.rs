@@ -5,7 +5,7 @@ use host::device::Port;
 
 use super::finding::Finding;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let ports = facts
         .ports()
         .filter(|(device, port)| port.is_active() && !device.is_iwarp());
@@ -14,7 +14,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn check_port(facts: &HostFacts<'_>, port: &Port) -> Finding {
+fn check_port(facts: &HostFacts, port: &Port) -> Finding {
     let count = port.gids.len();
     if !port.is_ethernet() {
         return match count {

@@ -4,7 +4,8 @@ use host::HostFacts;
 use host::device::{Device, Port};
 use host::hwaddr::{DEFAULT_PREFIX, HwAddr};
 use host::netdev::{Ipoib, Netdev};
-use host::nm::{self, Profile};
+use host::nm::Profile;
+use host::udev::IPOIB_RULES as RULES;
 use host::verbs::VerbsPort;
 
 use super::finding::Finding;
@@ -14,15 +15,14 @@ const CONNECTED_MTU: u32 = 65520;
 /// Length of the IPoIB header in a datagram, in bytes.
 const HEADER: u32 = 4;
 const FULL_MEMBER: u16 = 0x8000;
-const RULES: &str = "/etc/udev/rules.d/70-persistent-ipoib.rules";
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for netdev in &facts.netdevs {
         if let Some(ipoib) = &netdev.ipoib {
             let port = ipoib.hwaddr.and_then(|address| port_of(facts, address));
-            let profiles = nm::infiniband_profiles(facts.root);
-            let profile = profiles
+            let profile = facts
+                .profiles
                 .iter()
                 .find(|profile| profile.interface == netdev.name);
             let all = [
@@ -43,7 +43,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
 }
 
 /// Returns the port whose GUID is in the hardware address.
-fn port_of<'a>(facts: &'a HostFacts<'_>, address: HwAddr) -> Option<(&'a Device, &'a Port)> {
+fn port_of(facts: &HostFacts, address: HwAddr) -> Option<(&Device, &Port)> {
     facts
         .ports()
         .find(|(_, port)| !port.is_ethernet() && port.guid() == Some(address.guid()))
@@ -51,7 +51,7 @@ fn port_of<'a>(facts: &'a HostFacts<'_>, address: HwAddr) -> Option<(&'a Device,
 
 /// Returns a warning if the interface is down or has no address although its port is active.
 fn check_usable(
-    facts: &HostFacts<'_>,
+    facts: &HostFacts,
     netdev: &Netdev,
     port: Option<(&Device, &Port)>,
 ) -> Option<Finding> {
@@ -63,7 +63,7 @@ fn check_usable(
             .is_some_and(|ipoib| ipoib.parent.as_ref() == Some(name))
     });
     // A parent can be used only by its children, and eIPoIB uses interfaces without addresses.
-    let needs_address = !is_parent && !facts.root.exists("/sys/class/net/eth_ipoib_interfaces");
+    let needs_address = !is_parent && facts.eipoib.interfaces.is_none();
     if !port.is_some_and(|(_, port)| port.is_active()) {
         return None;
     }
@@ -115,7 +115,7 @@ fn check_profile(netdev: &Netdev, ipoib: &Ipoib, profile: &Profile) -> Option<Fi
 }
 
 fn check_mode(
-    facts: &HostFacts<'_>,
+    facts: &HostFacts,
     netdev: &Netdev,
     ipoib: &Ipoib,
     port: Option<(&Device, &Port)>,
@@ -187,7 +187,7 @@ fn check_pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) ->
 }
 
 fn check_address(
-    facts: &HostFacts<'_>,
+    facts: &HostFacts,
     netdev: &Netdev,
     ipoib: &Ipoib,
     port: Option<(&Device, &Port)>,
@@ -214,26 +214,19 @@ fn check_address(
         address.prefix(),
         address.guid()
     );
-    let rules = facts.root.text(RULES).unwrap_or_default();
+    let mut rules = facts.udev_rules.iter();
     // The first 12 bytes change: a rule that compares all 20 bytes stops matching.
-    let whole = rules.lines().find(|line| {
-        let line = line.to_ascii_lowercase();
-        !line.trim_start().starts_with('#')
-            && line.split('"').any(|value| {
-                value
-                    .parse::<HwAddr>()
-                    .is_ok_and(|rule| rule.guid() == address.guid())
-            })
-    });
-    if whole.is_some() {
+    let is_whole = |value: &str| {
+        let value = value.to_ascii_lowercase().parse::<HwAddr>();
+        value.is_ok_and(|rule| rule.guid() == address.guid())
+    };
+    if rules.clone().any(|rule| rule.split('"').any(is_whole)) {
         return Finding::fault(format!(
             "{text}; the rule in {RULES} compares all 20 bytes, and only the last 8 are stable"
         ))
         .with_remedy(address.udev_rule(&netdev.name));
     }
-    let rule = rules
-        .lines()
-        .find(|line| !line.trim_start().starts_with('#') && line.contains(&address.stable_part()));
+    let rule = rules.find(|rule| rule.contains(&address.stable_part()));
     match rule {
         _ if ipoib.parent.is_some() => Finding::ok(text),
         Some(rule) if rule.contains(&format!("NAME=\"{}\"", netdev.name)) => {

@@ -3,11 +3,9 @@
 use host::HostFacts;
 
 use super::finding::Finding;
-use super::modules::{Modules, present};
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let modules = Modules::read(facts.root);
     for (device, port) in facts
         .ports()
         .filter(|(device, port)| device.is_iwarp() && port.is_active())
@@ -41,7 +39,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             .on(&on),
         );
         // rds_tcp listens on a TCP port that rdma_cm also needs, on each iWARP device.
-        if present(facts.root, &modules, "rds_tcp", None) {
+        if facts.modules.is_present("rds_tcp") {
             findings.push(
                 Finding::fault(
                     "RDS over TCP listens on TCP port 16385, so rdma_cm cannot use this device",

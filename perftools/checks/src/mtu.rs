@@ -7,7 +7,7 @@ use super::finding::Finding;
 /// Smallest MTU of a network interface, in bytes, for RDMA MTU 4096 and all headers.
 const NETDEV_FOR_4096: u32 = 4200;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
         let verbs = facts.verbs_port(&device.name, port.port);

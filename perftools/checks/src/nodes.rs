@@ -12,7 +12,7 @@ const VERBS: &str = "infiniband_verbs";
 const MAD: &str = "infiniband_mad";
 const MISC: &str = "misc";
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &facts.devices {
         findings.push(check_verbs(facts, device).on(&device.name));
@@ -24,18 +24,18 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             ports.map(|(port, name)| check_mad(facts, name).on(format!("{}/{port}", device.name))),
         );
     }
-    if !facts.devices.is_empty() && facts.root.exists("/sys/class/misc/rdma_cm") {
+    if !facts.devices.is_empty() && facts.modules.is_present("rdma_ucm") {
         findings.push(check_public(MISC, "rdma_cm", node(facts, "rdma_cm")).on("rdma_cm"));
     }
     findings
 }
 
-fn node<'a>(facts: &'a HostFacts<'_>, name: &str) -> Option<&'a Node> {
+fn node<'a>(facts: &'a HostFacts, name: &str) -> Option<&'a Node> {
     facts.probe.nodes.iter().find(|node| node.name == name)
 }
 
 /// Checks the verbs node. If this user can open it, checks that libibverbs can open the device too.
-fn check_verbs(facts: &HostFacts<'_>, device: &Device) -> Finding {
+fn check_verbs(facts: &HostFacts, device: &Device) -> Finding {
     let Some(name) = &device.uverbs else {
         return Finding::fault("no verbs device node: module ib_uverbs is not loaded")
             .with_remedy("modprobe ib_uverbs");
@@ -81,7 +81,7 @@ fn check_public(class: &str, name: &str, node: Option<&Node>) -> Finding {
 
 /// Checks a node for management datagrams. It belongs to root, because management datagrams can
 /// reconfigure the fabric.
-fn check_mad(facts: &HostFacts<'_>, name: &str) -> Finding {
+fn check_mad(facts: &HostFacts, name: &str) -> Finding {
     match existing(MAD, name, node(facts, name)) {
         Err(finding) => finding,
         Ok((
@@ -117,7 +117,7 @@ fn existing<'a>(
 }
 
 /// Returns a fault if libibverbs cannot use a device of the kernel.
-fn check_library(facts: &HostFacts<'_>, device: &str) -> Option<Finding> {
+fn check_library(facts: &HostFacts, device: &str) -> Option<Finding> {
     let verbs = &facts.probe.verbs;
     if let Some(error) = &verbs.error {
         return Some(

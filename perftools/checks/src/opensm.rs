@@ -12,8 +12,8 @@ use super::finding::{Finding, Level};
 /// Highest value of a subnet manager's priority.
 const MAX_PRIORITY: i64 = 15;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    let files = Files::find(facts.root);
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
+    let files = &facts.opensm;
     let mut findings = Vec::new();
     for path in &files.leftovers {
         findings.push(
@@ -25,7 +25,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
                 )),
         );
     }
-    let ignored = ignored(&files);
+    let ignored = ignored(files);
     let effective = files.effective();
     let is_numbered = effective.iter().any(|conf| conf.instance.is_some());
     // The packages install these files, so their existence is not a mistake.
@@ -47,7 +47,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     }
     findings.extend(check_shared(&effective));
     if !is_numbered {
-        findings.extend(check_sysconfig(facts, &files));
+        findings.extend(check_sysconfig(facts, files));
     }
     if findings.iter().all(|finding| finding.level == Level::Ok) && !effective.is_empty() {
         let paths: Vec<_> = effective.iter().map(|conf| conf.path.as_str()).collect();
@@ -77,7 +77,7 @@ fn without_extension(path: &str) -> &str {
 
 /// Returns `true` if an InfiniBand port of this host has the GUID, or if there is no InfiniBand
 /// port to compare it with.
-fn is_local_guid(facts: &HostFacts<'_>, guid: u64) -> bool {
+fn is_local_guid(facts: &HostFacts, guid: u64) -> bool {
     let mut ports = facts
         .ports()
         .filter(|(_, port)| !port.is_ethernet())
@@ -86,7 +86,7 @@ fn is_local_guid(facts: &HostFacts<'_>, guid: u64) -> bool {
         || ports.any(|(_, port)| port.guid().is_some_and(|local| local.0 == guid))
 }
 
-fn local_guids(facts: &HostFacts<'_>) -> String {
+fn local_guids(facts: &HostFacts) -> String {
     let guids = facts
         .ports()
         .filter(|(_, port)| !port.is_ethernet())
@@ -97,7 +97,7 @@ fn local_guids(facts: &HostFacts<'_>) -> String {
         .join(", ")
 }
 
-fn check_file(facts: &HostFacts<'_>, conf: &Conf, is_numbered: bool) -> Vec<Finding> {
+fn check_file(facts: &HostFacts, conf: &Conf, is_numbered: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, key) in &conf.missing_values {
         findings.push(
@@ -157,7 +157,11 @@ fn check_file(facts: &HostFacts<'_>, conf: &Conf, is_numbered: bool) -> Vec<Find
         }
     }
     if let Some(file) = conf.get("partition_config_file") {
-        if !facts.root.exists(file) {
+        if !facts
+            .partitions
+            .iter()
+            .any(|found| found.path == file && found.exists)
+        {
             findings.push(Finding::warning(format!("partition_config_file {file}: does not exist, so all ports are full members of the default partition only")).with_remedy(format!("echo 'Default=0x7fff, ipoib : ALL=full;' > {file}")));
         }
     }
@@ -192,7 +196,7 @@ fn check_shared(confs: &[&Conf]) -> Vec<Finding> {
     findings
 }
 
-fn check_sysconfig(facts: &HostFacts<'_>, files: &Files) -> Vec<Finding> {
+fn check_sysconfig(facts: &HostFacts, files: &Files) -> Vec<Finding> {
     let Some(sysconfig) = &files.sysconfig else {
         return Vec::new();
     };

@@ -3,76 +3,41 @@
 use std::collections::BTreeMap;
 
 use host::HostFacts;
-use host::opensm::{DIRECTORIES, Files};
 use host::partitions::{
-    DEFAULT_PKEY, Definition, MemberPorts, Membership, Partitions, mtu_bytes, parse, rate_gbps,
-    rate_mbps,
+    DEFAULT_PKEY, Definition, MemberPorts, Membership, Partitions, mtu_bytes, rate_gbps, rate_mbps,
 };
 
 use super::finding::Finding;
 
 const RESTART: &str = "systemctl restart opensm";
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    let files = Files::find(facts.root);
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let default_paths = DIRECTORIES.map(|directory| format!("{directory}/partitions.conf"));
-    let named = named(&files);
-    for path in default_paths
+    for file in facts
+        .partitions
         .iter()
-        .filter(|path| !named.is_empty() && !named.contains(path) && facts.root.exists(path))
+        .filter(|file| file.exists && !file.is_used)
     {
-        let used = named.join(", ");
+        let used = facts.opensm.partition_files().join(", ");
         findings.push(
             Finding::warning(format!("ignored, because opensm.conf names {used}"))
-                .on(path)
+                .on(&file.path)
                 .with_remedy(format!(
-                    "rm {path}; or, to use it, set partition_config_file {path} in opensm.conf"
+                    "rm {0}; or, to use it, set partition_config_file {0} in opensm.conf",
+                    file.path
                 )),
         );
     }
-    for path in if named.is_empty() {
-        default_paths.to_vec()
-    } else {
-        named
-    } {
-        if let Some(text) = facts.root.text(&path) {
-            findings.extend(
-                check_file(facts, &parse(&text))
-                    .into_iter()
-                    .map(|finding| finding.on(&path)),
-            );
+    for file in facts.partitions.iter().filter(|file| file.is_used) {
+        if let Some(partitions) = &file.partitions {
+            let found = check_file(facts, partitions).into_iter();
+            findings.extend(found.map(|finding| finding.on(&file.path)));
         }
     }
     findings
 }
 
-/// Returns the files that opensm's configuration files name. If only some instances name a file,
-/// the default file of the others is included.
-fn named(files: &Files) -> Vec<String> {
-    let confs = files.effective();
-    let mut paths: Vec<String> = confs
-        .iter()
-        .filter_map(|conf| conf.get("partition_config_file"))
-        .map(str::to_owned)
-        .collect();
-    if let Some(conf) = confs
-        .iter()
-        .find(|conf| conf.get("partition_config_file").is_none() && !paths.is_empty())
-    {
-        paths.push(format!(
-            "{}/partitions.conf",
-            conf.path
-                .rsplit_once('/')
-                .map_or("", |(directory, _)| directory)
-        ));
-    }
-    paths.sort();
-    paths.dedup();
-    paths
-}
-
-fn check_file(facts: &HostFacts<'_>, partitions: &Partitions) -> Vec<Finding> {
+fn check_file(facts: &HostFacts, partitions: &Partitions) -> Vec<Finding> {
     let mut findings = Vec::new();
     for problem in &partitions.problems {
         let finding = if problem.fatal {
@@ -141,7 +106,7 @@ fn name(definition: &Definition) -> String {
 
 /// Returns a fault for each local port that is slower than the partition's rate, because it cannot
 /// join.
-fn check_rate(facts: &HostFacts<'_>, definition: &Definition) -> Vec<Finding> {
+fn check_rate(facts: &HostFacts, definition: &Definition) -> Vec<Finding> {
     let Some(code) = definition.flags.rate else {
         return Vec::new();
     };

@@ -7,7 +7,7 @@ use host::netdev::Netdev;
 
 use super::finding::Finding;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     facts
         .ports()
         .map(|(device, port)| {
@@ -16,7 +16,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn check_port(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Finding {
+fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
     if port.is_active() {
         if facts.has_failed_gsi_qp(&device.name, port.port) {
             return failed_gsi_qp(device, port);
@@ -57,7 +57,7 @@ fn failed_gsi_qp(device: &Device, port: &Port) -> Finding {
 
 /// Returns `true` if nothing shows that the port should be connected: it has no link, its network
 /// interface has no address, and another port of the adapter is active.
-fn is_unused(facts: &HostFacts<'_>, device: &Device, port: &Port) -> bool {
+fn is_unused(facts: &HostFacts, device: &Device, port: &Port) -> bool {
     // The ports of an adapter can be separate devices with the same system image GUID.
     let is_same_adapter = |other: &Device| {
         other.name == device.name
@@ -105,7 +105,7 @@ fn check_infiniband(device: &Device, port: &Port) -> Finding {
     }
 }
 
-fn check_ethernet(facts: &HostFacts<'_>, port: &Port) -> Finding {
+fn check_ethernet(facts: &HostFacts, port: &Port) -> Finding {
     let Some(name) = &port.netdev else {
         return Finding::fault(format!(
             "{}: the port has no network interface",

@@ -7,7 +7,7 @@ use host::roce::{V1, V2, has_gid_type, is_roce, rdma_cm_mode};
 
 use super::finding::Finding;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts
         .ports()

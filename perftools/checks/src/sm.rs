@@ -9,7 +9,7 @@ use super::finding::Finding;
 /// State of the master.
 const MASTER: u8 = 3;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let active = facts
         .ports()
         .filter(|(_, port)| port.is_active() && !port.is_ethernet());

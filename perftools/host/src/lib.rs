@@ -14,6 +14,7 @@
 mod command;
 pub mod conditions;
 pub mod counters;
+pub mod cpus;
 pub mod dcb;
 pub mod dcb_output;
 pub mod device;
@@ -26,11 +27,13 @@ pub mod hwaddr;
 pub mod limits;
 pub mod link_caps;
 pub mod listeners;
+pub mod memory;
 #[cfg(any(test, fuzzing, feature = "testing"))]
 mod memory_files;
-pub mod mounts;
+pub mod modules;
 pub mod netdev;
 mod netlink;
+pub mod nfs;
 pub mod nm;
 pub mod opensm;
 pub mod partitions;
@@ -43,6 +46,7 @@ pub mod root;
 pub mod sm;
 pub mod tcp;
 pub mod tcp_table;
+pub mod udev;
 pub mod verbs;
 
 pub use facts::HostFacts;

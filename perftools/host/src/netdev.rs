@@ -1,5 +1,7 @@
 //! Network interfaces, from `/sys/class/net`.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::hwaddr::HwAddr;
@@ -45,6 +47,29 @@ pub struct Ipoib {
     pub parent: Option<String>,
     /// The hardware address, parsed.
     pub hwaddr: Option<HwAddr>,
+}
+
+/// The handling of ARP requests, from `/proc/sys/net/ipv4/conf`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArpSettings {
+    /// The addresses for which requests are answered: 0 all, 1 or more those of the interface.
+    pub ignore: Option<u32>,
+    /// The source address of requests: 0 any, 2 the best one for the target.
+    pub announce: Option<u32>,
+}
+
+/// Returns the handling of ARP requests on each interface, and on `all` interfaces.
+pub(crate) fn arp_settings(root: &Root, netdevs: &[Netdev]) -> BTreeMap<String, ArpSettings> {
+    let names = netdevs.iter().map(|netdev| netdev.name.as_str());
+    let read = |name: &str| {
+        let file = |file| root.number(&format!("/proc/sys/net/ipv4/conf/{name}/{file}"));
+        let settings = ArpSettings {
+            ignore: file("arp_ignore"),
+            announce: file("arp_announce"),
+        };
+        (name.to_owned(), settings)
+    };
+    names.chain(["all"]).map(read).collect()
 }
 
 /// Returns the network interfaces, sorted by name.

@@ -185,6 +185,31 @@ impl Files {
         }
     }
 
+    /// Returns the files of partitions that opensm's configuration names. If only some instances
+    /// name a file, the default file of the others is included.
+    pub fn partition_files(&self) -> Vec<String> {
+        let confs = self.effective();
+        let mut paths: Vec<String> = confs
+            .iter()
+            .filter_map(|conf| conf.get("partition_config_file"))
+            .map(str::to_owned)
+            .collect();
+        if let Some(conf) = confs
+            .iter()
+            .find(|conf| conf.get("partition_config_file").is_none() && !paths.is_empty())
+        {
+            paths.push(format!(
+                "{}/partitions.conf",
+                conf.path
+                    .rsplit_once('/')
+                    .map_or("", |(directory, _)| directory)
+            ));
+        }
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+
     /// Returns the base file.
     pub fn base(&self) -> Option<&Conf> {
         self.confs.iter().find(|conf| conf.instance.is_none())

@@ -152,7 +152,7 @@ impl Firewall {
 
 impl Probe {
     /// Queries this host. `node_directory` contains its device nodes. Devices are opened, memory is
-    /// registered and commands are run only for the subjects that need them.
+    /// registered and commands are run only for the checks that need them.
     pub fn query(node_directory: &Path, wanted: impl Fn(&str) -> bool) -> Self {
         Self {
             nodes: nodes(node_directory),
@@ -235,7 +235,7 @@ fn nodes(directory: &Path) -> Vec<Node> {
 
 fn registrations() -> Vec<Registration> {
     let devices = ibverbs::Device::list().unwrap_or_default();
-    // The subject `nodes` reports devices that cannot be opened.
+    // The check `nodes` reports devices that cannot be opened.
     let open = devices.iter().filter_map(|device| device.open().ok());
     let register = |context: ibverbs::Context| {
         let registered = context.alloc_pd().and_then(|pd| pd.buf(REGISTRATION));

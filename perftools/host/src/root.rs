@@ -103,7 +103,7 @@ impl Root {
     }
 
     /// Returns the facts that are not in files. They come from `probe.json`, or from queries to
-    /// this host for the wanted subjects.
+    /// this host for the wanted checks.
     pub fn probe(&self, wanted: impl Fn(&str) -> bool) -> Probe {
         self.captured
             .as_deref()
@@ -201,6 +201,16 @@ impl Root {
         names.retain(|name| !name.starts_with('.'));
         names.sort_by(|a, b| compare_natural(a, b));
         names
+    }
+
+    /// Returns the paths of the files in a directory whose names have this ending.
+    pub fn files(&self, directory: &str, ending: &str) -> Vec<String> {
+        let mut names = self.list(directory);
+        names.retain(|name| name.len() > ending.len() && name.ends_with(ending));
+        names
+            .iter()
+            .map(|name| format!("{directory}/{name}"))
+            .collect()
     }
 
     fn names(&self, directory: &str) -> Vec<String> {

@@ -11,7 +11,7 @@ use base::log::{self, log};
 use base::memory::share_heap_if_limited;
 use base::peer_text::printable_json;
 use checks::finding::{Level, worst};
-use checks::{SUBJECTS, check, selection};
+use checks::{CHECKS, selection};
 use clap::Parser;
 use fleet::export;
 use host::HostFacts;
@@ -118,7 +118,6 @@ fn capture(root: Root, directory: &Path) -> Result<()> {
     }
     let root = root.recording();
     let facts = HostFacts::read(&root, &[], None);
-    let _ = check(&facts, &[]);
     let _ = PeerFacts::collect(&root);
     let probe = Probe {
         sms: root.subnet_managers().unwrap_or_default(),
@@ -138,7 +137,7 @@ fn root(global: &Global) -> Result<Root> {
 }
 
 fn run_export(root: &Root, options: &Export) -> Result<(String, u8)> {
-    check_subjects(root, &options.check, &options.skip)?;
+    validate_names(root, &options.check, &options.skip)?;
     if options.listen.is_some() {
         return export::serve(root, &options.options()).map(|()| (String::new(), 0));
     }
@@ -147,17 +146,17 @@ fn run_export(root: &Root, options: &Export) -> Result<(String, u8)> {
 
 fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     if options.list && json {
-        return Ok((display::json(&SUBJECTS)?, 0));
+        return Ok((display::json(&CHECKS)?, 0));
     }
     if options.list {
         let lines: String = display::lines(
-            SUBJECTS
+            CHECKS
                 .iter()
-                .map(|subject| format!("{:<12}{}", subject.name, subject.about)),
+                .map(|check| format!("{:<12}{}", check.name, check.about)),
         );
         return Ok((lines, 0));
     }
-    check_subjects(root, &options.subjects, &options.skip)?;
+    validate_names(root, &options.checks, &options.skip)?;
     let peer = match (&options.peer, &options.peer_facts) {
         (Some(host), _) => {
             let token = options.token_file.as_deref().map(Token::read).transpose()?;
@@ -182,10 +181,10 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         }
         (None, None) => None,
     };
-    let subjects = selection::subjects(&options.subjects, &options.skip);
-    let facts = HostFacts::read(root, &subjects, peer);
-    let mut findings = selection::findings(&facts, &subjects, options.expect, &options.skip);
-    // The order of the subjects remains within a level.
+    let checks = selection::checks(&options.checks, &options.skip);
+    let facts = HostFacts::read(root, &checks, peer);
+    let mut findings = selection::findings(&facts, &checks, options.expect, &options.skip);
+    // The order of the checks remains within a level.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     let level = worst(&findings);
     let is_problem = level == Level::Fault || (options.strict && level == Level::Warning);
@@ -214,26 +213,26 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     Ok((text, exit_status))
 }
 
-/// Checks that the names are those of subjects, and that what is skipped is a subject, a device or
+/// Checks that the names are those of checks, and that what is skipped is a check, a device or
 /// a port.
-fn check_subjects(root: &Root, subjects: &[String], skip: &[String]) -> Result<()> {
+fn validate_names(root: &Root, checks: &[String], skip: &[String]) -> Result<()> {
     let is_path = |name: &&String| {
         name.contains('/') || root.exists(&format!("/sys/class/infiniband/{name}"))
     };
     let skipped = skip.iter().filter(|name| !is_path(name));
-    let unknown = subjects
+    let unknown = checks
         .iter()
         .chain(skipped)
-        .find(|name| SUBJECTS.iter().all(|subject| subject.name != *name));
+        .find(|name| CHECKS.iter().all(|check| check.name != *name));
     let Some(unknown) = unknown else {
         return Ok(());
     };
-    let nearest = SUBJECTS.iter().max_by(|a, b| {
+    let nearest = CHECKS.iter().max_by(|a, b| {
         strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown))
     });
-    let nearest = nearest.map_or("", |subject| subject.name);
+    let nearest = nearest.map_or("", |check| check.name);
     Err(Error::usage(format!(
-        "no subject named `{unknown}`; did you mean {nearest}? `ribinfo check --list` lists all subjects"
+        "no check named `{unknown}`; did you mean {nearest}? `ribinfo check --list` lists all checks"
     )))
 }
 

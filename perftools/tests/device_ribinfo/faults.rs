@@ -167,23 +167,23 @@ fn missing_gid_is_found() {
         for address in &restore.addresses {
             process::run_line(&format!("ip addr del {address} dev {}", restore.netdev));
         }
-        let subject = if roce_devices().contains(&name) {
+        let name_of_check = if roce_devices().contains(&name) {
             "gid"
         } else {
             "iwarp"
         };
-        wait_for_check(&[subject], 1);
-        let (text, status) = check(&[subject]);
+        wait_for_check(&[name_of_check], 1);
+        let (text, status) = check(&[name_of_check]);
         assert_eq!(status, 1);
         let remedy = assert_finding(
             &text,
             "fault",
-            &format!("{subject} {name}/1"),
+            &format!("{name_of_check} {name}/1"),
             &["has no address", "=> ip addr add "],
         );
         apply(&remedy.replace("ADDRESS/BITS", &restore.addresses[0]));
-        wait_for_check(&[subject], 0);
-        assert_eq!(check(&[subject]).1, 0, "{name} has an address");
+        wait_for_check(&[name_of_check], 0);
+        assert_eq!(check(&[name_of_check]).1, 0, "{name} has an address");
     }
 }
 

@@ -56,8 +56,8 @@ impl HostRoot {
     }
 
     /// Returns the output and the exit code of `ribinfo check` on this root directory.
-    pub(crate) fn check(&self, subjects: &[&str]) -> (String, i32) {
+    pub(crate) fn check(&self, checks: &[&str]) -> (String, i32) {
         let path = self.path().to_str().expect("a path in UTF-8");
-        check(&[subjects, &["--root", path]].concat())
+        check(&[checks, &["--root", path]].concat())
     }
 }

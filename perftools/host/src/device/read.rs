@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use base::peer_text::printable;
 use ibverbs::{Gid, Guid};
 
-use super::types::{Device, GidRow, NamedCode, PciLink, Port};
+use super::types::{Device, GidRow, NamedCode, PciDevice, PciLink, Port};
 use crate::rate::Rate;
 use crate::root::{Root, unsigned};
 
@@ -17,6 +17,23 @@ pub fn all(root: &Root) -> Vec<Device> {
         .into_iter()
         .map(|name| read(root, name))
         .collect()
+}
+
+/// Returns the PCI devices that are network adapters.
+pub(crate) fn network_adapters(root: &Root) -> Vec<PciDevice> {
+    const BUS: &str = "/sys/bus/pci/devices";
+    let read = |slot: String| {
+        let value = |file: &str| root.value(&format!("{BUS}/{slot}/{file}"));
+        // Class 0x02 is that of network controllers.
+        value("class").filter(|class| class.starts_with("0x02"))?;
+        Some(PciDevice {
+            vendor: value("vendor")?,
+            device: value("device")?,
+            driver: root.link(&format!("{BUS}/{slot}/driver")),
+            slot,
+        })
+    };
+    root.list(BUS).into_iter().filter_map(read).collect()
 }
 
 /// Parses a GUID such as `f034:d4ff:fea2:9021`.

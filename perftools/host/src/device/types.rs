@@ -150,6 +150,19 @@ fn gigatransfers(text: &str) -> f32 {
         .unwrap_or(0.0)
 }
 
+/// A PCI device that is a network adapter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PciDevice {
+    /// The address, for example `0000:5e:00.0`.
+    pub slot: String,
+    /// The vendor, for example `0x15b3`.
+    pub vendor: String,
+    /// The model.
+    pub device: String,
+    /// The name of its driver.
+    pub driver: Option<String>,
+}
+
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Port {

@@ -102,7 +102,7 @@ pub fn status(findings: &[Finding]) -> String {
                 .object
                 .as_ref()
                 .map_or_else(String::new, |object| format!(" {object}"));
-            format!("; {}{object}: {}", finding.subject, finding.text)
+            format!("; {}{object}: {}", finding.check, finding.text)
         });
     let line = format!("ribinfo: {}: {}{first}", worst(findings), count(findings));
     one_line(&line) + "\n"
@@ -149,7 +149,7 @@ fn is_command(remedy: &str) -> bool {
 }
 
 /// Breaks a line between words, so that no part is wider than `width` if possible. All lines but
-/// the first are indented below the subject.
+/// the first are indented below the check.
 fn wrap(line: &str, width: usize) -> String {
     const INDENT: usize = 9;
     let mut text = String::new();
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_wrapped_below_the_subject() {
+    fn long_lines_are_wrapped_below_the_check() {
         let line = "fault    port rxe0/1: network interface v0 is down => ip link set v0 up";
         let wrapped = wrap(line, 40);
         assert_eq!(
