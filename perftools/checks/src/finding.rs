@@ -47,6 +47,10 @@ pub struct Finding {
     pub text: String,
     /// The command or the change to a file that corrects the problem.
     pub remedy: Option<String>,
+    /// The remedy is a complete command that can take nothing away: it neither overwrites a file,
+    /// nor interrupts a link or a service, nor removes an object.
+    #[serde(skip)]
+    pub is_command: bool,
 }
 
 impl Finding {
@@ -77,6 +81,7 @@ impl Finding {
             object: None,
             text: text.into(),
             remedy: None,
+            is_command: false,
         }
     }
 
@@ -87,7 +92,16 @@ impl Finding {
         self
     }
 
-    /// Sets the remedy.
+    /// Sets a remedy that a script may run: a complete command that can take nothing away.
+    #[must_use]
+    pub fn with_command(self, command: impl Into<String>) -> Self {
+        Self {
+            is_command: true,
+            ..self.with_remedy(command)
+        }
+    }
+
+    /// Sets a remedy that a person must carry out.
     #[must_use]
     pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());

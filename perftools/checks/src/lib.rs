@@ -180,8 +180,7 @@ pub const CHECKS: &[Check] = &[
 
 /// Runs the named checks, or all checks if `names` is empty.
 pub fn check(facts: &HostFacts, names: &[String]) -> Vec<Finding> {
-    let wanted =
-        |check: &&Check| names.is_empty() || names.iter().any(|name| name == check.name);
+    let wanted = |check: &&Check| names.is_empty() || names.iter().any(|name| name == check.name);
     let checks = CHECKS.iter().filter(wanted);
     checks
         .flat_map(|check| {

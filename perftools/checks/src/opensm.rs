@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use host::HostFacts;
-use host::opensm::{Conf, Files};
+use host::opensm::{Conf, Files, Misspelled};
 use host::root::unsigned;
 
 use super::finding::{Finding, Level};
@@ -80,7 +80,7 @@ fn without_extension(path: &str) -> &str {
 fn is_local_guid(facts: &HostFacts, guid: u64) -> bool {
     let mut ports = facts
         .ports()
-        .filter(|(_, port)| !port.is_ethernet())
+        .filter(|(_, port)| port.is_infiniband())
         .peekable();
     ports.peek().is_none()
         || ports.any(|(_, port)| port.guid().is_some_and(|local| local.0 == guid))
@@ -89,7 +89,7 @@ fn is_local_guid(facts: &HostFacts, guid: u64) -> bool {
 fn local_guids(facts: &HostFacts) -> String {
     let guids = facts
         .ports()
-        .filter(|(_, port)| !port.is_ethernet())
+        .filter(|(_, port)| port.is_infiniband())
         .filter_map(|(_, port)| port.guid());
     guids
         .map(|guid| format!("0x{:016x}", guid.0))
@@ -99,6 +99,24 @@ fn local_guids(facts: &HostFacts) -> String {
 
 fn check_file(facts: &HostFacts, conf: &Conf, is_numbered: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
+    for Misspelled { line, word, known } in &conf.misspelled {
+        findings.push(
+            Finding::warning(format!(
+                "line {line}: unknown key `{word}`, which opensm ignores"
+            ))
+            .with_remedy(format!(
+                "did you mean {known}? then: systemctl restart opensm"
+            )),
+        );
+    }
+    for (line, key) in &conf.assignments {
+        findings.push(
+            Finding::warning(format!(
+                "line {line}: opensm ignores `{key}=`, because a space separates key and value"
+            ))
+            .with_remedy(format!("write {key} VALUE; then: systemctl restart opensm")),
+        );
+    }
     for (line, key) in &conf.missing_values {
         findings.push(
             Finding::warning(format!("line {line}: `{key}` has no value"))
@@ -162,7 +180,16 @@ fn check_file(facts: &HostFacts, conf: &Conf, is_numbered: bool) -> Vec<Finding>
             .iter()
             .any(|found| found.path == file && found.exists)
         {
-            findings.push(Finding::warning(format!("partition_config_file {file}: does not exist, so all ports are full members of the default partition only")).with_remedy(format!("echo 'Default=0x7fff, ipoib : ALL=full;' > {file}")));
+            let existing = facts.partitions.iter().filter(|found| found.exists);
+            let existing: Vec<&str> = existing.map(|found| found.path.as_str()).collect();
+            let remedy = match existing.as_slice() {
+                [] => format!("create {file}, or comment the line out"),
+                paths => format!(
+                    "set partition_config_file {} (which exists), or comment the line out",
+                    paths.join(" or ")
+                ),
+            };
+            findings.push(Finding::warning(format!("partition_config_file {file} does not exist: opensm creates only the default partition")).with_remedy(remedy));
         }
     }
     findings

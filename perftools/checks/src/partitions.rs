@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use host::HostFacts;
 use host::partitions::{
-    DEFAULT_PKEY, Definition, MemberPorts, Membership, Partitions, mtu_bytes, rate_gbps, rate_mbps,
+    DEFAULT_PKEY, Definition, MemberPorts, Membership, PartitionFile, Partitions, mtu_bytes,
+    rate_gbps, rate_mbps,
 };
 
 use super::finding::Finding;
@@ -13,17 +14,21 @@ const RESTART: &str = "systemctl restart opensm";
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in facts
-        .partitions
-        .iter()
-        .filter(|file| file.exists && !file.is_used)
-    {
+    // If the file that opensm.conf names does not exist, the check `opensm` reports it.
+    let is_named = !facts.opensm.partition_files().is_empty();
+    let is_missing = is_named
+        && facts
+            .partitions
+            .iter()
+            .any(|file| file.is_used && !file.exists);
+    let ignored = |file: &&PartitionFile| file.exists && !file.is_used && !is_missing;
+    for file in facts.partitions.iter().filter(ignored) {
         let used = facts.opensm.partition_files().join(", ");
         findings.push(
             Finding::warning(format!("ignored, because opensm.conf names {used}"))
                 .on(&file.path)
                 .with_remedy(format!(
-                    "rm {0}; or, to use it, set partition_config_file {0} in opensm.conf",
+                    "to use it, set partition_config_file {} in opensm.conf",
                     file.path
                 )),
         );
@@ -50,7 +55,7 @@ fn check_file(facts: &HostFacts, partitions: &Partitions) -> Vec<Finding> {
     findings.extend(check_default(partitions));
     for definition in &partitions.definitions {
         findings.extend(check_rate(facts, definition));
-        findings.extend(check_mtu(definition));
+        findings.extend(check_mtu(facts, definition));
         findings.extend(check_groups(definition));
     }
     findings.extend(check_keys(partitions));
@@ -117,7 +122,7 @@ fn check_rate(facts: &HostFacts, definition: &Definition) -> Vec<Finding> {
     };
     let slower = facts
         .ports()
-        .filter(|(_, port)| !port.is_ethernet() && port.is_active())
+        .filter(|(_, port)| port.is_infiniband() && port.is_active())
         .filter_map(|(d, p)| Some((d, p, p.rate?)))
         .filter(|(.., rate)| rate.mbps < mbps);
     slower
@@ -135,11 +140,34 @@ fn check_rate(facts: &HostFacts, definition: &Definition) -> Vec<Finding> {
         .collect()
 }
 
-fn check_mtu(definition: &Definition) -> Option<Finding> {
-    let code = definition
-        .flags
-        .mtu
-        .filter(|code| mtu_bytes(*code).is_none())?;
+/// Returns a fault for an unknown code, or for a local port whose MTU is smaller than that of the
+/// partition, because it cannot join the broadcast group.
+fn check_mtu(facts: &HostFacts, definition: &Definition) -> Option<Finding> {
+    let code = definition.flags.mtu?;
+    if let Some(bytes) = mtu_bytes(code) {
+        let mut ports = facts
+            .ports()
+            .filter(|(_, port)| port.is_infiniband() && port.is_active());
+        let (device, port, max) = ports.find_map(|(device, port)| {
+            let max = facts
+                .verbs_port(&device.name, port.port)?
+                .active_mtu_bytes()?;
+            (max < bytes).then_some((device, port, max))
+        })?;
+        let text = format!(
+            "{}: mtu={code} means {bytes} bytes, but the link of {}/{} has {max} bytes, so it cannot join",
+            name(definition),
+            device.name,
+            port.port
+        );
+        let fitting = (1..=5)
+            .rev()
+            .find(|code| mtu_bytes(*code).is_some_and(|bytes| bytes <= max));
+        return Some(
+            Finding::fault(text)
+                .with_remedy(format!("set mtu={}; then {RESTART}", fitting.unwrap_or(1))),
+        );
+    }
     Some(
         Finding::fault(format!("{}: unknown MTU code {code}", name(definition)))
             .with_remedy("available codes: 1 = 256, 2 = 512, 3 = 1024, 4 = 2048, 5 = 4096 bytes"),

@@ -223,7 +223,7 @@ pub(crate) fn thresholds(root: &Root) -> BTreeMap<String, u64> {
     parse_thresholds(&root.text(THRESHOLDS).unwrap_or_default())
 }
 
-fn parse_thresholds(text: &str) -> BTreeMap<String, u64> {
+pub(crate) fn parse_thresholds(text: &str) -> BTreeMap<String, u64> {
     let lines = text.lines().map(str::trim);
     let pairs = lines.filter_map(|line| {
         let (name, value) = line.split_once('=')?;

@@ -7,6 +7,7 @@ use crate::cpus::Cpus;
 use crate::dcb::Dcb;
 use crate::device::{self, Device, PciDevice, Port};
 use crate::eipoib::Eipoib;
+use crate::environment::Environment;
 use crate::limits::Memlock;
 use crate::link_caps::LinkCaps;
 use crate::listeners::listening;
@@ -20,7 +21,8 @@ use crate::partitions::{self, PartitionFile};
 use crate::peer::PeerFacts;
 use crate::probe::{Address, Probe};
 use crate::root::Root;
-use crate::{counters, udev, verbs};
+use crate::udev::{self, UdevRule};
+use crate::{counters, verbs};
 
 /// The facts of a host that `ribinfo check` evaluates.
 #[derive(Clone, Debug, Default)]
@@ -49,8 +51,8 @@ pub struct HostFacts {
     pub dcb: BTreeMap<(String, u32), Dcb>,
     /// The profiles of NetworkManager for InfiniBand interfaces.
     pub profiles: Vec<Profile>,
-    /// The lines of the file that names IPoIB interfaces, without comments.
-    pub udev_rules: Vec<String>,
+    /// The rules of udev that name IPoIB interfaces.
+    pub udev_rules: Vec<UdevRule>,
     /// NFS over RDMA.
     pub nfs: Nfs,
     /// eIPoIB.
@@ -67,6 +69,8 @@ pub struct HostFacts {
     pub iommu: Iommu,
     /// The module of iptables has tables.
     pub has_ip_tables: bool,
+    /// The place where this process runs.
+    pub environment: Environment,
     /// The TCP ports on which a program listens.
     pub listening: Vec<u16>,
 }
@@ -118,6 +122,7 @@ impl HostFacts {
             cpus: Cpus::read(root),
             huge_pages: HugePages::read(root),
             iommu: Iommu::read(root, &devices),
+            environment: Environment::read(root),
             has_ip_tables: tables.iter().any(|path| root.value(path).is_some()),
             listening: sockets.concat().into_iter().map(|(port, _)| port).collect(),
             devices,
@@ -132,10 +137,18 @@ impl HostFacts {
         self.netdevs.iter().find(|netdev| netdev.name == name)
     }
 
-    /// Returns all ports, each with its device.
+    /// Returns `true` if a device is only for management datagrams. An XDR adapter has one of them,
+    /// `smi1`, with a port for each plane.
+    pub fn is_management_only(&self, device: &Device) -> bool {
+        let has_umad = device.ports.iter().any(|port| port.umad.is_some());
+        device.uverbs.is_none() && has_umad && self.modules.is_present("ib_uverbs")
+    }
+
+    /// Returns all ports, each with its device, without those for management only.
     pub fn ports(&self) -> impl Iterator<Item = (&Device, &Port)> {
         self.devices
             .iter()
+            .filter(|device| !self.is_management_only(device))
             .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
     }
 

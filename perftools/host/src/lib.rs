@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 mod command;
 pub mod conditions;
 pub mod counters;
@@ -19,6 +20,7 @@ pub mod dcb;
 pub mod dcb_output;
 pub mod device;
 pub mod eipoib;
+pub mod environment;
 mod facts;
 pub mod filter;
 pub mod hardware;
@@ -40,12 +42,15 @@ pub mod partitions;
 pub mod peer;
 pub mod probe;
 pub mod rate;
+mod redaction;
 pub mod resources;
 pub mod roce;
 pub mod root;
 pub mod sm;
+pub mod spelling;
 pub mod tcp;
 pub mod tcp_table;
+mod tree;
 pub mod udev;
 pub mod verbs;
 

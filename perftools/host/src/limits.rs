@@ -28,7 +28,7 @@ pub struct Memlock {
 pub struct ConfiguredLimit {
     /// The file.
     pub file: String,
-    /// The line.
+    /// The line, without its comment.
     pub line: String,
     /// The limit in KiB.
     pub kibibytes: u64,
@@ -43,7 +43,7 @@ impl Memlock {
             configured.extend(text(&file).lines().filter_map(|line| {
                 Some(ConfiguredLimit {
                     kibibytes: configured_memlock(line)?,
-                    line: line.trim().to_owned(),
+                    line: without_comment(line),
                     file: file.clone(),
                 })
             }));
@@ -54,6 +54,12 @@ impl Memlock {
             configured,
         }
     }
+}
+
+/// Returns the words of a line, with one space between them.
+fn without_comment(line: &str) -> String {
+    let line = line.split('#').next().unwrap_or_default();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the limit in KiB that a line of `limits.conf` sets for locked memory.

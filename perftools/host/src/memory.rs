@@ -64,7 +64,9 @@ impl Iommu {
         let translated = hardware.filter(is_translated);
         let units = root.list("/sys/class/iommu");
         Self {
-            is_active: units.iter().any(|unit| root.exists(&format!("/sys/class/iommu/{unit}"))),
+            is_active: units
+                .iter()
+                .any(|unit| root.exists(&format!("/sys/class/iommu/{unit}"))),
             is_passthrough: command_line
                 .split_whitespace()
                 .any(|word| matches!(word, "iommu=pt" | "iommu.passthrough=1")),

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::hwaddr::HwAddr;
 use super::root::{Root, unsigned};
+use crate::peer::is_name;
 
 /// `ARPHRD_INFINIBAND`.
 pub(crate) const TYPE_INFINIBAND: u32 = 32;
@@ -82,13 +83,17 @@ pub fn all(root: &Root) -> Vec<Netdev> {
 }
 
 fn read(root: &Root, name: &str) -> Option<Netdev> {
+    // The name becomes part of commands.
+    if !is_name(name) {
+        return None;
+    }
     let file = |file: &str| format!("/sys/class/net/{name}/{file}");
     let kind = root.number(&file("type"))?;
     let address = root.value(&file("address")).unwrap_or_default();
     let ipoib = (kind == TYPE_INFINIBAND).then(|| Ipoib {
         mode: root.value(&file("mode")).unwrap_or_default(),
         pkey: root.number(&file("pkey")),
-        parent: root.value(&file("parent")),
+        parent: root.value(&file("parent")).filter(|name| is_name(name)),
         hwaddr: address.parse().ok(),
     });
     Some(Netdev {

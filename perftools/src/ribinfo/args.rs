@@ -231,7 +231,7 @@ pub struct Check {
     /// Compare with the output of `ribinfo facts` on the peer
     #[arg(long, value_name = "FILE", conflicts_with = "peer")]
     pub peer_facts: Option<PathBuf>,
-    /// Print only warnings and faults
+    /// Print only warnings, faults, and what could not be decided but can be
     #[arg(short, long)]
     pub quiet: bool,
     /// Omit a check, a device or a port (mlx5_0/2); may be repeated
