@@ -1,6 +1,7 @@
 //! Error counters of ports, compared with thresholds.
 
 use host::HostFacts;
+use host::counters::Counters;
 
 use super::finding::Finding;
 
@@ -41,6 +42,60 @@ const THRESHOLDS: &[(&str, &str, u64)] = &[
     ("VL15_dropped", "VL15Dropped", 100),
 ];
 
+/// Counters of drivers in `hw_counters`, with what their increase means and what to do.
+const CAUSES: &[(&[&str], &str, &str)] = &[
+    (
+        &[
+            "out_of_sequence",
+            "packet_seq_err",
+            "local_ack_timeout_err",
+            "implied_nak_seq_err",
+            "roce_adp_retrans",
+            "roce_adp_retrans_to",
+            "to_retransmits",
+            "seq_err_naks_rcvd",
+            "max_retry_exceeded",
+            "retrans_timeout_events",
+            "unresponsive_remote_events",
+            "impaired_remote_conn_events",
+        ],
+        "packets were lost or came late",
+        "ribinfo counters --watch (does it grow?); check PFC and ECN on both hosts and all switches (ribinfo check dcb)",
+    ),
+    (
+        &[
+            "rnr_nak_retry_err",
+            "out_of_buffer",
+            "rnr_naks_rcvd",
+            "rx_drops",
+        ],
+        "receivers had no buffers posted",
+        "ribinfo counters --watch (does it grow?); post more receives in the application on the receiving host",
+    ),
+];
+/// Number of errors that is normal, and the number of packets for each further one.
+const NORMAL: (u64, u64) = (1000, 100_000);
+
+/// Returns warnings for the counters of the driver that are high compared with the packets.
+fn check_driver(counters: &Counters) -> impl Iterator<Item = Finding> {
+    let packets = ["counters/port_xmit_packets", "counters/port_rcv_packets"];
+    let packets = packets.iter().filter_map(|name| counters.get(name));
+    let efa = ["hw_counters/tx_pkts", "hw_counters/rx_pkts"];
+    let packets: u64 = packets
+        .chain(efa.iter().filter_map(|name| counters.get(name)))
+        .fold(0, u64::saturating_add);
+    let limit = NORMAL.0.saturating_add(packets / NORMAL.1);
+    CAUSES.iter().filter_map(move |(names, cause, remedy)| {
+        let high = names.iter().filter_map(|name| {
+            let value = counters.get(&format!("hw_counters/{name}"))?;
+            (value > limit).then(|| format!("{name} {value}"))
+        });
+        let high: Vec<String> = high.collect();
+        (!high.is_empty())
+            .then(|| Finding::warning(format!("{cause}: {}", high.join(", "))).with_remedy(*remedy))
+    })
+}
+
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts.ports() {
@@ -48,6 +103,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             continue;
         };
         let on = format!("{}/{}", device.name, port.port);
+        findings.extend(check_driver(counters).map(|finding| finding.on(&on)));
         let known = THRESHOLDS.iter().filter_map(|(name, other, default)| {
             let value = counters.get(&format!("counters/{name}"))?;
             let threshold = facts.thresholds.get(*other).unwrap_or(default);

@@ -18,6 +18,6 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             "{} CPUs: latency is higher and varies",
             slow.join(", ")
         ))
-        .with_remedy("cpupower frequency-set -g performance"),
+        .with_command("cpupower frequency-set -g performance"),
     }]
 }

@@ -27,7 +27,10 @@ const DEFAULT_LANES: u32 = 4;
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &facts.devices {
-        if device.is_software() && device.ports.iter().all(Port::is_ethernet) {
+        if facts.is_management_only(device) {
+            continue;
+        }
+        if device.is_software() && !device.ports.iter().any(Port::is_infiniband) {
             findings.push(
                 Finding::ok("software device: speed depends on the network interface and the CPU")
                     .on(&device.name),
@@ -50,7 +53,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
 
 fn check_link(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding> {
     let rate = port.rate?;
-    if !port.is_ethernet() {
+    if port.is_infiniband() {
         if let Some(finding) = check_infiniband(facts, device, port, rate) {
             return Some(finding);
         }

@@ -11,7 +11,7 @@ const ALIASES: &[&str] = &["xprtrdma", "svcrdma"];
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let modules = &facts.modules;
     let mut findings = vec![check_devices(facts)];
-    let infiniband = facts.ports().any(|(_, port)| !port.is_ethernet());
+    let infiniband = facts.ports().any(|(_, port)| port.is_infiniband());
     let needed = [
         ("ib_uverbs", "programs cannot use verbs", true),
         ("rdma_ucm", "programs cannot use rdma_cm", true),
@@ -47,7 +47,7 @@ fn check_configured(modules: &Modules) -> Option<Finding> {
             missing.join(", ")
         ))
         .on(format!("{RDMA_MODULES}/rdma.conf"))
-        .with_remedy("systemctl restart rdma-load-modules@rdma.service")
+        .with_command("systemctl restart rdma-load-modules@rdma.service")
     })
 }
 
@@ -74,10 +74,16 @@ fn check_devices(facts: &HostFacts) -> Finding {
         return Finding::ok(format!("RDMA devices: {}{software}", names.join(", ")));
     }
     match unused_adapter(facts) {
+        Some((adapter, module)) if facts.modules.is_present(module) => Finding::fault(format!(
+            "no RDMA device in this network namespace, although {module} is loaded and this host has {adapter}"
+        ))
+        .with_remedy(
+            "rdma dev (in each namespace: ip netns exec NAME rdma dev); move it: rdma dev set DEV netns NAME; or on the host: rdma system set netns shared",
+        ),
         Some((adapter, module)) => Finding::fault(format!(
             "no RDMA device: the driver for {adapter} is not loaded"
         ))
-        .with_remedy(format!("modprobe {module}")),
+        .with_command(format!("modprobe {module}")),
         None => Finding::fault("no RDMA device on this host")
             .with_remedy("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV"),
     }
@@ -126,7 +132,7 @@ fn check_module(modules: &Modules, name: &str, consequence: &str) -> Finding {
     if !modules.is_present(name) {
         return Finding::fault(format!("not loaded: {consequence}"))
             .on(name)
-            .with_remedy(format!("modprobe {name}"));
+            .with_command(format!("modprobe {name}"));
     }
     if !modules.is_loaded(name) {
         return Finding::ok("built into the kernel").on(name);
@@ -136,11 +142,11 @@ fn check_module(modules: &Modules, name: &str, consequence: &str) -> Finding {
     }
     let remedy = modules
         .enable_command(name)
-        .unwrap_or_else(|| format!("echo {name} > {0}/{name}.conf", SYSTEMD_MODULES[0]));
+        .unwrap_or_else(|| format!("echo {name} >> {0}/{name}.conf", SYSTEMD_MODULES[0]));
     Finding::warning(format!(
         "loaded, but no file in {RDMA_MODULES} or {} loads it after a reboot",
         SYSTEMD_MODULES[0]
     ))
     .on(name)
-    .with_remedy(remedy)
+    .with_command(remedy)
 }

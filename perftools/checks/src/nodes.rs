@@ -15,6 +15,11 @@ const MISC: &str = "misc";
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &facts.devices {
+        if facts.is_management_only(device) {
+            let text = "only for management datagrams, as one device of each XDR adapter is";
+            findings.push(Finding::ok(text).on(&device.name));
+            continue;
+        }
         findings.push(check_verbs(facts, device).on(&device.name));
         let ports = device
             .ports
@@ -38,7 +43,7 @@ fn node<'a>(facts: &'a HostFacts, name: &str) -> Option<&'a Node> {
 fn check_verbs(facts: &HostFacts, device: &Device) -> Finding {
     let Some(name) = &device.uverbs else {
         return Finding::fault("no verbs device node: module ib_uverbs is not loaded")
-            .with_remedy("modprobe ib_uverbs");
+            .with_command("modprobe ib_uverbs");
     };
     let node = node(facts, name);
     let can_open = node.is_some_and(|node| node.device && node.open.is_ok());
@@ -107,9 +112,13 @@ fn existing<'a>(
     let path = format!("{DIRECTORY}/{name}");
     let udev = format!("udevadm trigger --action=add --subsystem-match={class}");
     match node {
-        None => Err(
-            Finding::fault(format!("{path} is missing: udev did not create it")).with_remedy(udev),
-        ),
+        // The kernel creates every node in the /dev of the host (devtmpfs).
+        None => Err(Finding::fault(format!(
+            "{path} is missing: the container was not given this device, or the node was removed"
+        ))
+        .with_remedy(format!(
+            "start the container with --device {path}, or with the RDMA device plugin; on a host: {udev}"
+        ))),
         Some(node) if !node.device => Err(Finding::fault(format!("{path} is not a device node"))
             .with_remedy(format!("rm {path} && {udev}"))),
         Some(node) => Ok((path, node)),
@@ -122,7 +131,7 @@ fn check_library(facts: &HostFacts, device: &str) -> Option<Finding> {
     if let Some(error) = &verbs.error {
         return Some(
             Finding::fault(format!("libibverbs cannot list the devices: {error}"))
-                .with_remedy("modprobe ib_uverbs"),
+                .with_command("modprobe ib_uverbs"),
         );
     }
     let Some(device_facts) = verbs.device(device) else {

@@ -42,6 +42,14 @@ fn check_local(device: &Device, port: &Port) -> Finding {
         ))
         .with_remedy(set_mode_command(&device.name, port.port, other));
     }
+    if mode == V1 && !has_gid_type(port, V2) {
+        return Finding::warning(format!(
+            "the GID table has no {V2} entries, so connections use {V1}, which cannot be routed"
+        ))
+        .with_remedy(
+            "use one subnet and v1 on all hosts, or another adapter; see if newer firmware or a newer driver has RoCE v2",
+        );
+    }
     if mode == V1 {
         return Finding::warning(format!(
             "rdma_cm uses {mode} ({origin}), which cannot be routed; both ends must use the same version"

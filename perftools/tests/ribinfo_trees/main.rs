@@ -3,3 +3,4 @@
 mod capture;
 mod hostile;
 mod tree;
+mod verdicts;
