@@ -1,7 +1,7 @@
 //! The command lines of the three tools as clap commands, for manual pages and completions (`cargo
 //! run -p perftools --example manuals`).
 
-use checks::SUBJECTS;
+use checks::CHECKS;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgAction, Command, CommandFactory};
 use measure::spec::test::Test;
@@ -55,12 +55,12 @@ fn rperf() -> Command {
 }
 
 fn ribinfo() -> Command {
-    let subjects = SUBJECTS
+    let checks = CHECKS
         .iter()
-        .map(|subject| PossibleValue::new(subject.name).help(subject.about));
+        .map(|check| PossibleValue::new(check.name).help(check.about));
     Info::command().mut_subcommand("check", |check| {
-        check.mut_arg("subjects", |arg| {
-            arg.value_parser(PossibleValuesParser::new(subjects))
+        check.mut_arg("checks", |arg| {
+            arg.value_parser(PossibleValuesParser::new(checks))
         })
     })
 }

@@ -232,7 +232,7 @@ fn device_and_port_are_selected_as_in_the_classic_tools() {
 }
 
 #[test]
-fn quiet_check_of_one_subject_prints_only_its_fault() {
+fn quiet_check_of_one_check_prints_only_its_fault() {
     let (text, status) = ribinfo("ipoib", &["check", "port", "--quiet"]);
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(
@@ -310,10 +310,10 @@ fn captured_copy_gives_the_same_output_as_the_host() {
 }
 
 #[test]
-fn help_lists_all_commands_and_subjects() {
+fn help_lists_all_commands_and_checks() {
     insta::assert_snapshot!("help", help(&["--help"]));
     insta::assert_snapshot!("help_check", help(&["check", "--help"]));
-    insta::assert_snapshot!("subjects", ribinfo("rxe", &["check", "--list"]).0);
+    insta::assert_snapshot!("checks", ribinfo("rxe", &["check", "--list"]).0);
 }
 
 #[test]
@@ -411,9 +411,9 @@ fn contradicting_configuration_is_found() {
         std::fs::write(path, text).unwrap();
     };
     let read = |file: &str| std::fs::read_to_string(copy.join(file)).unwrap();
-    let lines = |subject: &str| ribinfo_at(&copy, &["check", subject]).0;
-    let expect = |subject: &str, texts: &[&str]| {
-        let text = lines(subject);
+    let lines = |check: &str| ribinfo_at(&copy, &["check", check]).0;
+    let expect = |check: &str, texts: &[&str]| {
+        let text = lines(check);
         for expected in texts {
             assert!(text.contains(expected), "{expected}: {text}");
         }

@@ -14,7 +14,7 @@ use host::eipoib::slave;
 use host::filter::{Direction, Family, Packet, Protocol, Ruleset, Verdict};
 use host::hwaddr::HwAddr;
 use host::limits::{has_ipc_lock, memlock};
-use host::mounts::mounts;
+use host::nfs::mounts;
 use host::opensm::{Conf, Sysconfig};
 use host::partitions;
 use host::probe::Firewall;

@@ -33,6 +33,25 @@ pub fn one_line(text: &str) -> String {
     line
 }
 
+/// Escapes the characters of a text with many lines that are unsafe to print, as [`printable`].
+/// Line breaks and tabs remain. A JSON document stays valid: it has such characters only in
+/// strings, where they become `\u` sequences.
+pub fn printable_lines(text: &str) -> String {
+    let is_json = text.starts_with(['{', '[']);
+    let mut lines = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '\n' | '\t') || is_safe(c) {
+            lines.push(c);
+        } else if is_json {
+            let units = c.encode_utf16(&mut [0; 2]).to_vec();
+            lines.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            push(&mut lines, c);
+        }
+    }
+    lines
+}
+
 /// Returns the number of characters that stand for a character.
 fn printed_len(c: char) -> usize {
     if is_safe(c) {
@@ -189,6 +208,20 @@ mod tests {
             assert_eq!(printable(text), expected);
             assert_eq!(printable(expected), expected);
         }
+    }
+
+    #[test]
+    fn lines_stay_lines_and_json_stays_json() {
+        let text = "a\tb\x1b[2J\n\u{9b}c\r\n";
+        assert_eq!(printable_lines(text), "a\tb\\u{1b}[2J\n\\u{9b}c\\r\n");
+        let json = "{\"a\": \"\u{9b}\u{202e}\u{e0041}ü\"}\n";
+        let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        let printed = printable_lines(json);
+        assert!(
+            printed.chars().all(|c| c == '\n' || is_safe(c)),
+            "{printed}"
+        );
+        assert_eq!(value(&printed), value(json));
     }
 
     #[test]

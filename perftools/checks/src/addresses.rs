@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::finding::Finding;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let is_rdma = |netdev: &Netdev| {
         netdev.ipoib.is_some()
             || facts
@@ -82,13 +82,10 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
 }
 
 /// Returns `true` if the kernel answers ARP requests only on the interface with the address.
-fn answers_separately(facts: &HostFacts<'_>, netdev: &str) -> bool {
+fn answers_separately(facts: &HostFacts, netdev: &str) -> bool {
     ["all", netdev].iter().any(|name| {
-        let setting = format!("/proc/sys/net/ipv4/conf/{name}/arp_ignore");
-        facts
-            .root
-            .number::<u32>(&setting)
-            .is_some_and(|value| value >= 1)
+        let settings = facts.arp.get(*name);
+        settings.is_some_and(|settings| settings.ignore >= Some(1))
     })
 }
 

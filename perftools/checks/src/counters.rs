@@ -5,10 +5,8 @@ use host::counters::Counters;
 
 use super::finding::Finding;
 
-/// File of infiniband-diags with other thresholds, which `ibqueryerrors` reads.
-const FILE: &str = "/etc/infiniband-diags/error_thresholds";
-
-/// Counters: the file in `counters`, the name in [`FILE`], and the threshold of `ibqueryerrors`.
+/// Counters: the file in `counters`, the name in the file of thresholds, and the threshold of
+/// `ibqueryerrors`.
 const THRESHOLDS: &[(&str, &str, u64)] = &[
     ("symbol_error", "SymbolErrorCounter", 10),
     ("link_error_recovery", "LinkErrorRecoveryCounter", 10),
@@ -44,18 +42,72 @@ const THRESHOLDS: &[(&str, &str, u64)] = &[
     ("VL15_dropped", "VL15Dropped", 100),
 ];
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    let file = facts.root.text(FILE).unwrap_or_default();
+/// Counters of drivers in `hw_counters`, with what their increase means and what to do.
+const CAUSES: &[(&[&str], &str, &str)] = &[
+    (
+        &[
+            "out_of_sequence",
+            "packet_seq_err",
+            "local_ack_timeout_err",
+            "implied_nak_seq_err",
+            "roce_adp_retrans",
+            "roce_adp_retrans_to",
+            "to_retransmits",
+            "seq_err_naks_rcvd",
+            "max_retry_exceeded",
+            "retrans_timeout_events",
+            "unresponsive_remote_events",
+            "impaired_remote_conn_events",
+        ],
+        "packets were lost or came late",
+        "ribinfo counters --watch (does it grow?); check PFC and ECN on both hosts and all switches (ribinfo check dcb)",
+    ),
+    (
+        &[
+            "rnr_nak_retry_err",
+            "out_of_buffer",
+            "rnr_naks_rcvd",
+            "rx_drops",
+        ],
+        "receivers had no buffers posted",
+        "ribinfo counters --watch (does it grow?); post more receives in the application on the receiving host",
+    ),
+];
+/// Number of errors that is normal, and the number of packets for each further one.
+const NORMAL: (u64, u64) = (1000, 100_000);
+
+/// Returns warnings for the counters of the driver that are high compared with the packets.
+fn check_driver(counters: &Counters) -> impl Iterator<Item = Finding> {
+    let packets = ["counters/port_xmit_packets", "counters/port_rcv_packets"];
+    let packets = packets.iter().filter_map(|name| counters.get(name));
+    let efa = ["hw_counters/tx_pkts", "hw_counters/rx_pkts"];
+    let packets: u64 = packets
+        .chain(efa.iter().filter_map(|name| counters.get(name)))
+        .fold(0, u64::saturating_add);
+    let limit = NORMAL.0.saturating_add(packets / NORMAL.1);
+    CAUSES.iter().filter_map(move |(names, cause, remedy)| {
+        let high = names.iter().filter_map(|name| {
+            let value = counters.get(&format!("hw_counters/{name}"))?;
+            (value > limit).then(|| format!("{name} {value}"))
+        });
+        let high: Vec<String> = high.collect();
+        (!high.is_empty())
+            .then(|| Finding::warning(format!("{cause}: {}", high.join(", "))).with_remedy(*remedy))
+    })
+}
+
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts.ports() {
-        let Ok(number) = u8::try_from(port.port) else {
+        let Some(counters) = facts.counters.get(&(device.name.clone(), port.port)) else {
             continue;
         };
         let on = format!("{}/{}", device.name, port.port);
-        let counters = Counters::of_port(facts.root, &device.name, number);
+        findings.extend(check_driver(counters).map(|finding| finding.on(&on)));
         let known = THRESHOLDS.iter().filter_map(|(name, other, default)| {
             let value = counters.get(&format!("counters/{name}"))?;
-            Some((*name, value, threshold(&file, other).unwrap_or(*default)))
+            let threshold = facts.thresholds.get(*other).unwrap_or(default);
+            Some((*name, value, *threshold))
         });
         let known: Vec<(&str, u64, u64)> = known.collect();
         if known.is_empty() {
@@ -77,24 +129,4 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Returns the threshold of a counter in the text of [`FILE`].
-fn threshold(text: &str, name: &str) -> Option<u64> {
-    let lines = text.lines().filter_map(|line| line.trim().split_once('='));
-    let mut found = lines.filter(|(key, _)| key.trim() == name);
-    found.next_back()?.1.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thresholds_of_the_file_take_precedence() {
-        let text =
-            "# comment\n#LinkDownedCounter=3\nSymbolErrorCounter=7\n SymbolErrorCounter = 9\nx";
-        assert_eq!(threshold(text, "SymbolErrorCounter"), Some(9));
-        assert_eq!(threshold(text, "LinkDownedCounter"), None);
-    }
 }

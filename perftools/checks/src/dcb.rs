@@ -5,7 +5,7 @@ use host::dcb::Dcb;
 
 use super::finding::Finding;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts.ports() {
         let is_roce = port.is_ethernet() && !device.is_iwarp() && !device.is_software();
@@ -13,8 +13,10 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             continue;
         };
         let (name, number) = (&device.name, port.port);
-        let dcb = Dcb::read(facts.root, &facts.probe.dcb, name, number, netdev);
-        let found = check_port(&dcb, name, number, netdev);
+        let Some(dcb) = facts.dcb.get(&(name.clone(), number)) else {
+            continue;
+        };
+        let found = check_port(dcb, name, number, netdev);
         let on = format!("{name}/{number}");
         findings.extend(found.into_iter().map(|finding| finding.on(&on)));
     }
@@ -49,7 +51,19 @@ fn check_port(dcb: &Dcb, device: &str, port: u32, netdev: &str) -> Vec<Finding> 
     }
     let lossless = list(pfc);
     let mut findings = Vec::new();
-    if dcb.trusts_dscp() == Some(false) && !pfc.contains(&0) {
+    if dcb.trusts_dscp() == Some(true) && dcb.data_dscp().is_none() && !has_default(dcb, pfc) {
+        let class = pfc
+            .first()
+            .map_or(0, |priority| dscp_of(dcb, *priority) << 2);
+        findings.push(
+            Finding::warning(format!(
+                "PFC is on for priority {lossless}, but no traffic class is set: RDMA packets have DSCP 0, unless the application sets another one"
+            ))
+            .with_remedy(format!(
+                "mkdir -p /sys/kernel/config/rdma_cm/{device} && echo {class} > /sys/kernel/config/rdma_cm/{device}/ports/{port}/default_roce_tos"
+            )),
+        );
+    } else if dcb.trusts_dscp() == Some(false) && !pfc.contains(&0) {
         findings.push(
             Finding::warning(format!(
                 "PFC is on for priority {lossless}, but {netdev} trusts PCP: packets without a VLAN tag have priority 0, which loses packets"
@@ -97,7 +111,7 @@ fn check_ecn(dcb: &Dcb, netdev: &str) -> Vec<Finding> {
                 Finding::warning(format!(
                     "ECN ({point}) is off for priority {data}, which RDMA packets have"
                 ))
-                .with_remedy(format!(
+                .with_command(format!(
                     "echo 1 > /sys/class/net/{netdev}/ecn/{point}/enable/{data}"
                 )),
             );
@@ -121,6 +135,12 @@ fn check_ecn(dcb: &Dcb, netdev: &str) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Returns `true` if PFC is on for the priority of packets without a traffic class.
+fn has_default(dcb: &Dcb, pfc: &[u8]) -> bool {
+    dcb.priority(0)
+        .is_none_or(|priority| pfc.contains(&priority))
 }
 
 /// Returns the DSCP value and the priority of RDMA packets.

@@ -1,29 +1,19 @@
 //! eIPoIB: Ethernet interfaces on top of IPoIB.
 
 use host::HostFacts;
-use host::eipoib::{Slave, slave};
+use host::eipoib::{Interface, OPENIB_CONF};
 
 use super::finding::Finding;
 
-const INTERFACES: &str = "/sys/class/net/eth_ipoib_interfaces";
-const CONF: &str = "/etc/infiniband/openib.conf";
-const ENHANCED: &str = "/sys/module/ib_ipoib/parameters/ipoib_enhanced";
-
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    // openib.conf is sourced by a shell, so the last assignment wins.
-    let conf = facts.root.text(CONF).unwrap_or_default();
-    let enabled = conf
-        .lines()
-        .rev()
-        .find_map(|line| line.trim().strip_prefix("LOAD_EIPOIB="));
-    let enabled = enabled.is_some_and(|value| value.trim_matches(['"', '\'']) == "yes");
-    let Some(text) = facts.root.text(INTERFACES) else {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
+    let enabled = facts.eipoib.is_enabled;
+    let Some(interfaces) = &facts.eipoib.interfaces else {
         if !enabled {
             return Vec::new();
         }
         return vec![
             Finding::fault(format!(
-                "{CONF} enables eIPoIB, but module eth_ipoib is not loaded"
+                "{OPENIB_CONF} enables eIPoIB, but module eth_ipoib is not loaded"
             ))
             .with_remedy("/etc/init.d/openibd restart; modprobe eth_ipoib"),
         ];
@@ -32,29 +22,23 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     if !enabled {
         findings.push(
             Finding::warning("eIPoIB is in use, but not enabled after a reboot")
-                .with_remedy(format!("echo LOAD_EIPOIB=yes >> {CONF}")),
+                .with_remedy(format!("echo LOAD_EIPOIB=yes >> {OPENIB_CONF}")),
         );
     }
-    if facts.root.number::<u32>(ENHANCED) == Some(1) {
+    if facts.eipoib.is_enhanced {
         findings.push(Finding::fault("ib_ipoib is in Enhanced mode, which eIPoIB does not support").with_remedy(
             "echo 'options ib_ipoib ipoib_enhanced=0' > /etc/modprobe.d/ib_ipoib.conf; /etc/init.d/openibd restart",
         ));
     }
-    for (interface, port) in text
-        .lines()
-        .filter_map(|line| line.split_once(" over IB port: "))
-    {
-        findings.extend(
-            check_interface(facts, interface.trim(), port.trim())
-                .into_iter()
-                .map(|finding| finding.on(interface.trim())),
-        );
+    for interface in interfaces {
+        let found = check_interface(facts, interface).into_iter();
+        findings.extend(found.map(|finding| finding.on(&interface.name)));
     }
     findings
 }
 
 /// Returns a fault if packets of the Ethernet interface do not fit into those of IPoIB.
-fn check_mtu(facts: &HostFacts<'_>, interface: &str, port: &str) -> Option<Finding> {
+fn check_mtu(facts: &HostFacts, interface: &str, port: &str) -> Option<Finding> {
     let mtu = |name| facts.netdev(name)?.mtu;
     let (ethernet, ipoib) = (mtu(interface)?, mtu(port)?);
     (ethernet > ipoib).then(|| {
@@ -65,12 +49,12 @@ fn check_mtu(facts: &HostFacts<'_>, interface: &str, port: &str) -> Option<Findi
     })
 }
 
-fn check_interface(facts: &HostFacts<'_>, interface: &str, port: &str) -> Vec<Finding> {
-    let vifs = facts
-        .root
-        .text(&format!("/sys/class/net/{interface}/eth/vifs"))
-        .unwrap_or_default();
-    let slaves: Vec<Slave> = vifs.lines().filter_map(slave).collect();
+fn check_interface(facts: &HostFacts, interface: &Interface) -> Vec<Finding> {
+    let Interface {
+        name: interface,
+        port,
+        slaves,
+    } = interface;
     if slaves.is_empty() {
         return vec![
             Finding::warning(format!("on {port} without slaves: no traffic passes")).with_remedy(

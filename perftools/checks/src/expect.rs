@@ -37,7 +37,7 @@ impl FromStr for Expectation {
 }
 
 /// Compares the ports with the requirements.
-pub(crate) fn check_expected(facts: &HostFacts<'_>, expect: &Expectation) -> Vec<Finding> {
+pub(crate) fn check_expected(facts: &HostFacts, expect: &Expectation) -> Vec<Finding> {
     let mut findings = Vec::new();
     let active = || facts.ports().filter(|(_, port)| port.is_active());
     if let Some(ports) = expect.ports {
@@ -66,7 +66,7 @@ pub(crate) fn check_expected(facts: &HostFacts<'_>, expect: &Expectation) -> Vec
         }
     }
     for finding in &mut findings {
-        finding.subject = "expect";
+        finding.check = "expect";
     }
     findings
 }

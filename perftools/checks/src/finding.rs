@@ -37,8 +37,9 @@ impl fmt::Display for Level {
 pub struct Finding {
     /// The severity.
     pub level: Level,
-    /// The name of the subject, set by [`check`](super::check).
-    pub subject: &'static str,
+    /// The name of the check, set by [`check`](super::check). It is `subject` in JSON.
+    #[serde(rename = "subject")]
+    pub check: &'static str,
     /// The object that the finding concerns, for example a port or a file. `None` means the whole
     /// host.
     pub object: Option<String>,
@@ -46,6 +47,10 @@ pub struct Finding {
     pub text: String,
     /// The command or the change to a file that corrects the problem.
     pub remedy: Option<String>,
+    /// The remedy is a complete command that can take nothing away: it neither overwrites a file,
+    /// nor interrupts a link or a service, nor removes an object.
+    #[serde(skip)]
+    pub is_command: bool,
 }
 
 impl Finding {
@@ -72,10 +77,11 @@ impl Finding {
     fn new(level: Level, text: impl Into<String>) -> Self {
         Self {
             level,
-            subject: "",
+            check: "",
             object: None,
             text: text.into(),
             remedy: None,
+            is_command: false,
         }
     }
 
@@ -86,7 +92,16 @@ impl Finding {
         self
     }
 
-    /// Sets the remedy.
+    /// Sets a remedy that a script may run: a complete command that can take nothing away.
+    #[must_use]
+    pub fn with_command(self, command: impl Into<String>) -> Self {
+        Self {
+            is_command: true,
+            ..self.with_remedy(command)
+        }
+    }
+
+    /// Sets a remedy that a person must carry out.
     #[must_use]
     pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
@@ -106,7 +121,7 @@ impl fmt::Display for Finding {
             .map_or_else(String::new, |remedy| format!(" => {remedy}"));
         let line = format!(
             "{:<8} {}{object}: {}{remedy}",
-            self.level, self.subject, self.text
+            self.level, self.check, self.text
         );
         // Texts from files and programs can contain control characters and hidden ones.
         f.write_str(&one_line(&line))
@@ -129,7 +144,7 @@ mod tests {
     #[test]
     fn finding_is_one_line_and_levels_have_an_order() {
         let finding = Finding {
-            subject: "port",
+            check: "port",
             ..Finding::fault("DOWN")
                 .on("rxe0/1")
                 .with_remedy("ip link set v0 up")
@@ -139,7 +154,7 @@ mod tests {
             "fault    port rxe0/1: DOWN => ip link set v0 up"
         );
         let text_with_controls = Finding {
-            subject: "port",
+            check: "port",
             ..Finding::ok("\x1b[2J\nfault")
         };
         assert_eq!(text_with_controls.to_string(), "ok       port:  [2J fault");

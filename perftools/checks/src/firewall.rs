@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use base::ports;
 use host::HostFacts;
 use host::filter::{Direction, Family, NeighborMessage, Packet, Protocol, Ruleset, Verdict};
-use host::listeners::listening;
 use host::roce::is_roce;
 use ipnet::IpNet;
 
@@ -38,12 +37,10 @@ struct Traffic {
     netdevs: Vec<String>,
 }
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let firewall = &facts.probe.firewall;
-    let is_loaded = facts.root.exists("/sys/module/nf_tables")
-        || ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"]
-            .iter()
-            .any(|path| facts.root.value(path).is_some());
+    let has_nf_tables = facts.modules.is_present("nf_tables");
+    let is_loaded = has_nf_tables || facts.has_ip_tables;
     if firewall.nft_json.is_none() && firewall.iptables.is_none() && firewall.ip6tables.is_none() {
         return vec![if is_loaded {
             Finding::unknown(
@@ -66,7 +63,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             ];
         }
     };
-    if firewall.nft_json.is_none() && facts.root.exists("/sys/module/nf_tables") {
+    if firewall.nft_json.is_none() && has_nf_tables {
         findings.push(
             Finding::unknown("rules of nftables may exist, but the command nft is missing")
                 .with_remedy("apt install nftables (Debian) or dnf install nftables (Red Hat)"),
@@ -87,7 +84,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
 }
 
 /// Returns the traffic of this host, in the order of the report.
-fn traffic(facts: &HostFacts<'_>) -> Vec<Traffic> {
+fn traffic(facts: &HostFacts) -> Vec<Traffic> {
     let netdevs_of = |is_wanted: &dyn Fn(bool) -> bool| -> Vec<String> {
         let mut names: Vec<String> = facts
             .ports()
@@ -107,15 +104,10 @@ fn traffic(facts: &HostFacts<'_>) -> Vec<Traffic> {
         .filter(|netdev| facts.addresses(&netdev.name).next().is_some())
         .map(|netdev| netdev.name.clone())
         .collect();
-    let open: Vec<u16> = ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .flat_map(|path| listening(&facts.root.text(path).unwrap_or_default()))
-        .map(|(port, _)| port)
-        .collect();
     let tcp = |port, text: &str, netdevs: &[String]| Traffic {
         service: Service::Port(Protocol::Tcp, port),
         text: text.to_owned(),
-        level: if open.contains(&port) {
+        level: if facts.listening.contains(&port) {
             Level::Fault
         } else {
             Level::Warning
@@ -168,7 +160,7 @@ fn is_routable_ipv6(ip: IpAddr) -> bool {
     ip.is_ipv6() && !is_link_local(ip)
 }
 
-fn check_traffic(facts: &HostFacts<'_>, ruleset: &Ruleset, traffic: &Traffic) -> Finding {
+fn check_traffic(facts: &HostFacts, ruleset: &Ruleset, traffic: &Traffic) -> Finding {
     let Traffic {
         service,
         text,
@@ -227,7 +219,7 @@ fn check_traffic(facts: &HostFacts<'_>, ruleset: &Ruleset, traffic: &Traffic) ->
 
 /// Returns the packets that must be accepted for a service on a port of this host, for a client on
 /// this host that uses the port of a peer, and for neighbor discovery in both directions.
-fn packets(facts: &HostFacts<'_>, netdev: &str, service: Service) -> Vec<Packet> {
+fn packets(facts: &HostFacts, netdev: &str, service: Service) -> Vec<Packet> {
     let mut ends: Vec<(Family, Option<IpAddr>, Option<IpNet>)> = facts
         .addresses(netdev)
         .filter(|address| service != Service::NeighborDiscovery || is_routable_ipv6(address.ip))

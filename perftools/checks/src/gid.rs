@@ -1,49 +1,92 @@
 //! The GID table.
 
 use host::HostFacts;
-use host::device::Port;
+use host::device::{Device, Port};
 
 use super::finding::Finding;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let ports = facts
         .ports()
         .filter(|(device, port)| port.is_active() && !device.is_iwarp());
     ports
-        .map(|(device, port)| check_port(facts, port).on(format!("{}/{}", device.name, port.port)))
+        .filter_map(|(device, port)| {
+            Some(check_port(facts, device, port)?.on(format!("{}/{}", device.name, port.port)))
+        })
         .collect()
 }
 
-fn check_port(facts: &HostFacts<'_>, port: &Port) -> Finding {
+fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding> {
     let count = port.gids.len();
     if !port.is_ethernet() {
-        return match count {
-            0 => Finding::fault("the GID table is empty")
-                .with_remedy("systemctl restart opensm (on the host that runs the subnet manager)"),
-            _ => Finding::ok(format!("GID table entries: {count}")),
+        // EFA sets its GID itself.
+        let sm = if port.is_infiniband() {
+            "systemctl restart opensm (on the host that runs the subnet manager)"
+        } else {
+            "reload the driver"
         };
+        return Some(match count {
+            0 => Finding::fault("the GID table is empty").with_remedy(sm),
+            _ => Finding::ok(format!("GID table entries: {count}")),
+        });
     }
+    // A device whose node was not given to this container is reported by the check `nodes`.
+    let node = facts
+        .probe
+        .nodes
+        .iter()
+        .find(|node| Some(&node.name) == device.uverbs.as_ref());
+    if port.netdev.is_none() && node.is_none() && !facts.probe.nodes.is_empty() {
+        return None;
+    }
+    let container = facts.environment.container.unwrap_or("this process");
     let Some(netdev) = &port.netdev else {
-        return Finding::fault("the GID table is empty, and the port has no network interface")
-            .with_remedy("rdma link show");
+        let table = if count == 0 {
+            "is empty"
+        } else {
+            "has only entries of other namespaces"
+        };
+        let text = format!(
+            "the GID table {table}, because {container} runs in a network namespace without the port's interface"
+        );
+        return Some(Finding::fault(text).with_remedy(
+            "use the host's network, or add an interface of this adapter to the namespace (SR-IOV or macvlan; for Kubernetes with the RDMA CNI)",
+        ));
     };
     let has = |ip| port.gids.iter().any(|row| row.gid.to_ip() == Some(ip));
     let link_local = |ip: &std::net::IpAddr| matches!(ip, std::net::IpAddr::V6(v6) if v6.is_unicast_link_local());
-    let missing = facts
-        .addresses(netdev)
-        .find(|address| !link_local(&address.ip) && !has(address.ip));
-    if let Some(address) = missing {
-        return Finding::fault(format!("{netdev} has the address {}, but the GID table has no entry for it", address.ip)).with_remedy(
-            format!("ip addr del {address} dev {netdev} && ip addr add {address} dev {netdev}; check with ribinfo gids"),
-        );
+    let uppers = facts.netdevs.iter().map(|other| other.name.as_str());
+    let names: Vec<&str> = uppers
+        .filter(|name| *name == netdev || is_vlan_of(name, netdev))
+        .collect();
+    let mut addresses = names.iter().flat_map(|name| facts.addresses(name));
+    if let Some(address) = addresses.find(|address| !link_local(&address.ip) && !has(address.ip)) {
+        let (name, ip) = (&address.netdev, address.ip);
+        let vlan = if name == netdev {
+            String::new()
+        } else {
+            format!(", a VLAN of {netdev},")
+        };
+        return Some(Finding::fault(format!("{name}{vlan} has the address {ip}, but the GID table has no entry for it")).with_remedy(
+            format!("ip addr del {address} dev {name} && ip addr add {address} dev {name}; check with ribinfo gids"),
+        ));
     }
     if !port.gids.iter().any(|row| !row.gid.is_link_local()) {
-        return Finding::fault(format!(
+        return Some(Finding::fault(format!(
             "the GID table has only link-local entries: {netdev} has no address that a peer can connect to"
         ))
-        .with_remedy(format!("ip addr add ADDRESS/BITS dev {netdev}"));
+        .with_remedy(format!("ip addr add ADDRESS/BITS dev {netdev}")));
     }
-    Finding::ok(format!(
-        "GID table entries: {count}, including every address of {netdev}"
-    ))
+    Some(Finding::ok(format!(
+        "GID table entries: {count}, including every address of {}",
+        names.join(", ")
+    )))
+}
+
+/// Returns `true` if an interface is a VLAN of another one, by its usual name.
+fn is_vlan_of(name: &str, netdev: &str) -> bool {
+    let id = name
+        .strip_prefix(netdev)
+        .and_then(|rest| rest.strip_prefix('.'));
+    id.is_some_and(|id| id.parse::<u16>().is_ok())
 }

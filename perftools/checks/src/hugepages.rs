@@ -4,30 +4,12 @@ use host::HostFacts;
 
 use super::finding::Finding;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    let meminfo = facts.root.text("/proc/meminfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = meminfo
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|rest| rest.split_whitespace().next())
-            .and_then(|number| number.parse::<u64>().ok())
-    };
-    let transparent = facts
-        .root
-        .value("/sys/kernel/mm/transparent_hugepage/enabled")
-        .unwrap_or_default();
-    let transparent = transparent
-        .split(['[', ']'])
-        .nth(1)
-        .map_or_else(String::new, |mode| {
-            format!("; transparent huge pages: {mode}")
-        });
-    vec![match (
-        field("HugePages_Total"),
-        field("HugePages_Free"),
-        field("Hugepagesize"),
-    ) {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
+    let pages = &facts.huge_pages;
+    let transparent = pages.transparent.as_ref().map_or_else(String::new, |mode| {
+        format!("; transparent huge pages: {mode}")
+    });
+    vec![match (pages.total, pages.free, pages.size_kib) {
         (Some(0), _, Some(size)) => Finding::ok(format!(
             "no huge pages of {size} kB are reserved (to reserve N: sysctl vm.nr_hugepages=N){transparent}"
         )),

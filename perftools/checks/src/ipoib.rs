@@ -4,7 +4,8 @@ use host::HostFacts;
 use host::device::{Device, Port};
 use host::hwaddr::{DEFAULT_PREFIX, HwAddr};
 use host::netdev::{Ipoib, Netdev};
-use host::nm::{self, Profile};
+use host::nm::Profile;
+use host::udev::{IPOIB_RULES as RULES, RulePart, UdevRule};
 use host::verbs::VerbsPort;
 
 use super::finding::Finding;
@@ -14,15 +15,14 @@ const CONNECTED_MTU: u32 = 65520;
 /// Length of the IPoIB header in a datagram, in bytes.
 const HEADER: u32 = 4;
 const FULL_MEMBER: u16 = 0x8000;
-const RULES: &str = "/etc/udev/rules.d/70-persistent-ipoib.rules";
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for netdev in &facts.netdevs {
         if let Some(ipoib) = &netdev.ipoib {
             let port = ipoib.hwaddr.and_then(|address| port_of(facts, address));
-            let profiles = nm::infiniband_profiles(facts.root);
-            let profile = profiles
+            let profile = facts
+                .profiles
                 .iter()
                 .find(|profile| profile.interface == netdev.name);
             let all = [
@@ -43,15 +43,15 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
 }
 
 /// Returns the port whose GUID is in the hardware address.
-fn port_of<'a>(facts: &'a HostFacts<'_>, address: HwAddr) -> Option<(&'a Device, &'a Port)> {
+fn port_of(facts: &HostFacts, address: HwAddr) -> Option<(&Device, &Port)> {
     facts
         .ports()
-        .find(|(_, port)| !port.is_ethernet() && port.guid() == Some(address.guid()))
+        .find(|(_, port)| port.is_infiniband() && port.guid() == Some(address.guid()))
 }
 
 /// Returns a warning if the interface is down or has no address although its port is active.
 fn check_usable(
-    facts: &HostFacts<'_>,
+    facts: &HostFacts,
     netdev: &Netdev,
     port: Option<(&Device, &Port)>,
 ) -> Option<Finding> {
@@ -63,14 +63,14 @@ fn check_usable(
             .is_some_and(|ipoib| ipoib.parent.as_ref() == Some(name))
     });
     // A parent can be used only by its children, and eIPoIB uses interfaces without addresses.
-    let needs_address = !is_parent && !facts.root.exists("/sys/class/net/eth_ipoib_interfaces");
+    let needs_address = !is_parent && facts.eipoib.interfaces.is_none();
     if !port.is_some_and(|(_, port)| port.is_active()) {
         return None;
     }
     if !netdev.up {
         return Some(
             Finding::warning("the interface is down, although its port is ACTIVE")
-                .with_remedy(format!("ip link set {name} up")),
+                .with_command(format!("ip link set {name} up")),
         );
     }
     let has_address = facts.addresses(name).any(
@@ -115,7 +115,7 @@ fn check_profile(netdev: &Netdev, ipoib: &Ipoib, profile: &Profile) -> Option<Fi
 }
 
 fn check_mode(
-    facts: &HostFacts<'_>,
+    facts: &HostFacts,
     netdev: &Netdev,
     ipoib: &Ipoib,
     port: Option<(&Device, &Port)>,
@@ -133,7 +133,11 @@ fn check_mode(
         "datagram" => {
             let verbs = port.and_then(|(device, port)| facts.verbs_port(&device.name, port.port));
             let link = verbs.and_then(VerbsPort::active_mtu_bytes);
-            let limits = link.map_or_else(|| vec![2044, 4092], |link| vec![link.saturating_sub(HEADER)]);
+            let mut limits = link.map_or_else(|| vec![2044, 4092], |link| vec![link.saturating_sub(HEADER)]);
+            // Verbs has no codes for the MTUs of Omni-Path, 8192 and 10240 bytes.
+            if port.is_some_and(|(device, _)| device.is_omni_path()) {
+                limits.extend([8188, 10236]);
+            }
             let largest = limits.last().copied().unwrap_or(0);
             let on_link = link.map_or_else(String::new, |link| format!(" on a link with MTU {link} bytes"));
             if mtu > largest {
@@ -187,7 +191,7 @@ fn check_pkey(netdev: &Netdev, ipoib: &Ipoib, port: Option<(&Device, &Port)>) ->
 }
 
 fn check_address(
-    facts: &HostFacts<'_>,
+    facts: &HostFacts,
     netdev: &Netdev,
     ipoib: &Ipoib,
     port: Option<(&Device, &Port)>,
@@ -214,39 +218,80 @@ fn check_address(
         address.prefix(),
         address.guid()
     );
-    let rules = facts.root.text(RULES).unwrap_or_default();
+    let rules = || facts.udev_rules.iter();
     // The first 12 bytes change: a rule that compares all 20 bytes stops matching.
-    let whole = rules.lines().find(|line| {
-        let line = line.to_ascii_lowercase();
-        !line.trim_start().starts_with('#')
-            && line.split('"').any(|value| {
-                value
-                    .parse::<HwAddr>()
-                    .is_ok_and(|rule| rule.guid() == address.guid())
-            })
-    });
-    if whole.is_some() {
+    let is_whole = |value: &str| {
+        let value = value.to_ascii_lowercase().parse::<HwAddr>();
+        value.is_ok_and(|rule| rule.guid() == address.guid())
+    };
+    let mut values = rules().filter_map(|rule| rule.get("ATTR{address}"));
+    if values.any(is_whole) {
         return Finding::fault(format!(
             "{text}; the rule in {RULES} compares all 20 bytes, and only the last 8 are stable"
         ))
         .with_remedy(address.udev_rule(&netdev.name));
     }
-    let rule = rules
-        .lines()
-        .find(|line| !line.trim_start().starts_with('#') && line.contains(&address.stable_part()));
-    match rule {
-        _ if ipoib.parent.is_some() => Finding::ok(text),
-        Some(rule) if rule.contains(&format!("NAME=\"{}\"", netdev.name)) => {
+    let stable = address.stable_part();
+    let is_named = |rule: &&UdevRule| {
+        let address = rule.get("ATTR{address}").unwrap_or_default();
+        address.to_ascii_lowercase().contains(&stable)
+    };
+    if ipoib.parent.is_some() {
+        return Finding::ok(text);
+    }
+    let mismatches: Vec<Option<String>> = rules()
+        .filter(is_named)
+        .map(|rule| mismatch(rule, netdev))
+        .collect();
+    let names: Vec<&str> = rules()
+        .filter(|rule| is_named(rule) && mismatch(rule, netdev).is_none())
+        .filter_map(|rule| rule.get("NAME"))
+        .collect();
+    match (names.as_slice(), mismatches.into_iter().flatten().next()) {
+        ([], None) => Finding::ok(format!(
+            "{text}; for a persistent name, add to {RULES}: {}",
+            address.udev_rule(&netdev.name)
+        )),
+        ([], Some(mismatch)) => {
+            Finding::warning(format!("the rule in {RULES} does not match: {mismatch}"))
+                .with_remedy(address.udev_rule(&netdev.name))
+        }
+        (names, _) if names.contains(&netdev.name.as_str()) => {
             Finding::ok(format!("{text}; named by {RULES}"))
         }
-        Some(_) => Finding::warning(format!(
+        _ => Finding::warning(format!(
             "{text}; after a reboot, {RULES} gives it a name other than {}",
             netdev.name
         ))
         .with_remedy(address.udev_rule(&netdev.name)),
-        None => Finding::ok(format!(
-            "{text}; for a persistent name, add to {RULES}: {}",
-            address.udev_rule(&netdev.name)
-        )),
     }
+}
+
+/// Returns the first condition of a rule that an interface does not fulfil when it appears.
+fn mismatch(rule: &UdevRule, netdev: &Netdev) -> Option<String> {
+    let actual = |key: &str| {
+        Some(match key {
+            "ACTION" => "add".to_owned(),
+            "SUBSYSTEM" => "net".to_owned(),
+            // The name that the kernel gives.
+            "KERNEL" => "ib0".to_owned(),
+            "ATTR{type}" => netdev.kind.to_string(),
+            "ATTR{address}" => netdev.address.clone(),
+            "ATTR{dev_port}" => netdev.dev_port.to_string(),
+            _ => return None,
+        })
+    };
+    rule.parts.iter().find_map(|part| {
+        let actual = actual(&part.key)?;
+        let RulePart {
+            key,
+            operator,
+            value,
+        } = part;
+        if part.rejects(&actual) {
+            return Some(format!("{key}{operator}\"{value}\", but it is {actual}"));
+        }
+        let is_condition = matches!(operator.as_str(), "==" | "!=");
+        (!is_condition).then(|| format!("{key}{operator}\"{value}\" is an assignment, == compares"))
+    })
 }

@@ -1,19 +1,18 @@
 //! iWARP ports. iWARP runs over TCP, and its connections can be made only with rdma_cm.
 
 use host::HostFacts;
+use host::device::Port;
 
 use super::finding::Finding;
-use super::modules::{Modules, present};
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let modules = Modules::read(facts.root);
     for (device, port) in facts
         .ports()
         .filter(|(device, port)| device.is_iwarp() && port.is_active())
     {
         let on = format!("{}/{}", device.name, port.port);
-        let Some(netdev) = &port.netdev else {
+        let Some(netdev) = port.netdev.as_ref().or_else(|| by_address(facts, port)) else {
             findings.push(
                 Finding::fault("the port has no network interface")
                     .on(on)
@@ -41,7 +40,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             .on(&on),
         );
         // rds_tcp listens on a TCP port that rdma_cm also needs, on each iWARP device.
-        if present(facts.root, &modules, "rds_tcp", None) {
+        if facts.modules.is_present("rds_tcp") {
             findings.push(
                 Finding::fault(
                     "RDS over TCP listens on TCP port 16385, so rdma_cm cannot use this device",
@@ -52,4 +51,17 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Returns the interface whose hardware address is the GID of an iWARP port. That of erdma belongs
+/// to another PCI function.
+fn by_address<'a>(facts: &'a HostFacts, port: &Port) -> Option<&'a String> {
+    let gid = port.gids.first()?.gid.as_ipv6().octets();
+    let address: Vec<String> = gid[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+    let address = address.join(":");
+    let found = facts
+        .netdevs
+        .iter()
+        .find(|netdev| netdev.address == address);
+    found.map(|netdev| &netdev.name)
 }

@@ -1,11 +1,11 @@
-//! The subjects of `ribinfo check`: findings about the configuration of a host.
+//! The checks of `ribinfo check`: findings about the configuration of a host, from its facts.
 //!
-//! Each subject has a file with a function that turns [`HostFacts`] into [`Finding`]s, and
-//! [`SUBJECTS`] lists all of them. [`selection`] runs those that a user names, [`expect`] compares
+//! Each check has a file with a function that turns [`HostFacts`] into [`Finding`]s, and
+//! [`CHECKS`] lists all of them. [`selection`] runs those that a user names, [`expect`] compares
 //! the ports with the user's requirements, and [`finding`] has the result with its remedy.
 //!
-//! The crate opens no device and prints nothing. `ribinfo check` prints the findings, and the
-//! exporter counts them.
+//! The crate opens no file and no device and prints nothing, which `clippy.toml` enforces. `ribinfo
+//! check` prints the findings, and the exporter counts them.
 
 #![forbid(unsafe_code)]
 
@@ -43,150 +43,149 @@ use serde::Serialize;
 use finding::Finding;
 use host::HostFacts;
 
-/// A subject of `ribinfo check`.
+/// One check of the configuration.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Subject {
+pub struct Check {
     /// The name, printed before each finding.
     pub name: &'static str,
     /// The description for `ribinfo check --list`.
     pub about: &'static str,
     #[serde(skip)]
-    check: fn(&HostFacts<'_>) -> Vec<Finding>,
+    run: fn(&HostFacts) -> Vec<Finding>,
 }
 
-/// All subjects in the order of the report. A subject comes after those that it depends on.
-pub const SUBJECTS: &[Subject] = &[
-    Subject {
+/// All checks in the order of the report. A check comes after those that it depends on.
+pub const CHECKS: &[Check] = &[
+    Check {
         name: "modules",
         about: "RDMA devices exist; kernel modules are loaded now and after a reboot",
-        check: modules::check,
+        run: modules::check,
     },
-    Subject {
+    Check {
         name: "nodes",
         about: "device nodes in /dev/infiniband exist and this user can open them",
-        check: nodes::check,
+        run: nodes::check,
     },
-    Subject {
+    Check {
         name: "memlock",
         about: "locked-memory limits, and a test registration",
-        check: memlock::check,
+        run: memlock::check,
     },
-    Subject {
+    Check {
         name: "port",
         about: "each port is ACTIVE and its GSI queue pair works, or the reason why not",
-        check: port::check,
+        run: port::check,
     },
-    Subject {
+    Check {
         name: "sm",
         about: "the subnet manager of each InfiniBand port answers; LIDs, priority, standby",
-        check: sm::check,
+        run: sm::check,
     },
-    Subject {
+    Check {
         name: "link",
         about: "width and speed of the link and the PCIe slot, compared with what the adapter supports",
-        check: link::check,
+        run: link::check,
     },
-    Subject {
+    Check {
         name: "counters",
         about: "error counters of each port, compared with thresholds",
-        check: counters::check,
+        run: counters::check,
     },
-    Subject {
+    Check {
         name: "mtu",
         about: "RDMA MTU, compared with the MTU of the network interface",
-        check: mtu::check,
+        run: mtu::check,
     },
-    Subject {
+    Check {
         name: "gid",
         about: "GID table entries for the IP addresses of the network interface",
-        check: gid::check,
+        run: gid::check,
     },
-    Subject {
+    Check {
         name: "addresses",
         about: "IP addresses and subnets of RDMA interfaces",
-        check: addresses::check,
+        run: addresses::check,
     },
-    Subject {
+    Check {
         name: "roce",
         about: "RoCE v1 or v2, on this host and on the peer",
-        check: roce::check,
+        run: roce::check,
     },
-    Subject {
+    Check {
         name: "dcb",
         about: "PFC, ECN, trusted priorities and CNPs of RoCE ports",
-        check: dcb::check,
+        run: dcb::check,
     },
-    Subject {
+    Check {
         name: "iwarp",
         about: "what rdma_cm needs for iWARP connections",
-        check: iwarp::check,
+        run: iwarp::check,
     },
-    Subject {
+    Check {
         name: "ipoib",
         about: "mode, MTU, partition, parent and hardware address of IPoIB interfaces",
-        check: ipoib::check,
+        run: ipoib::check,
     },
-    Subject {
+    Check {
         name: "nfs",
         about: "NFS over RDMA: modules, port 20049, mounts",
-        check: nfs::check,
+        run: nfs::check,
     },
-    Subject {
+    Check {
         name: "eipoib",
         about: "Ethernet over IPoIB: interfaces, slaves, VLANs",
-        check: eipoib::check,
+        run: eipoib::check,
     },
-    Subject {
+    Check {
         name: "opensm",
         about: "opensm.conf, its numbered instances, ignored files",
-        check: opensm::check,
+        run: opensm::check,
     },
-    Subject {
+    Check {
         name: "partitions",
         about: "partitions.conf: syntax, default partition, rates, MTU codes, membership",
-        check: partitions::check,
+        run: partitions::check,
     },
-    Subject {
+    Check {
         name: "governor",
         about: "CPU frequency governor",
-        check: governor::check,
+        run: governor::check,
     },
-    Subject {
+    Check {
         name: "numa",
         about: "NUMA node and CPUs close to the adapter",
-        check: numa::check,
+        run: numa::check,
     },
-    Subject {
+    Check {
         name: "hugepages",
         about: "reserved and free huge pages",
-        check: hugepages::check,
+        run: hugepages::check,
     },
-    Subject {
+    Check {
         name: "iommu",
         about: "address translation by the IOMMU",
-        check: iommu::check,
+        run: iommu::check,
     },
-    Subject {
+    Check {
         name: "firewall",
         about: "the packet filter, evaluated for RoCE v2, ribping, NFS over RDMA, perftest and rperf",
-        check: firewall::check,
+        run: firewall::check,
     },
-    Subject {
+    Check {
         name: "peer",
         about: "ports of the host that --peer names, compared with those of this host",
-        check: peer::check,
+        run: peer::check,
     },
 ];
 
-/// Checks the named subjects, or all subjects if `names` is empty.
-pub fn check(facts: &HostFacts<'_>, names: &[String]) -> Vec<Finding> {
-    let wanted =
-        |subject: &&Subject| names.is_empty() || names.iter().any(|name| name == subject.name);
-    let subjects = SUBJECTS.iter().filter(wanted);
-    subjects
-        .flat_map(|subject| {
-            (subject.check)(facts).into_iter().map(|finding| Finding {
-                subject: subject.name,
+/// Runs the named checks, or all checks if `names` is empty.
+pub fn check(facts: &HostFacts, names: &[String]) -> Vec<Finding> {
+    let wanted = |check: &&Check| names.is_empty() || names.iter().any(|name| name == check.name);
+    let checks = CHECKS.iter().filter(wanted);
+    checks
+        .flat_map(|check| {
+            (check.run)(facts).into_iter().map(|finding| Finding {
+                check: check.name,
                 ..finding
             })
         })

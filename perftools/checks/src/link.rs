@@ -24,10 +24,13 @@ const MODELS: &[(&str, &str, &str)] = &[
 /// Number of lanes assumed for an InfiniBand port that does not report its supported width.
 const DEFAULT_LANES: u32 = 4;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &facts.devices {
-        if device.is_software() && device.ports.iter().all(Port::is_ethernet) {
+        if facts.is_management_only(device) {
+            continue;
+        }
+        if device.is_software() && !device.ports.iter().any(Port::is_infiniband) {
             findings.push(
                 Finding::ok("software device: speed depends on the network interface and the CPU")
                     .on(&device.name),
@@ -48,9 +51,9 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     findings
 }
 
-fn check_link(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Option<Finding> {
+fn check_link(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding> {
     let rate = port.rate?;
-    if !port.is_ethernet() {
+    if port.is_infiniband() {
         if let Some(finding) = check_infiniband(facts, device, port, rate) {
             return Some(finding);
         }
@@ -70,7 +73,7 @@ fn check_link(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Option<Fin
 /// Returns a warning if the link is narrower or slower than the port supports. For a port that does
 /// not report its capabilities, the limits are [`DEFAULT_LANES`] and the lane speed in [`MODELS`].
 fn check_infiniband(
-    facts: &HostFacts<'_>,
+    facts: &HostFacts,
     device: &Device,
     port: &Port,
     rate: Rate,

@@ -2,16 +2,14 @@
 
 use base::units::Size;
 use host::HostFacts;
-use host::limits::{ResourceLimit, SUFFICIENT, has_ipc_lock, memlock};
+use host::limits::{ConfiguredLimit, ResourceLimit, SUFFICIENT};
 
 use super::finding::Finding;
 
 const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (for a systemd service: LimitMEMLOCK=infinity)";
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    let limits = facts.root.text("/proc/self/limits").unwrap_or_default();
-    let status = facts.root.text("/proc/self/status").unwrap_or_default();
-    let (limits, exempt) = (memlock(&limits), has_ipc_lock(&status));
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
+    let (limits, exempt) = (facts.memlock.limits, facts.memlock.is_exempt);
     let limited = !exempt && !matches!(limits, Some((None, _)));
     let mut findings = vec![check_limits(limits, exempt)];
     findings.extend(check_limits_conf(facts));
@@ -36,51 +34,36 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Returns warnings for lines of limits.conf that limit locked memory, which pam_limits applies at
-/// the next login.
-fn check_limits_conf(facts: &HostFacts<'_>) -> Vec<Finding> {
-    const DIRECTORY: &str = "/etc/security/limits.d";
-    let drop_ins = facts
-        .root
-        .list(DIRECTORY)
-        .into_iter()
-        .filter(|name| name.strip_suffix(".conf").is_some())
-        .map(|name| format!("{DIRECTORY}/{name}"));
-    let mut findings = Vec::new();
-    for file in std::iter::once("/etc/security/limits.conf".to_owned()).chain(drop_ins) {
-        for line in facts.root.text(&file).unwrap_or_default().lines() {
-            if let Some(kibibytes) = configured_memlock(line) {
-                if kibibytes < SUFFICIENT / 1024 {
-                    findings.push(
-                        Finding::warning(format!(
-                            "limits locked memory to {} at the next login: {}",
-                            Size(kibibytes * 1024),
-                            line.trim()
-                        ))
-                        .on(&file)
-                        .with_remedy(format!(
-                            "replace {kibibytes} by unlimited in {file}, then log in again"
-                        )),
-                    );
-                }
-            }
-        }
-    }
-    findings
-}
-
-/// Returns the limit in KiB that a line of limits.conf sets for locked memory.
-fn configured_memlock(line: &str) -> Option<u64> {
-    let words: Vec<&str> = line.split('#').next()?.split_whitespace().collect();
-    match words.as_slice() {
-        [_, "soft" | "hard" | "-", "memlock", value] => value.parse().ok(),
-        _ => None,
-    }
+/// Returns warnings for limits that pam_limits applies at the next login.
+fn check_limits_conf(facts: &HostFacts) -> Vec<Finding> {
+    let small = |limit: &&ConfiguredLimit| limit.kibibytes < SUFFICIENT / 1024;
+    let warn = |limit: &ConfiguredLimit| {
+        let ConfiguredLimit {
+            file,
+            kibibytes,
+            line,
+        } = limit;
+        let size = Size(kibibytes * 1024);
+        Finding::warning(format!(
+            "limits locked memory to {size} at the next login: {line}"
+        ))
+        .on(file)
+        .with_remedy(format!(
+            "replace {kibibytes} by unlimited in {file}, then log in again"
+        ))
+    };
+    facts
+        .memlock
+        .configured
+        .iter()
+        .filter(small)
+        .map(warn)
+        .collect()
 }
 
 /// Returns a warning for running RDMA servers with a small limit. A limit of systemd or of PAM can
 /// differ from the limit of this process.
-fn check_processes(facts: &HostFacts<'_>) -> Option<Finding> {
+fn check_processes(facts: &HostFacts) -> Option<Finding> {
     let limited: Vec<&str> = facts
         .probe
         .limited_processes
@@ -134,23 +117,6 @@ mod tests {
     use crate::finding::Level;
 
     #[test]
-    fn limits_conf_is_parsed() {
-        assert_eq!(
-            configured_memlock("* hard memlock 65536 # small"),
-            Some(65536)
-        );
-        assert_eq!(configured_memlock("@rdma - memlock 8192"), Some(8192));
-        for line in [
-            "* hard memlock unlimited",
-            "# * hard memlock 1",
-            "* hard nofile 1",
-            "",
-        ] {
-            assert_eq!(configured_memlock(line), None, "{line}");
-        }
-    }
-
-    #[test]
     fn small_limit_is_a_warning_with_a_remedy() {
         assert_eq!(check_limits(Some((None, None)), false).level, Level::Ok);
         assert_eq!(
@@ -169,11 +135,6 @@ mod tests {
             check_limits(Some((Some(65536), Some(65536))), true)
                 .text
                 .contains("exempt")
-        );
-        assert!(
-            has_ipc_lock("CapEff:\t000001ffffffffff\n")
-                && !has_ipc_lock("CapEff:\t0000000000000000\n")
-                && !has_ipc_lock("")
         );
     }
 }

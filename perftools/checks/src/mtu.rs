@@ -7,7 +7,7 @@ use super::finding::Finding;
 /// Smallest MTU of a network interface, in bytes, for RDMA MTU 4096 and all headers.
 const NETDEV_FOR_4096: u32 = 4200;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
         let verbs = facts.verbs_port(&device.name, port.port);
@@ -29,6 +29,8 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
                 "ip link set {name} mtu {NETDEV_FOR_4096} (or 9000); do the same on the peers and the switch"
             )),
             (Some((active, _)), Some((name, mtu))) => Finding::ok(format!("RDMA MTU is {active} bytes; the MTU of {name} is {mtu} bytes")),
+            // EFA has no interface. That of a RoCE port can be in another namespace.
+            _ if ethernet.is_none() && !port.is_infiniband() => continue,
             (Some((active, max)), None) if active < max.min(2048) => Finding::warning(format!(
                 "RDMA MTU is {active} bytes (maximum {max}), limited by the subnet manager or the other end of the link"
             ))

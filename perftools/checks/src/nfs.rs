@@ -1,35 +1,27 @@
 //! NFS over RDMA.
 
 use host::HostFacts;
-use host::mounts::{Mount, mounts};
-use host::root::Root;
+use host::modules::Modules;
+use host::nfs::{Mount, Nfs};
 
 use super::finding::Finding;
-use super::modules::{Modules, present};
 
 /// Standard port of NFS over RDMA.
 const PORT: u16 = 20049;
-const PORTLIST: &str = "/proc/fs/nfsd/portlist";
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    let root = facts.root;
-    let modules = Modules::read(root);
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
+    let HostFacts { nfs, modules, .. } = facts;
     let mut findings = Vec::new();
-    let mounted = mounts(&root.text("/proc/mounts").unwrap_or_default());
-    for mount in mounted.iter().filter(|mount| mount.rdma) {
+    for mount in nfs.mounts.iter().filter(|mount| mount.rdma) {
         findings.push(check_mount(mount).on(&mount.target));
     }
-    for mount in mounts(&root.text("/etc/fstab").unwrap_or_default())
-        .iter()
-        .filter(|mount| mount.rdma)
-    {
-        findings.extend(
-            check_fstab(root, &modules, mount, &mounted).map(|finding| finding.on(&mount.target)),
-        );
+    for mount in nfs.fstab.iter().filter(|mount| mount.rdma) {
+        let found = check_fstab(modules, mount, &nfs.mounts);
+        findings.extend(found.map(|finding| finding.on(&mount.target)));
     }
-    findings.extend(check_server(root, &modules));
+    findings.extend(check_server(nfs, modules));
     if findings.is_empty() {
-        let state = if client_present(root, &modules) {
+        let state = if client_present(modules) {
             "is loaded"
         } else {
             "is not loaded, but mount loads it"
@@ -59,12 +51,7 @@ fn check_mount(mount: &Mount) -> Finding {
     }
 }
 
-fn check_fstab(
-    root: &Root,
-    modules: &Modules,
-    mount: &Mount,
-    mounted: &[Mount],
-) -> Option<Finding> {
+fn check_fstab(modules: &Modules, mount: &Mount, mounted: &[Mount]) -> Option<Finding> {
     if mount.port != Some(PORT) {
         return Some(
             Finding::warning(format!(
@@ -76,7 +63,7 @@ fn check_fstab(
             )),
         );
     }
-    if !client_present(root, modules) {
+    if !client_present(modules) {
         return Some(
             Finding::fault(format!(
                 "/etc/fstab mounts {} over RDMA, but module xprtrdma is not loaded",
@@ -97,13 +84,11 @@ fn check_fstab(
     }
 }
 
-/// Returns `true` if the kernel has the client. Its module is rpcrdma; xprtrdma is an alias. If it
-/// is built in, the sysctl directory that it shares with the server exists.
-fn client_present(root: &Root, modules: &Modules) -> bool {
+/// Returns `true` if the kernel has the client. Its module is rpcrdma; xprtrdma is an alias.
+fn client_present(modules: &Modules) -> bool {
     ["rpcrdma", "xprtrdma"]
         .iter()
-        .any(|name| present(root, modules, name, None))
-        || root.exists("/proc/sys/sunrpc/svc_rdma")
+        .any(|name| modules.is_present(name))
 }
 
 fn load_command(modules: &Modules, name: &str) -> String {
@@ -112,13 +97,10 @@ fn load_command(modules: &Modules, name: &str) -> String {
         .unwrap_or_else(|| format!("modprobe {name}"))
 }
 
-fn check_server(root: &Root, modules: &Modules) -> Option<Finding> {
-    let ports = root.text(PORTLIST)?;
-    let exports = has_exports(root);
+fn check_server(nfs: &Nfs, modules: &Modules) -> Option<Finding> {
+    let ports = nfs.listeners.iter();
     let rdma: Vec<&str> = ports
-        .lines()
         .filter_map(|line| line.strip_prefix("rdma "))
-        .map(str::trim)
         .collect();
     // nfsd prints one line for each address family, and for each additional port.
     let standard = PORT.to_string();
@@ -127,13 +109,13 @@ fn check_server(root: &Root, modules: &Modules) -> Option<Finding> {
         .find(|port| **port == standard)
         .or(rdma.first())
         .map(|port| (*port).to_owned());
-    if ports.trim().is_empty() {
+    if nfs.listeners.is_empty() {
         return None;
     }
     let finding = match rdma {
         Some(port) if port == PORT.to_string() => Finding::ok(format!(
             "serves NFS over RDMA on port {PORT}{}",
-            if exports {
+            if nfs.has_exports {
                 ""
             } else {
                 "; /etc/exports and /etc/exports.d export nothing"
@@ -145,7 +127,7 @@ fn check_server(root: &Root, modules: &Modules) -> Option<Finding> {
         .with_remedy(format!(
             "set rdma-port={PORT} in [nfsd] of /etc/nfs.conf; systemctl restart nfs-server"
         )),
-        None if !rdma_enabled(root) => Finding::ok(
+        None if !nfs.is_rdma_enabled => Finding::ok(
             "serves NFS over TCP only; for RDMA, set rdma=y and rdma-port=20049 in [nfsd] of /etc/nfs.conf",
         ),
         None => Finding::fault("/etc/nfs.conf enables RDMA, but nfsd does not serve NFS over RDMA")
@@ -157,103 +139,22 @@ fn check_server(root: &Root, modules: &Modules) -> Option<Finding> {
     Some(finding.on("nfsd"))
 }
 
-/// Returns `true` if `/etc/exports` or a file in `/etc/exports.d` exports a directory.
-fn has_exports(root: &Root) -> bool {
-    const DIRECTORY: &str = "/etc/exports.d";
-    let files = root
-        .list(DIRECTORY)
-        .into_iter()
-        .filter(|name| name.ends_with(".exports"))
-        .map(|name| format!("{DIRECTORY}/{name}"));
-    std::iter::once("/etc/exports".to_owned())
-        .chain(files)
-        .filter_map(|file| root.text(&file))
-        .any(|text| {
-            text.lines()
-                .map(str::trim)
-                .any(|line| !line.is_empty() && !line.starts_with('#'))
-        })
-}
-
-/// Returns `true` if nfs.conf, or a file in nfs.conf.d, enables RDMA for nfsd.
-fn rdma_enabled(root: &Root) -> bool {
-    const DROP_INS: &str = "/etc/nfs.conf.d";
-    let drop_ins = root
-        .list(DROP_INS)
-        .into_iter()
-        .filter(|name| name.strip_suffix(".conf").is_some());
-    let files = std::iter::once("/etc/nfs.conf".to_owned())
-        .chain(drop_ins.map(|name| format!("{DROP_INS}/{name}")));
-    // The file that is read last wins.
-    files
-        .filter_map(|file| nfsd_rdma(&root.text(&file)?))
-        .last()
-        .unwrap_or(false)
-}
-
-/// Returns the value of `rdma` in section `[nfsd]`.
-fn nfsd_rdma(text: &str) -> Option<bool> {
-    let mut in_nfsd = false;
-    let mut enabled = None;
-    for line in text.lines().map(str::trim) {
-        if let Some(section) = line.strip_prefix('[') {
-            in_nfsd = section
-                .trim_end_matches(']')
-                .trim()
-                .eq_ignore_ascii_case("nfsd");
-        } else if let Some(("rdma", value)) = line
-            .split_once('=')
-            .map(|(key, value)| (key.trim(), value))
-            .filter(|_| in_nfsd)
-        {
-            let value = value.trim().to_ascii_lowercase();
-            enabled = Some(matches!(
-                value.as_str(),
-                "y" | "yes" | "true" | "1" | "on" | "t" | "20049"
-            ));
-        }
-    }
-    enabled
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{check_server, nfsd_rdma};
+    use super::*;
     use crate::finding::Level;
-    use crate::modules::Modules;
-    use host::root::Root;
 
     #[test]
-    fn second_rdma_port_and_exports_d_are_no_problem() {
-        let directory = std::env::temp_dir().join(format!("ribinfo-nfs-{}", std::process::id()));
-        let write = |file: &str, text: &str| {
-            let path = directory.join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
+    fn second_rdma_port_is_no_problem() {
+        let nfs = Nfs {
+            listeners: ["rdma 20050", "rdma 20049", "tcp 2049"]
+                .map(String::from)
+                .into(),
+            has_exports: true,
+            ..Nfs::default()
         };
-        write(
-            "proc/fs/nfsd/portlist",
-            "rdma 20050\nrdma 20049\ntcp 2049\n",
-        );
-        write("etc/exports", "# none\n");
-        write("etc/exports.d/data.exports", "/data *(ro)\n");
-        let root = Root::at(&directory).unwrap();
-        let finding = check_server(&root, &Modules::read(&root)).unwrap();
-        std::fs::remove_dir_all(&directory).unwrap();
+        let finding = check_server(&nfs, &Modules::default()).expect("a server");
         assert_eq!(finding.level, Level::Ok, "{finding}");
         assert_eq!(finding.text, "serves NFS over RDMA on port 20049");
-    }
-
-    #[test]
-    fn rdma_is_enabled_only_in_section_nfsd() {
-        assert_eq!(
-            nfsd_rdma("[nfsd]\n# rdma=n\n rdma = y\nrdma-port=20049\n"),
-            Some(true)
-        );
-        assert_eq!(nfsd_rdma("[nfsd]\nrdma=n\n[lockd]\nrdma=y\n"), Some(false));
-        assert_eq!(
-            (nfsd_rdma("[mountd]\nrdma=y\n"), nfsd_rdma("rdma=y\n[[nfsd")),
-            (None, None)
-        );
     }
 }

@@ -12,9 +12,14 @@ const VERBS: &str = "infiniband_verbs";
 const MAD: &str = "infiniband_mad";
 const MISC: &str = "misc";
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &facts.devices {
+        if facts.is_management_only(device) {
+            let text = "only for management datagrams, as one device of each XDR adapter is";
+            findings.push(Finding::ok(text).on(&device.name));
+            continue;
+        }
         findings.push(check_verbs(facts, device).on(&device.name));
         let ports = device
             .ports
@@ -24,21 +29,21 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             ports.map(|(port, name)| check_mad(facts, name).on(format!("{}/{port}", device.name))),
         );
     }
-    if !facts.devices.is_empty() && facts.root.exists("/sys/class/misc/rdma_cm") {
+    if !facts.devices.is_empty() && facts.modules.is_present("rdma_ucm") {
         findings.push(check_public(MISC, "rdma_cm", node(facts, "rdma_cm")).on("rdma_cm"));
     }
     findings
 }
 
-fn node<'a>(facts: &'a HostFacts<'_>, name: &str) -> Option<&'a Node> {
+fn node<'a>(facts: &'a HostFacts, name: &str) -> Option<&'a Node> {
     facts.probe.nodes.iter().find(|node| node.name == name)
 }
 
 /// Checks the verbs node. If this user can open it, checks that libibverbs can open the device too.
-fn check_verbs(facts: &HostFacts<'_>, device: &Device) -> Finding {
+fn check_verbs(facts: &HostFacts, device: &Device) -> Finding {
     let Some(name) = &device.uverbs else {
         return Finding::fault("no verbs device node: module ib_uverbs is not loaded")
-            .with_remedy("modprobe ib_uverbs");
+            .with_command("modprobe ib_uverbs");
     };
     let node = node(facts, name);
     let can_open = node.is_some_and(|node| node.device && node.open.is_ok());
@@ -81,7 +86,7 @@ fn check_public(class: &str, name: &str, node: Option<&Node>) -> Finding {
 
 /// Checks a node for management datagrams. It belongs to root, because management datagrams can
 /// reconfigure the fabric.
-fn check_mad(facts: &HostFacts<'_>, name: &str) -> Finding {
+fn check_mad(facts: &HostFacts, name: &str) -> Finding {
     match existing(MAD, name, node(facts, name)) {
         Err(finding) => finding,
         Ok((
@@ -107,9 +112,13 @@ fn existing<'a>(
     let path = format!("{DIRECTORY}/{name}");
     let udev = format!("udevadm trigger --action=add --subsystem-match={class}");
     match node {
-        None => Err(
-            Finding::fault(format!("{path} is missing: udev did not create it")).with_remedy(udev),
-        ),
+        // The kernel creates every node in the /dev of the host (devtmpfs).
+        None => Err(Finding::fault(format!(
+            "{path} is missing: the container was not given this device, or the node was removed"
+        ))
+        .with_remedy(format!(
+            "start the container with --device {path}, or with the RDMA device plugin; on a host: {udev}"
+        ))),
         Some(node) if !node.device => Err(Finding::fault(format!("{path} is not a device node"))
             .with_remedy(format!("rm {path} && {udev}"))),
         Some(node) => Ok((path, node)),
@@ -117,12 +126,12 @@ fn existing<'a>(
 }
 
 /// Returns a fault if libibverbs cannot use a device of the kernel.
-fn check_library(facts: &HostFacts<'_>, device: &str) -> Option<Finding> {
+fn check_library(facts: &HostFacts, device: &str) -> Option<Finding> {
     let verbs = &facts.probe.verbs;
     if let Some(error) = &verbs.error {
         return Some(
             Finding::fault(format!("libibverbs cannot list the devices: {error}"))
-                .with_remedy("modprobe ib_uverbs"),
+                .with_command("modprobe ib_uverbs"),
         );
     }
     let Some(device_facts) = verbs.device(device) else {

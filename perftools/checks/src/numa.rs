@@ -5,24 +5,8 @@ use host::HostFacts;
 
 use super::finding::Finding;
 
-const NODES: &str = "/sys/devices/system/node";
-
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    let nodes = facts
-        .root
-        .list(NODES)
-        .iter()
-        .filter(|name| {
-            name.strip_prefix("node")
-                .is_some_and(|n| n.parse::<u32>().is_ok())
-        })
-        .count();
-    let allowed = facts.root.text("/proc/self/status").unwrap_or_default();
-    let allowed = allowed
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-        .and_then(parse_list)
-        .unwrap_or_default();
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
+    let (nodes, allowed) = (facts.cpus.nodes.len(), &facts.cpus.allowed);
     let mut findings = Vec::new();
     for device in facts
         .devices
@@ -36,14 +20,9 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
             );
             continue;
         };
-        let near = facts
-            .root
-            .value(&format!("{NODES}/node{node}/cpulist"))
-            .unwrap_or_default();
-        let distance = facts
-            .root
-            .value(&format!("{NODES}/node{node}/distance"))
-            .unwrap_or_default();
+        let found = facts.cpus.nodes.iter().find(|found| found.number == node);
+        let found = found.cloned().unwrap_or_default();
+        let (near, distance) = (found.cpus, found.distances);
         let text = format!("on NUMA node {node} of {nodes}, CPUs {near}, distances {distance}");
         let cpus = parse_list(&near).unwrap_or_default();
         let far = !allowed.is_empty() && !allowed.iter().any(|cpu| cpus.contains(cpu));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use host::HostFacts;
-use host::opensm::{Conf, Files};
+use host::opensm::{Conf, Files, Misspelled};
 use host::root::unsigned;
 
 use super::finding::{Finding, Level};
@@ -12,8 +12,8 @@ use super::finding::{Finding, Level};
 /// Highest value of a subnet manager's priority.
 const MAX_PRIORITY: i64 = 15;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    let files = Files::find(facts.root);
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
+    let files = &facts.opensm;
     let mut findings = Vec::new();
     for path in &files.leftovers {
         findings.push(
@@ -25,7 +25,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
                 )),
         );
     }
-    let ignored = ignored(&files);
+    let ignored = ignored(files);
     let effective = files.effective();
     let is_numbered = effective.iter().any(|conf| conf.instance.is_some());
     // The packages install these files, so their existence is not a mistake.
@@ -47,7 +47,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
     }
     findings.extend(check_shared(&effective));
     if !is_numbered {
-        findings.extend(check_sysconfig(facts, &files));
+        findings.extend(check_sysconfig(facts, files));
     }
     if findings.iter().all(|finding| finding.level == Level::Ok) && !effective.is_empty() {
         let paths: Vec<_> = effective.iter().map(|conf| conf.path.as_str()).collect();
@@ -77,19 +77,19 @@ fn without_extension(path: &str) -> &str {
 
 /// Returns `true` if an InfiniBand port of this host has the GUID, or if there is no InfiniBand
 /// port to compare it with.
-fn is_local_guid(facts: &HostFacts<'_>, guid: u64) -> bool {
+fn is_local_guid(facts: &HostFacts, guid: u64) -> bool {
     let mut ports = facts
         .ports()
-        .filter(|(_, port)| !port.is_ethernet())
+        .filter(|(_, port)| port.is_infiniband())
         .peekable();
     ports.peek().is_none()
         || ports.any(|(_, port)| port.guid().is_some_and(|local| local.0 == guid))
 }
 
-fn local_guids(facts: &HostFacts<'_>) -> String {
+fn local_guids(facts: &HostFacts) -> String {
     let guids = facts
         .ports()
-        .filter(|(_, port)| !port.is_ethernet())
+        .filter(|(_, port)| port.is_infiniband())
         .filter_map(|(_, port)| port.guid());
     guids
         .map(|guid| format!("0x{:016x}", guid.0))
@@ -97,8 +97,26 @@ fn local_guids(facts: &HostFacts<'_>) -> String {
         .join(", ")
 }
 
-fn check_file(facts: &HostFacts<'_>, conf: &Conf, is_numbered: bool) -> Vec<Finding> {
+fn check_file(facts: &HostFacts, conf: &Conf, is_numbered: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
+    for Misspelled { line, word, known } in &conf.misspelled {
+        findings.push(
+            Finding::warning(format!(
+                "line {line}: unknown key `{word}`, which opensm ignores"
+            ))
+            .with_remedy(format!(
+                "did you mean {known}? then: systemctl restart opensm"
+            )),
+        );
+    }
+    for (line, key) in &conf.assignments {
+        findings.push(
+            Finding::warning(format!(
+                "line {line}: opensm ignores `{key}=`, because a space separates key and value"
+            ))
+            .with_remedy(format!("write {key} VALUE; then: systemctl restart opensm")),
+        );
+    }
     for (line, key) in &conf.missing_values {
         findings.push(
             Finding::warning(format!("line {line}: `{key}` has no value"))
@@ -157,8 +175,21 @@ fn check_file(facts: &HostFacts<'_>, conf: &Conf, is_numbered: bool) -> Vec<Find
         }
     }
     if let Some(file) = conf.get("partition_config_file") {
-        if !facts.root.exists(file) {
-            findings.push(Finding::warning(format!("partition_config_file {file}: does not exist, so all ports are full members of the default partition only")).with_remedy(format!("echo 'Default=0x7fff, ipoib : ALL=full;' > {file}")));
+        if !facts
+            .partitions
+            .iter()
+            .any(|found| found.path == file && found.exists)
+        {
+            let existing = facts.partitions.iter().filter(|found| found.exists);
+            let existing: Vec<&str> = existing.map(|found| found.path.as_str()).collect();
+            let remedy = match existing.as_slice() {
+                [] => format!("create {file}, or comment the line out"),
+                paths => format!(
+                    "set partition_config_file {} (which exists), or comment the line out",
+                    paths.join(" or ")
+                ),
+            };
+            findings.push(Finding::warning(format!("partition_config_file {file} does not exist: opensm creates only the default partition")).with_remedy(remedy));
         }
     }
     findings
@@ -192,7 +223,7 @@ fn check_shared(confs: &[&Conf]) -> Vec<Finding> {
     findings
 }
 
-fn check_sysconfig(facts: &HostFacts<'_>, files: &Files) -> Vec<Finding> {
+fn check_sysconfig(facts: &HostFacts, files: &Files) -> Vec<Finding> {
     let Some(sysconfig) = &files.sysconfig else {
         return Vec::new();
     };

@@ -3,76 +3,46 @@
 use std::collections::BTreeMap;
 
 use host::HostFacts;
-use host::opensm::{DIRECTORIES, Files};
 use host::partitions::{
-    DEFAULT_PKEY, Definition, MemberPorts, Membership, Partitions, mtu_bytes, parse, rate_gbps,
-    rate_mbps,
+    DEFAULT_PKEY, Definition, MemberPorts, Membership, PartitionFile, Partitions, mtu_bytes,
+    rate_gbps, rate_mbps,
 };
 
 use super::finding::Finding;
 
 const RESTART: &str = "systemctl restart opensm";
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
-    let files = Files::find(facts.root);
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let default_paths = DIRECTORIES.map(|directory| format!("{directory}/partitions.conf"));
-    let named = named(&files);
-    for path in default_paths
-        .iter()
-        .filter(|path| !named.is_empty() && !named.contains(path) && facts.root.exists(path))
-    {
-        let used = named.join(", ");
+    // If the file that opensm.conf names does not exist, the check `opensm` reports it.
+    let is_named = !facts.opensm.partition_files().is_empty();
+    let is_missing = is_named
+        && facts
+            .partitions
+            .iter()
+            .any(|file| file.is_used && !file.exists);
+    let ignored = |file: &&PartitionFile| file.exists && !file.is_used && !is_missing;
+    for file in facts.partitions.iter().filter(ignored) {
+        let used = facts.opensm.partition_files().join(", ");
         findings.push(
             Finding::warning(format!("ignored, because opensm.conf names {used}"))
-                .on(path)
+                .on(&file.path)
                 .with_remedy(format!(
-                    "rm {path}; or, to use it, set partition_config_file {path} in opensm.conf"
+                    "to use it, set partition_config_file {} in opensm.conf",
+                    file.path
                 )),
         );
     }
-    for path in if named.is_empty() {
-        default_paths.to_vec()
-    } else {
-        named
-    } {
-        if let Some(text) = facts.root.text(&path) {
-            findings.extend(
-                check_file(facts, &parse(&text))
-                    .into_iter()
-                    .map(|finding| finding.on(&path)),
-            );
+    for file in facts.partitions.iter().filter(|file| file.is_used) {
+        if let Some(partitions) = &file.partitions {
+            let found = check_file(facts, partitions).into_iter();
+            findings.extend(found.map(|finding| finding.on(&file.path)));
         }
     }
     findings
 }
 
-/// Returns the files that opensm's configuration files name. If only some instances name a file,
-/// the default file of the others is included.
-fn named(files: &Files) -> Vec<String> {
-    let confs = files.effective();
-    let mut paths: Vec<String> = confs
-        .iter()
-        .filter_map(|conf| conf.get("partition_config_file"))
-        .map(str::to_owned)
-        .collect();
-    if let Some(conf) = confs
-        .iter()
-        .find(|conf| conf.get("partition_config_file").is_none() && !paths.is_empty())
-    {
-        paths.push(format!(
-            "{}/partitions.conf",
-            conf.path
-                .rsplit_once('/')
-                .map_or("", |(directory, _)| directory)
-        ));
-    }
-    paths.sort();
-    paths.dedup();
-    paths
-}
-
-fn check_file(facts: &HostFacts<'_>, partitions: &Partitions) -> Vec<Finding> {
+fn check_file(facts: &HostFacts, partitions: &Partitions) -> Vec<Finding> {
     let mut findings = Vec::new();
     for problem in &partitions.problems {
         let finding = if problem.fatal {
@@ -85,7 +55,7 @@ fn check_file(facts: &HostFacts<'_>, partitions: &Partitions) -> Vec<Finding> {
     findings.extend(check_default(partitions));
     for definition in &partitions.definitions {
         findings.extend(check_rate(facts, definition));
-        findings.extend(check_mtu(definition));
+        findings.extend(check_mtu(facts, definition));
         findings.extend(check_groups(definition));
     }
     findings.extend(check_keys(partitions));
@@ -141,7 +111,7 @@ fn name(definition: &Definition) -> String {
 
 /// Returns a fault for each local port that is slower than the partition's rate, because it cannot
 /// join.
-fn check_rate(facts: &HostFacts<'_>, definition: &Definition) -> Vec<Finding> {
+fn check_rate(facts: &HostFacts, definition: &Definition) -> Vec<Finding> {
     let Some(code) = definition.flags.rate else {
         return Vec::new();
     };
@@ -152,7 +122,7 @@ fn check_rate(facts: &HostFacts<'_>, definition: &Definition) -> Vec<Finding> {
     };
     let slower = facts
         .ports()
-        .filter(|(_, port)| !port.is_ethernet() && port.is_active())
+        .filter(|(_, port)| port.is_infiniband() && port.is_active())
         .filter_map(|(d, p)| Some((d, p, p.rate?)))
         .filter(|(.., rate)| rate.mbps < mbps);
     slower
@@ -170,11 +140,34 @@ fn check_rate(facts: &HostFacts<'_>, definition: &Definition) -> Vec<Finding> {
         .collect()
 }
 
-fn check_mtu(definition: &Definition) -> Option<Finding> {
-    let code = definition
-        .flags
-        .mtu
-        .filter(|code| mtu_bytes(*code).is_none())?;
+/// Returns a fault for an unknown code, or for a local port whose MTU is smaller than that of the
+/// partition, because it cannot join the broadcast group.
+fn check_mtu(facts: &HostFacts, definition: &Definition) -> Option<Finding> {
+    let code = definition.flags.mtu?;
+    if let Some(bytes) = mtu_bytes(code) {
+        let mut ports = facts
+            .ports()
+            .filter(|(_, port)| port.is_infiniband() && port.is_active());
+        let (device, port, max) = ports.find_map(|(device, port)| {
+            let max = facts
+                .verbs_port(&device.name, port.port)?
+                .active_mtu_bytes()?;
+            (max < bytes).then_some((device, port, max))
+        })?;
+        let text = format!(
+            "{}: mtu={code} means {bytes} bytes, but the link of {}/{} has {max} bytes, so it cannot join",
+            name(definition),
+            device.name,
+            port.port
+        );
+        let fitting = (1..=5)
+            .rev()
+            .find(|code| mtu_bytes(*code).is_some_and(|bytes| bytes <= max));
+        return Some(
+            Finding::fault(text)
+                .with_remedy(format!("set mtu={}; then {RESTART}", fitting.unwrap_or(1))),
+        );
+    }
     Some(
         Finding::fault(format!("{}: unknown MTU code {code}", name(definition)))
             .with_remedy("available codes: 1 = 256, 2 = 512, 3 = 1024, 4 = 2048, 5 = 4096 bytes"),

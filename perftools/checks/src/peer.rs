@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use super::finding::Finding;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let peer = match &facts.peer {
         None => return Vec::new(),
         Some(Err(error)) => {
@@ -106,7 +106,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
 }
 
 /// Returns a warning for each active port whose technology the peer lacks.
-fn check_missing(facts: &HostFacts<'_>, peer: &PeerFacts) -> Vec<Finding> {
+fn check_missing(facts: &HostFacts, peer: &PeerFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts.ports().filter(|(_, port)| port.is_active()) {
         let ours = technology(&port.link_layer, device.is_iwarp());
@@ -130,7 +130,7 @@ fn check_missing(facts: &HostFacts<'_>, peer: &PeerFacts) -> Vec<Finding> {
 
 /// Returns `true` if an address of the peer is in a subnet of the port, or if the addresses of
 /// either are not known.
-fn shares_subnet(facts: &HostFacts<'_>, port: &Port, theirs: &PeerPort) -> bool {
+fn shares_subnet(facts: &HostFacts, port: &Port, theirs: &PeerPort) -> bool {
     let Some(netdev) = &port.netdev else {
         return true;
     };

@@ -6,8 +6,9 @@ use host::device::{Device, Port, state};
 use host::netdev::Netdev;
 
 use super::finding::Finding;
+use super::sm::START_OPA;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     facts
         .ports()
         .map(|(device, port)| {
@@ -16,7 +17,7 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn check_port(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Finding {
+fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
     if port.is_active() {
         if facts.has_failed_gsi_qp(&device.name, port.port) {
             return failed_gsi_qp(device, port);
@@ -33,10 +34,15 @@ fn check_port(facts: &HostFacts<'_>, device: &Device, port: &Port) -> Finding {
             state_name(port)
         ));
     }
-    if port.is_ethernet() {
+    if port.is_infiniband() {
+        check_infiniband(device, port)
+    } else if port.is_ethernet() {
         check_ethernet(facts, port)
     } else {
-        check_infiniband(device, port)
+        Finding::fault(state_name(port)).with_remedy(format!(
+            "dmesg | grep -i {} (for the reason)",
+            device.driver.as_deref().unwrap_or("rdma")
+        ))
     }
 }
 
@@ -57,15 +63,10 @@ fn failed_gsi_qp(device: &Device, port: &Port) -> Finding {
 
 /// Returns `true` if nothing shows that the port should be connected: it has no link, its network
 /// interface has no address, and another port of the adapter is active.
-fn is_unused(facts: &HostFacts<'_>, device: &Device, port: &Port) -> bool {
-    // The ports of an adapter can be separate devices with the same system image GUID.
-    let is_same_adapter = |other: &Device| {
-        other.name == device.name
-            || (other.sys_image_guid.is_some() && other.sys_image_guid == device.sys_image_guid)
-    };
+fn is_unused(facts: &HostFacts, device: &Device, port: &Port) -> bool {
     let has_active_port = facts
         .ports()
-        .any(|(other, port)| is_same_adapter(other) && port.is_active());
+        .any(|(other, port)| device.is_same_adapter(other) && port.is_active());
     let has_link = port.state.code != state::DOWN || !matches!(port.phys_state.code, 2 | 3);
     let belongs = |netdev: &&Netdev| {
         let guid = netdev
@@ -83,7 +84,13 @@ fn is_unused(facts: &HostFacts<'_>, device: &Device, port: &Port) -> bool {
 }
 
 fn check_infiniband(device: &Device, port: &Port) -> Finding {
+    if device.is_virtual {
+        return check_virtual(port);
+    }
     match port.state.code {
+        state::INIT if device.is_omni_path() => {
+            Finding::fault("INIT: no fabric manager has configured this port").with_remedy(START_OPA)
+        }
         state::INIT => Finding::fault(
             "INIT: no subnet manager has configured this port; every InfiniBand fabric needs one, even two hosts connected back to back",
         )
@@ -105,13 +112,25 @@ fn check_infiniband(device: &Device, port: &Port) -> Finding {
     }
 }
 
-fn check_ethernet(facts: &HostFacts<'_>, port: &Port) -> Finding {
+/// Checks the port of a virtual function, whose GUID and link the host of the adapter sets.
+fn check_virtual(port: &Port) -> Finding {
+    let text = format!(
+        "virtual function: {} ({})",
+        state_name(port),
+        port.phys_state
+    );
+    Finding::fault(text).with_remedy(
+        "on the host of the adapter: ip link set PF vf N node_guid GUID port_guid GUID state auto, then rebind the VF; opensm needs virt_enabled 2",
+    )
+}
+
+fn check_ethernet(facts: &HostFacts, port: &Port) -> Finding {
     let Some(name) = &port.netdev else {
         return Finding::fault(format!(
-            "{}: the port has no network interface",
+            "{}: the port's network interface is not in this network namespace",
             state_name(port)
         ))
-        .with_remedy("rdma link show; load the adapter's Ethernet driver with modprobe");
+        .with_remedy("rdma link show (in the namespace of the host); move the interface: ip link set NETDEV netns NAME");
     };
     match facts.netdev(name) {
         None => Finding::fault(format!(
@@ -123,7 +142,7 @@ fn check_ethernet(facts: &HostFacts<'_>, port: &Port) -> Finding {
             "{}: network interface {name} is down",
             state_name(port)
         ))
-        .with_remedy(format!("ip link set {name} up")),
+        .with_command(format!("ip link set {name} up")),
         Some(netdev) if netdev.carrier == Some(false) => Finding::fault(format!(
             "{}: network interface {name} is up, but has no carrier",
             state_name(port)

@@ -7,7 +7,7 @@ use host::roce::{V1, V2, has_gid_type, is_roce, rdma_cm_mode};
 
 use super::finding::Finding;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in facts
         .ports()
@@ -41,6 +41,14 @@ fn check_local(device: &Device, port: &Port) -> Finding {
             "rdma_cm uses {mode} ({origin}), but the GID table has only {other}: connections fail"
         ))
         .with_remedy(set_mode_command(&device.name, port.port, other));
+    }
+    if mode == V1 && !has_gid_type(port, V2) {
+        return Finding::warning(format!(
+            "the GID table has no {V2} entries, so connections use {V1}, which cannot be routed"
+        ))
+        .with_remedy(
+            "use one subnet and v1 on all hosts, or another adapter; see if newer firmware or a newer driver has RoCE v2",
+        );
     }
     if mode == V1 {
         return Finding::warning(format!(

@@ -1,14 +1,14 @@
-//! The subjects that a user selects, and the findings that a user does not skip.
+//! The checks that a user selects, and the findings that a user does not skip.
 
 use host::HostFacts;
 
 use super::expect::{Expectation, check_expected};
 use super::finding::Finding;
-use super::{SUBJECTS, check};
+use super::{CHECKS, check};
 
-/// Returns the subjects to check: the named ones, or all of them, without those to skip.
-pub fn subjects(named: &[String], skip: &[String]) -> Vec<String> {
-    let all = || SUBJECTS.iter().map(|subject| subject.name.to_owned());
+/// Returns the names of the checks to run: the named ones, or all of them, without those to skip.
+pub fn checks(named: &[String], skip: &[String]) -> Vec<String> {
+    let all = || CHECKS.iter().map(|check| check.name.to_owned());
     let names: Vec<String> = if named.is_empty() {
         all().collect()
     } else {
@@ -20,17 +20,17 @@ pub fn subjects(named: &[String], skip: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Checks the subjects and the requirements, and omits the findings to skip.
+/// Runs the checks, compares the ports with the requirements, and omits the findings to skip.
 pub fn findings(
-    facts: &HostFacts<'_>,
-    subjects: &[String],
+    facts: &HostFacts,
+    checks: &[String],
     expect: Option<Expectation>,
     skip: &[String],
 ) -> Vec<Finding> {
-    let mut findings = if subjects.is_empty() {
+    let mut findings = if checks.is_empty() {
         Vec::new()
     } else {
-        check(facts, subjects)
+        check(facts, checks)
     };
     findings.extend(
         expect

@@ -1,18 +1,21 @@
 //! The subnet manager of each active InfiniBand port.
 
 use host::HostFacts;
-use host::device::Port;
+use host::device::{Device, Port};
 use host::sm::{PortSm, START, Sm};
 
 use super::finding::Finding;
 
+/// The remedy for a missing fabric manager of Omni-Path.
+pub(super) const START_OPA: &str =
+    "start the fabric manager: systemctl enable --now opafm (on one host of the fabric)";
 /// State of the master.
 const MASTER: u8 = 3;
 
-pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
+pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let active = facts
         .ports()
-        .filter(|(_, port)| port.is_active() && !port.is_ethernet());
+        .filter(|(_, port)| port.is_active() && port.is_infiniband());
     active
         .filter_map(|(device, port)| {
             let found = facts
@@ -20,19 +23,24 @@ pub(super) fn check(facts: &HostFacts<'_>) -> Vec<Finding> {
                 .sms
                 .iter()
                 .find(|sm| sm.device == device.name && u32::from(sm.port) == port.port);
-            Some(check_port(port, found)?.on(format!("{}/{}", device.name, port.port)))
+            Some(check_port(device, port, found)?.on(format!("{}/{}", device.name, port.port)))
         })
         .collect()
 }
 
-fn check_port(port: &Port, found: Option<&PortSm>) -> Option<Finding> {
+fn check_port(device: &Device, port: &Port, found: Option<&PortSm>) -> Option<Finding> {
+    let start = if device.is_omni_path() {
+        START_OPA
+    } else {
+        START
+    };
     if port.lid == 0 || port.sm_lid == 0 {
         let missing = if port.lid == 0 { "LID 0" } else { "SM LID 0" };
         return Some(
             Finding::fault(format!(
                 "{missing}: the port is ACTIVE, but no subnet manager has configured it"
             ))
-            .with_remedy(START),
+            .with_remedy(start),
         );
     }
     let found = found?;
@@ -44,7 +52,7 @@ fn check_port(port: &Port, found: Option<&PortSm>) -> Option<Finding> {
             "{}: no subnet manager is the master of this port",
             describe(sm)
         ))
-        .with_remedy(START),
+        .with_remedy(start),
         Err(error) if error.contains("(EACCES)") || error.contains("(EPERM)") => {
             Finding::unknown(format!(
                 "the subnet manager at LID {} can only be queried by root",
@@ -54,7 +62,7 @@ fn check_port(port: &Port, found: Option<&PortSm>) -> Option<Finding> {
         }
         Err(error) => {
             let (text, _) = error.split_once("; ").unwrap_or((error, ""));
-            Finding::fault(text).with_remedy(START)
+            Finding::fault(text).with_remedy(start)
         }
     })
 }

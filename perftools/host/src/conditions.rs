@@ -1,5 +1,6 @@
 //! Conditions of a host that can distort measurements: frequency governors and swapped memory.
 
+use crate::cpus::governors;
 use crate::root::Root;
 
 /// Conditions of a host.
@@ -15,23 +16,10 @@ impl Conditions {
     /// Reads the conditions.
     pub fn read(root: &Root) -> Self {
         Self {
-            governors: governors(root),
+            governors: governors(root).into_keys().collect(),
             swapped_kib: swapped_kib(&root.text("/proc/swaps").unwrap_or_default()),
         }
     }
-}
-
-/// Returns the frequency governors in use, sorted and without duplicates.
-fn governors(root: &Root) -> Vec<String> {
-    const CPUS: &str = "/sys/devices/system/cpu";
-    let cpus = root.list(CPUS).into_iter();
-    let mut all: Vec<String> = cpus
-        .filter_map(|cpu| root.value(&format!("{CPUS}/{cpu}/cpufreq/scaling_governor")))
-        .filter(|governor| !governor.is_empty())
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    all
 }
 
 /// Returns the swapped memory from the text of `/proc/swaps`, whose fourth column is the used size

@@ -215,6 +215,23 @@ fn parse_ethtool(text: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
+/// File of infiniband-diags with thresholds of counters, which `ibqueryerrors` reads.
+pub const THRESHOLDS: &str = "/etc/infiniband-diags/error_thresholds";
+
+/// Returns the thresholds of counters in [`THRESHOLDS`].
+pub(crate) fn thresholds(root: &Root) -> BTreeMap<String, u64> {
+    parse_thresholds(&root.text(THRESHOLDS).unwrap_or_default())
+}
+
+pub(crate) fn parse_thresholds(text: &str) -> BTreeMap<String, u64> {
+    let lines = text.lines().map(str::trim);
+    let pairs = lines.filter_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        Some((name.trim().to_owned(), value.trim().parse().ok()?))
+    });
+    pairs.collect()
+}
+
 /// Returns `true` if the counter has stopped at its maximum.
 fn is_saturated(name: &str, value: u64) -> bool {
     SATURATING
@@ -293,6 +310,15 @@ mod tests {
                 .map(|(name, n)| ((*name).to_owned(), *n))
                 .collect(),
         )
+    }
+
+    #[test]
+    fn last_threshold_of_a_counter_is_used() {
+        let text =
+            "# comment\n#LinkDownedCounter=3\nSymbolErrorCounter=7\n SymbolErrorCounter = 9\nx";
+        let thresholds = parse_thresholds(text);
+        assert_eq!(thresholds.get("SymbolErrorCounter"), Some(&9));
+        assert_eq!(thresholds.get("LinkDownedCounter"), None);
     }
 
     #[test]

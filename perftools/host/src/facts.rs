@@ -1,18 +1,32 @@
 //! The facts that the checks evaluate.
 
-use crate::device::{self, Device};
+use std::collections::BTreeMap;
+
+use crate::counters::Counters;
+use crate::cpus::Cpus;
+use crate::dcb::Dcb;
+use crate::device::{self, Device, PciDevice, Port};
+use crate::eipoib::Eipoib;
+use crate::environment::Environment;
+use crate::limits::Memlock;
 use crate::link_caps::LinkCaps;
-use crate::netdev::{self, Netdev};
+use crate::listeners::listening;
+use crate::memory::{HugePages, Iommu};
+use crate::modules::Modules;
+use crate::netdev::{self, ArpSettings, Netdev};
+use crate::nfs::Nfs;
+use crate::nm::{self, Profile};
+use crate::opensm;
+use crate::partitions::{self, PartitionFile};
 use crate::peer::PeerFacts;
 use crate::probe::{Address, Probe};
 use crate::root::Root;
-use crate::verbs;
+use crate::udev::{self, UdevRule};
+use crate::{counters, verbs};
 
-/// The facts that the subjects of `ribinfo check` evaluate.
-#[derive(Debug)]
-pub struct HostFacts<'a> {
-    /// The root directory, from which subjects read further files.
-    pub root: &'a Root,
+/// The facts of a host that `ribinfo check` evaluates.
+#[derive(Clone, Debug, Default)]
+pub struct HostFacts {
     /// The RDMA devices, sorted by name.
     pub devices: Vec<Device>,
     /// The network interfaces, sorted by name.
@@ -21,23 +35,99 @@ pub struct HostFacts<'a> {
     pub probe: Probe,
     /// The facts of the peer or the error message, if a peer was requested.
     pub peer: Option<Result<PeerFacts, String>>,
+    /// The kernel modules.
+    pub modules: Modules,
+    /// The PCI devices that are network adapters.
+    pub pci: Vec<PciDevice>,
+    /// The limits of locked memory.
+    pub memlock: Memlock,
+    /// The counters of each port, by device and port.
+    pub counters: BTreeMap<(String, u32), Counters>,
+    /// Thresholds of the file of infiniband-diags, by the name of the counter.
+    pub thresholds: BTreeMap<String, u64>,
+    /// The handling of ARP requests, by network interface, and that of `all` interfaces.
+    pub arp: BTreeMap<String, ArpSettings>,
+    /// Flow control of Ethernet ports, by device and port.
+    pub dcb: BTreeMap<(String, u32), Dcb>,
+    /// The profiles of NetworkManager for InfiniBand interfaces.
+    pub profiles: Vec<Profile>,
+    /// The rules of udev that name IPoIB interfaces.
+    pub udev_rules: Vec<UdevRule>,
+    /// NFS over RDMA.
+    pub nfs: Nfs,
+    /// eIPoIB.
+    pub eipoib: Eipoib,
+    /// The configuration of opensm.
+    pub opensm: opensm::Files,
+    /// The files with the partitions of opensm.
+    pub partitions: Vec<PartitionFile>,
+    /// The processors.
+    pub cpus: Cpus,
+    /// The huge pages.
+    pub huge_pages: HugePages,
+    /// The IOMMU.
+    pub iommu: Iommu,
+    /// The module of iptables has tables.
+    pub has_ip_tables: bool,
+    /// The place where this process runs.
+    pub environment: Environment,
+    /// The TCP ports on which a program listens.
+    pub listening: Vec<u16>,
 }
 
-impl<'a> HostFacts<'a> {
-    /// Reads the facts for the named subjects, or for all subjects if `subjects` is empty. `peer`
-    /// is the result of the request to the peer.
-    pub fn read(
-        root: &'a Root,
-        subjects: &[String],
-        peer: Option<Result<PeerFacts, String>>,
-    ) -> Self {
-        let wanted =
-            |subject: &str| subjects.is_empty() || subjects.iter().any(|name| name == subject);
+impl HostFacts {
+    /// Reads the facts. Those that take time are read only for the named checks, or for all checks
+    /// if `checks` is empty. `peer` is the result of the request to the peer.
+    pub fn read(root: &Root, checks: &[String], peer: Option<Result<PeerFacts, String>>) -> Self {
+        let wanted = |check: &str| checks.is_empty() || checks.iter().any(|name| name == check);
+        let devices = device::all(root);
+        let netdevs = netdev::all(root);
+        let probe = root.probe(wanted);
+        let ports = || {
+            let ports = devices
+                .iter()
+                .flat_map(|device| device.ports.iter().map(move |port| (device, port)));
+            ports.map(|(device, port)| ((device.name.clone(), port.port), port))
+        };
+        let counters = |key: (String, u32)| {
+            let counters = Counters::of_port(root, &key.0, u8::try_from(key.1).ok()?);
+            Some((key, counters))
+        };
+        let dcb = |(key, port): ((String, u32), &Port)| {
+            let dcb = Dcb::read(root, &probe.dcb, &key.0, key.1, port.netdev.as_ref()?);
+            Some((key, dcb))
+        };
+        let opensm = opensm::Files::find(root);
+        let tables = ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"];
+        let sockets = ["/proc/net/tcp", "/proc/net/tcp6"];
+        let sockets = sockets.map(|path| listening(&root.text(path).unwrap_or_default()));
         Self {
-            root,
-            devices: device::all(root),
-            netdevs: netdev::all(root),
-            probe: root.probe(wanted),
+            modules: Modules::read(root),
+            pci: device::network_adapters(root),
+            memlock: Memlock::read(root),
+            counters: if wanted("counters") {
+                ports().filter_map(|(key, _)| counters(key)).collect()
+            } else {
+                BTreeMap::new()
+            },
+            thresholds: counters::thresholds(root),
+            arp: netdev::arp_settings(root, &netdevs),
+            dcb: ports().filter_map(dcb).collect(),
+            profiles: nm::infiniband_profiles(root),
+            udev_rules: udev::ipoib_rules(root),
+            nfs: Nfs::read(root),
+            eipoib: Eipoib::read(root),
+            partitions: partitions::files(root, &opensm),
+            opensm,
+            cpus: Cpus::read(root),
+            huge_pages: HugePages::read(root),
+            iommu: Iommu::read(root, &devices),
+            environment: Environment::read(root),
+            has_ip_tables: tables.iter().any(|path| root.value(path).is_some()),
+            listening: sockets.concat().into_iter().map(|(port, _)| port).collect(),
+            devices,
+            netdevs,
+            probe,
             peer,
         }
     }
@@ -47,10 +137,18 @@ impl<'a> HostFacts<'a> {
         self.netdevs.iter().find(|netdev| netdev.name == name)
     }
 
-    /// Returns all ports, each with its device.
-    pub fn ports(&self) -> impl Iterator<Item = (&Device, &device::Port)> {
+    /// Returns `true` if a device is only for management datagrams. An XDR adapter has one of them,
+    /// `smi1`, with a port for each plane.
+    pub fn is_management_only(&self, device: &Device) -> bool {
+        let has_umad = device.ports.iter().any(|port| port.umad.is_some());
+        device.uverbs.is_none() && has_umad && self.modules.is_present("ib_uverbs")
+    }
+
+    /// Returns all ports, each with its device, without those for management only.
+    pub fn ports(&self) -> impl Iterator<Item = (&Device, &Port)> {
         self.devices
             .iter()
+            .filter(|device| !self.is_management_only(device))
             .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
     }
 

@@ -11,13 +11,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 mod command;
 pub mod conditions;
 pub mod counters;
+pub mod cpus;
 pub mod dcb;
 pub mod dcb_output;
 pub mod device;
 pub mod eipoib;
+pub mod environment;
 mod facts;
 pub mod filter;
 pub mod hardware;
@@ -26,23 +29,29 @@ pub mod hwaddr;
 pub mod limits;
 pub mod link_caps;
 pub mod listeners;
+pub mod memory;
 #[cfg(any(test, fuzzing, feature = "testing"))]
 mod memory_files;
-pub mod mounts;
+pub mod modules;
 pub mod netdev;
 mod netlink;
+pub mod nfs;
 pub mod nm;
 pub mod opensm;
 pub mod partitions;
 pub mod peer;
 pub mod probe;
 pub mod rate;
+mod redaction;
 pub mod resources;
 pub mod roce;
 pub mod root;
 pub mod sm;
+pub mod spelling;
 pub mod tcp;
 pub mod tcp_table;
+mod tree;
+pub mod udev;
 pub mod verbs;
 
 pub use facts::HostFacts;

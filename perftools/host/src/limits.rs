@@ -2,11 +2,74 @@
 
 use std::fs;
 
+use crate::root::Root;
+
+const LIMITS: &str = "/etc/security/limits.conf";
+const DROP_INS: &str = "/etc/security/limits.d";
 /// Bit number of `CAP_IPC_LOCK`. A process with this capability may lock any amount of memory.
 const CAP_IPC_LOCK: u32 = 14;
 
 /// A resource limit in bytes. `None` means unlimited.
 pub type ResourceLimit = Option<u64>;
+
+/// The limits of locked memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memlock {
+    /// The soft and the hard limit of this process. `None` if they are not known.
+    pub limits: Option<(ResourceLimit, ResourceLimit)>,
+    /// This process has `CAP_IPC_LOCK`.
+    pub is_exempt: bool,
+    /// The limits in `limits.conf` and its drop-ins, which pam_limits applies at the next login.
+    pub configured: Vec<ConfiguredLimit>,
+}
+
+/// A line of `limits.conf` that limits locked memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfiguredLimit {
+    /// The file.
+    pub file: String,
+    /// The line, without its comment.
+    pub line: String,
+    /// The limit in KiB.
+    pub kibibytes: u64,
+}
+
+impl Memlock {
+    /// Reads the limits.
+    pub fn read(root: &Root) -> Self {
+        let text = |file: &str| root.text(file).unwrap_or_default();
+        let mut configured = Vec::new();
+        for file in [vec![LIMITS.to_owned()], root.files(DROP_INS, ".conf")].concat() {
+            configured.extend(text(&file).lines().filter_map(|line| {
+                Some(ConfiguredLimit {
+                    kibibytes: configured_memlock(line)?,
+                    line: without_comment(line),
+                    file: file.clone(),
+                })
+            }));
+        }
+        Self {
+            limits: memlock(&text("/proc/self/limits")),
+            is_exempt: has_ipc_lock(&text("/proc/self/status")),
+            configured,
+        }
+    }
+}
+
+/// Returns the words of a line, with one space between them.
+fn without_comment(line: &str) -> String {
+    let line = line.split('#').next().unwrap_or_default();
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the limit in KiB that a line of `limits.conf` sets for locked memory.
+fn configured_memlock(line: &str) -> Option<u64> {
+    let words: Vec<&str> = line.split('#').next()?.split_whitespace().collect();
+    match words.as_slice() {
+        [_, "soft" | "hard" | "-", "memlock", value] => value.parse().ok(),
+        _ => None,
+    }
+}
 
 /// Returns the soft and the hard limit of locked memory. `limits` is the text of
 /// `/proc/self/limits`.
@@ -65,6 +128,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn limits_conf_is_parsed() {
+        assert_eq!(
+            configured_memlock("* hard memlock 65536 # small"),
+            Some(65536)
+        );
+        assert_eq!(configured_memlock("@rdma - memlock 8192"), Some(8192));
+        for line in [
+            "* hard memlock unlimited",
+            "# * hard memlock 1",
+            "* hard nofile 1",
+            "",
+        ] {
+            assert_eq!(configured_memlock(line), None, "{line}");
+        }
+    }
+
+    #[test]
     fn limits_are_parsed() {
         let line = |rest: &str| {
             memlock(&format!(
@@ -74,5 +154,7 @@ mod tests {
         assert_eq!(line("65536 unlimited"), Some((Some(65536), None)));
         assert_eq!(line("unlimited unlimited"), Some((None, None)));
         assert_eq!((line("x"), memlock("")), (None, None));
+        assert!(has_ipc_lock("CapEff:\t000001ffffffffff\n"));
+        assert!(!has_ipc_lock("CapEff:\t0000000000000000\n") && !has_ipc_lock(""));
     }
 }

@@ -1,9 +1,12 @@
 //! Network interfaces, from `/sys/class/net`.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::hwaddr::HwAddr;
 use super::root::{Root, unsigned};
+use crate::peer::is_name;
 
 /// `ARPHRD_INFINIBAND`.
 pub(crate) const TYPE_INFINIBAND: u32 = 32;
@@ -47,6 +50,29 @@ pub struct Ipoib {
     pub hwaddr: Option<HwAddr>,
 }
 
+/// The handling of ARP requests, from `/proc/sys/net/ipv4/conf`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArpSettings {
+    /// The addresses for which requests are answered: 0 all, 1 or more those of the interface.
+    pub ignore: Option<u32>,
+    /// The source address of requests: 0 any, 2 the best one for the target.
+    pub announce: Option<u32>,
+}
+
+/// Returns the handling of ARP requests on each interface, and on `all` interfaces.
+pub(crate) fn arp_settings(root: &Root, netdevs: &[Netdev]) -> BTreeMap<String, ArpSettings> {
+    let names = netdevs.iter().map(|netdev| netdev.name.as_str());
+    let read = |name: &str| {
+        let file = |file| root.number(&format!("/proc/sys/net/ipv4/conf/{name}/{file}"));
+        let settings = ArpSettings {
+            ignore: file("arp_ignore"),
+            announce: file("arp_announce"),
+        };
+        (name.to_owned(), settings)
+    };
+    names.chain(["all"]).map(read).collect()
+}
+
 /// Returns the network interfaces, sorted by name.
 pub fn all(root: &Root) -> Vec<Netdev> {
     // The directory also contains files: bonding_masters and eth_ipoib_interfaces.
@@ -57,13 +83,17 @@ pub fn all(root: &Root) -> Vec<Netdev> {
 }
 
 fn read(root: &Root, name: &str) -> Option<Netdev> {
+    // The name becomes part of commands.
+    if !is_name(name) {
+        return None;
+    }
     let file = |file: &str| format!("/sys/class/net/{name}/{file}");
     let kind = root.number(&file("type"))?;
     let address = root.value(&file("address")).unwrap_or_default();
     let ipoib = (kind == TYPE_INFINIBAND).then(|| Ipoib {
         mode: root.value(&file("mode")).unwrap_or_default(),
         pkey: root.number(&file("pkey")),
-        parent: root.value(&file("parent")),
+        parent: root.value(&file("parent")).filter(|name| is_name(name)),
         hwaddr: address.parse().ok(),
     });
     Some(Netdev {

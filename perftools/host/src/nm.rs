@@ -19,13 +19,9 @@ pub struct Profile {
 
 /// Returns the profiles of InfiniBand interfaces. Only root can read them.
 pub fn infiniband_profiles(root: &Root) -> Vec<Profile> {
-    root.list(DIRECTORY)
-        .into_iter()
-        .filter(|name| name.ends_with(".nmconnection"))
-        .filter_map(|name| {
-            let path = format!("{DIRECTORY}/{name}");
-            parse(&root.text(&path)?, path)
-        })
+    let files = root.files(DIRECTORY, ".nmconnection").into_iter();
+    files
+        .filter_map(|path| parse(&root.text(&path)?, path))
         .collect()
 }
 

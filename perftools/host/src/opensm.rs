@@ -1,11 +1,66 @@
 //! `opensm.conf`, its numbered instances, and `/etc/sysconfig/opensm`.
 
 use super::root::{Root, number, unsigned};
+use crate::spelling::similar;
 
 /// Directories of opensm's configuration: that of Red Hat, then that of OpenSM.
 pub const DIRECTORIES: [&str; 2] = ["/etc/rdma", "/etc/opensm"];
 /// Environment file of the service unit on Red Hat, then on Debian.
 pub(crate) const SYSCONFIG: [&str; 2] = ["/etc/sysconfig/opensm", "/etc/default/opensm"];
+
+/// The keys of `opensm.conf` that are evaluated.
+pub(crate) const CHECKED_KEYS: [&str; 6] = [
+    "guid",
+    "sm_priority",
+    "subnet_prefix",
+    "partition_config_file",
+    "log_file",
+    "dump_files_dir",
+];
+/// The keys of OpenSM 3.3.24 (`opt_tbl` in osm_subnet.c). It ignores other ones.
+const KEYS: &str = "\
+    guid m_key sm_key sa_key subnet_prefix m_key_lease_period m_key_protection_level \
+    m_key_lookup sweep_interval max_wire_smps max_wire_smps2 max_smps_timeout console \
+    console_port transaction_timeout transaction_retries long_transaction_timeout \
+    max_msg_fifo_timeout sm_priority lmc lmc_esp0 max_op_vls force_link_speed \
+    force_link_speed_ext force_link_width fdr10 reassign_lids ignore_other_sm single_thread \
+    disable_multicast subnet_timeout packet_life_time vl_stall_count leaf_vl_stall_count \
+    head_of_queue_lifetime leaf_head_of_queue_lifetime local_phy_errors_threshold \
+    overrun_errors_threshold use_mfttop sminfo_polling_timeout polling_retry_number \
+    force_heavy_sweep port_prof_ignore_file hop_weights_file dimn_ports_file \
+    port_search_ordering_file port_profile_switch_nodes sweep_on_trap routing_engine \
+    avoid_throttled_links connect_roots use_ucast_cache log_file log_max_size log_flags \
+    force_log_flush accum_log_file partition_config_file no_partition_enforcement part_enforce \
+    allow_both_pkeys keep_pkey_indexes sm_assigned_guid qos qos_policy_file \
+    suppress_sl2vl_mad_status_errors dump_files_dir lid_matrix_dump_file lfts_file \
+    root_guid_file cn_guid_file io_guid_file port_shifting scatter_ports max_reverse_hops \
+    ids_guid_file guid_routing_order_file guid_routing_order_no_scatter sa_db_file sa_db_dump \
+    torus_config do_mesh_analysis exit_on_fatal honor_guid2lid_file daemon sm_inactive \
+    babbling_port_policy drop_event_subscriptions ipoib_mcgroup_creation_validation \
+    mcgroup_join_validation use_original_extended_sa_rates_only max_rate_enum use_optimized_slvl \
+    fsync_high_avail_files perfmgr perfmgr_redir perfmgr_sweep_time_s \
+    perfmgr_max_outstanding_queries perfmgr_ignore_cas event_db_dump_file perfmgr_rm_nodes \
+    perfmgr_log_errors perfmgr_query_cpi perfmgr_xmit_wait_log perfmgr_xmit_wait_threshold \
+    event_plugin_name event_plugin_options node_name_map_name qos_max_vls qos_high_limit \
+    qos_vlarb_high qos_vlarb_low qos_sl2vl qos_ca_max_vls qos_ca_high_limit qos_ca_vlarb_high \
+    qos_ca_vlarb_low qos_ca_sl2vl qos_sw0_max_vls qos_sw0_high_limit qos_sw0_vlarb_high \
+    qos_sw0_vlarb_low qos_sw0_sl2vl qos_swe_max_vls qos_swe_high_limit qos_swe_vlarb_high \
+    qos_swe_vlarb_low qos_swe_sl2vl qos_rtr_max_vls qos_rtr_high_limit qos_rtr_vlarb_high \
+    qos_rtr_vlarb_low qos_rtr_sl2vl congestion_control cc_key cc_max_outstanding_mads \
+    cc_sw_cong_setting_control_map cc_sw_cong_setting_victim_mask cc_sw_cong_setting_credit_mask \
+    cc_sw_cong_setting_threshold cc_sw_cong_setting_packet_size \
+    cc_sw_cong_setting_credit_starvation_threshold \
+    cc_sw_cong_setting_credit_starvation_return_delay cc_sw_cong_setting_marking_rate \
+    cc_ca_cong_setting_port_control cc_ca_cong_setting_control_map cc_ca_cong_setting_ccti_timer \
+    cc_ca_cong_setting_ccti_increase cc_ca_cong_setting_trigger_threshold \
+    cc_ca_cong_setting_ccti_min cc_cct enable_quirks no_clients_rereg prefix_routes_file \
+    consolidate_ipv6_snm_req lash_start_vl sm_sl nue_max_num_vls nue_include_switches log_prefix \
+    per_module_logging_file quasi_ftree_indexing";
+
+/// Returns the key of OpenSM that is spelled nearly as a name that is no key.
+pub(crate) fn similar_key(name: &str) -> Option<&'static str> {
+    similar(name, KEYS.split(' '))
+}
 
 /// An `opensm.conf` file. It has one `key value` pair per line, and `#` begins a comment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,8 +71,23 @@ pub struct Conf {
     pub instance: Option<u32>,
     /// Line number, key and value of each entry.
     pub entries: Vec<(usize, String, String)>,
-    /// Line number and key of each line without a value.
+    /// Line number and key of each line with a key that has no value.
     pub missing_values: Vec<(usize, String)>,
+    /// Lines with `=` between a key and its value.
+    pub assignments: Vec<(usize, String)>,
+    /// Keys that are not known, and that are spelled nearly as a known key.
+    pub misspelled: Vec<Misspelled>,
+}
+
+/// A word that is spelled nearly as a known one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misspelled {
+    /// The line number.
+    pub line: usize,
+    /// The word.
+    pub word: String,
+    /// The known word.
+    pub known: &'static str,
 }
 
 impl Conf {
@@ -32,12 +102,25 @@ impl Conf {
             if line.is_empty() {
                 continue;
             }
-            match line.split_once(char::is_whitespace) {
-                Some((key, value)) => {
-                    conf.entries
-                        .push((at + 1, key.to_owned(), unquoted(value).to_owned()));
-                }
-                None => conf.missing_values.push((at + 1, line.to_owned())),
+            let (word, value) = line
+                .split_once(char::is_whitespace)
+                .map_or((line, None), |(word, value)| (word, Some(value.trim())));
+            let key = word.split('=').next().unwrap_or(word);
+            let is_assigned = word.contains('=') || value.is_some_and(|v| v.starts_with('='));
+            let is_known = KEYS.split(' ').any(|known| known == key);
+            if let Some(known) = similar_key(key) {
+                conf.misspelled.push(Misspelled {
+                    line: at + 1,
+                    word: key.to_owned(),
+                    known,
+                });
+            } else if is_known && is_assigned {
+                conf.assignments.push((at + 1, key.to_owned()));
+            } else if let Some(value) = value {
+                let value = unquoted(value).to_owned();
+                conf.entries.push((at + 1, key.to_owned(), value));
+            } else if is_known {
+                conf.missing_values.push((at + 1, key.to_owned()));
             }
         }
         conf
@@ -185,6 +268,31 @@ impl Files {
         }
     }
 
+    /// Returns the files of partitions that opensm's configuration names. If only some instances
+    /// name a file, the default file of the others is included.
+    pub fn partition_files(&self) -> Vec<String> {
+        let confs = self.effective();
+        let mut paths: Vec<String> = confs
+            .iter()
+            .filter_map(|conf| conf.get("partition_config_file"))
+            .map(str::to_owned)
+            .collect();
+        if let Some(conf) = confs
+            .iter()
+            .find(|conf| conf.get("partition_config_file").is_none() && !paths.is_empty())
+        {
+            paths.push(format!(
+                "{}/partitions.conf",
+                conf.path
+                    .rsplit_once('/')
+                    .map_or("", |(directory, _)| directory)
+            ));
+        }
+        paths.sort();
+        paths.dedup();
+        paths
+    }
+
     /// Returns the base file.
     pub fn base(&self) -> Option<&Conf> {
         self.confs.iter().find(|conf| conf.instance.is_none())
@@ -199,7 +307,7 @@ mod tests {
     fn configuration_file_is_parsed() {
         let conf = Conf::parse(
             "x",
-            "# comment\nguid 0x0002c90300317851\n\nsm_priority 15 # high\nlog_file (null)\nbare\nlog_prefix \"a b\"\n",
+            "# comment\nguid 0x0002c90300317851\n\nsm_priority 15 # high\nlog_file (null)\nbare\nlog_prefix \"a b\"\nsm_key\n",
         );
         assert_eq!(conf.guid(), Some(0x0002_c903_0031_7851));
         assert_eq!(conf.priority(), Some(15));
@@ -207,7 +315,7 @@ mod tests {
             (conf.get("log_file"), conf.get("log_prefix")),
             (None, Some("a b"))
         );
-        assert_eq!(conf.missing_values, [(6, "bare".to_owned())]);
+        assert_eq!(conf.missing_values, [(8, "sm_key".to_owned())]);
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl PeerFacts {
                     } else {
                         Vec::new()
                     },
-                    subnet_prefix: port.subnet_prefix().filter(|_| !port.is_ethernet()),
+                    subnet_prefix: port.subnet_prefix().filter(|_| port.is_infiniband()),
                     mtu: verbs
                         .device(&device.name)
                         .and_then(|d| d.port(port.port))
@@ -139,11 +139,11 @@ impl PeerFacts {
 }
 
 /// Returns `true` if the text is a valid name of a host, device or network interface.
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     (1..=255).contains(&text.len())
         && text
             .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+            .all(|b| b.is_ascii_alphanumeric() || b"._-@+".contains(&b))
 }
 
 #[cfg(test)]

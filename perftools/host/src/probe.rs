@@ -4,9 +4,10 @@
 use std::fmt;
 use std::fs::{self, DirEntry};
 use std::net::IpAddr;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use nix::fcntl::OFlag;
 use nix::sys::socket::SockaddrStorage;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,8 @@ use super::dcb_output::{self, DcbOutput};
 use super::limits;
 use super::link_caps::{self, PortCaps};
 use super::listeners::Listener;
+use super::peer::is_name;
+use super::redaction;
 use super::resources::{GsiQp, gsi_qps};
 use super::sm::PortSm;
 use super::verbs::Verbs;
@@ -151,8 +154,17 @@ impl Firewall {
 }
 
 impl Probe {
+    /// Replaces what no check evaluates by nothing: free text in the rules of the packet filter.
+    /// Names that are no valid names are omitted, because they become part of commands.
+    #[must_use]
+    pub fn redacted(mut self) -> Self {
+        self.firewall = redaction::firewall(self.firewall);
+        self.addresses.retain(|address| is_name(&address.netdev));
+        self
+    }
+
     /// Queries this host. `node_directory` contains its device nodes. Devices are opened, memory is
-    /// registered and commands are run only for the subjects that need them.
+    /// registered and commands are run only for the checks that need them.
     pub fn query(node_directory: &Path, wanted: impl Fn(&str) -> bool) -> Self {
         Self {
             nodes: nodes(node_directory),
@@ -168,7 +180,7 @@ impl Probe {
             },
             addresses: addresses(),
             firewall: if wanted("firewall") {
-                Firewall::query()
+                redaction::firewall(Firewall::query())
             } else {
                 Firewall::default()
             },
@@ -209,18 +221,27 @@ impl Probe {
 
 fn nodes(directory: &Path) -> Vec<Node> {
     let read = |entry: DirEntry| {
-        let metadata = fs::metadata(entry.path())
+        let metadata = fs::symlink_metadata(entry.path())
             .ok()
             .filter(|metadata| !metadata.is_dir())?;
-        let open = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(entry.path());
+        let device = metadata.file_type().is_char_device();
+        let open = || {
+            fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
+                .open(entry.path())
+        };
+        let open = if device {
+            open().map(drop).map_err(|error| error.to_string())
+        } else {
+            Err("not a device".to_owned())
+        };
         Some(Node {
             name: entry.file_name().to_string_lossy().into_owned(),
             mode: metadata.mode() & 0o7777,
-            device: metadata.file_type().is_char_device(),
-            open: open.map(drop).map_err(|error| error.to_string()),
+            device,
+            open,
         })
     };
     let mut nodes: Vec<Node> = fs::read_dir(directory)
@@ -235,7 +256,7 @@ fn nodes(directory: &Path) -> Vec<Node> {
 
 fn registrations() -> Vec<Registration> {
     let devices = ibverbs::Device::list().unwrap_or_default();
-    // The subject `nodes` reports devices that cannot be opened.
+    // The check `nodes` reports devices that cannot be opened.
     let open = devices.iter().filter_map(|device| device.open().ok());
     let register = |context: ibverbs::Context| {
         let registered = context.alloc_pd().and_then(|pd| pd.buf(REGISTRATION));

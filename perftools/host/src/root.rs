@@ -1,11 +1,11 @@
-//! Access to the files of a host through a root directory. Tests can use another root directory,
-//! and a root can record the files that are read.
+//! Access to the files of a host through a root directory, such as `/` or a captured tree.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+#[cfg(any(test, fuzzing, feature = "testing"))]
 use std::sync::{Mutex, PoisonError};
 
 use nix::fcntl::{OFlag, open};
@@ -14,29 +14,27 @@ use nix::sys::stat::Mode;
 #[cfg(any(test, fuzzing, feature = "testing"))]
 use super::memory_files::MemoryFiles;
 use super::probe::Probe;
+use super::tree::Tree;
 
 /// Maximum number of bytes that are read from a file.
 const MAX_LEN: u64 = 1 << 20;
+/// Maximum number of bytes of [`PROBE`].
+const MAX_PROBE_LEN: u64 = 64 << 20;
+/// Maximum number of names that are read from a directory.
+const MAX_NAMES: usize = 1 << 14;
 /// File of a captured tree with the facts that are not in files.
-const PROBE: &str = "probe.json";
+pub(crate) const PROBE: &str = "probe.json";
 
 /// The root directory that contains `/sys`, `/proc`, `/etc` and `/dev`.
 #[derive(Debug)]
 pub struct Root {
     path: PathBuf,
     captured: Option<Box<Probe>>,
-    recorded: Option<Mutex<BTreeMap<String, Recorded>>>,
+    /// The directory, unless the root is this host.
+    tree: Option<Tree>,
     /// Files that are read instead of those in `path`.
     #[cfg(any(test, fuzzing, feature = "testing"))]
     memory: Option<Mutex<MemoryFiles>>,
-}
-
-/// A file, directory or link that was read, for [`Root::save`].
-#[derive(Clone, Debug)]
-enum Recorded {
-    File(String),
-    Directory,
-    Link(PathBuf),
 }
 
 impl Root {
@@ -45,7 +43,7 @@ impl Root {
         Self {
             path: PathBuf::from("/"),
             captured: None,
-            recorded: None,
+            tree: None,
             #[cfg(any(test, fuzzing, feature = "testing"))]
             memory: None,
         }
@@ -57,19 +55,19 @@ impl Root {
     /// # Errors
     /// Returns an error if the directory cannot be read or its `probe.json` is invalid.
     pub fn at(path: &Path) -> io::Result<Self> {
-        fs::read_dir(path)?;
-        let captured = match fs::read_to_string(path.join(PROBE)) {
-            Ok(text) => Some(serde_json::from_str(&text).map_err(io::Error::other)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        Ok(Self {
-            path: path.to_owned(),
-            captured,
-            recorded: None,
-            #[cfg(any(test, fuzzing, feature = "testing"))]
-            memory: None,
-        })
+        if path == Path::new("/") {
+            return Ok(Self::host());
+        }
+        let mut root = Self::host();
+        path.clone_into(&mut root.path);
+        root.tree = Some(Tree::open(path)?);
+        if fs::symlink_metadata(path.join(PROBE)).is_ok() {
+            let invalid = || io::Error::other(format!("{PROBE} is not a regular file"));
+            let probe = root.bytes(PROBE, MAX_PROBE_LEN).ok_or_else(invalid)?;
+            let probe: Probe = serde_json::from_slice(&probe).map_err(io::Error::other)?;
+            root.captured = Some(Box::new(probe.redacted()));
+        }
+        Ok(root)
     }
 
     /// Creates a root with the files of a directory, which are read into memory.
@@ -95,20 +93,12 @@ impl Root {
         self.path == Path::new("/")
     }
 
-    /// Records what is read from now on, for [`save`](Root::save).
-    #[must_use]
-    pub fn recording(mut self) -> Self {
-        self.recorded = Some(Mutex::default());
-        self
-    }
-
     /// Returns the facts that are not in files. They come from `probe.json`, or from queries to
-    /// this host for the wanted subjects.
+    /// this host for the wanted checks.
     pub fn probe(&self, wanted: impl Fn(&str) -> bool) -> Probe {
-        self.captured
-            .as_deref()
-            .cloned()
-            .unwrap_or_else(|| Probe::query(&self.path("/dev/infiniband"), wanted))
+        let nodes = || self.path.join("dev/infiniband");
+        let captured = self.captured.as_deref().cloned();
+        captured.unwrap_or_else(|| Probe::query(&nodes(), wanted))
     }
 
     /// Returns the verbs attributes only, as [`probe`](Root::probe).
@@ -128,36 +118,23 @@ impl Root {
             .map_or_else(super::sm::query, |probe| Ok(probe.sms.clone()))
     }
 
-    /// Converts an absolute path of the host to a path below this root.
-    pub fn path(&self, path: &str) -> PathBuf {
-        self.path.join(path.trim_start_matches('/'))
-    }
-
     /// Returns the text of a file, or `None` if it does not exist or cannot be read.
     pub fn text(&self, path: &str) -> Option<String> {
-        let bytes = self.bytes(path)?;
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        self.record(path, || Recorded::File(text.clone()));
-        Some(text)
+        let bytes = self.bytes(path, MAX_LEN)?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+    fn bytes(&self, path: &str, limit: u64) -> Option<Vec<u8>> {
         #[cfg(any(test, fuzzing, feature = "testing"))]
         if let Some(memory) = self.memory() {
             return memory.file(path).map(<[u8]>::to_vec);
         }
+        let file = match &self.tree {
+            Some(tree) => tree.file(path)?,
+            None => open_on_host(path)?,
+        };
         let mut bytes = Vec::new();
-        // std calls open64. This calls open, which the simulator of a fabric (ibsim) intercepts.
-        let file = open(
-            &self.path(path),
-            OFlag::O_RDONLY | OFlag::O_CLOEXEC,
-            Mode::empty(),
-        )
-        .ok()?;
-        fs::File::from(file)
-            .take(MAX_LEN)
-            .read_to_end(&mut bytes)
-            .ok()?;
+        file.take(limit).read_to_end(&mut bytes).ok()?;
         Some(bytes)
     }
 
@@ -175,23 +152,19 @@ impl Root {
 
     /// Returns `true` if the file or directory exists.
     pub fn exists(&self, path: &str) -> bool {
-        let Some(is_directory) = self.is_directory(path) else {
-            return false;
-        };
-        if is_directory {
-            self.record(path, || Recorded::Directory);
-        } else {
-            self.record(path, || Recorded::File(String::new()));
-        }
-        true
+        self.is_directory(path).is_some()
     }
 
-    fn is_directory(&self, path: &str) -> Option<bool> {
+    /// Returns `true` if a path is a directory, and `None` if it does not exist.
+    pub(crate) fn is_directory(&self, path: &str) -> Option<bool> {
         #[cfg(any(test, fuzzing, feature = "testing"))]
         if let Some(memory) = self.memory() {
             return memory.is_directory(path);
         }
-        Some(fs::metadata(self.path(path)).ok()?.is_dir())
+        match &self.tree {
+            Some(tree) => tree.is_directory(path),
+            None => Some(fs::metadata(path).ok()?.is_dir()),
+        }
     }
 
     /// Returns the names in a directory, with numbers in numeric order. The list is empty if the
@@ -203,23 +176,38 @@ impl Root {
         names
     }
 
+    /// Returns the paths of the files in a directory whose names have this ending.
+    pub fn files(&self, directory: &str, ending: &str) -> Vec<String> {
+        let mut names = self.list(directory);
+        names.retain(|name| name.len() > ending.len() && name.ends_with(ending));
+        names
+            .iter()
+            .map(|name| format!("{directory}/{name}"))
+            .collect()
+    }
+
     fn names(&self, directory: &str) -> Vec<String> {
         #[cfg(any(test, fuzzing, feature = "testing"))]
         if let Some(memory) = self.memory() {
             let names = memory.names(directory).into_iter().flatten();
             return names.cloned().collect();
         }
-        let Ok(entries) = fs::read_dir(self.path(directory)) else {
-            return Vec::new();
+        let names: Vec<OsString> = if let Some(tree) = &self.tree {
+            tree.names(directory, MAX_NAMES)
+        } else {
+            let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+            let names = entries.map(|entry| entry.file_name());
+            names.take(MAX_NAMES).collect()
         };
-        let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
-        entries.flatten().map(name).collect()
+        // A name that is not text, or that controls a terminal, is not one of the kernel.
+        let is_plain = |name: &String| !name.chars().any(char::is_control);
+        let names = names.into_iter().filter_map(|name| name.into_string().ok());
+        names.filter(is_plain).collect()
     }
 
     /// Returns the last component of the target of a symbolic link.
     pub fn link(&self, path: &str) -> Option<String> {
         let target = self.link_target(path)?;
-        self.record(path, || Recorded::Link(target.clone()));
         target
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
@@ -230,52 +218,20 @@ impl Root {
         if let Some(memory) = self.memory() {
             return memory.link(path).map(Path::to_owned);
         }
-        fs::read_link(self.path(path)).ok()
-    }
-
-    fn record(&self, path: &str, entry: impl FnOnce() -> Recorded) {
-        if let Some(recorded) = &self.recorded {
-            let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
-            // Do not replace the text of a file with an empty entry from `exists`.
-            if !matches!(recorded.get(path), Some(Recorded::File(text)) if !text.is_empty()) {
-                recorded.insert(path.to_owned(), entry());
-            }
+        match &self.tree {
+            Some(tree) => tree.link_target(path),
+            None => fs::read_link(path).ok(),
         }
     }
+}
 
-    /// Writes what was recorded, and `probe`, to a directory as a captured tree.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be written.
-    pub fn save(&self, to: &Path, probe: &Probe) -> io::Result<()> {
-        let Some(recorded) = &self.recorded else {
-            return Ok(());
-        };
-        for (path, recorded) in recorded
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-        {
-            let path = to.join(path.trim_start_matches('/'));
-            fs::create_dir_all(path.parent().unwrap_or(to))?;
-            match recorded {
-                Recorded::File(text) => fs::write(&path, text)?,
-                Recorded::Directory => {
-                    fs::create_dir_all(&path)?;
-                    fs::write(path.join(".keep"), "")?;
-                }
-                Recorded::Link(target) => match std::os::unix::fs::symlink(target, &path) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                        return Err(error);
-                    }
-                    _ => {}
-                },
-            }
-        }
-        let mut text = serde_json::to_string_pretty(probe).map_err(io::Error::other)?;
-        text.push('\n');
-        fs::write(to.join(PROBE), text)
-    }
+/// Opens a regular file of this host.
+fn open_on_host(path: &str) -> Option<fs::File> {
+    // std calls open64. This calls open, which the simulator of a fabric (ibsim) intercepts.
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = fs::File::from(open(path, flags, Mode::empty()).ok()?);
+    file.metadata().ok().filter(fs::Metadata::is_file)?;
+    Some(file)
 }
 
 /// Parses a signed number, decimal or hexadecimal with `0x`.

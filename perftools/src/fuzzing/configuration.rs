@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use checks::{SUBJECTS, check};
+use checks::{CHECKS, check};
 use host::HostFacts;
 use host::opensm::{Conf, Sysconfig};
 use host::partitions;
@@ -31,8 +31,8 @@ fn directory_of(host: &str) -> PathBuf {
 }
 
 /// Checks a host and asserts that the output is safe to print.
-fn check_host(facts: &HostFacts<'_>) {
-    let names: Vec<String> = SUBJECTS.iter().map(|s| s.name.to_owned()).collect();
+fn check_host(facts: &HostFacts) {
+    let names: Vec<String> = CHECKS.iter().map(|s| s.name.to_owned()).collect();
     let findings = check(facts, &names);
     assert_printable(&display::lines(&findings));
     assert_printable(&display::check::fix_script(&findings));
@@ -185,7 +185,7 @@ mod tests {
     fn hosts_in_memory_are_the_same() {
         for name in HOSTS {
             let lines = |root: &Root| {
-                let names: Vec<String> = SUBJECTS.iter().map(|s| s.name.to_owned()).collect();
+                let names: Vec<String> = CHECKS.iter().map(|s| s.name.to_owned()).collect();
                 let facts = HostFacts::read(root, &[], None);
                 let stat = display::stat::show(root, None, None, false).expect("devices");
                 let devices = display::devices::show(root, false).expect("devices");

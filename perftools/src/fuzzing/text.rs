@@ -13,7 +13,7 @@ use host::eipoib::slave;
 use host::hwaddr::HwAddr;
 use host::limits::{has_ipc_lock, memlock};
 use host::listeners::listening;
-use host::mounts::mounts;
+use host::nfs::mounts;
 use host::root::{number, unsigned};
 use host::{nm, rate, resources};
 use measure::spec::MinBandwidth;

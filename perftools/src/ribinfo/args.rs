@@ -175,18 +175,18 @@ pub struct Export {
     /// Do not check this host
     #[arg(long)]
     pub no_check: bool,
-    /// Check only these subjects
+    /// Run only these checks
     #[arg(
         long,
-        value_name = "SUBJECT",
+        value_name = "CHECK",
         value_delimiter = ',',
         conflicts_with = "no_check"
     )]
     pub check: Vec<String>,
-    /// Omit the findings of a subject, a device or a port (mlx5_0/2); may be repeated
+    /// Omit the findings of a check, a device or a port (mlx5_0/2); may be repeated
     #[arg(
         long,
-        value_name = "SUBJECT|PORT",
+        value_name = "CHECK|PORT",
         value_delimiter = ',',
         conflicts_with = "no_check"
     )]
@@ -204,7 +204,7 @@ impl Export {
             allow: self.allow.clone(),
             check_interval: self.check_interval,
             checks: (!self.no_check).then(|| export::CheckOptions {
-                subjects: self.check.clone(),
+                checks: self.check.clone(),
                 skip: self.skip.clone(),
                 expect: self.expect,
             }),
@@ -216,9 +216,9 @@ impl Export {
 #[derive(Args, Clone, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "a command line has switches")]
 pub struct Check {
-    /// Check only these subjects
-    #[arg(value_name = "SUBJECT")]
-    pub subjects: Vec<String>,
+    /// Run only these checks
+    #[arg(value_name = "CHECK")]
+    pub checks: Vec<String>,
     /// Compare with this host, which runs `ribinfo serve` or an rperf server
     #[arg(long, value_name = "HOST")]
     pub peer: Option<String>,
@@ -231,11 +231,11 @@ pub struct Check {
     /// Compare with the output of `ribinfo facts` on the peer
     #[arg(long, value_name = "FILE", conflicts_with = "peer")]
     pub peer_facts: Option<PathBuf>,
-    /// Print only warnings and faults
+    /// Print only warnings, faults, and what could not be decided but can be
     #[arg(short, long)]
     pub quiet: bool,
-    /// Omit a subject, a device or a port (mlx5_0/2); may be repeated
-    #[arg(long, value_name = "SUBJECT|PORT", value_delimiter = ',')]
+    /// Omit a check, a device or a port (mlx5_0/2); may be repeated
+    #[arg(long, value_name = "CHECK|PORT", value_delimiter = ',')]
     pub skip: Vec<String>,
     /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them
     #[arg(long, value_name = "ports=N,rate=GBPS")]
@@ -249,7 +249,7 @@ pub struct Check {
     /// Print the remedies as a shell script
     #[arg(long, conflicts_with = "json")]
     pub fix_script: bool,
-    /// List the subjects
+    /// List the checks
     #[arg(long)]
     pub list: bool,
 }

@@ -1,7 +1,7 @@
 //! The `ribinfo` program, from the command line to the exit status.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use base::error::{Error, Kind, Result};
 use base::log::{self, log};
 use base::memory::share_heap_if_limited;
-use base::peer_text::printable_json;
-use checks::finding::{Level, worst};
-use checks::{SUBJECTS, check, selection};
+use base::peer_text::{printable_json, printable_lines};
+use checks::finding::{Finding, Level, worst};
+use checks::{CHECKS, selection};
 use clap::Parser;
 use fleet::export;
-use host::HostFacts;
 use host::peer::PeerFacts;
 use host::probe::Probe;
 use host::root::Root;
+use host::{HostFacts, capture};
 use session::facts::request_facts;
 use session::protocol::token::Token;
 
@@ -43,7 +43,10 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     let status = match run(&info).and_then(|(text, status)| print(&text).map(|()| status)) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            log(format_args!("ribinfo: {error}"));
+            log(format_args!(
+                "ribinfo: {}",
+                printable_lines(&error.to_string())
+            ));
             ExitCode::from(error.exit_status())
         }
     };
@@ -59,11 +62,16 @@ fn serve(root: &Root, options: &Serve) -> Result<()> {
     server.run()
 }
 
-/// Runs a command and returns its output and its exit status.
+/// Runs a command and returns its output, which is safe to print, and its exit status.
 ///
 /// # Errors
 /// Returns an error if an argument is invalid or the facts cannot be read.
 pub fn run(info: &Info) -> Result<(String, u8)> {
+    let (text, status) = run_command(info)?;
+    Ok((printable_lines(&text), status))
+}
+
+fn run_command(info: &Info) -> Result<(String, u8)> {
     let root = root(&info.global)?;
     let json = info.global.json;
     let text = match &info.command {
@@ -103,29 +111,31 @@ pub fn run(info: &Info) -> Result<(String, u8)> {
             watch::counters::once(&root, port.as_deref(), *all, json)?
         }
         Command::Export(options) => return run_export(&root, options),
-        Command::Capture { directory } => capture(root, directory).map(|()| String::new())?,
+        Command::Capture { directory } => capture(&root, directory)?,
     };
     Ok((text, 0))
 }
 
-fn capture(root: Root, directory: &Path) -> Result<()> {
-    if fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(Error::usage(format!(
-            "cannot capture to {}: the directory is not empty",
-            directory.display()
-        ))
-        .with_help("name a new or an empty directory"));
-    }
-    let root = root.recording();
-    let facts = HostFacts::read(&root, &[], None);
-    let _ = check(&facts, &[]);
-    let _ = PeerFacts::collect(&root);
+/// Writes a capture and returns the list of its files.
+fn capture(root: &Root, directory: &Path) -> Result<String> {
     let probe = Probe {
         sms: root.subnet_managers().unwrap_or_default(),
-        ..facts.probe
+        ..root.probe(|_| true)
     };
-    root.save(directory, &probe)
-        .map_err(|e| Error::system(format!("cannot write to {}", directory.display()), &e))
+    let result = capture::write(root, directory, &probe);
+    let directory = directory.display();
+    let files = result.map_err(|e| match e.kind() {
+        ErrorKind::DirectoryNotEmpty => Error::usage(format!(
+            "cannot capture to {directory}: the directory is not empty, or it is a link"
+        ))
+        .with_help("name a new or an empty directory"),
+        _ => Error::system(format!("cannot capture to {directory}"), &e),
+    })?;
+    let count = format!(
+        "{} files in {directory}, for their owner only\n",
+        files.len()
+    );
+    Ok(display::lines(files) + &count)
 }
 
 fn root(global: &Global) -> Result<Root> {
@@ -138,7 +148,7 @@ fn root(global: &Global) -> Result<Root> {
 }
 
 fn run_export(root: &Root, options: &Export) -> Result<(String, u8)> {
-    check_subjects(root, &options.check, &options.skip)?;
+    validate_names(root, &options.check, &options.skip)?;
     if options.listen.is_some() {
         return export::serve(root, &options.options()).map(|()| (String::new(), 0));
     }
@@ -147,17 +157,17 @@ fn run_export(root: &Root, options: &Export) -> Result<(String, u8)> {
 
 fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     if options.list && json {
-        return Ok((display::json(&SUBJECTS)?, 0));
+        return Ok((display::json(&CHECKS)?, 0));
     }
     if options.list {
         let lines: String = display::lines(
-            SUBJECTS
+            CHECKS
                 .iter()
-                .map(|subject| format!("{:<12}{}", subject.name, subject.about)),
+                .map(|check| format!("{:<12}{}", check.name, check.about)),
         );
         return Ok((lines, 0));
     }
-    check_subjects(root, &options.subjects, &options.skip)?;
+    validate_names(root, &options.checks, &options.skip)?;
     let peer = match (&options.peer, &options.peer_facts) {
         (Some(host), _) => {
             let token = options.token_file.as_deref().map(Token::read).transpose()?;
@@ -182,10 +192,10 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         }
         (None, None) => None,
     };
-    let subjects = selection::subjects(&options.subjects, &options.skip);
-    let facts = HostFacts::read(root, &subjects, peer);
-    let mut findings = selection::findings(&facts, &subjects, options.expect, &options.skip);
-    // The order of the subjects remains within a level.
+    let checks = selection::checks(&options.checks, &options.skip);
+    let facts = HostFacts::read(root, &checks, peer);
+    let mut findings = selection::findings(&facts, &checks, options.expect, &options.skip);
+    // The order of the checks remains within a level.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     let level = worst(&findings);
     let is_problem = level == Level::Fault || (options.strict && level == Level::Warning);
@@ -198,7 +208,11 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     }
     let count = display::check::count(&findings);
     if options.quiet {
-        findings.retain(|finding| finding.level > Level::Ok);
+        let is_useful = |finding: &Finding| {
+            finding.level > Level::Unknown
+                || (finding.level == Level::Unknown && finding.remedy.is_some())
+        };
+        findings.retain(is_useful);
     }
     let text = if json {
         display::json(&Report {
@@ -214,26 +228,26 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     Ok((text, exit_status))
 }
 
-/// Checks that the names are those of subjects, and that what is skipped is a subject, a device or
+/// Checks that the names are those of checks, and that what is skipped is a check, a device or
 /// a port.
-fn check_subjects(root: &Root, subjects: &[String], skip: &[String]) -> Result<()> {
+fn validate_names(root: &Root, checks: &[String], skip: &[String]) -> Result<()> {
     let is_path = |name: &&String| {
         name.contains('/') || root.exists(&format!("/sys/class/infiniband/{name}"))
     };
     let skipped = skip.iter().filter(|name| !is_path(name));
-    let unknown = subjects
+    let unknown = checks
         .iter()
         .chain(skipped)
-        .find(|name| SUBJECTS.iter().all(|subject| subject.name != *name));
+        .find(|name| CHECKS.iter().all(|check| check.name != *name));
     let Some(unknown) = unknown else {
         return Ok(());
     };
-    let nearest = SUBJECTS.iter().max_by(|a, b| {
+    let nearest = CHECKS.iter().max_by(|a, b| {
         strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown))
     });
-    let nearest = nearest.map_or("", |subject| subject.name);
+    let nearest = nearest.map_or("", |check| check.name);
     Err(Error::usage(format!(
-        "no subject named `{unknown}`; did you mean {nearest}? `ribinfo check --list` lists all subjects"
+        "no check named `{unknown}`; did you mean {nearest}? `ribinfo check --list` lists all checks"
     )))
 }
 

@@ -18,7 +18,12 @@ use super::restore::Restore;
 fn missing_module_is_found() {
     devices();
     // The devices exist, but not the nodes of ib_uverbs and rdma_ucm.
-    let root = HostRoot::with_links(&["/sys/class/infiniband", "/sys/class/net"]);
+    let root = HostRoot::without_etc().without(&[
+        "sys/class/infiniband_verbs",
+        "sys/class/infiniband_mad",
+        "sys/class/misc",
+        "sys/module",
+    ]);
     root.write("/proc/modules", "rdma_rxe 1 0 - Live 0x0\n");
     let (text, status) = root.check(&["modules"]);
     assert_finding(
@@ -167,23 +172,23 @@ fn missing_gid_is_found() {
         for address in &restore.addresses {
             process::run_line(&format!("ip addr del {address} dev {}", restore.netdev));
         }
-        let subject = if roce_devices().contains(&name) {
+        let name_of_check = if roce_devices().contains(&name) {
             "gid"
         } else {
             "iwarp"
         };
-        wait_for_check(&[subject], 1);
-        let (text, status) = check(&[subject]);
+        wait_for_check(&[name_of_check], 1);
+        let (text, status) = check(&[name_of_check]);
         assert_eq!(status, 1);
         let remedy = assert_finding(
             &text,
             "fault",
-            &format!("{subject} {name}/1"),
+            &format!("{name_of_check} {name}/1"),
             &["has no address", "=> ip addr add "],
         );
         apply(&remedy.replace("ADDRESS/BITS", &restore.addresses[0]));
-        wait_for_check(&[subject], 0);
-        assert_eq!(check(&[subject]).1, 0, "{name} has an address");
+        wait_for_check(&[name_of_check], 0);
+        assert_eq!(check(&[name_of_check]).1, 0, "{name} has an address");
     }
 }
 
@@ -334,7 +339,7 @@ fn packet_filter_rule_that_blocks_roce_is_found() {
     roce_devices();
     // A script prints a rule as nft does, because the kernel of the lab has no packet filter. The
     // test `netns_firewall` uses the real one.
-    let root = HostRoot::with_links(&[]);
+    let root = HostRoot::empty();
     let command = root.path().join("nft");
     let script = r#"#!/bin/sh
 case $1 in

@@ -24,8 +24,8 @@ fn healthy_host_has_no_faults() {
         |line: &&str| line.starts_with("warning  modules") && line.contains("after a reboot");
     assert!(found.iter().all(allowed) && status < 2, "{text}");
     for name in &names {
-        for subject in ["nodes", "memlock", "port", "mtu"] {
-            assert_finding(&text, "ok", subject, &[name]);
+        for check in ["nodes", "memlock", "port", "mtu"] {
+            assert_finding(&text, "ok", check, &[name]);
         }
     }
     // The remaining warnings disappear when the files are written that the remedies name.

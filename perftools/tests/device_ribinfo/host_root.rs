@@ -1,37 +1,43 @@
 //! Root directories for `ribinfo --root`.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use test_support::temp_dir::TempDir;
 
-use super::program::{apply, check};
+use super::program::{apply, check, ribinfo};
 
-/// A root directory with links to directories of this host.
+/// A root directory with a capture of this host.
 pub(crate) struct HostRoot(TempDir);
 
 impl HostRoot {
-    /// Creates a root directory with links to these directories.
-    pub(crate) fn with_links(links: &[&str]) -> Self {
-        let dir = TempDir::in_memory();
-        for link in links {
-            let to = dir.path().join(link.trim_start_matches('/'));
-            fs::create_dir_all(to.parent().expect("a parent")).expect("directories");
-            symlink(link, to).expect("a link");
-        }
-        Self(dir)
+    /// Creates an empty root directory.
+    pub(crate) fn empty() -> Self {
+        Self(TempDir::in_memory())
     }
 
-    /// Creates a root directory of this host without any configuration files.
+    /// Captures this host without any configuration files.
     pub(crate) fn without_etc() -> Self {
-        Self::with_links(&["/sys", "/proc", "/dev"])
+        let root = Self::empty();
+        let (text, status) = ribinfo(&["capture", root.path().to_str().expect("a path in UTF-8")]);
+        assert_eq!(status, 0, "{text}");
+        root.without(&["etc", "usr", "run"])
     }
 
-    /// Creates a root directory of this host in which rdma_cm prefers RoCE v1 on this device.
+    /// Removes directories.
+    pub(crate) fn without(self, directories: &[&str]) -> Self {
+        for directory in directories {
+            let directory = self.path().join(directory);
+            if directory.exists() {
+                fs::remove_dir_all(directory).expect("a directory");
+            }
+        }
+        self
+    }
+
+    /// Captures this host, on which rdma_cm prefers RoCE v1 on this device.
     pub(crate) fn with_roce_v1(device: &str) -> Self {
-        let links = ["/proc", "/dev", "/sys/class", "/sys/module", "/sys/devices"];
-        let root = Self::with_links(&links);
+        let root = Self::without_etc();
         root.write(
             &format!("/sys/kernel/config/rdma_cm/{device}/ports/1/default_roce_mode"),
             "IB/RoCE v1\n",
@@ -56,8 +62,8 @@ impl HostRoot {
     }
 
     /// Returns the output and the exit code of `ribinfo check` on this root directory.
-    pub(crate) fn check(&self, subjects: &[&str]) -> (String, i32) {
+    pub(crate) fn check(&self, checks: &[&str]) -> (String, i32) {
         let path = self.path().to_str().expect("a path in UTF-8");
-        check(&[subjects, &["--root", path]].concat())
+        check(&[checks, &["--root", path]].concat())
     }
 }

@@ -34,11 +34,11 @@ impl Peer {
         Self::from_command(serve, "--port")
     }
 
-    /// Runs `ribinfo check` on these subjects against the server. Returns the output and the exit
+    /// Runs `ribinfo check` on these checks against the server. Returns the output and the exit
     /// status.
-    fn check(&self, subjects: &[&str]) -> (String, i32) {
+    fn check(&self, checks: &[&str]) -> (String, i32) {
         let port = self.port.to_string();
-        check(&[subjects, &["--peer", "127.0.0.1", "--peer-port", &port]].concat())
+        check(&[checks, &["--peer", "127.0.0.1", "--peer-port", &port]].concat())
     }
 }
 

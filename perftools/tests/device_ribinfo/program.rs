@@ -50,14 +50,13 @@ pub(crate) fn wait_for_check(args: &[&str], code: i32) {
     process::wait_until(Duration::from_secs(10), || check(args).1 == code);
 }
 
-/// Asserts that a finding has this level, this subject and all words. Returns its remedy.
-pub(crate) fn assert_finding(text: &str, level: &str, subject: &str, words: &[&str]) -> String {
+/// Asserts that a finding has this level, this check and all words. Returns its remedy.
+pub(crate) fn assert_finding(text: &str, level: &str, check: &str, words: &[&str]) -> String {
     let found = text.lines().find(|line| {
-        line.starts_with(&format!("{level:<8} {subject}"))
+        line.starts_with(&format!("{level:<8} {check}"))
             && words.iter().all(|word| line.contains(word))
     });
-    let line =
-        found.unwrap_or_else(|| panic!("no {level} of {subject} with {words:?} in:\n{text}"));
+    let line = found.unwrap_or_else(|| panic!("no {level} of {check} with {words:?} in:\n{text}"));
     line.split_once(" => ")
         .map_or_else(String::new, |(_, remedy)| remedy.to_owned())
 }

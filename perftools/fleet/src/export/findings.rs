@@ -36,9 +36,9 @@ impl CheckResults {
     /// Checks the host.
     pub(super) fn run(root: &Root, options: &CheckOptions) -> Self {
         let begin = Instant::now();
-        let subjects = selection::subjects(&options.subjects, &options.skip);
-        let facts = HostFacts::read(root, &subjects, None);
-        let findings = selection::findings(&facts, &subjects, options.expect, &options.skip);
+        let checks = selection::checks(&options.checks, &options.skip);
+        let facts = HostFacts::read(root, &checks, None);
+        let findings = selection::findings(&facts, &checks, options.expect, &options.skip);
         let supported = facts.ports().filter_map(|(device, port)| {
             let supported = facts.link_caps(&device.name, port.port)?.supported;
             let mbps = supported
@@ -69,14 +69,14 @@ impl CheckResults {
         let mut worst: BTreeMap<(&str, &str), Level> = BTreeMap::new();
         for finding in &self.findings {
             let object = finding.object.as_deref().unwrap_or_default();
-            let level = worst.entry((finding.subject, object)).or_insert(Level::Ok);
+            let level = worst.entry((finding.check, object)).or_insert(Level::Ok);
             *level = (*level).max(finding.level);
         }
         metrics.gauges(
             "ribinfo_check_level",
             "Worst finding on an object: 0 ok, 1 unknown, 2 warning, 3 fault.",
-            worst.iter().map(|((subject, object), level)| {
-                ([("subject", *subject), ("object", *object)], value(*level))
+            worst.iter().map(|((check, object), level)| {
+                ([("subject", *check), ("object", *object)], value(*level))
             }),
         )?;
         metrics.gauges(

@@ -43,9 +43,9 @@ pub struct Options {
 /// The checks whose findings are metrics.
 #[derive(Clone, Debug, Default)]
 pub struct CheckOptions {
-    /// Names of the subjects to check; empty: all of them.
-    pub subjects: Vec<String>,
-    /// Subjects, devices and ports whose findings are omitted.
+    /// Names of the checks to run; empty: all of them.
+    pub checks: Vec<String>,
+    /// Checks, devices and ports whose findings are omitted.
     pub skip: Vec<String>,
     /// Requirements of the ports.
     pub expect: Option<Expectation>,

@@ -3,5 +3,6 @@
 mod read;
 mod types;
 
+pub(crate) use read::network_adapters;
 pub use read::{all, parse_guid};
-pub use types::{Device, GidRow, NamedCode, PciLink, Port, node_type, state};
+pub use types::{Device, GidRow, NamedCode, PciDevice, PciLink, Port, node_type, state};

@@ -1,22 +1,81 @@
 //! Reads devices from the files in `/sys/class`.
 
+use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
 use base::peer_text::printable;
 use ibverbs::{Gid, Guid};
 
-use super::types::{Device, GidRow, NamedCode, PciLink, Port};
+use super::types::{Device, GidRow, NamedCode, PciDevice, PciLink, Port};
+use crate::peer::is_name;
 use crate::rate::Rate;
 use crate::root::{Root, unsigned};
 
+const VERBS: &str = "/sys/class/infiniband_verbs";
 const MAD: &str = "/sys/class/infiniband_mad";
+/// Maximum number of ports and table entries. Links in a tree can make it look endless.
+const MAX_ENTRIES: usize = 1 << 20;
 
-/// Returns the devices, sorted by name.
+/// The types of NVIDIA's virtual functions, which are their PCI IDs. A guest sees no other sign.
+const VIRTUAL_FUNCTIONS: [&str; 9] = [
+    "MT4100", "MT4114", "MT4116", "MT4118", "MT4120", "MT4122", "MT4124", "MT4126", "MT41683",
+];
+
+/// The root, and the nodes of all devices.
+struct Reader<'a> {
+    root: &'a Root,
+    /// The names of the verbs nodes, by device.
+    uverbs: HashMap<String, String>,
+    /// The names of the nodes for management datagrams, by device and port.
+    umads: HashMap<(String, u32), String>,
+    /// The number of entries that may still be read.
+    remaining: usize,
+}
+
+/// Returns the devices, sorted by name. A name that cannot be part of a command is omitted.
 pub fn all(root: &Root) -> Vec<Device> {
-    root.list("/sys/class/infiniband")
+    let ibdev = |class: &str, node: &str| root.value(&format!("{class}/{node}/ibdev"));
+    let uverbs = root.list(VERBS).into_iter();
+    // The directory also contains an `issm` node for each port, for subnet managers.
+    let umads = root
+        .list(MAD)
         .into_iter()
-        .map(|name| read(root, name))
+        .filter(|node| node.starts_with("umad"));
+    let umad = |node: String| {
+        let port = root.number(&format!("{MAD}/{node}/port"))?;
+        Some(((ibdev(MAD, &node)?, port), node))
+    };
+    let mut reader = Reader {
+        root,
+        uverbs: uverbs
+            .filter_map(|node| Some((ibdev(VERBS, &node)?, node)))
+            .collect(),
+        umads: umads.filter_map(umad).collect(),
+        remaining: MAX_ENTRIES,
+    };
+    let mut names = root.list("/sys/class/infiniband");
+    names.retain(|name| is_name(name));
+    names
+        .into_iter()
+        .map(|name| read(&mut reader, name))
         .collect()
+}
+
+/// Returns the PCI devices that are network adapters.
+pub(crate) fn network_adapters(root: &Root) -> Vec<PciDevice> {
+    const BUS: &str = "/sys/bus/pci/devices";
+    let read = |slot: String| {
+        let value = |file: &str| root.value(&format!("{BUS}/{slot}/{file}"));
+        // Class 0x02 is that of network controllers.
+        value("class").filter(|class| class.starts_with("0x02"))?;
+        Some(PciDevice {
+            vendor: value("vendor")?,
+            device: value("device")?,
+            driver: root.link(&format!("{BUS}/{slot}/driver")),
+            slot,
+        })
+    };
+    root.list(BUS).into_iter().filter_map(read).collect()
 }
 
 /// Parses a GUID such as `f034:d4ff:fea2:9021`.
@@ -37,21 +96,19 @@ fn printable_value(root: &Root, path: &str) -> Option<String> {
     root.value(path).map(|value| printable(&value))
 }
 
-fn read(root: &Root, name: String) -> Device {
+fn read(reader: &mut Reader<'_>, name: String) -> Device {
+    let root = reader.root;
     let value = |file: &str| printable_value(root, &format!("/sys/class/infiniband/{name}/{file}"));
     let guid = |file: &str| value(file).and_then(|text| parse_guid(&text));
-    let uverbs = root
-        .list("/sys/class/infiniband_verbs")
-        .into_iter()
-        .find(|node| {
-            root.value(&format!("/sys/class/infiniband_verbs/{node}/ibdev"))
-                .as_ref()
-                == Some(&name)
-        });
+    let uverbs = reader.uverbs.get(&name).cloned();
     let pci = || {
+        // A virtual function has speed `Unknown` and width 0.
+        let width = value("device/current_link_width")?.parse().ok()?;
+        let speed = value("device/current_link_speed")?;
+        (width > 0 && !speed.starts_with("Unknown")).then_some(())?;
         Some(PciLink {
-            current_speed: value("device/current_link_speed")?,
-            current_width: value("device/current_link_width")?.parse().ok()?,
+            current_speed: speed,
+            current_width: width,
             max_speed: value("device/max_link_speed")?,
             max_width: value("device/max_link_width")?.parse().ok()?,
         })
@@ -60,7 +117,7 @@ fn read(root: &Root, name: String) -> Device {
         .list(&format!("/sys/class/infiniband/{name}/ports"))
         .iter()
         .filter_map(|port| port.parse().ok())
-        .map(|port| read_port(root, &name, port))
+        .map_while(|port| read_port(reader, &name, port))
         .collect();
     Device {
         node_type: value("node_type")
@@ -76,13 +133,27 @@ fn read(root: &Root, name: String) -> Device {
         driver: root.link(&format!("/sys/class/infiniband/{name}/device/driver")),
         numa_node: value("device/numa_node").and_then(|text| text.parse().ok()),
         pci: pci(),
+        is_virtual: root
+            .link(&format!("/sys/class/infiniband/{name}/device/physfn"))
+            .is_some()
+            || value("hca_type").is_some_and(|kind| VIRTUAL_FUNCTIONS.contains(&kind.as_str())),
+        slot: value("device/uevent").and_then(|_| {
+            let text = root.text(&format!("/sys/class/infiniband/{name}/device/uevent"))?;
+            let slot = text
+                .lines()
+                .find_map(|line| line.strip_prefix("PCI_SLOT_NAME="))?;
+            Some(slot.trim().to_owned())
+        }),
         uverbs,
         ports,
         name,
     }
 }
 
-fn read_port(root: &Root, device: &str, port: u32) -> Port {
+/// Reads a port. Returns `None` if no more entries may be read.
+fn read_port(reader: &mut Reader<'_>, device: &str, port: u32) -> Option<Port> {
+    let root = reader.root;
+    reader.remaining = reader.remaining.checked_sub(1)?;
     let directory = format!("/sys/class/infiniband/{device}/ports/{port}");
     let value = |file: &str| printable_value(root, &format!("{directory}/{file}"));
     let named = |file: &str| {
@@ -98,11 +169,9 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
     // Old drivers, all for InfiniBand, do not have this file. libibumad uses the same fallback.
     let link_layer = value("link_layer").unwrap_or_else(|| "IB".to_owned());
     let mut gids = Vec::new();
-    for index in root
-        .list(&format!("{directory}/gids"))
-        .iter()
-        .filter_map(|index| index.parse().ok())
-    {
+    let indices = root.list(&format!("{directory}/gids"));
+    reader.remaining = reader.remaining.checked_sub(indices.len())?;
+    for index in indices.iter().filter_map(|index| index.parse().ok()) {
         let gid = value(&format!("gids/{index}"))
             .and_then(|text| text.parse::<Ipv6Addr>().ok())
             .map(Gid::from);
@@ -116,29 +185,22 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
             });
         }
     }
-    let pkeys = root
-        .list(&format!("{directory}/pkeys"))
+    let pkeys = root.list(&format!("{directory}/pkeys"));
+    reader.remaining = reader.remaining.checked_sub(pkeys.len())?;
+    let pkeys = pkeys
         .iter()
         .filter_map(|index| value(&format!("pkeys/{index}")))
         .filter_map(|text| u16::try_from(unsigned(&text)?).ok())
         .filter(|pkey| *pkey != 0)
         .collect();
-    // The directory also contains an `issm` node for each port, for subnet managers.
-    let umad = root
-        .list(MAD)
-        .into_iter()
-        .filter(|node| node.starts_with("umad"))
-        .find(|node| {
-            root.value(&format!("{MAD}/{node}/ibdev")).as_deref() == Some(device)
-                && root.number(&format!("{MAD}/{node}/port")) == Some(port)
-        });
+    let umad = reader.umads.get(&(device.to_owned(), port)).cloned();
     let netdev = gids
         .iter()
         .find_map(|row: &GidRow| row.netdev.clone())
         .or_else(|| root.value(&format!("/sys/class/infiniband/{device}/parent")))
         .or_else(|| netdev_of_port(root, device, port))
-        .filter(|_| link_layer == "Ethernet");
-    Port {
+        .filter(|name| link_layer == "Ethernet" && is_name(name));
+    Some(Port {
         port,
         state: named("state"),
         phys_state: named("phys_state"),
@@ -155,7 +217,7 @@ fn read_port(root: &Root, device: &str, port: u32) -> Port {
         roce_mode: root.value(&format!(
             "/sys/kernel/config/rdma_cm/{device}/ports/{port}/default_roce_mode"
         )),
-    }
+    })
 }
 
 /// Returns the Ethernet interface of a port, from the PCI device of the adapter.

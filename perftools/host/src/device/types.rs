@@ -94,8 +94,14 @@ pub struct Device {
     pub driver: Option<String>,
     /// The NUMA node of the PCIe slot.
     pub numa_node: Option<i32>,
-    /// The PCIe link.
+    /// The PCIe link. `None` for a virtual function, which has none of its own.
     pub pci: Option<PciLink>,
+    /// The PCI address, for example `0000:5e:00.0`.
+    #[serde(skip)]
+    pub slot: Option<String>,
+    /// The device is a virtual function of an adapter.
+    #[serde(skip)]
+    pub is_virtual: bool,
     /// The name of the verbs node in `/dev/infiniband`.
     pub uverbs: Option<String>,
     /// The ports.
@@ -150,6 +156,19 @@ fn gigatransfers(text: &str) -> f32 {
         .unwrap_or(0.0)
 }
 
+/// A PCI device that is a network adapter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PciDevice {
+    /// The address, for example `0000:5e:00.0`.
+    pub slot: String,
+    /// The vendor, for example `0x15b3`.
+    pub vendor: String,
+    /// The model.
+    pub device: String,
+    /// The name of its driver.
+    pub driver: Option<String>,
+}
+
 /// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Port {
@@ -201,7 +220,31 @@ pub struct GidRow {
 impl Device {
     /// Returns `true` if the device is implemented in software.
     pub fn is_software(&self) -> bool {
-        self.driver.is_none() && self.pci.is_none()
+        self.driver.is_none() && self.pci.is_none() && self.slot.is_none()
+    }
+
+    /// Returns `true` if the device belongs to Omni-Path, whose fabric manager is not OpenSM.
+    pub fn is_omni_path(&self) -> bool {
+        self.driver.as_deref() == Some("hfi1")
+    }
+
+    /// Returns `true` if the devices are functions of one adapter.
+    pub fn is_same_adapter(&self, other: &Self) -> bool {
+        // Functions of a PCI device differ only after the dot.
+        let slot = |device: &Self| Some(device.slot.as_ref()?.rsplit_once('.')?.0.to_owned());
+        let is_same = |a: Option<String>, b: Option<String>| a.is_some() && a == b;
+        // Without the address: udev's names of interfaces contain it, as in `enp194s0f1np1`.
+        let named_slot = |device: &Self| {
+            let netdev = device.ports.first()?.netdev.as_ref()?;
+            let (slot, function) = netdev.rsplit_once('f')?;
+            let is_slot =
+                netdev.starts_with("en") && function.starts_with(|c: char| c.is_ascii_digit());
+            is_slot.then(|| slot.to_owned())
+        };
+        self.name == other.name
+            || (self.sys_image_guid.is_some() && self.sys_image_guid == other.sys_image_guid)
+            || is_same(slot(self), slot(other))
+            || (self.slot.is_none() && is_same(named_slot(self), named_slot(other)))
     }
 
     /// Returns `true` if the device is an iWARP device.
@@ -214,6 +257,12 @@ impl Port {
     /// Returns `true` if the port is a RoCE or iWARP port.
     pub fn is_ethernet(&self) -> bool {
         self.link_layer == "Ethernet"
+    }
+
+    /// Returns `true` if the port is an InfiniBand or Omni-Path port. Other ports, such as those of
+    /// EFA, have no subnet manager.
+    pub fn is_infiniband(&self) -> bool {
+        matches!(self.link_layer.as_str(), "InfiniBand" | "IB")
     }
 
     /// Returns `true` if the port is ACTIVE.

@@ -68,6 +68,51 @@ pub(super) fn parse(saved: &str, family: Family, sets: &IpSets) -> Vec<Table> {
     tables
 }
 
+/// Removes from the output of `iptables-save` what [`parse`] does not evaluate: comments, and the
+/// arguments of other options.
+pub(super) fn redacted(saved: &str) -> String {
+    let mut kept = String::new();
+    for line in saved.lines().map(str::trim) {
+        match line.strip_prefix("-A ").map(words) {
+            Some(words) => kept += &redacted_rule(&words),
+            None if line.starts_with('#') && !line.contains("(nf_tables)") => continue,
+            None => kept += line,
+        }
+        kept.push('\n');
+    }
+    kept
+}
+
+fn redacted_rule(words: &[String]) -> String {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (chain, mut rest) = words.split_first().unwrap_or((&"", &[]));
+    let mut kept = vec!["-A", chain];
+    while let [option, arguments @ ..] = rest {
+        let used = match *option {
+            "-j" if CONTINUING_TARGETS.contains(arguments.first().unwrap_or(&"")) => 1,
+            "-j" => arguments.len(),
+            "--tcp-flags" | "--match-set" => 2,
+            "-m" | "-g" | "-p" | "--mark" | "--icmp-type" => 1,
+            option => arguments
+                .first()
+                .and_then(|argument| field_test(option, argument))
+                .map_or(0, |_| 1),
+        };
+        let used = used.min(arguments.len());
+        let is_comment = matches!(rest, ["-m", "comment", ..] | ["--comment", ..]);
+        if !is_comment && (option.starts_with('-') || *option == "!") {
+            kept.extend(&rest[..=used]);
+        }
+        // The arguments of the target follow it.
+        rest = if *option == "-j" {
+            &[]
+        } else {
+            &arguments[used..]
+        };
+    }
+    kept.join(" ")
+}
+
 fn base(table: &str, chain: &str, policy: &str) -> Option<Base> {
     let hook = match chain {
         "PREROUTING" => Hook::Prerouting,

@@ -19,6 +19,11 @@ pub use ruleset::Verdict;
 use super::probe::Firewall;
 use ruleset::Table;
 
+/// Removes comments and other free text from the output of `iptables-save`.
+pub(crate) fn redacted_rules(saved: &str) -> String {
+    iptables::redacted(saved)
+}
+
 /// The rules of a host.
 #[derive(Clone, Debug)]
 pub struct Ruleset {

@@ -15,6 +15,9 @@ mod read;
 
 use std::fmt;
 
+use crate::opensm::{DIRECTORIES, Files};
+use crate::root::Root;
+
 pub use read::parse;
 
 /// Key of the default partition, without the membership bit.
@@ -23,6 +26,35 @@ pub const DEFAULT_PKEY: u16 = 0x7fff;
 pub const DEFAULT_RATE: u32 = 3;
 /// Default MTU code of a group, 2048 bytes.
 pub const DEFAULT_MTU: u32 = 4;
+
+/// A file that opensm can read its partitions from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartitionFile {
+    /// The path.
+    pub path: String,
+    /// The file exists.
+    pub exists: bool,
+    /// The configuration of opensm names the file, or names none and this is a default file.
+    pub is_used: bool,
+    /// The contents. `None` if the file cannot be read.
+    pub partitions: Option<Partitions>,
+}
+
+/// Reads the default files and those that opensm's configuration names.
+pub fn files(root: &Root, opensm: &Files) -> Vec<PartitionFile> {
+    let named = opensm.partition_files();
+    let mut paths = named.clone();
+    paths.extend(DIRECTORIES.map(|directory| format!("{directory}/partitions.conf")));
+    paths.sort();
+    paths.dedup();
+    let read = |path: String| PartitionFile {
+        exists: root.exists(&path),
+        is_used: named.is_empty() || named.contains(&path),
+        partitions: root.text(&path).map(|text| parse(&text)),
+        path,
+    };
+    paths.into_iter().map(read).collect()
+}
 
 /// The contents of `partitions.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -250,12 +282,12 @@ mod tests {
         );
         assert_eq!(
             fatal("\nDefault=0x7ffg : ALL;"),
-            "line 2: `0x7ffg` is not a valid partition key"
+            "line 2: the partition key is not a number"
         );
         assert!(
             fatal("Default=0x7fff : ALL=full\nb=0x8002 : ALL;").contains("`;` of line 1 missing")
         );
-        assert!(fatal("a=2 : host1=full;").contains("`host1` is not a port GUID"));
+        assert!(fatal("a=2 : host1=full;").contains("a member is not a port GUID"));
         for mild in [
             "a=2, speed=3 : ALL;",
             "a=2, mtu=x : ALL;",

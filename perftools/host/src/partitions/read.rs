@@ -99,7 +99,7 @@ impl Parser {
         name.unwrap_or_default().clone_into(&mut definition.name);
         if let Some(key) = key {
             let Some(number) = c_number(key) else {
-                return Err(self.fatal(format!("`{key}` is not a valid partition key")));
+                return Err(self.fatal("the partition key is not a number".into()));
             };
             if number > 0xffff {
                 self.warn(format!(
@@ -127,10 +127,7 @@ impl Parser {
         } else if "defmember".starts_with(flag) {
             match value.filter(|v| !v.is_empty()).and_then(membership) {
                 Some(membership) => definition.default_membership = membership,
-                None => self.warn(format!(
-                    "defmember={}: expected full, limited or both",
-                    value.unwrap_or_default()
-                )),
+                None => self.warn("defmember: expected full, limited or both".into()),
             }
         } else if flag == "indx0" {
             definition.indx0 = true;
@@ -154,10 +151,7 @@ impl Parser {
         let (name, largest) = (NAMES[at], LARGEST[at]);
         let number = value.and_then(c_number).filter(|number| *number <= largest);
         let Some(number) = number.and_then(|number| u32::try_from(number).ok()) else {
-            self.warn(format!(
-                "{name}={}: expected a number from 0 to {largest}",
-                value.unwrap_or_default()
-            ));
+            self.warn(format!("{name}: expected a number from 0 to {largest}"));
             return true;
         };
         match name {
@@ -221,13 +215,13 @@ impl Parser {
             } else {
                 String::new()
             };
-            return Err(self.fatal(format!("`{name}` is not a port GUID{hint}")));
+            return Err(self.fatal(format!("a member is not a port GUID{hint}")));
         };
         let membership = match value {
             None => default,
             Some(value) => membership(value).unwrap_or_else(|| {
                 self.warn(format!(
-                    "`{name}={value}`: expected full, limited or both; OpenSM uses limited"
+                    "membership of {name}: expected full, limited or both; OpenSM uses limited"
                 ));
                 Membership::Limited
             }),
@@ -240,7 +234,7 @@ impl Parser {
 
     fn parse_group(&mut self, mgid: &str, flags: &[(&str, Option<&str>)]) {
         let Some(mgid) = mgid.parse::<Ipv6Addr>().ok().filter(Ipv6Addr::is_multicast) else {
-            return self.warn(format!("mgid={mgid}: not a multicast GID"));
+            return self.warn("mgid: not a multicast GID".into());
         };
         let mut group = Group {
             line: self.line,

@@ -42,7 +42,7 @@ pub fn show(root: &Root, json: bool) -> Result<String> {
 }
 
 fn row<'a>(device: &'a Device, port: &'a Port) -> Row<'a> {
-    let fabric = !port.is_ethernet();
+    let fabric = port.is_infiniband();
     let prefix = port.subnet_prefix().filter(|_| fabric);
     Row {
         ifname: &device.name,

@@ -83,7 +83,17 @@ pub fn show(root: &Root, device: Option<&str>, port: Option<u32>, json: bool) ->
 }
 
 fn ca(device: &Device) -> Ca<'_> {
-    const TYPES: [&str; 5] = ["???", "CA", "Switch", "Router", "iWARP RNIC"];
+    // ibstat has no names for the last three.
+    const TYPES: [&str; 8] = [
+        "???",
+        "CA",
+        "Switch",
+        "Router",
+        "iWARP RNIC",
+        "usNIC",
+        "usNIC UDP",
+        "Unspecified",
+    ];
     let guid = |guid: Option<ibverbs::Guid>| format!("0x{:016x}", guid.map_or(0, |guid| guid.0));
     Ca {
         ca: &device.name,

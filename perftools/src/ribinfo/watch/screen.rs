@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 use base::interrupt::Interrupt;
+use base::peer_text::printable_lines;
 use console::{Key, Term};
 
 /// Longest time between two checks whether to end.
@@ -57,6 +58,7 @@ impl Screen {
     /// # Errors
     /// Returns an error if the output is closed.
     pub(super) fn show(&self, text: &str) -> Result<()> {
+        let text = &printable_lines(text);
         let failed = |e: std::io::Error| Error::system("cannot write the output", &e);
         if !self.is_terminal {
             let mut out = stdout().lock();

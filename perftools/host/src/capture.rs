@@ -1,0 +1,310 @@
+//! A capture: the files of a host that have facts, without anything else in them.
+//!
+//! [`FILES`] lists all of them. Files of `/sys` are copied whole. Of other files a capture has only
+//! the keys that are evaluated (`redaction`).
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use crate::probe::Probe;
+use crate::redaction as keep;
+use crate::root::{PROBE, Root};
+
+/// The part of a file that a capture has.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// The whole text.
+    Whole,
+    /// Nothing but the existence of the file or directory.
+    Existence,
+    /// The last component of a link's target.
+    LinkName,
+    /// The result of a function.
+    Redacted(fn(&str) -> String),
+    /// The result of a function. Without a result, the file is omitted.
+    Selected(fn(&str) -> Option<String>),
+}
+
+use Part::{Existence, LinkName, Redacted, Selected, Whole};
+
+/// The files of a capture. `*` stands for every name, or for a part of one.
+const FILES: &[(&str, Part)] = &[
+    ("/sys/class/infiniband/*/node_type", Whole),
+    ("/sys/class/infiniband/*/node_desc", Whole),
+    ("/sys/class/infiniband/*/node_guid", Whole),
+    ("/sys/class/infiniband/*/sys_image_guid", Whole),
+    ("/sys/class/infiniband/*/hca_type", Whole),
+    ("/sys/class/infiniband/*/fw_ver", Whole),
+    ("/sys/class/infiniband/*/hw_rev", Whole),
+    ("/sys/class/infiniband/*/board_id", Whole),
+    ("/sys/class/infiniband/*/parent", Whole),
+    ("/sys/class/infiniband/*/device/driver", LinkName),
+    ("/sys/class/infiniband/*/device/physfn", LinkName),
+    (
+        "/sys/class/infiniband/*/device/uevent",
+        Redacted(|text| keep::assignments(text, &["PCI_SLOT_NAME"])),
+    ),
+    ("/sys/class/infiniband/*/device/numa_node", Whole),
+    ("/sys/class/infiniband/*/device/current_link_speed", Whole),
+    ("/sys/class/infiniband/*/device/current_link_width", Whole),
+    ("/sys/class/infiniband/*/device/max_link_speed", Whole),
+    ("/sys/class/infiniband/*/device/max_link_width", Whole),
+    ("/sys/class/infiniband/*/device/iommu_group/type", Whole),
+    ("/sys/class/infiniband/*/device/net/*/dev_port", Whole),
+    ("/sys/class/infiniband/*/device/net/*/type", Whole),
+    ("/sys/class/infiniband/*/tc/*/traffic_class", Whole),
+    ("/sys/class/infiniband/*/ports/*/state", Whole),
+    ("/sys/class/infiniband/*/ports/*/phys_state", Whole),
+    ("/sys/class/infiniband/*/ports/*/rate", Whole),
+    ("/sys/class/infiniband/*/ports/*/lid", Whole),
+    ("/sys/class/infiniband/*/ports/*/lid_mask_count", Whole),
+    ("/sys/class/infiniband/*/ports/*/sm_lid", Whole),
+    ("/sys/class/infiniband/*/ports/*/cap_mask", Whole),
+    ("/sys/class/infiniband/*/ports/*/link_layer", Whole),
+    ("/sys/class/infiniband/*/ports/*/gids/*", Whole),
+    ("/sys/class/infiniband/*/ports/*/gid_attrs/types/*", Whole),
+    ("/sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*", Whole),
+    ("/sys/class/infiniband/*/ports/*/pkeys/*", Whole),
+    ("/sys/class/infiniband/*/ports/*/counters/*", Whole),
+    ("/sys/class/infiniband/*/ports/*/hw_counters/*", Whole),
+    ("/sys/class/infiniband_verbs/abi_version", Existence),
+    ("/sys/class/infiniband_verbs/*/ibdev", Whole),
+    ("/sys/class/infiniband_mad/abi_version", Existence),
+    ("/sys/class/infiniband_mad/*/ibdev", Whole),
+    ("/sys/class/infiniband_mad/*/port", Whole),
+    ("/sys/class/misc/rdma_cm", Existence),
+    ("/sys/class/net/*/type", Whole),
+    ("/sys/class/net/*/mtu", Whole),
+    ("/sys/class/net/*/flags", Whole),
+    ("/sys/class/net/*/carrier", Whole),
+    ("/sys/class/net/*/operstate", Whole),
+    ("/sys/class/net/*/speed", Whole),
+    ("/sys/class/net/*/address", Whole),
+    ("/sys/class/net/*/dev_port", Whole),
+    ("/sys/class/net/*/mode", Whole),
+    ("/sys/class/net/*/pkey", Whole),
+    ("/sys/class/net/*/parent", Whole),
+    ("/sys/class/net/*/qos/trust", Whole),
+    ("/sys/class/net/*/ecn/*/enable/*", Whole),
+    ("/sys/class/net/*/ecn/roce_np/cnp_dscp", Whole),
+    ("/sys/class/net/*/ecn/roce_np/cnp_802p_prio", Whole),
+    ("/sys/class/net/*/eth/vifs", Whole),
+    ("/sys/class/net/eth_ipoib_interfaces", Whole),
+    ("/sys/class/iommu/*", Existence),
+    ("/sys/bus/pci/devices/*/class", Selected(network_class)),
+    ("/sys/bus/pci/devices/*/vendor", Whole),
+    ("/sys/bus/pci/devices/*/device", Whole),
+    ("/sys/bus/pci/devices/*/driver", LinkName),
+    (
+        "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+        Whole,
+    ),
+    ("/sys/devices/system/node/node*/cpulist", Whole),
+    ("/sys/devices/system/node/node*/distance", Whole),
+    (
+        "/sys/kernel/config/rdma_cm/*/ports/*/default_roce_mode",
+        Whole,
+    ),
+    (
+        "/sys/kernel/config/rdma_cm/*/ports/*/default_roce_tos",
+        Whole,
+    ),
+    ("/sys/kernel/mm/transparent_hugepage/enabled", Whole),
+    ("/sys/module/*", Existence),
+    ("/sys/module/ib_core/parameters/netns_mode", Whole),
+    ("/sys/module/ib_ipoib/parameters/ipoib_enhanced", Whole),
+    ("/proc/cmdline", Redacted(keep::command_line)),
+    ("/proc/fs/nfsd/portlist", Whole),
+    (
+        "/proc/meminfo",
+        Redacted(|text| keep::prefixes(text, &["HugePages_", "Hugepagesize:"])),
+    ),
+    ("/proc/modules", Redacted(keep::first_words)),
+    ("/proc/mounts", Redacted(keep::mounts)),
+    ("/proc/net/ip_tables_names", Whole),
+    ("/proc/net/ip6_tables_names", Whole),
+    ("/proc/net/tcp", Redacted(keep::sockets)),
+    ("/proc/net/tcp6", Redacted(keep::sockets)),
+    (
+        "/proc/self/limits",
+        Redacted(|text| keep::prefixes(text, &["Max locked memory"])),
+    ),
+    (
+        "/proc/self/status",
+        Redacted(|text| keep::prefixes(text, &["CapEff:", "Cpus_allowed_list:"])),
+    ),
+    ("/proc/sys/kernel/hostname", Whole),
+    ("/proc/sys/net/ipv4/conf/*/arp_ignore", Whole),
+    ("/proc/sys/net/ipv4/conf/*/arp_announce", Whole),
+    ("/proc/sys/sunrpc/svc_rdma", Existence),
+    ("/.dockerenv", Existence),
+    ("/run/.containerenv", Existence),
+    ("/run/systemd/container", Existence),
+    ("/var/run/secrets/kubernetes.io", Existence),
+    (
+        "/etc/NetworkManager/system-connections/*.nmconnection",
+        Selected(keep::profile),
+    ),
+    ("/etc/exports", Redacted(keep::exports)),
+    ("/etc/exports.d/*.exports", Redacted(keep::exports)),
+    ("/etc/fstab", Redacted(keep::mounts)),
+    (
+        "/etc/infiniband/openib.conf",
+        Redacted(|text| keep::assignments(text, &["LOAD_EIPOIB"])),
+    ),
+    (
+        "/etc/infiniband-diags/error_thresholds",
+        Redacted(thresholds),
+    ),
+    ("/etc/modules", Redacted(keep::modules)),
+    ("/etc/modules-load.d/*.conf", Redacted(keep::modules)),
+    ("/usr/lib/modules-load.d/*.conf", Redacted(keep::modules)),
+    ("/run/modules-load.d/*.conf", Redacted(keep::modules)),
+    ("/etc/rdma/modules/*.conf", Redacted(keep::modules)),
+    ("/etc/nfs.conf", Redacted(nfs_conf)),
+    ("/etc/nfs.conf.d/*.conf", Redacted(nfs_conf)),
+    ("/etc/rdma/opensm.conf*", Redacted(keep::opensm)),
+    ("/etc/opensm/opensm.conf*", Redacted(keep::opensm)),
+    ("/etc/rdma/partitions.conf*", Redacted(keep::partitions)),
+    ("/etc/opensm/partitions.conf*", Redacted(keep::partitions)),
+    ("/etc/sysconfig/opensm", Redacted(opensm_variables)),
+    ("/etc/default/opensm", Redacted(opensm_variables)),
+    ("/etc/security/limits.conf", Redacted(keep::memlock)),
+    ("/etc/security/limits.d/*.conf", Redacted(keep::memlock)),
+    (
+        "/etc/udev/rules.d/70-persistent-ipoib.rules",
+        Redacted(keep::udev_rules),
+    ),
+];
+
+fn network_class(text: &str) -> Option<String> {
+    text.starts_with("0x02").then(|| text.to_owned())
+}
+
+fn thresholds(text: &str) -> String {
+    let thresholds = crate::counters::parse_thresholds(text).into_iter();
+    let lines = thresholds.map(|(name, value)| format!("{name}={value}\n"));
+    lines.collect()
+}
+
+fn nfs_conf(text: &str) -> String {
+    keep::ini(text, &[("nfsd", "rdma"), ("nfsd", "rdma-port")])
+}
+
+fn opensm_variables(text: &str) -> String {
+    keep::assignments(text, &["GUIDS", "PORTS", "PRIORITY"])
+}
+
+/// Writes the files of a host, and the facts that are not in files, to a new or an empty directory.
+/// Only its owner can read them. Returns the paths of the files.
+///
+/// # Errors
+/// Returns an error if the directory is a link, is not empty or belongs to another user, or if a
+/// file cannot be written.
+pub fn write(root: &Root, to: &Path, probe: &Probe) -> io::Result<Vec<String>> {
+    match DirBuilder::new().mode(0o700).create(to) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let metadata = fs::symlink_metadata(to)?;
+            if !metadata.is_dir() || fs::read_dir(to)?.next().is_some() {
+                return Err(io::ErrorKind::DirectoryNotEmpty.into());
+            }
+            fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
+        }
+        result => result?,
+    }
+    let mut written = Vec::new();
+    for (pattern, part) in FILES {
+        for path in paths(root, pattern) {
+            if save(root, to, &path, *part)? {
+                written.push(path);
+            }
+        }
+    }
+    // The configuration of opensm can name other files of partitions.
+    for file in crate::partitions::files(root, &crate::opensm::Files::find(root)) {
+        let part = Redacted(keep::partitions);
+        if !written.contains(&file.path) && save(root, to, &file.path, part)? {
+            written.push(file.path);
+        }
+    }
+    let mut text = serde_json::to_string_pretty(probe).map_err(io::Error::other)?;
+    text.push('\n');
+    create(to, PROBE, &text)?;
+    written.push(PROBE.to_owned());
+    Ok(written)
+}
+
+/// Writes a part of a file. Returns `false` if there is nothing to write.
+fn save(root: &Root, to: &Path, path: &str, part: Part) -> io::Result<bool> {
+    let relative = path.trim_start_matches('/');
+    let text = match part {
+        Whole => root.text(path),
+        Existence => match root.is_directory(path) {
+            // A file keeps an empty directory in version control.
+            Some(true) => return create(to, &format!("{relative}/.keep"), "").map(|()| true),
+            other => other.map(|_| String::new()),
+        },
+        Redacted(redact) => root.text(path).map(|text| redact(&text)),
+        Selected(select) => root.text(path).and_then(|text| select(&text)),
+        LinkName => {
+            let Some(name) = root.link(path) else {
+                return Ok(false);
+            };
+            directories(to, relative)?;
+            return std::os::unix::fs::symlink(name, to.join(relative)).map(|()| true);
+        }
+    };
+    match text {
+        Some(text) => create(to, relative, &text).map(|()| true),
+        None => Ok(false),
+    }
+}
+
+/// Creates the directories of a path below a directory.
+fn directories(to: &Path, path: &str) -> io::Result<()> {
+    let parent = Path::new(path).parent().unwrap_or(Path::new(""));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(to.join(parent))
+}
+
+fn create(to: &Path, path: &str, text: &str) -> io::Result<()> {
+    directories(to, path)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(to.join(path))?;
+    file.write_all(text.as_bytes())
+}
+
+/// Returns the paths that match a pattern.
+fn paths(root: &Root, pattern: &str) -> Vec<String> {
+    let mut paths = vec![String::new()];
+    for component in pattern.split('/').skip(1) {
+        paths = match component.split_once('*') {
+            None => paths
+                .iter()
+                .map(|path| format!("{path}/{component}"))
+                .collect(),
+            Some((begin, end)) => {
+                let is_match = |name: &String| {
+                    name.len() >= begin.len() + end.len()
+                        && name.starts_with(begin)
+                        && name.ends_with(end)
+                };
+                let names = |path: &String| {
+                    let names = root.list(path).into_iter().filter(is_match);
+                    names
+                        .map(|name| format!("{path}/{name}"))
+                        .collect::<Vec<_>>()
+                };
+                paths.iter().flat_map(names).collect()
+            }
+        };
+    }
+    paths
+}

@@ -1,0 +1,153 @@
+//! NFS over RDMA: mounts, exports and the configuration of the server.
+
+use crate::root::Root;
+
+const EXPORTS: &str = "/etc/exports.d";
+const DROP_INS: &str = "/etc/nfs.conf.d";
+
+/// The state and the configuration of NFS on a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nfs {
+    /// The NFS mounts.
+    pub mounts: Vec<Mount>,
+    /// The NFS mounts in `/etc/fstab`.
+    pub fstab: Vec<Mount>,
+    /// The transport and port of each listener of nfsd, such as `rdma 20049`. Empty if nfsd does
+    /// not run.
+    pub listeners: Vec<String>,
+    /// A file exports a directory.
+    pub has_exports: bool,
+    /// `nfs.conf` enables RDMA for nfsd.
+    pub is_rdma_enabled: bool,
+}
+
+impl Nfs {
+    /// Reads the state and the configuration.
+    pub fn read(root: &Root) -> Self {
+        let text = |file: &str| root.text(file).unwrap_or_default();
+        let exports = [
+            vec!["/etc/exports".to_owned()],
+            root.files(EXPORTS, ".exports"),
+        ]
+        .concat();
+        let confs = [
+            vec!["/etc/nfs.conf".to_owned()],
+            root.files(DROP_INS, ".conf"),
+        ]
+        .concat();
+        let ports = text("/proc/fs/nfsd/portlist");
+        Self {
+            mounts: mounts(&text("/proc/mounts")),
+            fstab: mounts(&text("/etc/fstab")),
+            listeners: ports.lines().map(|line| line.trim().to_owned()).collect(),
+            has_exports: exports.iter().any(|file| has_entries(&text(file))),
+            // The file that is read last wins.
+            is_rdma_enabled: confs
+                .iter()
+                .filter_map(|file| nfsd_rdma(&text(file)))
+                .next_back()
+                .unwrap_or(false),
+        }
+    }
+}
+
+/// Returns `true` if a line is neither empty nor a comment.
+fn has_entries(text: &str) -> bool {
+    text.lines()
+        .map(str::trim)
+        .any(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// An NFS mount in `/proc/mounts` or `/etc/fstab`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The server and the exported directory.
+    pub source: String,
+    /// The mount point.
+    pub target: String,
+    /// `true` if the mount uses RDMA.
+    pub rdma: bool,
+    /// The port of the server, if the options contain it.
+    pub port: Option<u16>,
+}
+
+/// Returns the NFS mounts in `table`, the text of `/proc/mounts` or `/etc/fstab`.
+pub fn mounts(table: &str) -> Vec<Mount> {
+    let parse_line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (source, target, kind, options) =
+            (words.next()?, words.next()?, words.next()?, words.next()?);
+        if source.starts_with('#') || !matches!(kind, "nfs" | "nfs4") {
+            return None;
+        }
+        let rdma = options
+            .split(',')
+            .any(|option| matches!(option, "rdma" | "proto=rdma" | "proto=rdma6"));
+        let port = options
+            .split(',')
+            .find_map(|option| option.strip_prefix("port=")?.parse().ok());
+        Some(Mount {
+            source: source.to_owned(),
+            target: target.to_owned(),
+            rdma,
+            port,
+        })
+    };
+    table.lines().filter_map(parse_line).collect()
+}
+
+/// Returns the value of `rdma` in section `[nfsd]`.
+fn nfsd_rdma(text: &str) -> Option<bool> {
+    let mut in_nfsd = false;
+    let mut enabled = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            in_nfsd = section
+                .trim_end_matches(']')
+                .trim()
+                .eq_ignore_ascii_case("nfsd");
+        } else if let Some(("rdma", value)) = line
+            .split_once('=')
+            .map(|(key, value)| (key.trim(), value))
+            .filter(|_| in_nfsd)
+        {
+            let value = value.trim().to_ascii_lowercase();
+            enabled = Some(matches!(
+                value.as_str(),
+                "y" | "yes" | "true" | "1" | "on" | "t" | "20049"
+            ));
+        }
+    }
+    enabled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rdma_mounts_are_recognized() {
+        let table = "10.0.0.1:/a /mnt/a nfs4 rw,vers=4.2,proto=rdma,port=20049,timeo=600 0 0\n10.0.0.1:/b /mnt/b nfs rw,proto=tcp 0 0\n/dev/sda1 / ext4 rw 0 0\n# x:/y /z nfs rdma 0 0\nshort\n";
+        let parsed = mounts(table);
+        assert_eq!(
+            parsed
+                .iter()
+                .map(|m| (m.target.as_str(), m.rdma, m.port))
+                .collect::<Vec<_>>(),
+            [("/mnt/a", true, Some(20049)), ("/mnt/b", false, None)]
+        );
+    }
+
+    #[test]
+    fn rdma_is_enabled_only_in_section_nfsd() {
+        assert_eq!(
+            nfsd_rdma("[nfsd]\n# rdma=n\n rdma = y\nrdma-port=20049\n"),
+            Some(true)
+        );
+        assert_eq!(nfsd_rdma("[nfsd]\nrdma=n\n[lockd]\nrdma=y\n"), Some(false));
+        assert_eq!(
+            (nfsd_rdma("[mountd]\nrdma=y\n"), nfsd_rdma("rdma=y\n[[nfsd")),
+            (None, None)
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! A capture has the same findings as its host, and nothing secret.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use test_support::temp_dir::TempDir;
+
+use super::tree::{hosts, names, ribinfo, unpack};
+
+/// Files of a host that have a secret, as administrators write them.
+const SECRETS: &[(&str, &str)] = &[
+    (
+        "etc/NetworkManager/system-connections/wifi.nmconnection",
+        "[connection]\nid=home\ntype=wifi\n[wifi-security]\npsk=SECRET\n",
+    ),
+    (
+        "etc/NetworkManager/system-connections/wg.nmconnection",
+        "[connection]\ntype=wireguard\n[wireguard]\nprivate-key=SECRET\n",
+    ),
+    (
+        "etc/NetworkManager/system-connections/ib.nmconnection",
+        "[connection]\nid=SECRET\ntype=infiniband\ninterface-name=ib0\n[infiniband]\nmtu=2044\ntransport-mode=datagram\npassword=SECRET\n[802-1x]\npassword=SECRET\n",
+    ),
+    (
+        "etc/rdma/opensm.conf",
+        "guid 0x1 # SECRET\nm_key 0xSECRET\nsa_key SECRET\nSECRET\nconsole SECRET\nmkey_SECRET x\nsm_prority SECRET\n",
+    ),
+    ("etc/rdma/opensm.conf.rpmsave", "m_key SECRET\n"),
+    (
+        "etc/rdma/partitions.conf",
+        "# SECRET\nDefault=0x7fff : ALL=full; # SECRET\nx=0x8002, key=SECRET-1 : ALL=SECRET;\npassword=SECRET-2 : SECRET-3;\n",
+    ),
+    (
+        "etc/sysconfig/opensm",
+        "GUIDS=\"0x1\"\nexport PASSWORD=SECRET\n",
+    ),
+    ("etc/default/opensm", "PORTS=ALL\nTOKEN=SECRET # SECRET\n"),
+    (
+        "etc/fstab",
+        "//server/share /mnt cifs username=u,password=SECRET 0 0\nserver:/x /nfs nfs rdma,port=20049,key=SECRET 0 0\nserver:/y /tcp nfs rw,SECRET 0 0\n",
+    ),
+    (
+        "proc/mounts",
+        "srv:/x /nfs nfs rw,proto=rdma,port=20049,clientaddr=SECRET 0 0\nfuse /m fuse token=SECRET 0 0\n",
+    ),
+    ("etc/exports", "/home SECRET-HOST(rw,sec=krb5)\n"),
+    ("etc/exports.d/a.exports", "/data SECRET(rw)\n"),
+    (
+        "etc/nfs.conf",
+        "[nfsd]\nrdma=y\n# SECRET\n[gssd]\nkeytab-file=SECRET\n",
+    ),
+    ("etc/nfs.conf.d/x.conf", "[nfsd]\nSECRET=1\nhost=SECRET\n"),
+    (
+        "etc/infiniband/openib.conf",
+        "LOAD_EIPOIB=no\nPASSWORD=SECRET\n",
+    ),
+    (
+        "etc/infiniband-diags/error_thresholds",
+        "SymbolErrorCounter=10\n# SECRET\nSECRET\n",
+    ),
+    (
+        "etc/security/limits.conf",
+        "* hard memlock 64 # SECRET\nSECRET hard nofile 1\n",
+    ),
+    ("etc/security/limits.d/x.conf", "#SECRET\n"),
+    ("etc/modules", "# SECRET\n#SECRET\nib_umad\n"),
+    ("etc/modules-load.d/x.conf", "ib_uverbs # SECRET\n"),
+    ("etc/rdma/modules/rdma.conf", "ib_uverbs\n#SECRET\n"),
+    (
+        "etc/udev/rules.d/70-persistent-ipoib.rules",
+        "ATTR{address}==\"?*00:01\", NAME=\"ib0\", ENV{TOKEN}=\"SECRET\", RUN+=\"/bin/x SECRET\" # SECRET\n",
+    ),
+    ("etc/udev/rules.d/99-other.rules", "SECRET\n"),
+    ("etc/modprobe.d/x.conf", "options x key=SECRET\n"),
+    ("etc/ssh/sshd_config", "Match User SECRET\n"),
+    ("etc/shadow", "root:SECRET:1::::::\n"),
+    (
+        "proc/cmdline",
+        "quiet rd.luks.key=SECRET iommu=pt SECRET=1\n",
+    ),
+    ("proc/self/environ", "TOKEN=SECRET\0"),
+    (
+        "proc/self/status",
+        "Name:\tSECRET\nCapEff:\t0\nGroups:\tSECRET\n",
+    ),
+    ("proc/1/cmdline", "server\0--password=SECRET\0"),
+    (
+        "proc/net/tcp",
+        "sl\n 0: 0100007F:4E2D 0A000001:0016 01 00:00 00:00 0 SECRET 0 1\n 1: 00000000:4E2D 00000000:0000 0A 00:00 00:00 0 SECRET 0 1\n",
+    ),
+    ("proc/modules", "secret_module 1 0 - Live 0xSECRET\n"),
+    ("sys/class/net/ib0/device/SECRET", "SECRET\n"),
+    (
+        "sys/class/infiniband/mlx5_0/device/uevent",
+        "PCI_SLOT_NAME=0000:5e:00.0\nKEY=SECRET\n",
+    ),
+];
+
+/// Facts of the packet filter with a secret.
+const FIREWALL: &str = r#"{
+    "iptables": "*filter\n:INPUT ACCEPT [0:0]\n# SECRET\n-A INPUT -p tcp -m tcp --dport 22 -m comment --comment \"SECRET a\" -j ACCEPT\n-A INPUT -m string --string SECRET --algo bm -j DROP\n-A INPUT -j LOG --log-prefix \"SECRET \"\nCOMMIT\n",
+    "nft": "table inet t {\n comment \"SECRET\"\n chain c {\n log prefix \"SECRET\" drop comment \"SECRET b\" # handle 2\n iif \"lo\" accept # handle 3\n}\n}\n",
+    "nft_json": "{\"nftables\": [{\"rule\": {\"family\": \"inet\", \"table\": \"t\", \"chain\": \"c\", \"handle\": 2, \"comment\": \"SECRET\", \"expr\": [{\"log\": {\"prefix\": \"SECRET\"}}, {\"drop\": null}]}}]}"
+}"#;
+
+/// Returns the paths and texts of all files below a directory.
+fn files(directory: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).expect("a directory").flatten() {
+        let metadata = fs::symlink_metadata(entry.path()).expect("metadata");
+        if metadata.is_dir() {
+            assert_eq!(metadata.mode() & 0o777, 0o700, "{}", entry.path().display());
+            found.extend(files(&entry.path()));
+        } else if metadata.is_symlink() {
+            let target = fs::read_link(entry.path()).expect("a target");
+            found.push((
+                entry.path().display().to_string(),
+                target.display().to_string(),
+            ));
+        } else {
+            assert_eq!(metadata.mode() & 0o777, 0o600, "{}", entry.path().display());
+            let text = fs::read_to_string(entry.path()).expect("a text");
+            found.push((entry.path().display().to_string(), text));
+        }
+    }
+    found
+}
+
+#[test]
+fn capture_has_no_secrets() {
+    let tree = unpack("h1-mlx5-ib");
+    for (file, text) in SECRETS {
+        let _ = fs::remove_file(tree.path().join(file));
+        tree.write(file, text);
+    }
+    assert!(SECRETS.len() >= 20);
+    let probe = fs::read_to_string(tree.path().join("probe.json")).expect("the probe");
+    let mut probe: serde_json::Value = serde_json::from_str(&probe).expect("JSON");
+    probe["firewall"] = serde_json::from_str(FIREWALL).expect("JSON");
+    tree.write("probe.json", probe.to_string());
+    // Links inside of the tree, to files that have a secret.
+    symlink("../shadow", tree.path().join("etc/exports.d/b.exports")).expect("a link");
+    let node_desc = tree.path().join("sys/class/infiniband/mlx5_0/node_desc");
+    fs::remove_file(&node_desc).expect("a file");
+    symlink("../../../../etc/shadow", node_desc).expect("a link");
+    let target = TempDir::new();
+    let copy = target.path().join("copy");
+    let (list, status) = ribinfo(tree.path(), &["capture", copy.to_str().expect("a path")]);
+    assert_eq!(status, 0, "{list}");
+    let captured = files(&copy);
+    for (path, text) in &captured {
+        assert!(!text.contains("SECRET"), "{path}: {text}");
+        let relative = path
+            .strip_prefix(copy.to_str().expect("a path"))
+            .expect("below");
+        let relative = relative.trim_end_matches("/.keep");
+        let is_listed = list
+            .lines()
+            .any(|line| line.trim_start_matches('/') == relative.trim_start_matches('/'));
+        assert!(is_listed, "{relative}: {list}");
+    }
+    // What is checked is there.
+    let has = |path: &str, words: &str| {
+        let mut found = captured.iter().filter(|(file, _)| file.ends_with(path));
+        assert!(
+            found.any(|(_, text)| text.contains(words)),
+            "{path}: {words}"
+        );
+    };
+    has("ib.nmconnection", "transport-mode=datagram");
+    has("opensm.conf", "guid 0x1");
+    has("proc/net/tcp", ":4E2D");
+    has("probe.json", "--dport 22");
+    has("70-persistent-ipoib.rules", "NAME=\"ib0\"");
+    let (host, _) = ribinfo(tree.path(), &["check"]);
+    assert_eq!(ribinfo(&copy, &["check"]).0, host);
+    assert!(!host.contains("SECRET"), "{host}");
+}
+
+#[test]
+fn check_of_a_capture_equals_check_of_the_tree() {
+    let target = TempDir::new();
+    let copy = target.path().join("copy");
+    let trees: Vec<TempDir> = names().iter().map(|name| unpack(name)).collect();
+    let roots = trees
+        .iter()
+        .map(|tree| tree.path().to_owned())
+        .chain(hosts());
+    for root in roots {
+        let (text, status) = ribinfo(&root, &["capture", copy.to_str().expect("a path")]);
+        assert_eq!(status, 0, "{text}");
+        for args in [
+            &["check"][..],
+            &["facts"],
+            &["stat"],
+            &["gids"],
+            &["links"],
+            &["devinfo"],
+            &["counters", "--all"],
+        ] {
+            assert_eq!(
+                ribinfo(&copy, args),
+                ribinfo(&root, args),
+                "{} {args:?}",
+                root.display()
+            );
+        }
+        fs::remove_dir_all(&copy).expect("a directory");
+    }
+}
+
+#[test]
+fn capture_follows_no_link_and_replaces_nothing() {
+    let tree = unpack("h6-efa");
+    let target = TempDir::new();
+    let (real, link) = (target.path().join("real"), target.path().join("link"));
+    fs::create_dir(&real).expect("a directory");
+    symlink(&real, &link).expect("a link");
+    target.write("full/file", "x");
+    for name in ["link", "full"] {
+        let directory = target.path().join(name);
+        let (text, status) = ribinfo(
+            tree.path(),
+            &["capture", directory.to_str().expect("a path")],
+        );
+        assert!(
+            text.contains("the directory is not empty") && status == 2,
+            "{text}"
+        );
+    }
+    assert_eq!(fs::read_dir(&real).expect("a directory").count(), 0);
+    assert_eq!(
+        fs::read_dir(target.path().join("full"))
+            .expect("a directory")
+            .count(),
+        1
+    );
+    let (text, status) = ribinfo(tree.path(), &["capture", real.to_str().expect("a path")]);
+    assert_eq!(status, 0, "{text}");
+    assert_eq!(fs::metadata(&real).expect("metadata").mode() & 0o777, 0o700);
+}

@@ -1,0 +1,169 @@
+//! The findings on each tree.
+
+use super::tree::{names, ribinfo, unpack};
+
+/// Trees with a fault or a mistake: words of the finding, and words of its remedy.
+const EXPECTED: &[(&str, &str, &str)] = &[
+    (
+        "c01-pod-no-gids",
+        "fault    gid mlx5_0/1: the GID table is empty, because this process runs in a network namespace without the port's interface",
+        "SR-IOV or macvlan",
+    ),
+    (
+        "c03-exclusive",
+        "no RDMA device in this network namespace, although mlx5_ib is loaded",
+        "rdma dev set DEV netns NAME",
+    ),
+    ("c05-xdr-smi", "", ""),
+    (
+        "c06-vf-node",
+        "fault    nodes mlx5_1: /dev/infiniband/uverbs1 is missing: the container was not given this device",
+        "--device /dev/infiniband/uverbs1",
+    ),
+    (
+        "c14b-no-tos",
+        "warning  dcb mlx5_0/1: PFC is on for priority 3, but no traffic class is set",
+        "echo 104 > /sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos",
+    ),
+    (
+        "c20-hwcounters",
+        "warning  counters mlx5_0/1: packets were lost or came late: out_of_sequence 912345",
+        "check PFC and ECN",
+    ),
+    (
+        "c22-ip-on-vlan-gid-missing",
+        "ens1f0np0.100, a VLAN of ens1f0np0, has the address 10.6.0.1, but the GID table has no entry",
+        "ip addr add 10.6.0.1/24 dev ens1f0np0.100",
+    ),
+    (
+        "p-02c",
+        "warning  roce mlx5_0/1: the GID table has no RoCE v2 entries",
+        "v1 on all hosts",
+    ),
+    (
+        "p-04c",
+        "does not match: ATTR{type}==\"1\", but it is 32",
+        "ATTR{type}==\"32\"",
+    ),
+    (
+        "p-10a",
+        "line 2: unknown key `sm_prority`",
+        "did you mean sm_priority?",
+    ),
+    (
+        "p-10b",
+        "line 1: opensm ignores `guid=`",
+        "write guid VALUE",
+    ),
+    (
+        "p-11c",
+        "partition_config_file /etc/rdma/partition.conf does not exist",
+        "set partition_config_file /etc/rdma/partitions.conf",
+    ),
+    (
+        "p-22b",
+        "mtu=5 means 4096 bytes, but the link of mlx4_0/1 has 2048 bytes",
+        "set mtu=4",
+    ),
+];
+
+#[test]
+fn healthy_trees_have_no_problem() {
+    let healthy: Vec<String> = names()
+        .into_iter()
+        .filter(|name| name.starts_with('h'))
+        .collect();
+    assert!(healthy.len() >= 6, "{healthy:?}");
+    for name in healthy {
+        let tree = unpack(&name);
+        let (text, status) = ribinfo(tree.path(), &["check", "-q"]);
+        assert_eq!((text.as_str(), status), ("", 0), "{name}");
+    }
+}
+
+#[test]
+fn each_fault_has_its_cause_and_remedy() {
+    for name in names().into_iter().filter(|name| !name.starts_with('h')) {
+        let expected: Vec<_> = EXPECTED.iter().filter(|(tree, ..)| *tree == name).collect();
+        assert!(!expected.is_empty(), "{name}");
+        let tree = unpack(&name);
+        let (text, _) = ribinfo(tree.path(), &["check", "-q"]);
+        assert!(text.lines().count() <= 2, "{name}: {text}");
+        for (_, finding, remedy) in expected {
+            let mut lines = text.lines().filter_map(|line| line.split_once(" => "));
+            let is_found = lines.any(|(text, by)| text.contains(finding) && by.contains(remedy));
+            assert!(is_found || finding.is_empty(), "{name}: {text}");
+            assert!(!finding.is_empty() || text.is_empty(), "{name}: {text}");
+        }
+    }
+}
+
+#[test]
+fn no_script_takes_anything_away() {
+    for name in names() {
+        let tree = unpack(&name);
+        let (script, _) = ribinfo(tree.path(), &["check", "--fix-script"]);
+        let commands = script
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty());
+        let safe = ["set -ex", "modprobe ", "ip link set "];
+        for command in commands {
+            assert!(
+                safe.iter().any(|safe| command.starts_with(safe)),
+                "{name}: {command}"
+            );
+            assert!(!command.ends_with(" down"), "{name}: {command}");
+        }
+    }
+}
+
+#[test]
+fn virtual_functions_are_set_on_their_host() {
+    let tree = unpack("h1-mlx5-ib");
+    let device = "sys/class/infiniband/mlx5_0";
+    tree.write(&format!("{device}/hca_type"), "MT4124\n");
+    tree.write(&format!("{device}/device/current_link_speed"), "Unknown\n");
+    tree.write(&format!("{device}/device/current_link_width"), "0\n");
+    let (text, status) = ribinfo(tree.path(), &["check", "-q", "link", "port"]);
+    assert_eq!((text.as_str(), status), ("", 0));
+    tree.write(&format!("{device}/ports/1/state"), "1: DOWN\n");
+    tree.write(&format!("{device}/ports/1/phys_state"), "3: Disabled\n");
+    let (text, status) = ribinfo(tree.path(), &["check", "-q", "port"]);
+    assert!(
+        text.contains("virtual function: DOWN") && status == 1,
+        "{text}"
+    );
+    assert!(
+        text.contains("ip link set PF vf N") && !text.contains("ibportstate"),
+        "{text}"
+    );
+    // Without the ID, the link to the adapter's physical function shows it.
+    tree.write(&format!("{device}/hca_type"), "MT4123\n");
+    std::os::unix::fs::symlink(
+        "../0000:5e:00.0",
+        tree.path().join(format!("{device}/device/physfn")),
+    )
+    .expect("a link");
+    let (text, _) = ribinfo(tree.path(), &["check", "-q", "port"]);
+    assert!(text.contains("virtual function: DOWN"), "{text}");
+}
+
+#[test]
+fn a_container_is_named() {
+    let tree = unpack("c01-pod-no-gids");
+    tree.write("run/.containerenv", "");
+    let (text, _) = ribinfo(tree.path(), &["check", "-q"]);
+    assert!(text.contains("because a Podman container runs"), "{text}");
+}
+
+#[test]
+fn errors_are_compared_with_the_packets() {
+    let tree = unpack("c20-hwcounters");
+    let port = "sys/class/infiniband/mlx5_0/ports/1";
+    tree.write(
+        &format!("{port}/counters/port_xmit_packets"),
+        "90000000000000\n",
+    );
+    let (text, _) = ribinfo(tree.path(), &["check", "-q"]);
+    assert_eq!(text, "");
+}
