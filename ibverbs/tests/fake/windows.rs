@@ -1,11 +1,9 @@
 //! Memory windows: access, invalidation, and the region that a bound window keeps alive in any drop
 //! order.
 
-mod fake;
-
 use std::thread;
 
-use fake::{IN_ORDER, PROFILES, Pair};
+use crate::fixture::{self, IN_ORDER, PROFILES, Pair};
 use fake_provider::{Live, PostFault, Queue, Verb};
 use ibverbs::{
     AccessFlags, Direction, ErrorKind, PostError, RemoteMemory, SharedRegion, WcOpcode, WcStatus,
@@ -441,7 +439,7 @@ fn windows_outlive_their_destroyed_queue_pair() {
             }
         );
         let mut other = pd
-            .create_qp::<ibverbs::Rc>(&cq, &cq, fake::small())
+            .create_qp::<ibverbs::Rc>(&cq, &cq, fixture::small())
             .expect("queue pair");
         let rejected = other.post_send(wr::invalidate(type_2));
         drop((rejected, type_1, region, other, a, cq, pool, pd, context));

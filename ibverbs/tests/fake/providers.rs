@@ -1,9 +1,7 @@
 //! Rules for providers that do not have all properties: a completion looked up by the number of its
 //! queue pair, a poll that follows freed memory, and writes after a failure.
 
-mod fake;
-
-use fake::{IN_ORDER, PROFILES, Pair, open, small};
+use crate::fixture::{self, IN_ORDER, PROFILES, Pair, open, small};
 use fake_provider::{AfterDestroy, Fake, Profile, Provider, SendOrder, Transport};
 use ibverbs::qp::QpChange;
 use ibverbs::{
@@ -43,7 +41,7 @@ fn a_number_with_old_completions_is_not_used_again() {
     drop(std::mem::replace(&mut pair.b, other));
     let (mut next, more) = (new(&pair), new(&pair));
     assert!(![&next, &more].map(QueuePair::qp_num).contains(&number));
-    next.init(&fake::path()).expect("INIT state");
+    next.init(&fixture::path()).expect("INIT state");
     let buf = pair.pool.take().expect("a free buffer");
     next.post_recv(wr::recv(buf)).expect("receive");
     let (sends, recvs) = pair.retire();
@@ -62,7 +60,7 @@ fn a_number_is_used_again_without_its_completion_queue() {
     let cq = context.create_cq(CqOptions::new().depth(15)).expect("cq");
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
     let number = qp.qp_num();
-    qp.init(&fake::path()).expect("INIT state");
+    qp.init(&fixture::path()).expect("INIT state");
     let buf = pair.pool.take().expect("a free buffer");
     qp.post_recv(wr::recv(buf)).expect("receive");
     drop(qp);
@@ -154,7 +152,7 @@ fn a_failed_receive_of_an_srq_keeps_its_buffer() {
     let mut b = pd
         .create_qp_with_srq::<Rc>(&cq, &cq, &srq, small())
         .expect("b");
-    fake::connect(&mut a, &mut b);
+    fixture::connect(&mut a, &mut b);
     srq.post_recv(wr::recv(pd.buf(1).expect("buf")))
         .expect("recv");
     a.post_send(wr::send(wr::Inline(b"too long")))

@@ -1,12 +1,10 @@
 //! Scopes on the fake provider. Miri detects if the device accesses borrowed memory after its
 //! scope.
 
-mod fake;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use fake::{PROFILES, Pair, in_order};
+use crate::fixture::{PROFILES, Pair, in_order};
 use fake_provider::{PostFault, Profile, Queue};
 use ibverbs::{AccessFlags, Error, PostError, wr};
 

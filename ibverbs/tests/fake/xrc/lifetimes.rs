@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 use fake_provider::{Fake, Live, Profile};
 use ibverbs::{AccessFlags, BufList, ErrorKind, QpState, qp::QpChange, wr, xrc::XrcdOpen};
 
-use crate::fake::{self, IN_ORDER, PROFILES, path};
-use crate::setup::{Setup, TargetSrq, with_xrc};
+use super::setup::{Setup, TargetSrq, with_xrc};
+use crate::fixture::{self, IN_ORDER, PROFILES, path};
 
 #[test]
 fn the_last_xrc_queue_pair_releases_the_srq_buffers() {
@@ -73,7 +73,7 @@ fn the_last_xrc_queue_pair_releases_the_srq_buffers() {
 fn buffers_of_a_file_domain_are_never_used_again() {
     for same_opening in [true, false] {
         let fake = with_xrc(PROFILES[0]);
-        let context = fake::open(&fake);
+        let context = fixture::open(&fake);
         // Any descriptor identifies a domain. Miri has sockets, but opens no files.
         let (socket, _) = UnixStream::pair().expect("sockets");
         let file = File::from(OwnedFd::from(socket));
