@@ -188,7 +188,7 @@ mod subscriber {
     #[test]
     #[cfg_attr(miri, ignore = "runs a process")]
     fn a_panicking_subscriber_does_not_end_a_borrow() {
-        const NAME: &str = "subscriber::a_panicking_subscriber_does_not_end_a_borrow";
+        const NAME: &str = "panics::subscriber::a_panicking_subscriber_does_not_end_a_borrow";
         if std::env::var_os(CASE).is_some() {
             let run = || fail_to_end_a_scope("destroy");
             return tracing::subscriber::with_default(PanickingSubscriber, run);
