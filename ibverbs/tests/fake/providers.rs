@@ -2,10 +2,11 @@
 //! queue pair, a poll that follows freed memory, and writes after a failure.
 
 use crate::fixture::{self, IN_ORDER, PROFILES, Pair, open, small};
-use fake_provider::{AfterDestroy, Fake, Profile, Provider, SendOrder, Transport};
+use fake_provider::{AfterDestroy, Fake, Profile, Provider, SendOrder, Transport, VENDOR_ERROR};
 use ibverbs::qp::QpChange;
 use ibverbs::{
-    CqOptions, Direction, ErrorKind, QpState, QueuePair, Rc, SrqOptions, leaked_objects, wr,
+    CqOptions, Direction, ErrorKind, QpState, QueuePair, Rc, RemoteMemory, SrqOptions,
+    leaked_objects, wr,
 };
 
 /// Finds the request of a completion by the number of the queue pair, when it is polled.
@@ -138,6 +139,58 @@ fn a_failed_request_keeps_its_buffer_until_the_end() {
         assert_eq!((sent, received), (vec![0, 1, 2], vec![0, 1]));
         drop((a, b, pair.pool, pair.cq, pair.pd, pair.context));
         pair.fake.assert_clean();
+    }
+}
+
+/// The unsignaled requests before the failed one retire with it, wherever they are in the ring.
+#[test]
+fn a_failure_keeps_the_buffers_of_all_requests_it_retires() {
+    for profile in IN_ORDER {
+        for completed in 0..8 {
+            let mut pair = Pair::new(writes_after_failures(Provider::BnxtRe, profile));
+            for _ in 0..completed {
+                pair.post_recvs(1);
+                let send = wr::send(wr::Inline(b"x"));
+                pair.a.post_send(send).expect("send");
+                assert_eq!(pair.retire().0.len(), 1);
+            }
+            pair.post_recvs(2);
+            for tag in 0..2 {
+                let send = wr::send(pair.buf(b"short")).tag(tag).unsignaled();
+                pair.a.post_send(send).expect("send");
+            }
+            let nowhere = RemoteMemory {
+                addr: 0,
+                len: 5,
+                rkey: 0,
+            };
+            let write = wr::write(pair.buf(b"wrong"), nowhere).tag(2);
+            pair.a.post_send(write).expect("write");
+            let free = pair.pool.available();
+            let (mut sends, recvs) = pair.retire();
+            assert_eq!((sends.len(), recvs.len()), (1, 2));
+            let failed = sends.remove(0);
+            assert!(!failed.is_success());
+            assert_eq!(failed.vendor_err(), VENDOR_ERROR);
+            assert!(failed.into_buf().is_none());
+            assert_eq!(pair.pool.available(), free, "a buffer returned to its pool");
+            let kept = pair.a.destroy().expect("destroyed").sends;
+            assert_eq!(
+                kept.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(),
+                [0, 1, 2]
+            );
+            let Pair {
+                b,
+                cq,
+                pool,
+                pd,
+                context,
+                fake,
+                ..
+            } = pair;
+            drop((kept, recvs, b, cq, pool, pd, context));
+            fake.assert_clean();
+        }
     }
 }
 

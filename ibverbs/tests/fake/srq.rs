@@ -373,6 +373,10 @@ fn srq_attributes_can_be_set_and_queried() {
         ..
     } = setup.srq.query().expect("query");
     assert_eq!((max_wr, max_sge, limit), (7, 1, 3));
+    assert_eq!(setup.srq.recv_capacity(), 7);
+    setup.srq.resize(5).expect("resize");
+    assert_eq!(setup.srq.query().expect("query").max_wr, 5);
+    assert_eq!(setup.srq.recv_capacity(), 7, "that of the creation");
     setup.finish();
 }
 
