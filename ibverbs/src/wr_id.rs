@@ -131,7 +131,10 @@ mod tests {
                     );
                     assert_eq!(wr_id.may_be_datagram(), kind == RequestKind::RecvDatagram);
                     assert_eq!(wr_id == first, generation == 0);
+                    let failed_once = wr_id.after_failed_post();
                     assert_ne!(wr_id, first.after_failed_post());
+                    // A provider that saw the first of two failed posts saw another identity.
+                    assert_ne!(failed_once, failed_once.after_failed_post());
                     let failed = wr_id.with_failure();
                     assert_eq!(failed.without_failure(), Some(wr_id));
                     assert_eq!(failed.queue(), wr_id.queue());

@@ -6,10 +6,11 @@ use std::fs;
 use std::io::{self, ErrorKind as Io};
 use std::path::Path;
 
-mod fake;
+#[path = "fake/fixture.rs"]
+mod fixture;
 
-use fake::{Pair, open};
 use fake_provider::{Fake, PostFault, Profile, Queue, Verb};
+use fixture::{Pair, open};
 use ibverbs::{
     AccessFlags, BatchError, Errno, Error, ErrorKind, ForeignCompletion, PostError, Rejected, mr,
     wr,
@@ -130,7 +131,7 @@ fn every_error_converts_to_io_error() {
     check(PostError::Unsupported, Io::Unsupported);
     check(PostError::WrongDomain, Io::InvalidInput);
 
-    let mut pair = Pair::new(fake::PROFILES[1]);
+    let mut pair = Pair::new(fixture::PROFILES[1]);
     pair.fake.fail_post(fault(Queue::Send, libc::EAGAIN));
     let rejected: Rejected<_> = pair
         .a

@@ -6,13 +6,14 @@
     reason = "implementing a global allocator is unsafe; this one counts calls and forwards them"
 )]
 
-mod fake;
+#[path = "fake/fixture.rs"]
+mod fixture;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use fake::{IN_ORDER, Pair, connect, small};
 use fake_provider::Profile;
+use fixture::{IN_ORDER, Pair, connect, small};
 use ibverbs::{
     AccessFlags, AhAttr, BufList, CqOptions, Error, Psn, Qkey, Rc, SrqOptions, Ud,
     cq_ex::CqFields,
@@ -296,7 +297,7 @@ fn empty_polls_and_rejected_posts_allocate_nothing() {
 fn existing_lists_allocate_nothing() {
     for profile in IN_ORDER {
         let mut pair = Pair::new(profile);
-        let options = fake::small().max_send_sge(2).max_recv_sge(2);
+        let options = fixture::small().max_send_sge(2).max_recv_sge(2);
         pair.a = pair
             .pd
             .create_qp::<Rc>(&pair.cq, &pair.cq, options)
@@ -305,7 +306,7 @@ fn existing_lists_allocate_nothing() {
             .pd
             .create_qp::<Rc>(&pair.cq, &pair.cq, options)
             .expect("b");
-        fake::connect(&mut pair.a, &mut pair.b);
+        fixture::connect(&mut pair.a, &mut pair.b);
         let parts = [pair.buf(b"one").freeze(), pair.buf(b"two").freeze()];
         let tokens = parts
             .each_ref()
@@ -354,13 +355,13 @@ fn a_shared_receive_queue_allocates_nothing() {
             .expect("shared receive queue");
         pair.a = pair
             .pd
-            .create_qp::<Rc>(&pair.cq, &pair.cq, fake::small())
+            .create_qp::<Rc>(&pair.cq, &pair.cq, fixture::small())
             .expect("a");
         pair.b = pair
             .pd
-            .create_qp_with_srq::<Rc>(&pair.cq, &pair.cq, &srq, fake::small())
+            .create_qp_with_srq::<Rc>(&pair.cq, &pair.cq, &srq, fixture::small())
             .expect("b");
-        fake::connect(&mut pair.a, &mut pair.b);
+        fixture::connect(&mut pair.a, &mut pair.b);
         let calls = calls(|| {
             srq.post_recv(wr::recv(pair.pool.take().expect("a free buffer")))
                 .expect("receive");
@@ -400,7 +401,7 @@ fn datagrams_allocate_nothing() {
             .create_cq(CqOptions::new())
             .expect("completion queue");
         let mut qp = pd
-            .create_qp::<Ud>(&cq, &cq, fake::small())
+            .create_qp::<Ud>(&cq, &cq, fixture::small())
             .expect("queue pair");
         qp.start(1, 0, QKEY, Psn(0)).expect("RTS state");
         let own = context.gids(1).expect("GID table")[0];

@@ -3,15 +3,16 @@
 //!
 //! Under Miri this program needs `-Zmiri-ignore-leaks`, because it leaks on purpose.
 
-mod fake;
+#[path = "fake/fixture.rs"]
+mod fixture;
 
 use std::mem::forget;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fake::{IN_ORDER, PROFILES, Pair, open, small};
 use fake_provider::{AfterDestroy, Fake, Live, Profile, Provider, Verb};
+use fixture::{IN_ORDER, PROFILES, Pair, open, small};
 use ibverbs::mr::{Backing, CallerMemory};
 use ibverbs::{
     AccessFlags, CqOptions, ErrorKind, MemoryOptions, Rc, SrqOptions, leaked_objects, mw::Type1, wr,

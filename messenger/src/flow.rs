@@ -24,6 +24,7 @@ pub(crate) const MAX_RECEIVES: u32 = 1 << 17;
 
 /// The end of this side's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 enum End {
     Open,
     /// The control message that ends the stream is not sent yet.
@@ -37,6 +38,7 @@ enum End {
     reason = "each is a condition of its own"
 )]
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub(crate) struct Flow {
     /// Number of messages sent, including the greeting.
     sent: u32,
@@ -238,6 +240,10 @@ impl Flow {
 
     fn acknowledge(&mut self, received: u32) {
         self.acked = received;
+        if self.has_acked(self.to_ack) {
+            // It must not fall behind while this side sends control messages only.
+            self.to_ack = self.acked;
+        }
         while self
             .controls
             .front()
@@ -336,21 +342,48 @@ pub(crate) fn greeting(max_len: usize, buffer_len: usize, depth: u16) -> Result<
 
 #[cfg(test)]
 impl Flow {
-    /// Adds to all counts, as if so many messages had been exchanged in both directions.
-    pub(crate) fn advance(&mut self, count: u32) {
+    /// Adds to all counts, as if so many messages had been exchanged.
+    pub(crate) fn advance(&mut self, sent: Counts, received: Counts) {
+        let add = |number: &mut u32, count| *number = number.wrapping_add(count);
+        let acked = [&mut self.sent, &mut self.acked, &mut self.to_ack];
+        for number in acked
+            .into_iter()
+            .chain(&mut self.controls)
+            .chain(&mut self.ack_request)
+        {
+            add(number, sent.messages);
+        }
+        for number in [&mut self.data_sent, &mut self.limit] {
+            add(number, sent.data);
+        }
+        add(&mut self.received, received.messages);
         for number in [
-            &mut self.sent,
-            &mut self.acked,
-            &mut self.to_ack,
-            &mut self.data_sent,
-            &mut self.limit,
-            &mut self.received,
             &mut self.data_received,
             &mut self.own_limit,
             &mut self.announced,
         ] {
-            *number = number.wrapping_add(count);
+            add(number, received.data);
         }
-        self.controls.clear();
     }
+
+    /// Returns the numbers of messages that this side has sent and received.
+    pub(crate) fn counts(&self) -> (Counts, Counts) {
+        let sent = Counts {
+            messages: self.sent,
+            data: self.data_sent,
+        };
+        let received = Counts {
+            messages: self.received,
+            data: self.data_received,
+        };
+        (sent, received)
+    }
+}
+
+/// Numbers of messages in one direction.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub(crate) messages: u32,
+    pub(crate) data: u32,
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::codec::{Greeting, Header, Kind};
-use super::flow::{Flow, RESERVE};
+use super::flow::{Counts, Flow, RESERVE};
 
 /// A small generator of random numbers (xorshift), so that a failure can be repeated.
 struct Random(u64);
@@ -231,8 +231,12 @@ fn a_stalled_application_stops_only_data() {
 fn counts_wrap_around() {
     let (mut a, mut b) = connected([RESERVE + 2; 2]);
     // Both sides have exchanged almost 2^32 messages.
-    a.flow.advance(u32::MAX - 5);
-    b.flow.advance(u32::MAX - 5);
+    let counts = Counts {
+        messages: u32::MAX - 5,
+        data: u32::MAX - 5,
+    };
+    a.flow.advance(counts, counts);
+    b.flow.advance(counts, counts);
     for _ in 0..20 {
         assert!(a.send_data(&mut b));
         settle(&mut a, &mut b);

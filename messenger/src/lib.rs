@@ -28,8 +28,8 @@
 //!
 //! # Structure
 //!
-//! `codec` and `flow` are the protocol, without I/O. `state` applies it to a connection, and
-//! `endpoint` is its lock. `driver` polls the completion queue, and `shared` waits for it. Only
+//! `codec`, `flow` and `inbox` are the protocol, without I/O. `state` applies it to a connection,
+//! and `endpoint` is its lock. `driver` polls the completion queue, and `shared` waits for it. Only
 //! `resources`, `group` and `receives` create objects of the device.
 
 #![forbid(unsafe_code)]
@@ -39,6 +39,8 @@
 mod codec;
 mod driver;
 mod endpoint;
+#[cfg(test)]
+mod exploration_tests;
 mod flow;
 #[cfg(test)]
 mod flow_tests;
@@ -47,6 +49,7 @@ mod flow_tests;
 pub mod fuzzing;
 mod group;
 mod halves;
+mod inbox;
 mod local_fault;
 mod message;
 mod messenger;

@@ -8,8 +8,9 @@ use ibverbs::Buf;
 
 use super::codec::HEADER_LEN;
 use super::endpoint::Endpoint;
+use super::inbox::Content;
 use super::receives::Lease;
-use super::state::{Content, Received};
+use super::state::Received;
 
 /// A registered buffer for one message, filled by the application and sent without a copy: see
 /// [`Messenger::buffer`](crate::Messenger::buffer). It dereferences to the bytes of the message.
@@ -71,7 +72,7 @@ impl DerefMut for SendBuffer {
 /// # Ok(()) }
 /// ```
 pub struct Message {
-    content: Option<Content>,
+    content: Option<Content<Buf>>,
     /// The messenger that posts the buffer again.
     owner: Weak<Endpoint>,
     /// Keeps the receive of the group reserved.
@@ -88,15 +89,6 @@ impl Received {
                 _lease: owner.lease.clone(),
             }),
             Self::End => None,
-        }
-    }
-}
-
-impl Content {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Received(buf) => &buf[HEADER_LEN..],
-            Self::Assembled(bytes) => bytes,
         }
     }
 }

@@ -84,3 +84,19 @@ impl Members {
         inner.alive.get(&number).copied().or_else(destroyed)
     }
 }
+
+#[cfg(all(test, feature = "mlx5"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_replaced_where_completions_are_removed() {
+        let members = Members::default();
+        let [first, second] = [(); 2].map(|()| QueueId::next().expect("identity"));
+        assert!(members.insert(Qpn(7), first));
+        assert!(!members.insert(Qpn(7), second), "it belongs to the first");
+        members.replace(Qpn(7), second);
+        assert_eq!(members.find(Qpn(7)), Some(second));
+        assert_eq!(members.find(Qpn(8)), None);
+    }
+}

@@ -140,7 +140,7 @@ impl State {
 
     /// Returns the next message, or the end of the peer's stream.
     pub(crate) fn try_recv(&mut self) -> Result<Option<Received>> {
-        if let Some(content) = self.ready.take() {
+        if let Some(content) = self.inbox.take() {
             self.assemble();
             if self.must_refill {
                 self.pump();

@@ -18,8 +18,9 @@ use ibverbs::{
 use rdmacm::{Connection, EventChannel};
 
 use self::failure::Failure;
-use crate::codec::{GREETING_LEN, Greeting, HEADER_LEN, Header, Kind, Violation};
+use crate::codec::{GREETING_LEN, Greeting, Header, Kind, Violation};
 use crate::flow::Flow;
+use crate::inbox::{Content, Inbox};
 use crate::local_fault::LatestFault;
 use crate::receives::SharedReceives;
 
@@ -41,16 +42,8 @@ impl Side {
 
 /// The next item of the peer's stream.
 pub(crate) enum Received {
-    Message(Content),
+    Message(Content<Buf>),
     End,
-}
-
-/// The bytes of a message.
-pub(crate) enum Content {
-    /// A message in one piece, after its header.
-    Received(Buf),
-    /// A message that arrived in several fragments.
-    Assembled(Vec<u8>),
 }
 
 /// Buffer pools of a messenger.
@@ -82,16 +75,7 @@ pub(crate) struct State {
     /// The peer's greeting, once it has arrived.
     peer: Option<Greeting>,
 
-    /// Data messages in the order of arrival, with their buffers.
-    inbox: VecDeque<(Header, Buf)>,
-    /// Bytes that the last message in the inbox still lacks.
-    inbox_remaining: u32,
-    /// A message whose fragments are being joined, and the bytes that it still lacks.
-    assembly: Option<(Vec<u8>, u32)>,
-    /// The next message for the application.
-    ready: Option<Content>,
-    /// Memory of an earlier message, for the next one that arrives in fragments.
-    spare: Vec<u8>,
+    inbox: Inbox<Buf>,
     /// Number of receives posted and not completed. Not counted in a group.
     receives_posted: u32,
     /// `true` if more receives may be needed than were last posted.
@@ -136,11 +120,7 @@ impl State {
             greeting,
             greeting_is_due: is_active,
             peer: None,
-            inbox: VecDeque::new(),
-            inbox_remaining: 0,
-            assembly: None,
-            ready: None,
-            spare: Vec::new(),
+            inbox: Inbox::new(greeting.max_len),
             must_refill: false,
             released: 0,
             outgoing: None,
@@ -174,8 +154,7 @@ impl State {
         self.is_over = true;
         (
             self.connection.take(),
-            std::mem::take(&mut self.inbox),
-            self.ready.take(),
+            std::mem::replace(&mut self.inbox, Inbox::new(0)),
         )
     }
 
@@ -332,26 +311,10 @@ impl State {
 
     fn receive_message(&mut self, buf: Buf) -> Result<(), Violation> {
         let header = Header::decode(&buf)?;
-        if header.kind == Kind::Data {
-            let following = header.len.checked_add(header.remaining);
-            let expected = match self.inbox_remaining {
-                0 => following.filter(|&total| total <= self.greeting.max_len),
-                remaining => following.filter(|&following| following == remaining),
-            };
-            if expected.is_none() {
-                return Err(format!(
-                    "a fragment of {} bytes precedes {} more, after {} were announced; at most {} are allowed",
-                    header.len, header.remaining, self.inbox_remaining, self.greeting.max_len
-                )
-                .into());
-            }
-            self.inbox_remaining = header.remaining;
-        } else if header.is_end && self.inbox_remaining != 0 {
-            return Err("the stream ends within a message".into());
-        }
+        self.inbox.check(&header)?;
         self.flow.receive(&header)?;
         if header.kind == Kind::Data {
-            self.inbox.push_back((header, buf));
+            self.inbox.push(&header, buf);
             self.assemble();
         }
         if header.kind == Kind::Data || self.flow.peer_has_ended() {
@@ -361,35 +324,11 @@ impl State {
         Ok(())
     }
 
-    /// Joins fragments until a message is complete. Later messages stay in their buffers until the
-    /// application has taken it, so that the memory is bounded.
+    /// Joins fragments, and posts the receives of joined ones again.
     fn assemble(&mut self) {
-        while self.ready.is_none() {
-            let Some((header, buf)) = self.inbox.pop_front() else {
-                return;
-            };
-            match self.assembly.take() {
-                None if header.remaining == 0 => {
-                    self.ready = Some(Content::Received(buf));
-                    return;
-                }
-                assembly => {
-                    let (mut bytes, _) = assembly.unwrap_or_else(|| {
-                        let mut bytes = std::mem::take(&mut self.spare);
-                        // At most `max_len` bytes: checked when the fragment arrived.
-                        bytes.reserve_exact((header.len + header.remaining) as usize);
-                        (bytes, 0)
-                    });
-                    bytes.extend_from_slice(&buf[HEADER_LEN..]);
-                    drop(buf);
-                    self.release(1);
-                    if header.remaining == 0 {
-                        self.ready = Some(Content::Assembled(bytes));
-                    } else {
-                        self.assembly = Some((bytes, header.remaining));
-                    }
-                }
-            }
+        match self.inbox.assemble() {
+            0 => {}
+            released => self.release(released),
         }
     }
 
@@ -421,11 +360,8 @@ impl State {
     }
 
     /// Keeps the memory of a message that the application has dropped.
-    pub(crate) fn recycle(&mut self, mut bytes: Vec<u8>) {
-        if bytes.capacity() > self.spare.capacity() {
-            bytes.clear();
-            self.spare = bytes;
-        }
+    pub(crate) fn recycle(&mut self, bytes: Vec<u8>) {
+        self.inbox.recycle(bytes);
     }
 
     fn disconnect(&mut self) {

@@ -82,6 +82,7 @@ pub use profile::{
     AfterDestroy, ErrorStatePosts, NotReady, Overrun, Profile, Provider, SendOrder, Transport,
     UnconnectedPosts,
 };
+pub use queue::VENDOR_ERROR;
 
 /// Refers to every entry point, so that the linker includes all of them. Otherwise some calls would
 /// reach the real libibverbs.

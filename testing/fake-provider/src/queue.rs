@@ -16,6 +16,9 @@ use crate::profile::{ErrorStatePosts, Overrun};
 use crate::request::{Data, RecvWr, SendWr};
 use crate::state::{Cqe, DeviceState, EventSource};
 
+/// The vendor's error code of a failed send.
+pub const VENDOR_ERROR: u32 = 0x42;
+
 impl DeviceState {
     /// Accepts a send that was checked. `inline` contains its inline data, if there is any.
     pub(crate) fn enqueue_send(&mut self, qp: usize, send: SendWr, inline: &[u8]) {
@@ -172,6 +175,11 @@ impl DeviceState {
             wr_id: send.wr_id,
             status,
             opcode,
+            vendor_err: if status == IBV_WC_SUCCESS {
+                0
+            } else {
+                VENDOR_ERROR
+            },
             qp_num: qp_num(qp),
             ..Default::default()
         };

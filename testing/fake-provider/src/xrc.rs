@@ -13,7 +13,7 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::null;
-use crate::state::{DeviceState, Qp, XrcRole, Xrcd};
+use crate::state::{DeviceState, Handle, Qp, XrcRole, Xrcd};
 
 /// C representation of an XRC domain, with its index.
 #[repr(C)]
@@ -149,13 +149,17 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     let Some(index) = state.insert_srq(pd, &mut init.attr, Some(xrc)) else {
         return null(libc::EINVAL);
     };
-    Box::into_raw(Box::new(ibv_srq {
+    let object = Box::into_raw(Box::new(ibv_srq {
         context,
         srq_context: init.srq_context,
         pd: init.pd,
         handle: u32::try_from(index).unwrap_or(u32::MAX),
         ..Default::default()
-    }))
+    }));
+    if let Some(queue) = state.srqs.get_mut(index) {
+        queue.handle = Handle(object);
+    }
+    object
 }
 
 /// `ibv_get_srq_num(3)`.

@@ -1,14 +1,12 @@
 //! Scopes on the fake provider. Miri detects if the device accesses borrowed memory after its
 //! scope.
 
-mod fake;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use fake::{PROFILES, Pair, in_order};
+use crate::fixture::{PROFILES, Pair, in_order};
 use fake_provider::{PostFault, Profile, Queue};
-use ibverbs::{AccessFlags, Error, PostError, wr};
+use ibverbs::{AccessFlags, Error, ErrorKind, PostError, wr};
 
 const NO_WAIT: Duration = Duration::ZERO;
 
@@ -51,6 +49,46 @@ fn borrowed_memory_is_usable_after_the_scope() {
         assert_eq!(&reply[8..15], b"message");
         reply.fill(1);
         assert!(message.starts_with(b"a m"));
+        drop((a, b, cq, pool, pd, context));
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        pair.post_recvs(2);
+        let Pair {
+            a,
+            b,
+            mut cq,
+            pool,
+            pd,
+            context,
+            fake,
+        } = pair;
+        let message = *b"bytes";
+        let end = a.scope(|scope| -> Result<(), Error> {
+            #[allow(clippy::reversed_empty_ranges, reason = "must be refused")]
+            for wrong in [0..6, 3..1] {
+                let lent = scope.lend(&message)?;
+                assert!(lent.slice(wrong.clone()).is_none(), "{wrong:?}");
+            }
+            let empty = scope.lend(&message)?.slice(2..2);
+            let whole = scope.lend(&message)?;
+            scope.post_send(wr::send(whole))?;
+            // No time is left, but the request has completed.
+            scope.wait(&mut cq, NO_WAIT, |_| ())?;
+            fake.stall();
+            scope.post_send(wr::send(empty.expect("an empty range")))?;
+            let error = scope.wait(&mut cq, NO_WAIT, |_| ()).expect_err("stalled");
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+            fake.resume();
+            scope.wait(&mut cq, Duration::from_secs(9), |_| ())
+        });
+        let (a, outcome) = end.into_result().expect("the queue pair still exists");
+        outcome.expect("no timeout");
         drop((a, b, cq, pool, pd, context));
         fake.assert_clean();
     }

@@ -1,11 +1,9 @@
 //! Queue pairs, completion queues and buffers that move between threads, and shared memory.
 
-mod fake;
-
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use fake::{PROFILES, Pair, buf_bytes};
+use crate::fixture::{self, PROFILES, Pair, buf_bytes};
 use ibverbs::{AccessFlags, CqOptions, Rc, wr};
 
 #[test]
@@ -36,16 +34,20 @@ fn two_threads_use_one_connection() {
     const MESSAGES: usize = 20;
     for profile in PROFILES {
         let fake = fake_provider::Fake::new(profile);
-        let context = fake::open(&fake);
+        let context = fixture::open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
         let options = CqOptions::new();
         let (mut cq_a, mut cq_b) = (
             context.create_cq(options).expect("a"),
             context.create_cq(options).expect("b"),
         );
-        let mut a = pd.create_qp::<Rc>(&cq_a, &cq_a, fake::small()).expect("a");
-        let mut b = pd.create_qp::<Rc>(&cq_b, &cq_b, fake::small()).expect("b");
-        fake::connect(&mut a, &mut b);
+        let mut a = pd
+            .create_qp::<Rc>(&cq_a, &cq_a, fixture::small())
+            .expect("a");
+        let mut b = pd
+            .create_qp::<Rc>(&cq_b, &cq_b, fixture::small())
+            .expect("b");
+        fixture::connect(&mut a, &mut b);
         let pool = pd.pool(4, 64).expect("pool");
         for _ in 0..3 {
             b.post_recv(wr::recv(pool.take().expect("a free buffer")))

@@ -1,11 +1,9 @@
 //! Memory types on the fake provider: reclaiming, slices and errors.
 
-mod fake;
-
 use std::collections::HashSet;
 use std::io::{Cursor, Read, Write};
 
-use fake::{IN_ORDER, PROFILES, Pair, open};
+use crate::fixture::{self, IN_ORDER, PROFILES, Pair, open};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{AccessFlags, Buf, ErrorKind, Frozen, MemoryOptions, mr::Backing, wr};
 
@@ -136,14 +134,14 @@ fn frozen_shared_memory_is_read_locally_and_by_peers() {
             .post_send(wr::read(pair.pool.take().expect("a free buffer"), remote))
             .expect("read");
         let (mut read, _) = pair.retire();
-        assert_eq!(fake::buf_bytes(read.remove(0)), [9; 24]);
+        assert_eq!(fixture::buf_bytes(read.remove(0)), [9; 24]);
         let held = pair.a.hold(&frozen).expect("hold");
         pair.post_recvs(1);
         pair.a
             .post_send(wr::send(held.slice(20..24).expect("in range")))
             .expect("send");
         let (_, mut received) = pair.retire();
-        assert_eq!(fake::buf_bytes(received.remove(0)), [9; 4]);
+        assert_eq!(fixture::buf_bytes(received.remove(0)), [9; 4]);
         let frozen = frozen.try_thaw().expect_err("peers know the rkey");
         drop((frozen, read));
         pair.finish();

@@ -1,13 +1,12 @@
 //! Rules for providers that do not have all properties: a completion looked up by the number of its
 //! queue pair, a poll that follows freed memory, and writes after a failure.
 
-mod fake;
-
-use fake::{IN_ORDER, PROFILES, Pair, open, small};
-use fake_provider::{AfterDestroy, Fake, Profile, Provider, SendOrder, Transport};
+use crate::fixture::{self, IN_ORDER, PROFILES, Pair, open, small};
+use fake_provider::{AfterDestroy, Fake, Profile, Provider, SendOrder, Transport, VENDOR_ERROR};
 use ibverbs::qp::QpChange;
 use ibverbs::{
-    CqOptions, Direction, ErrorKind, QpState, QueuePair, Rc, SrqOptions, leaked_objects, wr,
+    CqOptions, Direction, ErrorKind, QpState, QueuePair, Rc, RemoteMemory, SrqOptions,
+    leaked_objects, wr,
 };
 
 /// Finds the request of a completion by the number of the queue pair, when it is polled.
@@ -43,7 +42,7 @@ fn a_number_with_old_completions_is_not_used_again() {
     drop(std::mem::replace(&mut pair.b, other));
     let (mut next, more) = (new(&pair), new(&pair));
     assert!(![&next, &more].map(QueuePair::qp_num).contains(&number));
-    next.init(&fake::path()).expect("INIT state");
+    next.init(&fixture::path()).expect("INIT state");
     let buf = pair.pool.take().expect("a free buffer");
     next.post_recv(wr::recv(buf)).expect("receive");
     let (sends, recvs) = pair.retire();
@@ -62,7 +61,7 @@ fn a_number_is_used_again_without_its_completion_queue() {
     let cq = context.create_cq(CqOptions::new().depth(15)).expect("cq");
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
     let number = qp.qp_num();
-    qp.init(&fake::path()).expect("INIT state");
+    qp.init(&fixture::path()).expect("INIT state");
     let buf = pair.pool.take().expect("a free buffer");
     qp.post_recv(wr::recv(buf)).expect("receive");
     drop(qp);
@@ -143,6 +142,58 @@ fn a_failed_request_keeps_its_buffer_until_the_end() {
     }
 }
 
+/// The unsignaled requests before the failed one retire with it, wherever they are in the ring.
+#[test]
+fn a_failure_keeps_the_buffers_of_all_requests_it_retires() {
+    for profile in IN_ORDER {
+        for completed in 0..8 {
+            let mut pair = Pair::new(writes_after_failures(Provider::BnxtRe, profile));
+            for _ in 0..completed {
+                pair.post_recvs(1);
+                let send = wr::send(wr::Inline(b"x"));
+                pair.a.post_send(send).expect("send");
+                assert_eq!(pair.retire().0.len(), 1);
+            }
+            pair.post_recvs(2);
+            for tag in 0..2 {
+                let send = wr::send(pair.buf(b"short")).tag(tag).unsignaled();
+                pair.a.post_send(send).expect("send");
+            }
+            let nowhere = RemoteMemory {
+                addr: 0,
+                len: 5,
+                rkey: 0,
+            };
+            let write = wr::write(pair.buf(b"wrong"), nowhere).tag(2);
+            pair.a.post_send(write).expect("write");
+            let free = pair.pool.available();
+            let (mut sends, recvs) = pair.retire();
+            assert_eq!((sends.len(), recvs.len()), (1, 2));
+            let failed = sends.remove(0);
+            assert!(!failed.is_success());
+            assert_eq!(failed.vendor_err(), VENDOR_ERROR);
+            assert!(failed.into_buf().is_none());
+            assert_eq!(pair.pool.available(), free, "a buffer returned to its pool");
+            let kept = pair.a.destroy().expect("destroyed").sends;
+            assert_eq!(
+                kept.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(),
+                [0, 1, 2]
+            );
+            let Pair {
+                b,
+                cq,
+                pool,
+                pd,
+                context,
+                fake,
+                ..
+            } = pair;
+            drop((kept, recvs, b, cq, pool, pd, context));
+            fake.assert_clean();
+        }
+    }
+}
+
 #[test]
 fn a_failed_receive_of_an_srq_keeps_its_buffer() {
     let fake = Fake::new(writes_after_failures(Provider::BnxtRe, Profile::RXE));
@@ -154,7 +205,7 @@ fn a_failed_receive_of_an_srq_keeps_its_buffer() {
     let mut b = pd
         .create_qp_with_srq::<Rc>(&cq, &cq, &srq, small())
         .expect("b");
-    fake::connect(&mut a, &mut b);
+    fixture::connect(&mut a, &mut b);
     srq.post_recv(wr::recv(pd.buf(1).expect("buf")))
         .expect("recv");
     a.post_send(wr::send(wr::Inline(b"too long")))

@@ -1,11 +1,9 @@
 //! Memory windows: access, invalidation, and the region that a bound window keeps alive in any drop
 //! order.
 
-mod fake;
-
 use std::thread;
 
-use fake::{IN_ORDER, PROFILES, Pair};
+use crate::fixture::{self, IN_ORDER, PROFILES, Pair};
 use fake_provider::{Live, PostFault, Queue, Verb};
 use ibverbs::{
     AccessFlags, Direction, ErrorKind, PostError, RemoteMemory, SharedRegion, WcOpcode, WcStatus,
@@ -408,6 +406,55 @@ fn type_1_windows_are_bound_and_unbound_by_verb() {
 }
 
 #[test]
+fn only_a_successful_invalidation_returns_the_window() {
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        let region = region(&pair, b"x");
+        let bound = bind_window(&mut pair, &region);
+        retire_bind(&mut pair);
+        pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
+        let (_, mut of_b) = pair.retire();
+        assert!(
+            of_b.remove(0).into_window::<Type1>().is_none(),
+            "another type"
+        );
+        let bound = bind_window(&mut pair, &region);
+        retire_bind(&mut pair);
+        pair.fake.stall();
+        pair.b.post_send(wr::invalidate(bound)).expect("invalidate");
+        pair.b.to_error().expect("ERR state");
+        let (_, mut of_b) = pair.retire();
+        let flushed = of_b.remove(0);
+        assert!(!flushed.is_success());
+        assert!(flushed.into_window::<Type2>().is_none());
+        pair.fake.resume();
+        drop(region);
+        pair.finish();
+    }
+}
+
+/// The queue pair keeps a list of its bound windows and removes those that were dropped.
+#[test]
+fn every_bound_window_is_freed_before_its_queue_pair() {
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        let region = region(&pair, b"x");
+        let mut bound = Vec::new();
+        for index in 0..20 {
+            let window = bind_window(&mut pair, &region);
+            retire_bind(&mut pair);
+            // Every other one is dropped, and freed then.
+            bound.extend((index % 2 == 0).then_some(window));
+        }
+        assert_eq!(pair.fake.live().mws, 10);
+        let Pair { a, b, fake, .. } = pair;
+        b.destroy().expect("destroyed");
+        assert_eq!(fake.live().mws, 0);
+        drop((a, bound, region));
+    }
+}
+
+#[test]
 fn windows_outlive_their_destroyed_queue_pair() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
@@ -441,7 +488,7 @@ fn windows_outlive_their_destroyed_queue_pair() {
             }
         );
         let mut other = pd
-            .create_qp::<ibverbs::Rc>(&cq, &cq, fake::small())
+            .create_qp::<ibverbs::Rc>(&cq, &cq, fixture::small())
             .expect("queue pair");
         let rejected = other.post_send(wr::invalidate(type_2));
         drop((rejected, type_1, region, other, a, cq, pool, pd, context));

@@ -1,9 +1,7 @@
 //! Completions: each retires one request once, none is lost, and stale or foreign ones are
 //! rejected.
 
-mod fake;
-
-use fake::{PROFILES, Pair, buf_bytes, connect, in_order, small};
+use crate::fixture::{self, PROFILES, Pair, buf_bytes, connect, in_order, small};
 use fake_provider::{AfterDestroy, Verb};
 use ibverbs::{Completion, CqOptions, ErrorKind, QpState, Rc, WcStatus, wr};
 
@@ -181,7 +179,7 @@ fn completions_of_a_destroyed_queue_pair_match_nothing() {
                 "the device reuses the queue pair number"
             );
             assert_ne!(reused.id(), old_id, "the id is new");
-            reused.init(&fake::path()).expect("INIT state");
+            reused.init(&fixture::path()).expect("INIT state");
             reused
                 .post_recv(wr::recv(pair.pool.take().expect("a free buffer")))
                 .expect("receive");
@@ -278,7 +276,7 @@ fn a_poll_error_keeps_requests_in_flight() {
 fn completions_of_several_polls_are_in_order() {
     for profile in PROFILES.into_iter().take(2) {
         let fake = fake_provider::Fake::new(profile);
-        let context = fake::open(&fake);
+        let context = fixture::open(&fake);
         let pd = context.alloc_pd().expect("protection domain");
         let options = small().max_send_wr(63).max_recv_wr(63);
         let mut cq = context

@@ -1,11 +1,9 @@
 //! Posts to queue pairs that are not connected: the error names the state and the remedy.
 
-mod fake;
-
 use std::error::Error as _;
 use std::io;
 
-use fake::{PROFILES, Pair, open, path, small};
+use crate::fixture::{PROFILES, Pair, open, path, small};
 use fake_provider::{Fake, PostFault, Profile, Queue, Verb};
 use ibverbs::{
     AhAttr, CqOptions, Errno, Error, ErrorKind, PostError, Psn, Qkey, QpState, QueuePair, Rc,

@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use fake_provider::{Fake, Live, Profile};
-use ibverbs::{AccessFlags, BufList, ErrorKind, QpState, qp::QpChange, wr, xrc::XrcdOpen};
+use ibverbs::event::{EventSource, EventType};
+use ibverbs::{AccessFlags, AsRaw, BufList, ErrorKind, QpState, qp::QpChange, wr, xrc::XrcdOpen};
 
-use crate::fake::{self, IN_ORDER, PROFILES, path};
-use crate::setup::{Setup, TargetSrq, with_xrc};
+use super::setup::{Setup, TargetSrq, with_xrc};
+use crate::fixture::{self, IN_ORDER, PROFILES, path};
 
 #[test]
 fn the_last_xrc_queue_pair_releases_the_srq_buffers() {
@@ -73,7 +74,7 @@ fn the_last_xrc_queue_pair_releases_the_srq_buffers() {
 fn buffers_of_a_file_domain_are_never_used_again() {
     for same_opening in [true, false] {
         let fake = with_xrc(PROFILES[0]);
-        let context = fake::open(&fake);
+        let context = fixture::open(&fake);
         // Any descriptor identifies a domain. Miri has sockets, but opens no files.
         let (socket, _) = UnixStream::pair().expect("sockets");
         let file = File::from(OwnedFd::from(socket));
@@ -202,8 +203,11 @@ fn an_opened_xrc_recv_queue_pair_outlives_its_creator() {
         .post_send(wr::send(wr::Inline(b"still open")).for_srq(srqs[0].srq_num))
         .expect("send");
     assert_eq!(srqs[0].messages(), [(0, b"still open".to_vec())]);
+    let state = |opened: &ibverbs::xrc::XrcRecvQueuePair| opened.state().expect("state");
     opened.to_error().expect("ERR state");
+    assert_eq!(state(&opened), QpState::ERR);
     opened.modify(&QpChange::to(QpState::RESET)).expect("RESET");
+    assert_eq!(state(&opened), QpState::RESET);
     drop((opened, sender, srqs, send_cq, pool, xrcd, other, context));
     fake.assert_clean();
 }
@@ -238,4 +242,20 @@ fn a_region_is_not_reclaimed_while_an_xrc_srq_exists() {
     drop(region.try_into_buf().expect("no peer can reach it"));
     drop((sender, send_cq, pool, xrcd, context));
     assert_eq!(fake.live(), Live::default());
+}
+
+#[test]
+fn an_event_names_the_xrc_srq() {
+    let setup = Setup::new(PROFILES[0]);
+    let events = setup.context.async_events().expect("events");
+    let read = || {
+        let all = std::iter::from_fn(|| events.try_get().expect("events"));
+        all.map(|event| event.source).collect::<Vec<_>>()
+    };
+    setup.fake.raise(EventType::SRQ_ERR.0);
+    let ids = setup.srqs.each_ref().map(|target| target.srq.id());
+    assert_eq!(read(), ids.map(EventSource::SharedReceiveQueue));
+    assert!(!setup.receiver.as_raw().is_null());
+    drop(events);
+    setup.finish();
 }

@@ -2,14 +2,12 @@
 
 #![allow(unsafe_code, reason = "polls a descriptor")]
 
-mod fake;
-
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use fake::{PROFILES, connect, open, small};
+use crate::fixture::{PROFILES, connect, open, small};
 use fake_provider::{Fake, Verb};
 use ibverbs::{CompletionChannel, CqOptions, Rc, wr};
 

@@ -7,7 +7,7 @@ use ibverbs::{
     xrc::{SrqNum, Xrc, XrcDomain, XrcRecvQueuePair, XrcSend},
 };
 
-use crate::fake::{self, open, path, small};
+use crate::fixture::{self, open, path, small};
 
 /// A shared receive queue of an XRC domain, with its own protection domain and completion queue, as
 /// in a separate process.
@@ -61,7 +61,7 @@ impl TargetSrq {
     pub(crate) fn messages(&mut self) -> Vec<(u64, Vec<u8>)> {
         let all = self.retire();
         all.into_iter()
-            .map(|retired| (retired.tag(), fake::buf_bytes(retired)))
+            .map(|retired| (retired.tag(), fixture::buf_bytes(retired)))
             .collect()
     }
 }

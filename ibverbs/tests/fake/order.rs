@@ -1,8 +1,6 @@
 //! Devices that complete sends out of order: a completion retires its own request only.
 
-mod fake;
-
-use fake::{OUT_OF_ORDER, Pair, buf_bytes};
+use crate::fixture::{OUT_OF_ORDER, Pair, buf_bytes};
 use fake_provider::SendOrder;
 use ibverbs::{AccessFlags, RemoteMemory, SharedRegion, wr};
 

@@ -1,12 +1,10 @@
 //! Asynchronous events: their source, their delivery to one reader, and objects that are destroyed
 //! before their events are read.
 
-mod fake;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use fake::{PROFILES, Pair, connect, open, small};
+use crate::fixture::{PROFILES, Pair, connect, open, small};
 use fake_provider::{Fake, Verb};
 use ibverbs::{
     CqOptions, Rc, SrqOptions,

@@ -1,8 +1,6 @@
 //! Optional changes of a queue pair on the fake device: queue lengths and alternate paths.
 
-mod fake;
-
-use fake::{IN_ORDER, PROFILES, Pair, buf_bytes, open, path, small};
+use crate::fixture::{IN_ORDER, PROFILES, Pair, buf_bytes, open, path, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
     AhAttr, CqOptions, Error, ErrorKind, GidIndex, Lid, PostError, QpState, Rc,

@@ -1,10 +1,8 @@
 //! Requests that a program stores in a struct and posts later.
 
-mod fake;
-
 use std::collections::VecDeque;
 
-use fake::{PROFILES, Pair, buf_bytes};
+use crate::fixture::{PROFILES, Pair, buf_bytes};
 use ibverbs::{AccessFlags, Buf, QueuePair, Rc, wr};
 
 /// Requests that wait for free slots of a queue pair.

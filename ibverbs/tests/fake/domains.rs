@@ -1,8 +1,6 @@
 //! Thread domains and parent domains on the fake device: use, drop orders and errors.
 
-mod fake;
-
-use fake::{PROFILES, connect, open, small};
+use crate::fixture::{self, PROFILES, connect, open, small};
 use fake_provider::{Fake, Live, Profile, Verb};
 use ibverbs::{CqOptions, ErrorKind, Rc, SrqOptions, Uc, group::ThreadGroup, wr};
 
@@ -215,7 +213,7 @@ fn queues_of_a_group_share_its_domain_and_keep_it() {
             if let Some(queue_pair) = srq.queue_pair(&completion) {
                 assert!(pairs.iter().any(|(_, b)| b.id() == queue_pair));
                 let retired = srq.retire(completion).expect("in flight");
-                assert_eq!(fake::buf_bytes(retired), b"hi");
+                assert_eq!(fixture::buf_bytes(retired), b"hi");
                 received += 1;
             } else {
                 let mut senders = pairs.iter_mut().map(|(a, _)| a);

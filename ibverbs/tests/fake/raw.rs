@@ -1,8 +1,6 @@
 //! Raw packets on the fake device: flow rules steer frames, and end before their queue pair.
 
-mod fake;
-
-use fake::{PROFILES, buf_bytes, open, small};
+use crate::fixture::{PROFILES, buf_bytes, open, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
     CompletionQueue, CqOptions, ErrorKind, Pool, QueuePair, RawPacket, Rc,

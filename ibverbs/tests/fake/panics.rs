@@ -1,13 +1,11 @@
 //! Panics of the caller's code while objects are destroyed, and scopes that must abort the process.
 
-mod fake;
-
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Output, Stdio};
 use std::ptr::NonNull;
 
-use fake::{PROFILES, Pair, small};
+use crate::fixture::{self, PROFILES, Pair, small};
 use fake_provider::Verb;
 use ibverbs::{
     MemoryOptions, Rc,
@@ -67,7 +65,7 @@ fn a_panicking_owner_of_memory_does_not_interrupt_a_drop() {
             .pd
             .create_qp::<Rc>(&pair.cq, &pair.cq, small())
             .expect("queue pair");
-        qp.init(&fake::path()).expect("INIT state");
+        qp.init(&fixture::path()).expect("INIT state");
         let options = || MemoryOptions::new().backing(Backing::Caller(panicking_memory()));
         for _ in 0..2 {
             let pool = pair.pd.pool_with(1, 64, options()).expect("pool");
@@ -124,7 +122,7 @@ fn fail_to_end_a_scope(case: &str) {
 #[test]
 #[cfg_attr(miri, ignore = "runs a process")]
 fn a_scope_that_cannot_release_memory_aborts() {
-    const NAME: &str = "a_scope_that_cannot_release_memory_aborts";
+    const NAME: &str = "panics::a_scope_that_cannot_release_memory_aborts";
     if let Ok(case) = std::env::var(CASE) {
         return fail_to_end_a_scope(&case);
     }
@@ -190,7 +188,7 @@ mod subscriber {
     #[test]
     #[cfg_attr(miri, ignore = "runs a process")]
     fn a_panicking_subscriber_does_not_end_a_borrow() {
-        const NAME: &str = "subscriber::a_panicking_subscriber_does_not_end_a_borrow";
+        const NAME: &str = "panics::subscriber::a_panicking_subscriber_does_not_end_a_borrow";
         if std::env::var_os(CASE).is_some() {
             let run = || fail_to_end_a_scope("destroy");
             return tracing::subscriber::with_default(PanickingSubscriber, run);

@@ -1,10 +1,8 @@
 //! Every operation with every kind of payload, on both data paths.
 
-mod fake;
-
 use std::sync::atomic::Ordering;
 
-use fake::{PROFILES, Pair, buf_bytes, small};
+use crate::fixture::{PROFILES, Pair, buf_bytes, small};
 use fake_provider::Profile;
 use ibverbs::{AccessFlags, Direction, PostError, Rc, Uc, WcOpcode, WcStatus, wr};
 

@@ -1,9 +1,7 @@
 //! Errors of this crate and of the provider: the payload is returned, and the error names the cause
 //! and the remedy.
 
-mod fake;
-
-use fake::{IN_ORDER, PROFILES, Pair, open, small};
+use crate::fixture::{IN_ORDER, PROFILES, Pair, open, small};
 use fake_provider::{ErrorStatePosts, Fake, PostFault, Profile, Queue, Verb};
 use ibverbs::{CqOptions, Device, Errno, ErrorKind, PostError, Rc, WcStatus, wr};
 

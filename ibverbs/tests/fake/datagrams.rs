@@ -1,10 +1,8 @@
 //! Setup on the fake device: held address handles, drop orders, panics and errors.
 
-mod fake;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fake::{PROFILES, in_order, open, small};
+use crate::fixture::{PROFILES, in_order, open, small};
 use fake_provider::{Fake, Live, Profile};
 use ibverbs::{
     AddressHandle, AhAttr, CompletionQueue, CqOptions, Direction, Error, ErrorKind, GRH_LEN,

@@ -1,13 +1,11 @@
 //! Extended reliable connections on the fake device: delivery, memory access, and shared domains.
 
-#[path = "../fake/mod.rs"]
-mod fake;
 mod lifetimes;
 mod setup;
 
 use std::fs::File;
 
-use fake::{PROFILES, open, path, small};
+use crate::fixture::{self, PROFILES, open, path, small};
 use fake_provider::Fake;
 use ibverbs::{CqOptions, ErrorKind, QpState, SrqOptions, WcStatus, wr, xrc::XrcdOpen};
 use setup::{Setup, TargetSrq, connect, with_xrc};
@@ -63,7 +61,7 @@ fn a_receive_has_its_immediate_data_and_tag() {
         let mut received = setup.srqs[1].retire();
         let one = received.remove(0);
         assert_eq!(
-            (one.imm_data(), one.tag(), fake::buf_bytes(one)),
+            (one.imm_data(), one.tag(), fixture::buf_bytes(one)),
             (Some(66), 0, b"six".to_vec())
         );
         assert_eq!(setup.send_statuses(), [WcStatus::SUCCESS]);
@@ -133,7 +131,7 @@ fn memory_access_is_checked_in_the_domain_of_the_srq() {
             .expect("read");
         let mut read = Vec::new();
         for completion in setup.send_cq.poll().expect("poll") {
-            read.push(fake::buf_bytes(
+            read.push(fixture::buf_bytes(
                 setup.sender.retire(completion).expect("in flight"),
             ));
         }

@@ -1,9 +1,7 @@
 //! Objects keep their parents alive. After a queue pair is destroyed, the device no longer accesses
 //! the memory of its requests.
 
-mod fake;
-
-use fake::{PROFILES, Pair, connect, open, small};
+use crate::fixture::{PROFILES, Pair, connect, open, small};
 use fake_provider::{Fake, Live};
 use ibverbs::{AccessFlags, CqOptions, Rc, wr};
 

@@ -1,10 +1,8 @@
 //! Optional fields of completions, on a fake device that supports them. Software devices do not.
 
-mod fake;
-
 use std::time::Duration;
 
-use fake::{connect, open, path, small};
+use crate::fixture::{connect, open, path, small};
 use fake_provider::{Fake, Profile};
 use ibverbs::{
     AhAttr, Completion, CqOptions, Direction, ErrorKind, Psn, Qkey, Rc, Ud, WcOpcode, WcStatus,

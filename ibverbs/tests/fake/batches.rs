@@ -1,10 +1,8 @@
 //! Batches: complete and partial posts, failing closures, panics and limits.
 
-mod fake;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fake::{IN_ORDER, PROFILES, Pair, buf_bytes, in_order, small};
+use crate::fixture::{self, IN_ORDER, PROFILES, Pair, buf_bytes, in_order, small};
 use fake_provider::{PostFault, Queue};
 use ibverbs::{BatchError, Error, PostError, Rc, wr};
 
@@ -383,7 +381,7 @@ fn a_full_batch_returns_the_request_and_stays_usable() {
             .pd
             .create_qp::<Rc>(&pair.cq, &pair.cq, small().max_batch(2))
             .expect("queue pair");
-        fake::connect(&mut qp, &mut create_peer(&mut pair));
+        fixture::connect(&mut qp, &mut create_peer(&mut pair));
         qp.recv_batch(|batch| -> Result<(), Error> {
             batch.recv(wr::recv(wr::Empty))?;
             batch.recv(wr::recv(wr::Empty))?;

@@ -1,8 +1,6 @@
 //! Scatter lists on the fake device: lists of buffers, which move, and lists of held memory.
 
-mod fake;
-
-use fake::{PROFILES, Pair, small};
+use crate::fixture::{self, PROFILES, Pair, small};
 use fake_provider::Profile;
 use ibverbs::{AccessFlags, BufList, CqOptions, Error, ErrorKind, PostError, Rc, mw::Type2, wr};
 
@@ -18,7 +16,7 @@ fn pair(profile: Profile) -> Pair {
     pair.a = pair.pd.create_qp::<Rc>(&cq, &cq, options).expect("a");
     pair.b = pair.pd.create_qp::<Rc>(&cq, &cq, options).expect("b");
     pair.cq = cq;
-    fake::connect(&mut pair.a, &mut pair.b);
+    fixture::connect(&mut pair.a, &mut pair.b);
     pair
 }
 
@@ -128,7 +126,7 @@ fn every_operation_sends_the_current_buffers_of_a_list() {
         let mut received = pair.retire().1;
         let received = received.pop().expect("received");
         assert_eq!(received.invalidated_rkey(), Some(bound.remote().rkey));
-        assert_eq!(fake::buf_bytes(received), b"now, 4th");
+        assert_eq!(fixture::buf_bytes(received), b"now, 4th");
         drop((region, bound));
         pair.finish();
     }
@@ -154,7 +152,12 @@ fn a_batch_mixes_lists_buffers_and_inline_bytes() {
                 Ok(())
             })
             .expect("batch");
-        let texts: Vec<Vec<u8>> = pair.retire().1.into_iter().map(fake::buf_bytes).collect();
+        let texts: Vec<Vec<u8>> = pair
+            .retire()
+            .1
+            .into_iter()
+            .map(fixture::buf_bytes)
+            .collect();
         assert_eq!(texts, [&b"a list"[..], b"single", b"held list", b"inline"]);
         // Work requests are reused. Entries of an earlier list must not remain in them.
         pair.post_recvs(1);
@@ -166,7 +169,7 @@ fn a_batch_mixes_lists_buffers_and_inline_bytes() {
             pair.retire()
                 .1
                 .into_iter()
-                .map(fake::buf_bytes)
+                .map(fixture::buf_bytes)
                 .next()
                 .expect("a receive"),
             b"again"
@@ -246,7 +249,7 @@ fn invalid_lists_are_rejected_and_returned() {
             pair.retire()
                 .1
                 .into_iter()
-                .map(fake::buf_bytes)
+                .map(fixture::buf_bytes)
                 .next()
                 .expect("a receive"),
             b""
@@ -315,7 +318,7 @@ fn equal_lists_are_held_once() {
     pair.post_recvs(1);
     pair.a.post_send(wr::send(first)).expect("send");
     let (_, mut received) = pair.retire();
-    assert_eq!(fake::buf_bytes(received.remove(0)), [0; 5]);
+    assert_eq!(fixture::buf_bytes(received.remove(0)), [0; 5]);
     drop(frozen);
     pair.finish();
 }

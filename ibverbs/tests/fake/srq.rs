@@ -1,11 +1,9 @@
 //! Shared receive queues on the fake device: where a receive retires, drop orders, panics and
 //! errors.
 
-mod fake;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use fake::{PROFILES, connect, open, small};
+use crate::fixture::{self, PROFILES, connect, open, small};
 use fake_provider::{AfterDestroy, Fake, Live, PostFault, Profile, Queue};
 use ibverbs::{
     BatchError, CompletionQueue, CqOptions, Error, Pool, PostError, QueuePair, Rc,
@@ -375,6 +373,10 @@ fn srq_attributes_can_be_set_and_queried() {
         ..
     } = setup.srq.query().expect("query");
     assert_eq!((max_wr, max_sge, limit), (7, 1, 3));
+    assert_eq!(setup.srq.recv_capacity(), 7);
+    setup.srq.resize(5).expect("resize");
+    assert_eq!(setup.srq.query().expect("query").max_wr, 5);
+    assert_eq!(setup.srq.recv_capacity(), 7, "that of the creation");
     setup.finish();
 }
 
@@ -404,7 +406,7 @@ fn a_removed_completion_keeps_the_buffer_in_its_srq() {
         let mut received = 0;
         for completion in setup.cq.poll().expect("poll") {
             if let Ok(retired) = setup.srq.try_retire(completion) {
-                assert_eq!(fake::buf_bytes(retired), b"received");
+                assert_eq!(fixture::buf_bytes(retired), b"received");
                 received += 1;
             }
         }
@@ -452,7 +454,7 @@ fn a_completion_of_another_queue_can_be_retired_there() {
             } else {
                 let completion = sender.try_retire(completion).expect_err("a receive");
                 let retired = setup.srq.try_retire(completion).expect("in flight");
-                assert_eq!(fake::buf_bytes(retired), b"hi");
+                assert_eq!(fixture::buf_bytes(retired), b"hi");
                 received += 1;
             }
         }
@@ -489,7 +491,7 @@ fn completions_name_their_queue_pair_after_number_reuse() {
         for completion in setup.cq.poll().expect("poll") {
             let queue_pair = setup.srq.queue_pair(&completion);
             if let Ok(retired) = setup.srq.try_retire(completion) {
-                named.push((queue_pair, fake::buf_bytes(retired)));
+                named.push((queue_pair, fixture::buf_bytes(retired)));
             } else {
                 assert_eq!(queue_pair, None, "a send");
             }

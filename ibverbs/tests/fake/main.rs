@@ -1,0 +1,31 @@
+//! Tests of the safe verbs on the fake provider, whose devices do what no real one does on request.
+//!
+//! They are one program, because linking each of them would take longer than running all of them.
+
+mod fixture;
+
+mod batches;
+mod channels;
+mod completions;
+mod datagrams;
+mod domains;
+mod errors;
+mod events;
+mod faults;
+mod fields;
+mod lifetimes;
+mod lists;
+mod memory;
+mod modify;
+mod order;
+mod panics;
+mod payloads;
+mod post_states;
+mod providers;
+mod raw;
+mod scope;
+mod srq;
+mod stored_requests;
+mod threads;
+mod windows;
+mod xrc;
