@@ -19,7 +19,6 @@ use base::interrupt::Interrupt;
 use ipnet::IpNet;
 use measure::transport::LinkType;
 use session::probe::{ReflectorAddress, ReflectorInfo};
-use session::protocol::frame::{self, DeadlineReader};
 use session::protocol::token::Token;
 use session::rperf::client::{self, ServerAddr};
 use session::rperf::message::Message;
@@ -252,16 +251,18 @@ impl Hosts {
             interrupt: Interrupt::default(),
         };
         let mut stream = client::open(&addr, TIMEOUT)?;
-        frame::write(&mut stream, &Message::AskReflectors)?;
-        let mut reader = DeadlineReader::new(&stream, TIMEOUT);
-        let reply: Message = frame::read_up_to(&mut reader, MAX_REPLY)?;
+        stream.send(&Message::AskReflectors)?;
+        let reply: Message = stream.receive_up_to(TIMEOUT, MAX_REPLY)?;
         let reflectors = match reply.or_error("the server")? {
             Message::Reflectors(reflectors) => reflectors,
             other => return Err(other.unexpected("the server")),
         };
         check_reflectors(&reflectors)?;
         let resolved = (target.host.as_str(), target.port).to_socket_addrs();
-        let addresses = resolved.into_iter().flatten().chain(stream.peer_addr());
+        let addresses = resolved
+            .into_iter()
+            .flatten()
+            .chain(stream.socket().peer_addr());
         let addresses = addresses.map(|address| address.ip().to_canonical());
         Ok((reflectors, addresses.collect()))
     }

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use base::error::{Error, Kind, Result};
 
 /// Version of the protocol. Both ends must have the same version.
-pub const PROTOCOL: u16 = 8;
+pub const PROTOCOL: u16 = 9;
 /// Length of a hello in bytes.
 pub const LEN: usize = 32;
 /// Length in bytes of a client's greeting, which is that of a qperf request.
@@ -39,6 +39,8 @@ pub struct Hello {
     pub version: String,
     /// `true` if the server accepts only clients that have its token.
     pub requires_token: bool,
+    /// The bytes that were sent, which a handshake authenticates.
+    pub bytes: [u8; LEN],
 }
 
 /// The kind of peer, recognized by its first bytes.
@@ -70,6 +72,19 @@ pub fn encode(protocol: u16) -> [u8; LEN] {
     bytes
 }
 
+/// Returns the greeting of this program: that of a client, or of a server that requires a token or
+/// none.
+pub(super) fn own(requires_token: bool) -> Hello {
+    let mut bytes = encode(PROTOCOL);
+    bytes[FLAGS] = if requires_token { REQUIRES_TOKEN } else { 0 };
+    Hello {
+        protocol: PROTOCOL,
+        version: VERSION.to_owned(),
+        requires_token,
+        bytes,
+    }
+}
+
 /// Encodes the greeting of a client with the given protocol version.
 pub fn encode_request(protocol: u16) -> [u8; REQUEST_LEN] {
     let mut bytes = [0; REQUEST_LEN];
@@ -98,8 +113,8 @@ pub fn decode(bytes: &[u8]) -> Peer {
             return decode(hello);
         }
     }
-    if bytes.starts_with(&MAGIC) && bytes.len() >= LEN {
-        let version = bytes[12..LEN]
+    if let Some(bytes) = bytes.first_chunk::<LEN>().filter(|b| b.starts_with(&MAGIC)) {
+        let version = bytes[12..]
             .iter()
             .take_while(|b| b.is_ascii_graphic())
             .map(|b| char::from(*b))
@@ -109,6 +124,7 @@ pub fn decode(bytes: &[u8]) -> Peer {
             protocol,
             version,
             requires_token: bytes[FLAGS] & REQUIRES_TOKEN != 0,
+            bytes: *bytes,
         });
     }
     let word = |offset: usize| {
@@ -198,7 +214,7 @@ pub(crate) fn write_request(stream: &mut TcpStream) -> Result<()> {
 /// # Errors
 /// Returns [`Kind::System`] if the connection broke.
 pub fn write(stream: &mut TcpStream) -> Result<()> {
-    send(stream, 0)
+    write_all(stream, &own(false).bytes)
 }
 
 /// Sends the hello of a server that requires a token.
@@ -206,13 +222,7 @@ pub fn write(stream: &mut TcpStream) -> Result<()> {
 /// # Errors
 /// Returns [`Kind::System`] if the connection broke.
 pub fn write_requiring_token(stream: &mut TcpStream) -> Result<()> {
-    send(stream, REQUIRES_TOKEN)
-}
-
-fn send(stream: &mut TcpStream, flags: u8) -> Result<()> {
-    let mut hello = encode(PROTOCOL);
-    hello[FLAGS] = flags;
-    write_all(stream, &hello)
+    write_all(stream, &own(true).bytes)
 }
 
 fn write_all(stream: &mut TcpStream, bytes: &[u8]) -> Result<()> {
