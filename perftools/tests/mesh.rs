@@ -110,7 +110,7 @@ fn delegated_tests_keep_the_limits_of_the_server() {
     let (record, _) = mesh(&line);
     let text = errors(&record).join("\n");
     assert!(
-        text.contains("clients at 192.0.2.1 are not allowed"),
+        text.contains("servers at 192.0.2.1 are not allowed"),
         "{text}"
     );
     let other = Server::with_options(&MESH);

@@ -109,7 +109,7 @@ pub struct SourceState {
 pub struct SetTarget {
     /// The path.
     pub path: u32,
-    /// Number of this change of the path, by which it is recognized as the latest one.
+    /// Number of this change of the path. Only the latest one enables the path.
     pub change: u64,
     /// Its reflector.
     pub reflector: ReflectorInfo,

@@ -68,8 +68,9 @@ struct Opener {
     keys: Arc<StatelessTransportState>,
     /// Number of the next record.
     next: u64,
-    /// Content of the latest record, of which `read` bytes were read.
+    /// Content of the latest record.
     content: Vec<u8>,
+    /// Number of its bytes that were read.
     read: usize,
 }
 

@@ -137,6 +137,12 @@ pub(crate) fn connect(
 ) -> Result<Keys> {
     let token = match (token, server.requires_token) {
         (None, false) => return Ok(Keys::none()),
+        (Some(_), _) if server.rejects_address => {
+            return Err(
+                Error::limit("the server does not serve the address of this host")
+                    .with_help("add the network of this host to --allow on the server"),
+            );
+        }
         (Some(_), false) => return Err(unauthenticated("the server requires no token")),
         (None, true) => {
             return Err(Error::limit("the server requires a token")
@@ -240,7 +246,16 @@ mod tests {
             assert!(error.to_string().contains("token differs"), "{error}");
         }
         let (client, _server) = pair();
+        let rejection = Hello {
+            rejects_address: true,
+            ..hello::own(false)
+        };
         for (own, server, text) in [
+            (
+                Some(&a),
+                rejection,
+                "does not serve the address of this host",
+            ),
             (Some(&a), hello::own(false), "the server requires no token"),
             (None, hello::own(true), "the server requires a token"),
         ] {

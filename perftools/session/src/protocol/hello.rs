@@ -39,6 +39,8 @@ pub struct Hello {
     pub version: String,
     /// `true` if the server accepts only clients that have its token.
     pub requires_token: bool,
+    /// `true` if the server does not serve the address of the client.
+    pub rejects_address: bool,
     /// The bytes that were sent, which a handshake authenticates.
     pub bytes: [u8; LEN],
 }
@@ -61,6 +63,8 @@ pub enum Peer {
 const FLAGS: usize = 10;
 /// Flag of a server that requires a token.
 const REQUIRES_TOKEN: u8 = 1;
+/// Flag of a server that does not serve the address of the client.
+const REJECTS_ADDRESS: u8 = 2;
 
 /// Encodes this program's hello with the given protocol version.
 pub fn encode(protocol: u16) -> [u8; LEN] {
@@ -81,6 +85,7 @@ pub(super) fn own(requires_token: bool) -> Hello {
         protocol: PROTOCOL,
         version: VERSION.to_owned(),
         requires_token,
+        rejects_address: false,
         bytes,
     }
 }
@@ -124,6 +129,7 @@ pub fn decode(bytes: &[u8]) -> Peer {
             protocol,
             version,
             requires_token: bytes[FLAGS] & REQUIRES_TOKEN != 0,
+            rejects_address: bytes[FLAGS] & REJECTS_ADDRESS != 0,
             bytes: *bytes,
         });
     }
@@ -223,6 +229,16 @@ pub fn write(stream: &mut TcpStream) -> Result<()> {
 /// Returns [`Kind::System`] if the connection broke.
 pub fn write_requiring_token(stream: &mut TcpStream) -> Result<()> {
     write_all(stream, &own(true).bytes)
+}
+
+/// Sends the hello of a server that does not serve the address of the client.
+///
+/// # Errors
+/// Returns [`Kind::System`] if the connection broke.
+pub(crate) fn write_rejection(stream: &mut TcpStream) -> Result<()> {
+    let mut bytes = encode(PROTOCOL);
+    bytes[FLAGS] = REJECTS_ADDRESS;
+    write_all(stream, &bytes)
 }
 
 fn write_all(stream: &mut TcpStream, bytes: &[u8]) -> Result<()> {

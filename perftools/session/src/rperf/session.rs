@@ -143,7 +143,7 @@ pub fn reject(mut stream: TcpStream, error: &Error) {
     let _ = stream.set_write_timeout(Some(HELLO_TIMEOUT));
     match hello::read(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT)) {
         Ok(hello::Peer::Rperf(_)) => {
-            let _ = hello::write(&mut stream);
+            let _ = hello::write_rejection(&mut stream);
             // Closing a connection with unread data resets it, and the client would not get the
             // error.
             let _ = frame::read::<Message>(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT));

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use measure::data_key::DataKey;
 use measure::sockets::endpoint::ListenInfo;
 use measure::spec::test::Test;
 use measure::spec::{Limit, Spec};
@@ -72,7 +73,10 @@ fn a_client_waits_for_the_error_of_a_late_server() {
             let listening = Message::Listening(ListenInfo {
                 port: data.local_addr().unwrap().port(),
                 more_ports: Vec::new(),
-                token: 7,
+                key: DataKey {
+                    client: 7,
+                    server: 8,
+                },
             });
             frame::write(&mut stream, &listening).unwrap();
             std::thread::sleep(LATE);
