@@ -185,8 +185,8 @@ fn random_message(random: &mut Random, number: u32) -> Vec<u8> {
 fn a_group_outlives_random_messages_of_all_members() {
     const MEMBERS: u16 = 4;
     let rounds = std::env::var("MESSENGER_MANY").map_or(1, |n| n.parse().expect("a number"));
-    for endpoint in one_endpoint_each() {
-        assert_no_leaks_within(&endpoint, Duration::from_secs(30), || {
+    for endpoint in &one_endpoint_each() {
+        assert_no_leaks_within(endpoint, Duration::from_secs(30), || {
             let pd = endpoint.context.alloc_pd().expect("protection domain");
             let group_options = GroupOptions::new().connections(MEMBERS).depth(4);
             let group_options = group_options.max_len(MAX_LEN as usize);
@@ -210,7 +210,7 @@ fn a_group_outlives_random_messages_of_all_members() {
                     .collect();
                 thread::scope(|scope| {
                     let members = messages.iter().map(|messages| {
-                        let peer = scope.spawn(|| {
+                        let peer = scope.spawn(move || {
                             let mut peer: Peer = connect(address, endpoint.resources(), b"");
                             for _ in 0..8 {
                                 peer.receive();

@@ -149,15 +149,12 @@ impl ControlReader {
         max: usize,
     ) -> Result<T> {
         let protection = self.protection.as_mut();
-        match timeout {
-            Some(timeout) => {
-                let raw = DeadlineReader::new(&self.socket, timeout);
-                frame::read_up_to(&mut Limited { raw, protection }, max)
-            }
-            None => {
-                let raw = &*self.socket;
-                frame::read_up_to(&mut Limited { raw, protection }, max)
-            }
+        if let Some(timeout) = timeout {
+            let raw = DeadlineReader::new(&self.socket, timeout);
+            frame::read_up_to(&mut Limited { raw, protection }, max)
+        } else {
+            let raw = &*self.socket;
+            frame::read_up_to(&mut Limited { raw, protection }, max)
         }
     }
 
