@@ -44,7 +44,7 @@ fn a_server_waits_while_its_client_connects() {
         };
         std::thread::sleep(LATE);
         let mut data = TcpStream::connect((address.ip(), listening.port)).unwrap();
-        data.write_all(&listening.token.to_be_bytes()).unwrap();
+        data.write_all(&listening.key.client_bytes()).unwrap();
         let bound = Message::Bound {
             port: data.local_addr().unwrap().port(),
             more_ports: Vec::new(),
