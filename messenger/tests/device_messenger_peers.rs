@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{Direction, ErrorKind, wr};
 use lab::{Peer, TIMEOUT, assert_no_leaks_within, connect, one_endpoint_each};
-use messenger::{Messenger, MessengerOptions};
+use messenger::{GroupOptions, Messenger, MessengerGroup, MessengerOptions};
 use rdmacm::ConnectError;
+use test_support::random::Random;
 
 const MAX_LEN: u32 = 100;
 
@@ -156,6 +157,113 @@ fn violations_of_the_protocol_are_errors() {
                 let (count, error) = attack(&endpoint, &messages);
                 assert_eq!((count, error.kind()), (0, ErrorKind::Malformed), "{error}");
             }
+        });
+    }
+}
+
+/// Returns a message after the greeting whose fields are random, most of them nearly valid.
+fn random_message(random: &mut Random, number: u32) -> Vec<u8> {
+    let mut field = |valid: u32| match random.below(8) {
+        0 => u32::MAX,
+        1 => 0,
+        2 => valid.wrapping_add(1),
+        3 => valid.wrapping_sub(1),
+        _ => valid,
+    };
+    let numbers = [field(number), field(1), field(4), field(2), field(0)];
+    let kind = [1, 1, 1, 2, 7][random.below(5)];
+    let flags = [0, 0, 0, 1, 2, 3, 0x80][random.below(7)];
+    let mut bytes = message(kind, flags, numbers, b"ok");
+    bytes.truncate([bytes.len(), bytes.len(), 24, random.below(26)][random.below(4)]);
+    bytes
+}
+
+/// All members of a group send random messages, again and again. None of them takes anything from
+/// the group, which then serves messengers. `MESSENGER_MANY` multiplies the number of rounds.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_group_outlives_random_messages_of_all_members() {
+    const MEMBERS: u16 = 4;
+    let rounds = std::env::var("MESSENGER_MANY").map_or(1, |n| n.parse().expect("a number"));
+    for endpoint in &one_endpoint_each() {
+        assert_no_leaks_within(endpoint, Duration::from_secs(30), || {
+            let pd = endpoint.context.alloc_pd().expect("protection domain");
+            let group_options = GroupOptions::new().connections(MEMBERS).depth(4);
+            let group_options = group_options.max_len(MAX_LEN as usize);
+            let group = MessengerGroup::new(&pd, &group_options).expect("group");
+            let in_group = MessengerOptions::new().group(&group);
+            let listener = endpoint.listen();
+            let address = listener.local_addr();
+            let next = || {
+                let request = listener.accept(Some(TIMEOUT)).expect("accept");
+                request.expect("a request in time")
+            };
+            let mut random = Random::new(0x5eed);
+            let mut errors = 0;
+            for _ in 0..8 * rounds {
+                let messages: Vec<Vec<Vec<u8>>> = (0..MEMBERS)
+                    .map(|_| {
+                        (1..=3)
+                            .map(|number| random_message(&mut random, number))
+                            .collect()
+                    })
+                    .collect();
+                thread::scope(|scope| {
+                    let members = messages.iter().map(|messages| {
+                        let peer = scope.spawn(move || {
+                            let mut peer: Peer = connect(address, endpoint.resources(), b"");
+                            for _ in 0..8 {
+                                peer.receive();
+                            }
+                            let hello = greeting(1, 124, 10, MAX_LEN);
+                            for (number, message) in
+                                [&hello].into_iter().chain(messages).enumerate()
+                            {
+                                let mut buf = peer.resources.pd.buf(64).expect("memory");
+                                buf.set_len(message.len());
+                                buf.copy_from_slice(message);
+                                // The messenger may have disconnected already.
+                                let _ = peer.connection.qp_mut().post_send(wr::send(buf));
+                                if number == 0 {
+                                    wait_for_answer(&mut peer);
+                                }
+                            }
+                            peer
+                        });
+                        let server = Messenger::accept(next(), &in_group, TIMEOUT);
+                        (peer, server.expect("a valid greeting"))
+                    });
+                    let members: Vec<_> = members.collect();
+                    assert_eq!(group.connections(), usize::from(MEMBERS));
+                    for (peer, mut server) in members {
+                        let peer = peer.join().expect("peer");
+                        // A message of no effect leaves the messenger waiting.
+                        while let Ok(Some(_)) = server.recv(Duration::from_millis(100)) {}
+                        errors += u32::from(server.send(b"x", Duration::from_millis(100)).is_err());
+                        drop((peer, server));
+                    }
+                });
+                assert_eq!(group.connections(), 0);
+            }
+            println!(
+                "{}: {errors} of {} connections failed",
+                endpoint.name(),
+                32 * rounds
+            );
+            assert!(errors > 0);
+            thread::scope(|scope| {
+                let client = scope.spawn(|| {
+                    let mut client = Messenger::connect(address, &options(), TIMEOUT)?;
+                    client.send(b"hello", TIMEOUT)?;
+                    client.flush(TIMEOUT).map_err(ConnectError::from)?;
+                    Ok::<_, ConnectError>(client)
+                });
+                let mut server = Messenger::accept(next(), &in_group, TIMEOUT).expect("accept");
+                let message = server.recv(TIMEOUT).expect("receive").expect("a message");
+                assert_eq!(message[..], *b"hello");
+                drop(message);
+                drop(client.join().expect("client").expect("flush"));
+            });
         });
     }
 }

@@ -4,21 +4,25 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use measure::data_key::DataKey;
 use measure::spec::test::Test;
 use perftools::rperf::args::command_line::Options;
 use serde_json::{Value, json};
-use session::protocol::{frame, hello};
+use session::protocol::{frame, handshake, hello};
 use session::rperf::message::Message;
+use socket2::{Domain, Socket, Type};
 use test_support::process::{Process, send_signal, wait_until};
+use test_support::temp_dir::TempDir;
 
-use common::{Server, rperf};
+use common::{Server, rperf, run};
 
 /// Maximum growth of a process that a peer floods, in KiB.
 const MAX_GROWTH_KIB: u64 = 4096;
@@ -88,8 +92,8 @@ fn flood(mut stream: &TcpStream, json: &str, count: u32, pid: u32) -> (u32, u64)
 }
 
 /// Connects as a client and requests a test over sockets. Returns the control connection and the
-/// port and the token for the data connection.
-fn request_test(server: &Server, test: Test) -> (TcpStream, u16, u64) {
+/// port and the key of the data connection.
+fn request_test(server: &Server, test: Test) -> (TcpStream, u16, DataKey) {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     exchange_hello(&stream);
     let options = "rperf --time=60 --timeout=60 --timeout=remote=60 --msg-size=1K";
@@ -106,7 +110,55 @@ fn request_test(server: &Server, test: Test) -> (TcpStream, u16, u64) {
     let Message::Listening(info) = reply else {
         panic!("{reply:?}")
     };
-    (stream, info.port, info.token)
+    (stream, info.port, info.key)
+}
+
+/// Sends wrong tokens from 127.0.0.2 and from the address of the client until `stop` is set.
+fn send_wrong_tokens(port: u16, stop: &AtomicBool) {
+    let greeting = hello::encode_request(hello::PROTOCOL);
+    let len = u16::try_from(handshake::MESSAGE_LEN).unwrap().to_be_bytes();
+    let bytes = [&greeting[..], &len, &[7; handshake::MESSAGE_LEN]].concat();
+    for number in 0_u8.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let source = SocketAddr::from(([127, 0, 0, 1 + (number & 1)], 0));
+        let to = SocketAddr::from(([127, 0, 0, 1], port));
+        let connected = socket
+            .bind(&source.into())
+            .and_then(|()| socket.connect(&to.into()));
+        let mut stream = TcpStream::from(socket);
+        if connected.is_ok() && stream.write_all(&bytes).is_ok() {
+            stream
+                .set_read_timeout(Some(Duration::from_millis(300)))
+                .unwrap();
+            let _ = stream.read(&mut [0; 200]);
+        }
+    }
+}
+
+#[test]
+fn a_flood_of_wrong_tokens_locks_nobody_out() {
+    let dir = TempDir::new();
+    let path = dir.write("token", "a secret of some length");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let option = format!("--token-file={}", path.display());
+    let server = Server::with_options(&[&option]);
+    let stop = AtomicBool::new(false);
+    let failures: Vec<_> = std::thread::scope(|scope| {
+        for _ in 0..100 {
+            scope.spawn(|| send_wrong_tokens(server.port, &stop));
+        }
+        // The flood has begun when the server has rejected a client.
+        server.wait_for_log("token differs from the server's");
+        let outputs = (0..10).map(|_| run(&format!("{} {option} conf", server.target())));
+        let failures = outputs.filter(|output| output.code() != Some(0));
+        let failures = failures.collect();
+        stop.store(true, Ordering::Relaxed);
+        failures
+    });
+    assert!(failures.is_empty(), "{failures:?}");
 }
 
 /// Returns the message with the port of a client's only stream.
@@ -128,11 +180,11 @@ fn begin_test(server: &Server) -> TcpStream {
 /// Requests a test over sockets and floods the data connection from a thread until `stop` is set.
 /// Returns the control connection when the server has begun the test.
 fn flood_data(server: &Server, test: Test, stop: &Arc<AtomicBool>) -> TcpStream {
-    let (mut control, port, token) = request_test(server, test);
+    let (mut control, port, key) = request_test(server, test);
     let (stop, data) = (Arc::clone(stop), [0x5a; 1024]);
     let bound = if test == Test::TcpBw {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.write_all(&token.to_be_bytes()).unwrap();
+        stream.write_all(&key.client_bytes()).unwrap();
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) && stream.write_all(&data).is_ok() {}
         });
@@ -229,7 +281,9 @@ fn flood_of_messages_does_not_grow_a_client() {
     // The client connects to the data port. This test accepts the connection and reads nothing.
     let data = TcpListener::bind("127.0.0.1:0").unwrap();
     let data_port = data.local_addr().unwrap().port();
-    let listening = json!({ "listening": { "port": data_port, "token": 1 } }).to_string();
+    let listening =
+        json!({ "listening": { "port": data_port, "key": { "client": 1, "server": 1 } } })
+            .to_string();
     stream.write_all(&padded_frame(&listening)).unwrap();
     let _data = data.accept().unwrap();
     let (sent, growth) = flood(&stream, &large_ready(), FRAMES, client.id());

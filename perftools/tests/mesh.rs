@@ -110,7 +110,7 @@ fn delegated_tests_keep_the_limits_of_the_server() {
     let (record, _) = mesh(&line);
     let text = errors(&record).join("\n");
     assert!(
-        text.contains("clients at 192.0.2.1 are not allowed"),
+        text.contains("servers at 192.0.2.1 are not allowed"),
         "{text}"
     );
     let other = Server::with_options(&MESH);
@@ -278,6 +278,40 @@ fn a_limit_names_the_pair_and_the_excess() {
     let (record, output) = mesh(&format!("{line} tcp_bw --min-bw 90%"));
     assert_eq!(output.code(), Some(1), "{output}");
     assert!(errors(&record)[0].contains("is unknown"), "{record:#}");
+}
+
+#[test]
+fn records_are_written_to_no_file_of_another_user() {
+    let dir = TempDir::new();
+    let servers = servers(2);
+    let path = |name: &str| dir.path().join(name);
+    let run_with = |record: &str, options: &str| {
+        let record = path(record);
+        let line = format!("{} -n 50 tcp_lat {options} --record", list(&servers));
+        run(&format!("mesh {line} {}", record.display()))
+    };
+    std::fs::write(path("victim"), "precious").unwrap();
+    std::os::unix::fs::symlink(path("victim"), path("record.new")).unwrap();
+    let output = run_with("record", "");
+    assert!(matches!(output.code(), Some(0 | 3)), "{output}");
+    assert_eq!(std::fs::read_to_string(path("victim")).unwrap(), "precious");
+    assert!(path("record").metadata().unwrap().is_file());
+    // The permissions are those that the umask leaves.
+    let mode = |name: &str| path(name).metadata().unwrap().permissions().mode();
+    assert_eq!(mode("record"), mode("victim"));
+    let names = std::fs::read_dir(dir.path()).unwrap();
+    assert_eq!(names.count(), 3);
+    // Special files are neither read without end nor replaced.
+    let fifo = path("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
+    for name in ["fifo", "zero"] {
+        let output = run_with(name, "--resume");
+        assert_eq!(output.code(), Some(1), "{output}");
+        let text = &output.stderr;
+        assert!(text.contains("it is not a regular file"), "{output}");
+    }
 }
 
 #[test]

@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use common::{Server, fails, rperf, run};
-use serde_json::Value;
+use serde_json::{Value, json};
+use session::protocol::hello;
 use test_support::process::{Process, free_tcp_port, send_signal};
 use test_support::temp_dir::TempDir;
 
@@ -19,6 +22,61 @@ fn monitor(hosts: &str, options: &str) -> Process {
 fn next_line(monitor: &Process, text: &str) -> Value {
     let line = monitor.next_stdout_line(text);
     serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"))
+}
+
+/// Answers all requests for reflectors with this reply. Returns the port.
+fn hostile_server(reply: &Value) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let reply = reply.to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read_exact(&mut [0; hello::REQUEST_LEN]);
+            let _ = stream.write_all(&hello::encode(hello::PROTOCOL));
+            let mut request = [0; 4];
+            let _ = stream.read_exact(&mut request);
+            let mut request = vec![0; u32::from_be_bytes(request) as usize];
+            let _ = stream.read_exact(&mut request);
+            let len = u32::try_from(reply.len()).unwrap().to_be_bytes();
+            let _ = stream.write_all(&[&len, reply.as_bytes()].concat());
+        }
+    });
+    port
+}
+
+#[test]
+fn a_server_decides_neither_where_probes_go_nor_how_many() {
+    let third_party = UdpSocket::bind("127.0.0.9:0").unwrap();
+    let address = third_party.local_addr().unwrap().to_string();
+    let reflectors = |count| {
+        let reflector =
+            |n| json!({ "name": format!("d{n}"), "key": 1, "address": { "udp": address } });
+        json!({ "reflectors": (0..count).map(reflector).collect::<Vec<_>>() })
+    };
+    for (count, message) in [
+        (1, "has the address 127.0.0.9, which is not one of the host"),
+        (65, "65 reflectors: the limit is 64"),
+        (60_000, "exceeds the limit of 524288 bytes"),
+    ] {
+        let port = hostile_server(&reflectors(count));
+        let monitor = monitor(&format!("127.0.0.1:{port}"), "");
+        let line = next_line(&monitor, "");
+        assert_eq!(line["reachable"], false, "{line}");
+        assert!(line["error"].as_str().unwrap().contains(message), "{line}");
+        send_signal(monitor.id(), "TERM");
+        monitor.wait();
+    }
+    third_party.set_nonblocking(true).unwrap();
+    third_party.recv(&mut [0; 300]).unwrap_err();
+    // A network that the user allows.
+    let port = hostile_server(&reflectors(1));
+    let networks = "--reflector-networks 127.0.0.8/31";
+    let monitor = monitor(&format!("127.0.0.1:{port}"), networks);
+    third_party.set_nonblocking(false).unwrap();
+    assert_eq!(third_party.recv(&mut [0; 300]).unwrap(), 256);
+    send_signal(monitor.id(), "TERM");
+    monitor.wait();
 }
 
 #[test]

@@ -5,6 +5,8 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,9 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::resources::Usage;
-use common::{Server, rperf};
-use session::protocol::hello;
+use common::{Server, rperf, run};
+use session::protocol::{handshake, hello};
 use test_support::process::{self, wait_until};
+use test_support::temp_dir::TempDir;
 
 /// Connections at the same time.
 const CONNECTIONS_AT_ONCE: u64 = 8;
@@ -77,7 +80,8 @@ const MESSAGES: &[&str] = &[
     r#""ask_facts""#,
     r#"{"request":{}}"#,
     r#"{"error":{"text":"x"}}"#,
-    r#"{"proof":{"nonce":"00","mac":"00"}}"#,
+    r#"{"run_client":{}}"#,
+    r#""ask_reflectors""#,
     "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
     r#"{"finished":{"sent":18446744073709551615,"thread":0}}"#,
 ];
@@ -88,7 +92,7 @@ fn attack(port: u16, random: &mut Random) {
         return;
     };
     let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
-    let bytes = match random.below(6) {
+    let bytes = match random.below(7) {
         0 => Vec::new(),
         1 => random.bytes(300),
         2 => hello::encode_request(hello::PROTOCOL)[..random.index(200)].to_vec(),
@@ -100,6 +104,13 @@ fn attack(port: u16, random: &mut Random) {
         4 => {
             let index = random.below(40).to_le_bytes()[0];
             [vec![0, 0, 4, 0, 11, 0, index, 0], random.bytes(220)].concat()
+        }
+        5 => {
+            // A handshake of the right length, and what may be records.
+            let len = u16::try_from(handshake::MESSAGE_LEN).expect("a length");
+            let message = random.bytes(300);
+            let greeting = hello::encode_request(hello::PROTOCOL);
+            [&greeting[..], &len.to_be_bytes(), &message].concat()
         }
         _ => {
             let message = MESSAGES[random.index(MESSAGES.len())];
@@ -124,9 +135,27 @@ fn attack(port: u16, random: &mut Random) {
 
 #[test]
 fn hostile_connections_leave_nothing_behind() {
-    let count = setting("HOSTILE_CONNECTIONS", 400);
+    let token = token_file();
+    let option = format!("--token-file={}", token.1.display());
+    // Half of the connections are to a server with a token.
+    for options in [&[][..], &[option.as_str()]] {
+        let server = Server::with_options(options);
+        attack_repeatedly(server, setting("HOSTILE_CONNECTIONS", 400) / 2);
+    }
+}
+
+/// Writes a token. Returns the directory, which is removed on drop, and the file.
+fn token_file() -> (TempDir, PathBuf) {
+    let dir = TempDir::new();
+    let path = dir.write("token", "a secret of some length");
+    let mode = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(&path, mode).expect("permissions");
+    (dir, path)
+}
+
+/// Attacks a server. It must release all descriptors and memory, and stop.
+fn attack_repeatedly(server: Server, count: u64) {
     let seed = setting("HOSTILE_SEED", 1);
-    let server = Server::start();
     let pid = server.id();
     let attack_server = |_, random: &mut Random| attack(server.port, random);
     in_parallel(CONNECTIONS_AT_ONCE, 200, seed, attack_server);
@@ -135,7 +164,7 @@ fn hostile_connections_leave_nothing_behind() {
     let before = Usage::of(pid).resident_kib;
     let begin = Instant::now();
     in_parallel(CONNECTIONS_AT_ONCE, count, seed + 1, attack_server);
-    server.assert_responds();
+    assert!(TcpStream::connect(("127.0.0.1", server.port)).is_ok());
     assert!(idle_files(), "{} files", Usage::of(pid).files);
     let growth = Usage::of(pid).resident_kib.saturating_sub(before);
     println!(
@@ -320,6 +349,27 @@ fn changed_sessions_end_on_both_sides() {
         at_once: 32,
     };
     run_sessions(server, &sessions, Server::assert_responds);
+}
+
+#[test]
+fn changed_sessions_with_a_token_end_on_both_sides() {
+    let token = token_file();
+    let option = format!("--token-file={}", token.1.display());
+    let words = [
+        format!("{option} 127.0.0.1 tcp_lat"),
+        format!("{option} 127.0.0.1 udp_bw conf"),
+    ];
+    let server = Server::with_options(&["--max-timeout", "1", &option]);
+    let sessions = Sessions {
+        client: rperf_client,
+        words: &[words[0].as_str(), &words[1]],
+        count: setting("HOSTILE_SESSIONS", 40),
+        at_once: 32,
+    };
+    run_sessions(server, &sessions, |server| {
+        let line = format!("{} {option} conf", server.target());
+        assert!(run(&line).success());
+    });
 }
 
 #[test]

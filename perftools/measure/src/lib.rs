@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod data_key;
 pub mod engine;
 pub mod result;
 pub mod sockets;

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Kind, Result};
 use host::peer::PeerFacts;
 
+use crate::protocol::control_stream::ControlStream;
 use crate::protocol::frame::DeadlineReader;
 use crate::protocol::token::Token;
-use crate::protocol::{auth, frame, hello};
+use crate::protocol::{frame, handshake, hello};
 use serde::{Deserialize, Serialize};
 
 /// The messages of `rperf`'s control protocol that transfer the facts of a host.
@@ -75,18 +76,15 @@ fn exchange(mut stream: TcpStream, deadline: Instant, token: Option<&Token>) -> 
         .set_write_timeout(Some(time_until(deadline)))
         .map_err(|e| Error::system("cannot set the timeout of the connection", &e))?;
     hello::write_request(&mut stream)?;
-    match hello::read_reply(&mut DeadlineReader::new(&stream, time_until(deadline)))? {
-        hello::Peer::Rperf(server) => {
-            hello::check(&server, "the peer")?;
-            auth::prove(&mut stream, &server, token, time_until(deadline))?;
-        }
-        _ => {
-            return Err(Error::protocol("the server is neither ribinfo nor rperf"));
-        }
-    }
-    frame::write(&mut stream, &FactsMessage::AskFacts)?;
-    let mut reader = DeadlineReader::new(&stream, time_until(deadline));
-    match frame::read_up_to(&mut reader, frame::MAX_FACTS_LEN)? {
+    let reply = hello::read_reply(&mut DeadlineReader::new(&stream, time_until(deadline)))?;
+    let hello::Peer::Rperf(server) = reply else {
+        return Err(Error::protocol("the server is neither ribinfo nor rperf"));
+    };
+    hello::check(&server, "the peer")?;
+    let keys = handshake::connect(&stream, &server, token, time_until(deadline))?;
+    let mut stream = ControlStream::new(stream, &keys);
+    stream.send(&FactsMessage::AskFacts)?;
+    match stream.receive_up_to(time_until(deadline), frame::MAX_FACTS_LEN)? {
         FactsMessage::Facts(facts) => facts.validated(),
         FactsMessage::Error { text } => Err(Error::new(Kind::Peer, format!("the peer: {text}"))),
         FactsMessage::AskFacts => Err(Error::protocol(

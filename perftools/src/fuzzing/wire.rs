@@ -2,6 +2,7 @@
 
 use fleet::http;
 use ibverbs::{Gid, GidIndex, Lid};
+use measure::data_key::DataKey;
 use measure::spec::test::Test;
 use measure::transport::cm_datagrams::{LocalAddress, client_address, private_data};
 use session::probe::packet::Packet;
@@ -83,7 +84,15 @@ pub fn rping(data: &[u8]) {
     };
     if let Some((to, qpn)) = client_address(data, local) {
         let gid = to.grh.expect("a GID").dgid;
-        let again = private_data(0, 0, qpn, LocalAddress { gid, ..local });
+        let again = private_data(
+            DataKey {
+                client: 0,
+                server: 0,
+            },
+            0,
+            qpn,
+            LocalAddress { gid, ..local },
+        );
         // The request begins with 12 bytes that identify it; the LID is unused with a GID.
         assert_eq!((&again[12..16], &again[18..]), (&data[..4], &data[6..22]));
     }

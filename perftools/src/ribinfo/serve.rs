@@ -11,9 +11,10 @@ use host::peer::PeerFacts;
 use host::root::Root;
 use ipnet::IpNet;
 use session::facts::FactsMessage;
+use session::protocol::control_stream::ControlStream;
 use session::protocol::frame::DeadlineReader;
 use session::protocol::token::Token;
-use session::protocol::{auth, frame, hello};
+use session::protocol::{frame, handshake, hello};
 use session::server::connections::{Connections, Registration};
 use session::server::listener::{Listener, Stopper};
 use session::server::{self, Service, networks};
@@ -104,6 +105,12 @@ impl<'a> FactsServer<'a> {
         if hello::check(&client, "the client").is_err() {
             return Ok(());
         }
+        let keys = handshake::accept(&stream, self.token.as_ref(), &client, TIMEOUT);
+        let keys = keys.inspect_err(|_| {
+            connection.delay_rejection(&stream);
+            handshake::reject(&stream);
+        })?;
+        let mut stream = ControlStream::new(stream, &keys);
         let facts = self.request(&mut stream, connection);
         let reply = match &facts {
             Ok(Some(facts)) => FactsMessage::Facts(Box::new(facts.clone())),
@@ -113,20 +120,17 @@ impl<'a> FactsServer<'a> {
                 text: error.to_string(),
             },
         };
-        let sent = frame::write_up_to(&mut stream, &reply, frame::MAX_FACTS_LEN);
+        let sent = stream.send_up_to(&reply, frame::MAX_FACTS_LEN);
         facts.and(sent)
     }
 
-    /// Authenticates the client, reads its request and collects the facts.
+    /// Reads the request of a client and collects the facts.
     fn request(
         &self,
-        stream: &mut TcpStream,
+        stream: &mut ControlStream,
         connection: &Registration<'_>,
     ) -> Result<Option<PeerFacts>> {
-        if let Some(token) = &self.token {
-            auth::challenge(stream, token, TIMEOUT, self.listener.stopper().flag())?;
-        }
-        match frame::read(&mut DeadlineReader::new(stream, TIMEOUT)) {
+        match stream.receive(TIMEOUT) {
             Ok(FactsMessage::AskFacts) => {
                 connection.begin_session(MAX_SESSION_TIME)?;
                 Ok(Some(PeerFacts::collect(self.root)))

@@ -2,15 +2,16 @@
 //! interrupted run resumes.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::FileExt;
+use std::fs::{File, Permissions};
+use std::io::{BufWriter, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use base::error::{Error, Result};
 use base::peer_text::printable_json;
 use measure::spec::Spec;
 use serde::{Deserialize, Serialize};
+use tempfile::NamedTempFile;
 
 use super::cell::{Cell, Cells};
 use super::endpoint::Endpoint;
@@ -20,6 +21,9 @@ use crate::mesh::schedule::Pattern;
 
 /// Version of the schema. It increases when a field is removed or changes its meaning.
 pub const SCHEMA: u32 = 1;
+
+/// Maximum length in bytes of a record that a run continues.
+const MAX_LEN: u64 = 2 << 30;
 
 /// End of a record whose run is not complete.
 const OPEN_END: &str = "\n]}\n";
@@ -121,6 +125,31 @@ impl MeshRecord {
         // The keys after the endpoints are far from the start in a large mesh.
         let start: String = text.chars().take(4096).collect();
         start.contains("\"endpoints\"")
+    }
+
+    /// Reads a record that a run continues.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, is not a regular file, is longer than 2 GiB, or
+    /// is not the record of a mesh.
+    pub fn read(path: &Path) -> Result<Self> {
+        let error = |e| Error::system(format!("cannot read the record {}", path.display()), &e);
+        // A FIFO without a writer would block.
+        let mut options = File::options();
+        let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
+        let file = options.read(true).custom_flags(flags).open(path);
+        let file = file.map_err(error)?;
+        if !file.metadata().map_err(error)?.is_file() {
+            return Err(error(not_regular()));
+        }
+        let mut text = String::new();
+        let read = file.take(MAX_LEN + 1).read_to_string(&mut text);
+        read.map_err(error)?;
+        if text.len() as u64 > MAX_LEN {
+            let limit = Error::limit(format!("it is longer than {} GiB", MAX_LEN >> 30));
+            return Err(limit.context(format!("cannot read the record {}", path.display())));
+        }
+        Self::parse(&text).map_err(|e| e.context(path.display()))
     }
 
     /// Parses a record. A record whose last line was not written completely loses that line.
@@ -238,15 +267,15 @@ impl RecordFile {
     /// Returns an error if the file cannot be written.
     pub fn create(path: &Path, record: &MeshRecord) -> Result<Self> {
         let error = |e| cannot_write(path, &e);
-        let temporary = temporary(path);
-        let file = File::create(&temporary).map_err(error)?;
-        let mut out = BufWriter::new(&file);
+        let temporary = temporary(path).map_err(error)?;
+        let mut out = BufWriter::new(temporary.as_file());
         record.write_open(&mut out).map_err(error)?;
         out.flush().map_err(error)?;
         drop(out);
-        let end = file.metadata().map_err(error)?.len();
-        file.write_all_at(OPEN_END.as_bytes(), end).map_err(error)?;
-        std::fs::rename(&temporary, path).map_err(error)?;
+        let end = temporary.as_file().metadata().map_err(error)?.len();
+        let written = temporary.as_file().write_all_at(OPEN_END.as_bytes(), end);
+        written.map_err(error)?;
+        let file = temporary.persist(path).map_err(|e| error(e.error))?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -282,18 +311,32 @@ impl RecordFile {
     /// Returns an error if the file cannot be written.
     pub fn finish(self, record: &MeshRecord) -> Result<()> {
         let error = |e| cannot_write(&self.path, &e);
-        let temporary = temporary(&self.path);
-        let mut out = BufWriter::new(File::create(&temporary).map_err(error)?);
+        let temporary = temporary(&self.path).map_err(error)?;
+        let mut out = BufWriter::new(temporary.as_file());
         record.write(&mut out).map_err(error)?;
         out.flush().map_err(error)?;
-        std::fs::rename(&temporary, &self.path).map_err(error)
+        drop(out);
+        let replaced = temporary.persist(&self.path);
+        replaced.map(drop).map_err(|e| error(e.error))
     }
 }
 
-fn temporary(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    name.into()
+/// Creates a file with a random name beside `path`, which it replaces later. It never opens a file
+/// or follows a link that another user made.
+fn temporary(path: &Path) -> std::io::Result<NamedTempFile> {
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(not_regular());
+    }
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory.unwrap_or(Path::new(".")))
+}
+
+fn not_regular() -> std::io::Error {
+    std::io::Error::other("it is not a regular file")
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Error {

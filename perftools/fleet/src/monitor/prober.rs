@@ -1,6 +1,6 @@
 //! The prober of a device: sends the probes of its tracker and records the answers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -93,9 +93,11 @@ pub struct Source {
 /// The paths of a device, their names and their states.
 #[derive(Debug)]
 pub struct SourceState {
-    /// The names of the paths.
+    /// The names of the paths. Those of removed paths remain until their number is used again.
     pub names: Vec<PathName>,
     numbers: HashMap<PathName, u32>,
+    /// Number of the latest change of the reflectors of each path, which is enabled only by it.
+    changes: Vec<u64>,
     /// The states of the paths.
     pub tracker: Tracker,
     /// The error that ended the prober.
@@ -107,6 +109,8 @@ pub struct SourceState {
 pub struct SetTarget {
     /// The path.
     pub path: u32,
+    /// Number of this change of the path. Only the latest one enables the path.
+    pub change: u64,
     /// Its reflector.
     pub reflector: ReflectorInfo,
 }
@@ -120,6 +124,7 @@ impl Source {
             state: Mutex::new(SourceState {
                 names: Vec::new(),
                 numbers: HashMap::new(),
+                changes: Vec::new(),
                 tracker: Tracker::new(settings),
                 error: None,
             }),
@@ -131,18 +136,50 @@ impl Source {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of the path with this name. A new path is not probed before it is
-    /// enabled.
-    pub fn path(&self, name: PathName) -> u32 {
-        let mut state = self.state();
-        if let Some(path) = state.numbers.get(&name) {
-            return *path;
+    /// Returns the number of the path with this name and the number of its next change. A new path
+    /// is not probed before it is enabled.
+    pub fn path(&self, name: PathName) -> (u32, u64) {
+        let state = &mut *self.state();
+        let path = state.numbers.get(&name).copied().unwrap_or_else(|| {
+            let path = state.tracker.add_path();
+            state.tracker.enable(path, false);
+            let index = path as usize;
+            if index == state.names.len() {
+                state.names.push(name.clone());
+                state.changes.push(0);
+            } else {
+                state.names[index] = name.clone();
+            }
+            state.numbers.insert(name, path);
+            path
+        });
+        let change = &mut state.changes[path as usize];
+        *change += 1;
+        (path, *change)
+    }
+
+    /// Removes the paths to devices of `target` that are not in `wanted`. Their numbers are used
+    /// again, so that the memory does not grow with the devices that a host once had.
+    pub fn retain(&self, target: &str, wanted: &HashSet<u32>) {
+        let state = &mut *self.state();
+        let (tracker, changes) = (&mut state.tracker, &mut state.changes);
+        state.numbers.retain(|name, path| {
+            let is_gone = &*name.target == target && !wanted.contains(path);
+            if is_gone {
+                tracker.remove_path(*path);
+                changes[*path as usize] += 1;
+            }
+            !is_gone
+        });
+    }
+}
+
+impl SourceState {
+    /// Enables a path, unless it was changed again or removed.
+    fn enable(&mut self, path: u32, change: u64) {
+        if self.changes.get(path as usize) == Some(&change) {
+            self.tracker.enable(path, true);
         }
-        let path = state.tracker.add_path();
-        state.tracker.enable(path, false);
-        state.names.push(name.clone());
-        state.numbers.insert(name, path);
-        path
     }
 }
 
@@ -164,12 +201,12 @@ pub fn run(
     while !is_stopped() {
         for set in targets.try_iter() {
             transport.set_target(set.path, &set.reflector);
-            new_paths.push(set.path);
+            new_paths.push((set.path, set.change));
         }
-        new_paths.retain(|path| {
+        new_paths.retain(|(path, change)| {
             let is_ready = transport.is_ready(*path);
             if is_ready {
-                source.state().tracker.enable(*path, true);
+                source.state().enable(*path, *change);
             }
             !is_ready
         });

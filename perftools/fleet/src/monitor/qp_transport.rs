@@ -23,6 +23,8 @@ use session::probe::{ReflectorAddress, ReflectorInfo};
 use super::prober::{Arrival, ProbeTransport};
 use super::udp_transport::arrival;
 
+/// Maximum number of addresses that are held at a time, old ones included.
+const MAX_ADDRESSES: usize = 65_536;
 /// Number of threads that create address handles.
 const RESOLVERS: usize = 4;
 /// Time after which an address that could not be resolved is tried again.
@@ -38,6 +40,8 @@ pub struct QpTransport {
     qp: DatagramQp,
     port: OpenedDevice,
     targets: Vec<Target>,
+    /// Number of addresses that the queue pair holds, those of earlier reflectors included.
+    held: usize,
     flows: u8,
     session: u64,
     begin: Instant,
@@ -106,6 +110,7 @@ impl QpTransport {
             qp,
             port,
             targets: Vec::new(),
+            held: 0,
             flows,
             session: random(),
             begin: Instant::now(),
@@ -122,14 +127,24 @@ impl QpTransport {
 
     /// Stores the addresses that were created.
     fn take_resolved(&mut self) {
+        // Fails while probes are in flight, and is tried again. Meanwhile no address is held, and
+        // the probes that need one are lost.
+        if self.held >= MAX_ADDRESSES && self.qp.qp().release_addresses().is_ok() {
+            self.held = 0;
+            for address in self.targets.iter_mut().flat_map(|target| &mut target.flows) {
+                (address.held, address.requested) = (None, None);
+            }
+        }
         for (path, flow, attr, handle) in self.resolved.try_iter() {
             let Some(target) = self.targets.get_mut(path as usize) else {
                 continue;
             };
             let is_current = target.attr == Some(attr);
             let address = target.flows.get_mut(usize::from(flow));
-            if let (Some(address), Some(handle), true) = (address, handle, is_current) {
+            let has_room = self.held < MAX_ADDRESSES;
+            if let (Some(address), Some(handle), true) = (address, handle, is_current && has_room) {
                 address.held = self.qp.qp().hold_address(&handle).ok();
+                self.held += 1;
             }
         }
     }

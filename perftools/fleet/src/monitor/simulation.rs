@@ -102,7 +102,7 @@ const SETTINGS: Settings = Settings {
 fn source() -> Arc<Source> {
     let source = Arc::new(Source::new("sim0/1".into(), true, SETTINGS));
     for target in 0..PATHS {
-        let path = source.path(PathName {
+        let (path, _) = source.path(PathName {
             target: format!("node{target}").into(),
             device: "mlx5_0/1".into(),
         });
@@ -177,7 +177,7 @@ fn ten_thousand_targets_need_bounded_memory() {
     let elapsed = begin.elapsed();
     let metrics = MonitorMetrics {
         sources: Arc::new(vec![Arc::clone(&source)]),
-        hosts: Arc::new(Hosts::new(Vec::new(), None)),
+        hosts: Arc::new(Hosts::new(Vec::new(), None, Vec::new())),
     };
     let text = exposition::encode(metrics, Format::Text);
     println!(

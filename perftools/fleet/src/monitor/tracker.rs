@@ -183,6 +183,8 @@ struct InFlight {
 pub struct Tracker {
     settings: Settings,
     paths: Vec<Path>,
+    /// Removed paths, and the number after that of their latest probe.
+    removed: VecDeque<(u32, u64)>,
     /// Paths that are not disabled.
     enabled: usize,
     next_path: usize,
@@ -204,6 +206,7 @@ impl Tracker {
         Self {
             settings,
             paths: Vec::new(),
+            removed: VecDeque::new(),
             enabled: 0,
             next_path: 0,
             next_at: 0,
@@ -216,12 +219,27 @@ impl Tracker {
         }
     }
 
-    /// Adds a path and returns its number.
+    /// Adds a path and returns its number. The number of a removed path is used again when none of
+    /// its probes is in flight any more.
     pub(crate) fn add_path(&mut self) -> u32 {
+        let removed = self.removed.front().copied();
+        if let Some((number, _)) = removed.filter(|(_, end)| *end <= self.first) {
+            self.removed.pop_front();
+            self.paths[number as usize] = Path::default();
+            self.enabled += 1;
+            return number;
+        }
         let number = u32::try_from(self.paths.len()).unwrap_or(u32::MAX);
         self.paths.push(Path::default());
         self.enabled += 1;
         number
+    }
+
+    /// Removes a path.
+    pub(crate) fn remove_path(&mut self, number: u32) {
+        self.enable(number, false);
+        let end = self.first + self.in_flight.len() as u64;
+        self.removed.push_back((number, end));
     }
 
     /// Enables or disables a path. A disabled path is not probed.
@@ -454,12 +472,15 @@ impl Tracker {
             before => before,
         };
         if state != path.state {
-            self.changes.push(Change {
-                path: number,
-                from: path.state,
-                to: state,
-                lost_flows,
-            });
+            // The last probes of a path that was removed report nothing.
+            if path.is_enabled() {
+                self.changes.push(Change {
+                    path: number,
+                    from: path.state,
+                    to: state,
+                    lost_flows,
+                });
+            }
             path.state = state;
         }
     }

@@ -9,7 +9,7 @@ use base::system::random;
 use nix::poll::{PollFd, PollFlags, poll};
 use session::probe::datagram_qp::nanos_since;
 use session::probe::packet::{Kind, Packet};
-use session::probe::udp::ProbeSocket;
+use session::probe::udp::{Datagram, ProbeSocket};
 use session::probe::{ReflectorAddress, ReflectorInfo};
 
 use super::prober::{Arrival, ProbeTransport};
@@ -32,9 +32,10 @@ impl UdpTransport {
     /// Returns an error if the address is not one of this host.
     pub fn new(address: Option<IpAddr>, flows: u8) -> Result<Self> {
         let bind = || {
-            address.map_or_else(ProbeSocket::bind_any, |address| {
-                ProbeSocket::bind(address, 0)
-            })
+            address.map_or_else(
+                || ProbeSocket::bind_any(0),
+                |address| ProbeSocket::bind(address, 0),
+            )
         };
         let sockets = (0..flows).map(|_| bind());
         Ok(Self {
@@ -82,7 +83,7 @@ impl ProbeTransport for UdpTransport {
                 id,
                 nanos: 0,
             };
-            let at = socket.send(&packet.encode(), address);
+            let at = socket.send(&packet, address, None);
             self.posted.push(Arrival::Posted { id, at });
         }
         Ok(())
@@ -100,11 +101,15 @@ impl ProbeTransport for UdpTransport {
         let _ = poll(&mut fds, millis);
         arrivals.append(&mut self.posted);
         for socket in &self.sockets {
-            while let Some(datagram) = socket.receive() {
-                let packet = Packet::decode(&datagram.bytes);
-                let own = packet.filter(|p| p.session == self.session);
-                arrivals.extend(own.and_then(|p| arrival(&p, datagram.received)));
-            }
+            socket.receive(
+                |Datagram {
+                     packet, received, ..
+                 }| {
+                    if packet.session == self.session {
+                        arrivals.extend(arrival(&packet, received));
+                    }
+                },
+            );
         }
         Ok(())
     }

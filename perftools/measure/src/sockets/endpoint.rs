@@ -4,6 +4,7 @@
 //! the client. The client connects from its own address of the control connection and sends its
 //! port back. A stream begins with a token, so that the server rejects other connections.
 
+use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use super::nodelay::disable_send_delay;
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
+use crate::data_key::DataKey;
 use crate::engine::payload::Payload;
 use crate::engine::pin::Pinned;
 use crate::engine::{Measurement, Peer, Role};
@@ -24,7 +26,7 @@ use crate::spec::connection::ConnectionInfo;
 use crate::spec::modes::Wait;
 use crate::spec::{Side, Sockets, Spec};
 
-/// Port and token of a server that waits for its client.
+/// Port and key of a server that waits for its client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenInfo {
     /// Port of the data socket.
@@ -32,8 +34,8 @@ pub struct ListenInfo {
     /// Ports of further streams.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub more_ports: Vec<u16>,
-    /// Number that a stream must begin with.
-    pub token: u64,
+    /// Key of the streams.
+    pub key: DataKey,
 }
 
 /// The server's data socket before the client has connected.
@@ -41,7 +43,6 @@ pub struct ListenInfo {
 pub struct SocketServer {
     socket: BoundSocket,
     kind: SocketKind,
-    token: u64,
 }
 
 impl SocketServer {
@@ -50,12 +51,7 @@ impl SocketServer {
     ///
     /// # Errors
     /// Returns an error if the kernel does not support the protocol or the port is in use.
-    pub fn open(
-        kind: SocketKind,
-        control: SocketAddr,
-        sockets: Sockets,
-        token: u64,
-    ) -> Result<Self> {
+    pub fn open(kind: SocketKind, control: SocketAddr, sockets: Sockets) -> Result<Self> {
         Ok(Self {
             socket: BoundSocket::open(
                 kind,
@@ -63,7 +59,6 @@ impl SocketServer {
                 sockets.server_buffers,
             )?,
             kind,
-            token,
         })
     }
 
@@ -90,13 +85,15 @@ impl SocketServer {
         self.socket.accept(identity, Instant::now(), timeout, gone)
     }
 
-    /// Waits for the client's stream, or connects the datagram socket to the client's `port`.
+    /// Waits for the client's stream, which begins with the key, or connects the datagram socket to
+    /// the client's `port`.
     ///
     /// # Errors
     /// Returns an error if the client did not connect within `timeout` after `begin`, or if `gone`
     /// returned `true`.
     pub fn accept(
         self,
+        key: DataKey,
         client: SocketAddr,
         port: u16,
         begin: Instant,
@@ -106,13 +103,57 @@ impl SocketServer {
         if self.kind.is_datagram() {
             return self.socket.join(with_port(client, port));
         }
-        let identity = ClientIdentity::Token(self.token);
+        let identity = ClientIdentity::Key(key);
         self.socket.accept(identity, begin, timeout, gone)
     }
 }
 
+/// Checks that the server has accepted the client's data socket, which [`connect`] returned.
+///
+/// # Errors
+/// Returns an error if a stream does not begin with the key of the server within `timeout`, or if
+/// `gone` returned `true`.
+pub fn check_server(
+    kind: SocketKind,
+    socket: &Socket,
+    key: DataKey,
+    timeout: Duration,
+    gone: &dyn Fn() -> bool,
+) -> Result<()> {
+    if kind.is_datagram() {
+        return Ok(());
+    }
+    let mut received = [0; 8];
+    receive_exact(socket, &mut received, timeout, gone)
+        .map_err(|e| open::socket_error(kind, "receive the key of the server", &e))?;
+    key.check_server(&received)
+}
+
+fn receive_exact(
+    mut socket: &Socket,
+    bytes: &mut [u8],
+    timeout: Duration,
+    gone: &dyn Fn() -> bool,
+) -> io::Result<()> {
+    let deadline = Instant::now() + timeout;
+    let mut len = 0;
+    socket.set_read_timeout(Some(open::CHECK_INTERVAL))?;
+    while len < bytes.len() {
+        match socket.read(&mut bytes[len..]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(n) => len += n,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(e) => return Err(e),
+        }
+        if len < bytes.len() && (gone() || Instant::now() >= deadline) {
+            return Err(ErrorKind::TimedOut.into());
+        }
+    }
+    socket.set_read_timeout(None)
+}
+
 /// Connects the client's data socket from `local`, the client's address of the control connection,
-/// to the server's data port. A stream begins with the token, if there is one.
+/// to the server's data port. A stream begins with the key, if there is one.
 ///
 /// # Errors
 /// Returns an error if the kernel does not support the protocol or the server cannot be reached.
@@ -120,7 +161,7 @@ pub fn connect(
     kind: SocketKind,
     local: SocketAddr,
     server: SocketAddr,
-    (port, token): (u16, Option<u64>),
+    (port, key): (u16, Option<DataKey>),
     sockets: Sockets,
     timeout: Duration,
 ) -> Result<Socket> {
@@ -132,7 +173,7 @@ pub fn connect(
         kind,
         with_port(local, 0),
         server,
-        token,
+        key,
         sockets.client_buffers,
         timeout,
     )

@@ -12,11 +12,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::SocketKind;
+use crate::data_key::DataKey;
 
 /// Interval at which a wait checks that the peer is still connected.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Maximum number of accepted streams whose token has not arrived. A further stream takes the place
+/// Maximum number of accepted streams whose key has not arrived. A further stream takes the place
 /// of the oldest one.
 const MAX_CANDIDATES: usize = 16;
 
@@ -47,7 +48,7 @@ fn bind(kind: SocketKind, address: SocketAddr) -> std::io::Result<Socket> {
 }
 
 /// Returns the error of a failed system call, with a remedy if the kernel lacks the protocol.
-fn socket_error(kind: SocketKind, what: &str, error: &std::io::Error) -> Error {
+pub(super) fn socket_error(kind: SocketKind, what: &str, error: &std::io::Error) -> Error {
     let message = format!("cannot {what} over {}: {error}", kind.name());
     let failure = Error::new(Failure::System, message);
     match (kind, error.raw_os_error()) {
@@ -82,8 +83,8 @@ fn set_buffers(socket: &Socket, kind: SocketKind, bytes: u32) -> std::io::Result
 /// Condition that an incoming stream must meet to be accepted.
 #[derive(Clone, Copy, Debug)]
 pub enum ClientIdentity {
-    /// The stream begins with this number.
-    Token(u64),
+    /// The stream begins with the number of the client.
+    Key(DataKey),
     /// The stream comes from this host.
     Host(IpAddr),
 }
@@ -152,15 +153,21 @@ impl BoundSocket {
                 candidates.push_back(candidate);
             }
             let read: Vec<_> = candidates.drain(..).map(Candidate::read).collect();
-            for token in read {
-                match token {
-                    Token::Matches(socket) => {
-                        let blocking = socket.set_nonblocking(false);
-                        blocking.map_err(|e| socket_error(self.kind, "accept", &e))?;
+            for key in read {
+                match key {
+                    KeyState::Matches(socket) => {
+                        let reply = || {
+                            socket.set_nonblocking(false)?;
+                            let ClientIdentity::Key(key) = identity else {
+                                return Ok(());
+                            };
+                            (&socket).write_all(&key.server_bytes())
+                        };
+                        reply().map_err(|e| socket_error(self.kind, "accept", &e))?;
                         return Ok(socket);
                     }
-                    Token::Incomplete(candidate) => candidates.push_back(candidate),
-                    Token::Differs => {}
+                    KeyState::Incomplete(candidate) => candidates.push_back(candidate),
+                    KeyState::Differs => {}
                 }
             }
             if gone() {
@@ -192,8 +199,8 @@ impl BoundSocket {
         let Ok((socket, peer)) = self.socket.accept() else {
             return Ok(None);
         };
-        let token = match identity {
-            ClientIdentity::Token(token) => token.to_be_bytes().to_vec(),
+        let key = match identity {
+            ClientIdentity::Key(key) => key.client_bytes().to_vec(),
             ClientIdentity::Host(host) => {
                 let peer = peer.as_socket().map(|peer| peer.ip().to_canonical());
                 if peer != Some(host.to_canonical()) {
@@ -204,11 +211,11 @@ impl BoundSocket {
         };
         let nonblocking = socket.set_nonblocking(true);
         nonblocking.map_err(|e| socket_error(self.kind, "accept", &e))?;
-        Ok(Some(Candidate { socket, token }))
+        Ok(Some(Candidate { socket, key }))
     }
 
     /// Returns the error for a client that did not open its stream in time. `connected` is `true`
-    /// if a stream is left whose token has not arrived. It may be the client's.
+    /// if a stream is left whose key has not arrived. It may be the client's.
     fn timeout_error(&self, timeout: Duration, connected: bool) -> Error {
         let (protocol, timeout) = (self.kind.name(), show_time(timeout));
         if connected {
@@ -251,36 +258,36 @@ impl BoundSocket {
 struct Candidate {
     /// It does not block.
     socket: Socket,
-    /// Bytes of the token that have not arrived.
-    token: Vec<u8>,
+    /// Bytes of the key that have not arrived.
+    key: Vec<u8>,
 }
 
-/// Result of reading the token of a stream.
-enum Token {
+/// Result of reading the key of a stream.
+enum KeyState {
     Matches(Socket),
     Differs,
     Incomplete(Candidate),
 }
 
 impl Candidate {
-    /// Reads as much of the token as has arrived.
-    fn read(mut self) -> Token {
-        while !self.token.is_empty() {
-            let mut received = vec![0; self.token.len()];
+    /// Reads as much of the key as has arrived.
+    fn read(mut self) -> KeyState {
+        while !self.key.is_empty() {
+            let mut received = vec![0; self.key.len()];
             match (&self.socket).read(&mut received) {
-                Ok(n) if n > 0 && self.token.starts_with(&received[..n]) => {
-                    self.token.drain(..n);
+                Ok(n) if n > 0 && self.key.starts_with(&received[..n]) => {
+                    self.key.drain(..n);
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Token::Incomplete(self),
-                _ => return Token::Differs,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return KeyState::Incomplete(self),
+                _ => return KeyState::Differs,
             }
         }
-        Token::Matches(self.socket)
+        KeyState::Matches(self.socket)
     }
 }
 
-/// Connects a stream from `source`, whose port is 0, to `peer`, and sends the token if there is
+/// Connects a stream from `source`, whose port is 0, to `peer`, and sends the key if there is
 /// one.
 ///
 /// # Errors
@@ -289,7 +296,7 @@ pub fn connect(
     kind: SocketKind,
     source: SocketAddr,
     peer: SocketAddr,
-    token: Option<u64>,
+    key: Option<DataKey>,
     buffers: u32,
     timeout: Duration,
 ) -> Result<Socket> {
@@ -297,9 +304,9 @@ pub fn connect(
         let socket = bind(kind, source)?;
         set_buffers(&socket, kind, buffers)?;
         socket.connect_timeout(&SockAddr::from(peer), timeout)?;
-        if let Some(token) = token {
+        if let Some(key) = key {
             let mut stream = &socket;
-            stream.write_all(&token.to_be_bytes())?;
+            stream.write_all(&key.client_bytes())?;
         }
         Ok(socket)
     };

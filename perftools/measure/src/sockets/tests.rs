@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Kind, Result};
 use socket2::Socket;
 
+use super::endpoint;
 use super::message_socket::{MessageSocket, Received, Sent};
 use super::open::{self, BoundSocket, ClientIdentity};
 use super::run::{self, SocketLoop};
 use super::{EndMode, LoopParams, SocketKind};
+use crate::data_key::DataKey;
 use crate::engine::payload::Payload;
 use crate::engine::{Measurement, Peer};
 use crate::spec::Limit;
@@ -45,9 +47,20 @@ impl Peer for Side<'_> {
 
 const HOSTS: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 
-/// Waits for the stream that begins with the token 7.
+const KEY: DataKey = DataKey {
+    client: 7,
+    server: 9,
+};
+
+/// Waits for the stream that begins with the key.
 fn accept(server: BoundSocket, timeout: Duration) -> Result<Socket> {
-    server.accept(ClientIdentity::Token(7), Instant::now(), timeout, &|| false)
+    server.accept(ClientIdentity::Key(KEY), Instant::now(), timeout, &|| false)
+}
+
+/// Checks that a stream begins with the key of the server.
+fn check_server(client: &Socket, key: DataKey) -> Result<()> {
+    let timeout = Duration::from_secs(5);
+    endpoint::check_server(SocketKind::Tcp, client, key, timeout, &|| false)
 }
 
 fn connected_pair(kind: SocketKind, host: &str, poll: bool) -> [MessageSocket; 2] {
@@ -67,12 +80,14 @@ fn connected_pair(kind: SocketKind, host: &str, poll: bool) -> [MessageSocket; 2
             kind,
             address,
             server_address,
-            Some(7),
+            Some(KEY),
             0,
             Duration::from_secs(2),
         )
         .unwrap();
-        (client, accept(server, Duration::from_secs(2)).unwrap())
+        let server = accept(server, Duration::from_secs(2)).unwrap();
+        check_server(&client, KEY).unwrap();
+        (client, server)
     };
     [client, server].map(|socket| MessageSocket::new(socket, kind, poll).unwrap())
 }
@@ -214,17 +229,44 @@ fn ends_stop_by_their_own_clocks() {
 }
 
 #[test]
-fn streams_with_a_wrong_token_are_rejected() {
+fn streams_of_another_server_are_rejected() {
+    let address: SocketAddr = HOSTS[0].parse().unwrap();
+    let limit = Duration::from_secs(5);
+    let connect = |key| {
+        let server = BoundSocket::open(SocketKind::Tcp, address, 0).unwrap();
+        let to = server.address();
+        let client = open::connect(SocketKind::Tcp, address, to, Some(key), 0, limit).unwrap();
+        (client, accept(server, limit).unwrap())
+    };
+    let (client, _server) = connect(KEY);
+    let error = check_server(&client, DataKey { server: 8, ..KEY }).unwrap_err();
+    assert!(
+        error.to_string().contains("it is not the server"),
+        "{error}"
+    );
+    // A server that closes the stream, or that is silent until the session ends.
+    let (client, server) = connect(KEY);
+    check_server(&client, KEY).unwrap();
+    drop(server);
+    check_server(&client, KEY).unwrap_err();
+    let (client, _server) = connect(KEY);
+    check_server(&client, KEY).unwrap();
+    let gone = endpoint::check_server(SocketKind::Tcp, &client, KEY, limit * 100, &|| true);
+    gone.unwrap_err();
+}
+
+#[test]
+fn streams_with_a_wrong_key_are_rejected() {
     let address: SocketAddr = HOSTS[0].parse().unwrap();
     let server = BoundSocket::open(SocketKind::Tcp, address, 0).unwrap();
     let server_address = server.address();
     std::thread::scope(|scope| {
         let accepted = scope.spawn(|| accept(server, Duration::from_secs(5)).unwrap());
-        let _wrong_token = open::connect(
+        let _wrong_key = open::connect(
             SocketKind::Tcp,
             address,
             server_address,
-            Some(8),
+            Some(DataKey { client: 8, ..KEY }),
             0,
             Duration::from_secs(2),
         )
@@ -233,7 +275,7 @@ fn streams_with_a_wrong_token_are_rejected() {
             SocketKind::Tcp,
             address,
             server_address,
-            Some(7),
+            Some(KEY),
             0,
             Duration::from_secs(2),
         )
@@ -246,7 +288,7 @@ fn streams_with_a_wrong_token_are_rejected() {
     });
 }
 
-/// Connects to a server without a token.
+/// Connects to a server without a key.
 fn connect_silently(server: SocketAddr) -> TcpStream {
     TcpStream::connect(server).unwrap()
 }
@@ -260,8 +302,8 @@ fn silent_streams_do_not_delay_the_client() {
         let accepted = scope.spawn(|| accept(server, Duration::from_secs(60)).unwrap());
         let _silent: Vec<TcpStream> = (0..40).map(|_| connect_silently(server_address)).collect();
         let mut client = connect_silently(server_address);
-        // The token arrives in two parts.
-        for part in 7_u64.to_be_bytes().chunks(5) {
+        // The key arrives in two parts.
+        for part in KEY.client_bytes().chunks(5) {
             std::thread::sleep(Duration::from_millis(50));
             client.write_all(part).unwrap();
         }
@@ -272,7 +314,7 @@ fn silent_streams_do_not_delay_the_client() {
 }
 
 #[test]
-fn missing_token_is_named() {
+fn missing_key_is_named() {
     let address: SocketAddr = HOSTS[0].parse().unwrap();
     let server = BoundSocket::open(SocketKind::Tcp, address, 0).unwrap();
     let _silent = connect_silently(server.address());
@@ -289,7 +331,7 @@ fn accept_ends_at_the_timeout_or_if_the_client_is_gone() {
     let listen = || BoundSocket::open(SocketKind::Tcp, HOSTS[0].parse().unwrap(), 0).unwrap();
     let text = listen()
         .accept(
-            ClientIdentity::Token(1),
+            ClientIdentity::Key(KEY),
             Instant::now(),
             Duration::from_millis(200),
             &|| false,
@@ -302,7 +344,7 @@ fn accept_ends_at_the_timeout_or_if_the_client_is_gone() {
     );
     let text = listen()
         .accept(
-            ClientIdentity::Token(1),
+            ClientIdentity::Key(KEY),
             Instant::now(),
             Duration::from_secs(60),
             &|| true,

@@ -121,7 +121,7 @@ impl ClientSetup for RdmaClient {
             ConnectMethod::Cm {
                 address: server,
                 port,
-                token,
+                key,
             } => {
                 let source = address
                     .ip
@@ -130,7 +130,7 @@ impl ClientSetup for RdmaClient {
                 let target = cm::CmTarget {
                     source,
                     server: SocketAddr::new(*server, *port),
-                    token: *token,
+                    key: *key,
                     settings: self.end.cm_settings(),
                 };
                 let qps = (0..self.end.qp_count()).map(|index| {

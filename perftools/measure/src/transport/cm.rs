@@ -9,6 +9,8 @@ use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
 
 use host::tcp::TcpConnection;
 
+use crate::data_key::DataKey;
+
 /// Interval at which a waiting server checks that its client is still connected.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -52,16 +54,16 @@ impl Connection {
 #[derive(Debug)]
 pub struct CmListener {
     listener: Listener,
-    token: u64,
+    key: DataKey,
     settings: CmSettings,
 }
 
 impl CmListener {
-    /// Listens on an address of a device for connections with `token`.
+    /// Listens on an address of a device for connections with `key`.
     ///
     /// # Errors
     /// Returns an error if the address belongs to no RDMA device or rdma_cm is not available.
-    pub fn new(address: IpAddr, token: u64, settings: CmSettings) -> Result<Self> {
+    pub fn new(address: IpAddr, key: DataKey, settings: CmSettings) -> Result<Self> {
         let mut options = ListenOptions::new().backlog(8);
         if settings.type_of_service != 0 {
             options = options.type_of_service(settings.type_of_service);
@@ -72,7 +74,7 @@ impl CmListener {
         let listener = options.bind(SocketAddr::new(address, 0))?;
         Ok(Self {
             listener,
-            token,
+            key,
             settings,
         })
     }
@@ -101,7 +103,7 @@ impl CmListener {
         for (index, qp) in (0_u32..).zip(qps) {
             connections.push(self.accept_one(
                 qp,
-                &request_id(self.token, index),
+                &request_id(self.key, index),
                 device,
                 access,
                 deadline,
@@ -141,7 +143,8 @@ impl CmListener {
             let remaining = deadline
                 .saturating_duration_since(Instant::now())
                 .max(CHECK_INTERVAL);
-            let accepted = pending.accept(&params(self.settings, &[]), remaining);
+            let reply = self.key.server_bytes();
+            let accepted = pending.accept(&params(self.settings, &reply), remaining);
             return accepted.map(Connection).map_err(Error::from);
         }
     }
@@ -200,17 +203,17 @@ pub struct CmTarget {
     pub source: IpAddr,
     /// Address of the server.
     pub server: SocketAddr,
-    /// Token that the server expects.
-    pub token: u64,
+    /// Key of the connections.
+    pub key: DataKey,
     /// Settings of the connections.
     pub settings: CmSettings,
 }
 
 /// Returns the start of the private data of the client's request for queue pair `index`. The server
 /// accepts the requests in this order.
-pub(super) fn request_id(token: u64, index: u32) -> [u8; 12] {
+pub(super) fn request_id(key: DataKey, index: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
-    bytes[..8].copy_from_slice(&token.to_be_bytes());
+    bytes[..8].copy_from_slice(&key.client_bytes());
     bytes[8..].copy_from_slice(&index.to_be_bytes());
     bytes
 }
@@ -231,7 +234,7 @@ pub fn connect(
     let CmTarget {
         source,
         server,
-        token,
+        key,
         settings,
     } = *target;
     let resolver = Resolver::new(server).source(source).timeout(timeout);
@@ -239,12 +242,11 @@ pub fn connect(
     if route.device_name() != device {
         return Err(wrong_device(target, route.device_name(), device));
     }
-    let private_data = request_id(token, index);
+    let private_data = request_id(key, index);
     let ready = route.access(access).with_qp(qp)?;
-    ready
-        .connect(&params(settings, &private_data), timeout)
-        .map(Connection)
-        .map_err(Error::from)
+    let connection = ready.connect(&params(settings, &private_data), timeout)?;
+    key.check_server(connection.private_data())?;
+    Ok(Connection(connection))
 }
 
 /// Returns the error of a client whose route to the server uses the device `found` instead of

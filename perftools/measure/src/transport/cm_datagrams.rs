@@ -11,6 +11,7 @@ use rdmacm::{ListenOptions, Resolver};
 
 use super::cm::{CHECK_INTERVAL, CmTarget, connect_timeout, request_id, wrong_device};
 use super::wire::AnyQp;
+use crate::data_key::DataKey;
 
 /// Queue key of datagrams in the UDP port space of rdma_cm (`RDMA_UDP_QKEY`).
 const QKEY: Qkey = Qkey(0x0123_4567);
@@ -39,8 +40,8 @@ pub(super) struct CmPeer<'a> {
 
 /// Returns the private data of the client's request number `index`: the request_id, then the queue
 /// pair number, LID and GID of the client.
-pub fn private_data(token: u64, index: u32, qpn: Qpn, local: LocalAddress) -> Vec<u8> {
-    let mut bytes = request_id(token, index).to_vec();
+pub fn private_data(key: DataKey, index: u32, qpn: Qpn, local: LocalAddress) -> Vec<u8> {
+    let mut bytes = request_id(key, index).to_vec();
     bytes.extend(qpn.0.to_be_bytes());
     bytes.extend(local.lid.0.to_be_bytes());
     bytes.extend(local.gid.0);
@@ -64,15 +65,15 @@ pub fn client_address(bytes: &[u8], local: LocalAddress) -> Option<(AhAttr, Qpn)
 #[derive(Debug)]
 pub(super) struct UdListener {
     listener: ServiceListener,
-    token: u64,
+    key: DataKey,
 }
 
 impl UdListener {
-    /// Listens on an address of a device for requests with `token`.
-    pub(super) fn new(address: IpAddr, token: u64) -> Result<Self> {
+    /// Listens on an address of a device for requests with `key`.
+    pub(super) fn new(address: IpAddr, key: DataKey) -> Result<Self> {
         let address = SocketAddr::new(address, 0);
         let listener = ListenOptions::new().backlog(8).bind_datagram(address)?;
-        Ok(Self { listener, token })
+        Ok(Self { listener, key })
     }
 
     /// Returns the port, which the system chose.
@@ -106,7 +107,7 @@ impl UdListener {
         deadline: Instant,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<AnyQp> {
-        let request_id = request_id(self.token, index);
+        let request_id = request_id(self.key, index);
         loop {
             if is_gone() {
                 return Err(Error::new(
@@ -137,7 +138,7 @@ impl UdListener {
                 .pd()
                 .create_ah(&to)
                 .and_then(|address| qp.hold_address(&address))?;
-            request.accept(&qp, &[])?;
+            request.accept(&qp, &self.key.server_bytes())?;
             return Ok(AnyQp::Ud(
                 qp,
                 Destination {
@@ -163,7 +164,7 @@ pub(super) fn connect(
     let CmTarget {
         source,
         server,
-        token,
+        key,
         ..
     } = *target;
     let route = Resolver::new(server)
@@ -174,7 +175,8 @@ pub(super) fn connect(
         return Err(wrong_device(target, route.device_name(), device));
     }
     route.start_qp(&mut qp)?;
-    let service = route.query(&private_data(token, index, qp.qp_num(), local), timeout)?;
+    let service = route.query(&private_data(key, index, qp.qp_num(), local), timeout)?;
+    key.check_server(&service.private_data)?;
     let to = service.address.destination(&mut qp)?;
     Ok(AnyQp::Ud(qp, to))
 }
@@ -182,6 +184,11 @@ pub(super) fn connect(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const KEY: DataKey = DataKey {
+        client: 5,
+        server: 6,
+    };
 
     #[test]
     fn client_address_is_restored_from_private_data() {
@@ -191,8 +198,8 @@ mod tests {
             lid: Lid(9),
             port_num: 1,
         };
-        let data = private_data(5, 2, Qpn(0x1234), local);
-        let rest = data.strip_prefix(&request_id(5, 2)).unwrap();
+        let data = private_data(KEY, 2, Qpn(0x1234), local);
+        let rest = data.strip_prefix(&request_id(KEY, 2)).unwrap();
         let (to, qpn) = client_address(rest, local).unwrap();
         assert_eq!((to.grh.unwrap().dgid, qpn), (local.gid, Qpn(0x1234)));
         let lid_only = LocalAddress {

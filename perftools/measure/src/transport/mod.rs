@@ -27,6 +27,7 @@ use std::time::Duration;
 use base::error::Result;
 use serde::{Deserialize, Serialize};
 
+use crate::data_key::DataKey;
 use crate::engine::Wire;
 use crate::spec::connection::ConnectionInfo;
 use crate::spec::plan::Plan;
@@ -109,8 +110,9 @@ pub enum ConnectMethod {
         address: IpAddr,
         /// Port on which the server listens.
         port: u16,
-        /// Token that a connect request must begin with; the index of the queue pair follows.
-        token: u64,
+        /// Key of the connections. A connect request begins with the number of the client; the
+        /// index of the queue pair follows. The reply begins with the number of the server.
+        key: DataKey,
     },
 }
 

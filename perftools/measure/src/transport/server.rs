@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use base::error::{Error, Result};
-use base::system::random;
 use ibverbs::{Gid, Lid};
 
 use super::address::{PortAddress, choose};
@@ -20,6 +19,7 @@ use super::{
     ClientEndpoints, ClientInfo, ConnectMethod, ConnectedEndpoint, ControlAddrs, Offer, QpEndpoint,
     ServerSetup,
 };
+use crate::data_key::DataKey;
 use crate::engine::payload::Payload;
 use crate::spec::Spec;
 use crate::spec::connection::ConnectionInfo;
@@ -101,14 +101,14 @@ impl RdmaServer {
             let ip = address
                 .ip
                 .ok_or_else(|| Error::device("rdma_cm needs an IP address on the server"))?;
-            let token = random();
+            let key = DataKey::random();
             let (pending, port) = if shape.plan.service == Service::Ud {
-                let listener = UdListener::new(ip, token)?;
+                let listener = UdListener::new(ip, key)?;
                 let port = listener.port();
                 let local = end.local_address(address);
                 (PendingConnection::CmDatagrams(listener, local), port)
             } else {
-                let listener = CmListener::new(ip, token, end.cm_settings())?;
+                let listener = CmListener::new(ip, key, end.cm_settings())?;
                 let port = listener.port();
                 (PendingConnection::Cm(listener), port)
             };
@@ -117,7 +117,7 @@ impl RdmaServer {
                 ConnectMethod::Cm {
                     address: ip,
                     port,
-                    token,
+                    key,
                 },
             )
         } else {

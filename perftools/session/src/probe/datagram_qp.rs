@@ -12,12 +12,15 @@ use ibverbs::{
 };
 use measure::transport::device::OpenedDevice;
 
-use super::packet::{LEN, Packet};
+use super::packet::{PROBE_LEN, Packet};
 
 /// Maximum number of packets in flight.
 const SENDS: u32 = 512;
 /// Number of receive buffers.
 const RECEIVES: u32 = 2048;
+/// Maximum number of times that the completion queue is polled before its completions are handled.
+/// More of them may arrive without end.
+const MAX_POLLS: u32 = 64;
 
 /// The completion queue. Some devices report the times of completions.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub struct DatagramQp {
     begin: Instant,
     /// Packets whose time was taken when they were posted.
     posted: Vec<Event>,
+    /// Further completions may be in the completion queue.
+    has_more: bool,
 }
 
 /// A completion.
@@ -96,14 +101,15 @@ impl DatagramQp {
         let psn = u32::try_from(random() & 0x00ff_ffff).unwrap_or(0);
         qp.start(device.port_num, 0, qkey, Psn(psn))?;
         let mut this = Self {
-            sends: pd.pool(sends as usize, LEN)?,
-            receives: pd.pool(receives as usize, GRH_LEN + LEN)?,
+            sends: pd.pool(sends as usize, PROBE_LEN)?,
+            receives: pd.pool(receives as usize, GRH_LEN + PROBE_LEN)?,
             qp,
             cq,
             channel,
             pd,
             begin: Instant::now(),
             posted: Vec::new(),
+            has_more: false,
         };
         this.post_receives()?;
         Ok(this)
@@ -140,7 +146,9 @@ impl DatagramQp {
         let Some(mut buf) = self.sends.take() else {
             return Ok(false);
         };
-        buf[..LEN].copy_from_slice(&packet.encode());
+        let bytes = packet.encode();
+        buf[..bytes.len()].copy_from_slice(&bytes);
+        buf.set_len(bytes.len());
         let at = nanos_since(self.begin);
         self.qp.post_send(wr::send_to(buf, to).tag(tag))?;
         if !self.has_device_clock() {
@@ -154,7 +162,7 @@ impl DatagramQp {
     /// # Errors
     /// Returns an error if the device was removed.
     pub fn wait(&mut self, timeout: Duration) -> Result<()> {
-        let timeout = if self.posted.is_empty() {
+        let timeout = if self.posted.is_empty() && !self.has_more {
             timeout
         } else {
             Duration::ZERO
@@ -165,13 +173,14 @@ impl DatagramQp {
         Ok(())
     }
 
-    /// Adds all completions to `events`.
+    /// Adds completions to `events`, up to a limit.
     ///
     /// # Errors
     /// Returns an error if the device fails.
     pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<()> {
         events.append(&mut self.posted);
-        loop {
+        self.has_more = true;
+        for _ in 0..MAX_POLLS {
             let mut retired = 0;
             match &mut self.cq {
                 Cq::Plain(cq) => {
@@ -194,9 +203,11 @@ impl DatagramQp {
             }
             self.post_receives()?;
             if retired == 0 {
-                return Ok(());
+                self.has_more = false;
+                break;
             }
         }
+        Ok(())
     }
 
     fn post_receives(&mut self) -> Result<()> {

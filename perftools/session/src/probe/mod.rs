@@ -20,6 +20,7 @@
 
 pub mod datagram_qp;
 pub mod packet;
+mod qp_reflector;
 pub mod reflector;
 pub mod udp;
 

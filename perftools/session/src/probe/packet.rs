@@ -1,9 +1,12 @@
 //! The format of probes and their answers. All numbers are in network byte order.
 //!
+//! A probe causes two packets: an answer and a timing. It is longer than both together with their
+//! headers, so that a reflector sends less than it receives, also to a forged source.
+//!
 //! | byte | field |
 //! |---|---|
 //! | 0 | magic `rperfprb` |
-//! | 8 | version, 1 |
+//! | 8 | version, 2 |
 //! | 9 | kind: 1 probe, 2 answer, 3 timing |
 //! | 10 | zero (16 bits) |
 //! | 12 | flow label (32 bits) |
@@ -11,13 +14,16 @@
 //! | 24 | session of the prober |
 //! | 32 | number of the probe |
 //! | 40 | in a timing, time between the arrival of the probe and the answer, in nanoseconds |
-//! | 48 | zero (128 bits) |
+//! | 48 | zero, to the end: 64 bytes of an answer or a timing, 256 bytes of a probe |
 
-/// Length of a packet in bytes.
-pub const LEN: usize = 64;
+/// Length of an answer and of a timing in bytes.
+pub const REPLY_LEN: usize = 64;
+/// Length of a probe in bytes: two replies, and 64 bytes of headers for each. It fits the smallest
+/// MTU of RDMA.
+pub const PROBE_LEN: usize = 256;
 
 const MAGIC: &[u8; 8] = b"rperfprb";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +53,20 @@ pub struct Packet {
     pub nanos: u64,
 }
 
+impl Kind {
+    /// Returns the length of a packet of this kind in bytes.
+    pub const fn packet_len(self) -> usize {
+        match self {
+            Self::Probe => PROBE_LEN,
+            Self::Answer | Self::Timing => REPLY_LEN,
+        }
+    }
+}
+
 impl Packet {
     /// Returns the bytes of the packet.
-    pub fn encode(&self) -> [u8; LEN] {
-        let mut bytes = [0; LEN];
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.kind.packet_len()];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8] = VERSION;
         bytes[9] = match self.kind {
@@ -66,9 +82,11 @@ impl Packet {
         bytes
     }
 
-    /// Reads a packet. Returns `None` if the bytes are something else.
+    /// Reads a packet. Returns `None` if the bytes are something else, or have another length.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; LEN] = bytes.get(..LEN)?.try_into().ok()?;
+        if bytes.len() < REPLY_LEN {
+            return None;
+        }
         if &bytes[..8] != MAGIC || bytes[8] != VERSION {
             return None;
         }
@@ -78,6 +96,9 @@ impl Packet {
             3 => Kind::Timing,
             _ => return None,
         };
+        if bytes.len() != kind.packet_len() {
+            return None;
+        }
         let word = |at: usize| Some(u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?));
         Some(Self {
             kind,
@@ -104,7 +125,9 @@ mod tests {
             for kind in [Kind::Probe, Kind::Answer, Kind::Timing] {
                 let packet = Packet { kind, flow_label, key, session, id, nanos };
                 assert_eq!(Packet::decode(&packet.encode()), Some(packet));
-                assert_eq!(Packet::decode(&packet.encode()[1..]), None);
+                let encoded = packet.encode();
+                assert_eq!(Packet::decode(&encoded[..encoded.len() - 1]), None);
+                assert_eq!(Packet::decode(&[&encoded[..], &[0]].concat()), None);
             }
             assert_eq!(Packet::decode(&other), None);
         }

@@ -1,35 +1,41 @@
-//! The reflectors of a server: one for each RDMA port, or one for the host if it has none.
+//! The reflectors of a server: one for each port with datagrams of RDMA, and one over UDP for the
+//! host and its ports of iWARP.
 //!
-//! They start with the first request of a prober and run as long as the server. A reflector answers
-//! only packets that contain its key, which only clients get that the server admits. An answer is
-//! as long as its probe, so reflectors do not amplify traffic.
+//! A reflector starts with the request of a prober and ends when neither a request nor a probe has
+//! arrived for a while, or with the server. It answers only probes that contain its key, which only
+//! clients get that the server admits, and that come from a network whose clients are served. The
+//! LIDs of InfiniBand belong to no such network. An answer and a timing together are shorter than a
+//! probe, so reflectors do not amplify traffic.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 use base::system::random;
-use ibverbs::wr::{Destination, HeldAddress};
-use ibverbs::{AhAttr, GRH_LEN, Gid, GlobalRoute, Lid, Qkey, UdSource};
+use ibverbs::Qkey;
+use ipnet::IpNet;
 use measure::transport::LinkType;
 use measure::transport::device::{self, OpenedDevice};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::datagram_qp::{DatagramQp, Event};
+use super::datagram_qp::DatagramQp;
 use super::packet::{Kind, Packet};
-use super::udp::ProbeSocket;
+use super::qp_reflector::QpReflector;
+use super::udp::{Datagram, ProbeSocket};
 use super::{ReflectorAddress, ReflectorInfo};
+use crate::server::networks;
 
 /// Interval in milliseconds at which a reflector checks whether the server stops.
-const CHECK_MILLIS: u16 = 200;
+pub(super) const CHECK_MILLIS: u16 = 200;
 /// Time for which the list of the devices is not read again.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum number of addresses of probers that a reflector keeps.
-const MAX_ADDRESSES: usize = 16_384;
+/// Time without a request and without a probe after which a reflector ends. A monitor requests the
+/// reflectors again when a path is lost.
+const IDLE_TIME: Duration = Duration::from_secs(120);
 /// Stack of a reflector.
 const STACK: usize = 256 << 10;
 
@@ -38,32 +44,121 @@ const STACK: usize = 256 << 10;
 pub struct Reflectors {
     /// Preferred UDP port.
     udp_port: u16,
+    settings: Settings,
     running: Mutex<Running>,
+}
+
+/// Settings of all reflectors.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// Networks whose probes are answered; empty: all of them.
+    allow: Arc<[IpNet]>,
+    idle_time: Duration,
     stop: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
 struct Running {
-    reflectors: Vec<Reflector>,
+    /// The reflectors of ports, by the name of the port.
+    ports: HashMap<String, Reflector>,
+    /// The ports of iWARP and their addresses.
+    iwarp: Vec<(String, IpAddr)>,
+    udp: Option<Reflector>,
     refreshed: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Reflector {
-    info: ReflectorInfo,
+    key: u64,
+    /// The address; for UDP, that of all addresses of this host.
+    address: ReflectorAddress,
     /// The port is ACTIVE.
     is_active: bool,
+    usage: Arc<Usage>,
     thread: JoinHandle<()>,
 }
 
+/// The time of the latest use of a reflector; `None` if it has ended.
+#[derive(Debug)]
+pub(super) struct Usage(Mutex<Option<Instant>>);
+
+impl Usage {
+    fn new() -> Self {
+        Self(Mutex::new(Some(Instant::now())))
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a use. Returns `false` if the reflector has ended.
+    pub(super) fn record(&self) -> bool {
+        let mut latest = self.latest();
+        if latest.is_some() {
+            *latest = Some(Instant::now());
+        }
+        latest.is_some()
+    }
+
+    /// Ends the reflector if it was not used for `idle_time`. Returns `true` if it has ended.
+    fn end_if_idle(&self, idle_time: Duration) -> bool {
+        let mut latest = self.latest();
+        if latest.is_some_and(|at| at.elapsed() >= idle_time) {
+            *latest = None;
+        }
+        latest.is_none()
+    }
+
+    fn end(&self) {
+        *self.latest() = None;
+    }
+}
+
+impl Reflector {
+    fn info(&self, name: String) -> ReflectorInfo {
+        ReflectorInfo {
+            name,
+            key: self.key,
+            address: self.address.clone(),
+        }
+    }
+
+    /// Describes a reflector over UDP that is reached at `ip`.
+    fn info_at(&self, name: String, ip: IpAddr) -> ReflectorInfo {
+        let mut info = self.info(name);
+        if let ReflectorAddress::Udp(address) = &mut info.address {
+            address.set_ip(ip);
+        }
+        info
+    }
+}
+
+impl Settings {
+    /// Returns `true` if a reflector must end.
+    pub(super) fn is_over(&self, usage: &Usage) -> bool {
+        self.stop.load(Ordering::Relaxed) || usage.end_if_idle(self.idle_time)
+    }
+
+    /// Returns `true` if a probe from `source` to the address `local` of this host is answered.
+    pub(super) fn admits(&self, source: IpAddr, local: Option<IpAddr>) -> bool {
+        let (source, local) = (source.to_canonical(), local.map(|ip| ip.to_canonical()));
+        source.is_loopback() || Some(source) == local || networks::contain(&self.allow, source)
+    }
+}
+
 impl Reflectors {
-    /// Creates the reflectors of a server. Those over UDP use this port, or a free one if another
-    /// program uses it.
-    pub fn new(udp_port: u16) -> Self {
+    /// Creates the reflectors of a server, which answer probes from the networks `allow`, or all
+    /// probes if there are none. Those over UDP use this port, or a free one if another program
+    /// uses it.
+    pub fn new(udp_port: u16, allow: &[IpNet]) -> Self {
         Self {
             udp_port,
+            settings: Settings {
+                allow: allow.into(),
+                idle_time: IDLE_TIME,
+                stop: Arc::default(),
+            },
             running: Mutex::default(),
-            stop: Arc::default(),
         }
     }
 
@@ -74,125 +169,104 @@ impl Reflectors {
     /// Returns an error if none can be started.
     pub fn describe(&self, local: IpAddr) -> Result<Vec<ReflectorInfo>> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.reflectors.retain(|r| !r.thread.is_finished());
-        let is_fresh = running
-            .refreshed
-            .is_some_and(|at| at.elapsed() < REFRESH_INTERVAL);
+        let running = &mut *running;
+        let ports = running.ports.len();
+        running
+            .ports
+            .retain(|_, reflector| reflector.usage.record());
+        let is_fresh = running.ports.len() == ports
+            && running
+                .refreshed
+                .is_some_and(|at| at.elapsed() < REFRESH_INTERVAL);
         if !is_fresh {
-            self.refresh(&mut running)?;
+            self.refresh(running)?;
             running.refreshed = Some(Instant::now());
         }
-        let infos = running.reflectors.iter().filter(|r| r.is_active);
-        let infos: Vec<ReflectorInfo> = infos.map(|r| r.info.clone()).collect();
-        let is_of_port = |info: &&ReflectorInfo| !info.name.starts_with(HOST);
-        if infos.iter().any(|info| is_of_port(&info)) {
-            return Ok(infos.iter().filter(is_of_port).cloned().collect());
+        let active = running.ports.iter().filter(|(_, r)| r.is_active);
+        let mut infos: Vec<ReflectorInfo> = active.map(|(name, r)| r.info(name.clone())).collect();
+        let over_udp: Vec<(String, IpAddr)> = match (infos.is_empty(), running.iwarp.is_empty()) {
+            (true, true) => vec![(format!("{HOST}/{local}"), local)],
+            _ => running.iwarp.clone(),
+        };
+        if !over_udp.is_empty() {
+            running.udp = running.udp.take().filter(|r| r.usage.record());
+            let udp = match &mut running.udp {
+                Some(udp) => udp,
+                none => none.insert(self.start_udp()?),
+            };
+            infos.extend(over_udp.into_iter().map(|(name, ip)| udp.info_at(name, ip)));
         }
-        let name = format!("{HOST}/{local}");
-        if let Some(info) = infos.into_iter().find(|info| info.name == name) {
-            return Ok(vec![info]);
-        }
-        let reflector = self.start_udp(name, local)?;
-        let info = reflector.info.clone();
-        running.reflectors.push(reflector);
-        Ok(vec![info])
+        infos.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(infos)
     }
 
     /// Starts the reflectors of new ports, and updates those that run.
     fn refresh(&self, running: &mut Running) -> Result<()> {
         let ports = device::open_active_ports();
-        for reflector in &mut running.reflectors {
-            reflector.is_active = reflector.info.name.starts_with(HOST);
+        for reflector in running.ports.values_mut() {
+            reflector.is_active = false;
         }
+        running.iwarp.clear();
         for port in ports {
             let name = port.name();
-            let found = running.reflectors.iter_mut().find(|r| r.info.name == name);
-            match found {
-                Some(reflector) => {
-                    reflector.is_active = true;
-                    if let ReflectorAddress::QueuePair { addresses, lid, .. } =
-                        &mut reflector.info.address
-                    {
-                        addresses.clone_from(&port.addresses);
-                        *lid = port.port.lid.0;
-                    }
-                }
-                None if port.link == LinkType::Iwarp => {
-                    if let Some(ip) = preferred_ip(&port) {
-                        let reflector = self.start_udp(name, ip)?;
-                        running.reflectors.push(reflector);
-                    }
-                }
-                None => running.reflectors.push(self.start_qp(name, port)?),
+            if port.link == LinkType::Iwarp {
+                running
+                    .iwarp
+                    .extend(preferred_ip(&port).map(|ip| (name, ip)));
+                continue;
+            }
+            let Some(reflector) = running.ports.get_mut(&name) else {
+                running
+                    .ports
+                    .insert(name.clone(), self.start_qp(&name, port)?);
+                continue;
+            };
+            reflector.is_active = true;
+            if let ReflectorAddress::QueuePair { addresses, lid, .. } = &mut reflector.address {
+                addresses.clone_from(&port.addresses);
+                *lid = port.port.lid.0;
             }
         }
         Ok(())
     }
 
-    fn start_udp(&self, name: String, ip: IpAddr) -> Result<Reflector> {
-        let socket = ProbeSocket::bind(ip, self.udp_port).or_else(|_| ProbeSocket::bind(ip, 0))?;
+    fn start_udp(&self) -> Result<Reflector> {
+        let socket = ProbeSocket::bind_any(self.udp_port).or_else(|_| ProbeSocket::bind_any(0))?;
         let key = random();
-        let info = ReflectorInfo {
-            name,
-            key,
-            address: ReflectorAddress::Udp(socket.local_addr()?),
-        };
-        let stop = Arc::clone(&self.stop);
-        let thread = spawn(move || reflect_udp(&socket, key, &stop))?;
-        Ok(Reflector {
-            info,
-            is_active: true,
-            thread,
+        let address = ReflectorAddress::Udp(socket.local_addr()?);
+        let settings = self.settings.clone();
+        start(key, address, move |usage| {
+            reflect_udp(&socket, key, &settings, usage);
         })
     }
 
-    fn start_qp(&self, name: String, port: OpenedDevice) -> Result<Reflector> {
+    fn start_qp(&self, name: &str, port: OpenedDevice) -> Result<Reflector> {
         let key = random();
         // Keys with the top bit set are privileged.
         let qkey = u32::try_from(random() >> 33).unwrap_or(1);
-        let mut qp = DatagramQp::new(&port, Qkey(qkey)).map_err(|e| e.context(&name))?;
-        let info = ReflectorInfo {
-            name,
-            key,
-            address: ReflectorAddress::QueuePair {
-                link: port.link,
-                addresses: port.addresses.clone(),
-                lid: port.port.lid.0,
-                qpn: qp.qp().qp_num().0,
-                qkey,
-            },
+        let mut qp = DatagramQp::new(&port, Qkey(qkey)).map_err(|e| e.context(name))?;
+        let address = ReflectorAddress::QueuePair {
+            link: port.link,
+            addresses: port.addresses.clone(),
+            lid: port.port.lid.0,
+            qpn: qp.qp().qp_num().0,
+            qkey,
         };
-        let stop = Arc::clone(&self.stop);
-        let thread = spawn(move || {
-            let mut reflector = QpReflector {
-                addresses: HashMap::new(),
-                arrived: HashMap::new(),
-                qp,
-                port,
-                key,
-            };
+        let settings = self.settings.clone();
+        start(key, address, move |usage| {
+            let mut reflector = QpReflector::new(qp, port, key, settings);
             // The device failed. The next request starts the reflector again.
-            let _ = reflector.run(&stop);
-        })?;
-        Ok(Reflector {
-            info,
-            is_active: true,
-            thread,
+            let _ = reflector.run(usage);
         })
     }
 }
 
 impl Drop for Reflectors {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let running = std::mem::take(
-            &mut self
-                .running
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner)
-                .reflectors,
-        );
-        for reflector in running {
+        self.settings.stop.store(true, Ordering::Relaxed);
+        let running = self.running.get_mut();
+        let running = std::mem::take(running.unwrap_or_else(PoisonError::into_inner));
+        for reflector in running.ports.into_values().chain(running.udp) {
             let _ = reflector.thread.join();
         }
     }
@@ -204,12 +278,29 @@ pub const HOST: &str = "host";
 /// The queue key of all probers.
 pub const PROBER_QKEY: Qkey = Qkey(0x1111_1111);
 
-fn spawn(run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    std::thread::Builder::new()
+/// Starts a reflector in a thread of its own.
+fn start(
+    key: u64,
+    address: ReflectorAddress,
+    run: impl FnOnce(&Usage) + Send + 'static,
+) -> Result<Reflector> {
+    let usage = Arc::new(Usage::new());
+    let used = Arc::clone(&usage);
+    let thread = std::thread::Builder::new()
         .name("reflector".into())
         .stack_size(STACK)
-        .spawn(run)
-        .map_err(|e| Error::system("cannot create the thread of a reflector", &e))
+        .spawn(move || {
+            run(&used);
+            used.end();
+        })
+        .map_err(|e| Error::system("cannot create the thread of a reflector", &e))?;
+    Ok(Reflector {
+        key,
+        address,
+        is_active: true,
+        usage,
+        thread,
+    })
 }
 
 /// Returns the address of an interface that probes use: not a link-local one, and IPv4 before IPv6.
@@ -224,27 +315,35 @@ pub fn preferred_ip(port: &OpenedDevice) -> Option<IpAddr> {
 }
 
 /// Answers probes over UDP.
-fn reflect_udp(socket: &ProbeSocket, key: u64, stop: &AtomicBool) {
+fn reflect_udp(socket: &ProbeSocket, key: u64, settings: &Settings, usage: &Usage) {
     use std::os::fd::AsFd;
-    while !stop.load(Ordering::Relaxed) {
+    while !settings.is_over(usage) {
         let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
         let _ = poll(&mut fds, PollTimeout::from(CHECK_MILLIS));
-        while let Some(datagram) = socket.receive() {
-            let Some(probe) = Packet::decode(&datagram.bytes).filter(|p| is_probe(p, key)) else {
-                continue;
-            };
-            let sent = socket.send(&reply(&probe, Kind::Answer, 0).encode(), datagram.from);
-            let nanos = sent.saturating_sub(datagram.received);
-            socket.send(&reply(&probe, Kind::Timing, nanos).encode(), datagram.from);
-        }
+        socket.receive(
+            |Datagram {
+                 packet,
+                 from,
+                 to,
+                 received,
+             }| {
+                if !is_probe(&packet, key) || !settings.admits(from.ip(), to) {
+                    return;
+                }
+                usage.record();
+                let sent = socket.send(&reply(&packet, Kind::Answer, 0), from, to);
+                let nanos = sent.saturating_sub(received);
+                socket.send(&reply(&packet, Kind::Timing, nanos), from, to);
+            },
+        );
     }
 }
 
-fn is_probe(packet: &Packet, key: u64) -> bool {
+pub(super) fn is_probe(packet: &Packet, key: u64) -> bool {
     packet.kind == Kind::Probe && packet.key == key
 }
 
-fn reply(probe: &Packet, kind: Kind, nanos: u64) -> Packet {
+pub(super) fn reply(probe: &Packet, kind: Kind, nanos: u64) -> Packet {
     Packet {
         kind,
         nanos,
@@ -252,206 +351,154 @@ fn reply(probe: &Packet, kind: Kind, nanos: u64) -> Packet {
     }
 }
 
-/// The address of a prober: its GID and the index of the local GID, or its LID; flow label, and
-/// service level.
-type Prober = (Option<(Gid, u32)>, u16, u32, u8);
-
-/// A reflector on a queue pair.
-struct QpReflector {
-    qp: DatagramQp,
-    port: OpenedDevice,
-    key: u64,
-    addresses: HashMap<Prober, HeldAddress>,
-    /// Probes whose answer is not sent yet, by the tag of the answer: the probe, its sender and
-    /// the time of its arrival.
-    arrived: HashMap<u64, (Packet, Destination, u64)>,
-}
-
-impl QpReflector {
-    fn run(&mut self, stop: &AtomicBool) -> Result<()> {
-        let mut events = Vec::new();
-        let mut next_tag = 1;
-        while !stop.load(Ordering::Relaxed) {
-            self.qp.wait(Duration::from_millis(CHECK_MILLIS.into()))?;
-            self.qp.poll(&mut events)?;
-            for event in events.drain(..) {
-                match event {
-                    Event::Received {
-                        packet,
-                        header,
-                        source,
-                        at,
-                    } if is_probe(&packet, self.key) => {
-                        // Without an address the probe is lost, as in the network.
-                        let Some(to) = self.destination(&source, &header, packet.flow_label) else {
-                            continue;
-                        };
-                        let answer = reply(&packet, Kind::Answer, 0);
-                        if self.qp.send(&answer, to, next_tag)? {
-                            self.arrived.insert(next_tag, (packet, to, at));
-                            next_tag += 1;
-                        }
-                    }
-                    Event::Sent { tag, at } => {
-                        // The tag of a timing is 0.
-                        let Some((probe, to, arrived)) = self.arrived.remove(&tag) else {
-                            continue;
-                        };
-                        let nanos = at.saturating_sub(arrived);
-                        let _ = self.qp.send(&reply(&probe, Kind::Timing, nanos), to, 0)?;
-                    }
-                    Event::Received { .. } => {}
-                }
-            }
-            if self.addresses.len() > MAX_ADDRESSES && self.arrived.is_empty() {
-                // Fails while timings are in flight, and is tried again.
-                if self.qp.qp().release_addresses().is_ok() {
-                    self.addresses.clear();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the destination of an answer, which gets the flow label of the probe.
-    fn destination(
-        &mut self,
-        source: &UdSource,
-        header: &[u8; GRH_LEN],
-        flow_label: u32,
-    ) -> Option<Destination> {
-        let gids = match self.port.link {
-            LinkType::Roce => {
-                let (from, to) = gids(header);
-                let local = self
-                    .port
-                    .addresses
-                    .iter()
-                    .find(|a| a.ip.map(Gid::from) == Some(to));
-                Some((from, local?.gid_index?))
-            }
-            _ => None,
-        };
-        let prober = (gids, source.slid.0, flow_label, source.sl);
-        let address = if let Some(address) = self.addresses.get(&prober) {
-            *address
-        } else {
-            let attr = path(&prober, self.port.port_num);
-            let handle = self.qp.pd().create_ah(&attr).ok()?;
-            let held = self.qp.qp().hold_address(&handle).ok()?;
-            self.addresses.insert(prober, held);
-            held
-        };
-        Some(Destination {
-            address,
-            qpn: source.qpn,
-            qkey: PROBER_QKEY,
-        })
-    }
-}
-
-/// Returns the path to a prober.
-fn path(prober: &Prober, port_num: u8) -> AhAttr {
-    let (gids, lid, flow_label, sl) = *prober;
-    match gids {
-        Some((gid, index)) => {
-            let index = u8::try_from(index).unwrap_or(u8::MAX);
-            let route = GlobalRoute::new(gid, index).flow_label(flow_label);
-            AhAttr::for_lid(port_num, Lid(0)).grh(route)
-        }
-        None => AhAttr::for_lid(port_num, Lid(lid)).sl(sl),
-    }
-}
-
-/// Returns the source and the destination in a global route header. With RoCE v2 over IPv4, the
-/// header is in the last 20 bytes.
-fn gids(header: &[u8; GRH_LEN]) -> (Gid, Gid) {
-    let v6 = |at: usize| {
-        let bytes = header[at..].first_chunk::<16>().copied();
-        Gid::from(Ipv6Addr::from(bytes.unwrap_or_default()))
-    };
-    let v4 = |at: usize| {
-        let bytes = header[at..].first_chunk::<4>().copied();
-        Gid::from(Ipv4Addr::from(bytes.unwrap_or_default()))
-    };
-    if header[0] >> 4 == 6 {
-        (v6(8), v6(24))
-    } else {
-        (v4(32), v4(36))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn gids_of_both_versions_of_ip_are_found() {
-        let mut header = [0; GRH_LEN];
-        header[20] = 0x45;
-        header[32..36].copy_from_slice(&[10, 0, 0, 1]);
-        header[36..40].copy_from_slice(&[10, 0, 0, 2]);
-        let text = |(a, b): (Gid, Gid)| format!("{a} {b}");
-        assert_eq!(text(gids(&header)), "::ffff:10.0.0.1 ::ffff:10.0.0.2");
-        header[0] = 0x60;
-        header[8..10].copy_from_slice(&[0xfd, 0x99]);
-        header[24..26].copy_from_slice(&[0xfd, 0x98]);
-        header[39] = 2;
-        header[20..24].fill(0);
-        let (_, to) = gids(&header);
-        assert!(to.to_string().starts_with("fd98:"), "{to}");
-    }
-
-    #[test]
-    fn reflectors_use_their_port_or_a_free_one() {
-        let ip: IpAddr = "127.0.0.1".parse().unwrap();
-        let port_of = |reflector: &Reflector| match reflector.info.address {
+    fn port_of(reflector: &Reflector) -> u16 {
+        match reflector.address {
             ReflectorAddress::Udp(address) => address.port(),
             ReflectorAddress::QueuePair { .. } => panic!("{reflector:?}"),
-        };
-        let free = ProbeSocket::bind(ip, 0).unwrap().local_addr().unwrap();
-        let reflectors = Reflectors::new(free.port());
-        let first = reflectors.start_udp("host".into(), ip).unwrap();
-        let second = reflectors.start_udp("host".into(), ip).unwrap();
-        assert_eq!(port_of(&first), free.port());
-        assert_ne!(port_of(&second), free.port());
-        reflectors.stop.store(true, Ordering::Relaxed);
-        for reflector in [first, second] {
+        }
+    }
+
+    fn stop(reflectors: &Reflectors, started: impl IntoIterator<Item = Reflector>) {
+        reflectors.settings.stop.store(true, Ordering::Relaxed);
+        for reflector in started {
             reflector.thread.join().unwrap();
         }
     }
 
     #[test]
-    fn probes_over_udp_are_answered_only_with_the_key() {
-        let reflectors = Reflectors::new(0);
-        let reflector = reflectors
-            .start_udp("host".into(), "127.0.0.1".parse().unwrap())
-            .unwrap();
-        let ReflectorAddress::Udp(to) = reflector.info.address else {
-            panic!("{reflector:?}")
-        };
-        let socket = ProbeSocket::bind("127.0.0.1".parse().unwrap(), 0).unwrap();
-        let probe = |id, key| Packet {
+    fn reflectors_use_their_port_or_a_free_one() {
+        let free = ProbeSocket::bind_any(0).unwrap().local_addr().unwrap();
+        let reflectors = Reflectors::new(free.port(), &[]);
+        let first = reflectors.start_udp().unwrap();
+        let second = reflectors.start_udp().unwrap();
+        assert_eq!(port_of(&first), free.port());
+        assert_ne!(port_of(&second), free.port());
+        stop(&reflectors, [first, second]);
+    }
+
+    fn probe(id: u64, key: u64) -> Packet {
+        Packet {
             kind: Kind::Probe,
             flow_label: 5,
             key,
             session: 3,
             id,
             nanos: 0,
-        };
-        socket.send(&probe(1, reflector.info.key ^ 1).encode(), to);
-        socket.send(&probe(2, reflector.info.key).encode(), to);
+        }
+    }
+
+    /// Sends probes to a reflector from 127.0.0.1 and returns its first two replies.
+    fn replies(
+        to: &Reflector,
+        probes: &[Packet],
+        mut until: impl FnMut(&[Packet]) -> bool,
+    ) -> Vec<Packet> {
+        let socket = ProbeSocket::bind("127.0.0.1".parse().unwrap(), 0).unwrap();
+        for probe in probes {
+            socket.send(probe, ([127, 0, 0, 1], port_of(to)).into(), None);
+        }
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut replies = Vec::new();
-        while replies.len() < 2 && Instant::now() < deadline {
-            let packet = socket.receive().and_then(|d| Packet::decode(&d.bytes));
-            replies.extend(packet.map(|p| (p.kind, p.id, p.session, p.nanos > 0)));
+        while !until(&replies) && Instant::now() < deadline {
+            socket.receive(|d| replies.push(d.packet));
         }
+        replies
+    }
+
+    #[test]
+    fn probes_over_udp_are_answered_only_with_the_key() {
+        let reflectors = Reflectors::new(0, &[]);
+        let reflector = reflectors.start_udp().unwrap();
+        let probes = [probe(1, reflector.key ^ 1), probe(2, reflector.key)];
+        let replies = replies(&reflector, &probes, |replies| replies.len() == 2);
+        let fields = replies
+            .iter()
+            .map(|p| (p.kind, p.id, p.session, p.nanos > 0));
         assert_eq!(
-            replies,
+            fields.collect::<Vec<_>>(),
             [(Kind::Answer, 2, 3, false), (Kind::Timing, 2, 3, true)]
         );
-        reflectors.stop.store(true, Ordering::Relaxed);
-        reflector.thread.join().unwrap();
+        // Both replies with 64 bytes of headers each are not longer than the probe.
+        let sent: usize = replies
+            .iter()
+            .map(|packet| packet.encode().len() + 64)
+            .sum();
+        assert!(sent <= probes[1].encode().len(), "{sent}");
+        stop(&reflectors, [reflector]);
+    }
+
+    #[test]
+    fn probes_are_answered_to_allowed_networks_only() {
+        let allow = ["192.0.2.0/24", "2001:db8::/32"].map(|net| net.parse().unwrap());
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let settings = Reflectors::new(0, &allow).settings.clone();
+        let local = Some(ip("203.0.113.7"));
+        for (source, is_admitted) in [
+            ("192.0.2.9", true),
+            ("::ffff:192.0.2.9", true),
+            ("2001:db8::1", true),
+            ("127.0.0.9", true),
+            ("203.0.113.7", true),
+            ("203.0.113.8", false),
+            ("fe80::1", false),
+        ] {
+            assert_eq!(settings.admits(ip(source), local), is_admitted, "{source}");
+        }
+        let settings = Reflectors::new(0, &[]).settings.clone();
+        assert!(settings.admits(ip("203.0.113.8"), local));
+    }
+
+    #[test]
+    fn all_addresses_of_a_host_share_a_reflector() {
+        let reflectors = Reflectors::new(0, &[]);
+        let infos: Vec<ReflectorInfo> = (1..=100)
+            .flat_map(|n| reflectors.describe([127, 1, 0, n].into()).unwrap())
+            .filter(|info| info.name.starts_with(HOST))
+            .collect();
+        let mut addresses: Vec<String> = infos.iter().map(|i| format!("{:?}", i.address)).collect();
+        addresses.dedup();
+        assert_eq!(addresses.len(), infos.len());
+        assert!(infos.iter().all(|info| info.key == infos[0].key));
+    }
+
+    #[test]
+    fn a_reflector_ends_when_it_is_unused() {
+        let mut reflectors = Reflectors::new(0, &[]);
+        reflectors.settings.idle_time = Duration::ZERO;
+        let ended = reflectors.start_udp().unwrap();
+        ended.thread.join().unwrap();
+        assert!(!ended.usage.record());
+        // The next request starts another one.
+        reflectors.settings.idle_time = IDLE_TIME;
+        let (thread, key) = (std::thread::spawn(|| {}), ended.key);
+        let ended = Reflector { thread, ..ended };
+        reflectors.running.lock().unwrap().udp = Some(ended);
+        let infos = reflectors.describe([127, 0, 0, 1].into()).unwrap();
+        assert!(infos.iter().all(|info| info.key != key));
+    }
+
+    #[test]
+    fn a_reflector_that_is_flooded_ends_with_the_server() {
+        let reflectors = Reflectors::new(0, &[]);
+        let reflector = reflectors.start_udp().unwrap();
+        let to = std::net::SocketAddr::from(([127, 0, 0, 1], port_of(&reflector)));
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+                    while !ended.load(Ordering::Relaxed) {
+                        let _ = socket.send_to(&[0; 64], to);
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            stop(&reflectors, [reflector]);
+            ended.store(true, Ordering::Relaxed);
+        });
     }
 }

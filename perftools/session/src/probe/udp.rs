@@ -1,17 +1,22 @@
 //! UDP sockets that report when the kernel received a datagram.
 
-use std::io::{self, ErrorKind, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base::error::{Error, Result};
+use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
 use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
+    sockopt,
 };
 use nix::sys::time::TimeSpec;
 
-use super::packet::LEN;
+use super::packet::{PROBE_LEN, Packet};
+
+/// Maximum number of datagrams that are received at a time. More of them may arrive without end.
+const MAX_RECEIVED: usize = 256;
 
 /// A socket for probes. It does not block.
 #[derive(Debug)]
@@ -20,13 +25,15 @@ pub struct ProbeSocket {
     is_v6: bool,
 }
 
-/// A datagram that arrived.
+/// A packet that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram {
-    /// The bytes.
-    pub bytes: [u8; LEN],
+    /// The packet.
+    pub packet: Packet,
     /// The sender.
     pub from: SocketAddr,
+    /// The address of this host that the sender used.
+    pub to: Option<IpAddr>,
     /// Time of its arrival, in nanoseconds.
     pub received: u64,
 }
@@ -42,20 +49,26 @@ impl ProbeSocket {
         let socket = UdpSocket::bind((address, port)).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true).map_err(|e| failed(e.into()))?;
+        let reports_address = if address.is_ipv6() {
+            setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)
+        } else {
+            setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)
+        };
+        reports_address.map_err(|e| failed(e.into()))?;
         Ok(Self {
             socket,
             is_v6: address.is_ipv6(),
         })
     }
 
-    /// Binds a socket to a free port of all addresses of this host.
+    /// Binds a socket to a port of all addresses of this host, or to a free one if the port is 0.
     ///
     /// # Errors
-    /// Returns an error if the system has no free port or memory.
-    pub fn bind_any() -> Result<Self> {
+    /// Returns an error if the port is used, or if the system has no free port or memory.
+    pub fn bind_any(port: u16) -> Result<Self> {
         // A socket for IPv6 also sends to IPv4. Some hosts have no IPv6.
-        Self::bind(Ipv6Addr::UNSPECIFIED.into(), 0)
-            .or_else(|_| Self::bind(Ipv4Addr::UNSPECIFIED.into(), 0))
+        Self::bind(Ipv6Addr::UNSPECIFIED.into(), port)
+            .or_else(|_| Self::bind(Ipv4Addr::UNSPECIFIED.into(), port))
     }
 
     /// Returns the address of the socket.
@@ -69,54 +82,88 @@ impl ProbeSocket {
     }
 
     /// Sends a packet and returns the time before that: the kernel can deliver it before the call
-    /// returns. Losses are part of the measurement, so that errors are ignored.
-    pub fn send(&self, bytes: &[u8], to: SocketAddr) -> u64 {
-        let to = match to.ip() {
-            IpAddr::V4(ip) if self.is_v6 => SocketAddr::new(ip.to_ipv6_mapped().into(), to.port()),
-            _ => to,
+    /// returns. Losses are part of the measurement, so that errors are ignored. `from` is the
+    /// source address; `None`: chosen by the kernel.
+    pub fn send(&self, packet: &Packet, to: SocketAddr, from: Option<IpAddr>) -> u64 {
+        let in_family = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) if self.is_v6 => ip.to_ipv6_mapped().into(),
+            _ => ip,
         };
+        let to = SockaddrStorage::from(SocketAddr::new(in_family(to.ip()), to.port()));
+        let bytes = packet.encode();
+        let iov = [IoSlice::new(&bytes)];
+        let flags = MsgFlags::MSG_DONTWAIT;
         let before = wall_clock();
-        let _ = self.socket.send_to(bytes, to);
+        let send = |control: &[ControlMessage<'_>]| {
+            sendmsg(self.socket.as_raw_fd(), &iov, control, flags, Some(&to))
+        };
+        let _ = match from.map(in_family) {
+            None => send(&[]),
+            Some(IpAddr::V4(ip)) => send(&[ControlMessage::Ipv4PacketInfo(&in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: in_addr {
+                    s_addr: u32::from_ne_bytes(ip.octets()),
+                },
+                ipi_addr: in_addr { s_addr: 0 },
+            })]),
+            Some(IpAddr::V6(ip)) => send(&[ControlMessage::Ipv6PacketInfo(&in6_pktinfo {
+                ipi6_ifindex: 0,
+                ipi6_addr: in6_addr {
+                    s6_addr: ip.octets(),
+                },
+            })]),
+        };
         before
     }
 
-    /// Returns the next datagram; `None` if there is none. Datagrams of other lengths are dropped.
-    pub fn receive(&self) -> Option<Datagram> {
-        loop {
+    /// Passes the packets that have arrived to `handle`, up to a limit. Other datagrams are
+    /// dropped.
+    pub fn receive(&self, mut handle: impl FnMut(Datagram)) {
+        for _ in 0..MAX_RECEIVED {
             match self.receive_any() {
-                Ok(Some(datagram)) => return Some(datagram),
-                Ok(None) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Ok(datagram) => datagram.into_iter().for_each(&mut handle),
                 // The error belongs to a datagram that was sent before, such as "connection
                 // refused". A few of them are dropped.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-                Err(_) => return None,
+                Err(_) => return,
             }
         }
     }
 
     fn receive_any(&self) -> io::Result<Option<Datagram>> {
-        let mut bytes = [0; LEN + 1];
+        let mut bytes = [0; PROBE_LEN + 1];
         let mut iov = [IoSliceMut::new(&mut bytes)];
-        let mut space = nix::cmsg_space!(TimeSpec);
-        let (len, from, received) = {
+        let mut space = nix::cmsg_space!(TimeSpec, in6_pktinfo, in_pktinfo);
+        let (len, from, to, received) = {
             let message = recvmsg::<SockaddrStorage>(
                 self.socket.as_raw_fd(),
                 &mut iov,
                 Some(&mut space),
                 MsgFlags::MSG_DONTWAIT,
             )?;
-            let stamps = message.cmsgs()?.find_map(|control| match control {
-                ControlMessageOwned::ScmTimestampns(time) => Some(nanos(time)),
-                _ => None,
-            });
+            let (mut received, mut to) = (None, None);
+            for control in message.cmsgs()? {
+                match control {
+                    ControlMessageOwned::ScmTimestampns(time) => received = Some(nanos(time)),
+                    ControlMessageOwned::Ipv4PacketInfo(info) => {
+                        let octets = info.ipi_addr.s_addr.to_ne_bytes();
+                        to = Some(IpAddr::from(octets));
+                    }
+                    ControlMessageOwned::Ipv6PacketInfo(info) => {
+                        to = Some(IpAddr::from(info.ipi6_addr.s6_addr));
+                    }
+                    _ => {}
+                }
+            }
             let from = message.address.as_ref().and_then(socket_addr);
-            (message.bytes, from, stamps.unwrap_or_else(wall_clock))
+            let received = received.unwrap_or_else(wall_clock);
+            (message.bytes, from, to, received)
         };
-        let exact = bytes.first_chunk().filter(|_| len == LEN);
-        Ok(exact.zip(from).map(|(bytes, from)| Datagram {
-            bytes: *bytes,
+        let packet = bytes.get(..len).and_then(Packet::decode);
+        Ok(packet.zip(from).map(|(packet, from)| Datagram {
+            packet,
             from,
+            to,
             received,
         }))
     }
@@ -154,30 +201,67 @@ pub(crate) fn wall_clock() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::packet::Kind;
     use std::time::{Duration, Instant};
 
     #[test]
     fn arrivals_have_the_time_of_the_kernel() {
         let [a, b] = [0; 2].map(|_| ProbeSocket::bind("127.0.0.1".parse().unwrap(), 0).unwrap());
         let to = b.local_addr().unwrap();
-        a.send(&[7; LEN - 1], to);
+        let packet = Packet {
+            kind: Kind::Probe,
+            flow_label: 1,
+            key: 2,
+            session: 3,
+            id: 4,
+            nanos: 5,
+        };
+        a.socket.send_to(&[7; PROBE_LEN], to).unwrap();
         let before = wall_clock();
-        let sent = a.send(&[9; LEN], to);
+        let sent = a.send(&packet, to, None);
         // The datagram waits in the socket, which does not change the time of its arrival.
         std::thread::sleep(Duration::from_millis(50));
         let deadline = Instant::now() + Duration::from_secs(5);
-        let datagram = loop {
-            if let Some(datagram) = b.receive() {
-                break datagram;
-            }
+        let mut arrived = Vec::new();
+        while arrived.is_empty() {
             assert!(Instant::now() < deadline);
-        };
-        assert_eq!(
-            (datagram.bytes, datagram.from),
-            ([9; LEN], a.local_addr().unwrap())
-        );
+            b.receive(|datagram| arrived.push(datagram));
+        }
+        let datagram = arrived.remove(0);
+        assert!(arrived.is_empty());
+        let ends = (datagram.from, datagram.to);
+        assert_eq!(ends, (a.local_addr().unwrap(), Some(to.ip())));
+        assert_eq!(datagram.packet, packet);
         assert!(sent >= before && datagram.received >= sent);
         assert!(wall_clock() - datagram.received >= 40_000_000);
-        assert!(b.receive().is_none());
+    }
+
+    #[test]
+    fn answers_come_from_the_address_that_was_probed() {
+        let server = ProbeSocket::bind_any(0).unwrap();
+        let client = ProbeSocket::bind("127.0.0.1".parse().unwrap(), 0).unwrap();
+        let probe = Packet {
+            kind: Kind::Probe,
+            flow_label: 0,
+            key: 0,
+            session: 0,
+            id: 0,
+            nanos: 0,
+        };
+        let to: SocketAddr = (
+            Ipv4Addr::new(127, 1, 2, 3),
+            server.local_addr().unwrap().port(),
+        )
+            .into();
+        client.send(&probe, to, None);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut source = None;
+        while source.is_none() && Instant::now() < deadline {
+            server.receive(|d| {
+                server.send(&d.packet, d.from, d.to);
+            });
+            client.receive(|d| source = Some(d.from));
+        }
+        assert_eq!(source, Some(to));
     }
 }

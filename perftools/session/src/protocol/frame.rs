@@ -40,13 +40,18 @@ pub fn write_up_to<T: Serialize>(stream: &mut impl Write, message: &T, max: usiz
         )));
     }
     bytes[..4].copy_from_slice(&u32::try_from(len).unwrap_or(0).to_be_bytes());
-    stream.write_all(&bytes).map_err(|e| match e.kind() {
+    stream.write_all(&bytes).map_err(|e| write_error(&e))
+}
+
+/// Converts the error of a write to the peer.
+pub(super) fn write_error(error: &std::io::Error) -> Error {
+    match error.kind() {
         ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => gone(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             Error::new(Kind::Gone, "send to the peer: the peer stopped reading")
         }
-        _ => Error::system("send to the peer", &e),
-    })
+        _ => Error::system("send to the peer", error),
+    }
 }
 
 /// Reads a frame. All strings of the message are safe to print.
@@ -120,6 +125,9 @@ pub(super) fn read_error(error: &std::io::Error) -> Error {
             Error::test("receive from the peer: no data before the timeout")
                 .with_help("if the peer's host is busy, increase --timeout (-to)")
         }
+        ErrorKind::InvalidData => Error::protocol(
+            "receive from the peer: a message was changed, repeated or omitted on the way",
+        ),
         _ => Error::system("receive from the peer", error),
     }
 }

@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use base::error::{Error, Kind, Result};
 
 /// Version of the protocol. Both ends must have the same version.
-pub const PROTOCOL: u16 = 8;
+pub const PROTOCOL: u16 = 9;
 /// Length of a hello in bytes.
 pub const LEN: usize = 32;
 /// Length in bytes of a client's greeting, which is that of a qperf request.
@@ -39,6 +39,10 @@ pub struct Hello {
     pub version: String,
     /// `true` if the server accepts only clients that have its token.
     pub requires_token: bool,
+    /// `true` if the server does not serve the address of the client.
+    pub rejects_address: bool,
+    /// The bytes that were sent, which a handshake authenticates.
+    pub bytes: [u8; LEN],
 }
 
 /// The kind of peer, recognized by its first bytes.
@@ -59,6 +63,8 @@ pub enum Peer {
 const FLAGS: usize = 10;
 /// Flag of a server that requires a token.
 const REQUIRES_TOKEN: u8 = 1;
+/// Flag of a server that does not serve the address of the client.
+const REJECTS_ADDRESS: u8 = 2;
 
 /// Encodes this program's hello with the given protocol version.
 pub fn encode(protocol: u16) -> [u8; LEN] {
@@ -68,6 +74,20 @@ pub fn encode(protocol: u16) -> [u8; LEN] {
     let version = &VERSION.as_bytes()[..VERSION.len().min(LEN - 12)];
     bytes[12..12 + version.len()].copy_from_slice(version);
     bytes
+}
+
+/// Returns the greeting of this program: that of a client, or of a server that requires a token or
+/// none.
+pub(super) fn own(requires_token: bool) -> Hello {
+    let mut bytes = encode(PROTOCOL);
+    bytes[FLAGS] = if requires_token { REQUIRES_TOKEN } else { 0 };
+    Hello {
+        protocol: PROTOCOL,
+        version: VERSION.to_owned(),
+        requires_token,
+        rejects_address: false,
+        bytes,
+    }
 }
 
 /// Encodes the greeting of a client with the given protocol version.
@@ -98,8 +118,8 @@ pub fn decode(bytes: &[u8]) -> Peer {
             return decode(hello);
         }
     }
-    if bytes.starts_with(&MAGIC) && bytes.len() >= LEN {
-        let version = bytes[12..LEN]
+    if let Some(bytes) = bytes.first_chunk::<LEN>().filter(|b| b.starts_with(&MAGIC)) {
+        let version = bytes[12..]
             .iter()
             .take_while(|b| b.is_ascii_graphic())
             .map(|b| char::from(*b))
@@ -109,6 +129,8 @@ pub fn decode(bytes: &[u8]) -> Peer {
             protocol,
             version,
             requires_token: bytes[FLAGS] & REQUIRES_TOKEN != 0,
+            rejects_address: bytes[FLAGS] & REJECTS_ADDRESS != 0,
+            bytes: *bytes,
         });
     }
     let word = |offset: usize| {
@@ -198,7 +220,7 @@ pub(crate) fn write_request(stream: &mut TcpStream) -> Result<()> {
 /// # Errors
 /// Returns [`Kind::System`] if the connection broke.
 pub fn write(stream: &mut TcpStream) -> Result<()> {
-    send(stream, 0)
+    write_all(stream, &own(false).bytes)
 }
 
 /// Sends the hello of a server that requires a token.
@@ -206,13 +228,17 @@ pub fn write(stream: &mut TcpStream) -> Result<()> {
 /// # Errors
 /// Returns [`Kind::System`] if the connection broke.
 pub fn write_requiring_token(stream: &mut TcpStream) -> Result<()> {
-    send(stream, REQUIRES_TOKEN)
+    write_all(stream, &own(true).bytes)
 }
 
-fn send(stream: &mut TcpStream, flags: u8) -> Result<()> {
-    let mut hello = encode(PROTOCOL);
-    hello[FLAGS] = flags;
-    write_all(stream, &hello)
+/// Sends the hello of a server that does not serve the address of the client.
+///
+/// # Errors
+/// Returns [`Kind::System`] if the connection broke.
+pub(crate) fn write_rejection(stream: &mut TcpStream) -> Result<()> {
+    let mut bytes = encode(PROTOCOL);
+    bytes[FLAGS] = REJECTS_ADDRESS;
+    write_all(stream, &bytes)
 }
 
 fn write_all(stream: &mut TcpStream, bytes: &[u8]) -> Result<()> {

@@ -1,20 +1,17 @@
-//! Authentication with a shared secret, which is never sent.
-//!
-//! The server sends a nonce. The client replies with a nonce of its own and the HMAC-SHA256 of both
-//! under the secret, and the server replies with another HMAC of both. This way, each end knows
-//! that the other has the secret. The messages that follow are neither encrypted nor signed.
+//! The shared secret of servers and clients, and the key that is derived from it.
 
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use argon2::Argon2;
 use base::error::{Error, Kind, Result};
-use hmac::{Hmac, Mac};
-use sha2::Sha256;
 
-/// Size of a nonce in bytes.
-const NONCE_LEN: usize = 32;
+/// Number of random bytes of a secret that this program creates.
+const RANDOM_LEN: usize = 32;
+/// Salt of the keys. Both ends must have the same one, so it is not random.
+const SALT: &[u8] = b"rperf control connection";
 /// Minimum length of a secret in bytes.
 const MIN_LEN: usize = 16;
 /// Maximum length of a secret in bytes.
@@ -22,32 +19,15 @@ const MAX_LEN: u64 = 4096;
 
 /// A shared secret.
 #[derive(Clone)]
-pub struct Token(Vec<u8>);
+pub struct Token {
+    secret: Vec<u8>,
+    key: [u8; 32],
+}
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token(…)")
     }
-}
-
-/// The end that proves that it has the secret. A proof is valid for one end only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prover {
-    /// The client.
-    Client,
-    /// The server.
-    Server,
-}
-
-/// Returns a random number in hexadecimal digits.
-///
-/// # Errors
-/// Returns an error if the kernel provides no random numbers.
-pub fn nonce() -> Result<String> {
-    let mut bytes = [0; NONCE_LEN];
-    getrandom::fill(&mut bytes)
-        .map_err(|e| Error::new(Kind::System, format!("cannot get random numbers: {e}")))?;
-    Ok(to_hex(&bytes))
 }
 
 impl Token {
@@ -108,12 +88,15 @@ impl Token {
     /// # Errors
     /// Returns an error if the kernel provides no random numbers.
     pub fn random() -> Result<Self> {
-        Self::new(nonce()?.into())
+        let mut bytes = [0; RANDOM_LEN];
+        getrandom::fill(&mut bytes)
+            .map_err(|e| Error::new(Kind::System, format!("cannot get random numbers: {e}")))?;
+        Self::new(to_hex(&bytes).into_bytes())
     }
 
     /// Returns the secret as a line of text, for a server that this program starts.
     pub fn line(&self) -> String {
-        format!("{}\n", String::from_utf8_lossy(&self.0))
+        format!("{}\n", String::from_utf8_lossy(&self.secret))
     }
 
     fn new(secret: Vec<u8>) -> Result<Self> {
@@ -124,43 +107,17 @@ impl Token {
             ))
             .with_help("create a token with `openssl rand -hex 32`"));
         }
-        Ok(Self(secret))
+        let mut key = [0; 32];
+        Argon2::default()
+            .hash_password_into(&secret, SALT, &mut key)
+            .map_err(|e| Error::new(Kind::System, format!("cannot derive a key: {e}")))?;
+        Ok(Self { secret, key })
     }
 
-    fn mac(&self, prover: Prover, server: &str, client: &str) -> Result<Hmac<Sha256>> {
-        let mac = Hmac::<Sha256>::new_from_slice(&self.0);
-        let mut mac =
-            mac.map_err(|_| Error::new(Kind::System, "the token is not a valid HMAC key"))?;
-        // Each part is preceded by its length, so that different parts never give the same bytes.
-        let role = match prover {
-            Prover::Client => "rperf client",
-            Prover::Server => "rperf server",
-        };
-        for part in [role, server, client] {
-            mac.update(&(part.len() as u64).to_be_bytes());
-            mac.update(part.as_bytes());
-        }
-        Ok(mac)
-    }
-
-    /// Returns the proof of `prover` over both nonces, in hexadecimal digits.
-    ///
-    /// # Errors
-    /// Returns an error if the token is not a valid HMAC key, which does not happen: all byte
-    /// strings are valid.
-    pub fn proof(&self, prover: Prover, server: &str, client: &str) -> Result<String> {
-        Ok(to_hex(
-            &self.mac(prover, server, client)?.finalize().into_bytes(),
-        ))
-    }
-
-    /// Returns `true` if `proof` is the proof of `prover`. The time that the check takes does not
-    /// depend on the position of the first wrong byte.
-    pub fn is_proven(&self, prover: Prover, server: &str, client: &str, proof: &str) -> bool {
-        match (self.mac(prover, server, client), from_hex(proof)) {
-            (Ok(mac), Some(bytes)) => mac.verify_slice(&bytes).is_ok(),
-            _ => false,
-        }
+    /// Returns the key of the secret. Deriving it takes 19 MiB and tens of milliseconds, so that
+    /// guessing secrets is slow.
+    pub(super) fn key(&self) -> &[u8; 32] {
+        &self.key
     }
 }
 
@@ -196,22 +153,6 @@ fn to_hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn from_hex(hex: &str) -> Option<Vec<u8>> {
-    let digit = |b: u8| {
-        char::from(b)
-            .to_digit(16)
-            .and_then(|d| u8::try_from(d).ok())
-    };
-    let (pairs, rest) = hex.as_bytes().split_at(hex.len() / 2 * 2);
-    if !rest.is_empty() || hex.len() > 128 {
-        return None;
-    }
-    pairs
-        .chunks(2)
-        .map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,39 +162,15 @@ mod tests {
     }
 
     #[test]
-    fn proof_depends_on_secret_nonces_and_end() {
-        let (a, b) = (token("0123456789abcdef"), token("0123456789abcdeg"));
-        let (server, client) = (nonce().unwrap(), nonce().unwrap());
-        assert_ne!(server, client);
-        let proof = a.proof(Prover::Client, &server, &client).unwrap();
-        assert!(a.is_proven(Prover::Client, &server, &client, &proof));
-        assert!(!b.is_proven(Prover::Client, &server, &client, &proof));
-        assert!(!a.is_proven(Prover::Server, &server, &client, &proof));
-        assert!(!a.is_proven(Prover::Client, &client, &server, &proof));
-        for wrong in [
-            "",
-            "00",
-            &proof[..62],
-            &proof.replace(&proof[..1], "x"),
-            &"é".repeat(32),
-        ] {
-            assert!(
-                !a.is_proven(Prover::Client, &server, &client, wrong),
-                "{wrong}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_mac_is_hmac_sha256() {
-        // Test case 2 of RFC 4231.
-        let mut mac = Hmac::<Sha256>::new_from_slice(b"Jefe").unwrap();
-        mac.update(b"what do ya want for nothing?");
-        let text = to_hex(&mac.finalize().into_bytes());
-        assert_eq!(
-            text,
-            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
-        );
+    fn a_key_is_that_of_argon2id_and_depends_on_the_secret() {
+        let key = |text: &str| token(text).key;
+        assert_ne!(key("0123456789abcdef"), key("0123456789abcdeg"));
+        let mut expected = [0; 32];
+        let params = argon2::Params::new(19_456, 2, 1, None).unwrap();
+        Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, params)
+            .hash_password_into(b"0123456789abcdef", SALT, &mut expected)
+            .unwrap();
+        assert_eq!(key("0123456789abcdef"), expected);
     }
 
     #[test]
@@ -277,7 +194,7 @@ mod tests {
                 .contains("expected 16 to")
         );
         assert_eq!(
-            write("0123456789abcdef\r\n", 0o600).unwrap().0,
+            write("0123456789abcdef\r\n", 0o600).unwrap().secret,
             b"0123456789abcdef"
         );
         std::fs::remove_file(&path).unwrap();
@@ -333,12 +250,5 @@ mod tests {
         let error = Token::read(&path).unwrap_err();
         std::fs::remove_file(&path).unwrap();
         assert!(error.to_string().contains("not a regular file"), "{error}");
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn random_proofs_are_rejected(proof: String) {
-            proptest::prop_assert!(!token("0123456789abcdef").is_proven(Prover::Client, "a", "b", &proof));
-        }
     }
 }

@@ -226,7 +226,7 @@ fn run_over_sockets(
         address(conn.stream().local_addr())?,
         address(conn.stream().peer_addr())?,
     );
-    let server = endpoint::SocketServer::open(kind, local, spec.sockets, 0)?;
+    let server = endpoint::SocketServer::open(kind, local, spec.sockets)?;
     conn.send(&u32::from(server.port()).to_le_bytes())?;
     let socket = server
         .accept_from(peer.ip(), spec.server.timeout, &|| conn.is_gone())

@@ -1,7 +1,7 @@
 //! The client: runs each test over a control connection of its own.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -18,7 +18,9 @@ use measure::spec::{Limit, Spec, UNLIMITED};
 use measure::stats::SideStats;
 use measure::stats::monitor::{Monitor, MonitorOptions, MonitorResult, TestInfo};
 use measure::stats::thread_counters::ThreadCounters;
-use measure::transport::{Backend, ClientSetup, ControlAddrs};
+use measure::transport::{
+    Backend, ClientSetup, ConnectMethod, ControlAddrs, LinkType, Offer, QpEndpoint,
+};
 use socket2::{Domain, Socket, Type};
 
 use super::context::SessionHooks;
@@ -28,9 +30,9 @@ use super::rdma_session;
 use super::socket_session::{self, SocketAddrs};
 use crate::answer::Answer;
 use crate::diagnosis::Diagnosis;
-use crate::protocol::auth;
-use crate::protocol::frame;
+use crate::protocol::control_stream::{ControlStream, Keys};
 use crate::protocol::frame::DeadlineReader;
+use crate::protocol::handshake;
 use crate::protocol::hello::{self, Peer};
 use crate::protocol::token::Token;
 use crate::qperf;
@@ -68,6 +70,8 @@ pub(super) struct ClientControl<'a> {
     pub(super) has_intervals: bool,
     /// Judges failures.
     pub(super) diagnosis: &'a dyn Diagnosis,
+    /// Checks that this end, connected to the first address, may send data to the second one.
+    pub(super) admit_target: &'a dyn Fn(IpAddr, IpAddr) -> Result<()>,
 }
 
 /// Runs one test with a server.
@@ -87,11 +91,12 @@ pub fn run<B: Backend>(
     if server_addr.qperf {
         return qperf::client::run(stream, spec, monitor_options, &server_addr.interrupt);
     }
-    if !exchange_hello(&mut stream, server_addr, timeout)? {
+    let Some(keys) = greet(&mut stream, server_addr, timeout)? else {
         drop(stream);
         let stream = connect(server_addr)?;
         return qperf::client::run(stream, spec, monitor_options, &server_addr.interrupt);
-    }
+    };
+    let mut stream = ControlStream::new(stream, &keys);
     match spec.test {
         Test::Conf => match request(&mut stream, spec)? {
             Message::Conf(remote) => Ok(Answer::Conf {
@@ -113,6 +118,7 @@ pub fn run<B: Backend>(
                 counters: monitor.counters(),
                 has_intervals: monitor_options.interval.is_some(),
                 diagnosis,
+                admit_target: &|_, _| Ok(()),
             };
             let interrupt = &server_addr.interrupt;
             let result = monitor.run(|| run_test(stream, spec, backend, &control, interrupt))?;
@@ -140,14 +146,31 @@ pub(super) fn run_controlled<B: Backend>(
     run_test(stream, spec, backend, control, &server_addr.interrupt)
 }
 
+/// Returns the addresses to which an offer directs the data of a client with a port of `link`. The
+/// LIDs of InfiniBand are not among them.
+fn targets(offer: &Offer, link: LinkType) -> Result<Vec<IpAddr>> {
+    let ip = |end: &QpEndpoint| {
+        let gid = end.gid.parse::<Ipv6Addr>();
+        gid.map(|gid| gid.to_canonical())
+            .map_err(|_| Error::protocol(format!("the server sent an invalid GID `{}`", end.gid)))
+    };
+    let mut targets = match &offer.method {
+        ConnectMethod::Cm { address, .. } => vec![*address],
+        ConnectMethod::Direct(_) if link == LinkType::InfiniBand => Vec::new(),
+        ConnectMethod::Direct(ends) => ends.iter().map(ip).collect::<Result<_>>()?,
+    };
+    targets.dedup();
+    Ok(targets)
+}
+
 /// Connects to an rperf server and authenticates.
 ///
 /// # Errors
 /// Returns an error if the server cannot be reached, rejects the client or is not an rperf.
-pub fn open(server_addr: &ServerAddr, timeout: Duration) -> Result<TcpStream> {
+pub fn open(server_addr: &ServerAddr, timeout: Duration) -> Result<ControlStream> {
     let mut stream = connect_with_options(server_addr, timeout)?;
-    if exchange_hello(&mut stream, server_addr, timeout)? {
-        return Ok(stream);
+    if let Some(keys) = greet(&mut stream, server_addr, timeout)? {
+        return Ok(ControlStream::new(stream, &keys));
     }
     Err(Error::usage(format!(
         "port {} of {} belongs to a qperf server, which supports neither a mesh nor several devices",
@@ -165,24 +188,22 @@ fn connect_with_options(server_addr: &ServerAddr, timeout: Duration) -> Result<T
 }
 
 /// Sends the request of a test that moves no data and receives the reply.
-fn request(stream: &mut TcpStream, spec: &Spec) -> Result<Message> {
-    frame::write(
-        stream,
-        &Message::Request {
-            spec: Box::new(spec.clone()),
-            client_info: None,
-        },
-    )?;
-    frame::read::<Message>(&mut DeadlineReader::new(stream, spec.client.timeout))?
+fn request(stream: &mut ControlStream, spec: &Spec) -> Result<Message> {
+    stream.send(&Message::Request {
+        spec: Box::new(spec.clone()),
+        client_info: None,
+    })?;
+    stream
+        .receive::<Message>(spec.client.timeout)?
         .or_error("the server")
 }
 
-/// Exchanges hello messages and authenticates. Returns `false` if the server is a qperf.
-fn exchange_hello(
+/// Exchanges greetings and authenticates. Returns `None` if the server is a qperf.
+fn greet(
     stream: &mut TcpStream,
     server_addr: &ServerAddr,
     timeout: Duration,
-) -> Result<bool> {
+) -> Result<Option<Keys>> {
     hello::write_request(stream)?;
     let not_rperf = || {
         Error::protocol(format!(
@@ -196,13 +217,12 @@ fn exchange_hello(
     match hello::read_reply(&mut DeadlineReader::new(stream, timeout)) {
         Ok(Peer::Rperf(server)) => {
             hello::check(&server, "the server")?;
-            auth::prove(stream, &server, server_addr.token.as_ref(), timeout)?;
-            Ok(true)
+            handshake::connect(stream, &server, server_addr.token.as_ref(), timeout).map(Some)
         }
-        Ok(Peer::QperfServer) if server_addr.token.is_some() => Err(auth::unauthenticated(
+        Ok(Peer::QperfServer) if server_addr.token.is_some() => Err(handshake::unauthenticated(
             "the server is a qperf, which supports no token",
         )),
-        Ok(Peer::QperfServer) => Ok(false),
+        Ok(Peer::QperfServer) => Ok(None),
         Ok(_) => Err(not_rperf()),
         Err(error) if error.kind() == Kind::Gone => Err(Error::protocol(format!(
             "port {} of {} closed the connection before a greeting",
@@ -217,14 +237,15 @@ fn exchange_hello(
     }
 }
 
-fn run_test<B: Backend>(
-    stream: TcpStream,
+/// Runs one test over an open control connection.
+pub(super) fn run_test<B: Backend>(
+    stream: ControlStream,
     spec: &Spec,
     backend: &B,
     control: &ClientControl<'_>,
     interrupt: &Interrupt,
 ) -> Result<TestResult> {
-    let addresses = SocketAddrs::of_stream(&stream)?;
+    let addresses = SocketAddrs::of_stream(stream.socket())?;
     let hosts = ControlAddrs {
         local: addresses.local.ip().to_canonical(),
         peer: addresses.peer.ip().to_canonical(),
@@ -249,6 +270,7 @@ fn run_test<B: Backend>(
             return socket_session::client(&link, spec, kind, addresses, &hooks);
         }
         let (mut setup, client_info) = backend.client(spec, hosts)?;
+        let link_type = client_info.link;
         link.send(&Message::Request {
             spec: Box::new(spec.clone()),
             client_info: Some(client_info),
@@ -257,6 +279,9 @@ fn run_test<B: Backend>(
             Message::Offer(offer) => offer,
             other => return Err(other.unexpected("the server")),
         };
+        for target in targets(&offer, link_type)? {
+            (control.admit_target)(hosts.peer, target)?;
+        }
         let answer = setup.accept_offer(&offer)?;
         link.send(&Message::Answer(answer))?;
         let connected = setup

@@ -1,6 +1,5 @@
 //! The coordinator's end of a test that a server runs as the client of another server.
 
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
@@ -8,7 +7,7 @@ use base::error::{Error, Kind, Result};
 use super::client::{self, ServerAddr};
 use super::delegate::clock;
 use super::message::{ClientRequest, ClientResult, Message};
-use crate::protocol::frame::{self, DeadlineReader};
+use crate::protocol::control_stream::ControlStream;
 
 /// Time without a heartbeat after which a server is considered dead.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,7 +39,7 @@ impl ClockOffset {
 /// A test that a server runs as a client.
 #[derive(Debug)]
 pub struct RemoteTest {
-    stream: TcpStream,
+    stream: ControlStream,
     /// Name of the client for messages. Its own messages call the other server "the server".
     client: String,
     /// Time limit for the whole test.
@@ -70,7 +69,7 @@ impl RemoteTest {
         limit: Duration,
     ) -> Result<Self> {
         let mut stream = client::open(client_addr, SILENCE_TIMEOUT)?;
-        frame::write(&mut stream, &Message::RunClient(Box::new(request)))?;
+        stream.send(&Message::RunClient(Box::new(request)))?;
         let deadline = Instant::now() + limit;
         Ok(Self {
             stream,
@@ -98,7 +97,7 @@ impl RemoteTest {
         let mut best: Option<ClockOffset> = None;
         for _ in 0..CLOCK_READINGS {
             let before = clock();
-            frame::write(&mut self.stream, &Message::AskClock)?;
+            self.stream.send(&Message::AskClock)?;
             let server = match self.receive()? {
                 Message::Clock { nanos } => nanos,
                 other => return Err(other.unexpected(&self.client)),
@@ -120,7 +119,7 @@ impl RemoteTest {
     /// # Errors
     /// Returns an error if the connection broke.
     pub fn start(&mut self, at: u64) -> Result<()> {
-        frame::write(&mut self.stream, &Message::Start { at })
+        self.stream.send(&Message::Start { at })
     }
 
     /// Waits for the result.
@@ -137,9 +136,10 @@ impl RemoteTest {
     /// Returns the next message other than a heartbeat.
     fn receive(&mut self) -> Result<Message> {
         loop {
-            let mut reader = DeadlineReader::new(&self.stream, SILENCE_TIMEOUT);
-            let message =
-                frame::read::<Message>(&mut reader).map_err(|error| match error.kind() {
+            let message = self
+                .stream
+                .receive::<Message>(SILENCE_TIMEOUT)
+                .map_err(|error| match error.kind() {
                     Kind::Test => Error::test(format!(
                         "{} sent nothing for {} s",
                         self.client,

@@ -14,7 +14,7 @@
 //! ```
 //! The test ends when the coordinator disconnects.
 
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
+use base::log::log;
+use base::peer_text::printable;
 use base::threads::spawn_scoped;
 use measure::transport::Backend;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -31,7 +33,7 @@ use super::client::{self, ClientControl, ServerAddr};
 use super::context::SessionContext;
 use super::message::{ClientRequest, ClientResult, Message};
 use super::rules::Rules;
-use crate::protocol::frame::{self, DeadlineReader};
+use crate::protocol::control_stream::{ControlReader, ControlStream, ControlWriter};
 
 /// Interval of the heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -61,16 +63,14 @@ fn epoch() -> Instant {
 /// # Errors
 /// Returns an error for the log. It has already been sent to the coordinator if possible.
 pub(super) fn serve<B: Backend>(
-    stream: &TcpStream,
+    stream: ControlStream,
     request: &ClientRequest,
     backend: &B,
     context: &SessionContext<'_>,
 ) -> Result<()> {
-    let connection = Connection {
-        stream,
-        write_lock: Mutex::new(()),
-    };
-    let outcome = run(&connection, request, backend, context);
+    let (reader, writer) = stream.split();
+    let connection = Connection(Mutex::new(writer));
+    let outcome = run(&connection, reader, request, backend, context);
     match outcome {
         Ok(result) => connection.send(&Message::ClientResult(result)),
         Err(error) => {
@@ -82,23 +82,18 @@ pub(super) fn serve<B: Backend>(
 }
 
 /// The connection to the coordinator, which two threads write to.
-struct Connection<'a> {
-    stream: &'a TcpStream,
-    write_lock: Mutex<()>,
-}
+struct Connection(Mutex<ControlWriter>);
 
-impl Connection<'_> {
+impl Connection {
     fn send(&self, message: &Message) -> Result<()> {
-        let _guard = self
-            .write_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        frame::write(&mut &*self.stream, message)
+        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.send(message)
     }
 }
 
 fn run<B: Backend>(
-    connection: &Connection<'_>,
+    connection: &Connection,
+    reader: ControlReader,
     request: &ClientRequest,
     backend: &B,
     context: &SessionContext<'_>,
@@ -133,6 +128,7 @@ fn run<B: Backend>(
     std::thread::scope(|scope| {
         let watcher = Watcher {
             connection,
+            reader,
             stop: Arc::clone(&stop),
             server_stop: context.stop,
             ended: &ended,
@@ -155,13 +151,40 @@ fn run<B: Backend>(
             counters: Vec::new(),
             has_intervals: false,
             diagnosis: context.diagnosis,
+            admit_target: &|peer, target| rules.admit_target(peer, target),
         };
-        let result = client::run_controlled(&peer, &spec, backend, &control);
+        let result = open(&peer, spec.client.timeout, &stop)
+            .and_then(|stream| client::run_test(stream, &spec, backend, &control, &peer.interrupt));
         ended.store(true, Ordering::Relaxed);
         Ok(ClientResult {
             measured: context.diagnosis.record(result?)?,
             started: started.get().copied().unwrap_or_default(),
         })
+    })
+}
+
+/// Connects to the server of the test. All targets that are no rperf server of this version give
+/// the same error after the same time, so that a coordinator cannot tell closed ports from those of
+/// other programs. The log has the cause.
+fn open(peer: &ServerAddr, timeout: Duration, stop: &AtomicBool) -> Result<ControlStream> {
+    let end = Instant::now() + peer.wait + timeout;
+    client::open(peer, timeout).map_err(|error| {
+        if error.kind() == Kind::Limit {
+            return error;
+        }
+        let target = format!("port {} of {}", peer.port, peer.host);
+        log(format_args!(
+            "rperf: {target}: {}",
+            printable(&error.to_string())
+        ));
+        while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(CHECK_MILLIS.into()));
+        }
+        Error::new(
+            Kind::System,
+            format!("cannot reach an rperf server of this version at {target}"),
+        )
+        .with_help("start `rperf` there; the log of the server that connects to it has the cause")
     })
 }
 
@@ -179,7 +202,7 @@ fn admitted_peer(request: &ClientRequest, rules: &Rules) -> Result<String> {
         })?;
     let mut rejected = None;
     for address in addresses {
-        match rules.admit_host(address.ip()) {
+        match rules.admit_mesh_peer(address.ip()) {
             Ok(()) => return Ok(numeric(&address)),
             Err(error) => rejected = Some(error),
         }
@@ -219,7 +242,8 @@ fn wait_for_start(starts: &Receiver<u64>) -> Result<()> {
 
 /// Reads the connection to the coordinator while a test runs.
 struct Watcher<'a> {
-    connection: &'a Connection<'a>,
+    connection: &'a Connection,
+    reader: ControlReader,
     /// Stops the test.
     stop: Arc<AtomicBool>,
     /// Set when the server stops.
@@ -232,7 +256,7 @@ struct Watcher<'a> {
 impl Watcher<'_> {
     /// Replies to the coordinator and sends heartbeats until the test ends. Stops the test if the
     /// coordinator disconnects or the server stops.
-    fn run(self) {
+    fn run(mut self) {
         let mut heartbeat = Instant::now();
         while !self.ended.load(Ordering::Relaxed) {
             let serving = self.step(&mut heartbeat);
@@ -243,13 +267,12 @@ impl Watcher<'_> {
         }
     }
 
-    fn step(&self, heartbeat: &mut Instant) -> Result<()> {
+    fn step(&mut self, heartbeat: &mut Instant) -> Result<()> {
         if heartbeat.elapsed() >= HEARTBEAT_INTERVAL {
             *heartbeat = Instant::now();
             self.connection.send(&Message::Heartbeat)?;
         }
-        let stream = self.connection.stream;
-        let mut fds = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [PollFd::new(self.reader.socket().as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, PollTimeout::from(CHECK_MILLIS)) {
             Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(()),
             Ok(_) => {}
@@ -260,7 +283,7 @@ impl Watcher<'_> {
                 ));
             }
         }
-        match frame::read::<Message>(&mut DeadlineReader::new(stream, MESSAGE_TIMEOUT))? {
+        match self.reader.receive::<Message>(Some(MESSAGE_TIMEOUT))? {
             Message::AskClock => self.connection.send(&Message::Clock { nanos: clock() }),
             Message::Start { at } => {
                 let _ = self.starts.send(at);

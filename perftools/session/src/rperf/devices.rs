@@ -55,6 +55,7 @@ pub fn run<B: Backend>(
                 .to_vec(),
             has_intervals: monitor_options.interval.is_some(),
             diagnosis,
+            admit_target: &|_, _| Ok(()),
         };
         let result = client::run_controlled(server_addr, spec, backend, &control)?;
         Ok((result, begun.get().copied().unwrap_or_else(Instant::now)))

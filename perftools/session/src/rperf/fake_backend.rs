@@ -1,12 +1,14 @@
 //! A backend for tests that connects both endpoints within one process.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use base::error::{Error, Result};
 use host::hardware::Hardware;
+use ibverbs::Gid;
 use measure::engine::fake::{self, FakeWire};
 use measure::spec::connection::ConnectionInfo;
 use measure::spec::modes::Wait;
@@ -25,6 +27,8 @@ pub(super) struct FakeBackend {
     clients: Mutex<HashMap<u32, Vec<FakeWire>>>,
     /// RDMA addresses that the client names.
     pub(super) client_addresses: Vec<PortAddress>,
+    /// RDMA address that the server names; none: 127.0.0.1.
+    pub(super) server_address: Option<IpAddr>,
 }
 
 pub(super) struct FakeClient<'a> {
@@ -111,7 +115,7 @@ impl<'a> Backend for &'a FakeBackend {
             qpn,
             psn: 0,
             lid: 0,
-            gid: "::".into(),
+            gid: Gid::from(self.server_address.unwrap_or(Ipv4Addr::LOCALHOST.into())).to_string(),
             rd_atomic: 1,
             xrc: None,
         }]);

@@ -1,7 +1,7 @@
 //! The control connection during a test. A separate thread reads it, so the timed loops make no
 //! system calls for it.
 
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,7 @@ use measure::stats::thread_counters::ThreadCounters;
 
 use super::message::{Message, TURNS};
 use super::peer_state::{PeerState, Reader};
+use crate::protocol::control_stream::{ControlStream, ControlWriter};
 use crate::protocol::frame;
 
 /// Time to wait for an error message of the peer after the data connection broke.
@@ -31,9 +32,8 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The part of the control connection that the threads of a test share.
 #[derive(Debug)]
 struct SharedConnection {
-    stream: TcpStream,
-    /// Held while a message is written, so that messages of several threads do not mix.
-    write_lock: Mutex<()>,
+    /// Locked while a message is written, so that messages of several threads do not mix.
+    writer: Mutex<ControlWriter>,
     peer_state: Arc<PeerState>,
     stop: Arc<AtomicBool>,
     /// Signals at the client.
@@ -88,40 +88,34 @@ impl ControlLink {
     /// up more of them.
     ///
     /// # Errors
-    /// Returns an error if the thread or a file descriptor for it cannot be created.
+    /// Returns an error if the thread cannot be created. It has been sent to the peer.
     pub fn new(
-        stream: TcpStream,
+        stream: ControlStream,
         peer_name: &'static str,
         timeout: Duration,
         qps: u32,
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
         let system = |e| Error::system("cannot set up the control connection", &e);
-        let read_stream = stream.try_clone().map_err(system)?;
         // The reader waits without a time limit, because `receive` applies the timeout.
-        read_stream.set_read_timeout(None).map_err(system)?;
-        stream
+        let socket = stream.socket();
+        socket.set_read_timeout(None).map_err(system)?;
+        socket
             .set_write_timeout(Some(timeout.max(Duration::from_secs(1))))
             .map_err(system)?;
+        let (reader, writer) = stream.split();
         let peer_state = Arc::new(PeerState::new());
         let (sender, messages) = sync_channel(TURNS.into());
         let reader = Reader {
-            stream: read_stream,
+            stream: reader,
             peer_name,
             state: Arc::clone(&peer_state),
             messages: sender,
             turn: 0,
             max_len: max_message_len(qps),
         };
-        check_room("the stack of a thread", CONTROL_STACK as u64)?;
-        std::thread::Builder::new()
-            .name("control".into())
-            .stack_size(CONTROL_STACK)
-            .spawn(move || reader.run())
-            .map_err(system)?;
         let shared = SharedConnection {
-            stream,
-            write_lock: Mutex::new(()),
+            writer: Mutex::new(writer),
             peer_state,
             stop,
             interrupt: Interrupt::default(),
@@ -129,6 +123,15 @@ impl ControlLink {
             begun: AtomicBool::new(false),
             max_len: max_message_len(qps),
         };
+        let start = || {
+            check_room("the stack of a thread", CONTROL_STACK as u64)?;
+            std::thread::Builder::new()
+                .name("control".into())
+                .stack_size(CONTROL_STACK)
+                .spawn(move || reader.run())
+                .map_err(system)
+        };
+        start().inspect_err(|error| shared.send_error(error))?;
         Ok(Self {
             shared,
             messages,
@@ -268,11 +271,9 @@ impl ControlLink {
 
 impl SharedConnection {
     fn write(&self, message: &Message) -> Result<()> {
-        let _guard = self
-            .write_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        frame::write_up_to(&mut &self.stream, message, self.max_len)
+        let writer = self.writer.lock();
+        let mut writer = writer.unwrap_or_else(PoisonError::into_inner);
+        writer.send_up_to(message, self.max_len)
     }
 
     fn send(&self, message: &Message) -> Result<()> {
@@ -345,7 +346,9 @@ fn stopped_error() -> Error {
 impl Drop for ControlLink {
     fn drop(&mut self) {
         // This also ends the reader thread.
-        let _ = self.shared.stream.shutdown(Shutdown::Both);
+        let writer = self.shared.writer.get_mut();
+        let writer = writer.unwrap_or_else(PoisonError::into_inner);
+        let _ = writer.socket().shutdown(Shutdown::Both);
     }
 }
 

@@ -41,6 +41,8 @@ pub mod session;
 mod socket_session;
 
 #[cfg(test)]
+mod attack_tests;
+#[cfg(test)]
 mod devices_tests;
 #[cfg(test)]
 mod fake_backend;

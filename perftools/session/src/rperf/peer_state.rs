@@ -1,6 +1,5 @@
 //! State of the peer during a test, and the thread that updates it from the control connection.
 
-use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +9,7 @@ use base::error::{Error, Kind, Result};
 use measure::spec::MAX_THREADS;
 
 use super::message::{Message, READY_TURN};
-use crate::protocol::frame;
+use crate::protocol::control_stream::ControlReader;
 
 /// Value of a thread that has not finished.
 const NOT_FINISHED: u64 = u64::MAX;
@@ -104,7 +103,7 @@ impl PeerState {
 /// Reads the control connection until it ends, in a thread of its own.
 #[derive(Debug)]
 pub(super) struct Reader {
-    pub(super) stream: TcpStream,
+    pub(super) stream: ControlReader,
     pub(super) peer_name: &'static str,
     pub(super) state: Arc<PeerState>,
     /// Destination of all messages that do not only update the state.
@@ -160,7 +159,9 @@ impl Reader {
     }
 
     fn read_message(&mut self) -> Result<Message> {
-        let message = frame::read_up_to::<Message>(&mut self.stream, self.max_len)
+        let message = self
+            .stream
+            .receive_up_to::<Message>(None, self.max_len)
             .and_then(|message| message.or_error(self.peer_name));
         message.map_err(|error| match error.kind() {
             Kind::Gone => Error::new(

@@ -202,6 +202,22 @@ impl Rules {
         networks::admit(&self.allow, peer)
     }
 
+    /// Checks that this host may connect to a server in a mesh. This host itself is no exception:
+    /// its other services may be reachable only from here.
+    ///
+    /// # Errors
+    /// Returns an error if the address belongs to none of the networks.
+    pub(crate) fn admit_mesh_peer(&self, peer: IpAddr) -> Result<()> {
+        if networks::contain(&self.allow, peer) {
+            return Ok(());
+        }
+        Err(Error::limit(format!(
+            "servers at {} are not allowed",
+            peer.to_canonical()
+        ))
+        .with_help("add the network to --allow on the server"))
+    }
+
     /// Checks that this host may send data to an RDMA address that the client at `peer` named.
     ///
     /// # Errors

@@ -97,11 +97,11 @@ impl Server {
         let port = listener.local_addr().map_or(0, |address| address.port());
         Self {
             connections: Connections::new(rules.max_clients),
+            reflectors: Reflectors::new(port, &rules.allow),
             listener,
             rules,
             log_level: LogLevel::Errors,
             yields_devices: false,
-            reflectors: Reflectors::new(port),
         }
     }
 

@@ -1,6 +1,5 @@
 //! One control connection on the server.
 
-use std::io::Write;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +21,9 @@ use super::link::ControlLink;
 use super::message::Message;
 use super::rdma_session;
 use super::socket_session::{self, SocketAddrs};
+use crate::protocol::control_stream::{ControlStream, Keys};
 use crate::protocol::frame::DeadlineReader;
-use crate::protocol::{auth, frame, hello};
+use crate::protocol::{frame, handshake, hello};
 
 /// Time to wait for the hello message of the client.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ pub fn serve<B: Backend>(
     SockRef::from(&stream)
         .set_tcp_keepalive(&keepalive)
         .map_err(system)?;
-    match hello::read(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT))? {
+    let mut stream = match hello::read(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT))? {
         hello::Peer::Rperf(client) => {
             match &context.rules.token {
                 Some(_) => hello::write_requiring_token(&mut stream)?,
@@ -63,12 +63,16 @@ pub fn serve<B: Backend>(
             }
             // The client checks the version as well, but a later version of it might not.
             if let Err(error) = hello::check(&client, "the client") {
+                let mut stream = ControlStream::new(stream, &Keys::none());
                 return Err(notify_client(&mut stream, error));
             }
-            if let Some(token) = &context.rules.token {
-                auth::challenge(&mut stream, token, HELLO_TIMEOUT, context.stop)
-                    .map_err(|error| notify_client(&mut stream, error))?;
-            }
+            let token = context.rules.token.as_ref();
+            let keys = handshake::accept(&stream, token, &client, HELLO_TIMEOUT);
+            let keys = keys.inspect_err(|_| {
+                context.connection.delay_rejection(&stream);
+                handshake::reject(&stream);
+            })?;
+            ControlStream::new(stream, &keys)
         }
         hello::Peer::Qperf(prefix) => {
             return admission::serve_qperf(stream, &prefix, context, hosts);
@@ -78,64 +82,60 @@ pub fn serve<B: Backend>(
                 "the client is neither rperf nor qperf; no reply was sent",
             ));
         }
-    }
-    let (spec, client_info) =
-        match frame::read::<Message>(&mut DeadlineReader::new(&stream, REQUEST_TIMEOUT)) {
-            Ok(Message::Request { spec, client_info }) => (*spec, client_info),
-            Ok(Message::RunClient(request)) => {
-                return delegate::serve(&stream, &request, backend, context)
-                    .map(|()| Served::Test(request.spec.test));
+    };
+    let (spec, client_info) = match stream.receive::<Message>(REQUEST_TIMEOUT) {
+        Ok(Message::Request { spec, client_info }) => (*spec, client_info),
+        Ok(Message::RunClient(request)) => {
+            return delegate::serve(stream, &request, backend, context)
+                .map(|()| Served::Test(request.spec.test));
+        }
+        Ok(Message::AskFacts) => {
+            if let Err(error) = context.connection.begin_session(REPLY_TIME) {
+                return Err(notify_client(&mut stream, error));
             }
-            Ok(Message::AskFacts) => {
-                if let Err(error) = context.connection.begin_session(REPLY_TIME) {
-                    return Err(notify_client(&mut stream, error));
-                }
-                let facts = PeerFacts::collect(&Root::host());
-                let reply = Message::Facts(Box::new(facts));
-                return frame::write_up_to(&mut stream, &reply, frame::MAX_FACTS_LEN)
-                    .map(|()| Served::Nothing);
-            }
-            Ok(Message::AskReflectors) => {
-                let reply = context
-                    .connection
-                    .begin_session(REPLY_TIME)
-                    .and_then(|()| context.reflectors.describe(hosts.local))
-                    .map_err(|error| notify_client(&mut stream, error))?;
-                let reply = Message::Reflectors(reply);
-                return frame::write_up_to(&mut stream, &reply, frame::MAX_FACTS_LEN)
-                    .map(|()| Served::Nothing);
-            }
-            // A client whose device does not support the test sends an error instead of a request.
-            Ok(other) => {
-                let other = other.or_error("the client")?;
-                return Err(notify_client(&mut stream, other.unexpected("the client")));
-            }
-            // A client of another version disconnects after the hello message, and so does a port
-            // scan.
-            Err(error) if error.kind() == Kind::Gone => return Ok(Served::Nothing),
-            Err(error) => return Err(notify_client(&mut stream, error)),
-        };
-    let moves_data = spec.test.moves_data();
+            let facts = PeerFacts::collect(&Root::host());
+            let reply = Message::Facts(Box::new(facts));
+            return stream
+                .send_up_to(&reply, frame::MAX_FACTS_LEN)
+                .map(|()| Served::Nothing);
+        }
+        Ok(Message::AskReflectors) => {
+            let reply = context
+                .connection
+                .begin_session(REPLY_TIME)
+                .and_then(|()| context.reflectors.describe(hosts.local))
+                .map_err(|error| notify_client(&mut stream, error))?;
+            let reply = Message::Reflectors(reply);
+            return stream
+                .send_up_to(&reply, frame::MAX_FACTS_LEN)
+                .map(|()| Served::Nothing);
+        }
+        // A client whose device does not support the test sends an error instead of a request.
+        Ok(other) => {
+            let other = other.or_error("the client")?;
+            return Err(notify_client(&mut stream, other.unexpected("the client")));
+        }
+        // A client of another version disconnects after the hello message, and so does a port
+        // scan.
+        Err(error) if error.kind() == Kind::Gone => return Ok(Served::Nothing),
+        Err(error) => return Err(notify_client(&mut stream, error)),
+    };
     let outcome = match spec.test {
         Test::Conf => context
             .connection
             .begin_session(REPLY_TIME)
-            .and_then(|()| frame::write(&mut stream, &Message::Conf(HostConf::read())))
+            .and_then(|()| stream.send(&Message::Conf(HostConf::read())))
             .map(|()| Served::Test(Test::Conf)),
         Test::Quit => quit(
             &mut stream,
             context.rules.admit_quit(hosts.local, hosts.peer),
         ),
-        test => run_test(&stream, backend, spec, client_info, hosts, context)
-            .map(|()| Served::Test(test)),
-    };
-    outcome.map_err(|error| {
-        if moves_data {
-            error
-        } else {
-            notify_client(&mut stream, error)
+        test => {
+            return run_test(stream, backend, spec, client_info, hosts, context)
+                .map(|()| Served::Test(test));
         }
-    })
+    };
+    outcome.map_err(|error| notify_client(&mut stream, error))
 }
 
 /// Sends an error to a client that is not served.
@@ -143,7 +143,7 @@ pub fn reject(mut stream: TcpStream, error: &Error) {
     let _ = stream.set_write_timeout(Some(HELLO_TIMEOUT));
     match hello::read(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT)) {
         Ok(hello::Peer::Rperf(_)) => {
-            let _ = hello::write(&mut stream);
+            let _ = hello::write_rejection(&mut stream);
             // Closing a connection with unread data resets it, and the client would not get the
             // error.
             let _ = frame::read::<Message>(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT));
@@ -160,10 +160,10 @@ pub fn reject(mut stream: TcpStream, error: &Error) {
 }
 
 /// Sends an error to the client, if it is still connected, and returns the error.
-fn notify_client(mut stream: impl Write, error: Error) -> Error {
+fn notify_client(stream: &mut ControlStream, error: Error) -> Error {
     if error.kind() != Kind::Gone {
         let text = error.to_string();
-        let _ = frame::write(&mut stream, &Message::Error { text });
+        let _ = stream.send(&Message::Error { text });
     }
     error
 }
@@ -176,21 +176,21 @@ fn hosts(stream: &TcpStream) -> Result<ControlAddrs> {
     })
 }
 
-fn quit(stream: &mut TcpStream, admitted: Result<()>) -> Result<Served> {
+fn quit(stream: &mut ControlStream, admitted: Result<()>) -> Result<Served> {
     admitted?;
-    frame::write(stream, &Message::Quitting)?;
+    stream.send(&Message::Quitting)?;
     Ok(Served::Quit)
 }
 
 fn run_test<B: Backend>(
-    stream: &TcpStream,
+    stream: ControlStream,
     backend: &B,
     mut spec: Spec,
     client_info: Option<ClientInfo>,
     hosts: ControlAddrs,
     context: &SessionContext<'_>,
 ) -> Result<()> {
-    let system = |e| Error::system("cannot set the options of the control connection", &e);
+    let addresses = SocketAddrs::of_stream(stream.socket())?;
     // The timeout of the specification applies if the test is admitted.
     let admitted = spec.check().and_then(|()| context.admit(&mut spec));
     let timeout = match &admitted {
@@ -199,11 +199,7 @@ fn run_test<B: Backend>(
     };
     let spec = &spec;
     let qps = admitted.as_ref().map_or(0, |_| spec.total_qps());
-    let link = stream.try_clone().map_err(system).and_then(|stream| {
-        let stop = Arc::clone(context.stop);
-        ControlLink::new(stream, "the client", timeout, qps, stop)
-    });
-    let link = link.map_err(|error| notify_client(stream, error))?;
+    let link = ControlLink::new(stream, "the client", timeout, qps, Arc::clone(context.stop))?;
     let run = || {
         let mut reservation = admitted?;
         if let Some(kind) = spec.test.socket() {
@@ -211,7 +207,7 @@ fn run_test<B: Backend>(
                 &link,
                 spec,
                 kind,
-                SocketAddrs::of_stream(stream)?,
+                addresses,
                 &SessionHooks::server(context),
             );
             return done.map(drop);

@@ -3,7 +3,7 @@
 //! ```text
 //! client                                    server
 //!   Request ──────────────────────────────▶
-//!          ◀────────────────────────────── Listening (ports, token)
+//!          ◀────────────────────────────── Listening (ports, key)
 //!                 the client connects
 //!   Bound (its ports) ────────────────────▶
 //!   Ready ◀───────────────────────────────▶ Ready
@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use base::error::{Error, Result};
 use host::host_conf::HostConf;
+use measure::data_key::DataKey;
 use measure::engine::{Measurement, Peer, Role, threads};
 use measure::sockets::endpoint::ListenInfo;
 use measure::sockets::{EndMode, SocketKind, endpoint};
@@ -66,7 +67,7 @@ pub(super) fn client(
             kind,
             addresses.local,
             addresses.peer,
-            (*port, Some(listen_info.token)),
+            (*port, Some(listen_info.key)),
             spec.sockets,
             spec.client.timeout.saturating_sub(begin.elapsed()),
         )
@@ -78,6 +79,12 @@ pub(super) fn client(
         port: own[0],
         more_ports: own[1..].to_vec(),
     })?;
+    for socket in &sockets {
+        // The server accepts one stream after the other.
+        let timeout = spec.client.timeout + spec.server.timeout;
+        endpoint::check_server(kind, socket, listen_info.key, timeout, &|| link.is_gone())
+            .map_err(|e| link.explain(e))?;
+    }
     run_connected(link, spec, Role::Client, kind, sockets, hooks)
 }
 
@@ -100,14 +107,14 @@ pub(super) fn server(
     addresses: SocketAddrs,
     hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
-    let token = base::system::random();
+    let key = DataKey::random();
     let open = |number: u32| {
         let mut sockets = spec.sockets;
         if sockets.port > 0 {
             let port = u32::from(sockets.port) + number;
             sockets.port = u16::try_from(port).unwrap_or(u16::MAX);
         }
-        endpoint::SocketServer::open(kind, addresses.local, sockets, token)
+        endpoint::SocketServer::open(kind, addresses.local, sockets)
     };
     let servers: Vec<_> = (0..spec.sockets.streams())
         .map(open)
@@ -116,7 +123,7 @@ pub(super) fn server(
     link.send(&Message::Listening(ListenInfo {
         port: ports[0],
         more_ports: ports[1..].to_vec(),
-        token,
+        key,
     }))?;
     // The client connects first. Only the timeout of the server is limited by the server.
     let connecting = spec.client.timeout.min(spec.server.timeout);
@@ -129,9 +136,14 @@ pub(super) fn server(
     let begin = Instant::now();
     let accept = |server: endpoint::SocketServer| {
         let port = ports.next().unwrap_or_default();
-        server.accept(addresses.peer, port, begin, spec.server.timeout, &|| {
-            link.is_gone()
-        })
+        server.accept(
+            key,
+            addresses.peer,
+            port,
+            begin,
+            spec.server.timeout,
+            &|| link.is_gone(),
+        )
     };
     let sockets: Result<Vec<Socket>> = servers.into_iter().map(accept).collect();
     let sockets = sockets.map_err(|e| link.explain(e))?;

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use measure::data_key::DataKey;
 use measure::sockets::endpoint::ListenInfo;
 use measure::spec::test::Test;
 use measure::spec::{Limit, Spec};
@@ -43,7 +44,7 @@ fn a_server_waits_while_its_client_connects() {
         };
         std::thread::sleep(LATE);
         let mut data = TcpStream::connect((address.ip(), listening.port)).unwrap();
-        data.write_all(&listening.token.to_be_bytes()).unwrap();
+        data.write_all(&listening.key.client_bytes()).unwrap();
         let bound = Message::Bound {
             port: data.local_addr().unwrap().port(),
             more_ports: Vec::new(),
@@ -72,7 +73,10 @@ fn a_client_waits_for_the_error_of_a_late_server() {
             let listening = Message::Listening(ListenInfo {
                 port: data.local_addr().unwrap().port(),
                 more_ports: Vec::new(),
-                token: 7,
+                key: DataKey {
+                    client: 7,
+                    server: 8,
+                },
             });
             frame::write(&mut stream, &listening).unwrap();
             std::thread::sleep(LATE);

@@ -2,12 +2,18 @@
 //!
 //! A connection is pending until its client has authenticated and sent a request that is served;
 //! then it is a session. Both have limits of their own, so that clients that are not allowed, that
-//! send nothing or that lack the token take no place of a client that is served. If too many
-//! connections are pending, the oldest one of the address with the most is closed, because a client
-//! that is served stays pending only for a moment.
+//! send nothing or that lack the token take no place of a client that is served.
+//!
+//! A client that is rejected because of its token gets the reply late. Its connection is rejected
+//! until then. If too many connections are pending or rejected, one of the address with the most is
+//! closed: the oldest rejected one, or else the oldest pending one, because a client that is served
+//! stays pending only for a moment. The thread of a closed connection ends at once. The number of
+//! threads is limited for each address too, so that one address takes no place of another. An
+//! address has the limits for all its clients: a flood from the address of a client that has the
+//! token can delay this client, but the rejected connections of the flood are closed first.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,13 +21,19 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
 
-/// Maximum number of pending connections.
+use crate::protocol::frame::DeadlineReader;
+
+/// Maximum number of pending and rejected connections.
 pub(crate) const MAX_PENDING: usize = 128;
-/// Maximum number of pending connections from one address.
+/// Maximum number of pending and rejected connections from one address.
 pub(crate) const MAX_PENDING_PER_ADDRESS: usize = 64;
 /// Maximum number of connections that are not sessions, with those that were closed and whose
 /// threads have not ended yet. Further ones are closed at once.
-const MAX_THREADS: usize = 2 * MAX_PENDING;
+const MAX_THREADS: usize = 4 * MAX_PENDING;
+/// Maximum number of such connections from one address.
+const MAX_THREADS_PER_ADDRESS: usize = 2 * MAX_PENDING_PER_ADDRESS;
+/// Delay of the reply to a client that failed to authenticate.
+const REJECTION_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time that a connection is pending.
 const MAX_PENDING_TIME: Duration = Duration::from_secs(60);
 
@@ -37,6 +49,7 @@ pub struct Connections {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Pending,
+    Rejected,
     Session,
     Closed,
 }
@@ -51,6 +64,11 @@ struct OpenConnection {
 }
 
 impl OpenConnection {
+    /// Returns `true` if the connection counts as pending.
+    fn waits(&self) -> bool {
+        matches!(self.state, State::Pending | State::Rejected)
+    }
+
     /// Closes the connection. Its thread then ends.
     fn close(&mut self) {
         self.state = State::Closed;
@@ -92,8 +110,9 @@ impl Connections {
         let source = source(peer);
         let mut open = self.open();
         make_room(&mut open, source);
-        let threads = open.values().filter(|c| c.state != State::Session);
-        if threads.count() >= MAX_THREADS {
+        let threads = || open.values().filter(|c| c.state != State::Session);
+        let of_source = threads().filter(|c| c.source == source).count();
+        if of_source >= MAX_THREADS_PER_ADDRESS || threads().count() >= MAX_THREADS {
             return Ok(None);
         }
         let connection = OpenConnection {
@@ -112,7 +131,7 @@ impl Connections {
 
     /// Returns `true` if at least one connection is a session.
     pub(crate) fn has_sessions(&self) -> bool {
-        self.open().values().any(|c| c.state != State::Pending)
+        self.open().values().any(|c| !c.waits())
     }
 
     /// Closes connections whose deadline has passed.
@@ -128,6 +147,10 @@ impl Connections {
     /// Waits until all connections have ended, at most for `timeout`, and closes the others.
     pub fn drain(&self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
+        let mut open = self.open();
+        let rejected = open.values_mut().filter(|c| c.state == State::Rejected);
+        rejected.for_each(OpenConnection::close);
+        drop(open);
         while !self.open().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -135,10 +158,10 @@ impl Connections {
     }
 }
 
-/// Closes pending connections until there is room for another one from `source`.
+/// Closes a pending or rejected connection if there is no room for another one from `source`.
 fn make_room(open: &mut HashMap<u64, OpenConnection>, source: IpAddr) {
     let mut pending: HashMap<IpAddr, usize> = HashMap::new();
-    for connection in open.values().filter(|c| c.state == State::Pending) {
+    for connection in open.values().filter(|c| c.waits()) {
         *pending.entry(connection.source).or_default() += 1;
     }
     let crowded = if pending
@@ -153,8 +176,8 @@ fn make_room(open: &mut HashMap<u64, OpenConnection>, source: IpAddr) {
     };
     let oldest = open
         .iter_mut()
-        .filter(|(_, c)| c.state == State::Pending && Some(c.source) == crowded)
-        .min_by_key(|(number, _)| **number);
+        .filter(|(_, c)| c.waits() && Some(c.source) == crowded)
+        .min_by_key(|(number, c)| (c.state == State::Pending, **number));
     if let Some((_, connection)) = oldest {
         connection.close();
     }
@@ -200,7 +223,19 @@ impl Registration<'_> {
     pub(crate) fn is_session(&self) -> bool {
         let open = self.connections.open();
         open.get(&self.number)
-            .is_some_and(|connection| connection.state != State::Pending)
+            .is_some_and(|connection| !connection.waits())
+    }
+
+    /// Waits before the reply to a client that failed to authenticate, so that it cannot guess
+    /// tokens fast. Ends early when the client or the server closes the connection.
+    pub fn delay_rejection(&self, stream: &TcpStream) {
+        if let Some(connection) = self.connections.open().get_mut(&self.number) {
+            if connection.state == State::Pending {
+                connection.state = State::Rejected;
+            }
+        }
+        let mut reader = DeadlineReader::new(stream, REJECTION_DELAY);
+        while reader.read(&mut [0; 512]).is_ok_and(|len| len > 0) {}
     }
 }
 
@@ -213,7 +248,6 @@ impl Drop for Registration<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
     use std::net::TcpListener;
 
     /// Returns both ends of a connection.
@@ -255,6 +289,56 @@ mod tests {
         add(MAX_PENDING + 1, "198.51.100.1");
         let closed = pairs.iter().filter(|(client, _)| is_closed(client));
         assert_eq!(closed.count(), 2);
+    }
+
+    #[test]
+    fn rejected_connections_are_closed_before_pending_ones() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connections = Connections::new(1);
+        let pairs: Vec<_> = (0..=MAX_PENDING_PER_ADDRESS)
+            .map(|_| pair(&listener))
+            .collect();
+        let add = |n: usize| {
+            let entry = connections.register(&pairs[n].1, ip("192.0.2.1"));
+            entry.unwrap().unwrap()
+        };
+        let entries: Vec<_> = (0..MAX_PENDING_PER_ADDRESS).map(add).collect();
+        std::thread::scope(|scope| {
+            let delayed = scope.spawn(|| entries[7].delay_rejection(&pairs[7].1));
+            let state = || connections.open()[&7].state;
+            while state() == State::Pending {
+                std::thread::yield_now();
+            }
+            let last = add(MAX_PENDING_PER_ADDRESS);
+            assert_eq!(state(), State::Closed);
+            // The thread ends, because the connection is closed.
+            delayed.join().unwrap();
+            drop(last);
+        });
+        let closed = pairs.iter().position(|(client, _)| is_closed(client));
+        assert_eq!(closed, Some(7));
+        drop(entries);
+    }
+
+    #[test]
+    fn closed_connections_of_an_address_take_no_thread_of_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connections = Connections::new(1);
+        let pairs: Vec<_> = (0..2 * MAX_THREADS_PER_ADDRESS)
+            .map(|_| pair(&listener))
+            .collect();
+        let entries: Vec<_> = pairs
+            .iter()
+            .filter_map(|(_, server)| connections.register(server, ip("192.0.2.1")).unwrap())
+            .collect();
+        assert_eq!(entries.len(), MAX_THREADS_PER_ADDRESS);
+        let (_client, server) = pair(&listener);
+        assert!(
+            connections
+                .register(&server, ip("192.0.2.2"))
+                .unwrap()
+                .is_some()
+        );
     }
 
     #[test]

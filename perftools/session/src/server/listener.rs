@@ -195,7 +195,8 @@ fn listen(address: SocketAddr, dual_stack: bool) -> io::Result<TcpListener> {
     }
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
-    socket.listen(128)?;
+    // A flood must not fill the queue before the server closes its connections.
+    socket.listen(1024)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }

@@ -13,11 +13,17 @@ use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 /// Returns an error if the address belongs to none of the networks.
 pub fn admit(networks: &[IpNet], peer: IpAddr) -> Result<()> {
     let peer = peer.to_canonical();
-    if networks.is_empty() || is_this_host(peer) || networks.iter().any(|net| net.contains(&peer)) {
+    if contain(networks, peer) || is_this_host(peer) {
         return Ok(());
     }
     Err(Error::limit(format!("clients at {peer} are not allowed"))
         .with_help("add the network to --allow on the server"))
+}
+
+/// Returns `true` if the address is in one of the networks, or if there are none.
+pub(crate) fn contain(networks: &[IpNet], ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    networks.is_empty() || networks.iter().any(|net| net.contains(&ip))
 }
 
 /// Checks that this host may send the data of a test to `target`, an address that the client at
@@ -72,17 +78,18 @@ fn is_on_link(ip: IpAddr) -> bool {
 }
 
 /// Returns `true` if the address belongs to this host.
-fn is_this_host(ip: IpAddr) -> bool {
-    let has_address = |interface: InterfaceAddress| {
-        let Some(address) = interface.address else {
-            return false;
-        };
-        match ip {
-            IpAddr::V4(ip) => address.as_sockaddr_in().is_some_and(|a| a.ip() == ip),
-            IpAddr::V6(ip) => address.as_sockaddr_in6().is_some_and(|a| a.ip() == ip),
-        }
+pub fn is_this_host(ip: IpAddr) -> bool {
+    ip.is_loopback() || interface_addresses().contains(&ip)
+}
+
+/// Returns the addresses of the interfaces of this host.
+pub fn interface_addresses() -> Vec<IpAddr> {
+    let ip = |interface: InterfaceAddress| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
     };
-    ip.is_loopback() || getifaddrs().is_ok_and(|mut all| all.any(has_address))
+    getifaddrs().map_or_else(|_| Vec::new(), |all| all.filter_map(ip).collect())
 }
 
 #[cfg(test)]

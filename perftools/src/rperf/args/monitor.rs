@@ -59,6 +59,10 @@ pub struct MonitorOptions {
     /// Time between two JSON lines of a path with its results
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "60", requires = "json_lines")]
     pub report_interval: Duration,
+    /// Also send probes to addresses in these networks; may be repeated [default: send them only to
+    /// addresses of the hosts]
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub reflector_networks: Vec<IpNet>,
     /// Stop after this time [default: when a signal arrives]
     #[arg(long, short = 't', value_name = "TIME", value_parser = parse_time)]
     pub time: Option<Duration>,

@@ -201,10 +201,7 @@ fn earlier_record(mesh: &MeshOptions) -> Result<Option<(MeshRecord, &Path)>> {
                 .with_help("add --resume to continue its run, or name another file"),
         );
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
-    let record = MeshRecord::parse(&text).map_err(|e| e.context(path.display()))?;
-    Ok(Some((record, path)))
+    Ok(Some((MeshRecord::read(path)?, path)))
 }
 
 /// Returns the record of the earlier part of a run, with the rules for outliers of `new`. The

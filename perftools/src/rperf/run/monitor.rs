@@ -53,7 +53,11 @@ struct Prober {
 pub(super) fn run(options: &MonitorOptions) -> Result<()> {
     let interrupt = Interrupt::on_signals()?;
     let token = options.token_file.as_deref().map(Token::read).transpose()?;
-    let hosts = Arc::new(Hosts::new(targets(options)?, token));
+    let hosts = Arc::new(Hosts::new(
+        targets(options)?,
+        token,
+        options.reflector_networks.clone(),
+    ));
     let probers = open_probers(options)?;
     let server = options
         .listen

@@ -1,0 +1,49 @@
+//! The key of the data connections of a test.
+
+use base::error::{Error, Result};
+use base::system::random;
+use serde::{Deserialize, Serialize};
+
+/// Random numbers of a test. The server sends them over the control connection, and each end begins
+/// its data connections with one of them. So each end knows that the other end of a data connection
+/// has read the control connection. The data itself is not protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataKey {
+    /// Number that the client sends.
+    pub client: u64,
+    /// Number that the server sends.
+    pub server: u64,
+}
+
+impl DataKey {
+    /// Creates a random key.
+    pub fn random() -> Self {
+        Self {
+            client: random(),
+            server: random(),
+        }
+    }
+
+    /// Returns the first bytes of the client.
+    pub fn client_bytes(self) -> [u8; 8] {
+        self.client.to_be_bytes()
+    }
+
+    /// Returns the first bytes of the server.
+    pub fn server_bytes(self) -> [u8; 8] {
+        self.server.to_be_bytes()
+    }
+
+    /// Checks the first bytes that the client received.
+    ///
+    /// # Errors
+    /// Returns an error if they are not those of the server.
+    pub fn check_server(self, received: &[u8]) -> Result<()> {
+        if received.starts_with(&self.server_bytes()) {
+            return Ok(());
+        }
+        Err(Error::protocol(
+            "the other end of the data connection does not have its key: it is not the server",
+        ))
+    }
+}

@@ -1,0 +1,232 @@
+//! Tests of servers and clients with hostile peers: relays, coordinators and other servers.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use base::error::{Kind, Result};
+use measure::spec::test::Test;
+use measure::spec::{Limit, Spec};
+use measure::stats::monitor::MonitorOptions;
+
+use super::client::{self, ServerAddr};
+use super::coordinator::RemoteTest;
+use super::fake_backend::FakeBackend;
+use super::message::{ClientRequest, ClientResult};
+use super::report_diagnosis::Report;
+use super::rules::Rules;
+use super::server::Server;
+use super::tests::server_addr;
+use crate::answer::Answer;
+use crate::protocol::hello;
+use crate::protocol::token::Token;
+
+/// Runs `body` with a server with these rules.
+fn with_rules<T>(rules: Rules, backend: &FakeBackend, body: impl FnOnce(SocketAddr) -> T) -> T {
+    let mut server = Server::bind(Some(Ipv4Addr::LOCALHOST.into()), 0, rules)
+        .unwrap()
+        .quiet();
+    let (address, stopper) = (server.local_addr().unwrap(), server.stopper());
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.run(&backend, &Report));
+        // A failed assertion must stop the server, because the scope waits for its thread.
+        let body = std::panic::AssertUnwindSafe(|| body(address));
+        let outcome = std::panic::catch_unwind(body);
+        stopper.stop();
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// A change of the bytes of one direction, which are at this position.
+type Change<'a> = &'a (dyn Fn(usize, &mut [u8]) + Sync);
+
+fn copy(mut from: &TcpStream, mut to: &TcpStream, change: Change<'_>) {
+    let (mut bytes, mut position) = ([0; 4096], 0);
+    while let Ok(len @ 1..) = from.read(&mut bytes) {
+        change(position, &mut bytes[..len]);
+        position += len;
+        if to.write_all(&bytes[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = from.shutdown(Shutdown::Read);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// Runs a test over a relay that changes the bytes from the client and those from the server.
+fn run_over_relay(
+    addr: &ServerAddr,
+    backend: &FakeBackend,
+    from_client: Change<'_>,
+    from_server: Change<'_>,
+) -> Result<Answer> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let relay_addr = ServerAddr {
+        port: listener.local_addr().unwrap().port(),
+        ..addr.clone()
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (client, _) = listener.accept().unwrap();
+            let server = TcpStream::connect((addr.host.as_str(), addr.port)).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| copy(&client, &server, from_client));
+                copy(&server, &client, from_server);
+            });
+        });
+        let spec = Spec {
+            limit: Limit::Messages(10),
+            ..Spec::new(Test::RcLat)
+        };
+        let options = MonitorOptions::default();
+        client::run(&relay_addr, &spec, &backend, &Report, options)
+    })
+}
+
+#[test]
+fn a_relay_cannot_read_or_change_a_session_with_a_token() {
+    let token = Token::from_line("0123456789abcdef").unwrap();
+    let mut rules = Rules::default();
+    rules.token = Some(token.clone());
+    let backend = FakeBackend::default();
+    with_rules(rules, &backend, |address| {
+        let addr = ServerAddr {
+            token: Some(token),
+            ..server_addr(address)
+        };
+        let clear = std::sync::Mutex::new(Vec::new());
+        let record = |_: usize, bytes: &mut [u8]| clear.lock().unwrap().extend_from_slice(bytes);
+        run_over_relay(&addr, &backend, &record, &record).unwrap();
+        let clear = clear.into_inner().unwrap();
+        let contains = |text: &str| clear.windows(text.len()).any(|w| w == text.as_bytes());
+        assert!(clear.len() > 1000 && !contains("rc_lat") && !contains("request"));
+        let after_greetings = [hello::REQUEST_LEN, hello::LEN];
+        // In the key, the tag of the handshake, the length of the first record, and its content.
+        for offset in [2, 40, 51, 60, 300] {
+            for direction in 0..2 {
+                let at = after_greetings[direction] + offset;
+                let flip = |position: usize, bytes: &mut [u8]| {
+                    let index = at.checked_sub(position);
+                    if let Some(byte) = index.and_then(|index| bytes.get_mut(index)) {
+                        *byte ^= 1;
+                    }
+                };
+                let none = |_: usize, _: &mut [u8]| {};
+                let changes: [Change<'_>; 2] = [&flip, &none];
+                let outcome =
+                    run_over_relay(&addr, &backend, changes[direction], changes[1 - direction]);
+                let error = outcome.unwrap_err();
+                let is_found = matches!(
+                    error.kind(),
+                    Kind::Protocol | Kind::Limit | Kind::Gone | Kind::Peer | Kind::Test
+                );
+                assert!(is_found, "{direction} {offset}: {error}");
+            }
+        }
+        // A greeting that claims that the server requires no token.
+        let downgrade = |position: usize, bytes: &mut [u8]| {
+            if position == 0 {
+                bytes[10] = 0;
+            }
+        };
+        let error = run_over_relay(&addr, &backend, &|_, _| {}, &downgrade).unwrap_err();
+        assert!(error.to_string().contains("requires no token"), "{error}");
+    });
+}
+
+fn mesh_rules(allow: &str) -> Rules {
+    let mut rules = Rules::default();
+    rules.mesh = true;
+    rules.allow.push(allow.parse().unwrap());
+    rules
+}
+
+/// Requests a test from a server, with the server at `peer`.
+fn delegate(server: SocketAddr, peer: SocketAddr) -> Result<ClientResult> {
+    let mut spec = Spec {
+        limit: Limit::Messages(10),
+        ..Spec::new(Test::RcLat)
+    };
+    spec.client.timeout = Duration::from_millis(500);
+    let request = ClientRequest {
+        spec,
+        host: peer.ip().to_string(),
+        port: peer.port(),
+        wait: Duration::from_millis(200),
+        common_start: false,
+    };
+    RemoteTest::request(
+        "client",
+        &server_addr(server),
+        request,
+        Duration::from_secs(60),
+    )?
+    .result()
+}
+
+#[test]
+fn coordinators_reach_allowed_networks_only() {
+    let backend = FakeBackend::default();
+    with_rules(mesh_rules("192.0.2.0/24"), &backend, |address| {
+        // The coordinator is admitted because it is on the same host.
+        let error = delegate(address, address).unwrap_err().to_string();
+        assert!(
+            error.contains("servers at 127.0.0.1 are not allowed"),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn coordinators_cannot_tell_the_ports_of_other_programs_apart() {
+    let bind = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let (silent, talking, closing) = (bind(), bind(), bind());
+    let ports = [&silent, &talking, &closing].map(|l| l.local_addr().unwrap());
+    let closed = bind().local_addr().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = talking.accept() {
+            let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n");
+        }
+    });
+    std::thread::spawn(move || while closing.accept().is_ok() {});
+    with_rules(
+        mesh_rules("127.0.0.0/8"),
+        &FakeBackend::default(),
+        |address| {
+            let errors = ports.into_iter().chain([closed]).map(|port| {
+                let begin = Instant::now();
+                let error = delegate(address, port).unwrap_err().to_string();
+                assert!(begin.elapsed() >= Duration::from_millis(700), "{error}");
+                error.replace(&port.port().to_string(), "N")
+            });
+            let errors: Vec<String> = errors.collect();
+            assert!(
+                errors[0].contains("cannot reach an rperf server"),
+                "{errors:?}"
+            );
+            assert!(errors.iter().all(|error| *error == errors[0]), "{errors:?}");
+        },
+    );
+    drop(silent);
+}
+
+#[test]
+fn servers_cannot_direct_the_data_of_a_mesh_elsewhere() {
+    for (address, is_admitted) in [("127.0.0.1", true), ("203.0.113.9", false)] {
+        let mut backend = FakeBackend::default();
+        backend.server_address = Some(address.parse().unwrap());
+        with_rules(Rules::default(), &backend, |peer| {
+            with_rules(mesh_rules("127.0.0.0/8"), &backend, |server| {
+                let outcome = delegate(server, peer);
+                assert_eq!(outcome.is_ok(), is_admitted, "{outcome:?}");
+                if let Err(error) = outcome {
+                    let text = error.to_string();
+                    assert!(
+                        text.contains("RDMA address 203.0.113.9 is neither"),
+                        "{text}"
+                    );
+                }
+            });
+        });
+    }
+}
