@@ -15,9 +15,8 @@ use super::limits::LimitOptions;
 use super::per_end::{End, PerEnd, per_end, value};
 use super::server::ServerOptions;
 use super::sockets::SocketOptions;
-use super::text_format::Detail;
 use super::tuning::TuningOptions;
-use super::values::{duration, interval, on_off};
+use super::values::{Detail, duration, interval, on_off};
 
 /// Minimum number of measurements of `--auto`: one of each of the three goals with the initial
 /// settings, and two repeated with both ends waiting for events.

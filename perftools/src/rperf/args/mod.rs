@@ -199,7 +199,7 @@ fn clap_error(error: &clap::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::text_format::Detail;
+    use super::values::Detail;
     use super::*;
     use base::units::Size;
     use measure::spec::Side;

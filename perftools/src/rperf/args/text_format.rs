@@ -4,31 +4,7 @@ use base::units::Style;
 use report::text::{Format, Verbosity};
 
 use super::command_line::Options;
-
-/// A detail that `--verbose` selects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Detail {
-    /// The configuration, statistics, times and parameters that were set.
-    Some,
-    /// Devices, ports and addresses.
-    Conf,
-    /// Statistics.
-    Stat,
-    /// Times and CPU use.
-    Time,
-    /// Parameters that were set.
-    Used,
-    /// All details.
-    More,
-    /// All details of the configuration.
-    MoreConf,
-    /// All statistics.
-    MoreStat,
-    /// All times.
-    MoreTime,
-    /// All parameters, including those not set.
-    MoreUsed,
-}
+use super::values::Detail;
 
 impl Options {
     /// Returns the format of the text output.

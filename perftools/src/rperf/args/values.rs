@@ -60,6 +60,31 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A detail that `--verbose` selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Detail {
+    /// The configuration, statistics, times and parameters that were set.
+    Some,
+    /// Devices, ports and addresses.
+    Conf,
+    /// Statistics.
+    Stat,
+    /// Times and CPU use.
+    Time,
+    /// Parameters that were set.
+    Used,
+    /// All details.
+    More,
+    /// All details of the configuration.
+    MoreConf,
+    /// All statistics.
+    MoreStat,
+    /// All times.
+    MoreTime,
+    /// All parameters, including those not set.
+    MoreUsed,
+}
+
 /// Maximum size in bytes of messages that are sent inline; `None` selects it automatically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inline(pub Option<u32>);
