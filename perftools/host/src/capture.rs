@@ -86,6 +86,7 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/class/net/*/mode", Whole),
     ("/sys/class/net/*/pkey", Whole),
     ("/sys/class/net/*/parent", Whole),
+    ("/sys/class/net/*/bonding/slaves", Whole),
     ("/sys/class/net/*/qos/trust", Whole),
     ("/sys/class/net/*/ecn/*/enable/*", Whole),
     ("/sys/class/net/*/ecn/roce_np/cnp_dscp", Whole),
