@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::hwaddr::HwAddr;
 use super::root::{Root, unsigned};
-use crate::peer::is_name;
+use super::spelling::is_name;
 
 /// `ARPHRD_INFINIBAND`.
 pub(crate) const TYPE_INFINIBAND: u32 = 32;
