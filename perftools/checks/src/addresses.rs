@@ -53,22 +53,37 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
                 .with_remedy(format!("ip addr del {same} dev {}", same.netdev)),
             );
         }
-        let neighbor = addresses[at + 1..].iter().find(|(second, other)| {
-            second.name != first.name
+        // A later RDMA interface, or one without RDMA.
+        let later = addresses[at + 1..].iter().map(|(_, address)| *address);
+        let ordinary = facts
+            .probe
+            .addresses
+            .iter()
+            .filter(|other| interfaces.iter().all(|netdev| netdev.name != other.netdev));
+        let subnet = network(address);
+        let neighbor = later.chain(ordinary).find(|other| {
+            other.netdev != first.name
                 && other.ip != address.ip
-                && network(address).is_some_and(|subnet| Some(subnet) == network(other))
+                && subnet.is_some()
+                && subnet == network(other)
         });
-        if let Some((second, _)) = neighbor.filter(|_| !answers_separately(facts, &first.name)) {
+        let is_separate = |second: &str| {
+            answers_separately(facts, &first.name) && answers_separately(facts, second)
+        };
+        if let Some(second) = neighbor
+            .map(|address| &address.netdev)
+            .filter(|second| !is_separate(second))
+        {
             findings.push(
                 Finding::warning(format!(
                     "in the same subnet {} as {}: the kernel may send, and answer ARP requests, through the other one",
-                    network(address).map_or_else(String::new, |subnet| subnet.to_string()),
-                    second.name
+                    subnet.map_or_else(String::new, |subnet| subnet.to_string()),
+                    second
                 ))
                 .on(&first.name)
                 .with_remedy(format!(
                     "sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 net.ipv4.conf.{}.rp_filter=2 net.ipv4.conf.{}.rp_filter=2 (or use one subnet for each interface)",
-                    first.name, second.name
+                    first.name, second
                 )),
             );
         }
@@ -81,12 +96,16 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     findings
 }
 
-/// Returns `true` if the kernel answers ARP requests only on the interface with the address.
+/// Returns `true` if the kernel answers ARP requests, and sends its own, only on the interface with
+/// the address. The larger value of the interface and of `all` applies.
 fn answers_separately(facts: &HostFacts, netdev: &str) -> bool {
-    ["all", netdev].iter().any(|name| {
-        let settings = facts.arp.get(*name);
-        settings.is_some_and(|settings| settings.ignore >= Some(1))
-    })
+    let settings = || {
+        ["all", netdev]
+            .into_iter()
+            .filter_map(|name| facts.arp.get(name))
+    };
+    settings().filter_map(|settings| settings.ignore).max() >= Some(1)
+        && settings().filter_map(|settings| settings.announce).max() >= Some(1)
 }
 
 fn network(address: &Address) -> Option<IpNet> {

@@ -3,6 +3,7 @@
 use host::HostFacts;
 use host::device::{Device, PciLink, Port};
 use host::link_caps::LinkCaps;
+use host::netdev::Netdev;
 use host::rate::{LaneSpeed, Rate};
 
 use super::finding::Finding;
@@ -44,11 +45,38 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
                 .map(|pci| check_slot(device, pci).on(&device.name)),
         );
         let active = device.ports.iter().filter(|port| port.is_active());
+        findings.extend(active.clone().filter_map(|port| {
+            let found = check_bond(facts, port.netdev.as_deref()?)?;
+            Some(found.on(format!("{}/{}", device.name, port.port)))
+        }));
         findings.extend(active.filter_map(|port| {
             Some(check_link(facts, device, port)?.on(format!("{}/{}", device.name, port.port)))
         }));
     }
     findings
+}
+
+/// Returns a warning if an interface is a bond, or part of one, that has lost an interface.
+fn check_bond(facts: &HostFacts, netdev: &str) -> Option<Finding> {
+    let belongs = |bond: &&Netdev| {
+        let is_slave = bond.slaves.iter().any(|slave| slave == netdev);
+        is_slave || (bond.name == netdev && !bond.slaves.is_empty())
+    };
+    let bond = facts.netdevs.iter().find(belongs)?;
+    let is_down = |slave: &&String| {
+        let slave = facts.netdev(slave);
+        slave.is_some_and(|slave| !slave.up || slave.carrier == Some(false))
+    };
+    let slave = bond.slaves.iter().find(is_down)?;
+    let text = format!(
+        "{slave} of the bond {} is down: the bond has less bandwidth and no spare link",
+        bond.name
+    );
+    let remedy = format!(
+        "check the cable and the switch port of {slave}; ip link show {slave}; cat /proc/net/bonding/{}",
+        bond.name
+    );
+    Some(Finding::warning(text).with_remedy(remedy))
 }
 
 fn check_link(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding> {

@@ -86,6 +86,7 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/class/net/*/mode", Whole),
     ("/sys/class/net/*/pkey", Whole),
     ("/sys/class/net/*/parent", Whole),
+    ("/sys/class/net/*/bonding/slaves", Whole),
     ("/sys/class/net/*/qos/trust", Whole),
     ("/sys/class/net/*/ecn/*/enable/*", Whole),
     ("/sys/class/net/*/ecn/roce_np/cnp_dscp", Whole),
@@ -229,7 +230,8 @@ pub fn write(root: &Root, to: &Path, probe: &Probe) -> io::Result<Vec<String>> {
             written.push(file.path);
         }
     }
-    let mut text = serde_json::to_string_pretty(probe).map_err(io::Error::other)?;
+    let mut text =
+        serde_json::to_string_pretty(&keep::probe(probe.clone())).map_err(io::Error::other)?;
     text.push('\n');
     create(to, PROBE, &text)?;
     written.push(PROBE.to_owned());

@@ -22,7 +22,7 @@ use crate::peer::PeerFacts;
 use crate::probe::{Address, Probe};
 use crate::root::Root;
 use crate::udev::{self, UdevRule};
-use crate::{counters, verbs};
+use crate::{counters, redaction, verbs};
 
 /// The facts of a host that `ribinfo check` evaluates.
 #[derive(Clone, Debug, Default)]
@@ -82,7 +82,7 @@ impl HostFacts {
         let wanted = |check: &str| checks.is_empty() || checks.iter().any(|name| name == check);
         let devices = device::all(root);
         let netdevs = netdev::all(root);
-        let probe = root.probe(wanted);
+        let probe = redaction::probe(root.probe(wanted));
         let ports = || {
             let ports = devices
                 .iter()

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::hwaddr::HwAddr;
 use super::root::{Root, unsigned};
-use crate::peer::is_name;
+use super::spelling::is_name;
 
 /// `ARPHRD_INFINIBAND`.
 pub(crate) const TYPE_INFINIBAND: u32 = 32;
@@ -35,6 +35,9 @@ pub struct Netdev {
     pub dev_port: u32,
     /// The attributes of an IPoIB interface.
     pub ipoib: Option<Ipoib>,
+    /// The interfaces that a bond consists of.
+    #[serde(skip)]
+    pub slaves: Vec<String>,
 }
 
 /// The additional attributes of an IPoIB interface.
@@ -113,5 +116,9 @@ fn read(root: &Root, name: &str) -> Option<Netdev> {
         address,
         dev_port: root.number(&file("dev_port")).unwrap_or(0),
         ipoib,
+        slaves: root
+            .value(&file("bonding/slaves"))
+            .map(|names| names.split_whitespace().map(str::to_owned).collect())
+            .unwrap_or_default(),
     })
 }

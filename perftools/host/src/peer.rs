@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::roce::{V1, V2};
 use super::root::Root;
+use super::spelling::is_name;
 use super::verbs::VerbsPort;
 use super::{device, roce};
 
@@ -136,14 +137,6 @@ impl PeerFacts {
             "the facts of the peer contain an invalid name",
         ))
     }
-}
-
-/// Returns `true` if the text is a valid name of a host, device or network interface.
-pub(crate) fn is_name(text: &str) -> bool {
-    (1..=255).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"._-@+".contains(&b))
 }
 
 #[cfg(test)]

@@ -16,8 +16,6 @@ use super::dcb_output::{self, DcbOutput};
 use super::limits;
 use super::link_caps::{self, PortCaps};
 use super::listeners::Listener;
-use super::peer::is_name;
-use super::redaction;
 use super::resources::{GsiQp, gsi_qps};
 use super::sm::PortSm;
 use super::verbs::Verbs;
@@ -154,15 +152,6 @@ impl Firewall {
 }
 
 impl Probe {
-    /// Replaces what no check evaluates by nothing: free text in the rules of the packet filter.
-    /// Names that are no valid names are omitted, because they become part of commands.
-    #[must_use]
-    pub fn redacted(mut self) -> Self {
-        self.firewall = redaction::firewall(self.firewall);
-        self.addresses.retain(|address| is_name(&address.netdev));
-        self
-    }
-
     /// Queries this host. `node_directory` contains its device nodes. Devices are opened, memory is
     /// registered and commands are run only for the checks that need them.
     pub fn query(node_directory: &Path, wanted: impl Fn(&str) -> bool) -> Self {
@@ -180,7 +169,7 @@ impl Probe {
             },
             addresses: addresses(),
             firewall: if wanted("firewall") {
-                redaction::firewall(Firewall::query())
+                Firewall::query()
             } else {
                 Firewall::default()
             },

@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use crate::modules::is_module_name;
 use crate::opensm::CHECKED_KEYS;
-use crate::probe::Firewall;
+use crate::probe::{Firewall, Probe};
+use crate::spelling::is_name;
 use crate::udev::UdevRule;
 
 /// Keeps the lines for which `keep` returns a text. The numbers of lines do not change.
@@ -219,8 +220,15 @@ pub(crate) fn sockets(text: &str) -> String {
         .collect()
 }
 
-/// Removes comments and log prefixes from the rules of the packet filter.
-pub(crate) fn firewall(mut firewall: Firewall) -> Firewall {
+/// Removes comments and log prefixes from the rules of the packet filter. Omits names that are no
+/// valid names, because they become part of commands.
+pub(crate) fn probe(mut probe: Probe) -> Probe {
+    probe.firewall = firewall(probe.firewall);
+    probe.addresses.retain(|address| is_name(&address.netdev));
+    probe
+}
+
+fn firewall(mut firewall: Firewall) -> Firewall {
     for saved in [
         &mut firewall.iptables,
         &mut firewall.iptables_legacy,

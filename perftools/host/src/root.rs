@@ -65,7 +65,7 @@ impl Root {
             let invalid = || io::Error::other(format!("{PROBE} is not a regular file"));
             let probe = root.bytes(PROBE, MAX_PROBE_LEN).ok_or_else(invalid)?;
             let probe: Probe = serde_json::from_slice(&probe).map_err(io::Error::other)?;
-            root.captured = Some(Box::new(probe.redacted()));
+            root.captured = Some(Box::new(probe));
         }
         Ok(root)
     }

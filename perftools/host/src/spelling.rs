@@ -1,4 +1,12 @@
-//! Words that are spelled nearly as known ones.
+//! Valid names, and words that are spelled nearly as known ones.
+
+/// Returns `true` if the text is a valid name of a host, device or network interface.
+pub(crate) fn is_name(text: &str) -> bool {
+    (1..=255).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-@+".contains(&b))
+}
 
 /// Returns the known word that differs from an unknown one in at most two letters, and that begins
 /// with the same letter. Variants of a key, such as `cc_key` and `sm_key`, differ in the first one.

@@ -167,3 +167,37 @@ fn errors_are_compared_with_the_packets() {
     let (text, _) = ribinfo(tree.path(), &["check", "-q"]);
     assert_eq!(text, "");
 }
+
+#[test]
+fn interfaces_in_one_subnet_need_both_settings_of_arp() {
+    let tree = unpack("h2-mlx5-roce2");
+    let probe = std::fs::read_to_string(tree.path().join("probe.json")).expect("the probe");
+    // An interface without RDMA.
+    let ordinary = r#""addresses":[{"netdev":"eno1","ip":"10.1.0.9","bits":24},"#;
+    let probe = probe.replacen(r#""addresses":["#, ordinary, 1);
+    tree.write("probe.json", probe);
+    let set = |file: &str| tree.write(&format!("proc/sys/net/ipv4/conf/all/{file}"), "2\n");
+    let warning = "addresses ens1f0np0: in the same subnet 10.1.0.0/24 as eno1";
+    let check = || ribinfo(tree.path(), &["check", "-q", "addresses"]).0;
+    assert!(check().contains(warning), "{}", check());
+    set("arp_ignore");
+    assert!(check().contains(warning), "{}", check());
+    set("arp_announce");
+    assert_eq!(check(), "");
+}
+
+#[test]
+fn bond_that_lost_an_interface_is_found() {
+    let tree = unpack("h2-mlx5-roce2");
+    let net = |file: &str| format!("sys/class/net/{file}");
+    tree.write(&net("bond0/type"), "1\n");
+    tree.write(&net("bond0/bonding/slaves"), "ens1f0np0 ens1f1np1\n");
+    let check = || ribinfo(tree.path(), &["check", "-q", "link"]).0;
+    assert_eq!(check(), "");
+    tree.write(&net("ens1f1np1/carrier"), "0\n");
+    let text = check();
+    assert!(
+        text.contains("warning  link mlx5_0/1: ens1f1np1 of the bond bond0 is down"),
+        "{text}"
+    );
+}

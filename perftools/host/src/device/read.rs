@@ -7,9 +7,9 @@ use base::peer_text::printable;
 use ibverbs::{Gid, Guid};
 
 use super::types::{Device, GidRow, NamedCode, PciDevice, PciLink, Port};
-use crate::peer::is_name;
 use crate::rate::Rate;
 use crate::root::{Root, unsigned};
+use crate::spelling::is_name;
 
 const VERBS: &str = "/sys/class/infiniband_verbs";
 const MAD: &str = "/sys/class/infiniband_mad";
