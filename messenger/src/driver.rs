@@ -1,6 +1,5 @@
 //! The completion queue of one messenger or of a group: polling it, giving completions to their
-//! messengers, and waiting. Of several waiting threads one, the leader, sleeps on the descriptor,
-//! and wakes the others.
+//! messengers, and waiting.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,6 +20,7 @@ use rdmacm::{EventChannel, IdKey};
 use super::endpoint::Endpoint;
 use super::receives::{Lease, SharedReceives};
 use super::state::State;
+use super::waiters::Waiters;
 
 const CQ_TOKEN: u64 = 0;
 const CM_TOKEN: u64 = 1;
@@ -31,7 +31,7 @@ pub(crate) struct Driver {
     channel: CompletionChannel,
     /// Readable if the completion queue or the event channel has an event.
     epoll: Epoll,
-    waiters: Mutex<Waiters>,
+    waiters: Waiters,
     /// The registration of the descriptor with tokio.
     #[cfg(feature = "tokio")]
     pub(crate) reactor: Mutex<Option<std::sync::Weak<dyn std::any::Any + Send + Sync>>>,
@@ -58,22 +58,6 @@ enum Member {
     Connecting(Arc<Lease>, Vec<Retired>),
 }
 
-#[derive(Default)]
-struct Waiters {
-    /// `true` while a thread sleeps on the descriptor.
-    has_leader: bool,
-    parked: BTreeMap<u64, Parked>,
-    next: u64,
-}
-
-/// A thread or a task that waits.
-struct Parked {
-    waker: Waker,
-    /// `true` if it ends its registration when it stops waiting. `AsyncRead` and `AsyncWrite` have
-    /// no call for that.
-    is_reliable: bool,
-}
-
 impl Driver {
     pub(crate) fn new(
         cq: CompletionQueue,
@@ -97,7 +81,7 @@ impl Driver {
             }),
             channel,
             epoll,
-            waiters: Mutex::default(),
+            waiters: Waiters::default(),
             #[cfg(feature = "tokio")]
             reactor: Mutex::default(),
         }))
@@ -203,7 +187,7 @@ impl Driver {
     pub(crate) fn prepare_wait(&self, endpoint: &Endpoint) -> Result<()> {
         let mut polled = self.polled();
         // The leader sleeps on the descriptor and must see its events. It reads them itself.
-        if !self.waiters().has_leader {
+        if !self.waiters.has_leader() {
             let mut events = [EpollEvent::empty(); 2];
             let count = self.wait(&mut events, EpollTimeout::ZERO)?;
             let tokens = events[..count].iter().map(EpollEvent::data);
@@ -235,11 +219,7 @@ impl Driver {
     /// Registers a thread or a task that waits. `is_reliable` is `true` if it ends its registration
     /// when it stops waiting.
     pub(crate) fn enter(self: &Arc<Self>, waker: &Waker, is_reliable: bool) -> Waiting {
-        let mut waiters = self.waiters();
-        let ticket = waiters.next;
-        waiters.next += 1;
-        let waker = waker.clone();
-        waiters.parked.insert(ticket, Parked { waker, is_reliable });
+        let ticket = self.waiters.enter(waker, is_reliable);
         Waiting {
             driver: Arc::clone(self),
             ticket,
@@ -247,15 +227,9 @@ impl Driver {
     }
 
     /// Wakes one of those that wait, which then processes completions and events.
+    #[cfg(feature = "tokio")]
     pub(crate) fn wake_one(&self) {
-        let mut wakers = Vec::new();
-        for parked in self.waiters().parked.values() {
-            wakers.push(parked.waker.clone());
-            if parked.is_reliable {
-                break;
-            }
-        }
-        wakers.iter().for_each(Waker::wake_by_ref);
+        self.waiters.wake_one();
     }
 
     fn wait(&self, events: &mut [EpollEvent], timeout: EpollTimeout) -> Result<usize> {
@@ -268,10 +242,6 @@ impl Driver {
 
     fn polled(&self) -> MutexGuard<'_, Polled> {
         self.polled.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -388,42 +358,46 @@ impl Waiting {
     /// Replaces the waker of a task that was polled again.
     #[cfg(feature = "tokio")]
     pub(crate) fn set_waker(&self, waker: &Waker) {
-        if let Some(parked) = self.driver.waiters().parked.get_mut(&self.ticket) {
-            if !parked.waker.will_wake(waker) {
-                parked.waker.clone_from(waker);
-            }
-        }
+        self.driver.waiters.set_waker(self.ticket, waker);
     }
 
-    /// Sleeps until there may be something new, or until the deadline.
-    pub(crate) fn sleep(&self, endpoint: &Endpoint, deadline: Deadline) -> Result<()> {
-        let is_leader = !std::mem::replace(&mut self.driver.waiters().has_leader, true);
-        if !is_leader {
+    /// Sleeps until there may be something new, or until the deadline. Returns what an attempt
+    /// returns that is made before this thread sleeps on the descriptor.
+    ///
+    /// Until this thread leads, another one may take its completion or read its event. It wakes
+    /// this thread, but not from the descriptor.
+    pub(crate) fn sleep<T>(
+        &self,
+        endpoint: &Endpoint,
+        deadline: Deadline,
+        attempt: impl FnOnce() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        if !self.driver.waiters.try_lead() {
             match deadline.remaining() {
                 Some(remaining) => thread::park_timeout(remaining),
                 None => thread::park(),
             }
-            return Ok(());
+            return Ok(None);
         }
-        let timeout = endpoint
-            .with(|state| state.sleep_timeout(deadline.remaining()))
-            .and_then(|remaining| EpollTimeout::try_from(as_millis(remaining)).ok())
-            .unwrap_or(EpollTimeout::NONE);
-        let slept = self.driver.wait(&mut [EpollEvent::empty(); 2], timeout);
-        self.driver.waiters().has_leader = false;
-        slept.map(drop)
+        let outcome = attempt();
+        let slept = if matches!(outcome, Ok(None)) {
+            let timeout = endpoint
+                .with(|state| state.sleep_timeout(deadline.remaining()))
+                .and_then(|remaining| EpollTimeout::try_from(as_millis(remaining)).ok())
+                .unwrap_or(EpollTimeout::NONE);
+            let slept = self.driver.wait(&mut [EpollEvent::empty(); 2], timeout);
+            slept.map(drop)
+        } else {
+            Ok(())
+        };
+        self.driver.waiters.stop_leading();
+        slept.and(outcome)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut waiters = self.driver.waiters();
-        waiters.parked.remove(&self.ticket);
-        let must_hand_over = !waiters.has_leader;
-        drop(waiters);
-        if must_hand_over {
-            self.driver.wake_one();
-        }
+        self.driver.waiters.leave(self.ticket);
     }
 }
 

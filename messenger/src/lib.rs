@@ -33,10 +33,15 @@
 //! `resources`, `group` and `receives` create objects of the device.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    test,
+    allow(clippy::duplicate_mod, reason = "compiled again with loom")
+)]
 // On docs.rs, items of a feature are marked with its name.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod codec;
+mod deferred;
 mod driver;
 mod endpoint;
 #[cfg(test)]
@@ -51,6 +56,8 @@ mod group;
 mod halves;
 mod inbox;
 mod local_fault;
+#[cfg(test)]
+mod loom_tests;
 mod message;
 mod messenger;
 mod options;
@@ -60,8 +67,10 @@ mod resources;
 mod rtr;
 mod shared;
 mod state;
+mod sync;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod waiters;
 
 pub use crate::group::{GroupOptions, MessengerGroup};
 pub use crate::halves::{RecvHalf, SendHalf};

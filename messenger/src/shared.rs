@@ -100,7 +100,11 @@ impl Shared {
             if deadline.has_passed() {
                 return Err(self.with(State::timed_out));
             }
-            waiting.sleep(&self.endpoint, deadline)?;
+            let attempt = || self.attempt_armed(&mut f);
+            if let Some(value) = waiting.sleep(&self.endpoint, deadline, attempt)? {
+                window.missed(began.elapsed());
+                return Ok(value);
+            }
         }
     }
 }

@@ -250,6 +250,10 @@ mod tests {
         assert!(error.help().is_some());
         assert!(Allocation::of_process(usize::MAX, Backing::Heap).is_err());
         assert!(Allocation::of_process(usize::MAX, Backing::Pages).is_err());
+        // More than the address space. Miri has no limit and would abort.
+        if cfg!(not(miri)) {
+            assert!(Allocation::of_process(1 << 60, Backing::Pages).is_err());
+        }
     }
 
     #[test]

@@ -40,3 +40,17 @@ impl BoundWindows {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_windows_do_not_accumulate() {
+        let mut windows = BoundWindows::default();
+        for _ in 0..1000 {
+            windows.extend(Some(Weak::new()));
+        }
+        assert!(windows.0.len() < 10, "{} entries", windows.0.len());
+    }
+}

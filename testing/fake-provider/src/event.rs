@@ -16,7 +16,7 @@ use rdma_sys::{
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::set_errno;
-use crate::state::{Context, Cq, DeviceState, Event, EventSource};
+use crate::state::{Context, Cq, DeviceState, Event, EventSource, XrcRole};
 
 /// Returns the constructor of the event source for an event type.
 pub(crate) fn source_of(event_type: u32) -> fn(usize) -> EventSource {
@@ -64,7 +64,10 @@ impl DeviceState {
                 .qps
                 .get(qp)
                 .filter(|qp| !qp.handle.0.is_null())
-                .and_then(|qp| of_domain(self, qp.pd)),
+                .and_then(|qp| match qp.xrc_role {
+                    Some(XrcRole::Recv { xrcd, .. }) => self.xrcds.get(xrcd).map(|x| x.context),
+                    _ => of_domain(self, qp.pd),
+                }),
             EventSource::Srq(srq) => self
                 .srqs
                 .get(srq)

@@ -201,7 +201,11 @@ pub(crate) unsafe fn create_recv(
         xrc_role: Some(XrcRole::Recv { xrcd, opens: 1 }),
         ..empty
     });
-    handle(context, slot, attr.qp_context)
+    let object = handle(context, slot, attr.qp_context);
+    if let Some(pair) = state.qps.get_mut(slot) {
+        pair.handle = Handle(object);
+    }
+    object
 }
 
 fn handle(
@@ -255,13 +259,14 @@ impl DeviceState {
     /// Closes one handle of a shared queue pair. Returns `true` if others are open, in which case
     /// the queue pair stays.
     pub(crate) fn close_shared(&mut self, slot: usize) -> bool {
-        match self
-            .qps
-            .get_mut(slot)
-            .and_then(|pair| pair.xrc_role.as_mut())
-        {
+        let Some(pair) = self.qps.get_mut(slot) else {
+            return false;
+        };
+        match &mut pair.xrc_role {
             Some(XrcRole::Recv { opens, .. }) if *opens > 1 => {
                 *opens -= 1;
+                // It may be the one that is closed.
+                pair.handle = Handle(std::ptr::null_mut());
                 true
             }
             _ => false,

@@ -245,17 +245,23 @@ fn a_region_is_not_reclaimed_while_an_xrc_srq_exists() {
 }
 
 #[test]
-fn an_event_names_the_xrc_srq() {
+fn an_event_names_the_xrc_object() {
     let setup = Setup::new(PROFILES[0]);
     let events = setup.context.async_events().expect("events");
     let read = || {
         let all = std::iter::from_fn(|| events.try_get().expect("events"));
         all.map(|event| event.source).collect::<Vec<_>>()
     };
+    setup.fake.raise(EventType::QP_FATAL.0);
+    let queue_pair = |queue, qp_num| EventSource::QueuePair { queue, qp_num };
+    let (sender, receiver) = (&setup.sender, &setup.receiver);
+    let mut found = read();
+    found.retain(|source| *source != queue_pair(sender.id(), sender.qp_num()));
+    assert_eq!(found, [queue_pair(receiver.id(), receiver.qp_num())]);
     setup.fake.raise(EventType::SRQ_ERR.0);
     let ids = setup.srqs.each_ref().map(|target| target.srq.id());
     assert_eq!(read(), ids.map(EventSource::SharedReceiveQueue));
-    assert!(!setup.receiver.as_raw().is_null());
+    assert!(!receiver.as_raw().is_null());
     drop(events);
     setup.finish();
 }

@@ -1,0 +1,246 @@
+//! Every interleaving of the threads that share a messenger, with loom: the modules whose
+//! correctness depends on the order of their steps are compiled again with its locks and atomics.
+
+mod sync {
+    pub(crate) use std::sync::{PoisonError, TryLockError};
+
+    use std::ops::{Deref, DerefMut};
+    use std::sync::{LockResult, TryLockResult};
+
+    use loom::sync::atomic::AtomicBool;
+    pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
+
+    /// A lock of an atomic, because loom does not explore when a `try_lock` of its own lock fails.
+    #[derive(Default)]
+    pub(crate) struct Mutex<T> {
+        is_locked: AtomicBool,
+        value: std::sync::Mutex<T>,
+    }
+
+    pub(crate) struct MutexGuard<'m, T> {
+        is_locked: &'m AtomicBool,
+        value: Option<std::sync::MutexGuard<'m, T>>,
+    }
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self {
+                is_locked: AtomicBool::new(false),
+                value: std::sync::Mutex::new(value),
+            }
+        }
+
+        pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+            loop {
+                if let Ok(guard) = self.try_lock() {
+                    return Ok(guard);
+                }
+                loom::thread::yield_now();
+            }
+        }
+
+        pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+            self.is_locked
+                .compare_exchange(false, true, Ordering::AcqRel, Ordering::Acquire)
+                .map_err(|_| TryLockError::WouldBlock)?;
+            Ok(MutexGuard {
+                is_locked: &self.is_locked,
+                value: Some(self.value.lock().expect("not poisoned")),
+            })
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.value.as_ref().expect("held until it is dropped")
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.value.as_mut().expect("held until it is dropped")
+        }
+    }
+
+    impl<T> Drop for MutexGuard<'_, T> {
+        fn drop(&mut self) {
+            self.value = None;
+            self.is_locked.store(false, Ordering::Release);
+        }
+    }
+}
+
+#[allow(dead_code, reason = "a part is tested")]
+#[path = "deferred.rs"]
+mod deferred;
+#[allow(dead_code, reason = "a part is tested")]
+#[path = "waiters.rs"]
+mod waiters;
+
+use std::task::{Wake, Waker};
+
+use loom::sync::atomic::Ordering;
+use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
+use loom::thread;
+
+use self::deferred::{Apply, Deferred};
+use self::waiters::Waiters;
+
+/// Counts the work that was done. Not a part of the model.
+struct Count(std::sync::Arc<std::sync::atomic::AtomicU32>);
+
+impl Apply for Count {
+    fn apply(&mut self, count: u32) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// A credit that is never reported would leave the peer waiting forever.
+#[test]
+fn no_deferred_work_is_left() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let done = std::sync::Arc::default();
+        let value = Arc::new(Deferred::new(Count(std::sync::Arc::clone(&done))));
+        let others = [(); 2].map(|()| {
+            let value = Arc::clone(&value);
+            thread::spawn(move || value.defer())
+        });
+        value.with(|_| ());
+        for other in others {
+            other.join().expect("thread");
+        }
+        assert_eq!(done.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// A completion queue with its descriptor, and two threads that wait for completions.
+#[derive(Default)]
+struct Queue {
+    waiters: Waiters,
+    /// `true` from arming the queue until its event is read.
+    is_armed: Mutex<bool>,
+    device: Mutex<Device>,
+    is_readable: Mutex<bool>,
+    became_readable: Condvar,
+    endpoints: [Mutex<Endpoint>; 2],
+}
+
+#[derive(Default)]
+struct Device {
+    is_armed: bool,
+    /// The threads that wait for them.
+    completions: Vec<usize>,
+}
+
+#[derive(Default)]
+struct Endpoint {
+    is_complete: bool,
+    waker: Option<Waker>,
+}
+
+impl Queue {
+    fn complete(&self, thread: usize) {
+        let mut device = self.device.lock().expect("lock");
+        device.completions.push(thread);
+        if std::mem::take(&mut device.is_armed) {
+            *self.is_readable.lock().expect("lock") = true;
+            self.became_readable.notify_all();
+        }
+    }
+
+    /// Gives each completion to its thread, as `Polled::poll` does.
+    fn poll(&self, _polled: &MutexGuard<'_, bool>) {
+        let completions = std::mem::take(&mut self.device.lock().expect("lock").completions);
+        for thread in completions {
+            let mut endpoint = self.endpoints[thread].lock().expect("lock");
+            endpoint.is_complete = true;
+            if let Some(waker) = endpoint.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Does what the function of `Driver` does.
+    fn prepare_wait(&self) {
+        let mut is_armed = self.is_armed.lock().expect("lock");
+        if !self.waiters.has_leader()
+            && std::mem::take(&mut *self.is_readable.lock().expect("lock"))
+        {
+            *is_armed = false;
+        }
+        if !std::mem::replace(&mut *is_armed, true) {
+            self.device.lock().expect("lock").is_armed = true;
+        }
+        self.poll(&is_armed);
+    }
+
+    /// Sleeps on the descriptor.
+    fn sleep(&self) {
+        let mut is_readable = self.is_readable.lock().expect("lock");
+        while !*is_readable {
+            is_readable = self.became_readable.wait(is_readable).expect("lock");
+        }
+    }
+
+    fn attempt(&self, own: usize) -> bool {
+        self.poll(&self.is_armed.lock().expect("lock"));
+        self.endpoints[own].lock().expect("lock").is_complete
+    }
+
+    /// Waits as `Shared::block` does.
+    fn wait(&self, own: usize) {
+        let waker = Waker::from(std::sync::Arc::new(Unpark(thread::current())));
+        let ticket = self.waiters.enter(&waker, true);
+        loop {
+            self.endpoints[own].lock().expect("lock").waker = Some(waker.clone());
+            self.prepare_wait();
+            if self.endpoints[own].lock().expect("lock").is_complete {
+                break;
+            }
+            if !self.waiters.try_lead() {
+                thread::park();
+                continue;
+            }
+            let is_complete = self.attempt(own);
+            if !is_complete {
+                self.sleep();
+            }
+            self.waiters.stop_leading();
+            if is_complete {
+                break;
+            }
+        }
+        self.waiters.leave(ticket);
+    }
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[test]
+fn no_thread_sleeps_on_after_its_completion() {
+    // More preemptions take minutes.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let queue = Arc::new(Queue::default());
+        let threads = [0, 1].map(|own| {
+            let queue = Arc::clone(&queue);
+            thread::spawn(move || queue.wait(own))
+        });
+        queue.complete(0);
+        queue.complete(1);
+        for thread in threads {
+            thread.join().expect("thread");
+        }
+    });
+}

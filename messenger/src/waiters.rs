@@ -1,0 +1,93 @@
+//! The threads and tasks that wait for one driver. One thread, the leader, sleeps on the
+//! descriptor. Whoever stops waiting wakes another one, which leads then.
+//!
+//! `loom_tests.rs` compiles this file again with the locks of loom.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use super::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The waiting threads and tasks, in the order of their arrival.
+#[derive(Default)]
+pub(crate) struct Waiters(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// `true` while a thread sleeps on the descriptor.
+    has_leader: bool,
+    parked: BTreeMap<u64, Parked>,
+    next: u64,
+}
+
+/// A thread or a task that waits.
+struct Parked {
+    waker: Waker,
+    /// `true` if it ends its registration when it stops waiting. `AsyncRead` and `AsyncWrite` have
+    /// no call for that.
+    is_reliable: bool,
+}
+
+impl Waiters {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a thread or a task. Returns the ticket for the other calls.
+    pub(crate) fn enter(&self, waker: &Waker, is_reliable: bool) -> u64 {
+        let mut inner = self.lock();
+        let ticket = inner.next;
+        inner.next += 1;
+        let waker = waker.clone();
+        inner.parked.insert(ticket, Parked { waker, is_reliable });
+        ticket
+    }
+
+    /// Removes a thread or a task. If no thread leads, another one is woken to take over.
+    pub(crate) fn leave(&self, ticket: u64) {
+        let mut inner = self.lock();
+        inner.parked.remove(&ticket);
+        let must_hand_over = !inner.has_leader;
+        drop(inner);
+        if must_hand_over {
+            self.wake_one();
+        }
+    }
+
+    /// Replaces the waker of a task that was polled again.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn set_waker(&self, ticket: u64, waker: &Waker) {
+        if let Some(parked) = self.lock().parked.get_mut(&ticket) {
+            if !parked.waker.will_wake(waker) {
+                parked.waker.clone_from(waker);
+            }
+        }
+    }
+
+    pub(crate) fn has_leader(&self) -> bool {
+        self.lock().has_leader
+    }
+
+    /// Makes this thread the leader. Returns `false` if another one leads.
+    pub(crate) fn try_lead(&self) -> bool {
+        !std::mem::replace(&mut self.lock().has_leader, true)
+    }
+
+    /// Ends the leadership of this thread, which then attempts what it waited for, and leads again
+    /// or leaves.
+    pub(crate) fn stop_leading(&self) {
+        self.lock().has_leader = false;
+    }
+
+    /// Wakes one of those that wait, which then processes completions and events.
+    pub(crate) fn wake_one(&self) {
+        let mut wakers = Vec::new();
+        for parked in self.lock().parked.values() {
+            wakers.push(parked.waker.clone());
+            if parked.is_reliable {
+                break;
+            }
+        }
+        wakers.iter().for_each(Waker::wake_by_ref);
+    }
+}
