@@ -70,6 +70,9 @@ pub(super) fn check_spec(spec: &Spec) {
     }
 }
 
+/// A token, whose key is derived only once, because that is slow.
+static TOKEN: OnceLock<Token> = OnceLock::new();
+
 /// The greeting, and the handshake of a server with a token.
 pub fn control_hello(data: &[u8]) {
     let decoded = hello::decode(data);
@@ -90,8 +93,6 @@ pub fn control_hello(data: &[u8]) {
             assert_printable(&peer.version);
         }
     }
-    // Deriving the key of a token is slow.
-    static TOKEN: OnceLock<Token> = OnceLock::new();
     let token = TOKEN.get_or_init(|| Token::from_line("0123456789abcdef").expect("a token"));
     let Peer::Rperf(client) = hello::decode(&hello::encode(hello::PROTOCOL)) else {
         panic!("the own greeting is not recognized");

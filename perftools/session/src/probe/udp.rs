@@ -15,8 +15,9 @@ use nix::sys::time::TimeSpec;
 
 use super::packet::{PROBE_LEN, Packet};
 
-/// Maximum number of datagrams that are received at a time. More of them may arrive without end.
-const MAX_RECEIVED: usize = 256;
+/// Maximum number of datagrams that are received at a time. More of them may arrive without end,
+/// and a reflector checks between them whether it must end.
+const MAX_RECEIVED: usize = 64;
 
 /// A socket for probes. It does not block.
 #[derive(Debug)]
@@ -234,6 +235,32 @@ mod tests {
         assert_eq!(datagram.packet, packet);
         assert!(sent >= before && datagram.received >= sent);
         assert!(wall_clock() - datagram.received >= 40_000_000);
+    }
+
+    #[test]
+    fn a_flood_is_received_in_parts() {
+        let [a, b] = [0; 2].map(|_| ProbeSocket::bind("127.0.0.1".parse().unwrap(), 0).unwrap());
+        let to = b.local_addr().unwrap();
+        let probe = Packet {
+            kind: Kind::Probe,
+            flow_label: 0,
+            key: 0,
+            session: 0,
+            id: 0,
+            nanos: 0,
+        };
+        for _ in 0..2 * MAX_RECEIVED {
+            a.send(&probe, to, None);
+        }
+        let receive = || {
+            let mut count = 0;
+            b.receive(|_| count += 1);
+            count
+        };
+        assert_eq!(
+            [receive(), receive(), receive()],
+            [MAX_RECEIVED, MAX_RECEIVED, 0]
+        );
     }
 
     #[test]
