@@ -3,7 +3,7 @@
 
 use crate::fixture::{IN_ORDER, PROFILES, Pair, open, small};
 use fake_provider::{ErrorStatePosts, Fake, PostFault, Profile, Queue, Verb};
-use ibverbs::{CqOptions, Device, Errno, ErrorKind, PostError, Rc, WcStatus, wr};
+use ibverbs::{CqOptions, Device, Errno, ErrorKind, PostError, Rc, SrqOptions, WcStatus, wr};
 
 /// A send that the provider rejects.
 const REJECTED: PostFault = PostFault {
@@ -432,6 +432,10 @@ fn sizes_above_the_limits_are_rejected() {
             ErrorKind::InvalidInput
         );
     }
+    // More than a `wr_id` can number, whatever the device supports.
+    let error = pd.create_srq(SrqOptions::new().max_wr(1 << 21));
+    let help = error.expect_err("too large").help().map(str::to_owned);
+    assert!(help.is_some_and(|help| help.contains("this library")));
     assert!(pd.sink(0).is_err() && pd.sink(1 << 40).is_err());
     drop((cq, pd, context));
     fake.assert_clean();
