@@ -124,6 +124,22 @@ fn nfsd_rdma(text: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use test_support::temp_dir::TempDir;
+
+    #[test]
+    fn exports_are_also_read_from_exports_d() {
+        let directory = TempDir::new();
+        let write = |file: &str, text: &str| {
+            let path = directory.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("etc/exports", "# none\n");
+        let root = Root::at(directory.path()).unwrap();
+        assert!(!Nfs::read(&root).has_exports);
+        write("etc/exports.d/data.exports", "/data *(ro)\n");
+        assert!(Nfs::read(&root).has_exports);
+    }
 
     #[test]
     fn rdma_mounts_are_recognized() {
