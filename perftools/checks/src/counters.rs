@@ -63,14 +63,15 @@ const CAUSES: &[(&[&str], &str, &str)] = &[
         "ribinfo counters --watch (does it grow?); check PFC and ECN on both hosts and all switches (ribinfo check dcb)",
     ),
     (
-        &[
-            "rnr_nak_retry_err",
-            "out_of_buffer",
-            "rnr_naks_rcvd",
-            "rx_drops",
-        ],
+        &["rnr_nak_retry_err", "out_of_buffer", "rnr_naks_rcvd"],
         "receivers had no buffers posted",
         "ribinfo counters --watch (does it grow?); post more receives in the application on the receiving host",
+    ),
+    // The drivers do not say why: no buffer posted, or no place in the adapter.
+    (
+        &["rx_drops", "rx_roce_discards", "rx_roce_drops"],
+        "received packets were dropped",
+        "ribinfo counters --watch (does it grow?); post more receives, and check PFC (ribinfo check dcb)",
     ),
 ];
 /// Number of errors that is normal, and the number of packets for each further one.

@@ -114,7 +114,6 @@ const FILES: &[(&str, Part)] = &[
     ),
     ("/sys/kernel/mm/transparent_hugepage/enabled", Whole),
     ("/sys/module/*", Existence),
-    ("/sys/module/ib_core/parameters/netns_mode", Whole),
     ("/sys/module/ib_ipoib/parameters/ipoib_enhanced", Whole),
     ("/proc/cmdline", Redacted(keep::command_line)),
     ("/proc/fs/nfsd/portlist", Whole),

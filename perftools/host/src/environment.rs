@@ -1,4 +1,4 @@
-//! The place where this process runs: a container, and the namespaces of RDMA devices.
+//! The place where this process runs.
 
 use crate::root::Root;
 
@@ -15,8 +15,6 @@ const CONTAINERS: [(&str, &str); 4] = [
 pub struct Environment {
     /// The kind of container, for example `a Kubernetes pod`.
     pub container: Option<&'static str>,
-    /// RDMA devices belong to one network namespace each (`rdma system set netns exclusive`).
-    pub is_exclusive: Option<bool>,
 }
 
 impl Environment {
@@ -24,10 +22,8 @@ impl Environment {
     pub(crate) fn read(root: &Root) -> Self {
         let mut containers = CONTAINERS.iter();
         let container = containers.find(|(file, _)| root.exists(file));
-        let shared = root.value("/sys/module/ib_core/parameters/netns_mode");
         Self {
             container: container.map(|(_, name)| *name),
-            is_exclusive: shared.map(|shared| shared == "N"),
         }
     }
 }
