@@ -31,7 +31,7 @@ fn test_with_limits(kind: &str, mut limit: impl FnMut() -> String) {
         let server = Server::start();
         let tests = [
             format!("-i {device} -to 2 -ws 1 -n 20 -m 1M --threads 3 rc_bw rc_rdma_read_bw"),
-            format!("-i {device} -to 2 -ws 1 -n 20 -m 1M --verify rc_lat tcp_lat tcp_bw"),
+            format!("-to 2 -ws 1 -n 20 -m 1M --verify tcp_lat tcp_bw -i {device} rc_lat"),
         ];
         let mut check = |what: &str, output: Finished| {
             assert_clean_end(what, &output);

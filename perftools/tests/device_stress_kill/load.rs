@@ -10,7 +10,8 @@ use crate::common::{Server, devices, json, rperf};
 use crate::{CLIENT_LIMIT, assert_objects_released, setting};
 
 /// Tests that one client runs.
-const TESTS: &str = "rc_bw rc_lat rc_bi_bw rc_rdma_read_bw rc_rdma_write_bw tcp_bw tcp_lat udp_bw";
+const SOCKET_TESTS: &str = "tcp_bw tcp_lat udp_bw";
+const RDMA_TESTS: &str = "rc_bw rc_lat rc_bi_bw rc_rdma_read_bw rc_rdma_write_bw";
 const TESTS_OF_A_CLIENT: usize = 8;
 /// Maximum growth of a server, in KiB. Most of it is the heaps of its threads.
 const MAX_GROWTH_KIB: u64 = 16 << 10;
@@ -22,7 +23,10 @@ fn many_tests_in_a_row_leave_nothing_behind() {
     for device in devices() {
         let objects = objects_of(&device);
         let server = Server::start();
-        let line = format!("{} -i {device} -n 20 -m 4K {TESTS}", server.target());
+        let line = format!(
+            "{} -n 20 -m 4K {SOCKET_TESTS} -i {device} {RDMA_TESTS}",
+            server.target()
+        );
         json(&line);
         let before = Usage::of(server.id());
         let busy = objects_of(&device);

@@ -88,12 +88,27 @@ fn tests_of(device: &str) -> Vec<&'static str> {
     all.filter(is_chosen).collect()
 }
 
+/// Returns `true` for the name of a test over an RDMA device.
+fn is_rdma(test: &str) -> bool {
+    Test::from_name(test).is_ok_and(|test| test.plan().is_some())
+}
+
 /// Runs tests one after the other and returns their records.
-fn run_tests(server: &Server, address: &str, options: &str, tests: &[&str]) -> Vec<Value> {
+fn run_tests(
+    server: &Server,
+    address: &str,
+    device: &str,
+    options: &str,
+    tests: &[&str],
+) -> Vec<Value> {
+    // The device is for the tests that come after it.
+    let (rdma, sockets): (Vec<&str>, Vec<&str>) =
+        tests.iter().copied().partition(|test| is_rdma(test));
     let line = format!(
-        "-lp {} {address} --json --keep-going --verify -to 20 {options} {}",
+        "-lp {} {address} --json --keep-going --verify -to 20 {options} {} -i {device} {}",
         server.port,
-        tests.join(" ")
+        sockets.join(" "),
+        rdma.join(" ")
     );
     let mut command = rperf();
     command.args(line.split_whitespace());
@@ -144,8 +159,7 @@ fn test_network(
         (format!("-n {messages} -m 4000"), chosen(&has_one_packet)),
     ] {
         if !tests.is_empty() {
-            let options = format!("-i {device} {options}");
-            records.extend(run_tests(&server, wire.server(), &options, &tests));
+            records.extend(run_tests(&server, wire.server(), device, &options, &tests));
         }
     }
     for record in &records {
