@@ -1,6 +1,6 @@
 //! A capture: the files of a host that have facts, without anything else in them.
 //!
-//! [`FILES`] lists all of them. Files of `/sys` are copied whole. Of other files a capture has only
+//! `FILES` lists all of them. Files of `/sys` are copied whole. Of other files a capture has only
 //! the keys that are evaluated (`redaction`).
 
 use std::fs::{self, DirBuilder, OpenOptions};
