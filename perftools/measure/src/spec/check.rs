@@ -72,14 +72,6 @@ impl Spec {
         self.test.socket().is_some_and(condition)
     }
 
-    /// Returns `true` if one end only sends data and the other only receives it.
-    fn is_one_way(&self) -> bool {
-        match self.test.plan() {
-            Some(plan) => plan.pattern == Pattern::OneWay,
-            None => !self.test.is_latency(),
-        }
-    }
-
     fn multicast_group_is_unicast(&self) -> bool {
         self.multicast
             .and_then(|multicast| multicast.group)
@@ -476,7 +468,7 @@ const RULES: &[Rule] = &[
     },
     // Direction and connection.
     Rule {
-        is_broken: |spec| spec.flip && !spec.is_one_way(),
+        is_broken: |spec| spec.flip && !spec.test.is_one_way(),
         cause: |spec| {
             let name = spec.test.name();
             format!("--flip (-f) with {name}: only a test with one sender can be reversed")

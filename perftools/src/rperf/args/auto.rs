@@ -11,19 +11,19 @@ use super::to_spec::several;
 /// Options that `--auto` varies itself or that only format its output. The commands that it
 /// suggests do not repeat them.
 const NOT_REPEATED: &[&str] = &[
-    "--auto",
-    "--json",
-    "--time",
-    "--tries",
-    "--depth",
-    "--post-list",
-    "--inline",
-    "--qps",
-    "--wait",
-    "--msg-size",
-    "--bits",
-    "--precision",
-    "--unify-units",
+    "auto",
+    "json",
+    "time",
+    "tries",
+    "depth",
+    "post-list",
+    "inline",
+    "qps",
+    "wait",
+    "msg-size",
+    "bits",
+    "precision",
+    "unify-units",
 ];
 
 /// Makes the invocation of `--auto` from the command line.
@@ -60,8 +60,7 @@ pub(super) fn invocation(
     if global.names_several_devices() {
         return Err(several("--auto"));
     }
-    let is_repeated =
-        |word: &&String| !NOT_REPEATED.contains(&word.split('=').next().unwrap_or_default());
+    let is_repeated = |word: &&String| !NOT_REPEATED.contains(&scope::name(word));
     let words = options.iter().filter(is_repeated).cloned().collect();
     Ok(Invocation::Auto {
         host,

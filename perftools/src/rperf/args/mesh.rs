@@ -229,24 +229,23 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
 
 /// Options of a client that a mesh does not have.
 const UNSUPPORTED: &[&str] = &[
-    "--auto",
-    "--interval",
-    "--json-lines",
-    "--sizes",
-    "--loop",
-    "--repeat",
-    "--payload-file",
-    "--qperf",
+    "auto",
+    "interval",
+    "json-lines",
+    "sizes",
+    "loop",
+    "repeat",
+    "payload-file",
+    "qperf",
 ];
 
 /// Rejects options that a mesh does not have.
 fn reject_options(options: &[String]) -> Result<()> {
     scope::check_client(options)?;
-    let name = |word: &String| word.split('=').next().unwrap_or_default().to_owned();
-    let mut names = options.iter().map(name);
-    match names.find(|name| UNSUPPORTED.contains(&name.as_str())) {
+    let mut names = options.iter().map(|word| scope::name(word));
+    match names.find(|name| UNSUPPORTED.contains(name)) {
         Some(option) => Err(Error::usage(format!(
-            "rperf mesh does not support {option}"
+            "rperf mesh does not support --{option}"
         ))),
         None => Ok(()),
     }

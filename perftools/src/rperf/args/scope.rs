@@ -62,10 +62,7 @@ const EVENTS: &Kind = &Kind {
     name: "tests that wait for completions; a write to memory causes no event",
 };
 const ONE_WAY: &Kind = &Kind {
-    contains: |test| match test.plan() {
-        Some(plan) => plan.pattern == Pattern::OneWay,
-        None => test.socket().is_some() && !test.is_latency(),
-    },
+    contains: Test::is_one_way,
     name: "tests with one sender",
 };
 const RDMA: &Kind = &Kind {
@@ -276,7 +273,8 @@ pub(super) fn acts_on(word: &str, test: Test) -> bool {
     }
 }
 
-fn name(word: &str) -> &str {
+/// Returns the name of the option in a word of the command line, without dashes.
+pub(super) fn name(word: &str) -> &str {
     let word = word.trim_start_matches('-');
     word.split('=').next().unwrap_or(word)
 }

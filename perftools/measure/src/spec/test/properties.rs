@@ -1,7 +1,7 @@
 //! Properties of the tests.
 
 use super::table::{Kind, Row, TESTS, Test};
-use crate::spec::plan::{Plan, Service};
+use crate::spec::plan::{Pattern, Plan, Service};
 use crate::spec::socket_kind::SocketKind;
 
 impl Test {
@@ -35,6 +35,15 @@ impl Test {
         match self.kind() {
             Kind::Rdma { plan, .. } => plan.is_latency(),
             Kind::Sockets { latency, .. } => latency,
+            Kind::Control => false,
+        }
+    }
+
+    /// Returns `true` if one end only sends data and the other only receives it.
+    pub fn is_one_way(self) -> bool {
+        match self.kind() {
+            Kind::Rdma { plan, .. } => plan.pattern == Pattern::OneWay,
+            Kind::Sockets { latency, .. } => !latency,
             Kind::Control => false,
         }
     }
