@@ -14,7 +14,8 @@ use measure::transport::verbs::VerbsBackend;
 use perftools::rperf::args::command_line::Options;
 use perftools::rperf::run::diagnosis::{Report, outcome};
 use report::record::{Measured, Outcome};
-use session::rperf::client::{self, ServerAddr};
+use session::client;
+use session::connect::ServerAddr;
 use session::rperf::rules::Rules;
 use session::rperf::server::Server;
 

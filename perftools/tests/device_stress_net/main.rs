@@ -7,17 +7,17 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod counts;
-mod wire;
+mod link;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{Server, connects_directly, devices, rperf};
 use counts::{Totals, check};
+use link::Link;
 use measure::spec::test::Test;
 use serde_json::Value;
 use test_support::process::{self, Process};
-use wire::Wire;
 
 /// A network: the arguments of netem, and whether every reliable test must succeed on it.
 struct Network {
@@ -126,7 +126,7 @@ fn run_tests(
 /// Runs all tests of a device over a network and returns the totals. Adds what is wrong to
 /// `problems`, so that a long run shows all of it.
 fn test_network(
-    wire: &Wire,
+    link: &Link,
     device: &str,
     network: &Network,
     problems: &mut Vec<String>,
@@ -134,7 +134,7 @@ fn test_network(
     let server = Server::start();
     let begin = Instant::now();
     let mut totals = Totals::default();
-    wire.disturb(network.netem);
+    link.disturb(network.netem);
     let messages = long_run().unwrap_or(SHORT_MESSAGES);
     let mut tests = tests_of(device);
     if !tests.is_empty() && device != devices()[0] {
@@ -159,7 +159,7 @@ fn test_network(
         (format!("-n {messages} -m 4000"), chosen(&has_one_packet)),
     ] {
         if !tests.is_empty() {
-            records.extend(run_tests(&server, wire.server(), device, &options, &tests));
+            records.extend(run_tests(&server, link.server(), device, &options, &tests));
         }
     }
     for record in &records {
@@ -168,7 +168,7 @@ fn test_network(
             problems.push(format!("{device}, {}: {problem}", network.netem));
         }
     }
-    wire.restore();
+    link.restore();
     server.assert_responds();
     println!(
         "{device}, {}: {totals}, {:?}",
@@ -188,14 +188,14 @@ fn counts_are_exact_on_a_bad_network() {
     };
     let mut problems = Vec::new();
     for device in devices() {
-        let wire = Wire::new(&device);
-        let before = wire.packets();
+        let link = Link::new(&device);
+        let before = link.packets();
         for network in networks {
-            let totals = test_network(&wire, &device, network, &mut problems);
+            let totals = test_network(&link, &device, network, &mut problems);
             assert!(totals.measured > 0, "{device}, {}", network.netem);
         }
         assert!(
-            wire.packets() > before + 100,
+            link.packets() > before + 100,
             "the packets did not pass the network"
         );
     }
@@ -213,22 +213,22 @@ fn every_ping_is_answered_or_lost_on_a_bad_network() {
     let count = long_run().map_or(20, |messages| messages.max(100));
     let ribping = env!("CARGO_BIN_EXE_ribping");
     for device in devices() {
-        let wire = Wire::new(&device);
+        let link = Link::new(&device);
         // It listens on the addresses that the host has when it starts.
         let server = Process::spawn(Command::new(ribping).arg("-S"));
         server.next_stderr_line("answering connections");
         for network in networks {
-            let mut addresses = vec![wire.server()];
+            let mut addresses = vec![link.server()];
             if connects_directly(&device) {
-                addresses.push(wire.server_v6());
+                addresses.push(link.server_v6());
             }
             for address in addresses {
-                wire.disturb(network.netem);
+                link.disturb(network.netem);
                 let line = format!("{ribping} --json -c {count} -i 0.02 -t 2000 {address}");
                 let begin = Instant::now();
                 let output =
                     Process::spawn(&mut process::command(&line)).wait_timeout(TEST_LIMIT * 2);
-                wire.restore();
+                link.restore();
                 assert!(matches!(output.code(), Some(0 | 1)), "{line}: {output}");
                 let report: Value = serde_json::from_str(&output.stdout).expect("JSON");
                 let number = |name: &str| report[name].as_u64().expect("a number");

@@ -1,0 +1,42 @@
+//! The tests that docs/hardening.md names exist.
+
+use std::fs;
+use std::path::PathBuf;
+
+/// Returns the text of a file that the table names: a program of tests, or a module of a crate.
+fn source(file: &str) -> String {
+    let package = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let in_crate = file
+        .split_once('/')
+        .map(|(name, module)| package.join(name).join("src").join(module));
+    let candidates = [
+        package.join("tests").join(file),
+        package.join("tests/programs").join(file),
+        package.join("src").join(file),
+    ];
+    let mut candidates = candidates.into_iter().chain(in_crate);
+    let text = candidates.find_map(|path| fs::read_to_string(path.with_extension("rs")).ok());
+    text.unwrap_or_else(|| panic!("no file {file}"))
+}
+
+#[test]
+fn tests_of_the_table_exist() {
+    let table = include_str!("../../../docs/hardening.md");
+    let rows = table
+        .lines()
+        .filter(|line| line.starts_with("| ") && line.contains('`'));
+    let mut count = 0;
+    for row in rows {
+        let cell = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        for group in cell.split("; ").filter(|group| group.ends_with(')')) {
+            let (names, file) = group.rsplit_once(" (").unwrap();
+            let source = source(file.trim_end_matches(')'));
+            for name in names.split(", ") {
+                let function = format!("fn {}()", name.trim_matches('`'));
+                assert!(source.contains(&function), "{function} in {file}");
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 100, "{count} tests");
+}

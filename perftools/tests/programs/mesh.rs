@@ -1,0 +1,341 @@
+//! `rperf mesh` with real servers on this host.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::common::{Server, fails, rperf, run, spawn};
+use serde_json::Value;
+use test_support::process::{self, Finished, wait_until};
+use test_support::temp_dir::TempDir;
+
+/// Options of a server that takes part in a mesh.
+const MESH: [&str; 3] = ["--mesh", "--allow", "127.0.0.0/8"];
+
+fn servers(count: usize) -> Vec<Server> {
+    (0..count).map(|_| Server::with_options(&MESH)).collect()
+}
+
+fn list(servers: &[Server]) -> String {
+    let names: Vec<String> = servers
+        .iter()
+        .map(|s| format!("127.0.0.1:{}", s.port))
+        .collect();
+    names.join(",")
+}
+
+/// Runs `rperf mesh --json`, and returns its record and its output. The figures of servers on one
+/// host differ, so there may be outliers.
+fn mesh(line: &str) -> (Value, Finished) {
+    let output = run(&format!("mesh --json {line}"));
+    assert!(!output.stderr.contains("panicked"), "{output}");
+    let record = serde_json::from_str(&output.stdout);
+    let record = record.unwrap_or_else(|e| panic!("{line}: {e}: {output}"));
+    (record, output)
+}
+
+fn cells(record: &Value) -> Vec<Value> {
+    record["cells"].as_array().expect("cells").clone()
+}
+
+fn errors(record: &Value) -> Vec<String> {
+    let all = cells(record).into_iter();
+    all.filter_map(|c| c["error"].as_str().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn all_ordered_pairs_are_measured_by_the_servers() {
+    let servers = servers(4);
+    let dir = TempDir::new();
+    let page = dir.path().join("mesh.html");
+    let line = format!(
+        "{} -n 200 tcp_bw tcp_lat --html {}",
+        list(&servers),
+        page.display()
+    );
+    let (record, output) = mesh(&line);
+    assert!(matches!(output.code(), Some(0 | 3)), "{output}");
+    assert_eq!(record["schema"], 1);
+    let cells = cells(&record);
+    assert_eq!(cells.len(), 2 * 4 * 3);
+    for cell in &cells {
+        let figure = match cell["test"].as_str().unwrap() {
+            "tcp_bw" => &cell["bandwidth"],
+            "tcp_lat" => &cell["latency"],
+            other => panic!("{other}"),
+        };
+        assert!(figure.as_f64().unwrap() > 0.0, "{cell}");
+        assert_ne!(cell["from"], cell["to"]);
+        assert!(
+            cell["counters"]["received"].as_u64().unwrap() >= 200,
+            "{cell}"
+        );
+    }
+    let page = std::fs::read_to_string(page).unwrap();
+    assert_eq!(page.matches("class=\"detail\"").count(), 24);
+    let csv = run(&format!("mesh --csv {} -n 10 tcp_lat", list(&servers)));
+    assert_eq!(csv.stdout.lines().count(), 13, "{csv}");
+}
+
+#[test]
+fn servers_run_tests_for_others_only_with_permission() {
+    let text = fails("-lp 0 --mesh", 2);
+    assert!(text.contains("add --token-file, or --allow"), "{text}");
+    let plain = Server::start();
+    let allowing = Server::with_options(&MESH);
+    let both = [plain, allowing];
+    let (record, output) = mesh(&format!("{} -n 10 tcp_lat", list(&both)));
+    assert_eq!(output.code(), Some(1), "{output}");
+    // The server without --mesh still serves the tests of the other one.
+    let errors = errors(&record);
+    assert_eq!(errors.len(), 1, "{record:#}");
+    assert!(
+        errors[0].contains("help: start it with --mesh"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn delegated_tests_keep_the_limits_of_the_server() {
+    let limited = Server::with_options(&["--mesh", "--allow", "127.0.0.1/32", "--max-time", "1"]);
+    let line = format!(
+        "127.0.0.1:{},192.0.2.1:9 -ws 0.2 -t 0.1 tcp_lat",
+        limited.port
+    );
+    let (record, _) = mesh(&line);
+    let text = errors(&record).join("\n");
+    assert!(
+        text.contains("servers at 192.0.2.1 are not allowed"),
+        "{text}"
+    );
+    let other = Server::with_options(&MESH);
+    let both = [limited, other];
+    let line = format!("{} -t 2 tcp_lat", list(&both));
+    let (record, _) = mesh(&line);
+    let cells = cells(&record);
+    assert_eq!(cells.len(), 2, "{record:#}");
+    for cell in cells {
+        let (client, error) = (cell["from"].as_str(), cell["error"].as_str());
+        let client = format!("{}: ", client.unwrap());
+        let reported = error.and_then(|error| error.strip_prefix(&client));
+        let reported = reported.unwrap_or_else(|| panic!("{cell}"));
+        assert!(reported.contains("--max-time"), "{cell}");
+        assert!(reported.matches("the server: ").count() <= 1, "{cell}");
+    }
+}
+
+#[test]
+fn all_servers_of_a_mesh_share_the_token() {
+    let dir = TempDir::new();
+    let file = |name: &str, text: &str| -> PathBuf {
+        let path = dir.write(name, text);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        path
+    };
+    let token = file("token", "a secret of some length");
+    let other = file("other", "another secret of length");
+    let option = format!("--token-file={}", token.display());
+    let servers: Vec<Server> = (0..2)
+        .map(|_| Server::with_options(&["--mesh", &option]))
+        .collect();
+    let (record, _) = mesh(&format!("{option} {} -n 10 tcp_lat", list(&servers)));
+    assert_eq!(errors(&record), Vec::<String>::new());
+    for option in [String::new(), format!("--token-file={}", other.display())] {
+        let (record, _) = mesh(&format!("{option} {} -n 10 tcp_lat", list(&servers)));
+        let errors = errors(&record);
+        assert_eq!(errors.len(), 2, "{record:#}");
+        assert!(errors.iter().all(|e| e.contains("token")), "{errors:?}");
+    }
+}
+
+#[test]
+fn dead_host_costs_only_its_own_cells() {
+    let servers = servers(4);
+    // The server is stopped, so its host looks dead: connections succeed, but nothing answers.
+    servers[1].signal("STOP");
+    let line = format!("{} -ws 0.5 -to 1 -n 10 tcp_lat", list(&servers));
+    let (record, output) = mesh(&line);
+    servers[1].signal("CONT");
+    assert_eq!(output.code(), Some(1), "{output}");
+    let dead = format!("127.0.0.1:{}", servers[1].port);
+    for cell in cells(&record) {
+        let involved = cell["from"] == dead.as_str() || cell["to"] == dead.as_str();
+        assert_eq!(cell["error"].is_string(), involved, "{cell}");
+    }
+    let outliers = record["outliers"].as_array().unwrap();
+    let failed: Vec<&Value> = outliers.iter().filter(|o| o["state"] == "failed").collect();
+    assert_eq!(failed.len(), 1, "{outliers:#?}");
+    assert_eq!(
+        (&failed[0]["kind"], &failed[0]["ports"][0]),
+        (&"host".into(), &dead.clone().into())
+    );
+}
+
+#[test]
+fn death_of_the_coordinator_ends_its_tests() {
+    // A server with one client at a time is free again when the test of the mesh has ended.
+    let options = [&MESH[..], &["--max-clients", "1", "--verbose"]].concat();
+    let servers = [
+        Server::with_options(&options),
+        Server::with_options(&options),
+    ];
+    let coordinator = spawn(&format!("mesh {} -t 60 tcp_bw", list(&servers)));
+    servers[0].wait_for_log("tcp_bw begins");
+    process::send_signal(coordinator.id(), "KILL");
+    let begin = Instant::now();
+    for server in &servers {
+        let is_free = || run(&format!("-ws 0 {} conf", server.target())).success();
+        assert!(
+            wait_until(Duration::from_secs(30), is_free),
+            "the server is busy"
+        );
+    }
+    assert!(
+        begin.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[test]
+fn supervised_server_stops_with_its_standard_input() {
+    let mut command = rperf();
+    command.args(["-lp", "0", "--mesh", "--supervised"]);
+    command.stdin(Stdio::piped());
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"a secret of some length\n").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(child.try_wait().unwrap(), None, "the server runs");
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    let text = fails("-lp 0 --mesh --supervised", 1);
+    assert!(text.contains("the token has 0 bytes"), "{text}");
+}
+
+#[test]
+fn tests_that_share_a_port_start_together() {
+    let servers = servers(3);
+    let (record, _) = mesh(&format!(
+        "--pattern incast {} -t 0.2 tcp_bw",
+        list(&servers)
+    ));
+    assert_eq!(errors(&record), Vec::<String>::new());
+    let groups = record["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 3);
+    for group in groups {
+        assert_eq!(group["completed"], 2, "{group}");
+        assert!(group["sum"].as_f64().unwrap() > 0.0 && group["fairness"].as_f64().unwrap() > 0.5);
+        let error = Duration::from_nanos(group["start_error"].as_u64().unwrap());
+        assert!(error < Duration::from_millis(100), "{group}");
+    }
+}
+
+#[test]
+fn a_limit_names_the_pair_and_the_excess() {
+    let servers = servers(2);
+    let list = list(&servers);
+    let (record, output) = mesh(&format!("{list} -n 50 tcp_lat --max-lat 1us"));
+    assert_eq!(output.code(), Some(3), "{output}");
+    let pair = format!(
+        "127.0.0.1:{} → 127.0.0.1:{}",
+        servers[0].port, servers[1].port
+    );
+    let back = format!(
+        "127.0.0.1:{} → 127.0.0.1:{}",
+        servers[1].port, servers[0].port
+    );
+    let line = output.stderr.lines().last().unwrap_or_default();
+    assert!(line.contains("2 of 2 results exceed a limit"), "{line}");
+    assert!(line.contains(&pair) || line.contains(&back), "{line}");
+    assert!(line.contains(": tcp_lat: mean latency of "), "{line}");
+    assert!(line.contains(" % above --max-lat 1 us"), "{line}");
+    for cell in cells(&record) {
+        let text = cell["exceeded"][0].as_str().unwrap();
+        assert!(text.contains("above --max-lat"), "{cell}");
+    }
+    // Limits that the results keep; each test has its own.
+    let line = format!("{list} -n 50 --slow-latency 1000 --slow-bandwidth 0 --max-lost 0");
+    let (record, output) = mesh(&format!(
+        "{line} tcp_lat --max-p99 10 tcp_bw --min-bw 1Kb/s"
+    ));
+    assert_eq!(output.code(), Some(0), "{output}");
+    assert!(cells(&record).iter().all(|c| c["exceeded"].is_null()));
+    let output = run(&format!("mesh {line} tcp_lat tcp_bw --min-bw 9000Gb/s"));
+    assert_eq!(output.code(), Some(3), "{output}");
+    assert!(
+        output
+            .stdout
+            .contains(&format!("{pair}: tcp_bw: bandwidth of ")),
+        "{output}"
+    );
+    // The loopback interface has no rate, so the results cannot be checked.
+    let (record, output) = mesh(&format!("{line} tcp_bw --min-bw 90%"));
+    assert_eq!(output.code(), Some(1), "{output}");
+    assert!(errors(&record)[0].contains("is unknown"), "{record:#}");
+}
+
+#[test]
+fn records_are_written_to_no_file_of_another_user() {
+    let dir = TempDir::new();
+    let servers = servers(2);
+    let path = |name: &str| dir.path().join(name);
+    let run_with = |record: &str, options: &str| {
+        let record = path(record);
+        let line = format!("{} -n 50 tcp_lat {options} --record", list(&servers));
+        run(&format!("mesh {line} {}", record.display()))
+    };
+    std::fs::write(path("victim"), "precious").unwrap();
+    std::os::unix::fs::symlink(path("victim"), path("record.new")).unwrap();
+    let output = run_with("record", "");
+    assert!(matches!(output.code(), Some(0 | 3)), "{output}");
+    assert_eq!(std::fs::read_to_string(path("victim")).unwrap(), "precious");
+    assert!(path("record").metadata().unwrap().is_file());
+    // The permissions are those that the umask leaves.
+    let mode = |name: &str| path(name).metadata().unwrap().permissions().mode();
+    assert_eq!(mode("record"), mode("victim"));
+    let names = std::fs::read_dir(dir.path()).unwrap();
+    assert_eq!(names.count(), 3);
+    // Special files are neither read without end nor replaced.
+    let fifo = path("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.unwrap().success());
+    std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
+    for name in ["fifo", "zero"] {
+        let output = run_with(name, "--resume");
+        assert_eq!(output.code(), Some(1), "{output}");
+        let text = &output.stderr;
+        assert!(text.contains("it is not a regular file"), "{output}");
+    }
+}
+
+#[test]
+fn a_run_resumes_from_its_record() {
+    let servers = servers(3);
+    let dir = TempDir::new();
+    let path = dir.path().join("mesh.json");
+    let line = format!(
+        "{} -n 10 tcp_lat --record {}",
+        list(&servers),
+        path.display()
+    );
+    servers[2].signal("STOP");
+    let (first, _) = mesh(&format!("-ws 0.3 -to 1 {line}"));
+    servers[2].signal("CONT");
+    assert_eq!(errors(&first).len(), 4);
+    let text = fails(&format!("mesh -to 1 {line}"), 2);
+    assert!(text.contains("add --resume"), "{text}");
+    let (second, _) = mesh(&format!("-to 1 {line} --resume"));
+    // The failed cells were measured again, after those of the first run.
+    assert_eq!(cells(&second).len(), 6 + 4);
+    assert_eq!(cells(&second)[..6], cells(&first)[..]);
+    assert!(cells(&second)[6..].iter().all(|c| c["latency"].is_number()));
+    let text = fails(&format!("mesh {line} tcp_bw --resume"), 2);
+    assert!(
+        text.contains("other hosts, devices, tests or another pattern"),
+        "{text}"
+    );
+}

@@ -1,0 +1,129 @@
+//! `rperf report`, and progress on a terminal.
+
+use std::fs;
+use std::process::Command;
+
+use crate::common::{Server, fails, run};
+use test_support::process;
+use test_support::temp_dir::TempDir;
+
+/// Writes a file and returns its path.
+fn write(dir: &TempDir, name: &str, contents: &str) -> String {
+    dir.write(name, contents).display().to_string()
+}
+
+#[test]
+fn report_contains_all_tests_of_its_inputs() {
+    let server = Server::start();
+    let directory = TempDir::new();
+    let sweep = run(&format!(
+        "--json --sizes 64,4K -t 100ms {} tcp_bw tcp_lat",
+        server.target()
+    ));
+    let lines = run(&format!(
+        "--json-lines --interval 50ms -t 300ms {} tcp_bw tcp_lat conf",
+        server.target()
+    ));
+    let (a, b) = (
+        write(&directory, "a.json", &sweep.stdout),
+        write(&directory, "b.json", &lines.stdout),
+    );
+    let page = directory.path().join("page.html").display().to_string();
+    assert!(run(&format!("report first={a} {b} --output {page}")).success());
+    let text = fs::read_to_string(page).unwrap();
+    for part in [
+        "first, tcp_bw",
+        "b, tcp_lat",
+        "Bandwidth against message size",
+        "Latency by percentile",
+        "over time",
+        "Environment",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // Without `--output`, the page is written to a pipe.
+    assert_eq!(run(&format!("report first={a} {b}")).stdout, text);
+}
+
+#[test]
+fn invalid_input_files_are_rejected_by_name() {
+    let directory = TempDir::new();
+    for (name, text, expected) in [
+        ("empty.json", &b""[..], "not a record of rperf"),
+        ("other.json", b"{\"schema\": 1}", "not a record of rperf"),
+        (
+            "later.json",
+            b"{\"schema\": 9, \"program\": \"rperf 9\", \"tests\": []}",
+            "schema 9",
+        ),
+        (
+            "none.json",
+            b"{\"schema\": 1, \"program\": \"rperf\", \"tests\": []}",
+            "it has no tests",
+        ),
+        ("bytes.json", b"\xff\xfe\x00\x01", "cannot read"),
+        (
+            "cut.json",
+            b"{\"schema\": 1, \"program\": \"rperf\", \"tests\": [{\"test\": \"rc_bw\"",
+            "not a record of rperf",
+        ),
+        ("deep.json", &[b'['; 10_000], "not a record of rperf"),
+    ] {
+        let file = directory.write(name, text);
+        let file = file.display();
+        let output = run(&format!("report {file}"));
+        let error = output.stderr.clone();
+        assert!(!output.success() && output.stdout.is_empty(), "{name}");
+        assert!(
+            error.contains(name) && error.contains(expected) && !error.contains("panicked"),
+            "{name}: {error}"
+        );
+    }
+    assert!(fails("report /nowhere.json", 1).contains("cannot read /nowhere.json"));
+    assert!(fails("report", 2).contains("<[NAME=]FILE>"));
+}
+
+#[test]
+fn progress_is_shown_only_on_a_terminal() {
+    let server = Server::start();
+    let line = format!("-t 1 {} tcp_bw", server.target());
+    let piped = run(&line);
+    assert!(
+        piped.success() && piped.stderr.is_empty(),
+        "{}",
+        piped.stderr
+    );
+    let program = format!("{} {line}", env!("CARGO_BIN_EXE_rperf"));
+    let mut script = Command::new("script");
+    script
+        .args(["-qec", &program, "/dev/null"])
+        .env("NO_COLOR", "1")
+        .env("TERM", "xterm");
+    let text = process::output(&mut script).stdout;
+    assert!(
+        text.contains("tcp_bw [") && text.contains("    bw "),
+        "{text}"
+    );
+    // Escape sequences only move the cursor. There are no colors, with or without `NO_COLOR`.
+    let colors = text.split('\u{1b}').skip(1).filter(|rest| {
+        rest.trim_start_matches(|c: char| !c.is_alphabetic())
+            .starts_with('m')
+    });
+    assert_eq!(colors.count(), 0, "{text:?}");
+}
+
+#[test]
+fn incompatible_options_are_rejected() {
+    for (line, expected) in [
+        ("--auto localhost rc_bw", "does not accept tests"),
+        ("--auto --csv localhost", "--auto cannot be combined with"),
+        ("--auto --threads 2 localhost", "--threads"),
+        ("--auto --tries 4 localhost", "5..=1000"),
+        ("--tries 9 localhost rc_bw", "--auto"),
+        ("--interval 1ms localhost tcp_bw", "the minimum is 10 ms"),
+        ("--interval 1", "is an option of a client"),
+    ] {
+        let text = fails(line, 2);
+        assert!(text.contains(expected), "{line}: {text}");
+    }
+}
