@@ -43,7 +43,7 @@ c_value! {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "some belong to Cargo features")]
-pub enum QpKind {
+pub enum Transport {
     Rc,
     Uc,
     Ud,
@@ -55,7 +55,7 @@ pub enum QpKind {
     DcTarget,
 }
 
-impl QpKind {
+impl Transport {
     /// Returns the queue pair type of the verbs.
     pub(crate) const fn qp_type(self) -> QpType {
         match self {
@@ -75,7 +75,7 @@ impl QpKind {
     }
 }
 
-impl fmt::Display for QpKind {
+impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Srd => f.write_str("SRD"),
@@ -120,9 +120,9 @@ pub struct LogStreams {
 )]
 pub trait SendTransport: private::Sealed + 'static {
     /// The queue pair type.
-    const QP_TYPE: QpType = Self::KIND.qp_type();
+    const QP_TYPE: QpType = Self::TRANSPORT.qp_type();
     #[doc(hidden)]
-    const KIND: QpKind;
+    const TRANSPORT: Transport;
     /// Extended operations that a queue pair requires (`IBV_QP_EX_WITH_*`).
     #[doc(hidden)]
     const SEND_OPS: u64;
@@ -280,7 +280,7 @@ const FETCHES: u64 = rdma_sys::IBV_QP_EX_WITH_RDMA_READ as u64
 pub struct Rc;
 
 impl SendTransport for Rc {
-    const KIND: QpKind = QpKind::Rc;
+    const TRANSPORT: Transport = Transport::Rc;
     const SEND_OPS: u64 = MESSAGES | WRITES | FETCHES;
     const EXTRA_OPS: u64 = WINDOWS;
     const OPTIONAL_OPS: u64 = OPTIONAL;
@@ -307,7 +307,7 @@ impl ConnectedDuplexTransport for Rc {}
 pub struct Uc;
 
 impl SendTransport for Uc {
-    const KIND: QpKind = QpKind::Uc;
+    const TRANSPORT: Transport = Transport::Uc;
     const SEND_OPS: u64 = MESSAGES | WRITES;
     const EXTRA_OPS: u64 = WINDOWS;
 }
@@ -334,7 +334,7 @@ impl ConnectedDuplexTransport for Uc {}
 pub struct Ud;
 
 impl SendTransport for Ud {
-    const KIND: QpKind = QpKind::Ud;
+    const TRANSPORT: Transport = Transport::Ud;
     const SEND_OPS: u64 = MESSAGES;
 }
 
@@ -363,7 +363,7 @@ impl DatagramTransport for Ud {}
 pub struct XrcSend;
 
 impl SendTransport for XrcSend {
-    const KIND: QpKind = QpKind::XrcSend;
+    const TRANSPORT: Transport = Transport::XrcSend;
     const SEND_OPS: u64 = Rc::SEND_OPS;
     const EXTRA_OPS: u64 = WINDOWS;
 }
@@ -415,7 +415,7 @@ impl<T> fmt::Debug for Grouped<T> {
 impl<T> private::Sealed for Grouped<T> {}
 
 impl<T: Groupable> SendTransport for Grouped<T> {
-    const KIND: QpKind = T::KIND;
+    const TRANSPORT: Transport = T::TRANSPORT;
     const SEND_OPS: u64 = T::SEND_OPS;
     const EXTRA_OPS: u64 = T::EXTRA_OPS;
     const OPTIONAL_OPS: u64 = T::OPTIONAL_OPS;
@@ -449,7 +449,7 @@ impl<T: Groupable + DatagramTransport> DatagramTransport for Grouped<T> {}
 pub struct RawPacket;
 
 impl SendTransport for RawPacket {
-    const KIND: QpKind = QpKind::RawPacket;
+    const TRANSPORT: Transport = Transport::RawPacket;
     const SEND_OPS: u64 = rdma_sys::IBV_QP_EX_WITH_SEND as u64;
 }
 

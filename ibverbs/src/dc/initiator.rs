@@ -19,7 +19,7 @@ use crate::numbers::Qpn;
 use crate::pd::ProtectionDomain;
 use crate::qp::{Parts, QpOptions, QueuePair, RcPath};
 use crate::transport::private::Sealed;
-use crate::transport::{DatagramTransport, LogStreams, QpKind, SendTransport};
+use crate::transport::{DatagramTransport, LogStreams, SendTransport, Transport};
 use crate::wr::{
     Address, CompareSwap, FetchAdd, HeldAddress, Operation, RdmaRead, RdmaWrite, RdmaWriteWithImm,
     ReadPayload, Send, SendPayload, SendWithImm, To,
@@ -59,7 +59,7 @@ pub struct Dc;
 impl Sealed for Dc {}
 
 impl SendTransport for Dc {
-    const KIND: QpKind = QpKind::DcInitiator;
+    const TRANSPORT: Transport = Transport::DcInitiator;
     const SEND_OPS: u64 = IBV_QP_EX_WITH_SEND as u64
         | IBV_QP_EX_WITH_SEND_WITH_IMM as u64
         | IBV_QP_EX_WITH_RDMA_WRITE as u64
@@ -226,6 +226,6 @@ impl QueuePair<Dc> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn start(&mut self, path: &RcPath) -> Result<()> {
-        self.control().start_dc(path)
+        self.handle().start_dc(path)
     }
 }

@@ -17,7 +17,7 @@ use crate::pd::ProtectionDomain;
 use crate::qp::{Parts, QpOptions, QpState, QueuePair, RcPath};
 use crate::raw::AsRaw;
 use crate::transport::private::Sealed;
-use crate::transport::{DatagramTransport, LogStreams, QpKind, SendTransport};
+use crate::transport::{DatagramTransport, LogStreams, SendTransport, Transport};
 use crate::wr::{
     Address, CompareSwap, FetchAdd, HeldAddress, Operation, RdmaRead, RdmaWrite, RdmaWriteWithImm,
     ReadPayload, Send, SendPayload, SendWithImm, To,
@@ -69,7 +69,7 @@ pub struct DcStreams;
 impl Sealed for DcStreams {}
 
 impl SendTransport for DcStreams {
-    const KIND: QpKind = QpKind::DcInitiator;
+    const TRANSPORT: Transport = Transport::DcInitiator;
     const SEND_OPS: u64 = Dc::SEND_OPS;
     const EXTRA_OPS: u64 = Dc::EXTRA_OPS;
     const CLASSIC: bool = false;
@@ -269,7 +269,7 @@ impl QueuePair<DcStreams> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn start(&mut self, path: &RcPath) -> Result<()> {
-        self.control().start_dc(path)
+        self.handle().start_dc(path)
     }
 
     /// Ends the error of a stream, so that its requests are executed again. First retire the
@@ -302,7 +302,7 @@ impl QueuePair<DcStreams> {
     /// [`mlx5dv_dci_stream_id_reset(3)`](https://man7.org/linux/man-pages/man3/mlx5dv_dci_stream_id_reset.3.html)
     pub fn reset_stream(&mut self, stream: u16) -> Result<()> {
         const VERB: &str = "mlx5dv_dci_stream_id_reset";
-        let what = || format!("stream {stream} of a {}", self.control().describe());
+        let what = || format!("stream {stream} of a {}", self.handle().describe());
         // libmlx5 reports another state as unsupported, and knows it only after a query.
         let state = self.state()?;
         if state != QpState::RTS {

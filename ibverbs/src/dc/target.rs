@@ -19,10 +19,10 @@ use crate::error::Result;
 use crate::identity::QueueId;
 use crate::numbers::Qpn;
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
-use crate::qp::{Control, Endpoint, Parts, QpState, RcPath};
+use crate::qp::{Endpoint, Parts, QpHandle, QpState, RcPath};
 use crate::raw::AsRaw;
 use crate::srq::{SharedReceiveQueue, SrqInner};
-use crate::transport::QpKind;
+use crate::transport::Transport;
 
 /// A target of the dynamically connected transport. Initiators, [`QueuePair<Dc>`](super::Dc), send
 /// to it if they know its number and its [key](DcKey).
@@ -100,7 +100,7 @@ impl ProtectionDomain {
             send_cq: cq.as_raw(),
             recv_cq: cq.as_raw(),
             srq: srq.as_raw(),
-            qp_type: QpKind::DcTarget.qp_type().0,
+            qp_type: Transport::DcTarget.qp_type().0,
             comp_mask: IBV_QP_INIT_ATTR_PD,
             pd: self.as_raw(),
             ..Default::default()
@@ -111,7 +111,13 @@ impl ProtectionDomain {
         };
         driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
         driver.dc_init_attr.__bindgen_anon_1.dct_access_key = key.0;
-        let what = || format!("{} on {}", QpKind::DcTarget, self.context().device_name());
+        let what = || {
+            format!(
+                "{} on {}",
+                Transport::DcTarget,
+                self.context().device_name()
+            )
+        };
         let raw = non_null("mlx5dv_create_qp", what, || {
             // SAFETY: domain and queues are alive and of one context; the attributes are valid
             // during the call. libmlx5 accepts contexts of all providers.
@@ -132,9 +138,9 @@ impl ProtectionDomain {
 }
 
 impl DcTarget {
-    fn control(&self) -> Control<'_> {
+    fn handle(&self) -> QpHandle<'_> {
         // SAFETY: `self` keeps the queue pair alive, and it belongs to the context of its domain.
-        unsafe { Control::new(self.raw, QpKind::DcTarget, self.parts.pd.context()) }
+        unsafe { QpHandle::new(self.raw, Transport::DcTarget, self.parts.pd.context()) }
     }
 
     /// Returns the identity of the target in this process, which
@@ -146,7 +152,7 @@ impl DcTarget {
     /// Returns the number of the target, which initiators need. The device assigns it when the
     /// target is [started](Self::start).
     pub fn qp_num(&self) -> Qpn {
-        self.control().qp_num()
+        self.handle().qp_num()
     }
 
     /// Returns the protection domain of the target.
@@ -160,7 +166,7 @@ impl DcTarget {
     /// # Errors
     /// Same as [`QueuePair::endpoint`](crate::QueuePair::endpoint).
     pub fn endpoint(&self, path: &RcPath) -> Result<Endpoint> {
-        self.control().endpoint(path)
+        self.handle().endpoint(path)
     }
 
     /// Moves the target from RESET through INIT to RTR. Initiators can then send to it. The path
@@ -173,7 +179,7 @@ impl DcTarget {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn start(&mut self, path: &RcPath) -> Result<()> {
-        self.control().start_dc(path)?;
+        self.handle().start_dc(path)?;
         // libmlx5 removes the completions of a target that is destroyed.
         let members = self.parts.srq.members();
         members.replace(self.qp_num(), self.id);
@@ -188,7 +194,7 @@ impl DcTarget {
     /// # References
     /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
     pub fn state(&self) -> Result<QpState> {
-        self.control().state()
+        self.handle().state()
     }
 
     /// Destroys the target. Dropping it does the same, without the error.
@@ -216,7 +222,7 @@ impl DcTarget {
         } else {
             crate::leak::count_leaked_object();
         }
-        let what = || QpKind::DcTarget.to_string();
+        let what = || Transport::DcTarget.to_string();
         zero_or_errno("ibv_destroy_qp", what, returned)
     }
 }

@@ -11,7 +11,7 @@ use rdma_sys::{
 
 use super::query::{EfaCaps, query, size_of_struct};
 use crate::transport::private::Sealed;
-use crate::transport::{DatagramTransport, DuplexTransport, LogStreams, QpKind, SendTransport};
+use crate::transport::{DatagramTransport, DuplexTransport, LogStreams, SendTransport, Transport};
 use crate::wr::{
     Operation, RdmaRead, RdmaWrite, RdmaWriteWithImm, ReadPayload, Send, SendPayload, SendWithImm,
     To,
@@ -55,7 +55,7 @@ const WRITES: u64 = IBV_QP_EX_WITH_RDMA_WRITE as u64 | IBV_QP_EX_WITH_RDMA_WRITE
 impl Sealed for Srd {}
 
 impl SendTransport for Srd {
-    const KIND: QpKind = QpKind::Srd;
+    const TRANSPORT: Transport = Transport::Srd;
     const SEND_OPS: u64 = IBV_QP_EX_WITH_SEND as u64 | IBV_QP_EX_WITH_SEND_WITH_IMM as u64;
     const EXTRA_OPS: u64 = READ | WRITES;
     const CLASSIC: bool = false;

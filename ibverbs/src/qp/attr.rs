@@ -3,7 +3,7 @@
 use rdma_sys::ibv_qp_attr;
 use rdma_types::setters;
 
-use super::control::Control;
+use super::handle::QpHandle;
 use super::pair::QueuePair;
 use super::state::QpState;
 use super::transitions::required_mask;
@@ -14,7 +14,7 @@ use crate::mr::AccessFlags;
 use crate::numbers::{Psn, Qpn};
 use crate::port::{Lid, Mtu};
 #[cfg(feature = "mlx5")]
-use crate::transport::QpKind;
+use crate::transport::Transport;
 use crate::transport::{ConnectedTransport, SendTransport};
 
 /// The address of a queue pair, which two peers exchange to connect. [`QueuePair::endpoint`]
@@ -190,7 +190,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// # References
     /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
     pub fn state(&self) -> Result<QpState> {
-        self.control().state()
+        self.handle().state()
     }
 
     /// Moves the queue pair to the error state. The driver flushes the requests in flight as far as
@@ -213,7 +213,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn to_error(&mut self) -> Result<()> {
-        self.control().to_error()
+        self.handle().to_error()
     }
 }
 
@@ -239,7 +239,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     /// # References
     /// [`ibv_query_gid(3)`](https://man7.org/linux/man-pages/man3/ibv_query_gid.3.html)
     pub fn endpoint(&self, path: &RcPath) -> Result<Endpoint> {
-        self.control().endpoint(path)
+        self.handle().endpoint(path)
     }
 
     /// Moves the queue pair from RESET to INIT. Receives can be posted from then on.
@@ -251,7 +251,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn init(&mut self, path: &RcPath) -> Result<()> {
-        self.control().init(path)
+        self.handle().init(path)
     }
 
     /// Connects the queue pair to `remote`: moves it from INIT through RTR to RTS.
@@ -266,11 +266,11 @@ impl<T: ConnectedTransport> QueuePair<T> {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html), IBA 10.3.1
     pub fn connect(&mut self, path: &RcPath, remote: &Endpoint) -> Result<()> {
-        self.control().connect(path, remote)
+        self.handle().connect(path, remote)
     }
 }
 
-impl Control<'_> {
+impl QpHandle<'_> {
     pub(crate) fn endpoint(self, path: &RcPath) -> Result<Endpoint> {
         let gid = match path.sgid_index {
             Some(index) => self.context.gid(path.port_num, index)?.gid,
@@ -311,7 +311,7 @@ impl Control<'_> {
         self.init(path)?;
         // The address that the verb takes is that of this port.
         self.to_rtr(path, &self.endpoint(path)?)?;
-        if self.kind == QpKind::DcInitiator {
+        if self.kind == Transport::DcInitiator {
             self.to_rts(path)?;
         }
         Ok(())

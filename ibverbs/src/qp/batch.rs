@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use rdma_sys::{ibv_qp_ex, ibv_wr_abort, ibv_wr_complete, ibv_wr_start};
 
-use super::control::Control;
+use super::handle::QpHandle;
 use super::pair::QueuePair;
 use super::post::write_extended;
 use super::tables::Tables;
@@ -118,8 +118,8 @@ impl<T: DuplexTransport> QueuePair<T> {
         let raw = self.raw;
         let explain = |verb, error| {
             // SAFETY: the queue pair is alive and belongs to the context of its domain.
-            let control = unsafe { Control::new(raw, T::KIND, tables.owner.pd.context()) };
-            control.explain_post(verb, error)
+            let handle = unsafe { QpHandle::new(raw, T::TRANSPORT, tables.owner.pd.context()) };
+            handle.explain_post(verb, error)
         };
         tables
             .recvs
@@ -216,7 +216,7 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
         // The requests are posted, so that there is nothing to abort.
         let posted = ManuallyDrop::new(self);
         result.map_err(|error| {
-            error.explained(|verb, error| posted.qp.control().explain_post(verb, error))
+            error.explained(|verb, error| posted.qp.handle().explain_post(verb, error))
         })
     }
 }

@@ -183,7 +183,7 @@ fn check_optional_ops<T: SendTransport>(
         return Err(Error::new(
             ErrorKind::InvalidInput,
             "ibv_create_qp_ex",
-            format!("a {} queue pair has no optional operations", T::KIND),
+            format!("a {} queue pair has no optional operations", T::TRANSPORT),
         )
         .with_help("set QpOptions::optional_ops for reliable connections only"));
     }

@@ -10,7 +10,7 @@ use rdma_sys::{
 use rdma_types::setters;
 
 use super::alternate::{AlternatePath, MigState};
-use super::control::Control;
+use super::handle::QpHandle;
 use super::pair::QueuePair;
 use super::state::QpState;
 use super::transitions;
@@ -233,10 +233,10 @@ impl<T: SendTransport> QueuePair<T> {
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn modify(&mut self, change: &QpChange) -> Result<()> {
         if !change.resizes() {
-            return self.control().modify(change, self.tables.is_done(), None);
+            return self.handle().modify(change, self.tables.is_done(), None);
         }
         let sizes = self.check_resize([change.max_send_wr, change.max_recv_wr])?;
-        self.control().modify(change, true, Some(&sizes))?;
+        self.handle().modify(change, true, Some(&sizes))?;
         self.take_sizes()
     }
 
@@ -247,7 +247,7 @@ impl<T: SendTransport> QueuePair<T> {
     }
 }
 
-impl Control<'_> {
+impl QpHandle<'_> {
     /// Changes attributes. `idle` is `true` if no request is in flight. `sizes` are the present
     /// queue sizes if the queues can be resized.
     pub(crate) fn modify(

@@ -49,7 +49,7 @@ impl<T: DatagramTransport + DuplexTransport> QueuePair<T> {
             qkey: qkey.0,
             ..Default::default()
         };
-        self.control().modify_raw(
+        self.handle().modify_raw(
             "INIT",
             &mut init,
             IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY,
@@ -58,13 +58,13 @@ impl<T: DatagramTransport + DuplexTransport> QueuePair<T> {
             qp_state: QpState::RTR.0,
             ..Default::default()
         };
-        self.control().modify_raw("RTR", &mut rtr, IBV_QP_STATE)?;
+        self.handle().modify_raw("RTR", &mut rtr, IBV_QP_STATE)?;
         let mut rts = ibv_qp_attr {
             qp_state: QpState::RTS.0,
             sq_psn: psn.0,
             ..Default::default()
         };
-        self.control()
+        self.handle()
             .modify_raw("RTS", &mut rts, IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
 }

@@ -49,14 +49,14 @@ impl QueuePair<RawPacket> {
             port_num,
             ..Default::default()
         };
-        self.control()
+        self.handle()
             .modify_raw("INIT", &mut init, IBV_QP_STATE | IBV_QP_PORT)?;
         for (name, state) in [("RTR", QpState::RTR), ("RTS", QpState::RTS)] {
             let mut attr = ibv_qp_attr {
                 qp_state: state.0,
                 ..Default::default()
             };
-            self.control().modify_raw(name, &mut attr, IBV_QP_STATE)?;
+            self.handle().modify_raw(name, &mut attr, IBV_QP_STATE)?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
 
 use super::builder::{CreatedQp, Parts};
-use super::control::Control;
+use super::handle::QpHandle;
 use super::options::QpCaps;
 use super::tables::Tables;
 use crate::convert::zero_or_errno;
@@ -140,7 +140,7 @@ impl<T: SendTransport> QueuePair<T> {
 
     /// Returns the number of the queue pair, which the peer needs.
     pub fn qp_num(&self) -> Qpn {
-        self.control().qp_num()
+        self.handle().qp_num()
     }
 
     /// Returns the capacities granted by the device.
@@ -272,18 +272,18 @@ impl<T: SendTransport> QueuePair<T> {
         Err(Error::new(ErrorKind::WrongState, "ibv_destroy_qp", what).with_help(help))
     }
 
-    pub(crate) fn control(&self) -> Control<'_> {
+    pub(crate) fn handle(&self) -> QpHandle<'_> {
         // SAFETY: `self` keeps the queue pair alive, and it belongs to the context of its domain.
-        unsafe { Control::new(self.raw, T::KIND, self.tables.owner.pd.context()) }
+        unsafe { QpHandle::new(self.raw, T::TRANSPORT, self.tables.owner.pd.context()) }
     }
 
     pub(crate) fn describe(&self) -> String {
-        self.control().describe()
+        self.handle().describe()
     }
 
     /// Describes the queue pair and its state.
     pub(crate) fn describe_state(&self) -> String {
-        let state = self.control().state();
+        let state = self.handle().state();
         let state = state.map_or_else(|_| String::new(), |state| format!(" in state {state}"));
         self.describe() + &state
     }
@@ -309,7 +309,7 @@ impl<T: SendTransport> AsRaw for QueuePair<T> {
 impl<T: SendTransport> fmt::Debug for QueuePair<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QueuePair")
-            .field("type", &format_args!("{}", T::KIND))
+            .field("type", &format_args!("{}", T::TRANSPORT))
             .field("qp_num", &self.qp_num())
             .field("device", &self.tables.owner.pd.context().device_name())
             .field("caps", &self.caps)

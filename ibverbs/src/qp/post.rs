@@ -89,7 +89,7 @@ impl<T: SendTransport> QueuePair<T> {
             let bad_is_null = self.extended.is_some() || self.scratch.bad_is_null();
             let error = post_error(returned, bad_is_null);
             let rejected = reject::<T, _, _>(error, request, needs_mark, vacant, windows);
-            return Err(rejected.explained(|verb, error| self.control().explain_post(verb, error)));
+            return Err(rejected.explained(|verb, error| self.handle().explain_post(verb, error)));
         }
         windows.extend(O::bound(&request.payload));
         vacant.fill(request.into_in_flight(needs_mark));
@@ -176,7 +176,7 @@ impl<T: DuplexTransport> QueuePair<T> {
             .recvs
             .post(RecvHandle::Qp(self.raw), &tables.owner, request)
             .map_err(|rejected| {
-                rejected.explained(|verb, error| self.control().explain_post(verb, error))
+                rejected.explained(|verb, error| self.handle().explain_post(verb, error))
             })
     }
 }

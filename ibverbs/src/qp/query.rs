@@ -6,7 +6,7 @@ use rdma_sys::{
 };
 
 use super::alternate::{AlternatePath, MigState};
-use super::control::Control;
+use super::handle::QpHandle;
 use super::pair::QueuePair;
 use super::state::QpState;
 use crate::ah::AhAttr;
@@ -86,7 +86,7 @@ pub struct QpAttr {
     pub rate_limit: u32,
 }
 
-impl Control<'_> {
+impl QpHandle<'_> {
     pub(crate) fn query(self) -> Result<QpAttr> {
         // Every flag of `enum ibv_qp_attr_mask` except `IBV_QP_RATE_LIMIT`. Queries return the rate
         // limit without that flag.
@@ -148,6 +148,6 @@ impl<T: SendTransport> QueuePair<T> {
     /// # References
     /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
     pub fn query(&self) -> Result<QpAttr> {
-        self.control().query()
+        self.handle().query()
     }
 }

@@ -1,12 +1,12 @@
 //! Explains posts that the provider refused, by the state of the queue pair.
 
-use super::control::Control;
+use super::handle::QpHandle;
 use super::state::QpState;
 use crate::error::{Error, ErrorKind};
-use crate::transport::QpKind;
+use crate::transport::Transport;
 use crate::wr::{PostError, refusal};
 
-impl Control<'_> {
+impl QpHandle<'_> {
     /// Returns the error of a post that the provider refused: the state of the queue pair and, if
     /// the state does not allow the post, the remedy. Returns `None` for other reasons.
     pub(crate) fn explain_post(self, verb: &'static str, error: PostError) -> Option<Error> {
@@ -31,8 +31,8 @@ impl Control<'_> {
 }
 
 /// Returns the remedy if no request, or no send, can be posted in `state` (IBA 10.3.1).
-fn remedy(kind: QpKind, state: QpState, sends: bool) -> Option<&'static str> {
-    let connects = matches!(kind, QpKind::Rc | QpKind::Uc | QpKind::XrcSend);
+fn remedy(kind: Transport, state: QpState, sends: bool) -> Option<&'static str> {
+    let connects = matches!(kind, Transport::Rc | Transport::Uc | Transport::XrcSend);
     Some(match state {
         QpState::RESET if connects => {
             "initialize and connect the queue pair first, with `init` and `connect` or with rdma_cm"
@@ -60,21 +60,25 @@ mod tests {
     #[test]
     fn remedy_depends_on_transport_state_and_queue() {
         let remedy = |kind, state, sends| remedy(kind, state, sends).unwrap_or_default();
-        for kind in [QpKind::Rc, QpKind::Uc, QpKind::XrcSend] {
+        for kind in [Transport::Rc, Transport::Uc, Transport::XrcSend] {
             assert!(remedy(kind, QpState::RESET, true).contains("`init` and `connect`"));
             assert!(remedy(kind, QpState::INIT, true).contains("state RTS: connect"));
             assert!(remedy(kind, QpState::RTR, true).contains("state RTS: connect"));
             assert!(remedy(kind, QpState::ERR, true).contains("disconnected"));
         }
-        for kind in [QpKind::Ud, QpKind::RawPacket] {
+        for kind in [Transport::Ud, Transport::RawPacket] {
             assert!(remedy(kind, QpState::RESET, false).contains("`start`"));
             assert!(remedy(kind, QpState::INIT, true).contains("call `start`"));
         }
-        assert!(remedy(QpKind::Ud, QpState::SQE, true).contains("modify"));
+        assert!(remedy(Transport::Ud, QpState::SQE, true).contains("modify"));
         for state in [QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQE] {
-            assert_eq!(remedy(QpKind::Rc, state, false), "", "receives in {state}");
+            assert_eq!(
+                remedy(Transport::Rc, state, false),
+                "",
+                "receives in {state}"
+            );
         }
-        assert_eq!(remedy(QpKind::Rc, QpState::RTS, true), "");
-        assert_eq!(remedy(QpKind::Rc, QpState::SQD, true), "");
+        assert_eq!(remedy(Transport::Rc, QpState::RTS, true), "");
+        assert_eq!(remedy(Transport::Rc, QpState::SQD, true), "");
     }
 }

@@ -66,7 +66,7 @@ impl<T: SendTransport> QueuePair<T> {
 
     /// Resizes the tables to the sizes that the device granted. No request is in flight.
     pub(crate) fn take_sizes(&mut self) -> Result<()> {
-        let granted = self.control().query_raw(IBV_QP_CAP)?.cap;
+        let granted = self.handle().query_raw(IBV_QP_CAP)?.cap;
         let recvs = if self.caps().max_recv_wr == 0 {
             0
         } else {

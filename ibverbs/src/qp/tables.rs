@@ -47,7 +47,7 @@ impl Tables {
         parts: &Parts<'_>,
         max_batch: usize,
     ) -> Self {
-        let recv_kind = if T::KIND.receives_datagrams() {
+        let recv_kind = if T::TRANSPORT.receives_datagrams() {
             RequestKind::RecvDatagram
         } else {
             RequestKind::Recv

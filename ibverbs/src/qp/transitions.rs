@@ -9,7 +9,7 @@ use rdma_sys::{
 };
 
 use super::state::QpState;
-use crate::transport::QpKind;
+use crate::transport::Transport;
 
 /// The attributes of a transition, besides the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,14 +68,14 @@ const NO_ATTRIBUTES: Option<Transition> = Some(Transition {
 ///
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 10.3.1 and table 91
-pub(crate) fn transition(kind: QpKind, from: QpState, to: QpState) -> Option<Transition> {
+pub(crate) fn transition(kind: Transport, from: QpState, to: QpState) -> Option<Transition> {
     let mut transition = transition_without_resize(kind, from, to)?;
     // A queue pair with queues can be resized in every transition to a working state.
     if from != QpState::RESET
         && ![QpState::RESET, QpState::ERR].contains(&to)
         && !matches!(
             kind,
-            QpKind::XrcRecv | QpKind::Srd | QpKind::DcInitiator | QpKind::DcTarget
+            Transport::XrcRecv | Transport::Srd | Transport::DcInitiator | Transport::DcTarget
         )
     {
         transition.optional |= IBV_QP_CAP;
@@ -83,10 +83,10 @@ pub(crate) fn transition(kind: QpKind, from: QpState, to: QpState) -> Option<Tra
     Some(transition)
 }
 
-fn transition_without_resize(kind: QpKind, from: QpState, to: QpState) -> Option<Transition> {
+fn transition_without_resize(kind: Transport, from: QpState, to: QpState) -> Option<Transition> {
     match kind {
-        QpKind::DcInitiator => return initiator_transition(from, to),
-        QpKind::DcTarget => return target_transition(from, to),
+        Transport::DcInitiator => return initiator_transition(from, to),
+        Transport::DcTarget => return target_transition(from, to),
         _ => {}
     }
     let only = |optional| {
@@ -96,21 +96,21 @@ fn transition_without_resize(kind: QpKind, from: QpState, to: QpState) -> Option
         })
     };
     let (sends, responds) = (
-        !is(kind, QpKind::XrcRecv),
-        is(kind, QpKind::Rc) || is(kind, QpKind::XrcRecv),
+        !is(kind, Transport::XrcRecv),
+        is(kind, Transport::Rc) || is(kind, Transport::XrcRecv),
     );
-    let reliable = responds || is(kind, QpKind::XrcSend);
-    let connected = reliable || is(kind, QpKind::Uc);
+    let reliable = responds || is(kind, Transport::XrcSend);
+    let connected = reliable || is(kind, Transport::Uc);
     let datagram = kind.receives_datagrams();
     let init = match kind {
-        QpKind::Ud | QpKind::Srd => START | IBV_QP_QKEY,
-        QpKind::RawPacket => IBV_QP_PORT,
+        Transport::Ud | Transport::Srd => START | IBV_QP_QKEY,
+        Transport::RawPacket => IBV_QP_PORT,
         _ => START | IBV_QP_ACCESS_FLAGS,
     };
     // Attributes that can be changed in RTS.
     let running = match kind {
-        QpKind::Ud | QpKind::Srd => IBV_QP_CUR_STATE | IBV_QP_QKEY,
-        QpKind::RawPacket => IBV_QP_RATE_LIMIT,
+        Transport::Ud | Transport::Srd => IBV_QP_CUR_STATE | IBV_QP_QKEY,
+        Transport::RawPacket => IBV_QP_RATE_LIMIT,
         _ => {
             IBV_QP_CUR_STATE
                 | IBV_QP_ACCESS_FLAGS
@@ -135,10 +135,10 @@ fn transition_without_resize(kind: QpKind, from: QpState, to: QpState) -> Option
             required: when(connected || datagram, IBV_QP_SQ_PSN)
                 | when(reliable, IBV_QP_TIMEOUT)
                 | when(reliable && sends, RETRY),
-            optional: running | when(is(kind, QpKind::Srd), IBV_QP_RNR_RETRY),
+            optional: running | when(is(kind, Transport::Srd), IBV_QP_RNR_RETRY),
         }),
         (QpState::RTS | QpState::SQD, QpState::RTS) => only(running),
-        (QpState::SQE, QpState::RTS) if datagram || is(kind, QpKind::Uc) => only(
+        (QpState::SQE, QpState::RTS) if datagram || is(kind, Transport::Uc) => only(
             IBV_QP_CUR_STATE
                 | if datagram {
                     IBV_QP_QKEY
@@ -197,11 +197,11 @@ fn target_transition(from: QpState, to: QpState) -> Option<Transition> {
 }
 
 /// Returns the mask of the required attributes, including the state.
-pub(crate) fn required_mask(kind: QpKind, from: QpState, to: QpState) -> u32 {
+pub(crate) fn required_mask(kind: Transport, from: QpState, to: QpState) -> u32 {
     IBV_QP_STATE | transition(kind, from, to).map_or(0, |transition| transition.required)
 }
 
-fn is(kind: QpKind, other: QpKind) -> bool {
+fn is(kind: Transport, other: Transport) -> bool {
     kind == other
 }
 
@@ -212,7 +212,7 @@ fn when(condition: bool, flags: u32) -> u32 {
 /// Checks a transition with the attributes `given`. Returns a message that names the attributes
 /// that are missing or not allowed, or the possible next states, or `None` if the transition is
 /// valid.
-pub(crate) fn violation(kind: QpKind, from: QpState, to: QpState, given: u32) -> Option<String> {
+pub(crate) fn violation(kind: Transport, from: QpState, to: QpState, given: u32) -> Option<String> {
     let Some(Transition { required, optional }) = transition(kind, from, to) else {
         let next_states: Vec<String> = STATES
             .iter()

@@ -2,15 +2,15 @@
 
 use super::*;
 
-const ALL: [QpKind; 8] = [
-    QpKind::Rc,
-    QpKind::Uc,
-    QpKind::Ud,
-    QpKind::RawPacket,
-    QpKind::XrcSend,
-    QpKind::XrcRecv,
-    QpKind::Srd,
-    QpKind::DcInitiator,
+const ALL: [Transport; 8] = [
+    Transport::Rc,
+    Transport::Uc,
+    Transport::Ud,
+    Transport::RawPacket,
+    Transport::XrcSend,
+    Transport::XrcRecv,
+    Transport::Srd,
+    Transport::DcInitiator,
 ];
 
 #[test]
@@ -59,7 +59,7 @@ fn transitions_are_those_of_the_specification() {
                 STATES[to]
             );
         }
-        let recovers = [QpKind::Uc, QpKind::Ud, QpKind::Srd].contains(&kind);
+        let recovers = [Transport::Uc, Transport::Ud, Transport::Srd].contains(&kind);
         assert_eq!(
             transitions.contains(&(QpState::SQE, QpState::RTS)),
             recovers,
@@ -67,7 +67,7 @@ fn transitions_are_those_of_the_specification() {
         );
         assert_eq!(
             transitions.contains(&(QpState::RTS, QpState::SQD)),
-            ![QpKind::RawPacket, QpKind::DcInitiator].contains(&kind),
+            ![Transport::RawPacket, Transport::DcInitiator].contains(&kind),
             "{kind}"
         );
     }
@@ -79,8 +79,8 @@ fn connect_sets_the_required_attributes() {
     let rc = uc | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     let retry = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     for (kind, rtr, rts) in [
-        (QpKind::Rc, rc, retry | IBV_QP_SQ_PSN),
-        (QpKind::Uc, uc, IBV_QP_SQ_PSN),
+        (Transport::Rc, rc, retry | IBV_QP_SQ_PSN),
+        (Transport::Uc, uc, IBV_QP_SQ_PSN),
     ] {
         assert_eq!(
             required_mask(kind, QpState::INIT, QpState::RTR),
@@ -98,22 +98,25 @@ fn connect_sets_the_required_attributes() {
     }
     let datagram = START | IBV_QP_QKEY;
     assert_eq!(
-        violation(QpKind::Ud, QpState::RESET, QpState::INIT, datagram),
+        violation(Transport::Ud, QpState::RESET, QpState::INIT, datagram),
         None
     );
-    assert_eq!(violation(QpKind::Ud, QpState::INIT, QpState::RTR, 0), None);
     assert_eq!(
-        violation(QpKind::Ud, QpState::RTR, QpState::RTS, IBV_QP_SQ_PSN),
+        violation(Transport::Ud, QpState::INIT, QpState::RTR, 0),
+        None
+    );
+    assert_eq!(
+        violation(Transport::Ud, QpState::RTR, QpState::RTS, IBV_QP_SQ_PSN),
         None
     );
     // SRD differs from UD in one attribute.
     let rts = IBV_QP_SQ_PSN | IBV_QP_RNR_RETRY;
     let to_rts = |kind| violation(kind, QpState::RTR, QpState::RTS, rts);
-    assert_eq!(to_rts(QpKind::Srd), None);
-    assert!(to_rts(QpKind::Ud).is_some());
+    assert_eq!(to_rts(Transport::Srd), None);
+    assert!(to_rts(Transport::Ud).is_some());
     assert_eq!(
         violation(
-            QpKind::RawPacket,
+            Transport::RawPacket,
             QpState::RESET,
             QpState::INIT,
             IBV_QP_PORT
@@ -124,7 +127,7 @@ fn connect_sets_the_required_attributes() {
 
 #[test]
 fn dc_target_only_starts() {
-    let kind = QpKind::DcTarget;
+    let kind = Transport::DcTarget;
     for from in STATES {
         for to in STATES {
             let starts = [
@@ -149,33 +152,42 @@ fn xrc_halves_share_the_attributes_of_a_reliable_connection() {
         (QpState::INIT, QpState::RTR),
         (QpState::RTR, QpState::RTS),
     ] {
-        let (send, recv) = (of(QpKind::XrcSend, from, to), of(QpKind::XrcRecv, from, to));
-        assert_eq!(send | recv, of(QpKind::Rc, from, to), "{from} to {to}");
+        let (send, recv) = (
+            of(Transport::XrcSend, from, to),
+            of(Transport::XrcRecv, from, to),
+        );
+        assert_eq!(send | recv, of(Transport::Rc, from, to), "{from} to {to}");
     }
     assert_eq!(
-        of(QpKind::XrcRecv, QpState::RTR, QpState::RTS),
+        of(Transport::XrcRecv, QpState::RTR, QpState::RTS),
         IBV_QP_TIMEOUT | IBV_QP_SQ_PSN
     );
-    assert_eq!(of(QpKind::XrcSend, QpState::INIT, QpState::RTR), CONNECT);
+    assert_eq!(of(Transport::XrcSend, QpState::INIT, QpState::RTR), CONNECT);
 }
 
 #[test]
 fn a_violation_names_missing_and_forbidden_attributes() {
-    let rtr = required_mask(QpKind::Rc, QpState::INIT, QpState::RTR) & !IBV_QP_MIN_RNR_TIMER;
+    let rtr = required_mask(Transport::Rc, QpState::INIT, QpState::RTR) & !IBV_QP_MIN_RNR_TIMER;
     assert_eq!(
-        violation(QpKind::Rc, QpState::INIT, QpState::RTR, rtr | IBV_QP_QKEY).expect("a violation"),
+        violation(
+            Transport::Rc,
+            QpState::INIT,
+            QpState::RTR,
+            rtr | IBV_QP_QKEY
+        )
+        .expect("a violation"),
         "the transition from INIT to RTR requires min_rnr_timer and does not allow qkey"
     );
     assert_eq!(
-        violation(QpKind::Rc, QpState::RTR, QpState::RTS, 0).expect("a violation"),
+        violation(Transport::Rc, QpState::RTR, QpState::RTS, 0).expect("a violation"),
         "the transition from RTR to RTS requires timeout, retry_cnt, rnr_retry, max_rd_atomic, sq_psn"
     );
     assert_eq!(
-        violation(QpKind::Rc, QpState::RESET, QpState::RTS, 0).expect("a violation"),
+        violation(Transport::Rc, QpState::RESET, QpState::RTS, 0).expect("a violation"),
         "there is no transition from RESET to RTS; available from RESET: RESET, INIT"
     );
     assert_eq!(
-        violation(QpKind::Ud, QpState::RTS, QpState::RTS, IBV_QP_TIMEOUT).expect("a violation"),
+        violation(Transport::Ud, QpState::RTS, QpState::RTS, IBV_QP_TIMEOUT).expect("a violation"),
         "the transition from RTS to RTS does not allow timeout"
     );
 }

@@ -17,10 +17,10 @@ use crate::error::Result;
 use crate::identity::QueueId;
 use crate::numbers::Qpn;
 use crate::pd::{AttachedReceiver, XrcDomain};
-use crate::qp::{Control, QpAttr, QpChange, QpState};
 use crate::qp::{Endpoint, RcPath};
+use crate::qp::{QpAttr, QpChange, QpHandle, QpState};
 use crate::raw::AsRaw;
-use crate::transport::QpKind;
+use crate::transport::Transport;
 
 /// The receiving half of an extended reliable connection (`IBV_QPT_XRC_RECV`). See [`XrcDomain`].
 ///
@@ -66,7 +66,7 @@ impl XrcDomain {
         let id = QueueId::next()?;
         let mut attr = ibv_qp_init_attr_ex {
             qp_context: id.as_context(),
-            qp_type: QpKind::XrcRecv.qp_type().0,
+            qp_type: Transport::XrcRecv.qp_type().0,
             comp_mask: IBV_QP_INIT_ATTR_XRCD,
             xrcd: self.as_raw(),
             ..Default::default()
@@ -74,7 +74,7 @@ impl XrcDomain {
         let what = || {
             format!(
                 "{} queue pair on {}",
-                QpKind::XrcRecv,
+                Transport::XrcRecv,
                 self.context().device_name()
             )
         };
@@ -109,12 +109,12 @@ impl XrcDomain {
             qp_num: qp_num.0,
             xrcd: self.as_raw(),
             qp_context: id.as_context(),
-            qp_type: QpKind::XrcRecv.qp_type().0,
+            qp_type: Transport::XrcRecv.qp_type().0,
         };
         let what = || {
             format!(
                 "{} queue pair {qp_num} on {}",
-                QpKind::XrcRecv,
+                Transport::XrcRecv,
                 self.context().device_name()
             )
         };
@@ -131,9 +131,9 @@ impl XrcDomain {
 }
 
 impl XrcRecvQueuePair {
-    fn control(&self) -> Control<'_> {
+    fn handle(&self) -> QpHandle<'_> {
         // SAFETY: `self` keeps the queue pair alive, and it belongs to the context of its domain.
-        unsafe { Control::new(self.raw, QpKind::XrcRecv, self.xrcd().context()) }
+        unsafe { QpHandle::new(self.raw, Transport::XrcRecv, self.xrcd().context()) }
     }
 
     /// Returns the identity of the queue pair in this process, which
@@ -144,7 +144,7 @@ impl XrcRecvQueuePair {
 
     /// Returns the number of the queue pair, which the peer needs.
     pub fn qp_num(&self) -> Qpn {
-        self.control().qp_num()
+        self.handle().qp_num()
     }
 
     /// Returns the XRC domain of the queue pair.
@@ -158,7 +158,7 @@ impl XrcRecvQueuePair {
     /// # Errors
     /// Same as [`QueuePair::endpoint`](crate::QueuePair::endpoint).
     pub fn endpoint(&self, path: &RcPath) -> Result<Endpoint> {
-        self.control().endpoint(path)
+        self.handle().endpoint(path)
     }
 
     /// Moves the queue pair from RESET to INIT. See [`QueuePair::init`](crate::QueuePair::init).
@@ -169,7 +169,7 @@ impl XrcRecvQueuePair {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn init(&mut self, path: &RcPath) -> Result<()> {
-        self.control().init(path)
+        self.handle().init(path)
     }
 
     /// Connects the queue pair to the sending half at `remote`: moves it from INIT through RTR to
@@ -181,7 +181,7 @@ impl XrcRecvQueuePair {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn connect(&mut self, path: &RcPath, remote: &Endpoint) -> Result<()> {
-        self.control().connect(path, remote)
+        self.handle().connect(path, remote)
     }
 
     /// Returns the state that the device reports.
@@ -192,7 +192,7 @@ impl XrcRecvQueuePair {
     /// # References
     /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
     pub fn state(&self) -> Result<QpState> {
-        self.control().state()
+        self.handle().state()
     }
 
     /// Queries the attributes of the queue pair.
@@ -203,7 +203,7 @@ impl XrcRecvQueuePair {
     /// # References
     /// [`ibv_query_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_query_qp.3.html)
     pub fn query(&self) -> Result<QpAttr> {
-        self.control().query()
+        self.handle().query()
     }
 
     /// Changes attributes. See [`QueuePair::modify`](crate::QueuePair::modify).
@@ -214,7 +214,7 @@ impl XrcRecvQueuePair {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn modify(&mut self, change: &QpChange) -> Result<()> {
-        self.control().modify(change, true, None)
+        self.handle().modify(change, true, None)
     }
 
     /// Moves the queue pair to the error state, in which it accepts no messages.
@@ -225,7 +225,7 @@ impl XrcRecvQueuePair {
     /// # References
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn to_error(&mut self) -> Result<()> {
-        self.control().to_error()
+        self.handle().to_error()
     }
 
     /// Destroys the queue pair. Dropping it does the same, without the error.
@@ -254,7 +254,7 @@ impl XrcRecvQueuePair {
         }
         zero_or_errno(
             "ibv_destroy_qp",
-            || format!("{} queue pair", QpKind::XrcRecv),
+            || format!("{} queue pair", Transport::XrcRecv),
             returned,
         )
     }

@@ -1,5 +1,10 @@
 //! A verbs provider written in Rust. In a test or benchmark that links it, it replaces libibverbs.
 //!
+//! It is for Miri, which cannot run libmlx5, and for mistakes that no real provider makes on
+//! request: a late completion, a write after a flush, a deallocation that fails. It shares our
+//! assumptions about providers, so it cannot find a wrong one. That is what `nic-model` and the
+//! devices are for, and the fake does not follow them where Miri and the errors prove nothing more.
+//!
 //! # Linking
 //!
 //! The crate defines the entry points of libibverbs that this workspace calls, without name
@@ -11,7 +16,8 @@
 //! # Modules
 //!
 //! ```text
-//! control  profile  fault               for tests: create a device, choose its behavior, inject faults, inspect it
+//! test_api  profile  fault              for tests: create a device, choose its behavior, inject
+//!                                       faults, inspect it
 //! device  context  pd  td  mr  mw  ah   entry points, one file per kind of object
 //! channel  event  srq  xrc  flow
 //! cq  cq_ex  qp  post  wr               entry points and function tables, classic and extended
@@ -46,7 +52,6 @@
 mod ah;
 mod channel;
 mod context;
-mod control;
 mod copy;
 mod cq;
 mod cq_ex;
@@ -70,19 +75,20 @@ mod slab;
 mod srq;
 mod state;
 mod td;
+mod test_api;
 mod transmit;
 mod unconnected;
 mod window;
 mod wr;
 mod xrc;
 
-pub use control::{Fake, Live};
 pub use fault::{PostFault, Queue, Verb};
 pub use profile::{
     AfterDestroy, ErrorStatePosts, NotReady, Overrun, Profile, Provider, SendOrder, Transport,
     UnconnectedPosts,
 };
 pub use queue::VENDOR_ERROR;
+pub use test_api::{Fake, Live};
 
 /// Refers to every entry point, so that the linker includes all of them. Otherwise some calls would
 /// reach the real libibverbs.

@@ -13,7 +13,7 @@ use libc::{off_t, size_t};
 
 use crate::abi::ioctl::RDMA_VERBS_IOCTL;
 use crate::errno::{Errno, Result};
-use crate::{control, descriptors, model, syscall, sysfs};
+use crate::{descriptors, model, syscall, sysfs, test_files};
 
 /// Protocol of the netlink socket that libibverbs would ask for devices.
 const NETLINK_RDMA: c_int = 20;
@@ -57,10 +57,10 @@ unsafe fn open_any(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
         };
         return opened.unwrap_or_else(fail);
     }
-    if let Some(name) = control::file_name(own.to_bytes()) {
+    if let Some(name) = test_files::file_name(own.to_bytes()) {
         let content = model::lock()
             .as_mut()
-            .and_then(|model| control::read(model, name));
+            .and_then(|model| test_files::read(model, name));
         return content
             .ok_or(Errno::ENOENT)
             .and_then(|content| syscall::memory_file(&content))

@@ -9,7 +9,6 @@ mod attr;
 mod channels;
 mod clock;
 mod cm;
-mod control;
 mod descriptors;
 mod dmabuf;
 mod errno;
@@ -18,6 +17,7 @@ mod interpose;
 mod keys;
 mod memory;
 mod model;
+mod network;
 mod nic;
 mod options;
 mod preload;
@@ -25,11 +25,11 @@ mod qp_state;
 mod syscall;
 mod sysfs;
 mod table;
+mod test_files;
 mod uverbs;
-mod wire;
 
+pub use network::fault::{Fault, FaultRule, Nak};
 pub use options::{Device, Drive, Link, Options};
-pub use wire::fault::{Fault, FaultRule, Nak};
 
 /// Starts the model in this process. Further calls have no effect.
 ///
@@ -54,9 +54,9 @@ pub fn settle() {
     while step() {}
 }
 
-/// Orders a fault of the wire. It has no effect before [`start`].
+/// Orders a fault of the network. It has no effect before [`start`].
 pub fn inject(rule: FaultRule) {
     if let Some(model) = model::lock().as_mut() {
-        model.shared.wire.faults.add(rule);
+        model.shared.network.faults.add(rule);
     }
 }

@@ -18,6 +18,7 @@ use crate::descriptors::{Descriptors, Meaning};
 use crate::errno::{Errno, Result};
 use crate::fault::{DeviceFaults, Effect};
 use crate::keys::Keys;
+use crate::network::{Network, packet};
 use crate::nic::{Nic, Shared};
 use crate::options::{Device, Drive, Link, Options};
 use crate::syscall;
@@ -25,7 +26,6 @@ use crate::sysfs;
 use crate::table::Table;
 use crate::uverbs::objects::Kind;
 use crate::uverbs::{Call, Core, File};
-use crate::wire::{Wire, packet};
 
 /// Steps that the adapter makes at most before a command.
 const CATCH_UP_STEPS: usize = 64;
@@ -119,7 +119,7 @@ impl Model {
             shared: Shared {
                 keys: Keys::new(identity.max_keys),
                 channels: Channels::new(),
-                wire: Wire::new(identity.name, identity.qpn_bits, identity.largest_qpn),
+                network: Network::new(identity.name, identity.qpn_bits, identity.largest_qpn),
                 clock: Clock::new(options.drive == Drive::Step),
                 link: options.link,
                 gids: identity.gids,
@@ -187,7 +187,7 @@ impl Model {
             return Err(Errno::ENOENT);
         }
         // The messages name this process.
-        self.shared.wire.open();
+        self.shared.network.open();
         let (fd, signal) = syscall::event_descriptor(flags)?;
         let file = self.cm.open(signal)?;
         let fd = fd.into_raw_fd();
@@ -341,8 +341,8 @@ impl Model {
 
     /// Takes the link of the port down or up, and reports it.
     pub(crate) fn set_link(&mut self, up: bool) {
-        if self.shared.wire.link_up != up {
-            self.shared.wire.link_up = up;
+        if self.shared.network.link_up != up {
+            self.shared.network.link_up = up;
             let event = if up {
                 event::PORT_ACTIVE
             } else {
@@ -379,18 +379,18 @@ impl Model {
     pub(crate) fn step(&mut self) -> bool {
         self.shared.clock.step();
         let now = self.shared.clock.now();
-        if let Some(effect) = self.faults.next(self.shared.wire.sent, now) {
+        if let Some(effect) = self.faults.next(self.shared.network.sent, now) {
             self.apply(effect);
         }
         if self.faults.stopped {
             self.shared.channels.flush();
             return false;
         }
-        let mut worked = self.shared.wire.poll();
+        let mut worked = self.shared.network.poll();
         worked |= self.nic.step(&mut self.shared);
         worked |= self.cm.step(&mut self.shared);
         for _ in 0..PACKETS_PER_STEP {
-            let Some(packet) = self.shared.wire.receive(now) else {
+            let Some(packet) = self.shared.network.receive(now) else {
                 break;
             };
             worked = true;

@@ -1,4 +1,4 @@
-//! Faults of the wire: what the adapter hides, and the errors that it reports.
+//! Faults of the network: what the adapter hides, and the errors that it reports.
 
 mod pair;
 

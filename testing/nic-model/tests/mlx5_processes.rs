@@ -1,4 +1,4 @@
-//! Two processes, each with its own adapter, on the wire between them.
+//! Two processes, each with its own adapter, on the network between them.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write, stderr, stdin, stdout};

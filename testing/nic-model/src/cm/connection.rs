@@ -198,7 +198,7 @@ impl Cm {
 
     /// Repeats messages and ends waits whose time has come. Returns `true` if there was work.
     pub(crate) fn step(&mut self, cx: &mut Shared) -> bool {
-        for node in cx.wire.take_ended() {
+        for node in cx.network.take_ended() {
             self.peer_ended(cx, node);
         }
         let now = cx.clock.now();
@@ -291,10 +291,10 @@ impl Cm {
 /// Sends a message to a process.
 pub(super) fn send_to(cx: &mut Shared, node: u32, message: Message) {
     let message = Message {
-        node: cx.wire.node,
+        node: cx.network.node,
         ..message
     };
-    cx.wire
+    cx.network
         .send_management(node, zerocopy::IntoBytes::as_bytes(&message));
 }
 

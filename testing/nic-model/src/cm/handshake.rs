@@ -13,8 +13,8 @@ use super::{Cm, Id, State};
 use crate::abi::core::qp_type;
 use crate::abi::rdma_cm::{Accept, ConnParam, Connect, EventResp, Reject, event};
 use crate::errno::{Errno, Result};
+use crate::network::packet::Packet;
 use crate::nic::Shared;
-use crate::wire::packet::Packet;
 
 /// Returns the private data of a command. Fails with `EINVAL` if the message has no room for it.
 fn private_data(data: &[u8; 256], length: u8, room: usize) -> Result<&[u8]> {
@@ -90,14 +90,14 @@ impl Cm {
         };
         let names = service_names(id.port_space, address);
         let request = Message {
-            node: cx.wire.node,
+            node: cx.network.node,
             sender: number,
             ..request
         };
         let bytes = zerocopy::IntoBytes::as_bytes(&request);
-        if !cx.wire.send_to_service(&names, bytes) {
+        if !cx.network.send_to_service(&names, bytes) {
             // The host at the address has no listener.
-            let node = cx.wire.node;
+            let node = cx.network.node;
             send_to(cx, node, request.rejection(reason::INVALID_SERVICE_ID));
         }
     }

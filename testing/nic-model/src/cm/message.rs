@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::address::Address;
 use crate::abi::rdma_cm::{Ece, SOCKADDR_IN6};
-use crate::wire::packet::Packet;
+use crate::network::packet::Packet;
 
 pub(super) const REQ: u8 = 1;
 /// The receiver of a request asks for time.

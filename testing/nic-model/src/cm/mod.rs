@@ -26,9 +26,9 @@ use std::sync::Arc;
 
 use crate::abi::rdma_cm::EventResp;
 use crate::errno::{Errno, Result};
+use crate::network::service::Service;
 use crate::nic::Shared;
 use crate::table::Table;
-use crate::wire::service::Service;
 use address::Address;
 pub(crate) use commands::Command;
 use connection::Connection;

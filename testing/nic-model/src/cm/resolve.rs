@@ -125,7 +125,7 @@ impl Cm {
             self.check_port(number, id.reuse)?;
             // A listener in another process may have the port.
             let service = cx
-                .wire
+                .network
                 .bind_service(&service_name(id.port_space, address))?;
             self.ids.get_mut(number).ok_or(Errno::ENOENT)?.service = Some(service);
         }
@@ -173,7 +173,9 @@ impl Cm {
             self.check_port(number, false)?;
         }
         if let (false, Some(address)) = (has_service, source.ip()) {
-            let service = cx.wire.bind_service(&service_name(port_space, address))?;
+            let service = cx
+                .network
+                .bind_service(&service_name(port_space, address))?;
             self.id(file, number)?.service = Some(service);
         }
         let id = self.id(file, number)?;

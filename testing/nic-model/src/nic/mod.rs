@@ -15,8 +15,8 @@ use crate::channels::Channels;
 use crate::clock::Clock;
 use crate::errno::{Errno, Result};
 use crate::keys::Keys;
-use crate::wire::Wire;
-use crate::wire::packet::Packet;
+use crate::network::Network;
+use crate::network::packet::Packet;
 
 /// Facts that sysfs and the core report of a device.
 pub(crate) struct Identity {
@@ -70,7 +70,7 @@ pub(crate) fn link(cx: &Shared) -> QueryPortResp {
     const WIDTH_4X: u8 = 2;
     const SPEED_EDR: u8 = 32;
 
-    let up = cx.wire.link_up;
+    let up = cx.network.link_up;
     QueryPortResp {
         pkey_tbl_len: 1,
         state: if up { ACTIVE } else { DOWN },
@@ -95,7 +95,7 @@ pub(crate) fn guid_text(guid: [u8; 8]) -> String {
 pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) channels: Channels,
-    pub(crate) wire: Wire,
+    pub(crate) network: Network,
     pub(crate) clock: Clock,
     pub(crate) link: crate::options::Link,
     /// GIDs of the port.

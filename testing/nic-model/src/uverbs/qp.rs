@@ -71,7 +71,11 @@ impl Call<'_> {
     pub(super) fn open_qp(&mut self) -> Result<()> {
         let command: OpenQp = self.command()?;
         self.file.objects.xrcd(command.pd_handle)?;
-        let index = self.cx.wire.local_index(command.qpn).ok_or(Errno::EINVAL)?;
+        let index = self
+            .cx
+            .network
+            .local_index(command.qpn)
+            .ok_or(Errno::EINVAL)?;
         let owned = self.file.objects.kinds().any(
             |kind| matches!(kind, Kind::Qp { number, kind: qp_type::XRC_TGT } if number == index),
         );

@@ -19,11 +19,11 @@ use crate::abi::efa::{AllocUcontext, COMP_MIN_SQ_WR, COMP_TX_BATCH, NumberResp};
 use crate::attr::{Attrs, Udata};
 use crate::errno::{Errno, Result};
 use crate::memory::{PAGE, Pinned};
+use crate::network::packet::{self, Packet};
 use crate::nic::{CompCntrCaps, CounterChange, CreateCq, CreateQp, Destroyed, Nic, Shared};
 use crate::qp_state::ERR;
 use crate::syscall::SharedMemory;
 use crate::table::Table;
-use crate::wire::packet::{self, Packet};
 
 /// Maximum number of mappings: the rings and doorbells of all queues.
 const MAX_SHARED: u32 = 1 << 16;
@@ -205,7 +205,7 @@ impl Nic for Efa {
     }
 
     fn receive(&mut self, cx: &mut Shared, packet: Packet) {
-        let Some(number) = cx.wire.local_index(packet.header.destination) else {
+        let Some(number) = cx.network.local_index(packet.header.destination) else {
             return;
         };
         if packet.header.kind == packet::RESPONSE {

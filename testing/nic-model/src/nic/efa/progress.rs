@@ -1,7 +1,7 @@
 //! Progress of a queue pair of SRD.
 
 use super::descriptor::Send;
-use crate::wire::packet::Packet;
+use crate::network::packet::Packet;
 
 /// An SRD request that was sent.
 pub(super) struct InFlight {

@@ -149,8 +149,8 @@ impl Efa {
             received: VecDeque::new(),
             counters: Vec::new(),
         })?;
-        cx.wire.open();
-        let qpn = cx.wire.qpn(number);
+        cx.network.open();
+        let qpn = cx.network.qpn(number);
         self.qps.get_mut(number).ok_or(Errno::EINVAL)?.number = qpn;
         udata.write(&CreateQpResp {
             rq_db_offset: RECEIVE_DOORBELL,

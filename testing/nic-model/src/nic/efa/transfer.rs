@@ -7,9 +7,9 @@ use super::progress::{InFlight, Message};
 use super::qp::Qp;
 use super::{Ah, Efa};
 use crate::abi::core::access;
+use crate::network::packet::{self, Header, Packet, flag, status};
 use crate::nic::Shared;
 use crate::qp_state::RTS;
-use crate::wire::packet::{self, Header, Packet, flag, status};
 
 /// Requests that a queue pair may start in one step.
 const BURST: usize = 16;
@@ -79,7 +79,7 @@ impl Efa {
             }
         };
         let now = cx.clock.now();
-        cx.wire.send(packet, now);
+        cx.network.send(packet, now);
         if qp.is_srd {
             qp.next = sequence.wrapping_add(1);
             qp.in_flight.push(InFlight {
@@ -114,7 +114,7 @@ impl Efa {
             };
             match packet {
                 Ok(packet) => {
-                    cx.wire.send(packet, now);
+                    cx.network.send(packet, now);
                     let entry = &mut qp.in_flight[position];
                     entry.attempts += 1;
                     entry.deadline = now + TIMEOUT;
@@ -254,7 +254,7 @@ impl Efa {
         let again = |old: &&Message| old.source == header.source && old.sequence == header.psn;
         if let Some(old) = qp.received.iter().find(again) {
             let answer = old.answer.clone();
-            cx.wire.send(answer, cx.clock.now());
+            cx.network.send(answer, cx.clock.now());
             return;
         }
         let (status, payload) = if !qp.is_srd || !qp.receives() || qp.qkey != header.qkey {
@@ -331,7 +331,7 @@ fn respond(cx: &mut Shared, request: &Header, status: u8, payload: Vec<u8>) -> P
         },
         payload,
     };
-    cx.wire.send(packet.clone(), cx.clock.now());
+    cx.network.send(packet.clone(), cx.clock.now());
     packet
 }
 

@@ -12,9 +12,9 @@ use crate::abi::mlx5::{
 };
 use crate::attr::Attrs;
 use crate::errno::{Errno, Result};
+use crate::network::packet::MULTICAST_QPN;
 use crate::nic::{Identity, Shared, link};
 use crate::options::Link;
-use crate::wire::packet::MULTICAST_QPN;
 
 /// Number of bits of a queue pair number below those of its process.
 pub(super) const QPN_BITS: u32 = 16;

@@ -29,10 +29,10 @@ use crate::abi::mlx5::{
 use crate::attr::{Attrs, Udata};
 use crate::errno::{Errno, Result};
 use crate::memory::Pinned;
+use crate::network::packet::{self, MULTICAST_QPN, Packet};
 use crate::nic::{CreateCq, CreateQp, CreateSrq, Destroyed, Nic, Shared, SrqAttr};
 use crate::qp_state::ERR;
 use crate::table::Table;
-use crate::wire::packet::{self, MULTICAST_QPN, Packet};
 
 pub(crate) struct Mlx5 {
     cqs: Table<cq::Cq>,
@@ -62,7 +62,7 @@ impl Mlx5 {
                 .map(|(number, _)| number)
                 .collect();
         }
-        cx.wire
+        cx.network
             .local_index(header.destination)
             .into_iter()
             .collect()

@@ -210,8 +210,8 @@ impl Mlx5 {
             events: create.events,
             async_events: 0,
         })?;
-        cx.wire.open();
-        let qpn = cx.wire.qpn(number);
+        cx.network.open();
+        let qpn = cx.network.qpn(number);
         self.qps.get_mut(number).ok_or(Errno::EINVAL)?.number = qpn;
         udata.write(&CreateQpResp {
             bfreg_index: user.bfreg_index,
@@ -231,7 +231,7 @@ impl Mlx5 {
         let user: UserModify = udata.read()?;
         let qp = self.qps.get_mut(number).ok_or(Errno::EINVAL)?;
         let bits = modify.attr_mask;
-        let remote = cx.wire.is_remote(qp.attr.dest_qp_num);
+        let remote = cx.network.is_remote(qp.attr.dest_qp_num);
         let next = if bits & mask::STATE != 0 {
             modify.qp_state
         } else {

@@ -8,9 +8,9 @@ use super::progress::InFlight;
 use super::qp::{Qp, Transport};
 use super::streams::Streams;
 use super::wqe::{self, BLOCK, Data, Work, opcode};
+use crate::network::packet::{self, Header, Packet, flag, status};
 use crate::nic::Shared;
 use crate::qp_state::RTS;
-use crate::wire::packet::{self, Header, Packet, flag, status};
 
 /// Maximum number of requests of a queue pair that wait for a result.
 const WINDOW: usize = 32;
@@ -163,7 +163,7 @@ impl Mlx5 {
         }
         let result = match request_packet(cx, qp, entry) {
             Ok(packet) => {
-                cx.wire.send(packet, cx.clock.now());
+                cx.network.send(packet, cx.clock.now());
                 (!qp.transport.is_reliable()).then_some(Ok(()))
             }
             Err(syndrome) => Some(Err(syndrome)),

@@ -9,9 +9,9 @@ use super::qp::{Qp, Transport};
 use super::srq::Receive;
 use super::wqe::{opcode, receive_segments};
 use crate::abi::core::{access, event};
+use crate::network::packet::{self, Header, Packet, flag, status};
 use crate::nic::Shared;
 use crate::qp_state::{RTR, RTS, SQD, SQE};
-use crate::wire::packet::{self, Header, Packet, flag, status};
 
 /// Results of atomic operations that are kept for repeated requests.
 const KEPT_RESULTS: usize = 16;
@@ -376,7 +376,7 @@ fn respond(cx: &mut Shared, qp: &Qp, request: &Header, psn: u32, status: u8, pay
         ..Header::default()
     };
     let now = cx.clock.now();
-    cx.wire.send(Packet { header, payload }, now);
+    cx.network.send(Packet { header, payload }, now);
 }
 
 /// Returns the memory that a request accesses, if the queue pair and the key allow it.

@@ -12,9 +12,9 @@ use super::requester::BURST;
 use crate::abi::mlx5::{DEVX_OBJ_MODIFY_CMD_IN, DEVX_OBJ_MODIFY_CMD_OUT, RTS2RTS_QP, Rts2RtsQp};
 use crate::attr::Attrs;
 use crate::errno::{Errno, Result};
+use crate::network::packet::Packet;
 use crate::nic::Shared;
 use crate::qp_state::RTS;
-use crate::wire::packet::Packet;
 
 /// Offset of the stream in a request (`mlx5_wqe_ctrl_seg`).
 const STREAM_ID: usize = 9;

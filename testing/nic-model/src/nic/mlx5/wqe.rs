@@ -4,7 +4,7 @@ use zerocopy::FromBytes;
 use zerocopy::byteorder::network_endian::{U32, U64};
 use zerocopy::{Immutable, IntoBytes, KnownLayout};
 
-use crate::wire::packet::flag;
+use crate::network::packet::flag;
 
 /// Operations.
 pub(super) mod opcode {

@@ -12,20 +12,20 @@ use crate::convert::zero_or_errno;
 use crate::device::{Context, TransportType};
 use crate::error::{Error, Result};
 use crate::numbers::Qpn;
-use crate::transport::QpKind;
+use crate::transport::Transport;
 
 /// The handle of a live queue pair, its type and its device.
 #[derive(Clone, Copy)]
-pub(crate) struct Control<'qp> {
+pub(crate) struct QpHandle<'qp> {
     raw: NonNull<ibv_qp>,
-    pub(crate) kind: QpKind,
+    pub(crate) kind: Transport,
     pub(crate) context: &'qp Context,
 }
 
-impl<'qp> Control<'qp> {
+impl<'qp> QpHandle<'qp> {
     /// # Safety
     /// The queue pair belongs to this context and is alive for `'qp`.
-    pub(crate) unsafe fn new(raw: NonNull<ibv_qp>, kind: QpKind, context: &'qp Context) -> Self {
+    pub(crate) unsafe fn new(raw: NonNull<ibv_qp>, kind: Transport, context: &'qp Context) -> Self {
         Self { raw, kind, context }
     }
 

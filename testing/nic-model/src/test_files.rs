@@ -60,7 +60,8 @@ fn objects(model: &Model) -> String {
 /// Counts the file descriptors that a process has only because of the model.
 fn descriptors(model: &Model) -> String {
     let shared = &model.shared;
-    let count = shared.channels.descriptors() + shared.wire.descriptors() + model.cm.descriptors();
+    let count =
+        shared.channels.descriptors() + shared.network.descriptors() + model.cm.descriptors();
     format!("{count}\n")
 }
 
@@ -71,7 +72,7 @@ fn set_link(model: &mut Model, up: bool) -> String {
 
 /// Returns the state of the port as sysfs shows it.
 fn port_state(model: &Model) -> &'static str {
-    if model.shared.wire.link_up {
+    if model.shared.network.link_up {
         "4: ACTIVE\n"
     } else {
         "1: DOWN\n"

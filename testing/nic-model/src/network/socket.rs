@@ -1,4 +1,4 @@
-//! The wire to other processes of the same user: one Unix stream socket for each direction.
+//! The network to other processes of the same user: one Unix stream socket for each direction.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::wire::packet::{Header, Packet};
+use crate::network::packet::{Header, Packet};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 256 * 1024;

@@ -1,6 +1,6 @@
-//! Faults of the wire that a test orders.
+//! Faults of the network that a test orders.
 
-use crate::wire::packet::{self, Packet, status};
+use crate::network::packet::{self, Packet, status};
 
 /// A fault that happens to packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

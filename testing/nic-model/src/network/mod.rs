@@ -1,4 +1,4 @@
-//! The wire between queue pairs, in one process and between processes.
+//! The network between queue pairs, in one process and between processes.
 
 pub(crate) mod fault;
 pub(crate) mod packet;
@@ -16,7 +16,7 @@ use socket::Sockets;
 use crate::errno::Result;
 
 /// The packets in transit.
-pub(crate) struct Wire {
+pub(crate) struct Network {
     /// Name of the device. Only devices with the same name reach each other.
     device: &'static str,
     /// Number of this process. It is the upper part of its queue pair numbers.
@@ -36,7 +36,7 @@ pub(crate) struct Wire {
     delayed: Vec<(u64, Packet)>,
 }
 
-impl Wire {
+impl Network {
     pub(crate) fn new(device: &'static str, qpn_bits: u32, largest_qpn: u32) -> Self {
         Self {
             device,
@@ -53,7 +53,7 @@ impl Wire {
         }
     }
 
-    /// Connects the wire to other processes. Without sockets, the process has only itself.
+    /// Connects the network to other processes. Without sockets, the process has only itself.
     ///
     /// The first queue pair needs this, because its number contains that of the process.
     pub(crate) fn open(&mut self) {
@@ -63,7 +63,7 @@ impl Wire {
                     self.node = node;
                     self.sockets = Some(sockets);
                 }
-                Err(error) => eprintln!("nic-model: no wire to other processes: {error}"),
+                Err(error) => eprintln!("nic-model: no network to other processes: {error}"),
             }
         }
     }
@@ -160,7 +160,7 @@ impl Wire {
         ended.unwrap_or_default()
     }
 
-    /// Returns the number of descriptors that the wire uses.
+    /// Returns the number of descriptors that the network uses.
     pub(crate) fn descriptors(&self) -> usize {
         self.sockets.as_ref().map_or(0, Sockets::count) + self.services.count()
     }
