@@ -30,7 +30,7 @@ impl DataKey {
     }
 
     /// Returns the first bytes of the server.
-    pub fn server_bytes(self) -> [u8; 8] {
+    pub(crate) fn server_bytes(self) -> [u8; 8] {
         self.server.to_be_bytes()
     }
 

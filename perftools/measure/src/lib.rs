@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`spec`] | a test as data: the specification, its limits, the plan, the table of all tests |
 //! | [`stats`] | counters, latencies, CPU times; the monitor thread of a running test |
-//! | [`engine`] | the timed loops over a [`engine::Wire`] |
+//! | [`engine`] | the timed loops over a [`engine::DataPath`] |
 //! | [`transport`] | connected RDMA queue pairs |
 //! | [`sockets`] | the same tests over sockets |
 //! | [`result`] | the result of a test at both ends, before it is judged |

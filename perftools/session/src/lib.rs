@@ -9,6 +9,7 @@
 //! | [`answer`] [`diagnosis`] | the answer to a client; the judgement of results, made elsewhere |
 //! | `hardware` | the description of the device of a connection |
 //! | [`probe`] | probes of a path, and the reflectors that answer them |
+//! | [`connect`] [`client`] | connections to servers; a test with an rperf or a qperf |
 //! | [`rperf`] | rperf's client and server: a test from the request to the results of both ends |
 //! | [`qperf`] | the same over the protocol of qperf 0.4.11 |
 //!
@@ -19,6 +20,8 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+pub mod client;
+pub mod connect;
 pub mod diagnosis;
 pub mod facts;
 mod hardware;

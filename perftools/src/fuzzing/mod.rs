@@ -4,6 +4,7 @@
 //! `ci/stress fuzz` calls them with generated inputs, and the tests call them with those in
 //! `testing/fuzz/corpus`.
 
+mod binary;
 mod configuration;
 mod control;
 mod filter;
@@ -11,8 +12,8 @@ mod hosts;
 mod mad;
 mod records;
 mod text;
-mod wire;
 
+pub use binary::{http_request, qperf, rping};
 pub use configuration::{configuration, opensm_files, partitions_conf, probe};
 pub use control::{control_frame, control_hello, peer_facts};
 pub use filter::{iptables_save, nft_json};
@@ -20,7 +21,6 @@ pub use hosts::host_lists;
 pub use mad::mad;
 pub use records::{compare_records, mesh_record, rperf_record};
 pub use text::{addresses, netlink, peer_text, sysfs, units};
-pub use wire::{http_request, qperf, rping};
 
 use serde_json::Value;
 

@@ -13,8 +13,8 @@ use base::error::{Error, Kind, Result};
 use base::interrupt::Interrupt;
 use base::log;
 use base::peer_text::printable;
+use session::connect::{self, ServerAddr};
 use session::protocol::token::Token;
-use session::rperf::client::{self, ServerAddr};
 
 use super::hosts::{Host, parse_pods};
 
@@ -214,7 +214,7 @@ impl Launch<'_> {
             qperf: false,
             interrupt: Interrupt::default(),
         };
-        client::open(&server_addr, REPLY_TIMEOUT).is_ok()
+        connect::open_rperf(&server_addr, REPLY_TIMEOUT).is_ok()
     }
 }
 

@@ -11,8 +11,8 @@ use base::threads::spawn_scoped_with_stack;
 use measure::spec::{Limit, ResultLimits, Spec};
 use report::limits::exceeded;
 use report::record::Measured;
+use session::connect::ServerAddr;
 use session::protocol::token::Token;
-use session::rperf::client::ServerAddr;
 use session::rperf::coordinator::{RemoteTest, now};
 use session::rperf::message::{ClientRequest, ClientResult};
 

@@ -18,9 +18,9 @@ use base::error::{Error, Result};
 use base::interrupt::Interrupt;
 use ipnet::IpNet;
 use measure::transport::LinkType;
+use session::connect::{self, ServerAddr};
 use session::probe::{ReflectorAddress, ReflectorInfo};
 use session::protocol::token::Token;
-use session::rperf::client::{self, ServerAddr};
 use session::rperf::message::Message;
 use session::server::networks;
 
@@ -250,7 +250,7 @@ impl Hosts {
             qperf: false,
             interrupt: Interrupt::default(),
         };
-        let mut stream = client::open(&addr, TIMEOUT)?;
+        let mut stream = connect::open_rperf(&addr, TIMEOUT)?;
         stream.send(&Message::AskReflectors)?;
         let reply: Message = stream.receive_up_to(TIMEOUT, MAX_REPLY)?;
         let reflectors = match reply.or_error("the server")? {

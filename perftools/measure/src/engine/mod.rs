@@ -1,7 +1,7 @@
-//! The timed loops. They use a connected [`Wire`], a [`Shape`] and the control connection to the
-//! [`Peer`], independent of how these were set up. Unit tests run the loops over a fake wire.
+//! The timed loops. They use a connected [`DataPath`], a [`Shape`] and the control connection to
+//! the [`Peer`], independent of how these were set up. Unit tests run them over a fake data path.
 //!
-//! A [`Plan`](crate::spec::plan::Plan) describes a test as data: the wire implements verb
+//! A [`Plan`](crate::spec::plan::Plan) describes a test as data: the data path implements verb
 //! and service, the loops the pattern. [`bandwidth`] keeps many messages in flight, [`pingpong`]
 //! one, and [`passive`] waits while the peer accesses the memory of this end.
 //!
@@ -22,7 +22,7 @@ pub(crate) mod pacing;
 pub mod passive;
 pub mod payload;
 pub mod pin;
-pub mod pingpong;
+pub(crate) mod pingpong;
 mod poll_window;
 pub mod run;
 pub mod threads;
@@ -46,9 +46,9 @@ use crate::stats::latency::LatencyRecorder;
 use crate::stats::thread_counters::ThreadCounters;
 use crate::stats::{Count, SideStats};
 
-/// Counts of a wire from the start of the test.
+/// Counts of a data path from the start of the test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WireCounts {
+pub struct DataPathCounts {
     /// Data messages whose sends are known to be complete.
     pub sent: u64,
     /// Data messages that arrived.
@@ -73,17 +73,17 @@ pub struct ExposedMemory {
 }
 
 /// A connected end. Data messages carry [`Shape::msg_size`] bytes; credit messages are empty.
-pub trait Wire {
+pub trait DataPath {
     /// Returns the memory of this end that the peer will access, if there is any.
     fn exposed(&self) -> Option<ExposedMemory>;
 
     /// Sets the memory of the peer that this end will access.
     fn peer_exposes(&mut self, memory: ExposedMemory);
 
-    /// Posts data message `number`, like [`Wire::send`] with one message.
+    /// Posts data message `number`, like [`DataPath::send`] with one message.
     ///
     /// # Errors
-    /// Returns the same errors as [`Wire::send`].
+    /// Returns the same errors as [`DataPath::send`].
     fn send_one(&mut self, number: u64, last: u64) -> Result<()> {
         self.send(number, 1, last)
     }
@@ -98,19 +98,19 @@ pub trait Wire {
     /// Posts a credit message for the peer's messages before number `reached`.
     ///
     /// # Errors
-    /// Returns the same errors as [`Wire::send`].
+    /// Returns the same errors as [`DataPath::send`].
     fn send_credit(&mut self, reached: u64) -> Result<()>;
 
     /// Posts the receives that must be posted before the peer starts.
     ///
     /// # Errors
-    /// Returns the same errors as [`Wire::send`].
+    /// Returns the same errors as [`DataPath::send`].
     fn post_receives(&mut self) -> Result<()>;
 
     /// Posts receives again for those that completed, when there are enough of them for a batch.
     ///
     /// # Errors
-    /// Returns the same errors as [`Wire::send`].
+    /// Returns the same errors as [`DataPath::send`].
     fn repost(&mut self) -> Result<()>;
 
     /// Polls for completions, and checks the payload if that is enabled. Returns the number of
@@ -121,7 +121,7 @@ pub trait Wire {
     fn poll(&mut self) -> Result<u32>;
 
     /// Returns the counts up to the latest poll.
-    fn counts(&self) -> &WireCounts;
+    fn counts(&self) -> &DataPathCounts;
 
     /// Requests an event for the next completion, or for the next solicited one.
     ///
@@ -129,7 +129,7 @@ pub trait Wire {
     /// Returns an error if the device is gone.
     fn arm(&mut self, solicited: bool) -> Result<()>;
 
-    /// Sleeps until the event requested with [`Wire::arm`], at most for `limit`.
+    /// Sleeps until the event requested with [`DataPath::arm`], at most for `limit`.
     ///
     /// # Errors
     /// Returns an error if the device is gone.
@@ -145,7 +145,7 @@ pub trait Wire {
     /// completions do not show that, the first call posts requests whose completions do.
     ///
     /// # Errors
-    /// Returns the same errors as [`Wire::send`].
+    /// Returns the same errors as [`DataPath::send`].
     fn confirm_placement(&mut self) -> Result<bool> {
         Ok(true)
     }

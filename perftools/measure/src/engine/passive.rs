@@ -6,7 +6,7 @@ use base::error::{Error, Result};
 use base::units::show_time;
 
 use super::warm_up::WarmUp;
-use super::{LoopResult, Peer, Wire};
+use super::{DataPath, LoopResult, Peer};
 use crate::spec::{Limit, Shape, Side};
 use crate::stats::Count;
 use crate::stats::cpu::ClockReading;
@@ -15,10 +15,10 @@ use crate::stats::cpu::ClockReading;
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Waits until the peer has finished, then checks the memory that it wrote.
-pub(crate) fn wait_for_peer<W: Wire, P: Peer>(
+pub(crate) fn wait_for_peer<W: DataPath, P: Peer>(
     shape: &Shape,
     side: &Side,
-    wire: &mut W,
+    data_path: &mut W,
     peer: &P,
 ) -> Result<LoopResult> {
     // One-sided operations are not visible here. A peer in a test by time notifies this end when it
@@ -38,7 +38,7 @@ pub(crate) fn wait_for_peer<W: Wire, P: Peer>(
         if let Some(failure) = peer.failure() {
             return Err(failure);
         }
-        wire.check(Instant::now())?;
+        data_path.check(Instant::now())?;
         if deadline.is_none()
             && peer
                 .silence()
@@ -62,7 +62,7 @@ pub(crate) fn wait_for_peer<W: Wire, P: Peer>(
         std::thread::sleep(CHECK_INTERVAL);
     };
     let end = ClockReading::now_wall_first();
-    wire.verify_final(made)?;
+    data_path.verify_final(made)?;
     peer.finish(0)?;
     Ok(LoopResult::new(&warm_up, 0, Count::default(), end))
 }

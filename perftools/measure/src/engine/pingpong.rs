@@ -13,7 +13,7 @@ use super::clock::{self, Nanos};
 use super::heartbeat::Heartbeat;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
-use super::{LoopResult, Peer, Wire, deadline, interrupted_in_warm_up, wrong_count};
+use super::{DataPath, LoopResult, Peer, deadline, interrupted_in_warm_up, wrong_count};
 use crate::spec::Shape;
 use crate::stats::cpu::ClockReading;
 use crate::stats::latency::LatencyRecorder;
@@ -26,26 +26,26 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const ROUNDS_PER_CHECK: u64 = 64;
 
 /// Runs the client of a ping-pong test: sends, waits for the reply, and records half of the time.
-pub(crate) fn ping<W: Wire, P: Peer>(
+pub(crate) fn ping<W: DataPath, P: Peer>(
     shape: &Shape,
-    wire: &mut W,
+    data_path: &mut W,
     peer: &P,
     waiter: &mut Waiter,
     start: &ClockReading,
     latency: &mut LatencyRecorder,
 ) -> Result<LoopResult> {
     let last = shape.last();
-    let result = run_rounds(shape, wire, peer, start, |wire, round| {
-        wire.send_one(round.number, last)?;
+    let result = run_rounds(shape, data_path, peer, start, |data_path, round| {
+        data_path.send_one(round.number, last)?;
         let is_answered = if shape.is_reliable() {
-            while wire.counts().reached <= round.number {
-                await_message(wire, peer, waiter, None)?;
+            while data_path.counts().reached <= round.number {
+                await_message(data_path, peer, waiter, None)?;
             }
             true
         } else {
-            await_reply(shape, wire, peer, waiter, round.number)?
+            await_reply(shape, data_path, peer, waiter, round.number)?
         };
-        let reached = wire.counts().reached;
+        let reached = data_path.counts().reached;
         if reached > round.number + 1 {
             return Err(Error::test(format!(
                 "{reached} replies arrived for {} messages",
@@ -66,19 +66,19 @@ pub(crate) fn ping<W: Wire, P: Peer>(
 
 /// Runs the client of a one-sided test: posts one operation at a time, and records the whole round
 /// trip.
-pub(crate) fn one_sided<W: Wire, P: Peer>(
+pub(crate) fn one_sided<W: DataPath, P: Peer>(
     shape: &Shape,
-    wire: &mut W,
+    data_path: &mut W,
     peer: &P,
     waiter: &mut Waiter,
     start: &ClockReading,
     latency: &mut LatencyRecorder,
 ) -> Result<LoopResult> {
     let last = shape.last();
-    run_rounds(shape, wire, peer, start, |wire, round| {
-        wire.send_one(round.number, last)?;
-        while wire.counts().sent <= round.number {
-            waiter.wait(wire, peer, None)?;
+    run_rounds(shape, data_path, peer, start, |data_path, round| {
+        data_path.send_one(round.number, last)?;
+        while data_path.counts().sent <= round.number {
+            waiter.wait(data_path, peer, None)?;
         }
         let now = clock::now();
         if round.is_counted {
@@ -89,24 +89,24 @@ pub(crate) fn one_sided<W: Wire, P: Peer>(
 }
 
 /// Runs the server of a ping-pong test: replies until the client has finished.
-pub(crate) fn pong<W: Wire, P: Peer>(
+pub(crate) fn pong<W: DataPath, P: Peer>(
     shape: &Shape,
-    wire: &mut W,
+    data_path: &mut W,
     peer: &P,
     waiter: &mut Waiter,
 ) -> Result<LoopResult> {
     let mut warm_up = WarmUp::new(shape, Instant::now());
     let (mut replied, mut sent) = (0, 0);
     loop {
-        let completions = await_message(wire, peer, waiter, None)?;
-        let reached = wire.counts().reached;
+        let completions = await_message(data_path, peer, waiter, None)?;
+        let reached = data_path.counts().reached;
         if replied < reached {
             // The number of a reply is that of the message.
-            wire.send_one(reached - 1, shape.last())?;
+            data_path.send_one(reached - 1, shape.last())?;
             replied = reached;
             sent += 1;
         }
-        warm_up.ends(Instant::now, sent, wire.counts().arrived);
+        warm_up.ends(Instant::now, sent, data_path.counts().arrived);
         if completions > 0 && sent % ROUNDS_PER_CHECK > 0 {
             continue;
         }
@@ -118,37 +118,42 @@ pub(crate) fn pong<W: Wire, P: Peer>(
     }
     let end = ClockReading::now_wall_first();
     peer.finish(sent)?;
-    Ok(LoopResult::new(&warm_up, sent, wire.counts().arrived, end))
+    Ok(LoopResult::new(
+        &warm_up,
+        sent,
+        data_path.counts().arrived,
+        end,
+    ))
 }
 
 /// Posts receives again, then waits once and returns the number of completions. In this order a
 /// message is answered before its receive is posted again. The peer always meets a posted receive,
 /// because several are posted.
 #[inline]
-fn await_message<W: Wire, P: Peer>(
-    wire: &mut W,
+fn await_message<W: DataPath, P: Peer>(
+    data_path: &mut W,
     peer: &P,
     waiter: &mut Waiter,
     until: Option<Instant>,
 ) -> Result<u32> {
-    wire.repost()?;
-    waiter.wait(wire, peer, until)
+    data_path.repost()?;
+    waiter.wait(data_path, peer, until)
 }
 
 /// Waits for the reply to message `number` on a service that may lose it. Returns `false` if it has
 /// not arrived in time. Payload that is verified is not overwritten before it has been sent.
-fn await_reply<W: Wire, P: Peer>(
+fn await_reply<W: DataPath, P: Peer>(
     shape: &Shape,
-    wire: &mut W,
+    data_path: &mut W,
     peer: &P,
     waiter: &mut Waiter,
     number: u64,
 ) -> Result<bool> {
     let lost_at = Instant::now() + LOST_AFTER;
-    while wire.counts().reached <= number {
-        let may_overwrite = !shape.verify || wire.counts().sent > number;
-        await_message(wire, peer, waiter, may_overwrite.then_some(lost_at))?;
-        let is_unanswered = wire.counts().reached <= number;
+    while data_path.counts().reached <= number {
+        let may_overwrite = !shape.verify || data_path.counts().sent > number;
+        await_message(data_path, peer, waiter, may_overwrite.then_some(lost_at))?;
+        let is_unanswered = data_path.counts().reached <= number;
         if is_unanswered && may_overwrite && Instant::now() >= lost_at {
             return Ok(false);
         }
@@ -169,9 +174,9 @@ struct Round {
 /// the beginning of the next one.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-fn run_rounds<W: Wire, P: Peer>(
+fn run_rounds<W: DataPath, P: Peer>(
     shape: &Shape,
-    wire: &mut W,
+    data_path: &mut W,
     peer: &P,
     start: &ClockReading,
     mut run: impl FnMut(&mut W, &Round) -> Result<Nanos>,
@@ -188,14 +193,14 @@ fn run_rounds<W: Wire, P: Peer>(
             if checks.is_over(peer)? {
                 break;
             }
-            let arrived = wire.counts().arrived;
+            let arrived = data_path.counts().arrived;
             if checks.warm_up.ends(Instant::now, round.number, arrived) {
                 checks.deadline = deadline(shape, Instant::now());
                 round.is_counted = true;
                 round.begin = clock::now();
             }
         }
-        round.begin = run(wire, &round)?;
+        round.begin = run(data_path, &round)?;
         round.number += 1;
     }
     if checks.warm_up.is_on() {
@@ -203,7 +208,7 @@ fn run_rounds<W: Wire, P: Peer>(
     }
     let end = ClockReading::now_wall_first();
     peer.finish(round.number)?;
-    let (sent, arrived) = (round.number, wire.counts().arrived);
+    let (sent, arrived) = (round.number, data_path.counts().arrived);
     Ok(LoopResult::new(&checks.warm_up, sent, arrived, end))
 }
 

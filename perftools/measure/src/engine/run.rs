@@ -9,7 +9,7 @@ use host::tcp;
 use super::pingpong;
 use super::wait::Waiter;
 use super::warm_up::Base;
-use super::{Measurement, Peer, Role, Wire, bandwidth, passive, pin};
+use super::{DataPath, Measurement, Peer, Role, bandwidth, passive, pin};
 use crate::spec::modes::Wait;
 use crate::spec::plan::{Pattern, Verb};
 use crate::spec::{Shape, Side};
@@ -18,16 +18,16 @@ use crate::stats::interval::is_stall;
 use crate::stats::latency::LatencyRecorder;
 use crate::stats::{Count, SideStats};
 
-/// Runs the test of `shape` over `wire`. Receives must be posted on both ends.
+/// Runs the test of `shape` over `data_path`. Receives must be posted on both ends.
 ///
 /// # Errors
 /// Returns an error if the connection broke, the peer disconnected or reported an error, nothing
 /// moved within the timeout, or the payload was wrong.
-pub fn run<W: Wire, P: Peer>(
+pub fn run<W: DataPath, P: Peer>(
     role: Role,
     shape: &Shape,
     side: &Side,
-    wire: &mut W,
+    data_path: &mut W,
     peer: &P,
 ) -> Result<Measurement> {
     let _pinned = pin::Pinned::to(side.cpus.as_ref())?;
@@ -44,23 +44,23 @@ pub fn run<W: Wire, P: Peer>(
         .solicited(shape.solicits() && !is_sender);
     let mut latency = (plan.is_latency() && client)
         .then(|| LatencyRecorder::new(peer.counters()).with_samples(shape.tuning.samples));
-    let retransmitted_before = wire.retransmitted();
+    let retransmitted_before = data_path.retransmitted();
     let start = ClockReading::now();
     let counted = match (plan.pattern, &mut latency) {
         (Pattern::PingPong, Some(latency)) if plan.is_round_trip() => {
-            pingpong::one_sided(shape, wire, peer, &mut waiter, &start, latency)
+            pingpong::one_sided(shape, data_path, peer, &mut waiter, &start, latency)
         }
         (Pattern::PingPong | Pattern::Polled, Some(latency)) => {
-            pingpong::ping(shape, wire, peer, &mut waiter, &start, latency)
+            pingpong::ping(shape, data_path, peer, &mut waiter, &start, latency)
         }
         (Pattern::PingPong | Pattern::Polled, None) if plan.has_receiver() => {
-            pingpong::pong(shape, wire, peer, &mut waiter)
+            pingpong::pong(shape, data_path, peer, &mut waiter)
         }
         (Pattern::OneWay, _) if !is_sender && !plan.has_receiver() => {
-            passive::wait_for_peer(shape, side, wire, peer)
+            passive::wait_for_peer(shape, side, data_path, peer)
         }
         (Pattern::PingPong | Pattern::Polled, None) => {
-            passive::wait_for_peer(shape, side, wire, peer)
+            passive::wait_for_peer(shape, side, data_path, peer)
         }
         (Pattern::OneWay | Pattern::BothWays, _) => {
             let both = plan.pattern == Pattern::BothWays;
@@ -70,7 +70,7 @@ pub fn run<W: Wire, P: Peer>(
                 // On iWARP the accepting end may not send before the connecting end has sent.
                 waits_first: both && plan.has_receiver() && shape.is_reliable() && !client,
             };
-            bandwidth::run(flow, shape, wire, peer, &mut waiter, &start)
+            bandwidth::run(flow, shape, data_path, peer, &mut waiter, &start)
         }
     }
     // An error reported by the peer explains more than a completion status does.
@@ -106,11 +106,11 @@ pub fn run<W: Wire, P: Peer>(
         sent,
         received,
         lost: counted.lost,
-        duplicates: wire.counts().duplicates,
+        duplicates: data_path.counts().duplicates,
         nanos: u64::try_from(until.saturating_duration_since(start.wall()).as_nanos())
             .unwrap_or(u64::MAX),
         max_cqe: Some(waiter.max_completions()),
-        retransmitted: tcp::increase(retransmitted_before, wire.retransmitted()),
+        retransmitted: tcp::increase(retransmitted_before, data_path.retransmitted()),
         jitter: None,
         port_counters: None,
         stalled: Some(stalled(
@@ -120,7 +120,7 @@ pub fn run<W: Wire, P: Peer>(
             usual_gap(shape),
         )),
         cpu: counted.end.since(&start),
-        verified: wire.verified(),
+        verified: data_path.verified(),
         threads: Vec::new(),
     };
     Ok(Measurement { stats, latency })

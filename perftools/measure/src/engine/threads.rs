@@ -1,4 +1,5 @@
-//! Several threads at each end. Each one runs the loop over its own wire; their counts are summed.
+//! Several threads at each end. Each one runs the loop over its own data path; their counts are
+//! summed.
 
 use std::thread::scope;
 
@@ -6,30 +7,32 @@ use base::cpus::CpuList;
 use base::error::{Error, Kind, Result};
 use base::threads::spawn_scoped_with_stack;
 
-use super::{Measurement, Peer, Role, Wire, pin, run};
+use super::{DataPath, Measurement, Peer, Role, pin, run};
 use crate::spec::footprint::ENGINE_STACK;
 use crate::spec::{Shape, Side};
 use crate::stats::{SideStats, ThreadStats};
 
-/// Runs the test of `shape` with one thread for each wire and its [`Peer`]. Thread number n of one
-/// end communicates with number n of the other.
+/// Runs the test of `shape` with one thread for each data path and its [`Peer`]. Thread number n of
+/// one end communicates with number n of the other.
 ///
 /// # Errors
 /// Returns an error of [`run::run`]. If several threads fail, it is the one that caused the others.
-pub fn run<W: Wire + Send, P: Peer + Send>(
+pub fn run<W: DataPath + Send, P: Peer + Send>(
     role: Role,
     shape: &Shape,
     side: &Side,
     ends: &mut [(W, P)],
 ) -> Result<Measurement> {
     let sides = sides(role, side, ends.len())?;
-    if let ([(wire, peer)], [side]) = (&mut *ends, sides.as_slice()) {
-        return run::run(role, shape, side, wire, peer);
+    if let ([(data_path, peer)], [side]) = (&mut *ends, sides.as_slice()) {
+        return run::run(role, shape, side, data_path, peer);
     }
     let bodies = (0..).zip(ends.iter_mut().zip(&sides));
-    let bodies = bodies.map(|(number, ((wire, peer), side))| {
+    let bodies = bodies.map(|(number, ((data_path, peer), side))| {
         let shape = shape.share(number);
-        move || run::run(role, &shape, side, wire, peer).inspect_err(|error| peer.give_up(error))
+        move || {
+            run::run(role, &shape, side, data_path, peer).inspect_err(|error| peer.give_up(error))
+        }
     });
     let measurements = run_all(bodies.collect());
     sum(measurements, sides)

@@ -1,5 +1,5 @@
-//! Waiting for completions of a [`Wire`]: its source for the [`WaitLoop`], and the statistics that
-//! come from polling.
+//! Waiting for completions of a [`DataPath`]: its source for the [`WaitLoop`], and the statistics of
+//! polling.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use base::error::{Error, Result};
 use base::units::show_time;
 
 use super::wait_loop::{PollSource, WaitLoop};
-use super::{Peer, Wire, WireCounts};
+use super::{DataPath, DataPathCounts, Peer};
 use crate::spec::Side;
 use crate::stats::thread_counters::ThreadCounters;
 
@@ -76,10 +76,10 @@ impl Waiter {
     /// Polls once without waiting, and returns the number of completions.
     ///
     /// # Errors
-    /// Returns the error of [`Wire::poll`].
+    /// Returns the error of [`DataPath::poll`].
     #[inline]
-    pub fn poll<W: Wire>(&mut self, wire: &mut W) -> Result<u32> {
-        let completions = self.stats.poll(wire)?;
+    pub fn poll<W: DataPath>(&mut self, data_path: &mut W) -> Result<u32> {
+        let completions = self.stats.poll(data_path)?;
         if completions > 0 {
             self.wait_loop.reset();
         }
@@ -93,32 +93,32 @@ impl Waiter {
     /// Returns an error if the peer failed, the connection broke, or nothing completed within the
     /// timeout.
     #[inline]
-    pub fn wait<W: Wire, P: Peer>(
+    pub fn wait<W: DataPath, P: Peer>(
         &mut self,
-        wire: &mut W,
+        data_path: &mut W,
         peer: &P,
         until: Option<Instant>,
     ) -> Result<u32> {
-        let completions = self.poll(wire)?;
+        let completions = self.poll(data_path)?;
         self.waits = self.waits.wrapping_add(1);
         if completions > 0 && self.waits % WAITS_PER_CHECK > 0 {
             return Ok(completions);
         }
-        self.wait_longer(wire, peer, until, completions)
+        self.wait_longer(data_path, peer, until, completions)
     }
 
     /// Continues a wait whose first poll returned `completions`.
     #[cold]
     #[inline(never)]
-    fn wait_longer<W: Wire, P: Peer>(
+    fn wait_longer<W: DataPath, P: Peer>(
         &mut self,
-        wire: &mut W,
+        data_path: &mut W,
         peer: &P,
         until: Option<Instant>,
         completions: u32,
     ) -> Result<u32> {
-        let mut source = WireSource {
-            wire,
+        let mut source = DataPathSource {
+            data_path,
             peer,
             solicited: self.solicited,
             timeout: self.timeout,
@@ -139,12 +139,12 @@ impl Waiter {
 
 impl PollStats {
     #[inline]
-    fn poll<W: Wire>(&mut self, wire: &mut W) -> Result<u32> {
-        let completions = wire.poll()?;
+    fn poll<W: DataPath>(&mut self, data_path: &mut W) -> Result<u32> {
+        let completions = data_path.poll()?;
         if completions > 0 {
             self.max_completions = self.max_completions.max(completions);
             if let Some(counters) = &self.counters {
-                let WireCounts { sent, arrived, .. } = *wire.counts();
+                let DataPathCounts { sent, arrived, .. } = *data_path.counts();
                 counters.set_sent(sent);
                 counters.set_received(arrived);
             }
@@ -153,31 +153,31 @@ impl PollStats {
     }
 }
 
-/// A wire as the source of a wait loop.
-struct WireSource<'a, W, P> {
-    wire: &'a mut W,
+/// A data path as the source of a wait loop.
+struct DataPathSource<'a, W, P> {
+    data_path: &'a mut W,
     peer: &'a P,
     solicited: bool,
     timeout: Duration,
     stats: &'a mut PollStats,
 }
 
-impl<W: Wire, P: Peer> PollSource for WireSource<'_, W, P> {
+impl<W: DataPath, P: Peer> PollSource for DataPathSource<'_, W, P> {
     type Event = u32;
 
     #[inline]
     fn poll(&mut self) -> Result<Option<u32>> {
-        let completions = self.stats.poll(self.wire)?;
+        let completions = self.stats.poll(self.data_path)?;
         Ok((completions > 0).then_some(completions))
     }
 
     fn block(&mut self, limit: Duration) -> Result<Option<u32>> {
-        self.wire.arm(self.solicited)?;
+        self.data_path.arm(self.solicited)?;
         // A completion that arrived before `arm` does not cause an event.
         if let Some(completions) = self.poll()? {
             return Ok(Some(completions));
         }
-        self.wire.sleep(limit)?;
+        self.data_path.sleep(limit)?;
         self.poll()
     }
 
@@ -186,7 +186,7 @@ impl<W: Wire, P: Peer> PollSource for WireSource<'_, W, P> {
         if let Some(failure) = self.peer.failure() {
             return Err(failure);
         }
-        self.wire.check(idle.end)?;
+        self.data_path.check(idle.end)?;
         let length = idle.end - idle.start;
         let longest = self.stats.silence.as_ref().map(|s| s.end - s.start);
         if self.stats.max_completions > 0 && length > longest.unwrap_or_default() {

@@ -6,7 +6,7 @@
 //! says.
 
 pub mod endpoint;
-pub mod message_socket;
+pub(crate) mod message_socket;
 mod nodelay;
 pub mod open;
 pub mod run;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::engine::payload::Payload;
 use crate::spec::Limit;
 
-pub use crate::spec::socket_kind::{MAX_DATAGRAM, MAX_RDS, SocketKind};
+pub use crate::spec::socket_kind::{MAX_DATAGRAM, SocketKind};
 
 /// The way in which both ends agree on the end of the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ pub(super) const MAX_SOCKET_BUFFER: u32 = 1 << 30;
 /// Maximum number of messages in flight.
 pub const MAX_DEPTH: u32 = 16_384;
 /// Maximum number of queue pairs of one test.
-pub const MAX_QPS: u32 = 16_384;
+pub(crate) const MAX_QPS: u32 = 16_384;
 /// Maximum number of receivers of a multicast test.
 pub(super) const MAX_RECEIVERS: u32 = 256;
 /// Maximum number of slots in all send queues of one end. Each queue can hold all messages in
@@ -18,13 +18,13 @@ pub(super) const MAX_EXTRA_MEMORY: u64 = 1 << 40;
 /// Maximum number of threads of one test at each end.
 pub const MAX_THREADS: u32 = 64;
 /// Maximum memory in bytes that one end of a test may register.
-pub const MAX_MEMORY: u64 = 2 << 30;
+pub(crate) const MAX_MEMORY: u64 = 2 << 30;
 /// Memory in bytes that the buffers of one end may take if each message has its own buffer; the
 /// depth is lowered to stay within it.
 pub(super) const VERIFY_MEMORY: u64 = 64 << 20;
 /// Number of consecutive messages for which a receiver of unreliable messages remembers if they
 /// arrived. A message that is later than that counts as a duplicate.
-pub const ARRIVALS_WINDOW: u64 = 1 << 18;
+pub(crate) const ARRIVALS_WINDOW: u64 = 1 << 18;
 /// Default number of messages in flight.
 const DEFAULT_DEPTH: u64 = 1024;
 /// Default duration of a test.
@@ -43,7 +43,7 @@ pub(super) const LATENCY_DEPTH_OWN_BUFFERS: u32 = 4;
 /// Maximum interval between heartbeats, which show the peer that this end is alive.
 pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum duration of a test that has one.
-pub const MAX_TIME: Duration = Duration::from_secs(7 * 86_400);
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(7 * 86_400);
 /// Duration of a test without end, which is interrupted: a century.
 pub const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 86_400);
 

@@ -26,10 +26,8 @@ pub mod tuning;
 pub use config::Spec;
 pub use fit::Bounds;
 pub use footprint::Footprint;
-pub use limits::{
-    ARRIVALS_WINDOW, DEFAULT_TIME, DEFAULT_TIMEOUT, MAX_DEPTH, MAX_MEMORY, MAX_QPS, MAX_THREADS,
-    MAX_TIME, UNLIMITED, default_depth,
-};
+pub(crate) use limits::ARRIVALS_WINDOW;
+pub use limits::{DEFAULT_TIME, DEFAULT_TIMEOUT, MAX_DEPTH, MAX_THREADS, UNLIMITED, default_depth};
 pub use parameter::Parameter;
 pub use plan::MAX_MESSAGE;
 pub use result_limits::{MinBandwidth, ResultLimits};

@@ -7,7 +7,7 @@ use super::plan::MAX_MESSAGE;
 /// Maximum message size of UDP: 65,535 bytes minus the IPv4 and UDP headers.
 pub const MAX_DATAGRAM: u64 = 65_507;
 /// Maximum message size of RDS.
-pub const MAX_RDS: u64 = 1 << 20;
+pub(crate) const MAX_RDS: u64 = 1 << 20;
 
 /// The protocol of a test over sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

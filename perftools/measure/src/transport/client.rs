@@ -6,11 +6,11 @@ use std::time::Duration;
 use base::error::{Error, Result};
 
 use super::address::PortAddress;
+use super::data_path::{AnyQp, VerbsDataPath};
 use super::device;
 use super::endpoint::{PreparedQp, RdmaEndpoint};
 use super::host_memory::check_available_memory;
 use super::path_checks::uses_cm;
-use super::wire::{AnyQp, VerbsWire};
 use super::{
     ClientEndpoints, ClientInfo, ClientSetup, ConnectMethod, ConnectedEndpoint, ControlAddrs,
     Offer, cm, cm_datagrams,
@@ -72,7 +72,7 @@ impl RdmaClient {
 }
 
 impl ClientSetup for RdmaClient {
-    type Wire = VerbsWire;
+    type DataPath = VerbsDataPath;
 
     fn accept_offer(&mut self, offer: &Offer) -> Result<ClientEndpoints> {
         if offer.depth > self.end.shape.depth {
@@ -106,7 +106,11 @@ impl ClientSetup for RdmaClient {
         }
     }
 
-    fn connect(mut self, offer: &Offer, timeout: Duration) -> Result<ConnectedEndpoint<VerbsWire>> {
+    fn connect(
+        mut self,
+        offer: &Offer,
+        timeout: Duration,
+    ) -> Result<ConnectedEndpoint<VerbsDataPath>> {
         let address = self.address(offer)?;
         match &offer.method {
             ConnectMethod::Direct(server) => {

@@ -10,7 +10,7 @@ use rdmacm::datagram::ServiceListener;
 use rdmacm::{ListenOptions, Resolver};
 
 use super::cm::{CHECK_INTERVAL, CmTarget, connect_timeout, request_id, wrong_device};
-use super::wire::AnyQp;
+use super::data_path::AnyQp;
 use crate::data_key::DataKey;
 
 /// Queue key of datagrams in the UDP port space of rdma_cm (`RDMA_UDP_QKEY`).

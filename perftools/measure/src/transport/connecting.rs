@@ -7,9 +7,9 @@ use base::error::{Error, Result};
 use ibverbs::{AhAttr, Endpoint, Gid, Lid, Psn, Qpn, wr::Destination};
 
 use super::QpEndpoint;
+use super::data_path::AnyQp;
 use super::endpoint::{PreparedQp, QKEY, RdmaEndpoint, UnconnectedQp};
 use super::multicast;
-use super::wire::AnyQp;
 
 impl RdmaEndpoint {
     /// Connects prepared queue pairs to those of the peer.

@@ -14,10 +14,10 @@ use rdmacm::datagram::multicast::Membership;
 use super::address::PortAddress;
 use super::cm::CmSettings;
 use super::cm_datagrams::LocalAddress;
+use super::data_path::{AnyQp, VerbsDataPath};
 use super::device::OpenedDevice;
 use super::gpu::TestGpu;
 use super::path_checks::check_path;
-use super::wire::{AnyQp, VerbsWire};
 use super::xrc::{SharedRecvQueue, XrcConnection};
 use super::{ConnectedEndpoint, LinkType, QpEndpoint};
 use crate::engine::payload::Payload;
@@ -385,36 +385,36 @@ impl RdmaEndpoint {
         }
     }
 
-    /// Creates the wire of each thread from its queues and its connected queue pairs.
+    /// Creates the data path of each thread from its queues and its connected queue pairs.
     pub(super) fn into_connected(
         self,
         qps: Vec<AnyQp>,
         via: ConnectionInfo,
-    ) -> Result<ConnectedEndpoint<VerbsWire>> {
+    ) -> Result<ConnectedEndpoint<VerbsDataPath>> {
         let shape = self.shape;
         let mut qps = qps.into_iter();
         let mut group = self.group;
         let mut extra_memory = self.extra_memory;
         let gpu = self.gpu;
         let is_iwarp = self.opened.link == LinkType::Iwarp;
-        let wires = self
+        let data_paths = self
             .queues
             .into_iter()
             .map(|ThreadQueues { cq, channel, srq }| {
                 let qps = qps.by_ref().take(shape.qps as usize).collect();
                 let memory = (shape, self.payload.clone(), gpu.as_ref());
-                let wire = VerbsWire::new(qps, &self.pd, (cq, channel), srq, memory)?;
-                let wire = wire
+                let data_path = VerbsDataPath::new(qps, &self.pd, (cq, channel), srq, memory)?;
+                let data_path = data_path
                     .with_group(group.take())
                     .on_iwarp(is_iwarp)
                     .with_extra_memory(extra_memory.take());
                 if shape.confirms_writes {
-                    return wire.confirming_placement(&self.pd);
+                    return data_path.confirming_placement(&self.pd);
                 }
-                Ok(wire)
+                Ok(data_path)
             });
         Ok(ConnectedEndpoint {
-            wires: wires.collect::<Result<_>>()?,
+            data_paths: data_paths.collect::<Result<_>>()?,
             via,
             shape,
         })

@@ -10,6 +10,7 @@ pub mod client;
 pub mod cm;
 pub mod cm_datagrams;
 mod connecting;
+pub mod data_path;
 pub mod device;
 mod endpoint;
 mod gpu;
@@ -18,7 +19,6 @@ mod multicast;
 mod path_checks;
 pub mod server;
 pub mod verbs;
-pub mod wire;
 pub mod xrc;
 
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ use base::error::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::data_key::DataKey;
-use crate::engine::Wire;
+use crate::engine::DataPath;
 use crate::spec::connection::ConnectionInfo;
 use crate::spec::plan::Plan;
 use crate::spec::{Shape, Spec};
@@ -144,8 +144,8 @@ pub struct ClientEndpoints {
 /// A connected end.
 #[derive(Debug)]
 pub struct ConnectedEndpoint<W> {
-    /// The wire of each thread. No receives are posted yet.
-    pub wires: Vec<W>,
+    /// The data path of each thread. No receives are posted yet.
+    pub data_paths: Vec<W>,
     /// Path of this end, for the report.
     pub via: ConnectionInfo,
     /// Parameters of the test that both ends agreed on.
@@ -155,11 +155,11 @@ pub struct ConnectedEndpoint<W> {
 /// A way to connect the two ends of a test.
 pub trait Backend: Sync {
     /// The connected queue pairs of one thread.
-    type Wire: Wire + Send;
+    type DataPath: DataPath + Send;
     /// A client that is not connected yet.
-    type Client: ClientSetup<Wire = Self::Wire>;
+    type Client: ClientSetup<DataPath = Self::DataPath>;
     /// A server that is not connected yet.
-    type Server: ServerSetup<Wire = Self::Wire>;
+    type Server: ServerSetup<DataPath = Self::DataPath>;
 
     /// Opens the client's device and prepares its end.
     ///
@@ -184,7 +184,7 @@ pub trait Backend: Sync {
 /// A client that is not connected yet.
 pub trait ClientSetup {
     /// The connected queue pairs of one thread.
-    type Wire: Wire + Send;
+    type DataPath: DataPath + Send;
 
     /// Creates the queue pairs for the server's offer.
     ///
@@ -196,13 +196,14 @@ pub trait ClientSetup {
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached.
-    fn connect(self, offer: &Offer, timeout: Duration) -> Result<ConnectedEndpoint<Self::Wire>>;
+    fn connect(self, offer: &Offer, timeout: Duration)
+    -> Result<ConnectedEndpoint<Self::DataPath>>;
 }
 
 /// A server that is not connected yet.
 pub trait ServerSetup {
     /// The connected queue pairs of one thread.
-    type Wire: Wire + Send;
+    type DataPath: DataPath + Send;
 
     /// Connects to the client.
     ///
@@ -214,5 +215,5 @@ pub trait ServerSetup {
         client: &ClientEndpoints,
         timeout: Duration,
         is_gone: &dyn Fn() -> bool,
-    ) -> Result<ConnectedEndpoint<Self::Wire>>;
+    ) -> Result<ConnectedEndpoint<Self::DataPath>>;
 }

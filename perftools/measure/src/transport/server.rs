@@ -9,12 +9,12 @@ use super::address::{PortAddress, choose};
 use super::cm::CmListener;
 use super::cm_datagrams::{CmPeer, LocalAddress, UdListener};
 use super::connecting::parse_gid;
+use super::data_path::{AnyQp, VerbsDataPath};
 use super::device::{self, OpenedDevice};
 use super::endpoint::{PreparedQp, RdmaEndpoint};
 use super::host_memory::check_available_memory;
 use super::multicast::random_group;
 use super::path_checks::uses_cm;
-use super::wire::{AnyQp, VerbsWire};
 use super::{
     ClientEndpoints, ClientInfo, ConnectMethod, ConnectedEndpoint, ControlAddrs, Offer, QpEndpoint,
     ServerSetup,
@@ -151,14 +151,14 @@ impl RdmaServer {
 }
 
 impl ServerSetup for RdmaServer {
-    type Wire = VerbsWire;
+    type DataPath = VerbsDataPath;
 
     fn accept(
         self,
         client: &ClientEndpoints,
         timeout: Duration,
         is_gone: &dyn Fn() -> bool,
-    ) -> Result<ConnectedEndpoint<VerbsWire>> {
+    ) -> Result<ConnectedEndpoint<VerbsDataPath>> {
         let Self {
             end,
             pending,

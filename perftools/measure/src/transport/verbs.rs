@@ -3,8 +3,8 @@
 use base::error::Result;
 
 use super::client::RdmaClient;
+use super::data_path::VerbsDataPath;
 use super::server::RdmaServer;
-use super::wire::VerbsWire;
 use super::{Backend, ClientInfo, ControlAddrs, Offer};
 use crate::spec::Spec;
 
@@ -13,7 +13,7 @@ use crate::spec::Spec;
 pub struct VerbsBackend;
 
 impl Backend for VerbsBackend {
-    type Wire = VerbsWire;
+    type DataPath = VerbsDataPath;
     type Client = RdmaClient;
     type Server = RdmaServer;
 

@@ -106,12 +106,12 @@ fn oversubscribed(spec: &Spec, local: &SideStats) -> Option<Warning> {
     (polls && local.cpu.cpus == 1).then(|| Warning::new("oversubscribed", text))
 }
 
-/// Returns a warning if the threads of one end were runnable but waited for a processor for more
-/// than 5 % of the time.
+/// Returns a warning if the threads of one end were runnable, but not running for more than 5 % of
+/// the time.
 fn cpu_wait(side: &SideStats) -> Option<Warning> {
     let share = side.cpu.waited? / side.seconds().max(1e-6);
     let text = format!(
-        "the test's thread waited for a processor {:.0} % of the time, because the number of runnable threads exceeds the number of processors ({}); help: pin the thread to an idle processor with --cpu-affinity (-ca)",
+        "CPU contention: the test's thread was runnable, but not running {:.0} % of the time ({} CPUs); help: pin the thread to an idle processor with --cpu-affinity (-ca)",
         (share * 100.0).min(100.0),
         side.cpu.cpus
     );

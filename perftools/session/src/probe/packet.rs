@@ -20,7 +20,7 @@
 pub const REPLY_LEN: usize = 64;
 /// Length of a probe in bytes: two replies, and 64 bytes of headers for each. It fits the smallest
 /// MTU of RDMA.
-pub const PROBE_LEN: usize = 256;
+pub(crate) const PROBE_LEN: usize = 256;
 
 const MAGIC: &[u8; 8] = b"rperfprb";
 const VERSION: u8 = 2;
@@ -55,7 +55,7 @@ pub struct Packet {
 
 impl Kind {
     /// Returns the length of a packet of this kind in bytes.
-    pub const fn packet_len(self) -> usize {
+    pub(crate) const fn packet_len(self) -> usize {
         match self {
             Self::Probe => PROBE_LEN,
             Self::Answer | Self::Timing => REPLY_LEN,

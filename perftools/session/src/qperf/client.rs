@@ -29,7 +29,7 @@ use crate::hardware;
 /// # Errors
 /// Returns an error if qperf does not support the test or an option, if the server reported an
 /// error, or if the test failed.
-pub fn run(
+pub(crate) fn run(
     stream: TcpStream,
     spec: &Spec,
     monitor_options: MonitorOptions<'_>,

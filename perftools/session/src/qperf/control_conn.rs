@@ -33,7 +33,7 @@ pub(super) const SERVER_NAME: &str = "the server (qperf)";
 
 /// A control connection to a qperf peer.
 #[derive(Debug)]
-pub struct ControlConn {
+pub(crate) struct ControlConn {
     stream: TcpStream,
     peer_name: &'static str,
     timeout: Duration,
@@ -46,7 +46,7 @@ impl ControlConn {
     ///
     /// # Errors
     /// Returns an error if the options of the socket cannot be set.
-    pub fn new(
+    pub(crate) fn new(
         stream: TcpStream,
         peer_name: &'static str,
         timeout: Duration,
@@ -67,7 +67,7 @@ impl ControlConn {
     }
 
     /// Returns the underlying stream.
-    pub fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
@@ -80,7 +80,7 @@ impl ControlConn {
     ///
     /// # Errors
     /// Returns an error if the connection broke, or the error of the peer if it sent one.
-    pub fn send(&self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<()> {
         (&self.stream)
             .write_all(bytes)
             .map_err(|e| self.explain(self.io_error(&e)))
@@ -91,7 +91,7 @@ impl ControlConn {
     /// # Errors
     /// Returns an error if the peer sent an error, closed the connection or sent nothing within the
     /// timeout.
-    pub fn receive(&self, bytes: &mut [u8], what: &str) -> Result<()> {
+    pub(crate) fn receive(&self, bytes: &mut [u8], what: &str) -> Result<()> {
         self.receive_until(bytes, what, Instant::now() + self.timeout)
     }
 
@@ -286,7 +286,7 @@ impl ControlConn {
     }
 
     /// Returns `true` if the peer is gone or failed, or this end was stopped.
-    pub fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         self.failure().is_some()
     }
 }

@@ -19,9 +19,9 @@
 //! [`request`], [`node`], [`stat`] and [`conf`] encode and decode messages. Decoding never panics.
 
 mod bytes;
-pub mod client;
+pub(crate) mod client;
 pub mod conf;
-pub mod control_conn;
+pub(crate) mod control_conn;
 pub mod index;
 pub mod node;
 mod rdma;

@@ -9,7 +9,6 @@ use measure::spec::test::Test;
 use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
 
-use super::client::{self, ServerAddr};
 use super::coordinator::RemoteTest;
 use super::fake_backend::FakeBackend;
 use super::message::{ClientRequest, ClientResult};
@@ -18,6 +17,8 @@ use super::rules::Rules;
 use super::server::Server;
 use super::tests::server_addr;
 use crate::answer::Answer;
+use crate::client;
+use crate::connect::ServerAddr;
 use crate::protocol::hello;
 use crate::protocol::token::Token;
 

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
 
-use super::client::{self, ServerAddr};
 use super::delegate::clock;
 use super::message::{ClientRequest, ClientResult, Message};
+use crate::connect::{self, ServerAddr};
 use crate::protocol::control_stream::ControlStream;
 
 /// Time without a heartbeat after which a server is considered dead.
@@ -68,7 +68,7 @@ impl RemoteTest {
         request: ClientRequest,
         limit: Duration,
     ) -> Result<Self> {
-        let mut stream = client::open(client_addr, SILENCE_TIMEOUT)?;
+        let mut stream = connect::open_rperf(client_addr, SILENCE_TIMEOUT)?;
         stream.send(&Message::RunClient(Box::new(request)))?;
         let deadline = Instant::now() + limit;
         Ok(Self {

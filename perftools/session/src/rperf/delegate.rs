@@ -29,10 +29,11 @@ use base::threads::spawn_scoped;
 use measure::transport::Backend;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::client::{self, ClientControl, ServerAddr};
+use super::client::{self, ClientHooks};
 use super::context::SessionContext;
 use super::message::{ClientRequest, ClientResult, Message};
 use super::rules::Rules;
+use crate::connect::{self, ServerAddr};
 use crate::protocol::control_stream::{ControlReader, ControlStream, ControlWriter};
 
 /// Interval of the heartbeats.
@@ -144,7 +145,7 @@ fn run<B: Backend>(
             (context.on_begin)(request.spec.test);
             Ok(())
         };
-        let control = ClientControl {
+        let control = ClientHooks {
             stop: Arc::clone(&stop),
             before_start: &before_start,
             on_begin: &|| {},
@@ -168,7 +169,7 @@ fn run<B: Backend>(
 /// other programs. The log has the cause.
 fn open(peer: &ServerAddr, timeout: Duration, stop: &AtomicBool) -> Result<ControlStream> {
     let end = Instant::now() + peer.wait + timeout;
-    client::open(peer, timeout).map_err(|error| {
+    connect::open_rperf(peer, timeout).map_err(|error| {
         if error.kind() == Kind::Limit {
             return error;
         }

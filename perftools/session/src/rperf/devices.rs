@@ -12,8 +12,9 @@ use measure::spec::Spec;
 use measure::stats::monitor::{Monitor, MonitorOptions};
 use measure::transport::Backend;
 
-use super::client::{self, ClientControl, ServerAddr};
+use super::client::{self, ClientHooks};
 use crate::answer::Answer;
+use crate::connect::ServerAddr;
 use crate::diagnosis::Diagnosis;
 
 /// Interval at which a connected session checks that the others have not failed.
@@ -41,7 +42,7 @@ pub fn run<B: Backend>(
     let run_session = |number: usize, spec: &Spec| -> Result<(TestResult, Instant)> {
         let begun = OnceLock::new();
         let threads = spec.threads as usize;
-        let control = ClientControl {
+        let control = ClientHooks {
             stop: Arc::clone(&start.stop),
             before_start: &|| start.wait(),
             on_begin: &|| {

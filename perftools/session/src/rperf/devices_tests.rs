@@ -1,4 +1,4 @@
-//! Tests of sessions over several devices, with a fake wire for the data.
+//! Tests of sessions over several devices, with a fake data path for the data.
 
 use std::time::{Duration, Instant};
 

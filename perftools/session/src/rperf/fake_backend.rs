@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::error::{Error, Result};
 use host::hardware::Hardware;
 use ibverbs::Gid;
-use measure::engine::fake::{self, FakeWire};
+use measure::engine::fake::{self, FakeDataPath};
 use measure::spec::connection::ConnectionInfo;
 use measure::spec::modes::Wait;
 use measure::spec::{Bounds, Spec};
@@ -24,7 +24,7 @@ use measure::transport::{
 #[derive(Default)]
 pub(super) struct FakeBackend {
     next_qpn: AtomicU32,
-    clients: Mutex<HashMap<u32, Vec<FakeWire>>>,
+    clients: Mutex<HashMap<u32, Vec<FakeDataPath>>>,
     /// RDMA addresses that the client names.
     pub(super) client_addresses: Vec<PortAddress>,
     /// RDMA address that the server names; none: 127.0.0.1.
@@ -37,7 +37,7 @@ pub(super) struct FakeClient<'a> {
 }
 
 pub(super) struct FakeServer {
-    wires: Vec<FakeWire>,
+    data_paths: Vec<FakeDataPath>,
     spec: Spec,
     depth: u32,
 }
@@ -74,7 +74,7 @@ pub(super) fn connection_info() -> ConnectionInfo {
 }
 
 impl<'a> Backend for &'a FakeBackend {
-    type Wire = FakeWire;
+    type DataPath = FakeDataPath;
     type Client = FakeClient<'a>;
     type Server = FakeServer;
 
@@ -103,10 +103,10 @@ impl<'a> Backend for &'a FakeBackend {
     ) -> Result<(FakeServer, Offer)> {
         let depth = spec.fit(&bounds())?.depth.min(client_info.depth);
         let shape = spec.shape_for_depth(depth, client_info.plan, &bounds())?;
-        let (clients, wires) = (0..spec.threads)
+        let (clients, data_paths) = (0..spec.threads)
             .map(|_| {
-                let [(client, _), (wire, _)] = fake::pair(&shape);
-                (client, wire)
+                let [(client, _), (data_path, _)] = fake::pair(&shape);
+                (client, data_path)
             })
             .unzip();
         let qpn = self.next_qpn.fetch_add(1, Ordering::Relaxed);
@@ -129,7 +129,7 @@ impl<'a> Backend for &'a FakeBackend {
         };
         Ok((
             FakeServer {
-                wires,
+                data_paths,
                 spec: spec.clone(),
                 depth,
             },
@@ -139,17 +139,17 @@ impl<'a> Backend for &'a FakeBackend {
 }
 
 impl ClientSetup for FakeClient<'_> {
-    type Wire = FakeWire;
+    type DataPath = FakeDataPath;
 
     fn accept_offer(&mut self, _: &Offer) -> Result<ClientEndpoints> {
         Ok(ClientEndpoints { ends: vec![] })
     }
 
-    fn connect(self, offer: &Offer, _: Duration) -> Result<ConnectedEndpoint<FakeWire>> {
+    fn connect(self, offer: &Offer, _: Duration) -> Result<ConnectedEndpoint<FakeDataPath>> {
         let ConnectMethod::Direct(endpoints) = &offer.method else {
             return Err(Error::protocol("unexpected connection method"));
         };
-        let wires = self
+        let data_paths = self
             .backend
             .clients
             .lock()
@@ -157,7 +157,7 @@ impl ClientSetup for FakeClient<'_> {
             .remove(&endpoints[0].qpn)
             .unwrap();
         Ok(ConnectedEndpoint {
-            wires,
+            data_paths,
             via: connection_info(),
             shape: self.spec.shape_for_depth(
                 offer.depth,
@@ -169,16 +169,16 @@ impl ClientSetup for FakeClient<'_> {
 }
 
 impl ServerSetup for FakeServer {
-    type Wire = FakeWire;
+    type DataPath = FakeDataPath;
 
     fn accept(
         self,
         _: &ClientEndpoints,
         _: Duration,
         _: &dyn Fn() -> bool,
-    ) -> Result<ConnectedEndpoint<FakeWire>> {
+    ) -> Result<ConnectedEndpoint<FakeDataPath>> {
         Ok(ConnectedEndpoint {
-            wires: self.wires,
+            data_paths: self.data_paths,
             via: connection_info(),
             shape: self.spec.shape_for_depth(
                 self.depth,

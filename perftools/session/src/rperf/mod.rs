@@ -25,11 +25,11 @@
 //! sessions of a client with several devices. `run` uses this module, which starts tests in
 //! `transport`, `sockets` and `engine`.
 
-pub mod admission;
-pub mod client;
+pub(crate) mod admission;
+pub(crate) mod client;
 pub mod context;
 pub mod coordinator;
-pub mod delegate;
+pub(crate) mod delegate;
 pub mod devices;
 pub mod link;
 pub mod message;

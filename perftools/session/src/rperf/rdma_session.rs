@@ -13,7 +13,7 @@ use super::message::Message;
 use crate::hardware;
 
 /// Runs the test: posts receives, exchanges `Ready`, moves the data and exchanges `Stats`.
-pub(super) fn run<W: engine::Wire + Send>(
+pub(super) fn run<W: engine::DataPath + Send>(
     link: &ControlLink,
     spec: &Spec,
     role: Role,
@@ -21,7 +21,7 @@ pub(super) fn run<W: engine::Wire + Send>(
     hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
     let ConnectedEndpoint {
-        mut wires,
+        mut data_paths,
         via,
         shape,
     } = connected;
@@ -32,9 +32,9 @@ pub(super) fn run<W: engine::Wire + Send>(
     };
     let via = hardware::describe(via);
     let counters = PortCounters::read(&via);
-    wires.iter_mut().try_for_each(W::post_receives)?;
+    data_paths.iter_mut().try_for_each(W::post_receives)?;
     (hooks.before_ready)()?;
-    let memory = wires.iter().map(W::exposed).collect();
+    let memory = data_paths.iter().map(W::exposed).collect();
     link.send(&Message::Ready {
         via: via.clone(),
         memory,
@@ -48,9 +48,9 @@ pub(super) fn run<W: engine::Wire + Send>(
             host,
             warnings,
         } => {
-            for (wire, memory) in wires.iter_mut().zip(memory) {
+            for (data_path, memory) in data_paths.iter_mut().zip(memory) {
                 if let Some(memory) = memory {
-                    wire.peer_exposes(memory);
+                    data_path.peer_exposes(memory);
                 }
             }
             (via, host, warnings)
@@ -59,8 +59,8 @@ pub(super) fn run<W: engine::Wire + Send>(
     };
     (hooks.on_begin)(spec.test);
     let mut ends: Vec<_> = (0..)
-        .zip(wires)
-        .map(|(number, wire)| (wire, link.thread(number)))
+        .zip(data_paths)
+        .map(|(number, data_path)| (data_path, link.thread(number)))
         .collect();
     let measurement =
         engine::threads::run(role, &shape, side, &mut ends).map_err(|error| match error.kind() {

@@ -188,8 +188,8 @@ impl Rules {
     }
 
     /// Sets the maximum number of clients at a time.
-    #[must_use]
-    pub fn with_max_clients(mut self, max_clients: u32) -> Self {
+    #[cfg(test)]
+    pub(crate) fn with_max_clients(mut self, max_clients: u32) -> Self {
         self.max_clients = max_clients;
         self
     }

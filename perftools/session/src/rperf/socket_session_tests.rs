@@ -10,11 +10,11 @@ use measure::spec::test::Test;
 use measure::spec::{Limit, Spec};
 use measure::stats::monitor::MonitorOptions;
 
-use super::client;
 use super::fake_backend::FakeBackend;
 use super::message::Message;
 use super::report_diagnosis::Report;
 use super::tests::{connect_with_hello, server_addr, with_server};
+use crate::client;
 use crate::protocol::frame;
 use crate::protocol::hello::{self, PROTOCOL};
 

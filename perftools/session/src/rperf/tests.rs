@@ -1,4 +1,4 @@
-//! Tests of client and server over loopback TCP, with a fake wire for the data.
+//! Tests of client and server over loopback TCP, with a fake data path for the data.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -12,13 +12,14 @@ use measure::stats::monitor::MonitorOptions;
 use measure::transport::address::PortAddress;
 use measure::transport::{Backend, ClientEndpoints, ControlAddrs};
 
-use super::client::{self, ServerAddr};
 use super::fake_backend::{FakeBackend, connection_info};
 use super::message::Message;
 use super::report_diagnosis::{Report, measured};
 use super::rules::Rules;
 use super::server::Server;
 use crate::answer::Answer;
+use crate::client;
+use crate::connect::ServerAddr;
 use crate::protocol::frame;
 use crate::protocol::hello::{self, PROTOCOL};
 use crate::server::Ended;

@@ -9,7 +9,8 @@ use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
 use report::json::Document;
 use report::record::{Measured, Outcome, Record};
-use session::rperf::client::{self, ServerAddr};
+use session::client;
+use session::connect::ServerAddr;
 
 use super::diagnosis::{Report, outcome};
 use super::live::LiveOutput;

@@ -9,7 +9,8 @@ use measure::transport::verbs::VerbsBackend;
 use report::limits;
 use report::record::{Outcome, Record};
 use session::answer::Answer;
-use session::rperf::client::{self as control, ServerAddr};
+use session::client;
+use session::connect::ServerAddr;
 use session::rperf::devices;
 
 use super::diagnosis::{Report, outcome};
@@ -81,7 +82,7 @@ fn run_test(server_addr: &ServerAddr, run: &Run, output: &Output<'_>) -> Result<
         observer: output.live.begin(run.test),
     };
     match run.specs.as_slice() {
-        [spec] => control::run(server_addr, spec, &VerbsBackend, &Report, monitor_options),
+        [spec] => client::run(server_addr, spec, &VerbsBackend, &Report, monitor_options),
         specs => devices::run(server_addr, specs, &VerbsBackend, &Report, monitor_options),
     }
 }

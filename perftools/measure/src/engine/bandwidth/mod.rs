@@ -23,7 +23,9 @@ use super::heartbeat::Heartbeat;
 use super::pacing::Pacer;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
-use super::{LoopResult, Peer, Wire, WireCounts, deadline, interrupted_in_warm_up, wrong_count};
+use super::{
+    DataPath, DataPathCounts, LoopResult, Peer, deadline, interrupted_in_warm_up, wrong_count,
+};
 use crate::spec::{Limit, Shape};
 use crate::stats::cpu::ClockReading;
 use delivery::{Delivery, Lossy, Reliable};
@@ -60,19 +62,19 @@ enum Phase {
 
 /// Moves data until the time is over or all messages are through, and then until nothing is in
 /// flight.
-pub(crate) fn run<W: Wire, P: Peer>(
+pub(crate) fn run<W: DataPath, P: Peer>(
     flow: Flow,
     shape: &Shape,
-    wire: &mut W,
+    data_path: &mut W,
     peer: &P,
     waiter: &mut Waiter,
     start: &ClockReading,
 ) -> Result<LoopResult> {
     let start = start.wall();
     if shape.is_reliable() {
-        Bandwidth::new(flow, shape, start, Reliable).run(wire, peer, waiter)
+        Bandwidth::new(flow, shape, start, Reliable).run(data_path, peer, waiter)
     } else {
-        Bandwidth::new(flow, shape, start, Lossy::new(start)).run(wire, peer, waiter)
+        Bandwidth::new(flow, shape, start, Lossy::new(start)).run(data_path, peer, waiter)
     }
 }
 
@@ -103,8 +105,8 @@ struct Bandwidth<'a, D> {
     pacer: Option<Pacer>,
     /// Data messages posted.
     posted: u64,
-    /// Counts of the wire after the latest poll.
-    counts: WireCounts,
+    /// Counts of the data path after the latest poll.
+    counts: DataPathCounts,
     /// Data messages that the peer has returned credit for, or that count as lost.
     acked: u64,
     /// Number up to which credit was returned to the peer.
@@ -138,7 +140,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 .filter(|_| flow.sends)
                 .map(|gap| Pacer::new(gap, shape.tuning.burst, start)),
             posted: 0,
-            counts: WireCounts::default(),
+            counts: DataPathCounts::default(),
             acked: 0,
             returned: 0,
             awaits_first: flow.waits_first,
@@ -147,9 +149,9 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         }
     }
 
-    fn run<W: Wire, P: Peer>(
+    fn run<W: DataPath, P: Peer>(
         mut self,
-        wire: &mut W,
+        data_path: &mut W,
         peer: &P,
         waiter: &mut Waiter,
     ) -> Result<LoopResult> {
@@ -163,16 +165,16 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             if let Some(pacer) = &mut self.pacer {
                 pacer.update();
             }
-            let has_posted = self.post(wire)?;
+            let has_posted = self.post(data_path)?;
             let completions = if has_posted || self.send_window() > 0 {
-                waiter.poll(wire)?
+                waiter.poll(data_path)?
             } else {
-                waiter.wait(wire, peer, self.wake_at())?
+                waiter.wait(data_path, peer, self.wake_at())?
             };
-            let progress = self.take(completions, wire)?;
-            self.advance(progress, wire, peer)?;
-            self.notify(wire, peer)?;
-            if let Some(result) = self.finish(progress, wire, peer)? {
+            let progress = self.take(completions, data_path)?;
+            self.advance(progress, data_path, peer)?;
+            self.notify(data_path, peer)?;
+            if let Some(result) = self.finish(progress, data_path, peer)? {
                 return Ok(result);
             }
             self.rounds += 1;
@@ -254,12 +256,12 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     }
 
     /// Posts as many messages as are allowed now; returns `true` if there were any.
-    fn post<W: Wire>(&mut self, wire: &mut W) -> Result<bool> {
+    fn post<W: DataPath>(&mut self, data_path: &mut W) -> Result<bool> {
         let count = self.send_window().min(self.shape.tuning.post_list);
         if count == 0 {
             return Ok(false);
         }
-        wire.send(self.posted, count, self.total())?;
+        data_path.send(self.posted, count, self.total())?;
         self.posted += u64::from(count);
         Ok(true)
     }
@@ -287,8 +289,8 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     }
 
     /// Takes account of a poll that returned `completions`, and returns credit to the peer.
-    fn take<W: Wire>(&mut self, completions: u32, wire: &mut W) -> Result<Progress> {
-        let before = std::mem::replace(&mut self.counts, *wire.counts());
+    fn take<W: DataPath>(&mut self, completions: u32, data_path: &mut W) -> Result<Progress> {
+        let before = std::mem::replace(&mut self.counts, *data_path.counts());
         let progress = Progress {
             is_idle: completions == 0,
             has_sent: self.counts.sent > before.sent,
@@ -296,7 +298,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         };
         if !progress.is_idle {
             // The receives must be posted before the credit for them is sent.
-            wire.repost()?;
+            data_path.repost()?;
             self.acked = self.acked.max(self.counts.acked);
             if self.acked > self.posted {
                 return Err(Error::protocol(
@@ -307,7 +309,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         if progress.has_received {
             self.awaits_first = false;
             self.delivery.on_arrival();
-            self.return_credit(wire)?;
+            self.return_credit(data_path)?;
         }
         let is_blocked = progress.is_idle && self.flow.sends && self.send_window() == 0;
         if self.delivery.assumes_lost(is_blocked) {
@@ -316,27 +318,27 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         Ok(progress)
     }
 
-    fn return_credit<W: Wire>(&mut self, wire: &mut W) -> Result<()> {
+    fn return_credit<W: DataPath>(&mut self, data_path: &mut W) -> Result<()> {
         let batch = u64::from(self.shape.batch);
         while self.shape.credited && self.counts.reached - self.returned >= batch {
             self.returned = self
                 .delivery
                 .next_credit(self.returned, self.counts.reached, batch);
-            wire.send_credit(self.returned)?;
+            data_path.send_credit(self.returned)?;
         }
         Ok(())
     }
 
     /// Moves from phase to phase up to the time when the clock stops.
-    fn advance<W: Wire, P: Peer>(
+    fn advance<W: DataPath, P: Peer>(
         &mut self,
         progress: Progress,
-        wire: &mut W,
+        data_path: &mut W,
         peer: &P,
     ) -> Result<()> {
         match self.phase {
             Phase::WarmUp => {
-                let WireCounts { sent, arrived, .. } = self.counts;
+                let DataPathCounts { sent, arrived, .. } = self.counts;
                 if self.warm_up.ends(Instant::now, sent, arrived) {
                     self.phase = Phase::Measure;
                     self.deadline = deadline(self.shape, Instant::now());
@@ -347,14 +349,14 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 Some(deadline) if Instant::now() >= deadline => {
                     self.phase = Phase::LastCompletion;
                 }
-                None if self.has_moved_all() => return self.stop_clock(wire),
+                None if self.has_moved_all() => return self.stop_clock(data_path),
                 _ => return Ok(()),
             },
             Phase::LastCompletion => {}
             Phase::Drain(_) | Phase::AwaitPeer(_) => return Ok(()),
         }
         if self.is_exact(progress, peer) {
-            self.stop_clock(wire)?;
+            self.stop_clock(data_path)?;
         }
         Ok(())
     }
@@ -383,13 +385,13 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     }
 
     /// Stops the clock with what was counted up to now.
-    fn stop_clock<W: Wire>(&mut self, wire: &mut W) -> Result<()> {
+    fn stop_clock<W: DataPath>(&mut self, data_path: &mut W) -> Result<()> {
         self.phase = Phase::Drain(self.result(None));
         if self.is_one_sided() && self.counts.sent < self.posted {
             // The latest messages did not ask for a completion, and no message of the peer shows
             // that they are done. One more message on each queue pair does.
             let qps = self.shape.qps;
-            wire.send(self.posted, qps, self.posted + u64::from(qps))?;
+            data_path.send(self.posted, qps, self.posted + u64::from(qps))?;
             self.posted += u64::from(qps);
         }
         Ok(())
@@ -404,7 +406,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     }
 
     /// Notifies the peer when this end has sent everything.
-    fn notify<W: Wire, P: Peer>(&mut self, wire: &mut W, peer: &P) -> Result<()> {
+    fn notify<W: DataPath, P: Peer>(&mut self, data_path: &mut W, peer: &P) -> Result<()> {
         let may_notify = match self.phase {
             Phase::Drain(_) => true,
             Phase::AwaitPeer(_) => false,
@@ -414,7 +416,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                 !D::EVERYTHING_ARRIVES && self.has_sent_its_count()
             }
         };
-        if may_notify && !self.notified && self.is_drained() && wire.confirm_placement()? {
+        if may_notify && !self.notified && self.is_drained() && data_path.confirm_placement()? {
             self.notified = true;
             peer.finish(self.posted)?;
         }
@@ -452,10 +454,10 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
 
     /// Returns the result when the peer has finished and everything that can arrive has arrived.
     /// Each end stays until then, so that it hears of a failure of the other.
-    fn finish<W: Wire, P: Peer>(
+    fn finish<W: DataPath, P: Peer>(
         &mut self,
         progress: Progress,
-        wire: &mut W,
+        data_path: &mut W,
         peer: &P,
     ) -> Result<Option<LoopResult>> {
         if D::EVERYTHING_ARRIVES && !self.notified {
@@ -472,7 +474,7 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
         let quiet_since = self.delivery.quiet_since().filter(|_| progress.is_idle);
         match (self.phase, quiet_since) {
             (Phase::AwaitPeer(result), _) if !self.flow.receives => {
-                wire.verify_final(expected)?;
+                data_path.verify_final(expected)?;
                 Ok(Some(result))
             }
             (Phase::AwaitPeer(result), quiet) if arrived == expected || quiet.is_some() => {

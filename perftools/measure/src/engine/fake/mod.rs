@@ -1,4 +1,4 @@
-//! A wire within the process, for tests. Like iWARP, it breaks when a message arrives and no
+//! A data path within the process, for tests. Like iWARP, it breaks when a message arrives and no
 //! receive is posted.
 
 #[cfg(test)]
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 
-use crate::engine::{ExposedMemory, Peer, Wire, WireCounts};
+use crate::engine::{DataPath, DataPathCounts, ExposedMemory, Peer};
 use crate::spec::test::Test;
 use crate::spec::{Limit, Shape};
 
@@ -35,14 +35,14 @@ type Shared = Arc<(Mutex<Inbox>, Condvar)>;
 
 /// One end of a fake connection.
 #[derive(Debug)]
-pub struct FakeWire {
+pub struct FakeDataPath {
     mine: Shared,
     theirs: Shared,
     shape: Shape,
     signalled: u64,
     posted: u64,
     used: u32,
-    counts: WireCounts,
+    counts: DataPathCounts,
     /// Every message whose number is a multiple of this is lost; 0 loses none.
     pub loses: u64,
     /// This message and all later ones are lost.
@@ -85,27 +85,27 @@ pub fn shape(test: Test, depth: u32, limit: Limit) -> Shape {
 }
 
 /// Returns two connected ends.
-pub fn pair(shape: &Shape) -> [(FakeWire, FakePeer); 2] {
+pub fn pair(shape: &Shape) -> [(FakeDataPath, FakePeer); 2] {
     let (a, b) = (Shared::default(), Shared::default());
     [(a.clone(), b.clone()), (b, a)].map(|(mine, theirs)| {
-        let wire = FakeWire {
+        let data_path = FakeDataPath {
             mine: mine.clone(),
             theirs: theirs.clone(),
             shape: *shape,
             signalled: 0,
             posted: 0,
             used: 0,
-            counts: WireCounts::default(),
+            counts: DataPathCounts::default(),
             loses: 0,
             mute_after: u64::MAX,
             completes_after: None,
             late: None,
         };
-        (wire, FakePeer { mine, theirs })
+        (data_path, FakePeer { mine, theirs })
     })
 }
 
-impl FakeWire {
+impl FakeDataPath {
     fn deliver(&self, message: Message) -> Result<()> {
         let mut inbox = self.theirs.0.lock().unwrap();
         if inbox.receives == 0 && !self.shape.is_reliable() {
@@ -122,7 +122,7 @@ impl FakeWire {
     }
 }
 
-impl Wire for FakeWire {
+impl DataPath for FakeDataPath {
     fn exposed(&self) -> Option<ExposedMemory> {
         None
     }
@@ -192,7 +192,7 @@ impl Wire for FakeWire {
         Ok(completions)
     }
 
-    fn counts(&self) -> &WireCounts {
+    fn counts(&self) -> &DataPathCounts {
         &self.counts
     }
 
@@ -226,8 +226,9 @@ impl Wire for FakeWire {
     }
 }
 
+#[cfg(test)]
 impl FakePeer {
-    pub fn fail_other(&self, error: Error) {
+    pub(crate) fn fail_other(&self, error: Error) {
         self.theirs.0.lock().unwrap().failure = Some(error);
     }
 }

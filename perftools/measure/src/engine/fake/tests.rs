@@ -22,7 +22,7 @@ fn run_ends(
     shape: Shape,
     wait: Wait,
     timeout_ms: u64,
-    ends: [(FakeWire, FakePeer); 2],
+    ends: [(FakeDataPath, FakePeer); 2],
 ) -> (Result<Measurement>, Result<Measurement>) {
     let [mut client, mut server] = ends;
     thread::scope(|scope| {
@@ -128,8 +128,8 @@ fn a_silent_peer_ends_the_test_within_the_timeout() {
 #[test]
 fn the_error_of_the_peer_ends_the_test() {
     let shape = shape(Test::RcBw, 8, Limit::Time(Duration::from_secs(60)));
-    let [(mut wire, peer), (_, other)] = pair(&shape);
-    wire.post_receives().unwrap();
+    let [(mut data_path, peer), (_, other)] = pair(&shape);
+    data_path.post_receives().unwrap();
     other.fail_other(Error::new(
         base::error::Kind::Peer,
         "the server says: out of beans",
@@ -138,7 +138,7 @@ fn the_error_of_the_peer_ends_the_test() {
         Role::Server,
         &shape,
         &side(Wait::Adaptive, 5000),
-        &mut wire,
+        &mut data_path,
         &peer,
     )
     .unwrap_err();

@@ -1,4 +1,4 @@
-//! The parts of a request: a [`WireTransport`], a [`SendVerb`] or a [`FetchVerb`], and the
+//! The parts of a request: a [`DataPathTransport`], a [`SendVerb`] or a [`FetchVerb`], and the
 //! [`Source`] of its payload or the memory that it fetches into.
 
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ use super::message_number::low_bits;
 use super::qp::{AnyQp, HeldMemory};
 
 /// A transport of the tests, and the address that its requests need.
-pub(super) trait WireTransport: SendTransport + Sized {
+pub(super) trait DataPathTransport: SendTransport + Sized {
     /// Address of the peer.
     type Address: Copy;
 
@@ -25,7 +25,7 @@ pub(super) trait WireTransport: SendTransport + Sized {
     fn sender(qp: &mut AnyQp) -> Option<(&mut QueuePair<Self>, Self::Address)>;
 }
 
-impl WireTransport for Rc {
+impl DataPathTransport for Rc {
     type Address = ();
 
     #[inline]
@@ -38,7 +38,7 @@ impl WireTransport for Rc {
     }
 }
 
-impl WireTransport for Uc {
+impl DataPathTransport for Uc {
     type Address = ();
 
     #[inline]
@@ -50,7 +50,7 @@ impl WireTransport for Uc {
     }
 }
 
-impl WireTransport for Ud {
+impl DataPathTransport for Ud {
     type Address = Destination;
 
     #[inline]
@@ -62,7 +62,7 @@ impl WireTransport for Ud {
     }
 }
 
-impl WireTransport for XrcSend {
+impl DataPathTransport for XrcSend {
     type Address = SrqNum;
 
     #[inline]
@@ -75,7 +75,7 @@ impl WireTransport for XrcSend {
 }
 
 /// A verb that sends or writes a payload.
-pub(super) trait SendVerb<T: WireTransport> {
+pub(super) trait SendVerb<T: DataPathTransport> {
     /// Makes the request of message `n`.
     fn request<P: SendPayload>(
         to: T::Address,
@@ -143,7 +143,7 @@ impl SendVerb<Ud> for SendNumbered {
 /// RDMA write.
 pub(super) struct Write;
 
-impl<T: WireTransport + ConnectedDuplexTransport> SendVerb<T> for Write {
+impl<T: DataPathTransport + ConnectedDuplexTransport> SendVerb<T> for Write {
     #[inline]
     fn request<P: SendPayload>(
         _: T::Address,
@@ -158,7 +158,7 @@ impl<T: WireTransport + ConnectedDuplexTransport> SendVerb<T> for Write {
 /// RDMA write with the number of the message as immediate data.
 pub(super) struct WriteNumbered;
 
-impl<T: WireTransport + ConnectedDuplexTransport> SendVerb<T> for WriteNumbered {
+impl<T: DataPathTransport + ConnectedDuplexTransport> SendVerb<T> for WriteNumbered {
     #[inline]
     fn request<P: SendPayload>(
         _: T::Address,

@@ -1,8 +1,9 @@
-//! [`VerbsWire`]: the connected queue pairs of one thread, as a [`Wire`] for the engines.
+//! [`VerbsDataPath`]: the connected queue pairs of one thread, as a [`DataPath`] for the engines.
 //!
 //! Message `n` travels on queue pair `n % qps`. `verbs` makes requests, `posting` posts them,
 //! `receive_queues` posts receives, `completions` counts what has completed, `memory` owns the
-//! buffers, and `qp` wraps queue pairs of all services. `transport::endpoint` creates the wires.
+//! buffers, and `qp` wraps queue pairs of all services. `transport::endpoint` creates data
+//! paths.
 
 mod completions;
 mod flags;
@@ -33,7 +34,7 @@ use qp::QpState;
 use receive_queues::RecvQueues;
 
 use crate::engine::payload::Payload;
-use crate::engine::{ExposedMemory, Wire, WireCounts};
+use crate::engine::{DataPath, DataPathCounts, ExposedMemory};
 use crate::spec::Shape;
 use crate::spec::plan::{Pattern, Verb};
 use crate::transport::gpu::{GpuMemory, TestGpu};
@@ -45,7 +46,7 @@ use host::tcp;
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Connected queue pairs with one completion queue.
-pub struct VerbsWire {
+pub struct VerbsDataPath {
     cq: CompletionQueue,
     channel: CompletionChannel,
     /// Events of the device, such as its failure.
@@ -63,7 +64,7 @@ pub struct VerbsWire {
     _gpu_memory: Option<GpuMemory>,
 }
 
-/// The queue pairs of a wire with their memory and counts.
+/// The queue pairs of a data path with their memory and counts.
 struct QpGroup {
     qps: Vec<QpState>,
     /// Index of the queue pair whose completion was handled last.
@@ -72,7 +73,7 @@ struct QpGroup {
     rules: FlagRules,
     memory: Memory,
     recv_queues: RecvQueues,
-    counts: WireCounts,
+    counts: DataPathCounts,
     /// Messages and credits carry numbers, because some may be lost.
     numbered: bool,
     /// Messages carry their numbers as immediate data, because they are RDMA writes.
@@ -101,9 +102,9 @@ struct Placement {
     pending: usize,
 }
 
-impl std::fmt::Debug for VerbsWire {
+impl std::fmt::Debug for VerbsDataPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("VerbsWire")
+        f.debug_struct("VerbsDataPath")
             .field("qps", &self.traffic.qps)
             .field("group", &self.group)
             .field("extra_memory", &self.extra_memory)
@@ -111,8 +112,8 @@ impl std::fmt::Debug for VerbsWire {
     }
 }
 
-impl VerbsWire {
-    /// Creates a wire from connected queue pairs, and registers the memory for a shape: host
+impl VerbsDataPath {
+    /// Creates a data path from connected queue pairs, and registers the memory for a shape: host
     /// memory, or that of a GPU.
     ///
     /// # Errors
@@ -145,7 +146,7 @@ impl VerbsWire {
             rules: FlagRules::new(&shape, qps.len()),
             qps,
             recv_queues,
-            counts: WireCounts::default(),
+            counts: DataPathCounts::default(),
             numbered,
             with_imm,
             counted_len: only_counts.then_some(shape.msg_size as usize + memory.header),
@@ -181,7 +182,7 @@ impl VerbsWire {
         self
     }
 
-    /// Makes [`Wire::confirm_placement`] read from the peer after the last write. Required on
+    /// Makes [`DataPath::confirm_placement`] read from the peer after the last write. Required on
     /// iWARP, where an RDMA write completes before the peer has it.
     ///
     /// # Errors
@@ -211,7 +212,7 @@ impl VerbsWire {
     }
 }
 
-impl Wire for VerbsWire {
+impl DataPath for VerbsDataPath {
     fn exposed(&self) -> Option<ExposedMemory> {
         let remote = self.traffic.memory.remote()?;
         Some(ExposedMemory {
@@ -306,7 +307,7 @@ impl Wire for VerbsWire {
     }
 
     #[inline]
-    fn counts(&self) -> &WireCounts {
+    fn counts(&self) -> &DataPathCounts {
         &self.traffic.counts
     }
 

@@ -1,9 +1,9 @@
 //! Posts the messages of a test, and polls for their completions.
 //!
 //! A test posts all its messages in the same way: over one transport, with one verb, from one kind
-//! of memory. [`Calls::new`] chooses the functions for it when the wire is created, so that posting
-//! a message makes no choices. They are instances of generic functions for one [`WireTransport`],
-//! one [`SendVerb`] or [`FetchVerb`], and one [`Source`].
+//! of memory. [`Calls::new`] chooses the functions for it when the data path is created, so that
+//! posting a message makes no choices. They are instances of generic functions for one
+//! [`DataPathTransport`], one [`SendVerb`] or [`FetchVerb`], and one [`Source`].
 
 use base::error::Result;
 use ibverbs::{
@@ -15,8 +15,9 @@ use super::flags::{FlagRules, PostJob};
 use super::memory::{Content, Memory};
 use super::qp::QpState;
 use super::verbs::{
-    CompareSwap, FetchAdd, FetchVerb, Holdable, Inline, Marked, MarkedPart, OwnBuffer, Read, Send,
-    SendNumbered, SendVerb, Source, WireTransport, Write, WriteNumbered, fetch_target, missing,
+    CompareSwap, DataPathTransport, FetchAdd, FetchVerb, Holdable, Inline, Marked, MarkedPart,
+    OwnBuffer, Read, Send, SendNumbered, SendVerb, Source, Write, WriteNumbered, fetch_target,
+    missing,
 };
 use crate::spec::plan::{Pattern, Service, Verb};
 
@@ -60,7 +61,7 @@ impl Calls {
         }
     }
 
-    fn send_with<T: WireTransport, V: SendVerb<T>>(source: SourceKind) -> Self {
+    fn send_with<T: DataPathTransport, V: SendVerb<T>>(source: SourceKind) -> Self {
         match source {
             SourceKind::Inline => Self::send::<T, V, Inline>(),
             SourceKind::Frozen | SourceKind::Shared => Self::send::<T, V, Frozen>(),
@@ -70,7 +71,7 @@ impl Calls {
     }
 
     /// Returns the functions for writes to memory that the peer polls.
-    fn write_marked<T: WireTransport>(source: SourceKind) -> Self
+    fn write_marked<T: DataPathTransport>(source: SourceKind) -> Self
     where
         Write: SendVerb<T>,
     {
@@ -85,7 +86,7 @@ impl Calls {
         }
     }
 
-    fn send<T: WireTransport, V: SendVerb<T>, S: Source>() -> Self {
+    fn send<T: DataPathTransport, V: SendVerb<T>, S: Source>() -> Self {
         Self {
             post_one: send_one::<T, V, S>,
             post_list: send_list::<T, V, S>,
@@ -134,7 +135,7 @@ impl SourceKind {
     }
 }
 
-fn send_one<T: WireTransport, V: SendVerb<T>, S: Source>(
+fn send_one<T: DataPathTransport, V: SendVerb<T>, S: Source>(
     state: &mut QpState,
     memory: &mut Memory,
     rules: &FlagRules,
@@ -149,7 +150,7 @@ fn send_one<T: WireTransport, V: SendVerb<T>, S: Source>(
     Ok(())
 }
 
-fn send_list<T: WireTransport, V: SendVerb<T>, S: Source>(
+fn send_list<T: DataPathTransport, V: SendVerb<T>, S: Source>(
     state: &mut QpState,
     memory: &mut Memory,
     rules: &FlagRules,

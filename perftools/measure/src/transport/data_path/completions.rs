@@ -9,7 +9,7 @@ use super::QpGroup;
 use super::memory::Content;
 use super::message_number::from_low_bits;
 use super::qp::QpState;
-use super::verbs::WireTransport;
+use super::verbs::DataPathTransport;
 use crate::engine::payload;
 
 /// A message or credit that was received.
@@ -25,7 +25,10 @@ struct Received {
 pub(super) type PollFn = fn(&mut CompletionQueue, &mut QpGroup) -> Result<u32>;
 
 /// Polls the completion queue.
-pub(super) fn poll<T: WireTransport>(cq: &mut CompletionQueue, group: &mut QpGroup) -> Result<u32> {
+pub(super) fn poll<T: DataPathTransport>(
+    cq: &mut CompletionQueue,
+    group: &mut QpGroup,
+) -> Result<u32> {
     let mut completions = 0;
     if group.polls_one {
         if let Some(completion) = cq.poll_one()? {
@@ -40,7 +43,7 @@ pub(super) fn poll<T: WireTransport>(cq: &mut CompletionQueue, group: &mut QpGro
 }
 
 /// Polls memory for messages, and from time to time the completion queue.
-pub(super) fn poll_with_memory<T: WireTransport>(
+pub(super) fn poll_with_memory<T: DataPathTransport>(
     cq: &mut CompletionQueue,
     group: &mut QpGroup,
 ) -> Result<u32> {
@@ -56,7 +59,10 @@ impl QpGroup {
     /// request in flight.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    fn handle_completion<T: WireTransport>(&mut self, completion: Completion<'_>) -> Result<bool> {
+    fn handle_completion<T: DataPathTransport>(
+        &mut self,
+        completion: Completion<'_>,
+    ) -> Result<bool> {
         let state = self.qps.get_mut(self.latest);
         let state = state.filter(|state| state.id == completion.queue());
         match state.and_then(|state| T::sender(&mut state.qp)) {
