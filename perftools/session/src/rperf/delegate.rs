@@ -173,17 +173,16 @@ fn open(peer: &ServerAddr, timeout: Duration, stop: &AtomicBool) -> Result<Contr
         if error.kind() == Kind::Limit {
             return error;
         }
-        let target = format!("port {} of {}", peer.port, peer.host);
-        log(format_args!(
-            "rperf: {target}: {}",
-            printable(&error.to_string())
-        ));
+        log(format_args!("rperf: {}", printable(&error.to_string())));
         while Instant::now() < end && !stop.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(CHECK_MILLIS.into()));
         }
         Error::new(
             Kind::System,
-            format!("cannot reach an rperf server of this version at {target}"),
+            format!(
+                "cannot reach an rperf server of this version at port {} of {}",
+                peer.port, peer.host
+            ),
         )
         .with_help("start `rperf` there; the log of the server that connects to it has the cause")
     })
