@@ -132,7 +132,7 @@
 //!   domain.
 //! - A [`Completion`] borrows the completion queue that it was polled from.
 //!
-//! After [`fork`], the child must not use objects of the parent. Memory safety depends on it.
+//! After [`fork`], the child must not use objects of the parent.
 //!
 //! # Not covered
 //!
@@ -182,6 +182,7 @@ pub mod event;
 mod fd;
 pub mod flow;
 pub mod fork;
+mod forked;
 pub mod gid;
 pub mod group;
 mod heap;

@@ -13,6 +13,7 @@ use super::options::{QpCaps, QpOptions};
 use crate::convert::non_null;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
+use crate::forked::{self, Object};
 use crate::identity::QueueId;
 use crate::in_flight::{CompletionOrder, Ring, check_memory};
 use crate::pd::{ParentDomain, ProtectionDomain};
@@ -229,6 +230,9 @@ fn create_extended<T: SendTransport>(
     )?;
     // SAFETY: the queue pair was just created with send operations.
     let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) });
+    if let Some(extended) = extended {
+        forked::add(Object::QueuePair(extended));
+    }
     Ok(CreatedQp {
         raw,
         extended,
