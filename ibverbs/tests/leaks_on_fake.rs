@@ -458,3 +458,27 @@ fn memory_is_released_only_after_deregistration() {
         assert_eq!(fake.live().mrs, usize::from(fails));
     }
 }
+
+/// Soft-iWARP may read it after it was deregistered, and its caller may use it for anything.
+#[test]
+fn memory_of_the_caller_that_may_be_read_late_is_not_released() {
+    let _guard = exclusive();
+    for (access, is_released) in [
+        (AccessFlags::REMOTE_READ, false),
+        (AccessFlags::REMOTE_WRITE, true),
+    ] {
+        let released: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let bytes: &'static mut [u8] = Vec::leak(vec![0; 64]);
+        let start = NonNull::from(bytes).cast();
+        #[allow(unsafe_code, reason = "provides memory of the caller")]
+        // SAFETY: the memory is never freed, and no other code uses it.
+        let memory = unsafe { CallerMemory::new(start, 64, Released(released)) };
+        assert!(!memory.is_empty());
+        let fake = Fake::new(Profile::SIW);
+        let pd = open(&fake).alloc_pd().expect("domain");
+        let options = MemoryOptions::new().backing(Backing::Caller(memory));
+        drop((pd.shared_with(64, access, options).expect("region"), pd));
+        assert_eq!(released.load(Ordering::Relaxed), is_released);
+        assert_eq!(fake.live().mrs, 0);
+    }
+}

@@ -288,7 +288,13 @@ fn sizes_are_those_of_the_memory() {
     let held = pair.a.hold(&frozen).expect("hold");
     assert!(held.is_empty());
     assert!(pair.a.hold_list(&[held, held]).expect("list").is_empty());
+    assert_eq!(pair.pd.sink(24).expect("sink").size(), 24);
     let region = pair.pd.shared(8, REMOTE_RW).expect("region");
+    let swap = |expected, new| region.compare_exchange(0, expected, new).expect("a word");
+    assert_eq!(
+        [swap(1, 7), swap(0, 7), swap(0, 8)],
+        [Err(0), Ok(0), Err(7)]
+    );
     let held = pair.a.hold(&region).expect("hold");
     assert!(!pair.a.hold_list(&[held]).expect("list").is_empty());
     let mut buf = pool.take().expect("buf");
