@@ -370,7 +370,8 @@ fn a_queue_pair_with_requests_is_not_destroyed() {
                 ..profile
             });
             pair.post_recvs(2);
-            pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+            let buf = pair.buf(b"x");
+            pair.a.post_send(wr::send(buf)).expect("send");
             let Pair {
                 a,
                 b,
