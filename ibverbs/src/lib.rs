@@ -163,6 +163,10 @@
 //!   state, a verb fails (with its errno) or an object is leaked. The data path emits none.
 
 // On docs.rs, items of a feature are marked with its name.
+#![cfg_attr(
+    test,
+    allow(clippy::duplicate_mod, reason = "compiled again with loom")
+)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod ah;
