@@ -1,10 +1,10 @@
 //! Objects of the parent in a forked child, where posting and polling fail.
 //!
 //! The queues of some devices are memory that parent and child share, but each has its own copy of
-//! the tables of requests in flight. So a request that the child posts would complete in the parent,
-//! whose table has another request there. A check of the process on the data path would cost every
-//! request. Instead, the child replaces the functions of the provider when it starts to run: they
-//! are in tables, of which it has its own copy too.
+//! the tables of requests in flight. So a request that the child posts would complete in the
+//! parent, whose table has another request there. A check of the process on the data path would
+//! cost every request. Instead, the child replaces the functions of the provider when it starts to
+//! run: they are in tables, and the child has its own copy of these too.
 
 #![allow(unsafe_code)]
 

@@ -286,7 +286,7 @@ fn hostile_headers_are_violations() {
 /// A peer of this library acknowledges before it causes a seventh control message, which the
 /// explorations show: without the limit, each message still finds a receive.
 #[test]
-fn a_peer_that_never_acknowledges_gets_no_more_control_messages_than_receives() {
+fn control_messages_without_acknowledgement_are_limited() {
     let (mut a, mut b) = connected([RESERVE + 4; 2]);
     let mut count = 0;
     for _ in 0..=RESERVE {

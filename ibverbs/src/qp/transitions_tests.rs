@@ -122,8 +122,8 @@ fn connect_sets_the_required_attributes() {
     );
 }
 
-/// The table of the kernel (`qp_state_table` in `drivers/infiniband/core/verbs.c`), and the lengths of
-/// queues, which drivers check.
+/// The table of the kernel (`qp_state_table` in `drivers/infiniband/core/verbs.c`), and the
+/// lengths of queues, which drivers check.
 #[test]
 fn optional_attributes_are_those_of_the_kernel() {
     use QpKind::{RawPacket, Rc, Srd, Uc, Ud, XrcRecv, XrcSend};

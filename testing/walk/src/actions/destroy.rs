@@ -9,8 +9,8 @@ use crate::transport::{AnyQp, with_connected, with_qp};
 use crate::violation::{Violation, unexpected};
 use crate::world::{World, choose};
 
-/// Number of queue pairs that a walk leaks on purpose before it is started again. Their memory stays
-/// allocated.
+/// Number of queue pairs that are leaked on purpose between two starts of the walk. Their memory
+/// stays allocated.
 const MAX_LEAKED: usize = 2;
 
 impl World<'_> {

@@ -147,7 +147,8 @@ pub(crate) struct Removed {
 }
 
 impl Removed {
-    /// Takes the requests out of the model of a queue pair, of which some may be `overwritten`.
+    /// Takes the requests out of the model of a queue pair. The device may have `overwritten` their
+    /// memory.
     pub(crate) fn take(end: &mut End, overwritten: bool) -> Self {
         let [sends, recvs] = std::mem::take(&mut end.kept);
         Self {
