@@ -475,6 +475,10 @@ fn memory_of_the_caller_that_may_be_read_late_is_not_released() {
         // SAFETY: the memory is never freed, and no other code uses it.
         let memory = unsafe { CallerMemory::new(start, 64, Released(released)) };
         assert!(!memory.is_empty());
+        #[allow(unsafe_code, reason = "provides memory of the caller")]
+        // SAFETY: no byte is used.
+        let none = unsafe { CallerMemory::new(start, 0, ()) };
+        assert!(none.is_empty());
         let fake = Fake::new(Profile::SIW);
         let pd = open(&fake).alloc_pd().expect("domain");
         let options = MemoryOptions::new().backing(Backing::Caller(memory));

@@ -75,6 +75,7 @@ pub(crate) enum LeftCompletions {
 
 /// A row of the table: the properties that are granted to a provider.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent properties")]
 struct Provider {
     /// The name of the library, without `lib` and version.
     name: &'static str,
@@ -119,6 +120,7 @@ const PROVIDERS: [Provider; 18] = [
 /// The properties of a provider that has no row.
 const STRICTEST: Provider = row("", false, false, Dangerous, false, false);
 
+#[allow(clippy::fn_params_excessive_bools, reason = "the columns of a table")]
 const fn row(
     name: &'static str,
     follows_ibta: bool,

@@ -14,6 +14,10 @@ use ibverbs::{
 
 /// The device of a walk and its properties.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "the properties of a device are independent of each other"
+)]
 pub struct Setup {
     /// The opened device.
     pub context: Context,
