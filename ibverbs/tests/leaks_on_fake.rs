@@ -469,8 +469,8 @@ fn memory_of_the_caller_that_may_be_read_late_is_not_released() {
         (AccessFlags::REMOTE_WRITE, true),
     ] {
         let released: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
-        let bytes: &'static mut [u8] = Vec::leak(vec![0; 64]);
-        let start = NonNull::from(bytes).cast();
+        let words: &'static mut [u64] = Vec::leak(vec![0; 8]);
+        let start = NonNull::from(words).cast();
         #[allow(unsafe_code, reason = "provides memory of the caller")]
         // SAFETY: the memory is never freed, and no other code uses it.
         let memory = unsafe { CallerMemory::new(start, 64, Released(released)) };

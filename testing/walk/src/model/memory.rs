@@ -335,12 +335,11 @@ impl Memory {
             };
             let found = region.contents(cell);
             let Cell { bytes, pending, .. } = &mut region.cells[cell];
-            match pending {
-                Some(Pending::Contents(expected)) => {
-                    let what = format!("{what}: cell {cell} of region {}", region.id);
-                    data::check(&what, &found, expected)?;
-                }
-                _ => (*bytes, *pending) = (found, None),
+            if let Some(Pending::Contents(expected)) = pending {
+                let what = format!("{what}: cell {cell} of region {}", region.id);
+                data::check(&what, &found, expected)?;
+            } else {
+                (*bytes, *pending) = (found, None);
             }
         }
         Ok(())
