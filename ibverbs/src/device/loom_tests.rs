@@ -37,8 +37,10 @@ struct Model {
 impl Model {
     fn create_once(&self, id: u32) -> u32 {
         let mut device = self.device.lock().expect("lock");
-        let number = (1..).find(|number| !device.qps.contains_key(number));
-        let number = number.expect("a free number");
+        let mut number = 1;
+        while device.qps.contains_key(&number) {
+            number += 1;
+        }
         device.qps.insert(number, id);
         number
     }
@@ -58,7 +60,9 @@ impl Model {
             }
             replaced.push(number);
         }
-        replaced.into_iter().for_each(|number| self.remove(number));
+        for number in replaced {
+            self.remove(number);
+        }
     }
 
     /// Does what `QueuePair::destroy_raw` does, with a request in flight.

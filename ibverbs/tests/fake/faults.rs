@@ -80,7 +80,11 @@ fn frozen_memory_is_unsignaled_and_not_reused_over_iwarp() {
 /// Its bytes can change, so only their copy may be transmitted after the completion.
 #[test]
 fn shared_memory_is_always_signaled_over_iwarp() {
-    let mut pair = Pair::new(OUT_OF_ORDER[0]);
+    let mut pair = Pair::new(Profile {
+        provider: Provider::Siw,
+        transport: Transport::Iwarp,
+        ..OUT_OF_ORDER[0]
+    });
     pair.post_recvs(2);
     let region = pair.pd.shared(64, AccessFlags::REMOTE_READ);
     let region = region.expect("region");
