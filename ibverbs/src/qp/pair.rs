@@ -256,7 +256,7 @@ impl<T: SendTransport> QueuePair<T> {
         }
     }
 
-    /// Lets a forked child not change the functions of the queue pair, which is destroyed next.
+    /// Keeps a forked child from changing the functions of the queue pair, which is destroyed next.
     fn forget_functions(&self) {
         if let Some(extended) = self.extended {
             forked::remove(Object::QueuePair(extended));

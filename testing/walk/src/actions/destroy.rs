@@ -152,7 +152,7 @@ impl World<'_> {
         }
         let end = self.end(at);
         let queues = [end.send_cq, end.recv_cq];
-        // Of a link that failed, one can be in RESET, without requests in flight.
+        // A queue pair of a link that failed can be in RESET, without requests in flight.
         let _ = with_qp!(&mut end.qp, qp => qp.to_error());
         if matches!(at, QpIndex::Link(..)) && end.send_slots_free() > 0 {
             let last = wr::send(wr::Empty).tag(tag);
