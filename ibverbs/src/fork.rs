@@ -8,11 +8,14 @@
 //! In both cases the child must not use objects of the parent, and must not even drop them. It can
 //! open the device again or call `exec`.
 //!
-//! To obey this rule is a condition of `fork`, which only `unsafe` code can call. The queues of an
-//! adapter are memory that both processes share, but each has its own copy of the tables of
-//! requests in flight. If the child posts, the adapter completes a request that the parent's table
-//! does not have, and the parent takes the completion for that of another request. No check on the
-//! data path could prevent that without a cost for every request.
+//! To obey this rule is a condition of `fork`, which only `unsafe` code can call. The queues of
+//! some devices are memory that both processes share, but each has its own copy of the tables of
+//! requests in flight. If the child posted, the parent would take its completion for that of
+//! another request. So posting, polling and arming fail with `EPERM` in the child. A post with the
+//! extended verbs ([`is_extended`](crate::QueuePair::is_extended)) ends the child, because these
+//! verbs cannot fail before they write to the queue. This is no protection for objects that the
+//! child destroys: the kernel then destroys those of the parent. Nor does it help a child of the
+//! system call `clone`.
 
 #![allow(unsafe_code)]
 

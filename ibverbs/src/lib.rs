@@ -132,7 +132,7 @@
 //!   domain.
 //! - A [`Completion`] borrows the completion queue that it was polled from.
 //!
-//! After [`fork`], the child must not use objects of the parent. Memory safety depends on it.
+//! After [`fork`], the child must not use objects of the parent.
 //!
 //! # Not covered
 //!
@@ -163,6 +163,10 @@
 //!   state, a verb fails (with its errno) or an object is leaked. The data path emits none.
 
 // On docs.rs, items of a feature are marked with its name.
+#![cfg_attr(
+    test,
+    allow(clippy::duplicate_mod, reason = "compiled again with loom")
+)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod ah;
@@ -182,6 +186,7 @@ pub mod event;
 mod fd;
 pub mod flow;
 pub mod fork;
+mod forked;
 pub mod gid;
 pub mod group;
 mod heap;

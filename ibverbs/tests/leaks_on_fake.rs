@@ -370,7 +370,8 @@ fn a_queue_pair_with_requests_is_not_destroyed() {
                 ..profile
             });
             pair.post_recvs(2);
-            pair.a.post_send(wr::send(wr::Inline(b"x"))).expect("send");
+            let buf = pair.buf(b"x");
+            pair.a.post_send(wr::send(buf)).expect("send");
             let Pair {
                 a,
                 b,
@@ -456,5 +457,33 @@ fn memory_is_released_only_after_deregistration() {
         drop((pool, pd));
         assert_eq!(released.load(Ordering::Relaxed), !fails);
         assert_eq!(fake.live().mrs, usize::from(fails));
+    }
+}
+
+/// Soft-iWARP may read it after it was deregistered, and its caller may use it for anything.
+#[test]
+fn memory_of_the_caller_that_may_be_read_late_is_not_released() {
+    let _guard = exclusive();
+    for (access, is_released) in [
+        (AccessFlags::REMOTE_READ, false),
+        (AccessFlags::REMOTE_WRITE, true),
+    ] {
+        let released: &AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let words: &'static mut [u64] = Vec::leak(vec![0; 8]);
+        let start = NonNull::from(words).cast();
+        #[allow(unsafe_code, reason = "provides memory of the caller")]
+        // SAFETY: the memory is never freed, and no other code uses it.
+        let memory = unsafe { CallerMemory::new(start, 64, Released(released)) };
+        assert!(!memory.is_empty());
+        #[allow(unsafe_code, reason = "provides memory of the caller")]
+        // SAFETY: no byte is used.
+        let none = unsafe { CallerMemory::new(start, 0, ()) };
+        assert!(none.is_empty());
+        let fake = Fake::new(Profile::SIW);
+        let pd = open(&fake).alloc_pd().expect("domain");
+        let options = MemoryOptions::new().backing(Backing::Caller(memory));
+        drop((pd.shared_with(64, access, options).expect("region"), pd));
+        assert_eq!(released.load(Ordering::Relaxed), is_released);
+        assert_eq!(fake.live().mrs, 0);
     }
 }

@@ -283,6 +283,22 @@ fn hostile_headers_are_violations() {
     assert!(violation.contains("follows the end"), "{violation}");
 }
 
+/// A peer of this library acknowledges before it causes a seventh control message, which the
+/// explorations show: without the limit, each message still finds a receive.
+#[test]
+fn control_messages_without_acknowledgement_are_limited() {
+    let (mut a, mut b) = connected([RESERVE + 4; 2]);
+    let mut count = 0;
+    for _ in 0..=RESERVE {
+        let mut request = a.flow.next_data(1, 0);
+        (request.kind, request.wants_ack) = (Kind::Control, true);
+        request.received = 1; // the greeting
+        b.flow.receive(&request).expect("a valid message");
+        count += u32::from(b.flow.next_control().is_some());
+    }
+    assert_eq!(count, RESERVE);
+}
+
 #[test]
 fn hostile_greetings_are_violations() {
     let greeting = Greeting {

@@ -244,3 +244,101 @@ fn no_thread_sleeps_on_after_its_completion() {
         }
     });
 }
+
+/// The registration of the descriptor with tokio.
+#[derive(Default)]
+struct Readiness {
+    is_ready: bool,
+    /// A task has registered the waker of the driver.
+    has_waker: bool,
+}
+
+/// A queue whose waiters are tasks of a runtime.
+#[derive(Default)]
+struct Runtime {
+    queue: Queue,
+    readiness: Mutex<Readiness>,
+}
+
+impl Runtime {
+    /// The device completes a request, and the runtime sees the event.
+    fn complete(&self, task: usize) {
+        self.queue.complete(task);
+        if !*self.queue.is_readable.lock().expect("lock") {
+            return;
+        }
+        let mut readiness = self.readiness.lock().expect("lock");
+        readiness.is_ready = true;
+        let has_waker = std::mem::take(&mut readiness.has_waker);
+        drop(readiness);
+        if has_waker {
+            self.queue.waiters.wake_one();
+        }
+    }
+
+    /// Does what `Readable::poll_clear` does.
+    fn poll_clear(&self) -> bool {
+        let mut readiness = self.readiness.lock().expect("lock");
+        let was_ready = std::mem::take(&mut readiness.is_ready);
+        readiness.has_waker |= !was_ready;
+        was_ready
+    }
+
+    /// Polls a task until it is pending or its request is complete, as `Reactor::poll` does.
+    fn poll(&self, own: usize, waker: &Waker) -> bool {
+        loop {
+            self.queue.endpoints[own].lock().expect("lock").waker = Some(waker.clone());
+            self.queue.prepare_wait();
+            if self.queue.endpoints[own].lock().expect("lock").is_complete {
+                return true;
+            }
+            if !self.poll_clear() {
+                return false;
+            }
+        }
+    }
+
+    /// Runs a task, which is polled `polls` times at most.
+    fn run(&self, own: usize, polls: usize) {
+        let waker = Waker::from(std::sync::Arc::new(Unpark(thread::current())));
+        let ticket = self.queue.waiters.enter(&waker, true);
+        for poll in 0..polls {
+            if poll > 0 {
+                thread::park();
+            }
+            if self.poll(own, &waker) {
+                break;
+            }
+        }
+        self.queue.waiters.leave(ticket);
+    }
+}
+
+/// Two tasks wait. The first one may be dropped after its first poll.
+fn tasks_end(polls_of_first: usize) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(move || {
+        let runtime = Arc::new(Runtime::default());
+        let tasks = [(0, polls_of_first), (1, usize::MAX)].map(|(own, polls)| {
+            let runtime = Arc::clone(&runtime);
+            thread::spawn(move || runtime.run(own, polls))
+        });
+        runtime.complete(0);
+        runtime.complete(1);
+        for task in tasks {
+            task.join().expect("task");
+        }
+    });
+}
+
+#[test]
+fn no_task_sleeps_on_after_its_completion() {
+    tasks_end(usize::MAX);
+}
+
+/// The event may have woken the task that is dropped.
+#[test]
+fn a_dropped_task_leaves_no_other_asleep() {
+    tasks_end(1);
+}

@@ -11,6 +11,7 @@ use rdma_sys::{ibv_cq, ibv_destroy_cq};
 use super::channel::CompletionChannel;
 use super::id::CqId;
 use crate::device::Context;
+use crate::forked::{self, Object};
 use crate::pd::ParentDomain;
 
 /// The `ibv_cq`, shared by its [`CompletionQueue`](crate::CompletionQueue) and the queue pairs that
@@ -70,6 +71,7 @@ impl CqInner {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
+        forked::remove(Object::CompletionQueue(self.raw.cast()));
         // SAFETY: this is the last owner: each queue pair on the queue holds an `Arc` of this.
         // Events are acknowledged when they are read, so the call does not wait.
         let returned = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };

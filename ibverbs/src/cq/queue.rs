@@ -50,6 +50,8 @@ pub(super) const POLL_FAILED: &str = "the queue may have overflowed: make it as 
 /// - **Shared receive queues** cannot be created (cxgb4, erdma, irdma, mana, qedr, unknown).
 /// - **Numbers of queue pairs run out** (efa) if many are destroyed with requests in flight while
 ///   the completion queue exists: creating one then fails. Create another completion queue.
+/// - **Inline data** is not supported (hfi1verbs, ipathverbs, mana, vmw_pvrdma, unknown):
+///   [`max_inline_data`](crate::QpCaps::max_inline_data) is 0.
 /// - **Sends are always signaled**, also [`unsignaled`](crate::wr::SendRequest::unsignaled) ones
 ///   (cxgb4, efa, erdma, unknown, and iWARP except siw).
 ///

@@ -20,6 +20,7 @@ use super::queue::{CompletionQueue, POLL_FAILED};
 use super::strict;
 use crate::device::Context;
 use crate::error::{Errno, Error, ErrorKind, Result, call_failed};
+use crate::forked::{self, Object};
 use crate::raw::AsRaw;
 
 /// A completion queue whose completions have the additional fields `F`. A field that the queue was
@@ -93,6 +94,7 @@ impl Context {
             raw.map(NonNull::cast)
                 .ok_or_else(|| self.create_cq_ex_error::<F>(options, Errno::last()))
         })?;
+        forked::add(Object::CompletionQueue(queue.inner().raw.cast()));
         Ok(CompletionQueueEx {
             queue,
             state: PollState::new(),

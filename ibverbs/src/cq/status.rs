@@ -147,3 +147,25 @@ c_value! {
         RECV_RDMA_WITH_IMM = rdma_sys::IBV_WC_RECV_RDMA_WITH_IMM => "RDMA write with immediate received",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequent_failures_have_a_remedy() {
+        use Direction::{Recv, Send};
+        for (status, direction, expected) in [
+            (WcStatus::REM_INV_REQ_ERR, Recv, "a bound type 2 window"),
+            (WcStatus::REM_INV_REQ_ERR, Send, "the peer's receive buffer"),
+            (WcStatus::LOC_LEN_ERR, Recv, "the receive buffer"),
+            (WcStatus::WR_FLUSH_ERR, Send, "an earlier request failed"),
+            (WcStatus::RETRY_EXC_ERR, Send, "the peer is running"),
+            (WcStatus::RNR_RETRY_EXC_ERR, Send, "post receives"),
+        ] {
+            let help = status.help(direction).expect("a remedy");
+            assert!(help.contains(expected), "{status}: {help}");
+        }
+        assert_eq!(WcStatus::GENERAL_ERR.help(Send), None);
+    }
+}

@@ -72,3 +72,33 @@ impl WcFields for ibv_wc {
         self.wc_flags & IBV_WC_GRH != 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::QueueId;
+    use crate::wr_id::{RequestKind, WrId};
+    use rdma_sys::{IBV_WC_GENERAL_ERR, IBV_WC_SUCCESS, IBV_WC_WITH_IMM};
+
+    /// A provider leaves the fields of other completions undefined.
+    #[test]
+    fn only_a_successful_receive_has_a_length_and_immediate_data() {
+        let queue = QueueId::next().expect("an identity");
+        for (kind, status, expected) in [
+            (RequestKind::Recv, IBV_WC_SUCCESS, true),
+            (RequestKind::Recv, IBV_WC_GENERAL_ERR, false),
+            (RequestKind::Send, IBV_WC_SUCCESS, false),
+        ] {
+            let wc = ibv_wc {
+                wr_id: WrId::new(queue, kind, 0).0,
+                status,
+                byte_len: 9,
+                wc_flags: IBV_WC_WITH_IMM,
+                ..Default::default()
+            };
+            assert_eq!(wc.received_len(), if expected { 9 } else { 0 });
+            assert_eq!(wc.imm_or_invalidated(IBV_WC_WITH_IMM).is_some(), expected);
+            assert!(!wc.has_grh());
+        }
+    }
+}

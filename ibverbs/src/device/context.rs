@@ -14,6 +14,7 @@ use super::provider;
 use super::qp_numbers::{LeftNumbers, QpNumbers};
 use crate::convert::non_null;
 use crate::error::Result;
+use crate::forked::{self, Object};
 use crate::raw::AsRaw;
 
 /// An open device, on which protection domains, completion queues and channels are created.
@@ -48,6 +49,7 @@ unsafe impl Sync for Inner {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        forked::remove(Object::Context(self.raw));
         // SAFETY: this is the last reference: every child object holds an Arc of it, so no child
         // exists.
         let returned = unsafe { ibv_close_device(self.raw.as_ptr()) };
@@ -85,6 +87,7 @@ impl Context {
             },
         )?;
         crate::trace::opened(device.name());
+        forked::add(Object::Context(raw));
         // SAFETY: the device was just opened.
         let provider = unsafe { provider::name(raw.as_ptr()) };
         let transport = device.transport();

@@ -8,9 +8,12 @@ mod caps;
 mod clock;
 mod context;
 mod list;
+#[cfg(test)]
+mod loom_tests;
 mod properties;
 mod provider;
 mod qp_numbers;
+mod sync;
 
 pub use self::attr::{AtomicCap, DeviceAttr, DeviceCapFlags};
 pub use self::attr_ex::DeviceAttrEx;

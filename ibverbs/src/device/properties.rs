@@ -48,6 +48,10 @@ pub(crate) struct DeviceProperties {
     ///
     /// The provider of irdma follows the address of the queue pair, which it has freed.
     pub(crate) shares_receives: bool,
+    /// The provider copies inline data before a post returns.
+    ///
+    /// The providers of mana and vmw_pvrdma ignore the flag, and pass the address on.
+    pub(crate) copies_inline: bool,
 }
 
 /// The completions of a queue pair that were not polled when it is destroyed.
@@ -71,6 +75,7 @@ pub(crate) enum LeftCompletions {
 
 /// A row of the table: the properties that are granted to a provider.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent properties")]
 struct Provider {
     /// The name of the library, without `lib` and version.
     name: &'static str,
@@ -83,6 +88,8 @@ struct Provider {
     left_completions: LeftCompletions,
     /// See [`DeviceProperties::shares_receives`].
     shares_receives: bool,
+    /// See [`DeviceProperties::copies_inline`].
+    copies_inline: bool,
 }
 
 use LeftCompletions::{Dangerous, Found, Harmless, RemovedLate};
@@ -90,35 +97,37 @@ use LeftCompletions::{Dangerous, Found, Harmless, RemovedLate};
 /// The providers of rdma-core 65. A test compares the rows with the table in ci/DRIVERS.md.
 #[rustfmt::skip]
 const PROVIDERS: [Provider; 18] = [
-    row("bnxt_re",    true,  false, Harmless,    true),
-    row("cxgb4",      false, false, Dangerous,   false),
-    row("efa",        false, true,  Found,       true),
-    row("erdma",      false, true,  Dangerous,   false),
-    row("hfi1verbs",  true,  false, Harmless,    true),
-    row("hns",        true,  true,  RemovedLate, true),
-    row("ionic",      true,  false, RemovedLate, true),
-    row("ipathverbs", true,  false, Harmless,    true),
-    row("irdma",      true,  false, Harmless,    false),
-    row("mana",       true,  false, Dangerous,   false),
-    row("mlx4",       true,  true,  Harmless,    true),
-    row("mlx5",       true,  true,  Harmless,    true),
-    row("mthca",      true,  true,  Harmless,    true),
-    row("ocrdma",     true,  false, Harmless,    true),
-    row("qedr",       true,  true,  Dangerous,   false),
-    row("rxe",        true,  true,  Harmless,    true),
-    row("siw",        false, true,  Harmless,    true),
-    row("vmw_pvrdma", true,  false, Harmless,    true),
+    row("bnxt_re",    true,  false, Harmless,    true,  true),
+    row("cxgb4",      false, false, Dangerous,   false, true),
+    row("efa",        false, true,  Found,       true,  true),
+    row("erdma",      false, true,  Dangerous,   false, true),
+    row("hfi1verbs",  true,  false, Harmless,    true,  false),
+    row("hns",        true,  true,  RemovedLate, true,  true),
+    row("ionic",      true,  false, RemovedLate, true,  true),
+    row("ipathverbs", true,  false, Harmless,    true,  false),
+    row("irdma",      true,  false, Harmless,    false, true),
+    row("mana",       true,  false, Dangerous,   false, false),
+    row("mlx4",       true,  true,  Harmless,    true,  true),
+    row("mlx5",       true,  true,  Harmless,    true,  true),
+    row("mthca",      true,  true,  Harmless,    true,  true),
+    row("ocrdma",     true,  false, Harmless,    true,  true),
+    row("qedr",       true,  true,  Dangerous,   false, true),
+    row("rxe",        true,  true,  Harmless,    true,  true),
+    row("siw",        false, true,  Harmless,    true,  true),
+    row("vmw_pvrdma", true,  false, Harmless,    true,  false),
 ];
 
 /// The properties of a provider that has no row.
-const STRICTEST: Provider = row("", false, false, Dangerous, false);
+const STRICTEST: Provider = row("", false, false, Dangerous, false, false);
 
+#[allow(clippy::fn_params_excessive_bools, reason = "the columns of a table")]
 const fn row(
     name: &'static str,
     follows_ibta: bool,
     stops_before_failures: bool,
     left_completions: LeftCompletions,
     shares_receives: bool,
+    copies_inline: bool,
 ) -> Provider {
     Provider {
         name,
@@ -126,6 +135,7 @@ const fn row(
         stops_before_failures,
         left_completions,
         shares_receives,
+        copies_inline,
     }
 }
 
@@ -148,6 +158,7 @@ impl DeviceProperties {
             stops_before_failures: row.stops_before_failures,
             left_completions: row.left_completions,
             shares_receives: row.shares_receives,
+            copies_inline: row.copies_inline,
         }
     }
 
@@ -186,6 +197,13 @@ mod tests {
                 book.lines().any(|text| text.starts_with(&line)),
                 "ci/DRIVERS.md has no line {line}"
             );
+            let is_copied = |text: &str| text.starts_with(&format!("| {} | copied: ", row.name));
+            assert_eq!(
+                book.lines().any(is_copied),
+                row.copies_inline,
+                "{}",
+                row.name
+            );
         }
     }
 
@@ -195,6 +213,7 @@ mod tests {
             let properties = DeviceProperties::of(provider, TransportType::IB);
             assert_eq!(properties.left_completions, Dangerous);
             assert!(!properties.stops_before_failures && !properties.shares_receives);
+            assert!(!properties.copies_inline);
             assert!(!properties.completes_sends_in_order && !properties.finishes_unsignaled);
             assert!(!properties.frees_unsignaled && !properties.finishes_read_responses);
         }

@@ -3,11 +3,14 @@
 //! Some providers look up the queue pair of a completion by number when they poll. A completion of
 //! a destroyed queue pair must then not meet another one with the same number: neither one that is
 //! in use, nor one that is about to be replaced.
+//!
+//! `loom_tests.rs` compiles this file again with the lock of loom.
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::Weak;
 
+use super::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::numbers::Qpn;
 
 /// The lock under which queue pairs of a context are created and destroyed, and the numbers of

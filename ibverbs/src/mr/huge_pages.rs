@@ -62,3 +62,17 @@ impl HugePageSize {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_flags() {
+        for size in [HugePageSize::Mib2, HugePageSize::Gib1] {
+            // The flags of `mmap` have the binary logarithm of the size.
+            let flag = size.map_flags() & !libc::MAP_HUGETLB;
+            assert_eq!(size.bytes(), 1 << (flag >> libc::MAP_HUGE_SHIFT));
+        }
+    }
+}

@@ -13,6 +13,7 @@ use super::options::{QpCaps, QpOptions};
 use crate::convert::non_null;
 use crate::cq::CompletionQueue;
 use crate::error::{Error, ErrorKind, Result};
+use crate::forked::{self, Object};
 use crate::identity::QueueId;
 use crate::in_flight::{CompletionOrder, Ring, check_memory};
 use crate::pd::{ParentDomain, ProtectionDomain};
@@ -229,6 +230,9 @@ fn create_extended<T: SendTransport>(
     )?;
     // SAFETY: the queue pair was just created with send operations.
     let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) });
+    if let Some(extended) = extended {
+        forked::add(Object::QueuePair(extended));
+    }
     Ok(CreatedQp {
         raw,
         extended,
@@ -307,7 +311,7 @@ fn requested(parts: &Parts<'_>, options: QpOptions) -> ibv_qp_cap {
         } else {
             0
         },
-        max_inline_data: options.max_inline_data,
+        max_inline_data: inline(parts, options.max_inline_data),
     }
 }
 
@@ -319,6 +323,12 @@ fn granted(parts: &Parts<'_>, cap: &ibv_qp_cap) -> QpCaps {
         max_recv_wr: if parts.receives() { cap.max_recv_wr } else { 0 },
         max_send_sge: cap.max_send_sge,
         max_recv_sge: cap.max_recv_sge,
-        max_inline_data: cap.max_inline_data,
+        max_inline_data: inline(parts, cap.max_inline_data),
     }
+}
+
+/// Returns the length of inline data that the provider copies.
+fn inline(parts: &Parts<'_>, max: u32) -> u32 {
+    let is_copied = parts.pd.context().properties().copies_inline;
+    if is_copied { max } else { 0 }
 }

@@ -17,6 +17,7 @@ use super::tables::Tables;
 use crate::convert::zero_or_errno;
 use crate::device::TransportType;
 use crate::error::{Error, ErrorKind, Result};
+use crate::forked::{self, Object};
 use crate::identity::QueueId;
 use crate::in_flight::Reclaimed;
 use crate::numbers::Qpn;
@@ -218,6 +219,7 @@ impl<T: SendTransport> QueuePair<T> {
         self.tables.flows.destroy_all();
         // SAFETY: the queue pair is destroyed next.
         unsafe { self.tables.windows.free_all() };
+        self.forget_functions();
         // It cannot be read when the queue pair is destroyed.
         let number = self.qp_num();
         let returned = {
@@ -241,6 +243,7 @@ impl<T: SendTransport> QueuePair<T> {
     /// numbers.
     pub(crate) fn discard(self) {
         let mut this = ManuallyDrop::new(self);
+        this.forget_functions();
         // SAFETY: `this` is neither used nor dropped after this.
         if unsafe { ibv_destroy_qp(this.raw.as_ptr()) } == 0 {
             // SAFETY: as above, and the queue pair is destroyed.
@@ -250,6 +253,13 @@ impl<T: SendTransport> QueuePair<T> {
             }
         } else {
             crate::leak::count_leaked_object();
+        }
+    }
+
+    /// Keeps a forked child from changing the functions of the queue pair, which is destroyed next.
+    fn forget_functions(&self) {
+        if let Some(extended) = self.extended {
+            forked::remove(Object::QueuePair(extended));
         }
     }
 

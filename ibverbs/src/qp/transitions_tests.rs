@@ -125,6 +125,84 @@ fn connect_sets_the_required_attributes() {
     );
 }
 
+/// The table of the kernel (`qp_state_table` in `drivers/infiniband/core/verbs.c`), and the
+/// lengths of queues, which drivers check.
+#[test]
+fn optional_attributes_are_those_of_the_kernel() {
+    use QpKind::{RawPacket, Rc, Srd, Uc, Ud, XrcRecv, XrcSend};
+    let access = IBV_QP_ACCESS_FLAGS;
+    let path = IBV_QP_ALT_PATH | access | IBV_QP_PKEY_INDEX;
+    let datagram = IBV_QP_PKEY_INDEX | IBV_QP_QKEY;
+    let running = IBV_QP_CUR_STATE | access | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
+    let drained = IBV_QP_AV | path | IBV_QP_PATH_MIG_STATE;
+    let reliable = IBV_QP_PORT | IBV_QP_TIMEOUT;
+    let sends = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    let responds = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    let (qkey, rate, rnr) = (
+        IBV_QP_CUR_STATE | IBV_QP_QKEY,
+        IBV_QP_RATE_LIMIT,
+        IBV_QP_MIN_RNR_TIMER,
+    );
+    // INIT to RTR, RTR to RTS, SQD to SQD, SQE to RTS.
+    let table = [
+        (
+            Rc,
+            path,
+            running | rnr,
+            Some(drained | reliable | sends | responds),
+            None,
+        ),
+        (
+            Uc,
+            path,
+            running,
+            Some(drained),
+            Some(IBV_QP_CUR_STATE | access),
+        ),
+        (Ud, datagram, qkey, Some(datagram), Some(qkey)),
+        (
+            Srd,
+            datagram,
+            qkey | IBV_QP_RNR_RETRY,
+            Some(datagram),
+            Some(qkey),
+        ),
+        (RawPacket, 0, rate, None, None),
+        (
+            XrcSend,
+            path,
+            running,
+            Some(drained | reliable | sends),
+            None,
+        ),
+        (
+            XrcRecv,
+            path,
+            running | rnr,
+            Some(drained | reliable | responds),
+            None,
+        ),
+    ];
+    for (kind, to_rtr, to_rts, in_sqd, from_sqe) in table {
+        let lengths = when(![Srd, XrcRecv].contains(&kind), IBV_QP_CAP);
+        let check = |from, to, expected: Option<u32>| {
+            let found = transition(kind, from, to).map(|transition| transition.optional);
+            let expected = expected.map(|expected| expected | lengths);
+            assert_eq!(found, expected, "{kind} {from} {to}");
+        };
+        check(QpState::INIT, QpState::RTR, Some(to_rtr));
+        check(QpState::RTR, QpState::RTS, Some(to_rts));
+        check(QpState::SQD, QpState::SQD, in_sqd);
+        check(QpState::SQE, QpState::RTS, from_sqe);
+        for to in [QpState::RESET, QpState::ERR] {
+            let stopped = transition(kind, QpState::RTS, to).expect("a transition");
+            assert_eq!((stopped.required, stopped.optional), (0, 0));
+        }
+        let first = transition(kind, QpState::RESET, QpState::INIT);
+        assert_eq!(first.expect("a transition").optional, 0);
+    }
+}
+
 #[test]
 fn dc_target_only_starts() {
     let kind = Transport::DcTarget;

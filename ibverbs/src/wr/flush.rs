@@ -181,3 +181,24 @@ impl Transfer<Empty> for AtomicWrite {
 
 impl<T: SameOperations<Rc>> Operation<T, Empty> for Flush {}
 impl<T: SameOperations<Rc>> Operation<T, Empty> for AtomicWrite {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placements_are_combined() {
+        let both = FlushPlacement::GLOBAL | FlushPlacement::PERSISTENT;
+        assert_eq!(both.0, IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT);
+    }
+
+    #[test]
+    fn an_atomic_write_needs_an_aligned_word() {
+        for (addr, len, is_valid) in [(8, 8, true), (4, 8, false), (8, 4, false)] {
+            let remote = RemoteMemory { addr, len, rkey: 1 };
+            let bytes = [0; 8];
+            let checked = AtomicWrite { remote, bytes }.check(&Empty);
+            assert_eq!(checked.is_ok(), is_valid, "{remote:?}");
+        }
+    }
+}

@@ -226,4 +226,12 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn the_error_of_minus_one_is_in_errno() {
+        assert!(std::fs::File::open("/missing/file").is_err());
+        assert_eq!(errno_of(-1), Errno(libc::ENOENT));
+        assert_eq!(errno_of(-libc::EINVAL), Errno(libc::EINVAL));
+        assert_eq!(errno_of(libc::ENOMEM), Errno(libc::ENOMEM));
+    }
 }

@@ -77,6 +77,31 @@ fn frozen_memory_is_unsignaled_and_not_reused_over_iwarp() {
     parents.finish();
 }
 
+/// Its bytes can change, so only their copy may be transmitted after the completion.
+#[test]
+fn shared_memory_is_always_signaled_over_iwarp() {
+    let mut pair = Pair::new(Profile {
+        provider: Provider::Siw,
+        transport: Transport::Iwarp,
+        ..OUT_OF_ORDER[0]
+    });
+    pair.post_recvs(2);
+    let region = pair.pd.shared(64, AccessFlags::REMOTE_READ);
+    let region = region.expect("region");
+    let held = pair.a.hold(&region).expect("hold");
+    for tag in [1, 2] {
+        let send = wr::send(held).tag(tag).unsignaled();
+        pair.a.post_send(send).expect("send");
+    }
+    let (sent, received) = pair.retire();
+    let tags: Vec<u64> = sent.iter().map(Retired::tag).collect();
+    assert_eq!((tags, received.len()), (vec![1, 2], 2));
+    drop((sent, received));
+    let parents = pair.drop_queue_pairs();
+    drop(region);
+    parents.finish();
+}
+
 #[test]
 fn memory_that_a_peer_may_be_reading_is_not_reclaimed() {
     for profile in PROFILES {

@@ -230,3 +230,40 @@ fn unsupported_fields_are_named_in_the_error() {
         fake.assert_clean();
     }
 }
+
+/// The methods of the queues that wrap another one call the provider.
+#[test]
+fn extended_queues_are_armed_and_resized() {
+    let fake = Fake::new(ALL_FIELDS);
+    let context = open(&fake);
+    let channel = context.create_comp_channel().expect("channel");
+    let options = CqOptions::new().depth(15).channel(&channel);
+    let fields = CqFields::new().timestamp();
+    let mut cq = context.create_cq_ex(options, fields).expect("queue");
+    assert!(cq.poll().expect("poll").is_empty());
+    let pd = context.alloc_pd().expect("domain");
+    let mut a = pd.create_qp::<Rc>(&cq, &cq, small()).expect("a");
+    let mut b = pd.create_qp::<Rc>(&cq, &cq, small()).expect("b");
+    connect(&mut a, &mut b);
+    b.post_recv(wr::recv(wr::Empty)).expect("receive");
+    cq.arm(false).expect("arm");
+    a.post_send(wr::send(wr::Empty)).expect("send");
+    let event = channel.wait(Some(Duration::ZERO)).expect("wait");
+    assert_eq!(event, Some(cq.id()));
+    let completions = cq.poll().expect("poll");
+    assert!(!completions.is_empty());
+    for completion in completions {
+        let qp = if completion.queue() == a.id() {
+            &mut a
+        } else {
+            &mut b
+        };
+        drop(qp.retire(completion.into()).expect("in flight"));
+    }
+    cq.resize(40).expect("resize");
+    assert!(cq.depth() >= 40);
+    let error = cq.moderate(4, Duration::from_micros(9));
+    assert_eq!(error.expect_err("no verb").kind(), ErrorKind::Unsupported);
+    drop((a, b, pd, cq, channel, context));
+    fake.assert_clean();
+}

@@ -1,8 +1,10 @@
 //! Objects keep their parents alive. After a queue pair is destroyed, the device no longer accesses
 //! the memory of its requests.
 
+use std::time::Duration;
+
 use crate::fixture::{PROFILES, Pair, connect, open, small};
-use fake_provider::{Fake, Live};
+use fake_provider::{Fake, Live, Profile};
 use ibverbs::{AccessFlags, CqOptions, Rc, wr};
 
 /// Returns all permutations of `0..count` (Heap's algorithm).
@@ -212,4 +214,29 @@ fn a_reposted_buffer_has_its_full_capacity() {
         }
         pair.finish();
     }
+}
+
+#[test]
+fn draining_ends_at_its_timeout() {
+    let mut pair = Pair::new(Profile::SIW);
+    pair.b.to_error().expect("ERR state");
+    // Soft-iWARP never completes it.
+    let receive = wr::recv(pair.buf(b""));
+    pair.b.post_recv(receive).expect("receive");
+    let timeout = Duration::from_millis(1);
+    let drained = pair.b.drain(&mut [&mut pair.cq], timeout, |_| ());
+    assert!(!drained.expect("polls"));
+    assert_eq!(pair.b.destroy().expect("destroyed").recvs.len(), 1);
+    drop((pair.a, pair.pool, pair.cq, pair.pd, pair.context));
+    pair.fake.assert_clean();
+
+    let mut pair = Pair::new(Profile::RXE);
+    pair.post_recvs(2);
+    let mut retired = 0;
+    let drained = pair.b.drain(&mut [&mut pair.cq], timeout * 5000, |each| {
+        retired += usize::from(each.is_ok());
+    });
+    assert!(drained.expect("polls"));
+    assert_eq!(retired, 3, "two receives and the last send");
+    pair.finish();
 }

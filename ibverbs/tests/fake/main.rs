@@ -13,6 +13,7 @@ mod errors;
 mod events;
 mod faults;
 mod fields;
+mod forks;
 mod lifetimes;
 mod lists;
 mod memory;

@@ -1,5 +1,6 @@
 //! Memory types on the fake provider: reclaiming, slices and errors.
 
+use std::borrow::BorrowMut;
 use std::collections::HashSet;
 use std::io::{Cursor, Read, Write};
 
@@ -253,4 +254,53 @@ fn a_buffer_is_never_longer_than_its_memory() {
     }
     buf.set_len(3);
     assert_eq!(buf.len(), 3);
+}
+
+/// A queue pair keeps all of the memory that it holds, not only the first of a kind.
+#[test]
+fn each_held_memory_stays_registered() {
+    let mut pair = Pair::new(Profile::RXE);
+    let before = pair.fake.live().mrs;
+    for round in 1..=2 {
+        let frozen = pair.pd.buf(1).expect("buf").freeze();
+        let sink = pair.pd.sink(1).expect("sink");
+        let region = pair.pd.shared(8, REMOTE_RW).expect("region");
+        for _ in 0..2 {
+            assert!(!pair.a.hold(&frozen).expect("hold").is_empty());
+            assert!(!pair.a.hold(&sink).expect("hold").is_empty());
+            assert!(!pair.a.hold(&region).expect("hold").is_empty());
+        }
+        drop((frozen, sink, region));
+        assert_eq!(pair.fake.live().mrs, before + 3 * round);
+    }
+    pair.finish();
+}
+
+#[test]
+fn sizes_are_those_of_the_memory() {
+    let mut pair = Pair::new(Profile::RXE);
+    let pool = pair.pd.pool(2, 48).expect("pool");
+    assert_eq!((pool.buf_size(), pool.available()), (48, 2));
+    let mut buf = pool.take().expect("buf");
+    buf.set_len(0);
+    assert!(buf.is_empty());
+    let frozen = buf.freeze();
+    let held = pair.a.hold(&frozen).expect("hold");
+    assert!(held.is_empty());
+    assert!(pair.a.hold_list(&[held, held]).expect("list").is_empty());
+    assert_eq!(pair.pd.sink(24).expect("sink").size(), 24);
+    let region = pair.pd.shared(8, REMOTE_RW).expect("region");
+    let swap = |expected, new| region.compare_exchange(0, expected, new).expect("a word");
+    assert_eq!(
+        [swap(1, 7), swap(0, 7), swap(0, 8)],
+        [Err(0), Ok(0), Err(7)]
+    );
+    let held = pair.a.hold(&region).expect("hold");
+    assert!(!pair.a.hold_list(&[held]).expect("list").is_empty());
+    let mut buf = pool.take().expect("buf");
+    let bytes: &mut [u8] = buf.borrow_mut();
+    bytes.fill(7);
+    assert_eq!(buf[..], [7; 48]);
+    drop((buf, frozen, pool, region));
+    pair.finish();
 }

@@ -3,7 +3,8 @@
 use crate::fixture::{IN_ORDER, PROFILES, Pair, buf_bytes, open, path, small};
 use fake_provider::{Fake, Profile, Verb};
 use ibverbs::{
-    AhAttr, CqOptions, Error, ErrorKind, GidIndex, Lid, PostError, QpState, Rc,
+    AccessFlags, AhAttr, CqOptions, Endpoint, Error, ErrorKind, GidIndex, Lid, Mtu, PostError, Psn,
+    Qkey, QpState, Rc, Ud,
     qp::{AlternatePath, MigState, QpChange},
     wr,
 };
@@ -228,5 +229,64 @@ fn a_transition_without_paths_is_named_in_the_error() {
         "{error}"
     );
     drop((qp, cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn each_attribute_of_a_path_reaches_the_device() {
+    let fake = Fake::new(Profile::RXE);
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("domain");
+    let cq = context.create_cq(CqOptions::new().depth(15)).expect("cq");
+    let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
+    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+    let path = path()
+        .access(access)
+        .mtu(Mtu::B512)
+        .psn(Psn(21))
+        .pkey_index(22)
+        .sl(3)
+        .src_path_bits(4)
+        .static_rate(5)
+        .timeout(6)
+        .retry_cnt(2)
+        .rnr_retry(1)
+        .min_rnr_timer(9)
+        .max_rd_atomic(10)
+        .max_dest_rd_atomic(11);
+    qp.init(&path).expect("INIT state");
+    let own = qp.endpoint(&path).expect("endpoint");
+    let peer = Endpoint {
+        psn: Psn(31),
+        lid: Lid(32),
+        ..own
+    };
+    qp.connect(&path, &peer).expect("RTS state");
+    let attr = qp.query().expect("query");
+    assert_eq!((attr.port_num, attr.pkey_index), (1, 22));
+    assert_eq!((attr.access, attr.path_mtu), (access, Mtu::B512));
+    assert_eq!((attr.sq_psn, attr.rq_psn), (Psn(21), Psn(31)));
+    assert_eq!(attr.dest_qpn, own.qpn);
+    assert_eq!((attr.timeout, attr.retry_cnt, attr.rnr_retry), (6, 2, 1));
+    let limits = (attr.max_rd_atomic, attr.max_dest_rd_atomic);
+    assert_eq!((limits, attr.min_rnr_timer), ((10, 11), 9));
+    let AhAttr {
+        dlid,
+        sl,
+        src_path_bits,
+        static_rate,
+        grh,
+        ..
+    } = attr.address;
+    assert_eq!((dlid, sl), (Lid(32), 3));
+    assert_eq!((src_path_bits, static_rate), (4, 5));
+    assert_eq!(grh.expect("a route").dgid, own.gid);
+
+    let mut datagrams = pd.create_qp::<Ud>(&cq, &cq, small()).expect("qp");
+    datagrams.start(1, 23, Qkey(24), Psn(25)).expect("RTS");
+    let attr = datagrams.query().expect("query");
+    assert_eq!((attr.port_num, attr.pkey_index), (1, 23));
+    assert_eq!((attr.qkey, attr.sq_psn), (Qkey(24), Psn(25)));
+    drop((qp, datagrams, cq, pd, context));
     fake.assert_clean();
 }

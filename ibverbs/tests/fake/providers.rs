@@ -5,7 +5,7 @@ use crate::fixture::{self, IN_ORDER, PROFILES, Pair, open, small};
 use fake_provider::{AfterDestroy, Fake, Profile, Provider, SendOrder, Transport, VENDOR_ERROR};
 use ibverbs::qp::QpChange;
 use ibverbs::{
-    CqOptions, Direction, ErrorKind, QpState, QueuePair, Rc, RemoteMemory, SrqOptions,
+    CqOptions, Direction, ErrorKind, PostError, QpState, QueuePair, Rc, RemoteMemory, SrqOptions,
     leaked_objects, wr,
 };
 
@@ -251,9 +251,12 @@ fn an_unknown_provider_destroys_idle_queue_pairs() {
             ..profile
         });
         pair.post_recvs(1);
-        pair.a
-            .post_send(wr::send(wr::Inline(b"x")).unsignaled())
-            .expect("send");
+        assert_eq!(pair.a.caps().max_inline_data, 0);
+        let inline = pair.a.post_send(wr::send(wr::Inline(b"x")));
+        let error = inline.expect_err("not copied").error();
+        assert!(matches!(error, PostError::InlineTooLong { .. }));
+        let buf = pair.buf(b"x");
+        pair.a.post_send(wr::send(buf).unsignaled()).expect("send");
         let (sends, recvs) = pair.retire();
         assert_eq!(
             (sends.len(), recvs.len()),

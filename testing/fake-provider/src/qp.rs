@@ -5,11 +5,13 @@ use std::ffi::c_int;
 
 use rdma_sys::{
     IBV_MIG_ARMED, IBV_MIG_MIGRATED, IBV_MIG_REARM, IBV_QP_ACCESS_FLAGS, IBV_QP_ALT_PATH,
-    IBV_QP_CAP, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-    IBV_QP_PATH_MIG_STATE, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT,
-    IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC,
-    IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_QP_AV, IBV_QP_CAP, IBV_QP_DEST_QPN, IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
+    IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
+    IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
+    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RAW_PACKET,
+    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd,
+    ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 
 use crate::cq::round_up;
@@ -46,6 +48,7 @@ impl DeviceState {
             peer: None,
             access: 0,
             caps: ibv_qp_cap::default(),
+            attributes: ibv_qp_attr::default(),
             migration: ibv_qp_attr::default(),
             signal_all: false,
             recvs: VecDeque::new(),
@@ -225,6 +228,34 @@ impl DeviceState {
     }
 }
 
+/// Copies the attributes of a transition that queries return.
+fn keep(kept: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: u32) {
+    macro_rules! copy {
+        ($($flag:ident => $($field:ident),+;)*) => {$(
+            if mask & $flag != 0 {
+                $(kept.$field = attr.$field;)+
+            }
+        )*};
+    }
+    copy! {
+        IBV_QP_ACCESS_FLAGS => qp_access_flags;
+        IBV_QP_PKEY_INDEX => pkey_index;
+        IBV_QP_PORT => port_num;
+        IBV_QP_QKEY => qkey;
+        IBV_QP_AV => ah_attr;
+        IBV_QP_PATH_MTU => path_mtu;
+        IBV_QP_TIMEOUT => timeout;
+        IBV_QP_RETRY_CNT => retry_cnt;
+        IBV_QP_RNR_RETRY => rnr_retry;
+        IBV_QP_RQ_PSN => rq_psn;
+        IBV_QP_SQ_PSN => sq_psn;
+        IBV_QP_MAX_QP_RD_ATOMIC => max_rd_atomic;
+        IBV_QP_MAX_DEST_RD_ATOMIC => max_dest_rd_atomic;
+        IBV_QP_MIN_RNR_TIMER => min_rnr_timer;
+        IBV_QP_DEST_QPN => dest_qp_num;
+    }
+}
+
 /// Rounds capacities up as a software driver does. Returns `None` if they exceed the limits.
 fn granted(state: &DeviceState, requested: &ibv_qp_cap) -> Option<ibv_qp_cap> {
     let sge = requested.max_send_sge.max(requested.max_recv_sge);
@@ -301,6 +332,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     if has(IBV_QP_ACCESS_FLAGS) {
         pair.access = attr.qp_access_flags;
     }
+    keep(&mut pair.attributes, attr, mask);
     if has(IBV_QP_DEST_QPN) {
         pair.peer = crate::handle::qp_index(attr.dest_qp_num);
     }
@@ -344,7 +376,12 @@ unsafe extern "C" fn ibv_query_qp(
         attr.write(ibv_qp_attr {
             qp_state: pair.state,
             cap: pair.caps,
-            ..pair.migration
+            path_mig_state: pair.migration.path_mig_state,
+            alt_ah_attr: pair.migration.alt_ah_attr,
+            alt_pkey_index: pair.migration.alt_pkey_index,
+            alt_port_num: pair.migration.alt_port_num,
+            alt_timeout: pair.migration.alt_timeout,
+            ..pair.attributes
         });
         init.write(ibv_qp_init_attr {
             cap: pair.caps,

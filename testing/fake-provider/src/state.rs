@@ -230,6 +230,8 @@ pub(crate) struct Qp {
     /// Operations that the peer may perform on local memory.
     pub(crate) access: u32,
     pub(crate) caps: ibv_qp_cap,
+    /// Attributes of the transitions so far.
+    pub(crate) attributes: ibv_qp_attr,
     /// Attributes of the alternate path, and the path migration state.
     pub(crate) migration: ibv_qp_attr,
     pub(crate) signal_all: bool,

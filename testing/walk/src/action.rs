@@ -98,7 +98,7 @@ kinds! {
     Await = 60 "await completions",
     Settle = 12 "wait until requests complete",
     Scope = 60 "run a scope",
-    ScopePanic = 3 "panic in a scope",
+    ScopePanic = 3 "panic in a scope" if BusyDestroy,
     OtherThread = 40 "act on another thread",
     TwoThreads = 20 "post on two threads",
 }

@@ -14,6 +14,10 @@ use ibverbs::{
 
 /// The device of a walk and its properties.
 #[derive(Clone, Debug)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "the properties of a device are independent of each other"
+)]
 pub struct Setup {
     /// The opened device.
     pub context: Context,
@@ -27,6 +31,11 @@ pub struct Setup {
     pub in_order: bool,
     /// A send of a connection waits if the peer has no receive.
     pub sends_wait: bool,
+    /// The buffer of a failed request returns when its queue pair is destroyed, and the device
+    /// writes to it until then.
+    pub keeps_failed: bool,
+    /// A queue pair with requests in flight cannot be destroyed.
+    pub leaks_busy: bool,
     /// A datagram arrives if the receiver has a receive for it.
     pub loses_no_datagrams: bool,
     /// Time limit for requests to complete.
@@ -80,6 +89,7 @@ pub(crate) enum Need {
     Windows,
     Srqs,
     CqResizing,
+    BusyDestroy,
 }
 
 /// Returns `false` if the device does not support an operation.
@@ -167,6 +177,7 @@ impl Setup {
             Need::Windows => support.windows,
             Need::Srqs => support.srqs,
             Need::CqResizing => support.cq_resizing,
+            Need::BusyDestroy => !self.leaks_busy,
         }
     }
 }

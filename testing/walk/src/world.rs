@@ -8,7 +8,7 @@ use test_support::random::Random;
 use tokio::runtime::Runtime;
 
 use crate::model::{
-    CqModel, Datagram, DomainModel, End, FreeWindow, Id, Link, Memory, QpIndex, SrqModel,
+    CqModel, Datagram, DomainModel, End, FreeWindow, Id, Leaked, Link, Memory, QpIndex, SrqModel,
 };
 use crate::setup::Setup;
 use crate::transport::with_qp;
@@ -28,8 +28,10 @@ pub(crate) struct World<'a> {
     pub(crate) windows: Vec<FreeWindow>,
     /// The runtime of the completion queues that can be awaited.
     pub(crate) runtime: Option<Runtime>,
-    /// Number of objects that were leaked before the walk, if a failure is being shrunk.
-    leaked: u64,
+    /// Queue pairs that could not be destroyed.
+    pub(crate) leaked: Vec<Leaked>,
+    /// Number of objects that were leaked before the walk.
+    leaked_before: u64,
     /// Number of buffers that can still be forgotten.
     pub(crate) forgotten: usize,
     /// The effects of the last actions.
@@ -67,7 +69,8 @@ impl<'a> World<'a> {
             datagrams: Vec::new(),
             windows: Vec::new(),
             runtime: None,
-            leaked: leaked_objects(),
+            leaked: Vec::new(),
+            leaked_before: leaked_objects(),
             forgotten: 1,
             log: VecDeque::new(),
         })
@@ -157,9 +160,25 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn set_failed(&mut self, at: QpIndex) {
-        match at {
-            QpIndex::Link(link, _) => self.links[link].failed = true,
-            QpIndex::Datagram(index) => self.datagrams[index].failed = true,
+        let ends = match at {
+            QpIndex::Link(link, _) => {
+                self.links[link].failed = true;
+                &self.links[link].ends[..]
+            }
+            QpIndex::Datagram(index) => {
+                self.datagrams[index].failed = true;
+                std::slice::from_ref(&self.datagrams[index].end)
+            }
+        };
+        if !self.setup.keeps_failed {
+            return;
+        }
+        // From now on, the device can write to the memory of READs and receives.
+        for end in ends.iter().flatten() {
+            let reads = end.sends.iter().filter(|entry| entry.fetched.is_some());
+            for &effect in reads.chain(&end.recvs).flat_map(|entry| &entry.effects) {
+                self.memory.set_unknown(effect);
+            }
         }
     }
 
@@ -228,10 +247,13 @@ impl<'a> World<'a> {
                 )));
             }
         }
-        match leaked_objects() - self.leaked {
-            0 => Ok(()),
-            leaked => Err(Violation(format!("{leaked} objects were not destroyed"))),
+        let (found, expected) = (leaked_objects() - self.leaked_before, self.leaked.len());
+        if found == expected as u64 {
+            return Ok(());
         }
+        Err(Violation(format!(
+            "{found} objects were not destroyed, expected {expected}"
+        )))
     }
 
     pub(crate) fn check_memory(&mut self) -> Result<bool, Violation> {

@@ -55,6 +55,8 @@ fn setup(context: &Context) -> Setup {
         address: (!is_efa).then(address),
         in_order: transport == TransportType::IB,
         sends_wait: false,
+        keeps_failed: false,
+        leaks_busy: false,
         loses_no_datagrams: is_model(),
         timeout: Duration::from_secs(20),
         buf_sizes: &[16, 64, 256, 8192],

@@ -6,50 +6,88 @@ use fake_provider::{AfterDestroy, Fake, Profile, Provider};
 use ibverbs::{AccessFlags, Device, GidIndex, Mtu, RcPath};
 use walk::{Options, Setup, Support, run};
 
+/// The ways in which fake devices behave, by the names that `WALK_MODE` takes. By default, each
+/// epoch has another one.
+const MODES: [(&str, Profile); 6] = [
+    ("rxe", Profile::RXE),
+    (
+        "classic",
+        Profile {
+            extended_qp: false,
+            extended_cq: false,
+            negative_errno: true,
+            ..Profile::RXE
+        },
+    ),
+    // Completes READs after later requests, and still reads memory then.
+    (
+        "siw",
+        Profile {
+            // Under Miri, the provider takes new pages for those that were unmapped before.
+            transmits_read_responses_late: !cfg!(miri),
+            ..Profile::SIW
+        },
+    ),
+    // Finds the requests of completions by the numbers of queue pairs, which it uses again at once.
+    (
+        "numbers",
+        Profile {
+            provider: Provider::Efa,
+            ..FINDS_BY_NUMBER
+        },
+    ),
+    // Follows the addresses of destroyed queue pairs.
+    (
+        "poison",
+        Profile {
+            provider: Provider::Qedr,
+            ..POISONS
+        },
+    ),
+    // Writes to the memory of failed requests. Failed requests also keep the windows that they
+    // bind, which the model does not know.
+    (
+        "late-writes",
+        Profile {
+            provider: Provider::BnxtRe,
+            windows: false,
+            ..WRITES_LATE
+        },
+    ),
+];
+
 #[test]
 fn a_walk_on_fake_devices_finds_no_violation() {
-    let options = Options::from_env(if cfg!(miri) { 300 } else { 5000 });
-    let open = |epoch| open(PROFILES[epoch % PROFILES.len()]);
+    let options = Options::from_env(if cfg!(miri) { 300 } else { 6000 });
+    let mode = std::env::var("WALK_MODE").unwrap_or_default();
+    let mut modes = MODES.to_vec();
+    modes.retain(|(name, _)| mode.is_empty() || *name == mode);
+    let names = MODES.map(|(name, _)| name);
+    assert!(
+        !modes.is_empty(),
+        "WALK_MODE: {mode:?}; available: {names:?}"
+    );
+    let open = |epoch: usize| open(modes[epoch % modes.len()].1);
     run(options, true, open).check();
 }
 
-const PROFILES: [Profile; 4] = [
-    Profile::RXE,
-    Profile {
-        extended_qp: false,
-        extended_cq: false,
-        negative_errno: true,
-        ..Profile::RXE
-    },
-    // Completes READs after later requests, and still reads memory then.
-    Profile {
-        // Under Miri, the provider takes new pages for those that were unmapped before.
-        transmits_read_responses_late: !cfg!(miri),
-        ..Profile::SIW
-    },
-    // Finds the requests of completions by the numbers of queue pairs.
-    Profile {
-        provider: Provider::Efa,
-        after_destroy: AfterDestroy::FindByNumber,
-        ..Profile::RXE
-    },
-];
+const FINDS_BY_NUMBER: Profile = Profile {
+    after_destroy: AfterDestroy::FindByNumber,
+    ..Profile::RXE
+};
+
+const POISONS: Profile = Profile {
+    after_destroy: AfterDestroy::Poison,
+    ..Profile::RXE
+};
+
+const WRITES_LATE: Profile = Profile {
+    writes_after_failures: true,
+    ..Profile::RXE
+};
 
 /// Devices that break a property of their provider: this library then breaks its promises.
-const BROKEN: [Profile; 3] = [
-    Profile {
-        after_destroy: AfterDestroy::FindByNumber,
-        ..Profile::RXE
-    },
-    Profile {
-        after_destroy: AfterDestroy::Poison,
-        ..Profile::RXE
-    },
-    Profile {
-        writes_after_failures: true,
-        ..Profile::RXE
-    },
-];
+const BROKEN: [Profile; 3] = [FINDS_BY_NUMBER, POISONS, WRITES_LATE];
 
 /// The rules for the providers without the properties could be wrong, and the walk blind.
 #[test]
@@ -65,25 +103,31 @@ fn a_walk_notices_a_device_that_breaks_a_property() {
     }
 }
 
-/// The operations of the devices with the InfiniBand transport.
-const OPERATIONS: &str = "RC, UC, UD, atomics, memory windows, shared receive queues, resizing of \
-    completion queues";
-
 /// Opens a fake device. A violation of the rules of the verbs API panics when it is dropped.
 fn open(profile: Profile) -> (Setup, Fake) {
-    let is_efa = profile.provider == Provider::Efa;
-    let is_siw = profile.provider == Provider::Siw;
-    let follows_ibta = !is_siw && !is_efa;
+    let provider = profile.provider;
+    let is_siw = provider == Provider::Siw;
+    let follows_ibta = !is_siw && provider != Provider::Efa;
     let fake = Fake::new(profile);
     let device = Device::by_name(fake.name()).expect("listed device");
     let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE | AccessFlags::REMOTE_ATOMIC;
     let context = device.open().expect("open device");
     let mut support = Support::of(&context).expect("supported operations");
-    if is_efa {
+    if provider == Provider::Efa {
         support = support.without_empty_receives();
     }
+    let operations = [
+        (true, "RC, UC, UD, atomics"),
+        (profile.windows, "memory windows"),
+        (provider != Provider::Qedr, "shared receive queues"),
+        (true, "resizing of completion queues"),
+    ];
+    let operations = operations
+        .iter()
+        .filter_map(|&(has, name)| has.then_some(name));
     if follows_ibta {
-        assert_eq!(support.to_string(), OPERATIONS);
+        let operations: Vec<_> = operations.collect();
+        assert_eq!(support.to_string(), operations.join(", "));
     }
     let setup = Setup {
         support,
@@ -93,6 +137,8 @@ fn open(profile: Profile) -> (Setup, Fake) {
         in_order: follows_ibta,
         loses_no_datagrams: true,
         sends_wait: !is_siw,
+        keeps_failed: provider == Provider::BnxtRe,
+        leaks_busy: provider == Provider::Qedr,
         timeout: Duration::from_millis(if cfg!(miri) { 20_000 } else { 200 }),
         buf_sizes: if cfg!(miri) {
             &[16, 64]

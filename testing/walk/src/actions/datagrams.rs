@@ -93,7 +93,7 @@ impl World<'_> {
         let name = self.name(QpIndex::Datagram(index));
         let Datagram { qkey, kind, .. } = self.datagrams[index];
         let end = self.end(QpIndex::Datagram(index));
-        let idle = end.sends.is_empty() && end.recvs.is_empty();
+        let idle = end.is_done();
         let reset = QpChange::to(QpState::RESET);
         let result = with_qp!(&mut end.qp, qp => qp.modify(&reset));
         self.note(|| format!("reset {name}: {result:?}"));

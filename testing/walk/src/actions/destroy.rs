@@ -1,13 +1,17 @@
 //! Moving queue pairs to ERR, and destroying them.
 
-use ibverbs::Reclaimed;
+use ibverbs::{ErrorKind, Reclaimed, wr};
 use test_support::random::Random;
 
 use crate::action::Kind;
-use crate::model::{Id, QpIndex, Removed, Written};
-use crate::transport::{AnyQp, with_qp};
+use crate::model::{End, Entry, Id, Leaked, QpIndex, Removed, Written};
+use crate::transport::{AnyQp, with_connected, with_qp};
 use crate::violation::{Violation, unexpected};
 use crate::world::{World, choose};
+
+/// Number of queue pairs that are leaked on purpose between two starts of the walk. Their memory
+/// stays allocated.
+const MAX_LEAKED: usize = 2;
 
 impl World<'_> {
     pub(crate) fn fail_end(&mut self, random: &mut Random) -> Result<bool, Violation> {
@@ -56,6 +60,9 @@ impl World<'_> {
         let Some(at) = choose(&links, random) else {
             return Ok(false);
         };
+        if self.would_leak(at) && self.leaked.len() >= MAX_LEAKED {
+            return Ok(false);
+        }
         let queues = self.remove_unpolled(at, random.below(2) == 0)?;
         self.create_link(random)?;
         for _ in 0..4 {
@@ -67,6 +74,9 @@ impl World<'_> {
 
     /// Destroys or drops a queue pair.
     pub(crate) fn remove_end(&mut self, at: QpIndex, destroy: bool) -> Result<(), Violation> {
+        if self.would_leak(at) && self.leaked.len() >= MAX_LEAKED {
+            self.drain(at)?;
+        }
         let queues = self.remove_unpolled(at, destroy)?;
         self.poll_stale(queues)
     }
@@ -76,9 +86,16 @@ impl World<'_> {
     fn remove_unpolled(&mut self, at: QpIndex, destroy: bool) -> Result<[Id; 2], Violation> {
         let name = self.name(at);
         self.note(|| format!("{} {name}", if destroy { "destroy" } else { "drop" }));
-        let mut end = self.take_end(at);
+        let leaks = self.would_leak(at);
+        let overwritten = self.setup.keeps_failed && self.has_failed(at);
         self.set_failed(at);
-        let removed = Removed::take(&mut end);
+        let mut end = self.take_end(at);
+        let removed = Removed::take(&mut end, overwritten);
+        if leaks {
+            self.leak(&name, end, destroy)?;
+            self.forget_end(at, &removed)?;
+            return Ok(removed.queues);
+        }
         let reclaimed = match end.qp {
             AnyQp::Rc(qp) if destroy => qp.destroy().map(Some)?,
             AnyQp::Uc(qp) if destroy => qp.destroy().map(Some)?,
@@ -95,6 +112,57 @@ impl World<'_> {
         }
         self.forget_end(at, &removed)?;
         Ok(removed.queues)
+    }
+
+    /// Returns `true` if a queue pair cannot be destroyed now.
+    fn would_leak(&self, at: QpIndex) -> bool {
+        self.setup.leaks_busy && self.find(at).is_some_and(|end| !end.is_done())
+    }
+
+    /// Destroys or drops a queue pair with requests in flight, on a device where this is refused.
+    fn leak(&mut self, name: &str, end: End, destroy: bool) -> Result<(), Violation> {
+        let End { qp, pd, held, .. } = end;
+        self.leaked.push(Leaked { pd, held });
+        let result = match qp {
+            AnyQp::Rc(qp) if destroy => qp.destroy().map(drop),
+            AnyQp::Uc(qp) if destroy => qp.destroy().map(drop),
+            AnyQp::Ud(qp) if destroy => qp.destroy().map(drop),
+            AnyQp::Srd(qp) if destroy => qp.destroy().map(drop),
+            qp => {
+                drop(qp);
+                return Ok(());
+            }
+        };
+        match result {
+            Err(error) if error.kind() == ErrorKind::WrongState => Ok(()),
+            Err(error) => Err(unexpected(name, error)),
+            Ok(()) => Err(Violation(format!(
+                "{name} was destroyed with requests in flight"
+            ))),
+        }
+    }
+
+    /// Moves a queue pair to ERR and polls until its requests have completed. Those whose
+    /// completion was dropped stay in flight, and so do unsignaled datagrams.
+    fn drain(&mut self, at: QpIndex) -> Result<(), Violation> {
+        let tag = self.new_id();
+        self.set_failed(at);
+        if let QpIndex::Datagram(index) = at {
+            self.detach_datagram(index);
+        }
+        let end = self.end(at);
+        let queues = [end.send_cq, end.recv_cq];
+        // A queue pair of a link that failed can be in RESET, without requests in flight.
+        let _ = with_qp!(&mut end.qp, qp => qp.to_error());
+        if matches!(at, QpIndex::Link(..)) && end.send_slots_free() > 0 {
+            let last = wr::send(wr::Empty).tag(tag);
+            with_connected!(&mut end.qp, qp => qp.post_send(last))
+                .map_err(|error| unexpected("drain", error))?;
+            end.sends
+                .push_back(Entry::without_memory(tag, "last request"));
+            end.unpolled_sends.push_back(tag);
+        }
+        self.poll_stale(queues)
     }
 
     /// Accounts for the buffers of a dropped queue pair.
@@ -191,8 +259,10 @@ impl World<'_> {
             for ((_, buf), (entry, model)) in bufs.into_iter().zip(expected) {
                 let what = format!("{name}: reclaimed {} {}", entry.what, entry.tag);
                 let written = match &entry.fetched {
+                    Some(_) if removed.overwritten => Written::Unknown,
                     Some(bytes) if entry.bufs.len() == 1 => Written::Maybe(bytes),
-                    None if direction == "sends" || removed.incoming == 0 => Written::Nothing,
+                    None if direction == "sends" => Written::Nothing,
+                    None if removed.incoming == 0 && !removed.overwritten => Written::Nothing,
                     _ => Written::Unknown,
                 };
                 self.memory.returned(&what, buf, *model, written)?;

@@ -182,7 +182,7 @@ impl World<'_> {
             let at = QpIndex::Link(link, side);
             let name = self.name(at);
             let end = self.end(at);
-            let idle = end.sends.is_empty() && end.recvs.is_empty();
+            let idle = end.is_done();
             let reset = QpChange::to(ibverbs::QpState::RESET);
             let result = with_qp!(&mut end.qp, qp => qp.modify(&reset));
             self.note(|| format!("reset {name}: {result:?}"));

@@ -151,6 +151,7 @@ impl World<'_> {
         let is_held = |held: &HeldModel| matches!(held, HeldModel::Shared(_, held) if *held == id);
         let refused = self.setup.support.is_iwarp
             || self.ends().any(|end| end.pd == pd)
+            || self.leaked.iter().any(|leaked| leaked.pd == pd)
             || self.srqs.iter().any(|srq| srq.held.iter().any(is_held))
             || self.windows.iter().any(|free| free.bound_to == Some(id));
         match region.try_into_buf() {
@@ -233,10 +234,10 @@ impl World<'_> {
 
     /// Returns `true` if a queue pair holds the frozen memory.
     pub(crate) fn is_held(&self, frozen: Id) -> bool {
-        self.ends().any(|end| {
-            let mut held = end.held.iter();
-            held.any(|held| matches!(held, HeldModel::Frozen(_, id, _) if *id == frozen))
-        })
+        let ends = self.ends().flat_map(|end| &end.held);
+        let leaked = self.leaked.iter().flat_map(|leaked| &leaked.held);
+        ends.chain(leaked)
+            .any(|held| matches!(held, HeldModel::Frozen(_, id, _) if *id == frozen))
     }
 
     pub(crate) fn drop_frozen(&mut self, random: &mut Random) -> Result<bool, Violation> {
@@ -407,6 +408,7 @@ impl World<'_> {
             srq,
             capacity,
             recvs: Vec::new(),
+            kept: Vec::new(),
             held: Vec::new(),
             unpolled: 0,
             lost: 0,
@@ -422,7 +424,10 @@ impl World<'_> {
         let Some(index) = choose(&unused, random) else {
             return Ok(false);
         };
-        let SrqModel { srq, recvs, .. } = self.srqs.swap_remove(index);
+        let SrqModel {
+            srq, recvs, kept, ..
+        } = self.srqs.swap_remove(index);
+        let recvs: Vec<_> = recvs.into_iter().chain(kept).collect();
         drop(srq);
         for model in recvs.iter().flat_map(|entry| &entry.bufs) {
             self.memory.released(model);

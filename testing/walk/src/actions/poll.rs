@@ -289,13 +289,35 @@ impl World<'_> {
             return self.take_back(at, &entry, retired);
         }
         for entry in end.sends.drain(..position).collect::<Vec<_>>() {
+            self.complete(at, &entry, status)?;
+            if self.is_kept(status) {
+                self.keep_send(at, entry);
+                continue;
+            }
             for model in &entry.bufs {
                 self.memory.released(model);
             }
-            self.complete(at, &entry, status)?;
         }
         let entry = self.end(at).sends.pop_front().expect("the retired request");
-        self.take_back(at, &entry, retired)
+        if !self.is_kept(status) {
+            return self.take_back(at, &entry, retired);
+        }
+        self.complete(at, &entry, status)?;
+        check_kept(&self.name(at), retired)?;
+        self.keep_send(at, entry);
+        Ok(())
+    }
+
+    /// Returns `true` if the device may still access the memory of a completed request.
+    fn is_kept(&self, status: WcStatus) -> bool {
+        self.setup.keeps_failed && status != WcStatus::SUCCESS
+    }
+
+    /// Keeps the buffers of a failed send until its queue pair is destroyed. Its effects have ended
+    /// or are those of its link.
+    fn keep_send(&mut self, at: QpIndex, mut entry: Entry) {
+        entry.effects.clear();
+        self.end(at).kept[0].extend((!entry.bufs.is_empty()).then_some(entry));
     }
 
     /// Checks the buffers of a retired send.
@@ -370,6 +392,11 @@ impl World<'_> {
             )));
         };
         let entry = take_in_flight(&mut end.recvs, position);
+        if self.is_kept(retired.status()) {
+            check_kept(&name, retired)?;
+            self.end(at).kept[1].push(entry);
+            return Ok(());
+        }
         self.received(Some(at), &entry, retired, message)
     }
 
@@ -386,6 +413,14 @@ impl World<'_> {
             return Err(Violation(format!("shared receive {tag} was not in flight")));
         };
         let entry = recvs.swap_remove(position);
+        if self.is_kept(retired.status()) {
+            check_kept("shared receive queue", retired)?;
+            for &effect in &entry.effects {
+                self.memory.set_unknown(effect);
+            }
+            self.srqs[srq].kept.push(entry);
+            return Ok(());
+        }
         self.received(at, &entry, retired, message)
     }
 
@@ -508,4 +543,15 @@ impl World<'_> {
         }
         Ok(())
     }
+}
+
+/// Checks that a failed request returned no buffer.
+fn check_kept(name: &str, retired: Retired) -> Result<(), Violation> {
+    let tag = retired.tag();
+    if retired.into_buf().is_some() {
+        return Err(Violation(format!(
+            "{name}: the failed request {tag} returned its buffer"
+        )));
+    }
+    Ok(())
 }

@@ -137,7 +137,11 @@ impl World<'_> {
         let Some((at, cq)) = choose(&usable, random) else {
             return Ok(false);
         };
-        let end_with = EndWith::pick(panics, random);
+        let end_with = match EndWith::pick(panics, random) {
+            // Requests in flight would end the process.
+            EndWith::Return if self.setup.leaks_busy => EndWith::Wait,
+            end_with => end_with,
+        };
         match at {
             QpIndex::Link(link, _) => self.link_scope(at, link, cq, end_with, random),
             QpIndex::Datagram(index) => self.datagram_scope(index, cq, end_with, random),
@@ -149,7 +153,7 @@ impl World<'_> {
         let end = self.find(at)?;
         // A scope would retire receives without the model.
         let no_receives = end.incoming.is_empty() || end.recv_cq != end.send_cq;
-        let idle = end.sends.is_empty() && no_receives;
+        let idle = end.sends.is_empty() && no_receives && end.kept.iter().all(Vec::is_empty);
         let cq = self.cqs.iter().position(|model| model.id == end.send_cq)?;
         // A scope waits on the calling thread.
         let can_wait = matches!(self.cqs[cq].cq, Some(AnyCq::Plain(_)));
@@ -285,7 +289,7 @@ impl World<'_> {
             unreachable!("excluded by the caller");
         };
         let queue_id = self.cqs[cq].id;
-        let mut removed = Removed::take(&mut end);
+        let mut removed = Removed::take(&mut end, false);
         let mut result = Ok(());
         let each: Each<'_> = &mut |polled| {
             let next = match polled {

@@ -63,6 +63,8 @@ pub(crate) enum Pending {
     Contents(Vec<u8>),
     /// It receives a message, which the model does not know yet.
     Message,
+    /// It failed, and the device writes to the cell until its queue pair is destroyed.
+    Unknown,
 }
 
 pub(crate) struct RegionModel {
@@ -125,7 +127,7 @@ impl RegionModel {
                 Some(Pending::Contents(new)) => {
                     data::check_either(&what, &found, &cell.bytes, new)?;
                 }
-                Some(Pending::Message) => {}
+                Some(Pending::Message | Pending::Unknown) => {}
             }
         }
         Ok(())
@@ -307,6 +309,7 @@ impl Memory {
         let arrived = match pending {
             Some(Pending::Contents(new)) => *new == found,
             Some(Pending::Message) | None => true,
+            Some(Pending::Unknown) => false,
         };
         if arrived {
             *bytes = found;
@@ -315,15 +318,28 @@ impl Memory {
         arrived
     }
 
+    /// Marks a cell to which the device may write at any time.
+    pub(crate) fn set_unknown(&mut self, effect: Effect) {
+        if let (Effect::Writes { .. }, Some(cell)) = (effect, self.cell(effect))
+            && cell.pending.is_some()
+        {
+            cell.pending = Some(Pending::Unknown);
+        }
+    }
+
     /// Checks that a transfer has arrived as a whole.
     pub(crate) fn arrived(&mut self, what: &str, effect: Effect) -> Result<(), Violation> {
         if let (false, Effect::Writes { region, cell }) = (self.has_arrived(effect), effect) {
             let Some(region) = self.region(region) else {
                 return Ok(());
             };
-            if let Some(Pending::Contents(expected)) = &region.cells[cell].pending {
+            let found = region.contents(cell);
+            let Cell { bytes, pending, .. } = &mut region.cells[cell];
+            if let Some(Pending::Contents(expected)) = pending {
                 let what = format!("{what}: cell {cell} of region {}", region.id);
-                data::check(&what, &region.contents(cell), expected)?;
+                data::check(&what, &found, expected)?;
+            } else {
+                (*bytes, *pending) = (found, None);
             }
         }
         Ok(())

@@ -18,7 +18,7 @@ pub(crate) use self::memory::{
     SinkModel, Written,
 };
 pub(crate) use self::message::{Arrival, Message};
-pub(crate) use self::queue_pair::{End, HeldModel, QpIndex, Removed};
+pub(crate) use self::queue_pair::{End, HeldModel, Leaked, QpIndex, Removed};
 pub(crate) use self::queues::{CqModel, DomainModel, SrqModel};
 pub(crate) use self::request::{Entry, Fate, position_in_flight, take_in_flight};
 pub(crate) use self::window::{AnyBound, AnyWindow, FreeWindow, WindowModel, WindowRequest};

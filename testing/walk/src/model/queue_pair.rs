@@ -48,6 +48,8 @@ pub(crate) struct End {
     pub(crate) min_recv: usize,
     pub(crate) sends: VecDeque<Entry>,
     pub(crate) recvs: VecDeque<Entry>,
+    /// Sends and receives that failed, whose buffers the device may still access.
+    pub(crate) kept: [Vec<Entry>; 2],
     /// Tags of the signaled sends that have not been polled, oldest first.
     pub(crate) unpolled_sends: VecDeque<u64>,
     /// Tags of the receives that have not been polled, oldest first.
@@ -85,6 +87,7 @@ impl End {
             min_recv: 0,
             sends: VecDeque::new(),
             recvs: VecDeque::new(),
+            kept: [Vec::new(), Vec::new()],
             unpolled_sends: VecDeque::new(),
             unpolled_recvs: VecDeque::new(),
             incoming: VecDeque::new(),
@@ -104,6 +107,12 @@ impl End {
         self.max_recvs - self.recvs.len()
     }
 
+    /// Returns `true` if no request is in flight, and none has a buffer that is kept.
+    pub(crate) fn is_done(&self) -> bool {
+        let kept = self.kept.iter().flatten();
+        self.sends.is_empty() && self.recvs.is_empty() && kept.count() == 0
+    }
+
     /// Checks the number of free slots.
     pub(crate) fn check_slots(&mut self) -> Result<(), Violation> {
         let (sends, recvs) = (self.send_slots_free(), self.recv_slots_free());
@@ -119,6 +128,12 @@ impl End {
     }
 }
 
+/// The model of a queue pair that could not be destroyed.
+pub(crate) struct Leaked {
+    pub(crate) pd: Id,
+    pub(crate) held: Vec<HeldModel>,
+}
+
 /// The model of a queue pair that was destroyed.
 pub(crate) struct Removed {
     pub(crate) sends: VecDeque<Entry>,
@@ -126,15 +141,20 @@ pub(crate) struct Removed {
     pub(crate) srq: Option<Id>,
     /// Number of messages that can have been written to receives.
     pub(crate) incoming: usize,
+    /// The device may have written to the buffers of failed requests.
+    pub(crate) overwritten: bool,
     pub(crate) queues: [Id; 2],
 }
 
 impl Removed {
-    /// Takes the requests out of the model of a queue pair.
-    pub(crate) fn take(end: &mut End) -> Self {
+    /// Takes the requests out of the model of a queue pair. The device may have `overwritten` their
+    /// memory.
+    pub(crate) fn take(end: &mut End, overwritten: bool) -> Self {
+        let [sends, recvs] = std::mem::take(&mut end.kept);
         Self {
-            sends: std::mem::take(&mut end.sends),
-            recvs: std::mem::take(&mut end.recvs),
+            sends: sends.into_iter().chain(end.sends.drain(..)).collect(),
+            recvs: recvs.into_iter().chain(end.recvs.drain(..)).collect(),
+            overwritten,
             srq: end.srq,
             incoming: end.incoming.len() + end.lost_recvs,
             queues: [end.send_cq, end.recv_cq],

@@ -25,6 +25,8 @@ pub(crate) struct SrqModel {
     pub(crate) srq: SharedReceiveQueue,
     pub(crate) capacity: usize,
     pub(crate) recvs: Vec<Entry>,
+    /// Receives that failed, whose buffers the device may still write.
+    pub(crate) kept: Vec<Entry>,
     /// Sinks and shared regions that the queue holds.
     pub(crate) held: Vec<HeldModel>,
     /// Number of receives that have not been polled.
