@@ -129,7 +129,7 @@ fn connect_sets_the_required_attributes() {
 /// lengths of queues, which drivers check.
 #[test]
 fn optional_attributes_are_those_of_the_kernel() {
-    use QpKind::{RawPacket, Rc, Srd, Uc, Ud, XrcRecv, XrcSend};
+    use Transport::{RawPacket, Rc, Srd, Uc, Ud, XrcRecv, XrcSend};
     let access = IBV_QP_ACCESS_FLAGS;
     let path = IBV_QP_ALT_PATH | access | IBV_QP_PKEY_INDEX;
     let datagram = IBV_QP_PKEY_INDEX | IBV_QP_QKEY;
