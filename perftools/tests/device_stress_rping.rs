@@ -199,7 +199,7 @@ fn half_open(from: IpAddr, to: SocketAddr, count: u64, stop: &AtomicBool) -> u64
     let mut open = VecDeque::new();
     let mut number = 0;
     while number < count || !stop.load(Ordering::Relaxed) {
-        if open.len() == 200 {
+        if open.len() == 400 {
             open.pop_front();
         }
         if let Some(connecting) = Peer::begin(from, to) {
@@ -213,7 +213,7 @@ fn half_open(from: IpAddr, to: SocketAddr, count: u64, stop: &AtomicBool) -> u64
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn half_open_connections_take_no_place_of_a_ping() {
-    let count = setting("HOSTILE_HALF_OPEN", 300);
+    let count = setting("HOSTILE_HALF_OPEN", 500);
     for device in devices() {
         let address: IpAddr = ipv4_address(&device).parse().expect("an address");
         let objects = objects(&device);

@@ -10,6 +10,7 @@ mod common;
 mod limits;
 mod links;
 mod load;
+mod reflector;
 mod signals;
 
 use std::time::Duration;
