@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the systemd units under a systemd of their own, in namespaces, on an overlay of this root file
-# system that is dropped afterwards. Without systemd as the first process of a machine, nothing else
-# shows that the units start with their restrictions, restart and stop.
+# Runs the systemd units under a systemd of their own, in namespaces, on an overlay of this root
+# file system that is dropped afterwards. On a machine without a running systemd, nothing else shows
+# that the units start with their restrictions, restart and stop.
 #
 # usage: ci/tests/systemd-units.sh [DIR]   (as root; the directory with rperf and ribinfo, default:
 #                                           the installed ones)

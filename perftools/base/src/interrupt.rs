@@ -36,8 +36,8 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Catches SIGINT, SIGTERM and SIGHUP for the rest of the process. A second signal ends the process
-    /// immediately.
+    /// Catches SIGINT, SIGTERM and SIGHUP for the rest of the process. A second signal ends the
+    /// process immediately.
     ///
     /// # Errors
     /// Returns an error if a signal handler cannot be installed.

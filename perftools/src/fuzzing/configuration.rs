@@ -120,8 +120,8 @@ fn split_files(data: &[u8]) -> impl Iterator<Item = Option<(String, Vec<u8>)>> {
 const SECRET: &str = "s3cr$t!";
 
 /// Files of a host with a secret, and the output of `iptables-save` (`/iptables`), `nft -a list
-/// ruleset` (`/nft`) and `nft -j list ruleset` (`/nft.json`) with secret comments. The first byte of
-/// the input selects the host, the second one the line of each file with the secret.
+/// ruleset` (`/nft`) and `nft -j list ruleset` (`/nft.json`) with secret comments. The first byte
+/// of the input selects the host, the second one the line of each file with the secret.
 pub fn capture(data: &[u8]) {
     let [first, line, data @ ..] = data else {
         return;
