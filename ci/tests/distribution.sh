@@ -157,6 +157,7 @@ test_installation() {
             systemd-analyze security --offline=yes --no-pager --threshold="$threshold" "$path"
         expect "$unit is not enabled" test "$(systemctl --root=/ is-enabled "$unit")" = disabled
     done
+    expect "the units start, restart and stop under systemd" ci/tests/systemd-units.sh
     expect "apt removes the package" apt_quietly purge "$NAME"
     expect "no file is left" none_exists "$work/installed"
 }

@@ -4,8 +4,10 @@
 mod common;
 mod rping_peer;
 
-use std::net::{IpAddr, SocketAddr};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,7 @@ use perftools::ribping::rping::message::encode;
 use perftools::ribping::stop::StopFlag;
 use rdmacm::Listener;
 use rping_peer::Peer;
+use test_support::lab::netdev;
 use test_support::leak_check::{ObjectCounts, objects_of};
 use test_support::process::{self, Process, wait_until};
 use test_support::random::Random;
@@ -158,6 +161,96 @@ fn random_servers_do_not_count_as_answers() {
             begin.elapsed()
         );
         drop(listener);
+        assert_released(&device, &objects);
+    }
+}
+
+/// A second address of the interface of a device. It is removed on drop.
+struct SecondAddress {
+    netdev: String,
+    address: IpAddr,
+}
+
+impl SecondAddress {
+    fn new(device: &str) -> Self {
+        let own: Ipv4Addr = ipv4_address(device).parse().expect("an address");
+        let [a, b, c, _] = own.octets();
+        let second = Self {
+            netdev: netdev(device),
+            address: Ipv4Addr::from([a, b, c, 77]).into(),
+        };
+        let Self { netdev, address } = &second;
+        process::run_line(&format!("ip address add {address}/24 dev {netdev}"));
+        second
+    }
+}
+
+impl Drop for SecondAddress {
+    fn drop(&mut self) {
+        let Self { netdev, address } = self;
+        process::run_line(&format!("ip address delete {address}/24 dev {netdev}"));
+    }
+}
+
+/// Starts connections from an address to a server without completing their handshakes, until `stop`
+/// is set, and at least `count`. Returns the number of requests.
+fn half_open(from: IpAddr, to: SocketAddr, count: u64, stop: &AtomicBool) -> u64 {
+    // The oldest ones are cancelled, so that this process has enough memory.
+    let mut open = VecDeque::new();
+    let mut number = 0;
+    while number < count || !stop.load(Ordering::Relaxed) {
+        if open.len() == 400 {
+            open.pop_front();
+        }
+        if let Some(connecting) = Peer::begin(from, to) {
+            open.push_back(connecting);
+            number += 1;
+        }
+    }
+    number
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn half_open_connections_take_no_place_of_a_ping() {
+    let count = setting("HOSTILE_HALF_OPEN", 500);
+    for device in devices() {
+        let address: IpAddr = ipv4_address(&device).parse().expect("an address");
+        let objects = objects(&device);
+        let server = Process::spawn(Command::new(RIBPING).args(["-S", "--via", "rdma_cm"]));
+        server.next_stderr_line("answering connections");
+        let to = SocketAddr::new(address, 7174);
+        drop(Peer::connect(to));
+        let before = Usage::when_idle(server.id());
+        let second = SecondAddress::new(&device);
+        let (begin, stop) = (Instant::now(), AtomicBool::new(false));
+        let line = format!("{RIBPING} -c 3 -i 0.01 -t 5000 --via rdma_cm {address}");
+        let (requests, failures) = thread::scope(|scope| {
+            let flood = scope.spawn(|| half_open(second.address, to, count, &stop));
+            let mut failures = Vec::new();
+            for _ in 0..5 {
+                thread::sleep(Duration::from_millis(500));
+                let output = process::output(&mut process::command(&line));
+                if !output.success() {
+                    failures.push(output);
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            (flood.join().expect("no panic"), failures)
+        });
+        assert!(failures.is_empty(), "{line}: {failures:?}");
+        let after = before.wait_until_released(server.id());
+        println!(
+            "{device}: {requests} requests in {:?}, then {after}",
+            begin.elapsed()
+        );
+        assert!(after.resident_kib < before.resident_kib + (16 << 10));
+        server.interrupt();
+        let output = server.wait_timeout(CLIENT_LIMIT);
+        assert!(
+            output.success() && !output.stderr.contains("panicked"),
+            "{output}"
+        );
         assert_released(&device, &objects);
     }
 }

@@ -1,12 +1,31 @@
-//! Interruption of a running test by SIGINT (Ctrl-C) or SIGTERM.
+//! Interruption of a running test by SIGINT (Ctrl-C), SIGTERM or SIGHUP (the terminal was closed).
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::error::{Error, Kind, Result};
+
+/// Returns the signals that end a program. SIGHUP is not one of them if it is ignored, as with
+/// `nohup`.
+pub fn stop_signals() -> Vec<i32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut signals = vec![SIGINT, SIGTERM];
+    if !is_ignored(SIGHUP, &status) {
+        signals.push(SIGHUP);
+    }
+    signals
+}
+
+/// Returns `true` if a signal is ignored, from the text of `/proc/self/status`.
+fn is_ignored(signal: i32, status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
 
 /// A request to end early, from a signal. A default value is never set.
 #[derive(Clone, Debug, Default)]
@@ -17,14 +36,14 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Catches SIGINT and SIGTERM for the rest of the process. A second signal ends the process
-    /// immediately.
+    /// Catches SIGINT, SIGTERM and SIGHUP for the rest of the process. A second signal ends the
+    /// process immediately.
     ///
     /// # Errors
     /// Returns an error if a signal handler cannot be installed.
     pub fn on_signals() -> Result<Self> {
         let this = Self::default();
-        for signal in [SIGINT, SIGTERM] {
+        for signal in stop_signals() {
             let install = || {
                 // Handlers run in the order of registration, so the first signal only sets the
                 // flag that makes the second one final.
@@ -55,14 +74,26 @@ impl Interrupt {
             return None;
         }
         let signal = self.signal.load(Ordering::Relaxed);
-        let name = if i32::try_from(signal) == Ok(SIGTERM) {
-            "SIGTERM"
-        } else {
-            "SIGINT"
+        let name = match i32::try_from(signal) {
+            Ok(SIGTERM) => "SIGTERM",
+            Ok(SIGHUP) => "SIGHUP",
+            _ => "SIGINT",
         };
         let kind = Kind::Interrupted {
             signal: u8::try_from(signal).unwrap_or_default(),
         };
         Some(Error::new(kind, format!("interrupted by {name}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_found() {
+        let status = "SigBlk:\t0000000000000001\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored(SIGHUP, status) && !is_ignored(SIGTERM, status));
+        assert!(!is_ignored(SIGHUP, "") && !is_ignored(SIGHUP, "SigIgn:\tx\n"));
     }
 }

@@ -86,7 +86,7 @@ impl MetricsServer {
         Ok(Self {
             program,
             listener,
-            connections: Connections::new(MAX_SESSIONS),
+            connections: Connections::new(MAX_SESSIONS).shared_by_addresses(),
             allow,
         })
     }

@@ -214,53 +214,79 @@ pub fn write(root: &Root, to: &Path, probe: &Probe) -> io::Result<Vec<String>> {
         }
         result => result?,
     }
-    let mut written = Vec::new();
+    visit(root, probe, |path, entry| {
+        let path = path.trim_start_matches('/');
+        match entry {
+            Entry::File(text) => create(to, path, &text),
+            // A file keeps an empty directory in version control.
+            Entry::Directory => create(to, &format!("{path}/.keep"), ""),
+            Entry::Link(name) => {
+                directories(to, path)?;
+                std::os::unix::fs::symlink(name, to.join(path))
+            }
+        }
+    })
+}
+
+/// An entry of a capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A file with this text.
+    File(String),
+    /// An empty directory.
+    Directory,
+    /// A symbolic link to this name.
+    Link(String),
+}
+
+/// Calls a function for each entry of a capture, and returns their paths.
+///
+/// # Errors
+/// Returns the first error of the function.
+pub fn visit(
+    root: &Root,
+    probe: &Probe,
+    mut save: impl FnMut(&str, Entry) -> io::Result<()>,
+) -> io::Result<Vec<String>> {
+    let mut visited = Vec::new();
     for (pattern, part) in FILES {
         for path in paths(root, pattern) {
-            if save(root, to, &path, *part)? {
-                written.push(path);
+            if let Some(entry) = entry(root, &path, *part) {
+                save(&path, entry)?;
+                visited.push(path);
             }
         }
     }
     // The configuration of opensm can name other files of partitions.
     for file in crate::partitions::files(root, &crate::opensm::Files::find(root)) {
         let part = Redacted(keep::partitions);
-        if !written.contains(&file.path) && save(root, to, &file.path, part)? {
-            written.push(file.path);
+        if visited.contains(&file.path) {
+            continue;
+        }
+        if let Some(entry) = entry(root, &file.path, part) {
+            save(&file.path, entry)?;
+            visited.push(file.path);
         }
     }
     let mut text =
         serde_json::to_string_pretty(&keep::probe(probe.clone())).map_err(io::Error::other)?;
     text.push('\n');
-    create(to, PROBE, &text)?;
-    written.push(PROBE.to_owned());
-    Ok(written)
+    save(PROBE, Entry::File(text))?;
+    visited.push(PROBE.to_owned());
+    Ok(visited)
 }
 
-/// Writes a part of a file. Returns `false` if there is nothing to write.
-fn save(root: &Root, to: &Path, path: &str, part: Part) -> io::Result<bool> {
-    let relative = path.trim_start_matches('/');
+/// Returns a part of a file, or `None` if there is nothing to capture.
+fn entry(root: &Root, path: &str, part: Part) -> Option<Entry> {
     let text = match part {
-        Whole => root.text(path),
-        Existence => match root.is_directory(path) {
-            // A file keeps an empty directory in version control.
-            Some(true) => return create(to, &format!("{relative}/.keep"), "").map(|()| true),
-            other => other.map(|_| String::new()),
-        },
-        Redacted(redact) => root.text(path).map(|text| redact(&text)),
-        Selected(select) => root.text(path).and_then(|text| select(&text)),
-        LinkName => {
-            let Some(name) = root.link(path) else {
-                return Ok(false);
-            };
-            directories(to, relative)?;
-            return std::os::unix::fs::symlink(name, to.join(relative)).map(|()| true);
-        }
+        Whole => root.text(path)?,
+        Existence if root.is_directory(path)? => return Some(Entry::Directory),
+        Existence => String::new(),
+        Redacted(redact) => redact(&root.text(path)?),
+        Selected(select) => select(&root.text(path)?)?,
+        LinkName => return Some(Entry::Link(root.link(path)?)),
     };
-    match text {
-        Some(text) => create(to, relative, &text).map(|()| true),
-        None => Ok(false),
-    }
+    Some(Entry::File(text))
 }
 
 /// Creates the directories of a path below a directory.

@@ -66,32 +66,44 @@ impl RulePart {
 }
 
 /// Matches a pattern of a shell, with `*`, `?` and `[…]`.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    match (pattern, text) {
-        ([], []) => true,
-        // Several stars are one, so that the time is not exponential in their number.
-        ([b'*', b'*', ..], _) => matches(&pattern[1..], text),
-        ([b'*', rest @ ..], _) => (0..=text.len()).any(|at| matches(rest, &text[at..])),
-        ([b'?', rest @ ..], [_, after @ ..]) => matches(rest, after),
-        ([b'[', rest @ ..], [first, after @ ..]) => {
-            let Some(end) = rest
-                .iter()
-                .skip(1)
-                .position(|b| *b == b']')
-                .map(|at| at + 1)
-            else {
-                return false;
-            };
+fn matches<'a>(mut pattern: &'a [u8], mut text: &'a [u8]) -> bool {
+    // The pattern after the latest star, and the text from which it was matched last. Earlier stars
+    // need no other attempts, so the time is not exponential in the number of stars.
+    let mut retry: Option<(&'a [u8], &'a [u8])> = None;
+    loop {
+        if let [b'*', rest @ ..] = pattern {
+            retry = Some((rest, text));
+            pattern = rest;
+        } else if pattern.is_empty() && text.is_empty() {
+            return true;
+        } else if let Some(after) = match_one(pattern, text) {
+            (pattern, text) = after;
+        } else if let Some((after_star, [_, from @ ..])) = retry {
+            retry = Some((after_star, from));
+            (pattern, text) = (after_star, from);
+        } else {
+            return false;
+        }
+    }
+}
+
+/// Matches the beginning of a pattern with one byte. Returns what follows both.
+fn match_one<'a>(pattern: &'a [u8], text: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let (first, after) = text.split_first()?;
+    match pattern {
+        [b'?', rest @ ..] => Some((rest, after)),
+        [b'[', rest @ ..] => {
+            let end = rest.iter().skip(1).position(|b| *b == b']')? + 1;
             let (set, is_negated) = match &rest[..end] {
                 [b'!', set @ ..] => (set, true),
                 set => (set, false),
             };
             let in_range = |range: &[u8]| range[1] == b'-' && (range[0]..=range[2]).contains(first);
             let is_member = set.contains(first) || set.windows(3).any(in_range);
-            is_member != is_negated && matches(&rest[end + 1..], after)
+            (is_member != is_negated).then_some((&rest[end + 1..], after))
         }
-        ([byte, rest @ ..], [first, after @ ..]) => byte == first && matches(rest, after),
-        _ => false,
+        [byte, rest @ ..] => (byte == first).then_some((rest, after)),
+        [] => None,
     }
 }
 
@@ -120,5 +132,12 @@ mod tests {
         assert!(!rejects(3, "other"));
         assert_eq!(UdevRule::parse("broken \"").parts, []);
         assert!(!matches(b"[", b"a") && !matches(b"[]", b"]") && matches(b"[!a]*", b"b"));
+        assert!(matches(b"*a*bc*", b"xaybcbc") && matches(b"**", b"") && !matches(b"*a", b"ab"));
+    }
+
+    #[test]
+    fn patterns_with_many_stars_take_little_time() {
+        let pattern = "*a".repeat(30) + "*b";
+        assert!(!matches(pattern.as_bytes(), &[b'a'; 2000]));
     }
 }

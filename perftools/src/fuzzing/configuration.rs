@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use checks::{CHECKS, check};
 use host::HostFacts;
+use host::capture::{self, Entry};
 use host::opensm::{Conf, Sysconfig};
 use host::partitions;
 use host::peer::PeerFacts;
-use host::probe::Probe;
+use host::probe::{Firewall, Probe};
 use host::root::Root;
+use serde_json::{Value, json};
 
 use super::{assert_printable, lossy};
 use crate::ribinfo::display;
@@ -112,6 +114,119 @@ fn split_files(data: &[u8]) -> impl Iterator<Item = Option<(String, Vec<u8>)>> {
         };
         (path.len() < 200 && path.split('/').all(is_plain)).then_some((path, content))
     })
+}
+
+/// Text that no capture contains.
+const SECRET: &str = "s3cr$t!";
+
+/// Files of a host with a secret, and the output of `iptables-save` (`/iptables`), `nft -a list
+/// ruleset` (`/nft`) and `nft -j list ruleset` (`/nft.json`) with secret comments. The first byte
+/// of the input selects the host, the second one the line of each file with the secret.
+pub fn capture(data: &[u8]) {
+    let [first, line, data @ ..] = data else {
+        return;
+    };
+    let mut firewall = Firewall::default();
+    ROOTS.with(|roots| {
+        let root = &roots[usize::from(*first) % roots.len()];
+        for (path, content) in split_files(data).flatten() {
+            let text = lossy(&content);
+            match path.as_str() {
+                "iptables" => firewall.iptables = Some(with_comments(&text, "-A ", " --comment ")),
+                "nft" => firewall.nft = Some(with_comments(&text, "", " comment ")),
+                "nft.json" => firewall.nft_json = Some(with_json_comments(&text)),
+                // The kernel writes the other files.
+                _ if path.starts_with("etc/") => {
+                    let text = with_line(&text, *line, &format!("psk={SECRET}"));
+                    root.memory().expect("in memory").write(&path, text.into());
+                }
+                _ => root.memory().expect("in memory").write(&path, content),
+            }
+        }
+        let probe = Probe {
+            firewall,
+            ..root.probe(|_| false)
+        };
+        let captured = entries(root, &probe);
+        root.memory().expect("in memory").restore();
+        let mut names = Vec::new();
+        for (path, entry) in &captured {
+            if let Entry::File(text) = entry {
+                assert!(!text.contains(SECRET), "{path} has a secret: {text}");
+            }
+            assert!(!names.contains(path), "{path} is captured twice");
+            names.push(path.clone());
+        }
+        // A capture of the capture is the same.
+        for (path, entry) in &captured {
+            if let Entry::File(text) = entry {
+                let text = text.clone().into_bytes();
+                root.memory().expect("in memory").write(path, text);
+            }
+        }
+        let again = entries(root, &probe);
+        root.memory().expect("in memory").restore();
+        for (path, entry) in captured
+            .iter()
+            .filter(|(path, _)| path.starts_with("/etc/"))
+        {
+            let mut again = again.iter().filter(|(other, _)| other == path);
+            assert_eq!(again.next().map(|(_, entry)| entry), Some(entry), "{path}");
+        }
+    });
+}
+
+fn entries(root: &Root, probe: &Probe) -> Vec<(String, Entry)> {
+    let mut entries = Vec::new();
+    let save = |path: &str, entry| {
+        entries.push((path.to_owned(), entry));
+        Ok(())
+    };
+    capture::visit(root, probe, save).expect("nothing is written");
+    entries
+}
+
+/// Inserts a line.
+fn with_line(text: &str, at: u8, line: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let at = usize::from(at) % (lines.len() + 1);
+    lines.insert(at, line);
+    lines.join("\n") + "\n"
+}
+
+/// Adds a comment to each line that begins with `begin` and has no text in quotation marks.
+fn with_comments(text: &str, begin: &str, option: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let is_plain = !line.contains(['"', '\'', '\\']) && line.starts_with(begin);
+        if is_plain && !text.contains('"') {
+            format!("{line}{option}\"{SECRET} {SECRET}\"\n")
+        } else {
+            format!("{line}\n")
+        }
+    });
+    lines.collect()
+}
+
+/// Adds a comment and a log prefix to each object of a JSON text.
+fn with_json_comments(text: &str) -> String {
+    fn add(value: &mut Value) {
+        match value {
+            Value::Array(values) => values.iter_mut().for_each(add),
+            Value::Object(fields) => {
+                fields.values_mut().for_each(add);
+                fields.insert("comment".to_owned(), json!(SECRET));
+                fields.insert("log".to_owned(), json!({ "prefix": SECRET }));
+            }
+            _ => {}
+        }
+    }
+    match serde_json::from_str(text) {
+        Ok(mut value) => {
+            add(&mut value);
+            value.to_string()
+        }
+        Err(_) => format!("{text}{SECRET}"),
+    }
 }
 
 /// The `probe.json` of a captured host.

@@ -61,7 +61,7 @@ impl<'a> FactsServer<'a> {
         Ok(Self {
             root,
             listener,
-            connections: Connections::new(MAX_SESSIONS),
+            connections: Connections::new(MAX_SESSIONS).shared_by_addresses(),
             allow: &options.allow,
             token,
         })

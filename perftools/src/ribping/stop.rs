@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::error::{Error, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
+use base::interrupt::stop_signals;
+use signal_hook::consts::{SIGQUIT, SIGUSR1};
 
 /// Maximum time between two checks of the flag. A signal does not interrupt every wait, for example
 /// not on the simulated fabric.
@@ -27,7 +28,7 @@ impl StopFlag {
     /// installed.
     pub fn on_signals() -> Result<Self> {
         let stop = Self::default();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in stop_signals() {
             signal_hook::flag::register_conditional_shutdown(
                 signal,
                 128 + signal,

@@ -1,14 +1,16 @@
 //! `rperf` and `ribping` when either side is killed or stopped, the link fails, many clients come,
-//! or memory, descriptors and disk run out.
+//! the clock jumps, or memory, descriptors and disk run out.
 //!
 //! Every run ends with a clear error and the right exit status, the server goes on serving, and
 //! nothing is left behind. `ci/stress kill` runs more of it.
 
+mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 mod limits;
 mod links;
 mod load;
+mod reflector;
 mod signals;
 
 use std::time::Duration;

@@ -14,6 +14,8 @@ use measure::data_key::DataKey;
 use measure::spec::test::Test;
 use perftools::rperf::args::command_line::Options;
 use serde_json::{Value, json};
+use session::probe::ReflectorAddress;
+use session::probe::packet::{Kind, Packet};
 use session::protocol::{frame, handshake, hello};
 use session::rperf::message::Message;
 use socket2::{Domain, Socket, Type};
@@ -227,6 +229,61 @@ fn a_flood_of_data_does_not_outlive_sigterm() {
         assert_eq!(server.wait(), Some(0));
         stop.store(true, Ordering::Relaxed);
     }
+}
+
+/// Requests the reflectors of a server. Returns the port and the key of the one over UDP.
+fn request_reflector(server: &Server) -> (u16, u64) {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    exchange_hello(&stream);
+    frame::write(&mut stream, &Message::AskReflectors).unwrap();
+    let reply = frame::read::<Message>(&mut stream).unwrap();
+    let Message::Reflectors(reflectors) = reply else {
+        panic!("{reply:?}")
+    };
+    let mut over_udp = reflectors.iter().filter_map(|r| match r.address {
+        ReflectorAddress::Udp(address) => Some((address.port(), r.key)),
+        ReflectorAddress::QueuePair { .. } => None,
+    });
+    over_udp.next().expect("a reflector over UDP")
+}
+
+#[test]
+fn a_flood_of_probes_does_not_outlive_sigterm() {
+    let server = Server::start();
+    let (port, key) = request_reflector(&server);
+    let probe = Packet {
+        kind: Kind::Probe,
+        flow_label: 0,
+        key,
+        session: 0,
+        id: 0,
+        nanos: 0,
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // One of them has no key.
+        for key in [key, key, !key] {
+            let stop = &stop;
+            scope.spawn(move || {
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                socket.connect(("127.0.0.1", port)).unwrap();
+                let bytes = Packet { key, ..probe }.encode();
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = socket.send(&bytes);
+                }
+            });
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        server.assert_responds();
+        let begin = Instant::now();
+        server.signal("TERM");
+        let code = server.wait();
+        let taken = begin.elapsed();
+        stop.store(true, Ordering::Relaxed);
+        println!("SIGTERM during a flood of probes: {taken:?}");
+        assert_eq!(code, Some(0));
+        assert!(taken < Duration::from_secs(3), "{taken:?}");
+    });
 }
 
 #[test]

@@ -304,11 +304,102 @@ fn records_are_written_to_no_file_of_another_user() {
     let made = std::process::Command::new("mkfifo").arg(&fifo).status();
     assert!(made.unwrap().success());
     std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
-    for name in ["fifo", "zero"] {
+    std::os::unix::fs::symlink(path("fifo"), path("link")).unwrap();
+    for name in ["fifo", "zero", "link", "."] {
         let output = run_with(name, "--resume");
         assert_eq!(output.code(), Some(1), "{output}");
         let text = &output.stderr;
         assert!(text.contains("it is not a regular file"), "{output}");
+    }
+    // A directory and a FIFO are no files to replace either.
+    for name in ["fifo", "."] {
+        let output = run_with(name, "");
+        assert_eq!(output.code(), Some(2), "{output}");
+    }
+}
+
+#[test]
+fn a_run_resumes_from_no_malicious_record() {
+    let dir = TempDir::new();
+    let servers = servers(2);
+    let path = dir.path().join("record");
+    let line = format!("mesh {} -n 10 tcp_lat --record", list(&servers));
+    let output = run(&format!("{line} {}", path.display()));
+    assert!(matches!(output.code(), Some(0 | 3)), "{output}");
+    let valid = std::fs::read_to_string(&path).unwrap();
+    let deep = "[".repeat(200_000);
+    let name = "\u{1b}[2J\u{202e}";
+    let (first, second) = valid.split_once("\"cells\": [").unwrap();
+    for (name, text) in [
+        ("empty", String::new()),
+        ("no JSON", "precious".to_owned()),
+        ("other JSON", "{\"tests\": []}".to_owned()),
+        ("deep", deep.clone()),
+        ("deep cells", format!("{first}\"cells\": {deep}")),
+        (
+            "other schema",
+            valid.replace("\"schema\":1", "\"schema\":2"),
+        ),
+        ("other endpoints", valid.replace("127.0.0.1", name)),
+        (
+            "numbers",
+            valid.replace("\"latency\":", "\"latency\":1e999,\"x\":"),
+        ),
+        (
+            "other cell",
+            format!("{first}\"cells\": [{{\"from\":\"{name}\"}},\n{second}"),
+        ),
+        ("binary", "\0".repeat(100_000)),
+    ] {
+        std::fs::write(&path, &text).unwrap();
+        let output = run(&format!("{line} {} --resume", path.display()));
+        let error = &output.stderr;
+        assert!(matches!(output.code(), Some(1 | 2)), "{name}: {output}");
+        assert!(
+            error.starts_with("rperf: ") && error.len() < 2000,
+            "{name}: {output}"
+        );
+        assert!(!error.contains(['\u{1b}', '\u{202e}']), "{name}: {output}");
+        // The file is kept.
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text, "{name}");
+    }
+    // A file without content that is longer than any record.
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(3 << 30).unwrap();
+    for command in [
+        format!("{line} {} --resume", path.display()),
+        format!("report {}", path.display()),
+    ] {
+        let output = run(&command);
+        assert_eq!(output.code(), Some(1), "{output}");
+        assert!(output.stderr.contains("longer than 2 GiB"), "{output}");
+    }
+}
+
+#[test]
+fn servers_that_ask_each_other_end() {
+    // Each has one place, which the request of the coordinator takes.
+    let options = ["--mesh", "--allow", "127.0.0.0/8", "--max-clients", "1"];
+    let servers: Vec<_> = (0..2).map(|_| Server::with_options(&options)).collect();
+    let begin = Instant::now();
+    let (record, output) = mesh(&format!(
+        "--pattern all-to-all {} -ws 1 -to 2 -n 10 tcp_lat",
+        list(&servers)
+    ));
+    println!("{:?}: {output}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(40), "{output}");
+    assert_eq!(cells(&record).len(), 2, "{record:#}");
+    // A server that is its own peer.
+    let server = Server::with_options(&MESH);
+    let port = server.port;
+    let line = format!("127.0.0.1:{port},127.0.0.2:{port} -n 10 tcp_lat");
+    let (record, output) = mesh(&line);
+    assert!(matches!(output.code(), Some(0 | 3)), "{output}");
+    assert_eq!(errors(&record), [""; 0]);
+    for server in servers.iter().chain([&server]) {
+        assert!(wait_until(Duration::from_secs(20), || {
+            run(&format!("{} conf", server.target())).success()
+        }));
     }
 }
 

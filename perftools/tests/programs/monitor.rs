@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::common::{Server, fails, rperf, run};
 use serde_json::{Value, json};
@@ -126,6 +128,70 @@ fn lost_servers_are_named_and_found_again() {
     }
     let line = line_of(&again);
     assert!(line["lost"].as_u64() > Some(0), "{line}");
+}
+
+/// Sets a flag when it is dropped.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_server_that_restarts_under_load_is_used_again() {
+    const CLIENTS: usize = 4;
+    let first = Server::start();
+    let port = first.port;
+    let monitor = monitor(&format!("localhost:{port}"), "");
+    next_line(&monitor, "\"to\":\"up\"");
+    let stop = AtomicBool::new(false);
+    let (stop, on_panic) = (&stop, SetOnDrop(&stop));
+    let (server, failures) = std::thread::scope(|scope| {
+        let client = |number: usize| {
+            let test = ["tcp_bw", "tcp_lat", "udp_lat", "udp_bw"][number % 4];
+            let line = format!("-lp {port} -ws 20 -to 3 -t 200ms localhost {test}");
+            let mut failures = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let output = run(&line);
+                // A client that was interrupted by the restart has a clear error.
+                let is_clean = match output.code() {
+                    Some(0) => true,
+                    Some(1) => output.stderr.starts_with("rperf: "),
+                    _ => false,
+                };
+                if !is_clean || output.stderr.contains("panicked") {
+                    failures.push(format!("{line}: {output}"));
+                }
+            }
+            failures
+        };
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| scope.spawn(move || client(number)))
+            .collect();
+        // A failed assertion must end the clients, because the scope waits for them.
+        let _on_panic = on_panic;
+        let mut server = first;
+        for round in 0..4 {
+            std::thread::sleep(Duration::from_millis(700));
+            server.signal(if round % 2 == 0 { "KILL" } else { "TERM" });
+            server.wait();
+            next_line(&monitor, "\"to\":\"lost\"");
+            server = Server::spawn(rperf().args(["-lp", &port.to_string()]));
+            next_line(&monitor, "\"to\":\"up\"");
+        }
+        stop.store(true, Ordering::Relaxed);
+        let failures = clients
+            .into_iter()
+            .flat_map(|client| client.join().unwrap());
+        (server, failures.collect::<Vec<_>>())
+    });
+    assert!(failures.is_empty(), "{failures:#?}");
+    server.assert_responds();
+    send_signal(monitor.id(), "TERM");
+    let output = monitor.wait();
+    assert_eq!(output.code(), Some(0), "{output}");
 }
 
 #[test]

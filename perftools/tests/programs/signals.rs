@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM at a client and at a server, with tests over sockets.
+//! SIGINT, SIGTERM and SIGHUP at a client and at a server, with tests over sockets, and programs
+//! whose standard output is closed.
 
 use std::process::{Command, Stdio};
 
@@ -27,6 +28,7 @@ fn an_interrupted_run_writes_what_it_measured() {
         ("INT", 130, "tcp_bw"),
         ("TERM", 143, "udp_bw"),
         ("INT", 130, "tcp_lat"),
+        ("HUP", 129, "tcp_bw"),
     ] {
         let line = format!("--json -t 300ms tcp_lat -t 60 {test} tcp_bw");
         let output = interrupted(&line, signal);
@@ -168,4 +170,72 @@ fn a_test_without_end_runs_until_it_is_interrupted() {
         text.contains("duration unlimited: the server allows at most 3600 s"),
         "{text}"
     );
+}
+
+#[test]
+fn a_closed_terminal_stops_servers_unless_they_ignore_it() {
+    let ribinfo = env!("CARGO_BIN_EXE_ribinfo");
+    let server = Server::start();
+    let monitor = format!("rperf monitor --json-lines localhost:{}", server.port);
+    let rperf = env!("CARGO_BIN_EXE_rperf");
+    for line in [
+        format!("{rperf} -lp 0"),
+        format!("{ribinfo} serve --port 0"),
+        format!("{ribinfo} export --no-check --listen 127.0.0.1:0"),
+        monitor.replacen("rperf", rperf, 1),
+    ] {
+        let program = Process::spawn(&mut test_support::process::command(&line));
+        program.next_stderr_line("");
+        send_signal(program.id(), "HUP");
+        let output = program.wait();
+        assert_eq!(output.code(), Some(0), "{line}: {output}");
+        // As nohup does it.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("trap '' HUP; exec {line}")]);
+        let mut program = Process::spawn(&mut shell);
+        program.next_stderr_line("");
+        send_signal(program.id(), "HUP");
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert!(program.is_running(), "{line}");
+        send_signal(program.id(), "TERM");
+        assert_eq!(program.wait().code(), Some(0), "{line}");
+    }
+}
+
+#[test]
+fn a_closed_standard_output_is_an_error() {
+    let server = Server::start();
+    let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/hosts/mlx4");
+    let (rperf, ribinfo) = (env!("CARGO_BIN_EXE_rperf"), env!("CARGO_BIN_EXE_ribinfo"));
+    for (line, program) in [
+        (format!("{} -t 200ms tcp_lat", server.target()), rperf),
+        (
+            format!("{} --json -t 200ms tcp_lat", server.target()),
+            rperf,
+        ),
+        (
+            format!("monitor --json-lines localhost:{}", server.port),
+            rperf,
+        ),
+        ("--help".to_owned(), rperf),
+        (format!("--root {tree} check"), ribinfo),
+        (format!("--root {tree} --json devinfo"), ribinfo),
+        (format!("--root {tree} export --no-check"), ribinfo),
+        ("--help".to_owned(), env!("CARGO_BIN_EXE_ribping")),
+    ] {
+        // The pipe has no reader when the program writes.
+        let script = format!("{{ sleep 0.2; {program} {line}; echo status $? >&2; }} | true");
+        let output = test_support::process::output(Command::new("bash").args(["-c", &script]));
+        let text = &output.stderr;
+        assert!(!text.contains("panicked"), "{line}: {output}");
+        let status = text.lines().last().unwrap_or_default();
+        // The parser of the options prints this help.
+        let expected = if line == "--help" && program.ends_with("ribping") {
+            "status 0"
+        } else {
+            "status 1"
+        };
+        assert_eq!(status, expected, "{line}: {output}");
+    }
+    server.assert_responds();
 }

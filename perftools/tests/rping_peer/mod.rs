@@ -1,12 +1,12 @@
 //! A peer of `ribping` and `rping` over rdma_cm that sends messages of its choice.
 #![allow(dead_code, reason = "each test program uses only some of these")]
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{Buf, CompletionQueue, Context, CqOptions, Direction, QpOptions, QueuePair, Rc, wr};
-use rdmacm::{ConnectParams, Connection, Listener, Resolver};
+use rdmacm::{ConnectParams, Connecting, Connection, Listener, Resolver};
 
 /// Longest time in which a peer must respond.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -45,6 +45,15 @@ impl Peer {
         post_recvs(ready.qp_mut());
         let connection = ready.connect(&ConnectParams::default(), LIMIT).ok()?;
         Some(Self { connection, cq })
+    }
+
+    /// Requests a connection without completing its handshake.
+    pub(crate) fn begin(from: IpAddr, to: SocketAddr) -> Option<(Connecting, CompletionQueue)> {
+        let resolver = Resolver::new(to).source(from).timeout(LIMIT);
+        let route = resolver.resolve().ok()?;
+        let (qp, cq) = create_qp(&route.context().ok()?);
+        let ready = route.with_qp(qp).ok()?;
+        Some((ready.start(&ConnectParams::default()).ok()?, cq))
     }
 
     /// Accepts a client; returns `None` if it disappeared before it was connected.

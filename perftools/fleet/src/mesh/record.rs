@@ -142,13 +142,7 @@ impl MeshRecord {
         if !file.metadata().map_err(error)?.is_file() {
             return Err(error(not_regular()));
         }
-        let mut text = String::new();
-        let read = file.take(MAX_LEN + 1).read_to_string(&mut text);
-        read.map_err(error)?;
-        if text.len() as u64 > MAX_LEN {
-            let limit = Error::limit(format!("it is longer than {} GiB", MAX_LEN >> 30));
-            return Err(limit.context(format!("cannot read the record {}", path.display())));
-        }
+        let text = read_text(path, file)?;
         Self::parse(&text).map_err(|e| e.context(path.display()))
     }
 
@@ -230,6 +224,25 @@ impl MeshRecord {
         }
         Ok(())
     }
+}
+
+/// Reads the text of a record.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, is longer than 2 GiB, or is not UTF-8.
+pub fn read_text(path: &Path, file: File) -> Result<String> {
+    let error = |e| Error::system(format!("cannot read the record {}", path.display()), &e);
+    let mut text = String::new();
+    let len = file.metadata().map_err(error)?.len();
+    if len <= MAX_LEN {
+        let read = file.take(MAX_LEN + 1).read_to_string(&mut text);
+        read.map_err(error)?;
+    }
+    if len.max(text.len() as u64) > MAX_LEN {
+        let limit = Error::limit(format!("it is longer than {} GiB", MAX_LEN >> 30));
+        return Err(limit.context(format!("cannot read the record {}", path.display())));
+    }
+    Ok(text)
 }
 
 /// The tests that completed in an earlier part of the run.

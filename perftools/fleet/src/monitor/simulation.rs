@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,22 +18,43 @@ use crate::exposition::{self, Format};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A network in which some hosts die at a time, and others answer late.
+/// Time of the simulation at which some hosts die.
+const DIES_AT: u64 = 20 * SECOND;
+
+/// A network in which answers are late or lost.
 struct Network {
     now: Arc<Mutex<u64>>,
     /// Arrivals by time.
     arrivals: BTreeMap<(u64, u64), Arrival>,
-    dies_at: u64,
+    /// Returns the time to the answer of a probe of a path; `None` if there is none.
+    delay: fn(u32, u64) -> Option<u64>,
 }
 
 impl Network {
-    /// One path in 100 dies, and one in 100 becomes slow.
-    fn delay(&self, path: u32, now: u64) -> Option<u64> {
-        match path % 100 {
-            7 if now >= self.dies_at => None,
-            8 if now >= self.dies_at => Some(SECOND),
-            _ => Some(20_000),
+    fn new(delay: fn(u32, u64) -> Option<u64>) -> Self {
+        Self {
+            now: Arc::new(Mutex::new(SECOND)),
+            arrivals: BTreeMap::new(),
+            delay,
         }
+    }
+}
+
+/// One path in 100 dies, and one in 100 becomes slow.
+fn delay_of_dying_hosts(path: u32, now: u64) -> Option<u64> {
+    match path % 100 {
+        7 if now >= DIES_AT => None,
+        8 if now >= DIES_AT => Some(SECOND),
+        _ => Some(20_000),
+    }
+}
+
+/// No path answers in the fourth minute of an hour, and all are slow in the fifth one.
+fn delay_of_bad_minutes(_: u32, now: u64) -> Option<u64> {
+    match now / (60 * SECOND) % 60 {
+        3 => None,
+        4 => Some(SECOND),
+        _ => Some(20_000),
     }
 }
 
@@ -55,7 +77,7 @@ impl ProbeTransport for Network {
         let now = self.now();
         self.arrivals
             .insert((now, 3 * id), Arrival::Posted { id, at: now + 1000 });
-        if let Some(delay) = self.delay(path, now) {
+        if let Some(delay) = (self.delay)(path, now) {
             let received = now + delay;
             let answer = Arrival::Answer { id, received };
             self.arrivals.insert((received, 3 * id + 1), answer);
@@ -98,10 +120,10 @@ const SETTINGS: Settings = Settings {
     max_rate: 20_000,
 };
 
-/// Returns a device with paths to many hosts.
-fn source() -> Arc<Source> {
+/// Returns a device with paths to this number of hosts.
+fn source(paths: u32) -> Arc<Source> {
     let source = Arc::new(Source::new("sim0/1".into(), true, SETTINGS));
-    for target in 0..PATHS {
+    for target in 0..paths {
         let (path, _) = source.path(PathName {
             target: format!("node{target}").into(),
             device: "mlx5_0/1".into(),
@@ -109,6 +131,14 @@ fn source() -> Arc<Source> {
         source.state().tracker.enable(path, true);
     }
     source
+}
+
+fn metrics(source: &Arc<Source>) -> String {
+    let metrics = MonitorMetrics {
+        sources: Arc::new(vec![Arc::clone(source)]),
+        hosts: Arc::new(Hosts::new(Vec::new(), None, Vec::new())),
+    };
+    exposition::encode(metrics, Format::Text)
 }
 
 /// Runs a test of this program in a process of its own. Returns `false` in that process.
@@ -136,14 +166,9 @@ fn ten_thousand_targets_need_bounded_memory() {
     }
     let before = resident();
     let begin = Instant::now();
-    let source = source();
-    let now = Arc::new(Mutex::new(SECOND));
-    let dies_at = 20 * SECOND;
-    let mut network = Network {
-        now: Arc::clone(&now),
-        arrivals: BTreeMap::new(),
-        dies_at,
-    };
+    let source = source(PATHS);
+    let mut network = Network::new(delay_of_dying_hosts);
+    let now = Arc::clone(&network.now);
     let changes: Mutex<Vec<(u64, Change)>> = Mutex::default();
     let on_change = |_: &Source, change: &Change, _: &[u32]| {
         changes
@@ -161,7 +186,7 @@ fn ten_thousand_targets_need_bounded_memory() {
         &mut network,
         &receiver,
         &on_change,
-        &until(dies_at),
+        &until(DIES_AT),
     )
     .unwrap();
     let halfway = resident().saturating_sub(before);
@@ -170,16 +195,12 @@ fn ten_thousand_targets_need_bounded_memory() {
         &mut network,
         &receiver,
         &on_change,
-        &until(2 * dies_at),
+        &until(2 * DIES_AT),
     )
     .unwrap();
     let used = resident().saturating_sub(before);
     let elapsed = begin.elapsed();
-    let metrics = MonitorMetrics {
-        sources: Arc::new(vec![Arc::clone(&source)]),
-        hosts: Arc::new(Hosts::new(Vec::new(), None, Vec::new())),
-    };
-    let text = exposition::encode(metrics, Format::Text);
+    let text = metrics(&source);
     println!(
         "{PATHS} paths: {} KiB after 20 s, {} KiB after 40 s, {elapsed:?}; metrics {} KiB",
         halfway >> 10,
@@ -194,7 +215,7 @@ fn ten_thousand_targets_need_bounded_memory() {
 
     // Each bad path is named within three intervals and a timeout, and no other one is.
     let changes = changes.into_inner().unwrap();
-    let limit = dies_at + 3 * SECOND + 700_000_000;
+    let limit = DIES_AT + 3 * SECOND + 700_000_000;
     for (kind, state) in [(7, State::Lost), (8, State::Stalled)] {
         let named = changes.iter().filter(|(at, change)| {
             change.path % 100 == kind
@@ -225,4 +246,54 @@ fn ten_thousand_targets_need_bounded_memory() {
     // The network and the peer take 19 µs after the probe was sent. The peer needs 5 of them.
     let path = state.tracker.paths()[0];
     assert_eq!(path.totals.network / path.totals.timed, 14_000);
+}
+
+/// `SIMULATED_PATHS` sets the number of paths.
+#[test]
+fn two_days_of_probes_need_no_more_memory() {
+    const HOURS: u64 = 48;
+    const PROBES: u64 = HOURS * 3600;
+    if runs_in_child("monitor::simulation::two_days_of_probes_need_no_more_memory") {
+        return;
+    }
+    let paths = std::env::var("SIMULATED_PATHS");
+    let paths: u32 = paths.map_or(5, |text| text.parse().unwrap());
+    let source = source(paths);
+    let mut network = Network::new(delay_of_bad_minutes);
+    let now = Arc::clone(&network.now);
+    let changes = AtomicU64::new(0);
+    let on_change = |_: &Source, _: &Change, _: &[u32]| {
+        changes.fetch_add(1, Ordering::Relaxed);
+    };
+    let (_sender, receiver) = channel::<SetTarget>();
+    let mut after_six_hours = (0, 0);
+    let mut last = (0, 0);
+    for hour in 1..=HOURS {
+        let is_over = || *now.lock().unwrap() >= hour * 3600 * SECOND;
+        run(&source, &mut network, &receiver, &on_change, &is_over).unwrap();
+        last = (resident(), metrics(&source).len());
+        if hour == 6 {
+            after_six_hours = last;
+        }
+    }
+    let [before, after] = [after_six_hours, last].map(|(memory, scrape)| (memory >> 10, scrape));
+    println!("{paths} paths, {changes:?} changes: {before:?}, then {after:?} KiB and bytes");
+    assert!(after.0 < before.0 + 256, "{before:?} {after:?}");
+    // Numbers have more digits.
+    assert!(after.1 < before.1 * 5 / 4, "{before:?} {after:?}");
+    let state = source.state();
+    for path in state.tracker.paths() {
+        let totals = path.totals;
+        let ended = totals.answered + totals.late + totals.lost;
+        assert!(totals.sent.abs_diff(PROBES) <= PROBES / 1000, "{totals:?}");
+        assert!(totals.sent - ended < 10, "{totals:?}");
+        // One minute of each hour.
+        for bad in [totals.lost, totals.late] {
+            assert!(bad.abs_diff(HOURS * 60) < HOURS * 4, "{totals:?}");
+        }
+        assert_eq!(path.state, State::Up);
+    }
+    // Each path becomes lost or stalled, and up again.
+    let count = changes.into_inner() / u64::from(paths);
+    assert!((2 * HOURS..8 * HOURS).contains(&count), "{count}");
 }

@@ -64,6 +64,32 @@ fn six_timestamps_separate_hosts_and_network() {
 }
 
 #[test]
+fn clocks_that_jump_and_false_times_do_not_exceed_the_total() {
+    let mut tracker = with_paths(1);
+    // The clock of this host jumps forward and back, that of the peer forward. A hostile peer
+    // reports any time.
+    let times = [
+        (1_000, 9_000_000, 100),
+        (9_000_000, 1_000, 100),
+        (100, 900, 3_600_000_000_000),
+        (100, 900, u64::MAX),
+        (100, 900, u64::MAX),
+    ];
+    for (id, (posted, received, peer)) in (0..).zip(times) {
+        let begin = id * 2000 * MS;
+        assert_eq!(tracker.next_probe(begin).map(|probe| probe.id), Some(id));
+        tracker.posted(id, posted);
+        tracker.answered(id, received, begin + 1000);
+        tracker.timed(id, peer);
+    }
+    let totals = tracker.paths()[0].totals;
+    assert_eq!(
+        (totals.network, totals.host, totals.peer),
+        (2 * 900, 3 * 200, 2 * 100 + 3 * 800)
+    );
+}
+
+#[test]
 fn late_answers_are_neither_lost_nor_answered() {
     let mut tracker = with_paths(1);
     let counts = |tracker: &Tracker| {

@@ -333,7 +333,11 @@ impl Tracker {
         let total = now.saturating_sub(probe.sent);
         let device_time = match probe.posted {
             0 => total,
-            posted => received.saturating_sub(posted).min(total),
+            // The clock of the kernel can jump. Then only the total is known.
+            posted => received
+                .checked_sub(posted)
+                .filter(|time| *time <= total)
+                .unwrap_or(total),
         };
         let is_in_time = probe.phase == Phase::InFlight && total <= timeout;
         let is_late = matches!(probe.phase, Phase::InFlight | Phase::TimedOut) && !is_in_time;
@@ -378,7 +382,9 @@ impl Tracker {
         };
         probe.phase = Phase::Done;
         let number = probe.path;
-        let network = device_time.saturating_sub(peer);
+        // A peer whose clock jumped, or that is hostile, can report any time.
+        let peer = peer.min(device_time);
+        let network = device_time - peer;
         let path = &mut self.paths[number as usize];
         path.totals.timed += 1;
         path.totals.network += network;

@@ -33,6 +33,16 @@ const CONTINUING_TARGETS: &[&str] = &[
     "RATEEST",
 ];
 
+/// Options of targets whose argument is evaluated or printed, and is no free text.
+const TARGET_OPTIONS: &[&str] = &[
+    "--reject-with",
+    "--set-mark",
+    "--set-xmark",
+    "--to-destination",
+    "--to-ports",
+    "--to-source",
+];
+
 /// Converts the output of `iptables-save` (or `ip6tables-save`, with [`Family::V6`]).
 pub(super) fn parse(saved: &str, family: Family, sets: &IpSets) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
@@ -75,8 +85,9 @@ pub(super) fn redacted(saved: &str) -> String {
     for line in saved.lines().map(str::trim) {
         match line.strip_prefix("-A ").map(words) {
             Some(words) => kept += &redacted_rule(&words),
-            None if line.starts_with('#') && !line.contains("(nf_tables)") => continue,
-            None => kept += line,
+            None if line.starts_with(['*', ':']) || line == "COMMIT" => kept += line,
+            None if line.contains("(nf_tables)") => kept += "# (nf_tables)",
+            None => continue,
         }
         kept.push('\n');
     }
@@ -89,26 +100,22 @@ fn redacted_rule(words: &[String]) -> String {
     let mut kept = vec!["-A", chain];
     while let [option, arguments @ ..] = rest {
         let used = match *option {
-            "-j" if CONTINUING_TARGETS.contains(arguments.first().unwrap_or(&"")) => 1,
-            "-j" => arguments.len(),
             "--tcp-flags" | "--match-set" => 2,
-            "-m" | "-g" | "-p" | "--mark" | "--icmp-type" => 1,
+            "-m" | "-g" | "-p" | "-j" | "--mark" | "--icmp-type" => 1,
+            option if TARGET_OPTIONS.contains(&option) => 1,
             option => arguments
                 .first()
                 .and_then(|argument| field_test(option, argument))
                 .map_or(0, |_| 1),
         };
-        let used = used.min(arguments.len());
+        // An option is no argument.
+        let is_argument = |word: &&&str| !word.starts_with('-');
+        let used = used.min(arguments.iter().take_while(is_argument).count());
         let is_comment = matches!(rest, ["-m", "comment", ..] | ["--comment", ..]);
         if !is_comment && (option.starts_with('-') || *option == "!") {
             kept.extend(&rest[..=used]);
         }
-        // The arguments of the target follow it.
-        rest = if *option == "-j" {
-            &[]
-        } else {
-            &arguments[used..]
-        };
+        rest = &arguments[used..];
     }
     kept.join(" ")
 }

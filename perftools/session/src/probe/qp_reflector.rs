@@ -21,13 +21,47 @@ const MAX_ADDRESSES: usize = 16_384;
 /// service level.
 type Prober = (Option<(Gid, u32)>, u16, u32, u8);
 
+/// The addresses of probers, up to a limit.
+struct Addresses<T> {
+    known: HashMap<Prober, T>,
+    limit: usize,
+}
+
+impl<T: Copy> Addresses<T> {
+    fn new(limit: usize) -> Self {
+        Self {
+            known: HashMap::new(),
+            limit,
+        }
+    }
+
+    /// Returns `true` if the addresses must be released. Until then, nothing is sent.
+    fn is_full(&self) -> bool {
+        self.known.len() >= self.limit
+    }
+
+    /// Returns the address of a prober, which `create` creates if it is not known. Returns `None`
+    /// at the limit, also for a known one.
+    fn get(&mut self, prober: Prober, create: impl FnOnce() -> Option<T>) -> Option<T> {
+        if self.is_full() {
+            return None;
+        }
+        if let Some(address) = self.known.get(&prober) {
+            return Some(*address);
+        }
+        let address = create()?;
+        self.known.insert(prober, address);
+        Some(address)
+    }
+}
+
 /// A reflector on a queue pair.
 pub(super) struct QpReflector {
     qp: DatagramQp,
     port: OpenedDevice,
     key: u64,
     settings: Settings,
-    addresses: HashMap<Prober, HeldAddress>,
+    addresses: Addresses<HeldAddress>,
     /// Probes whose answer is not sent yet, by the tag of the answer: the probe, its sender and
     /// the time of its arrival.
     arrived: HashMap<u64, (Packet, Destination, u64)>,
@@ -40,7 +74,7 @@ impl QpReflector {
             port,
             key,
             settings,
-            addresses: HashMap::new(),
+            addresses: Addresses::new(MAX_ADDRESSES),
             arrived: HashMap::new(),
         }
     }
@@ -85,11 +119,11 @@ impl QpReflector {
                     Event::Received { .. } => {}
                 }
             }
-            if self.addresses.len() >= MAX_ADDRESSES && self.arrived.is_empty() {
+            if self.addresses.is_full() && self.arrived.is_empty() {
                 // Fails while timings are in flight, and is tried again. No probe is answered until
                 // it succeeds, so that the requests in flight end.
                 if self.qp.qp().release_addresses().is_ok() {
-                    self.addresses.clear();
+                    self.addresses.known.clear();
                 }
             }
         }
@@ -104,9 +138,6 @@ impl QpReflector {
         header: &[u8; GRH_LEN],
         flow_label: u32,
     ) -> Option<Destination> {
-        if self.addresses.len() >= MAX_ADDRESSES {
-            return None;
-        }
         let gids = match self.port.link {
             LinkType::Roce => {
                 let (from, to) = gids(header);
@@ -123,15 +154,11 @@ impl QpReflector {
             _ => None,
         };
         let prober = (gids, source.slid.0, flow_label, source.sl);
-        let address = if let Some(address) = self.addresses.get(&prober) {
-            *address
-        } else {
-            let attr = path(&prober, self.port.port_num);
-            let handle = self.qp.pd().create_ah(&attr).ok()?;
-            let held = self.qp.qp().hold_address(&handle).ok()?;
-            self.addresses.insert(prober, held);
-            held
-        };
+        let (qp, port_num) = (&mut self.qp, self.port.port_num);
+        let address = self.addresses.get(prober, || {
+            let handle = qp.pd().create_ah(&path(&prober, port_num)).ok()?;
+            qp.qp().hold_address(&handle).ok()
+        })?;
         Some(Destination {
             address,
             qpn: source.qpn,
@@ -178,6 +205,20 @@ fn gids(header: &[u8; GRH_LEN]) -> (Gid, Gid) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_have_a_limit() {
+        let mut addresses = Addresses::new(2);
+        let prober = |lid| (None, lid, 0, 0);
+        assert_eq!(addresses.get(prober(1), || None), None);
+        assert_eq!(addresses.get(prober(1), || Some(10)), Some(10));
+        assert_eq!(addresses.get(prober(1), || Some(11)), Some(10));
+        assert_eq!(addresses.get(prober(2), || Some(20)), Some(20));
+        for lid in 1..5 {
+            assert_eq!(addresses.get(prober(lid), || Some(30)), None);
+        }
+        assert!(addresses.is_full() && addresses.known.len() == 2);
+    }
 
     #[test]
     fn gids_of_both_versions_of_ip_are_found() {

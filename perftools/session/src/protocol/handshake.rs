@@ -129,7 +129,7 @@ pub fn reject(mut stream: &TcpStream) {
 /// # Errors
 /// Returns [`Kind::Limit`](base::error::Kind::Limit) if only one end has a token, or the tokens
 /// differ, and an error if the server sends nothing within `timeout`.
-pub(crate) fn connect(
+pub fn connect(
     stream: &TcpStream,
     server: &Hello,
     token: Option<&Token>,

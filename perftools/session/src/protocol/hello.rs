@@ -78,7 +78,7 @@ pub fn encode(protocol: u16) -> [u8; LEN] {
 
 /// Returns the greeting of this program: that of a client, or of a server that requires a token or
 /// none.
-pub(super) fn own(requires_token: bool) -> Hello {
+pub fn own(requires_token: bool) -> Hello {
     let mut bytes = encode(PROTOCOL);
     bytes[FLAGS] = if requires_token { REQUIRES_TOKEN } else { 0 };
     Hello {

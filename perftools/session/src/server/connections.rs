@@ -44,6 +44,8 @@ pub struct Connections {
     /// Number of the next connection.
     next: AtomicU64,
     max_sessions: u32,
+    /// Maximum number of sessions of one address.
+    max_of_address: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +93,16 @@ impl Connections {
             open: Mutex::default(),
             next: AtomicU64::new(0),
             max_sessions,
+            max_of_address: max_sessions,
         }
+    }
+
+    /// Limits the sessions of one address to half of all sessions, so that a client that reads
+    /// slowly takes not all of them.
+    #[must_use]
+    pub fn shared_by_addresses(mut self) -> Self {
+        self.max_of_address = self.max_sessions.div_ceil(2);
+        self
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<u64, OpenConnection>> {
@@ -200,12 +211,20 @@ impl Registration<'_> {
     /// connection.
     pub fn begin_session(&self, max_time: Duration) -> Result<()> {
         let mut open = self.connections.open();
-        let sessions = open.values().filter(|c| c.state == State::Session).count();
-        if sessions >= self.connections.max_sessions as usize {
+        let sessions = || open.values().filter(|c| c.state == State::Session);
+        let count = sessions().count();
+        if count >= self.connections.max_sessions as usize {
             return Err(Error::limit(format!(
-                "the server has reached its maximum number of clients, {sessions}"
+                "the server has reached its maximum number of clients, {count}"
             ))
             .with_help("try again later, or set --max-clients higher on the server"));
+        }
+        let source = open.get(&self.number).map(|c| c.source);
+        let of_source = sessions().filter(|c| Some(c.source) == source).count();
+        if of_source >= self.connections.max_of_address as usize {
+            return Err(Error::limit(format!(
+                "the server has reached its maximum number of clients of one address, {of_source}"
+            )));
         }
         match open.get_mut(&self.number) {
             Some(connection) if connection.state == State::Pending => {
@@ -339,6 +358,30 @@ mod tests {
                 .unwrap()
                 .is_some()
         );
+    }
+
+    #[test]
+    fn an_address_takes_half_of_shared_sessions() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connections = Connections::new(4).shared_by_addresses();
+        let pairs: Vec<_> = (0..5).map(|_| pair(&listener)).collect();
+        let peers = [
+            "192.0.2.1",
+            "192.0.2.1",
+            "192.0.2.1",
+            "192.0.2.2",
+            "192.0.2.3",
+        ];
+        let entries: Vec<_> = pairs
+            .iter()
+            .zip(peers)
+            .map(|((_, stream), peer)| connections.register(stream, ip(peer)).unwrap().unwrap())
+            .collect();
+        let begin = |n: usize| entries[n].begin_session(Duration::from_secs(60));
+        assert!(begin(0).is_ok() && begin(1).is_ok());
+        let error = begin(2).unwrap_err().to_string();
+        assert!(error.contains("of one address, 2"), "{error}");
+        assert!(begin(3).is_ok() && begin(4).is_ok());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::error::{Error, Result};
+use base::interrupt::stop_signals;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
@@ -56,12 +57,12 @@ impl Stopper {
         &self.stop
     }
 
-    /// Stops the server when the process receives SIGTERM or SIGINT.
+    /// Stops the server when the process receives SIGTERM, SIGINT or SIGHUP.
     ///
     /// # Errors
     /// Returns an error if the signal handlers cannot be installed.
     pub fn stop_on_signals(&self) -> Result<()> {
-        for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        for signal in stop_signals() {
             let system = |e| Error::system("cannot catch signals", &e);
             // Handlers run in the order of registration, so the flag is set before the pipe wakes
             // the server.

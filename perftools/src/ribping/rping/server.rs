@@ -1,7 +1,9 @@
 //! The rping server. For each ping it reads the memory that the client exposes and writes the bytes
 //! back.
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -11,10 +13,11 @@ use base::error::{Error, Kind, Result};
 use base::log::log;
 use base::threads::spawn_scoped_with_stack;
 use ibverbs::{
-    AccessFlags, Context, ErrorKind, Held, Rc, RemoteMemory, SharedRegion,
+    AccessFlags, Context, ErrorKind, Held, QueuePair, Rc, RemoteMemory, SharedRegion,
     wr::{self, Operation},
 };
-use rdmacm::{ConnectParams, ConnectRequest, Connection, Listener};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rdmacm::{Accepting, ConnectParams, ConnectRequest, Connection, InProgress, Listener};
 
 use super::MAX_SIZE;
 use super::closed_listener::ListeningSocket;
@@ -38,6 +41,10 @@ const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
 const BACKLOG: u16 = 64;
 /// Maximum number of concurrent clients of a listener.
 const MAX_CLIENTS: usize = 256;
+/// Maximum number of concurrent clients of one address.
+const MAX_CLIENTS_PER_ADDRESS: usize = 64;
+/// Number of clients beyond [`MAX_CLIENTS`] whose connections are being closed.
+const MAX_CLOSING: usize = MAX_CLIENTS / 4;
 /// Stack size in bytes of the thread of a client.
 const STACK_SIZE: usize = 256 << 10;
 
@@ -45,6 +52,8 @@ const STACK_SIZE: usize = 256 << 10;
 #[derive(Debug)]
 struct Activity {
     start: Instant,
+    /// The client has completed the handshake.
+    is_established: AtomicBool,
     /// Time of the latest ping, in milliseconds since `start`.
     latest: AtomicU64,
     /// The listener closes the connection.
@@ -55,6 +64,7 @@ impl Activity {
     fn new() -> Self {
         Self {
             start: Instant::now(),
+            is_established: AtomicBool::new(false),
             latest: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
         }
@@ -69,11 +79,19 @@ impl Activity {
         let latest = Duration::from_millis(self.latest.load(Ordering::Relaxed));
         self.start.elapsed().saturating_sub(latest)
     }
+
+    /// Returns `true` if the connection can be closed in favour of another one: it is not
+    /// established yet, or idle.
+    fn can_be_closed(&self) -> bool {
+        !self.is_closed.load(Ordering::Relaxed)
+            && (!self.is_established.load(Ordering::Relaxed) || self.idle_time() >= MIN_IDLE)
+    }
 }
 
 /// A client with its thread.
 struct Client<'scope> {
     thread: thread::ScopedJoinHandle<'scope, ()>,
+    source: IpAddr,
     activity: Arc<Activity>,
 }
 
@@ -152,11 +170,12 @@ pub fn run(mut listener: ObservedListener, args: &PingArgs, stop: &StopFlag) -> 
                 .as_deref()
                 .is_none_or(|ca| ca == request.device_name())
                 && args.port.is_none_or(|port| port == request.port_num());
-            if !is_on_selected_port || !has_room(&clients) {
+            let peer = request.peer_addr();
+            let source = peer.ip().to_canonical();
+            if !is_on_selected_port || !has_room(&clients, source) {
                 // Dropping the request rejects it.
                 continue;
             }
-            let peer = request.peer_addr();
             let started = open(&mut context, &request).and_then(|context| {
                 let activity = Arc::new(Activity::new());
                 let observed = Arc::clone(&activity);
@@ -165,6 +184,7 @@ pub fn run(mut listener: ObservedListener, args: &PingArgs, stop: &StopFlag) -> 
                 };
                 Ok(Client {
                     thread: spawn_scoped_with_stack(scope, "client", STACK_SIZE, serve)?,
+                    source,
                     activity: observed,
                 })
             });
@@ -189,23 +209,31 @@ fn open(latest: &mut Option<Context>, request: &ConnectRequest) -> Result<Contex
     Ok(context)
 }
 
-/// Returns `true` if another client can be served. If there are too many, closes the connection
-/// that has been idle for the longest time.
-fn has_room(clients: &[Client<'_>]) -> bool {
-    if clients.len() < MAX_CLIENTS {
+/// Returns `true` if a client from `source` can be served. If there are too many, closes a
+/// connection of the address with the most: the one that has been idle for the longest time, or
+/// whose client has not completed the handshake.
+fn has_room(clients: &[Client<'_>], source: IpAddr) -> bool {
+    let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+    for client in clients {
+        *counts.entry(client.source).or_default() += 1;
+    }
+    let of_source = counts.get(&source).copied().unwrap_or(0);
+    let crowded = if of_source >= MAX_CLIENTS_PER_ADDRESS {
+        source
+    } else if clients.len() >= MAX_CLIENTS {
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        most.map_or(source, |(source, _)| source)
+    } else {
         return true;
-    }
-    let open = clients
+    };
+    let candidates = clients
         .iter()
-        .filter(|client| !client.activity.is_closed.load(Ordering::Relaxed));
-    let idle = open.max_by_key(|client| client.activity.idle_time());
-    match idle.filter(|client| client.activity.idle_time() >= MIN_IDLE) {
-        Some(client) => {
-            client.activity.is_closed.store(true, Ordering::Relaxed);
-            clients.len() < MAX_CLIENTS + MAX_CLIENTS / 4
-        }
-        None => false,
-    }
+        .filter(|client| client.source == crowded && client.activity.can_be_closed());
+    let Some(client) = candidates.max_by_key(|client| client.activity.idle_time()) else {
+        return false;
+    };
+    client.activity.is_closed.store(true, Ordering::Relaxed);
+    of_source < 2 * MAX_CLIENTS_PER_ADDRESS && clients.len() < MAX_CLIENTS + MAX_CLOSING
 }
 
 fn handle_client(
@@ -239,12 +267,8 @@ struct Session<'a> {
     activity: &'a Activity,
 }
 
-fn serve(
-    request: ConnectRequest,
-    context: &Context,
-    stop: &StopFlag,
-    activity: &Activity,
-) -> Result<()> {
+/// Creates the objects of a client.
+fn create_objects(context: &Context) -> Result<(RpingEndpoint, QueuePair<Rc>, Held<SharedRegion>)> {
     let endpoint = RpingEndpoint::new(context)?;
     // On iWARP the sink of an RDMA READ needs remote write access.
     let memory = endpoint
@@ -252,6 +276,19 @@ fn serve(
         .shared(MAX_SIZE as usize, AccessFlags::REMOTE_WRITE)?;
     let mut qp = endpoint.create_qp()?;
     let buffer = qp.hold(&memory)?;
+    Ok((endpoint, qp, buffer))
+}
+
+fn serve(
+    request: ConnectRequest,
+    context: &Context,
+    stop: &StopFlag,
+    activity: &Activity,
+) -> Result<()> {
+    // With some numbers of objects, Soft-iWARP creates no further ones on the shared context (fault
+    // 2 in ci/DRIVERS.md). A client that requests many connections could bring this about.
+    let (endpoint, qp, buffer) =
+        create_objects(context).or_else(|_| create_objects(&request.context()?))?;
     let send_slots = qp.send_slots_free();
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     let mut pending = request.access(access).with_qp(qp)?;
@@ -259,7 +296,11 @@ fn serve(
     let params = ConnectParams::new()
         .responder_resources(1)
         .initiator_depth(1);
-    let connection = pending.accept(&params, HANDSHAKE_TIMEOUT)?;
+    let Some(connection) = establish(pending.start(&params)?, stop, activity)? else {
+        return Ok(());
+    };
+    activity.is_established.store(true, Ordering::Relaxed);
+    activity.update();
     Session {
         connection,
         endpoint,
@@ -269,6 +310,28 @@ fn serve(
         activity,
     }
     .run()
+}
+
+/// Waits until a connection is established. Returns `None` if the server stops or the listener
+/// closes the connection.
+fn establish(
+    mut accepting: Accepting,
+    stop: &StopFlag,
+    activity: &Activity,
+) -> Result<Option<Connection>> {
+    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    while !stop.is_set() && !activity.is_closed.load(Ordering::Relaxed) {
+        if let Some(connection) = accepting.try_finish()? {
+            return Ok(Some(connection));
+        }
+        if Instant::now() >= deadline {
+            return Ok(Some(accepting.wait(Some(Duration::ZERO))?));
+        }
+        let mut fds = [PollFd::new(accepting.as_fd(), PollFlags::POLLIN)];
+        let timeout = PollTimeout::try_from(POLL_INTERVAL).unwrap_or(PollTimeout::ZERO);
+        let _ = poll(&mut fds, timeout);
+    }
+    Ok(None)
 }
 
 impl Session<'_> {
@@ -359,38 +422,71 @@ impl Session<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn most_idle_connection_makes_room() {
+    /// Calls a function with clients that have these addresses, are established or not, and have
+    /// been idle for these times. Returns its result and the numbers of the closed ones.
+    fn with_clients<T>(
+        clients: &[(u8, bool, Duration)],
+        check: impl FnOnce(&[Client<'_>]) -> T,
+    ) -> (T, Vec<usize>) {
         let is_over = AtomicBool::new(false);
-        // A failed assertion must not leave threads behind that the scope waits for.
-        let (has_free, is_full, closed) = thread::scope(|scope| {
-            let client = |idle: Duration| Client {
+        thread::scope(|scope| {
+            let client = |(address, is_established, idle): &(u8, bool, Duration)| Client {
                 thread: scope.spawn(|| {
                     while !is_over.load(Ordering::Relaxed) {
                         thread::sleep(Duration::from_millis(5));
                     }
                 }),
+                source: IpAddr::from([192, 0, 2, *address]),
                 activity: Arc::new(Activity {
-                    start: Instant::now().checked_sub(idle).unwrap(),
+                    start: Instant::now().checked_sub(*idle).unwrap(),
+                    is_established: AtomicBool::new(*is_established),
                     ..Activity::new()
                 }),
             };
-            let mut clients: Vec<_> = (1..MAX_CLIENTS).map(|_| client(Duration::ZERO)).collect();
-            let has_free = has_room(&clients);
-            clients.push(client(Duration::ZERO));
-            // All connections are in use.
-            let is_full = !has_room(&clients);
-            clients[7] = client(MIN_IDLE);
-            clients[9] = client(MIN_IDLE * 2);
-            has_room(&clients);
+            let clients: Vec<_> = clients.iter().map(client).collect();
+            let result = check(&clients);
             let is_closed = |client: &Client<'_>| client.activity.is_closed.load(Ordering::Relaxed);
-            let closed: Vec<_> = (0..MAX_CLIENTS)
-                .filter(|n| is_closed(&clients[*n]))
-                .collect();
+            let closed = (0..clients.len()).filter(|n| is_closed(&clients[*n]));
+            let closed = closed.collect();
+            // A failed assertion must not leave threads behind that the scope waits for.
             is_over.store(true, Ordering::Relaxed);
-            (has_free, is_full, closed)
+            (result, closed)
+        })
+    }
+
+    const NEW: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 99));
+
+    #[test]
+    fn most_idle_connection_makes_room() {
+        // Eight addresses with as many clients.
+        let mut clients: Vec<_> = (0..MAX_CLIENTS)
+            .map(|n| ((n % 8).to_le_bytes()[0], true, Duration::ZERO))
+            .collect();
+        let few = &clients[1..];
+        assert_eq!(with_clients(few, |all| has_room(all, NEW)), (true, vec![]));
+        // All connections are in use.
+        let full = with_clients(&clients, |all| has_room(all, NEW));
+        assert_eq!(full, (false, vec![]));
+        // The address with the most clients.
+        clients[8].0 = 1;
+        clients[9].2 = MIN_IDLE;
+        clients[17].2 = MIN_IDLE * 2;
+        clients[18].2 = MIN_IDLE * 3;
+        let closed = with_clients(&clients, |all| has_room(all, NEW));
+        assert_eq!(closed, (true, vec![17]));
+    }
+
+    #[test]
+    fn handshakes_of_a_crowded_address_are_closed_first() {
+        let mut clients = vec![(1, true, MIN_IDLE * 9)];
+        let pending = |n| (2, n != 7, Duration::from_millis(n));
+        clients.extend((1..=MAX_CLIENTS_PER_ADDRESS as u64).map(pending));
+        let other = with_clients(&clients, |all| has_room(all, NEW));
+        assert_eq!(other, (true, vec![]));
+        let crowded = IpAddr::from([192, 0, 2, 2]);
+        let same = with_clients(&clients, |all| {
+            (has_room(all, crowded), has_room(all, crowded))
         });
-        assert!(has_free && is_full);
-        assert_eq!(closed, [9]);
+        assert_eq!(same, ((true, false), vec![7]));
     }
 }

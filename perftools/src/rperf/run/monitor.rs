@@ -85,7 +85,7 @@ pub(super) fn run(options: &MonitorOptions) -> Result<()> {
         output: Output {
             json: options.json_lines,
             failed: AtomicBool::new(false),
-            lock: Mutex::new(()),
+            error: Mutex::new(None),
         },
         interrupt,
         deadline: options.time.map(|time| Instant::now() + time),
@@ -202,6 +202,9 @@ fn conclude(output: &Output, sources: &[Arc<Source>], is_over: bool) -> Result<(
         output.paths(sources);
     } else {
         super::print(&lines::summary(sources))?;
+    }
+    if let Some(error) = output.take_error() {
+        return Err(error);
     }
     if !is_over {
         return Ok(());
@@ -324,9 +327,10 @@ fn prober(source: Source, kind: SourceKind, transport: Box<dyn ProbeTransport + 
 /// The output: the log, and JSON lines on standard output.
 struct Output {
     json: bool,
-    /// Standard output cannot be written to.
+    /// The monitor ends, because standard output or a thread failed.
     failed: AtomicBool,
-    lock: Mutex<()>,
+    /// The error of standard output, whose lock keeps lines apart.
+    error: Mutex<Option<Error>>,
 }
 
 impl Output {
@@ -334,14 +338,21 @@ impl Output {
         if !self.json {
             return;
         }
-        let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = stdout().lock();
         let written = out
             .write_all(line.json().as_bytes())
             .and_then(|()| out.flush());
-        if written.is_err() {
+        if let Err(e) = written {
+            error.get_or_insert_with(|| Error::system("cannot write to standard output", &e));
             self.failed.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Takes the error of standard output.
+    fn take_error(&self) -> Option<Error> {
+        let mut error = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        error.take()
     }
 
     fn change(&self, source: &Source, change: Change, labels: &[u32]) {

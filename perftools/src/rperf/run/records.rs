@@ -1,12 +1,12 @@
 //! Commands that read saved records: `rperf compare` and `rperf report`.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
 use base::error::{Error, Result};
 use fleet::mesh;
-use fleet::mesh::record::MeshRecord;
+use fleet::mesh::record::{MeshRecord, read_text};
 use report::compare;
 use report::html::{self, Run};
 use report::json::Document;
@@ -14,7 +14,8 @@ use report::json::Document;
 use super::print;
 
 fn read(path: &str) -> Result<String> {
-    fs::read_to_string(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))
+    let file = File::open(path).map_err(|e| Error::system(format!("cannot read {path}"), &e))?;
+    read_text(Path::new(path), file)
 }
 
 fn read_document(path: &str) -> Result<Document> {

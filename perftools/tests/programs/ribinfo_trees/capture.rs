@@ -99,7 +99,7 @@ const SECRETS: &[(&str, &str)] = &[
 
 /// Facts of the packet filter with a secret.
 const FIREWALL: &str = r#"{
-    "iptables": "*filter\n:INPUT ACCEPT [0:0]\n# SECRET\n-A INPUT -p tcp -m tcp --dport 22 -m comment --comment \"SECRET a\" -j ACCEPT\n-A INPUT -m string --string SECRET --algo bm -j DROP\n-A INPUT -j LOG --log-prefix \"SECRET \"\nCOMMIT\n",
+    "iptables": "*filter\n:INPUT ACCEPT [0:0]\n# SECRET\n-A INPUT -p tcp -m tcp --dport 22 -m comment --comment \"SECRET a\" -j ACCEPT\n-A INPUT -m string --string SECRET --algo bm -j DROP\n-A INPUT -j LOG --log-prefix \"SECRET \"\n-A INPUT -j ACCEPT -m comment --comment SECRET\n-A INPUT -j NFLOG --nflog-prefix SECRET\nSECRET\nCOMMIT\n# SECRET (nf_tables)\n",
     "nft": "table inet t {\n comment \"SECRET\"\n chain c {\n log prefix \"SECRET\" drop comment \"SECRET b\" # handle 2\n iif \"lo\" accept # handle 3\n}\n}\n",
     "nft_json": "{\"nftables\": [{\"rule\": {\"family\": \"inet\", \"table\": \"t\", \"chain\": \"c\", \"handle\": 2, \"comment\": \"SECRET\", \"expr\": [{\"log\": {\"prefix\": \"SECRET\"}}, {\"drop\": null}]}}]}"
 }"#;
