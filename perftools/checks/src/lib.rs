@@ -37,6 +37,7 @@ mod peer;
 mod port;
 mod roce;
 mod sm;
+mod spelling;
 
 use serde::Serialize;
 

@@ -5,6 +5,7 @@ use host::HostFacts;
 use host::limits::{ConfiguredLimit, ResourceLimit, SUFFICIENT};
 
 use super::finding::Finding;
+use super::spelling;
 
 const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (for a systemd service: LimitMEMLOCK=infinity)";
 
@@ -13,6 +14,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let limited = !exempt && !matches!(limits, Some((None, _)));
     let mut findings = vec![check_limits(limits, exempt)];
     findings.extend(check_limits_conf(facts));
+    findings.extend(spelling::check(facts, "/etc/security/"));
     findings.extend(check_processes(facts));
     for registration in &facts.probe.registrations {
         let size = Size(registration.bytes);

@@ -4,7 +4,9 @@
 use host::HostFacts;
 use host::device::{Device, Port, state};
 use host::netdev::Netdev;
+use host::udev::IPOIB_RULES;
 
+use super::addresses::is_link_local;
 use super::finding::Finding;
 use super::sm::START_OPA;
 
@@ -18,6 +20,9 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
 }
 
 fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
+    if let Some(finding) = check_link_type(facts, device, port) {
+        return finding;
+    }
     if port.is_active() {
         if facts.has_failed_gsi_qp(&device.name, port.port) {
             return failed_gsi_qp(device, port);
@@ -44,6 +49,43 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
             device.driver.as_deref().unwrap_or("rdma")
         ))
     }
+}
+
+/// Returns a fault if the port of an adapter that has both link types is in Ethernet mode, although
+/// this host is configured for InfiniBand.
+fn check_link_type(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding> {
+    let driver = device.driver.as_deref()?;
+    let has_infiniband = facts.ports().any(|(_, port)| port.is_infiniband());
+    let is_candidate = port.is_ethernet() && !device.is_virtual && !has_infiniband;
+    let is_used = port
+        .netdev
+        .as_ref()
+        .is_some_and(|name| facts.addresses(name).any(|address| !is_link_local(address.ip)));
+    if !is_candidate || is_used {
+        return None;
+    }
+    let configured = if let Some(profile) = facts.profiles.first() {
+        profile.path.as_str()
+    } else if !facts.udev_rules.is_empty() {
+        IPOIB_RULES
+    } else {
+        let confs = facts.opensm.effective().into_iter();
+        let mut guids = confs.filter(|conf| conf.guid().is_some());
+        let sysconfig = facts.opensm.sysconfig.as_ref();
+        let sysconfig = sysconfig.filter(|sysconfig| !sysconfig.guids.is_empty());
+        let conf = guids.next().map(|conf| conf.path.as_str());
+        conf.or(sysconfig.map(|sysconfig| sysconfig.path.as_str()))?
+    };
+    let (slot, number) = (device.slot.as_deref().unwrap_or("SLOT"), port.port);
+    let remedy = match driver {
+        "mlx4_core" => format!("echo ib > /sys/bus/pci/devices/{slot}/mlx4_port{number}"),
+        "mlx5_core" => {
+            format!("mlxconfig -d {slot} set LINK_TYPE_P{number}=1 (InfiniBand), then reboot")
+        }
+        _ => return None,
+    };
+    let text = format!("the port is in Ethernet mode, but {configured} configures InfiniBand");
+    Some(Finding::fault(text).with_remedy(remedy))
 }
 
 fn failed_gsi_qp(device: &Device, port: &Port) -> Finding {

@@ -11,6 +11,7 @@ use std::path::Path;
 use crate::probe::Probe;
 use crate::redaction as keep;
 use crate::root::{PROBE, Root};
+use crate::spelling::{openib_variable, opensm_variable};
 
 /// The part of a file that a capture has.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +45,7 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/class/infiniband/*/device/physfn", LinkName),
     (
         "/sys/class/infiniband/*/device/uevent",
-        Redacted(|text| keep::assignments(text, &["PCI_SLOT_NAME"])),
+        Redacted(|text| keep::assignments(text, &["PCI_SLOT_NAME"], |_| Vec::new())),
     ),
     ("/sys/class/infiniband/*/device/numa_node", Whole),
     ("/sys/class/infiniband/*/device/current_link_speed", Whole),
@@ -152,7 +153,7 @@ const FILES: &[(&str, Part)] = &[
     ("/etc/fstab", Redacted(keep::mounts)),
     (
         "/etc/infiniband/openib.conf",
-        Redacted(|text| keep::assignments(text, &["LOAD_EIPOIB"])),
+        Redacted(|text| keep::assignments(text, &["LOAD_EIPOIB"], openib_variable)),
     ),
     (
         "/etc/infiniband-diags/error_thresholds",
@@ -194,7 +195,7 @@ fn nfs_conf(text: &str) -> String {
 }
 
 fn opensm_variables(text: &str) -> String {
-    keep::assignments(text, &["GUIDS", "PORTS", "PRIORITY"])
+    keep::assignments(text, &["GUIDS", "PORTS", "PRIORITY"], opensm_variable)
 }
 
 /// Writes the files of a host, and the facts that are not in files, to a new or an empty directory.
@@ -222,11 +223,18 @@ pub fn write(root: &Root, to: &Path, probe: &Probe) -> io::Result<Vec<String>> {
             }
         }
     }
-    // The configuration of opensm can name other files of partitions.
-    for file in crate::partitions::files(root, &crate::opensm::Files::find(root)) {
+    // The configuration of opensm can name other files of partitions, and files of GUIDs.
+    let opensm = crate::opensm::Files::find(root);
+    for file in crate::partitions::files(root, &opensm) {
         let part = Redacted(keep::partitions);
         if !written.contains(&file.path) && save(root, to, &file.path, part)? {
             written.push(file.path);
+        }
+    }
+    for file in opensm.confs.iter().flat_map(|conf| &conf.guid_files) {
+        let part = Redacted(keep::guids);
+        if !written.contains(&file.path) && save(root, to, &file.path, part)? {
+            written.push(file.path.clone());
         }
     }
     let mut text =

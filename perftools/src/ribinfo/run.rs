@@ -10,6 +10,7 @@ use base::error::{Error, Kind, Result};
 use base::log::{self, log};
 use base::memory::share_heap_if_limited;
 use base::peer_text::{printable_json, printable_lines};
+use base::spelling::similar;
 use checks::finding::{Finding, Level, worst};
 use checks::{CHECKS, selection};
 use clap::Parser;
@@ -242,13 +243,14 @@ fn validate_names(root: &Root, checks: &[String], skip: &[String]) -> Result<()>
     let Some(unknown) = unknown else {
         return Ok(());
     };
-    let nearest = CHECKS.iter().max_by(|a, b| {
-        strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown))
-    });
-    let nearest = nearest.map_or("", |check| check.name);
-    Err(Error::usage(format!(
-        "no check named `{unknown}`; did you mean {nearest}? `ribinfo check --list` lists all checks"
-    )))
+    let error = Error::usage(format!("no check named `{unknown}`"));
+    let list = "`ribinfo check --list` lists all checks";
+    Err(
+        error.with_help(match similar(unknown, CHECKS.iter().map(|check| check.name)) {
+            Some(known) => format!("did you mean {known}? {list}"),
+            None => list.to_owned(),
+        }),
+    )
 }
 
 fn print(text: &str) -> Result<()> {

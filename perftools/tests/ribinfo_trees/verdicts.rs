@@ -47,7 +47,7 @@ const EXPECTED: &[(&str, &str, &str)] = &[
     ),
     (
         "p-10a",
-        "line 2: unknown key `sm_prority`",
+        "line 2: unknown word `sm_prority`",
         "did you mean sm_priority?",
     ),
     (
@@ -200,4 +200,63 @@ fn bond_that_lost_an_interface_is_found() {
         text.contains("warning  link mlx5_0/1: ens1f1np1 of the bond bond0 is down"),
         "{text}"
     );
+}
+
+#[test]
+fn misspelled_words_of_every_file_are_found() {
+    const FILES: &[(&str, &str, &str)] = &[
+        ("etc/sysconfig/opensm", "GUID=\"0x1\"\n", "GUIDS"),
+        ("etc/security/limits.d/rdma.conf", "* soft memlok unlimited\n", "memlock"),
+        ("etc/security/limits.conf", "* hard memlock unlimitted\n", "unlimited"),
+        ("etc/infiniband/openib.conf", "LOAD_EIPIOB=yes\n", "LOAD_EIPOIB"),
+        ("etc/exports", "/data *(rw,insecrue)\n", "insecure"),
+        (
+            "etc/NetworkManager/system-connections/ib0.nmconnection",
+            "[connection]\ntype=infiniband\ninterface-name=ib0\n[infiniband]\ntransport-mod=datagram\n",
+            "transport-mode",
+        ),
+    ];
+    for (file, text, known) in FILES {
+        let tree = unpack("h1-mlx5-ib");
+        tree.write(file, text);
+        let (text, _) = ribinfo(tree.path(), &["check", "-q"]);
+        let expected = format!("=> did you mean {known}?");
+        assert!(text.contains(&format!("/{file}")) && text.contains(&expected), "{text}");
+    }
+}
+
+#[test]
+fn files_of_guids_are_read() {
+    let tree = unpack("h1-mlx5-ib");
+    tree.write("etc/rdma/opensm.conf", "root_guid_file /etc/rdma/roots\n");
+    let check = || ribinfo(tree.path(), &["check", "-q", "opensm"]).0;
+    assert!(check().contains("root_guid_file /etc/rdma/roots: the file does not exist"));
+    tree.write("etc/rdma/roots", "# spines\n0x0002c90300317851\n0002c90300317852\n");
+    assert!(check().contains("/etc/rdma/roots, line 3: `0002c90300317852` is not a GUID"));
+    tree.write("etc/rdma/roots", "0x0002c90300317851 spine1\n");
+    assert_eq!(check(), "");
+}
+
+#[test]
+fn port_of_a_vpi_adapter_can_be_in_the_wrong_mode() {
+    let tree = unpack("h2-mlx5-roce2");
+    let probe = std::fs::read_to_string(tree.path().join("probe.json")).expect("the probe");
+    tree.write("etc/rdma/opensm.conf", "guid 0x0200000000000010\n");
+    let check = || ribinfo(tree.path(), &["check", "-q", "port"]).0;
+    assert_eq!(check(), "");
+    // An interface with an address is used as Ethernet.
+    tree.write("probe.json", probe.replace("10.1.0.1", "169.254.0.1"));
+    let text = check();
+    let expected =
+        "fault    port mlx5_0/1: the port is in Ethernet mode, but /etc/rdma/opensm.conf configures InfiniBand";
+    assert!(text.contains(expected) && text.contains("LINK_TYPE_P1=1"), "{text}");
+}
+
+#[test]
+fn a_rule_of_udev_for_no_interface_is_found() {
+    let tree = unpack("h1-mlx5-ib");
+    let rule = r#"ACTION=="add", ATTR{type}=="32", ATTR{address}=="?*04:3f:72:03:00:df:3d:ff", NAME="ib0""#;
+    tree.write("etc/udev/rules.d/70-persistent-ipoib.rules", rule);
+    let (text, _) = ribinfo(tree.path(), &["check", "-q", "ipoib"]);
+    assert!(text.contains("which no interface has => "), "{text}");
 }
