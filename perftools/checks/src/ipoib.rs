@@ -249,13 +249,15 @@ fn check_address(
         .filter_map(|rule| rule.get("NAME"))
         .collect();
     // A rule for the address of no interface was perhaps meant for this one.
-    let foreign = rules().filter_map(|rule| rule.get("ATTR{address}")).find(|value| {
-        let value = value.to_ascii_lowercase();
-        !facts.netdevs.iter().any(|netdev| {
-            let hwaddr = netdev.ipoib.as_ref().and_then(|ipoib| ipoib.hwaddr);
-            hwaddr.is_some_and(|address| value.contains(&address.stable_part()))
-        })
-    });
+    let foreign = rules()
+        .filter_map(|rule| rule.get("ATTR{address}"))
+        .find(|value| {
+            let value = value.to_ascii_lowercase();
+            !facts.netdevs.iter().any(|netdev| {
+                let hwaddr = netdev.ipoib.as_ref().and_then(|ipoib| ipoib.hwaddr);
+                hwaddr.is_some_and(|address| value.contains(&address.stable_part()))
+            })
+        });
     match (names.as_slice(), mismatches.into_iter().flatten().next()) {
         ([], None) if foreign.is_some() => Finding::warning(format!(
             "no rule in {RULES} has the address of this interface, but one has {}, which no interface has",

@@ -136,7 +136,7 @@ fn check_library(facts: &HostFacts, device: &str) -> Option<Finding> {
     }
     let Some(device_facts) = verbs.device(device) else {
         return Some(
-            Finding::fault("the kernel has this device, but libibverbs does not list it: its provider library is not installed")
+            Finding::fault("the kernel has this device, but libibverbs does not list it: its provider library is missing, or too old for the kernel")
                 .with_remedy("apt install ibverbs-providers (Debian) or dnf install libibverbs (Red Hat)"),
         );
     };

@@ -57,10 +57,11 @@ fn check_link_type(facts: &HostFacts, device: &Device, port: &Port) -> Option<Fi
     let driver = device.driver.as_deref()?;
     let has_infiniband = facts.ports().any(|(_, port)| port.is_infiniband());
     let is_candidate = port.is_ethernet() && !device.is_virtual && !has_infiniband;
-    let is_used = port
-        .netdev
-        .as_ref()
-        .is_some_and(|name| facts.addresses(name).any(|address| !is_link_local(address.ip)));
+    let is_used = port.netdev.as_ref().is_some_and(|name| {
+        facts
+            .addresses(name)
+            .any(|address| !is_link_local(address.ip))
+    });
     if !is_candidate || is_used {
         return None;
     }

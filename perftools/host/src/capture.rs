@@ -117,6 +117,8 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/module/*", Existence),
     ("/sys/module/ib_ipoib/parameters/ipoib_enhanced", Whole),
     ("/proc/cmdline", Redacted(keep::command_line)),
+    (crate::gpu::VERSION, Redacted(crate::gpu::redacted)),
+    (crate::gpu::KERNEL, Whole),
     ("/proc/fs/nfsd/portlist", Whole),
     (
         "/proc/meminfo",

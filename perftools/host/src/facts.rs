@@ -23,7 +23,7 @@ use crate::probe::{Address, Probe};
 use crate::root::Root;
 use crate::spelling::{self, Misspelled};
 use crate::udev::{self, UdevRule};
-use crate::{counters, redaction, verbs};
+use crate::{counters, gpu, redaction, verbs};
 
 /// The facts of a host that `ribinfo check` evaluates.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +74,8 @@ pub struct HostFacts {
     pub has_ip_tables: bool,
     /// The place where this process runs.
     pub environment: Environment,
+    /// The GPU driver can share the memory of GPUs as dma-bufs.
+    pub has_gpu_dma_bufs: bool,
     /// The TCP ports on which a program listens.
     pub listening: Vec<u16>,
 }
@@ -127,6 +129,7 @@ impl HostFacts {
             huge_pages: HugePages::read(root),
             iommu: Iommu::read(root, &devices),
             environment: Environment::read(root),
+            has_gpu_dma_bufs: gpu::has_dma_bufs(root),
             has_ip_tables: tables.iter().any(|path| root.value(path).is_some()),
             listening: sockets.concat().into_iter().map(|(port, _)| port).collect(),
             devices,

@@ -86,7 +86,11 @@ pub(crate) fn limit_words(line: &str) -> Vec<(&str, Known)> {
     let [_, kind, item, value] = words.as_slice() else {
         return Vec::new();
     };
-    vec![(*kind, LIMIT_TYPES), (*item, LIMIT_ITEMS), (*value, UNLIMITED)]
+    vec![
+        (*kind, LIMIT_TYPES),
+        (*item, LIMIT_ITEMS),
+        (*value, UNLIMITED),
+    ]
 }
 
 pub(crate) fn profile_words(line: &str) -> Vec<(&str, Known)> {
@@ -99,7 +103,10 @@ pub(crate) fn profile_words(line: &str) -> Vec<(&str, Known)> {
 }
 
 pub(crate) fn export_words(line: &str) -> Vec<(&str, Known)> {
-    let lists = line.split('(').skip(1).filter_map(|rest| rest.split(')').next());
+    let lists = line
+        .split('(')
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
     let options = lists.flat_map(|list| list.split(','));
     let names = options.map(|option| option.split('=').next().unwrap_or_default().trim());
     names.map(|name| (name, EXPORT_OPTIONS)).collect()
@@ -157,11 +164,19 @@ mod tests {
             ("sm_prority 15", opensm_words as Words, &["sm_priority"][..]),
             ("GUID=\"0x1\"", opensm_variable, &["GUIDS"]),
             ("LOAD_EIPIOB=yes # x", openib_variable, &["LOAD_EIPOIB"]),
-            ("* sfot memlok unlimitted", limit_words, &["soft", "memlock", "unlimited"]),
+            (
+                "* sfot memlok unlimitted",
+                limit_words,
+                &["soft", "memlock", "unlimited"],
+            ),
             ("* - memlock 65536", limit_words, &[]),
             ("transport-mod=datagram", profile_words, &["transport-mode"]),
             ("transport-mode=conected", profile_words, &["connected"]),
-            ("/x *(rw,insecrue,anonuid=5) h(sync)", export_words, &["insecure"]),
+            (
+                "/x *(rw,insecrue,anonuid=5) h(sync)",
+                export_words,
+                &["insecure"],
+            ),
             ("/x *(rw,sec=sys:krb5) -sync", export_words, &[]),
         ] {
             let found = misspelled_words(line, words).into_iter();

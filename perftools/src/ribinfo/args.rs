@@ -103,6 +103,8 @@ pub enum Command {
     },
     /// Check this host: one line per finding, with its remedy
     Check(Check),
+    /// Print the devices, firmware and links of this host, for check --expect
+    Expect,
     /// Print the facts of this host as JSON, for check --peer-facts on another host
     Facts,
     /// Answer check --peer of other hosts until interrupted
@@ -191,8 +193,9 @@ pub struct Export {
         conflicts_with = "no_check"
     )]
     pub skip: Vec<String>,
-    /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them
-    #[arg(long, value_name = "ports=N,rate=GBPS")]
+    /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them; or compare with FILE,
+    /// the output of `ribinfo expect` on a good host
+    #[arg(long, value_name = "ports=N,rate=GBPS|FILE", value_parser = expectation)]
     pub expect: Option<Expectation>,
 }
 
@@ -206,7 +209,7 @@ impl Export {
             checks: (!self.no_check).then(|| export::CheckOptions {
                 checks: self.check.clone(),
                 skip: self.skip.clone(),
-                expect: self.expect,
+                expect: self.expect.clone(),
             }),
         }
     }
@@ -237,8 +240,9 @@ pub struct Check {
     /// Omit a check, a device or a port (mlx5_0/2); may be repeated
     #[arg(long, value_name = "CHECK|PORT", value_delimiter = ',')]
     pub skip: Vec<String>,
-    /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them
-    #[arg(long, value_name = "ports=N,rate=GBPS")]
+    /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them; or compare with FILE,
+    /// the output of `ribinfo expect` on a good host
+    #[arg(long, value_name = "ports=N,rate=GBPS|FILE", value_parser = expectation)]
     pub expect: Option<Expectation>,
     /// Exit with status 1 for warnings, too
     #[arg(long)]
@@ -252,6 +256,15 @@ pub struct Check {
     /// List the checks
     #[arg(long)]
     pub list: bool,
+}
+
+/// Parses requirements, or reads them from a file.
+fn expectation(text: &str) -> Result<Expectation, String> {
+    if text.contains('=') {
+        return text.parse();
+    }
+    let read = std::fs::read_to_string(text).map_err(|e| format!("cannot read {text}: {e}"))?;
+    Expectation::from_manifest(&read).map_err(|e| format!("{text}: {e}"))
 }
 
 /// Parses a LID, decimal or hexadecimal with `0x`.

@@ -206,9 +206,21 @@ fn bond_that_lost_an_interface_is_found() {
 fn misspelled_words_of_every_file_are_found() {
     const FILES: &[(&str, &str, &str)] = &[
         ("etc/sysconfig/opensm", "GUID=\"0x1\"\n", "GUIDS"),
-        ("etc/security/limits.d/rdma.conf", "* soft memlok unlimited\n", "memlock"),
-        ("etc/security/limits.conf", "* hard memlock unlimitted\n", "unlimited"),
-        ("etc/infiniband/openib.conf", "LOAD_EIPIOB=yes\n", "LOAD_EIPOIB"),
+        (
+            "etc/security/limits.d/rdma.conf",
+            "* soft memlok unlimited\n",
+            "memlock",
+        ),
+        (
+            "etc/security/limits.conf",
+            "* hard memlock unlimitted\n",
+            "unlimited",
+        ),
+        (
+            "etc/infiniband/openib.conf",
+            "LOAD_EIPIOB=yes\n",
+            "LOAD_EIPOIB",
+        ),
         ("etc/exports", "/data *(rw,insecrue)\n", "insecure"),
         (
             "etc/NetworkManager/system-connections/ib0.nmconnection",
@@ -221,7 +233,10 @@ fn misspelled_words_of_every_file_are_found() {
         tree.write(file, text);
         let (text, _) = ribinfo(tree.path(), &["check", "-q"]);
         let expected = format!("=> did you mean {known}?");
-        assert!(text.contains(&format!("/{file}")) && text.contains(&expected), "{text}");
+        assert!(
+            text.contains(&format!("/{file}")) && text.contains(&expected),
+            "{text}"
+        );
     }
 }
 
@@ -231,7 +246,10 @@ fn files_of_guids_are_read() {
     tree.write("etc/rdma/opensm.conf", "root_guid_file /etc/rdma/roots\n");
     let check = || ribinfo(tree.path(), &["check", "-q", "opensm"]).0;
     assert!(check().contains("root_guid_file /etc/rdma/roots: the file does not exist"));
-    tree.write("etc/rdma/roots", "# spines\n0x0002c90300317851\n0002c90300317852\n");
+    tree.write(
+        "etc/rdma/roots",
+        "# spines\n0x0002c90300317851\n0002c90300317852\n",
+    );
     assert!(check().contains("/etc/rdma/roots, line 3: `0002c90300317852` is not a GUID"));
     tree.write("etc/rdma/roots", "0x0002c90300317851 spine1\n");
     assert_eq!(check(), "");
@@ -247,9 +265,11 @@ fn port_of_a_vpi_adapter_can_be_in_the_wrong_mode() {
     // An interface with an address is used as Ethernet.
     tree.write("probe.json", probe.replace("10.1.0.1", "169.254.0.1"));
     let text = check();
-    let expected =
-        "fault    port mlx5_0/1: the port is in Ethernet mode, but /etc/rdma/opensm.conf configures InfiniBand";
-    assert!(text.contains(expected) && text.contains("LINK_TYPE_P1=1"), "{text}");
+    let expected = "fault    port mlx5_0/1: the port is in Ethernet mode, but /etc/rdma/opensm.conf configures InfiniBand";
+    assert!(
+        text.contains(expected) && text.contains("LINK_TYPE_P1=1"),
+        "{text}"
+    );
 }
 
 #[test]

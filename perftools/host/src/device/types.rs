@@ -3,7 +3,7 @@
 use std::fmt;
 
 use ibverbs::{Gid, Guid};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::rate::Rate;
 use crate::root::number;
@@ -109,7 +109,7 @@ pub struct Device {
 }
 
 /// The PCIe link of an adapter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PciLink {
     /// The current speed, for example `8.0 GT/s PCIe`.
     pub current_speed: String,
