@@ -141,9 +141,13 @@ fn check_mode(
             }
             let largest = limits.last().copied().unwrap_or(0);
             let on_link = link.map_or_else(String::new, |link| format!(" on a link with MTU {link} bytes"));
+            // OpenSM's default MTU of a partition is 2048 bytes.
+            let is_default = mtu == 2044 && largest == 4092;
             if mtu > largest {
                 Finding::fault(format!("datagram mode, MTU {mtu} bytes: the maximum is {largest}{on_link}"))
                     .with_remedy(format!("ip link set {name} mtu {largest}"))
+            } else if is_default {
+                Finding::ok(format!("datagram mode, MTU {mtu} bytes{on_link} ({largest} needs mtu=5 for the partition in partitions.conf)"))
             } else if !limits.contains(&mtu) {
                 Finding::warning(format!("datagram mode, MTU {mtu} bytes: up to {largest} is possible{on_link}")).with_remedy(format!(
                     "ip link set {name} mtu {largest} (4092 also needs mtu=5 for the partition in partitions.conf)"

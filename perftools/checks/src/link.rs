@@ -202,7 +202,7 @@ fn check_link(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
         }
     }
     let pci = device.pci.as_ref().and_then(PciLink::gbps);
-    if let Some(gbps) = pci.filter(|gbps| u64::from(*gbps) * 1000 < u64::from(rate.mbps)) {
+    if let Some(gbps) = pci.filter(|gbps| u64::from(*gbps) * 1000 < data_mbps(port, rate)) {
         return Some(
             Finding::warning(format!(
                 "{rate}, but the PCIe slot carries only about {gbps} Gb/sec"
@@ -211,6 +211,16 @@ fn check_link(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
         );
     }
     Some(Finding::ok(rate.to_string()))
+}
+
+/// Returns the data rate of a link. Lanes of InfiniBand up to QDR send 10 bits for each byte.
+fn data_mbps(port: &Port, rate: Rate) -> u64 {
+    let mbps = u64::from(rate.mbps);
+    let qdr = LaneSpeed::from_name("QDR");
+    if port.is_infiniband() && rate.lane_speed().is_some() && rate.lane_speed() <= qdr {
+        return mbps * 8 / 10;
+    }
+    mbps
 }
 
 /// Returns a warning if the link is narrower or slower than the port supports. For a port that does

@@ -17,11 +17,9 @@ Examples:
   ribinfo check                       check the configuration of this host
   ribinfo check --peer node1          also check compatibility with node1, which runs
                                       `rperf` or `ribinfo serve`
-  ribinfo devinfo -v -d mlx5_0        all attributes of a device, as ibv_devinfo -v
-  ribinfo check --status --skip firewall --expect ports=2,rate=100
+  ribinfo check --status --expect ports=2,rate=100
                                       one line for Slurm's NHC or a Kubernetes probe
   ribinfo check --fix-script          the remedies as a shell script
-  ribinfo stat mlx5_0 1               the state of a port, as ibstat
   ribinfo export --listen :9742       counters, links, objects and findings for Prometheus
   ribinfo capture /tmp/tree           save all facts of this host, for use with --root
 
@@ -124,15 +122,13 @@ pub enum Command {
         #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1", requires = "watch")]
         interval: Duration,
     },
-    /// Show the rates of ports and the RDMA objects of processes, until interrupted; on a terminal,
-    /// q ends
+    /// Show the rates of ports and the RDMA objects of processes, until interrupted or q
     Top {
         /// Time between two readings
         #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "2")]
         interval: Duration,
     },
-    /// Print counters, links, RDMA objects of processes and findings as metrics for Prometheus, or
-    /// serve them over HTTP
+    /// Print counters, links, objects and findings as metrics for Prometheus, or serve them
     Export(Export),
     /// Save all facts of this host to a directory, for --root on another host
     Capture {

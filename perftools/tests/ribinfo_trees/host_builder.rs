@@ -36,7 +36,7 @@ impl Host {
                 "nodes": [node("rdma_cm")],
                 "registrations": [], "addresses": [{"netdev": "lo", "ip": "127.0.0.1", "bits": 8}],
                 "firewall": {}, "verbs": {"devices": [], "error": null}, "sms": [],
-                "link_caps": [], "dcb": [], "pci": [], "transceivers": [],
+                "link_caps": [], "dcb": [], "pci": [], "limited_processes": [], "transceivers": [],
                 "link_log": {"boot": 0, "read": 1000, "changes": []},
             }),
             source: source.to_owned(),
@@ -106,7 +106,14 @@ impl Host {
         }
         let words = words(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        match words.as_slice() {
+        let is_known =
+            self.add(&words) || self.hide(&words) || self.set(&words) || self.see(&words);
+        assert!(is_known, "{}: {line}", self.source);
+    }
+
+    /// Adds a device or an interface.
+    fn add(&mut self, words: &[&str]) -> bool {
+        match words {
             ["ib", rest @ ..] => self.device(Kind::InfiniBand, rest),
             ["roce", rest @ ..] => self.device(Kind::Roce, rest),
             ["iwarp", rest @ ..] => self.device(Kind::Iwarp, rest),
@@ -119,8 +126,30 @@ impl Host {
                 let address = format!("00:00:01:07:fe:80:00:00:00:00:00:00:{}", bytes.join(":"));
                 self.netdev(name, "32", &address, rest);
             }
-            ["state", device, state] => self.state(device, 1, state),
-            ["memlock", kib] => self.memlock(kib.parse::<u64>().expect("a number") * 1024),
+            ["address", name, address] => self.address(name, address),
+            ["gid", device, index, gid, kind, netdev] => {
+                self.gid(device, 1, index, gid, kind, netdev);
+            }
+            ["adapter", slot, vendor, model, driver @ ..] => {
+                let path = format!("sys/bus/pci/devices/{slot}");
+                self.write(&format!("{path}/class"), "0x020000");
+                self.write(&format!("{path}/vendor"), vendor);
+                self.write(&format!("{path}/device"), model);
+                if let [driver] = driver {
+                    let link = self.path().join(&path).join("driver");
+                    symlink(format!("../drivers/{driver}"), link).expect("a link");
+                }
+            }
+            ["pci", slot, rest @ ..] => self.pci(slot, rest),
+            ["load", module] => self.load(module),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Takes away a part of the host.
+    fn hide(&mut self, words: &[&str]) -> bool {
+        match words {
             ["unload", module] => {
                 let text = self.read("proc/modules");
                 let kept = text
@@ -137,9 +166,11 @@ impl Host {
                     _ => {}
                 }
             }
-            ["load", module] => self.load(module),
             ["no-node", name] => self.list("/nodes").retain(|node| node["name"] != *name),
-            ["no-nodes"] => self.list("/nodes").clear(),
+            ["no-nodes"] => {
+                self.list("/nodes").clear();
+                self.list("/registrations").clear();
+            }
             ["closed-node", name, mode] => {
                 let mode = u32::from_str_radix(mode, 8).expect("a mode");
                 let all = self.list("/nodes").iter_mut();
@@ -160,11 +191,22 @@ impl Host {
                 self.list("/addresses")
                     .retain(|address| address["netdev"] != *name);
             }
-            ["address", name, address] => self.address(name, address),
             ["no-gids", device] => self.remove(&format!("{CLASS}/{device}/ports/1/gids")),
-            ["gid", device, index, gid, kind, netdev] => {
-                self.gid(device, 1, index, gid, kind, netdev);
+            ["down", name] => {
+                self.write(&format!("sys/class/net/{name}/flags"), "0x1002");
+                self.write(&format!("sys/class/net/{name}/operstate"), "down");
             }
+            ["no-carrier", name] => self.write(&format!("sys/class/net/{name}/carrier"), "0"),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Changes a setting.
+    fn set(&mut self, words: &[&str]) -> bool {
+        match words {
+            ["state", device, state] => self.state(device, 1, state),
+            ["memlock", kib] => self.memlock(kib.parse::<u64>().expect("a number") * 1024),
             ["mtu", name, mtu] => self.write(&format!("sys/class/net/{name}/mtu"), mtu),
             ["active-mtu", device, code] => {
                 let all = self.list("/verbs/devices").iter_mut();
@@ -176,27 +218,19 @@ impl Host {
             ["counter", device, name, value] => {
                 self.write(&format!("{CLASS}/{device}/ports/1/{name}"), value);
             }
-            ["down", name] => {
-                self.write(&format!("sys/class/net/{name}/flags"), "0x1002");
-                self.write(&format!("sys/class/net/{name}/operstate"), "down");
-            }
-            ["no-carrier", name] => self.write(&format!("sys/class/net/{name}/carrier"), "0"),
             ["pcie", device, speed, width] => {
                 let path = format!("{CLASS}/{device}/device/current_link");
                 self.write(&format!("{path}_speed"), &format!("{speed} GT/s PCIe"));
                 self.write(&format!("{path}_width"), width);
             }
-            ["adapter", slot, vendor, model, driver @ ..] => {
-                let path = format!("sys/bus/pci/devices/{slot}");
-                self.write(&format!("{path}/class"), "0x020000");
-                self.write(&format!("{path}/vendor"), vendor);
-                self.write(&format!("{path}/device"), model);
-                if let [driver] = driver {
-                    let link = self.path().join(&path).join("driver");
-                    symlink(format!("../drivers/{driver}"), link).expect("a link");
-                }
-            }
-            ["pci", slot, rest @ ..] => self.pci(slot, rest),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Adds what the probe of a host returns.
+    fn see(&mut self, words: &[&str]) -> bool {
+        match words {
             ["change", netdev, at, direction] => {
                 let at = at.parse::<u64>().expect("a time");
                 let change = json!({"netdev": netdev, "at": at, "up": *direction == "up"});
@@ -208,6 +242,10 @@ impl Host {
                 self.list("/transceivers").push(found);
             }
             ["sm", device, state, rest @ ..] => self.subnet_manager(device, state, rest),
+            ["process", text] => self.list("/limited_processes").push(json!(text)),
+            ["iptables", rules] => {
+                self.probe["firewall"]["iptables"] = rules.replace("\\n", "\n").into();
+            }
             ["dcb", netdev, priorities] => {
                 let on: Vec<bool> = (0..8)
                     .map(|n| priorities.contains(&n.to_string()))
@@ -218,8 +256,9 @@ impl Host {
                     "app": json!({"dscp_prio": dscp}).to_string()});
                 self.list("/dcb").push(found);
             }
-            _ => panic!("{}: {line}", self.source),
+            _ => return false,
         }
+        true
     }
 
     /// Adds a device: its name, and settings `KEY=VALUE`. Those of Ethernet begin with the interface
@@ -246,13 +285,14 @@ impl Host {
         let driver = setting("driver", driver);
         let guid = format!("0200:00ff:fe00:{number:04x}");
         let file = |path: &str, text: &str| self.write(&format!("{CLASS}/{name}/{path}"), text);
-        let (node_type, layer) = match kind {
-            Kind::InfiniBand => ("1: CA", "InfiniBand"),
-            Kind::Roce => ("1: CA", "Ethernet"),
-            Kind::Iwarp => ("4: RNIC", "Ethernet"),
-            Kind::Efa => ("7: unspecified", "Unknown"),
-        };
-        file("node_type", node_type);
+        file(
+            "node_type",
+            match kind {
+                Kind::InfiniBand | Kind::Roce => "1: CA",
+                Kind::Iwarp => "4: RNIC",
+                Kind::Efa => "7: unspecified",
+            },
+        );
         file("node_guid", &guid);
         file("sys_image_guid", &guid);
         file("fw_ver", &setting("fw", "20.35.1012"));
@@ -274,38 +314,14 @@ impl Host {
             symlink(format!("../bus/pci/drivers/{driver}"), link).expect("a link");
         }
         let ports: u32 = setting("ports", "1").parse().expect("a number");
+        let has_mad = matches!(kind, Kind::InfiniBand | Kind::Roce) && driver != "mana";
         for port in 1..=ports {
-            let file = |path: &str, text: &str| {
-                self.write(&format!("{CLASS}/{name}/ports/{port}/{path}"), text);
-            };
-            let lid = if kind == Kind::InfiniBand {
-                "0x3"
-            } else {
-                "0x0"
-            };
-            file("link_layer", layer);
-            file("state", "4: ACTIVE");
-            file("phys_state", "5: LinkUp");
-            file("rate", &setting("rate", rate));
-            file("lid", lid);
-            file(
-                "sm_lid",
-                if kind == Kind::InfiniBand {
-                    "0x1"
-                } else {
-                    "0x0"
-                },
-            );
-            file("pkeys/0", "0xffff");
-            file("gids/0", &format!("fe80:0000:0000:0000:{guid}"));
-            let has_mad = matches!(kind, Kind::InfiniBand | Kind::Roce) && driver != "mana";
+            self.port(kind, name, port, &setting("rate", rate));
             if has_mad {
                 let umad = format!("umad{}", number as u32 * 2 + port - 1);
-                self.write(&format!("sys/class/infiniband_mad/{umad}/ibdev"), name);
-                self.write(
-                    &format!("sys/class/infiniband_mad/{umad}/port"),
-                    &port.to_string(),
-                );
+                let path = format!("sys/class/infiniband_mad/{umad}");
+                self.write(&format!("{path}/ibdev"), name);
+                self.write(&format!("{path}/port"), &port.to_string());
                 self.list("/nodes").push(node(&umad));
             }
         }
@@ -321,48 +337,72 @@ impl Host {
             self.subnet_manager(name, "master", &[]);
         }
         if let Some(netdev) = netdev {
-            let address = format!("02:00:00:00:00:{number:02x}");
-            self.netdev(netdev, "1", &address, &["9000"]);
-            if driver != "none" && kind == Kind::Roce {
-                let path = format!("{CLASS}/{name}/device/net/{netdev}");
-                self.write(&format!("{path}/type"), "1");
-                self.write(&format!("{path}/dev_port"), "0");
+            let has_parent = driver == "none";
+            self.ethernet(kind, name, has_parent, (netdev, ip));
+        }
+    }
+
+    /// Adds a port, which is up.
+    fn port(&self, kind: Kind, device: &str, port: u32, rate: &str) {
+        let file = |path: &str, text: &str| {
+            self.write(&format!("{CLASS}/{device}/ports/{port}/{path}"), text);
+        };
+        let (layer, lid, sm_lid) = match kind {
+            Kind::InfiniBand => ("InfiniBand", "0x3", "0x1"),
+            Kind::Roce | Kind::Iwarp => ("Ethernet", "0x0", "0x0"),
+            Kind::Efa => ("Unknown", "0x0", "0x0"),
+        };
+        let guid = self.read(&format!("{CLASS}/{device}/node_guid"));
+        file("link_layer", layer);
+        file("state", "4: ACTIVE");
+        file("phys_state", "5: LinkUp");
+        file("rate", rate);
+        file("lid", lid);
+        file("sm_lid", sm_lid);
+        file("pkeys/0", "0xffff");
+        file("gids/0", &format!("fe80:0000:0000:0000:{guid}"));
+    }
+
+    /// Adds the interface of a device, and its GIDs.
+    fn ethernet(&mut self, kind: Kind, name: &str, has_parent: bool, (netdev, ip): (&str, &str)) {
+        let guid = self.read(&format!("{CLASS}/{name}/node_guid"));
+        let number = self.list("/verbs/devices").len() - 1;
+        let address = format!("02:00:00:00:00:{number:02x}");
+        self.netdev(netdev, "1", &address, &["9000"]);
+        if !has_parent && kind == Kind::Roce {
+            let path = format!("{CLASS}/{name}/device/net/{netdev}");
+            self.write(&format!("{path}/type"), "1");
+            self.write(&format!("{path}/dev_port"), "0");
+        }
+        if kind == Kind::Iwarp {
+            let gid = address.replace(':', "");
+            let (first, rest) = gid.split_at(4);
+            let (second, third) = rest.split_at(4);
+            let gid = format!("{first}:{second}:{third}:0000:0000:0000:0000:0000");
+            self.write(&format!("{CLASS}/{name}/ports/1/gids/0"), &gid);
+            if has_parent {
+                self.write(&format!("{CLASS}/{name}/parent"), netdev);
             }
+        } else {
             let link_local = format!("fe80:0000:0000:0000:{guid}");
-            match kind {
-                Kind::Iwarp => {
-                    let gid = address.replace(':', "");
-                    let gid = format!(
-                        "{}:{}:{}:0000:0000:0000:0000:0000",
-                        &gid[..4],
-                        &gid[4..8],
-                        &gid[8..]
-                    );
-                    self.write(&format!("{CLASS}/{name}/ports/1/gids/0"), &gid);
-                    if driver == "none" {
-                        self.write(&format!("{CLASS}/{name}/parent"), netdev);
-                    }
+            self.gid(name, 1, "0", &link_local, "IB/RoCE v1", netdev);
+            self.gid(name, 1, "1", &link_local, "RoCE v2", netdev);
+        }
+        if ip == "-" {
+            return;
+        }
+        self.address(netdev, ip);
+        if kind == Kind::Roce {
+            let ip = ip.split('/').next().expect("an address");
+            let gid = match ip.parse::<std::net::Ipv4Addr>() {
+                Ok(v4) => {
+                    let [a, b, c, d] = v4.octets();
+                    format!("::ffff:{a:02x}{b:02x}:{c:02x}{d:02x}")
                 }
-                _ => {
-                    self.gid(name, 1, "0", &link_local, "IB/RoCE v1", netdev);
-                    self.gid(name, 1, "1", &link_local, "RoCE v2", netdev);
-                }
-            }
-            if ip != "-" {
-                self.address(netdev, ip);
-                if kind == Kind::Roce {
-                    let ip = ip.split('/').next().expect("an address");
-                    let gid = match ip.parse::<std::net::Ipv4Addr>() {
-                        Ok(v4) => {
-                            let [a, b, c, d] = v4.octets();
-                            format!("::ffff:{a:02x}{b:02x}:{c:02x}{d:02x}")
-                        }
-                        Err(_) => ip.to_owned(),
-                    };
-                    self.gid(name, 1, "2", &gid, "IB/RoCE v1", netdev);
-                    self.gid(name, 1, "3", &gid, "RoCE v2", netdev);
-                }
-            }
+                Err(_) => ip.to_owned(),
+            };
+            self.gid(name, 1, "2", &gid, "IB/RoCE v1", netdev);
+            self.gid(name, 1, "3", &gid, "RoCE v2", netdev);
         }
     }
 

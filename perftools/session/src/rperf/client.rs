@@ -13,6 +13,7 @@ use host::host_conf::HostConf;
 use measure::engine::Role;
 use measure::result::{DeviceRun, TestResult, TestRun};
 use measure::spec::plan::{Pattern, Plan};
+use measure::spec::socket_kind::SocketKind;
 use measure::spec::test::Test;
 use measure::spec::{Limit, Spec, UNLIMITED};
 use measure::stats::SideStats;
@@ -343,8 +344,16 @@ fn check_arrival(
     let sent = local.sent.msgs + remote.sent.msgs;
     let arrived = local.received.msgs + remote.received.msgs;
     let has_receiver = plan.is_none_or(Plan::has_receiver);
+    if sent + arrived == 0 {
+        return Err(Error::test("no message was sent while the test measured").with_help(
+            "set --time (-t) higher, or --msg-size (-m) lower: a message takes longer than the test",
+        ));
+    }
     if has_receiver && sent > 0 && arrived == 0 {
-        if plan.is_some_and(|plan| plan.service.is_reliable()) {
+        let is_reliable = plan.map_or(spec.test.socket() != Some(SocketKind::Udp), |plan| {
+            plan.service.is_reliable()
+        });
+        if is_reliable {
             return Err(Error::test(format!(
                 "none of the {sent} messages arrived while the receiver measured"
             ))
@@ -524,6 +533,17 @@ mod tests {
             let advises_more_time = text.contains("set --time (-t) higher");
             assert_eq!(advises_more_time, is_reliable, "{text}");
         }
+        // TCP is reliable, too, and its MTU is not the cause.
+        let spec = Spec::new(Test::TcpBw);
+        let error = check_arrival(&spec, None, &receiver, &sender).unwrap_err();
+        assert!(
+            error.to_string().contains("set --time (-t) higher"),
+            "{error}"
+        );
+        // A timed test that moved nothing.
+        let spec = Spec::new(Test::RcBw);
+        let error = check_arrival(&spec, spec.test.plan(), &receiver, &receiver).unwrap_err();
+        assert!(error.to_string().contains("no message was sent"), "{error}");
     }
 
     #[test]
