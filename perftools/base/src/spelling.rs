@@ -1,8 +1,8 @@
 //! Words that are spelled nearly as known ones.
 
 /// Returns the known word that a misspelled one was meant to be. It begins with the same letter and
-/// differs in at most two letters, and in one of each four. Variants of a word, such as `cc_key` and
-/// `sm_key`, differ in the first letter, and `mlx4` and `mlx5` only in digits.
+/// differs in at most two letters, and in one of each four. Variants of a word, such as `cc_key`
+/// and `sm_key`, differ in the first letter, and `mlx4` and `mlx5` only in digits.
 pub fn similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut nearest: Option<(usize, &str)> = None;
     for candidate in known {

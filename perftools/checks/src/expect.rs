@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use host::HostFacts;
-use host::device::PciLink;
+use host::pci_link::PciLink;
 
 use super::finding::Finding;
 

@@ -3,11 +3,12 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use host::HostFacts;
-use host::device::{Device, PciLink, Port};
+use host::device::{Device, Port};
 use host::link_caps::LinkCaps;
 use host::link_log::{LinkChange, LinkLog};
 use host::netdev::Netdev;
 use host::pci::path;
+use host::pci_link::PciLink;
 use host::rate::{LaneSpeed, Rate};
 
 use super::finding::Finding;
@@ -80,8 +81,8 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     findings
 }
 
-/// Returns a warning for a PCIe link above the slot that is narrower or slower than both of its ends
-/// support.
+/// Returns a warning for a PCIe link above the slot that is narrower or slower than both of its
+/// ends support.
 fn check_bridges(facts: &HostFacts, device: &Device) -> Option<Finding> {
     let path = path(&facts.probe.pci, device.slot.as_ref()?);
     // A link connects each function with the port above it, and a switch has no link inside.

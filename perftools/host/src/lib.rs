@@ -42,6 +42,7 @@ pub mod nm;
 pub mod opensm;
 pub mod partitions;
 pub mod pci;
+pub mod pci_link;
 pub mod peer;
 pub mod probe;
 pub mod rate;

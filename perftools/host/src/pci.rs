@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::PciLink;
+use crate::pci_link::PciLink;
 
 /// Directory of sysfs with all functions.
 const DIRECTORY: &str = "/sys/bus/pci/devices";

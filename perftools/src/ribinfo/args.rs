@@ -189,9 +189,9 @@ pub struct Export {
         conflicts_with = "no_check"
     )]
     pub skip: Vec<String>,
-    /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them; or compare with FILE,
-    /// the output of `ribinfo expect` on a good host
-    #[arg(long, value_name = "ports=N,rate=GBPS|FILE", value_parser = expectation)]
+    /// Require ports=N ACTIVE ports, and rate=GBPS of each (with a comma between); or compare with
+    /// FILE, the output of `ribinfo expect` on a good host
+    #[arg(long, value_name = "ports=N,…|FILE", value_parser = expectation)]
     pub expect: Option<Expectation>,
 }
 
@@ -236,9 +236,9 @@ pub struct Check {
     /// Omit a check, a device or a port (mlx5_0/2); may be repeated
     #[arg(long, value_name = "CHECK|PORT", value_delimiter = ',')]
     pub skip: Vec<String>,
-    /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them; or compare with FILE,
-    /// the output of `ribinfo expect` on a good host
-    #[arg(long, value_name = "ports=N,rate=GBPS|FILE", value_parser = expectation)]
+    /// Require ports=N ACTIVE ports, and rate=GBPS of each (with a comma between); or compare with
+    /// FILE, the output of `ribinfo expect` on a good host
+    #[arg(long, value_name = "ports=N,…|FILE", value_parser = expectation)]
     pub expect: Option<Expectation>,
     /// Exit with status 1 for warnings, too
     #[arg(long)]

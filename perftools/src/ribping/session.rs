@@ -8,7 +8,7 @@ use super::args::PingArgs;
 use super::report::Report;
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::tracker::PingCounts;
-use super::transport::{Link, PingEvent};
+use super::transport::{Link, NO_REPLY, PingEvent};
 
 /// Validated settings of a ping run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl Session<'_, '_> {
             }
             match self.attempt(seq) {
                 Ok(PingResult::Answered) => return true,
-                Ok(PingResult::TimedOut) => failure = "no reply before the timeout".to_owned(),
+                Ok(PingResult::TimedOut) => failure = NO_REPLY.to_owned(),
                 Ok(PingResult::Failed(text)) => failure = text,
                 Err(error) => {
                     reason = Some(self.link.close_after(&error));

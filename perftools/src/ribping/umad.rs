@@ -11,7 +11,7 @@ use ibumad::{
 
 use super::host_name;
 use super::stop::{POLL_INTERVAL, StopFlag};
-use super::transport::{PingEvent, PingTransport};
+use super::transport::{NO_REPLY, PingEvent, PingTransport};
 
 /// Returns the options of an agent for ibping's management class with this OUI.
 fn agent_options(oui: Oui, methods: Methods) -> AgentOptions {
@@ -66,7 +66,10 @@ impl UmadPinger {
         if let Some(errno) = received.failure {
             return PingEvent::Failed {
                 seq,
-                reason: errno.to_string(),
+                reason: match errno.0 {
+                    nix::libc::ETIMEDOUT => NO_REPLY.to_owned(),
+                    _ => errno.to_string(),
+                },
             };
         }
         if received.mad.method() != Method::GET_RESP {

@@ -336,10 +336,7 @@ fn limit_of_open_files_of_the_server_reaches_the_client() {
 fn link_local_addresses_work_with_rdma_cm() {
     for device in devices() {
         let netdev = test_support::lab::netdev(&device);
-        let addresses = test_support::lab::ip_addresses(&netdev).into_iter();
-        let is_link_local = |ip: &std::net::IpAddr| matches!(ip, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
-        let link_local = addresses.filter(is_link_local).next();
-        let link_local = link_local.expect("a link-local address");
+        let link_local = test_support::lab::link_local_address(&netdev);
         let server = Server::start();
         let line = format!(
             "{link_local}%{netdev} -lp {} -i {device} --use-cm on --verify -n 50 -m 4K rc_bw",

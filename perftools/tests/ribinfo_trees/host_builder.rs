@@ -261,8 +261,8 @@ impl Host {
         true
     }
 
-    /// Adds a device: its name, and settings `KEY=VALUE`. Those of Ethernet begin with the interface
-    /// and its address.
+    /// Adds a device: its name, and settings `KEY=VALUE`. Those of Ethernet begin with the
+    /// interface and its address.
     fn device(&mut self, kind: Kind, words: &[&str]) {
         let (name, rest) = words.split_first().expect("a name");
         let number = self.list("/verbs/devices").len();

@@ -23,7 +23,7 @@ struct Report {
     source: String,
     /// Lines that make the host.
     host: Vec<String>,
-    /// What is expected. `None` for a healthy host.
+    /// The expected finding. `None` for a healthy host.
     expected: Option<Expected>,
 }
 

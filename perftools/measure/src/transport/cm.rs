@@ -87,14 +87,14 @@ impl CmListener {
     }
 
     /// Waits for the client's connections and accepts them with `qps`, which belong to `device`.
-    /// Other connections are rejected.
+    /// Each is created when its connection is expected. Other connections are rejected.
     ///
     /// # Errors
-    /// Returns an error if one of the connections does not arrive within `timeout`, or if `is_gone` returns
-    /// `true` before that.
+    /// Returns an error if one of the connections does not arrive within `timeout`, or if `is_gone`
+    /// returns `true` before that.
     pub fn accept(
         self,
-        qps: Vec<QueuePair<Rc>>,
+        qps: impl ExactSizeIterator<Item = Result<QueuePair<Rc>>>,
         device: &str,
         access: AccessFlags,
         timeout: Duration,
@@ -103,14 +103,11 @@ impl CmListener {
         let count = qps.len();
         let mut connections = Vec::new();
         for (index, qp) in (0_u32..).zip(qps) {
-            let accepted = self.accept_one(
-                qp,
-                &request_id(self.key, index),
-                device,
-                access,
-                Instant::now() + timeout,
-                is_gone,
-            );
+            let accepted = qp.and_then(|qp| {
+                let deadline = Instant::now() + timeout;
+                let id = request_id(self.key, index);
+                self.accept_one(qp, &id, device, access, deadline, is_gone)
+            });
             connections.push(accepted.map_err(|error| of_several(error, index, count))?);
         }
         Ok(connections)
@@ -264,15 +261,16 @@ pub fn connect(
 
 /// Names only the port that the device needs in the remedy of a request without an answer.
 fn with_firewall(error: Error, device: &str, server: SocketAddr) -> Error {
-    if error.help() != Some(NO_ANSWER) {
+    let text = error.to_string();
+    let Some(cause) = text.strip_suffix(&format!("; help: {NO_ANSWER}")) else {
         return error;
-    }
+    };
     let port = if is_iwarp(device) {
         format!("TCP port {}", server.port())
     } else {
         "UDP port 4791".to_owned()
     };
-    error.with_help(format!(
+    Error::device(cause).with_help(format!(
         "check that the server is running and that firewalls allow {port}"
     ))
 }
@@ -286,4 +284,22 @@ pub(super) fn wrong_device(target: &CmTarget, found: &str, expected: &str) -> Er
         target.source.ip()
     ))
     .with_help(format!("select the device with --id (-i) {found}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remedy_names_only_the_port_of_the_device() {
+        let server = "10.0.0.1:4000".parse().expect("an address");
+        let error = Error::device(format!("rdma_connect: timed out; help: {NO_ANSWER}"));
+        let text = with_firewall(error, "mlx5_0", server).to_string();
+        assert_eq!(
+            text,
+            "rdma_connect: timed out; help: check that the server is running and that firewalls allow UDP port 4791"
+        );
+        let other = Error::device("rdma_connect: refused");
+        assert_eq!(with_firewall(other.clone(), "mlx5_0", server), other);
+    }
 }

@@ -170,11 +170,8 @@ impl ServerSetup for RdmaServer {
         check_addresses(&client.ends, client_gid)?;
         let qps = match pending {
             PendingConnection::Cm(listener) => {
-                let qps = (0..end.qp_count())
-                    .map(|index| end.create_qp(index))
-                    .collect::<Result<Vec<_>>>()?;
                 let connections = listener.accept(
-                    qps,
+                    (0..end.qp_count()).map(|index| end.create_qp(index)),
                     end.device_name(),
                     end.shape.remote_access(),
                     timeout,

@@ -260,8 +260,8 @@ impl ControlLink {
         if error.kind() == Kind::Limit {
             return error;
         }
-        // A peer with many queue pairs destroys them before it sends the error. The server waits for
-        // the client's reason, too, and sends its own only after that.
+        // A peer with many queue pairs destroys them before it sends the error. The server waits
+        // for the client's reason, too, and sends its own only after that.
         let mut timeout = EXPLAIN_TIMEOUT + self.set_up_time;
         if self.peer_name == "the server" {
             timeout += Duration::from_secs(1);
