@@ -1,5 +1,6 @@
 //! The requirements of `check --expect`.
 
+use std::fmt::Write;
 use std::str::FromStr;
 
 use host::HostFacts;
@@ -97,7 +98,7 @@ pub fn manifest(facts: &HostFacts) -> String {
             name,
             value,
         } = property;
-        text += &format!("{object} {name} {value}\n");
+        let _ = writeln!(text, "{object} {name} {value}");
     }
     text
 }

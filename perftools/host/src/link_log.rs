@@ -58,17 +58,14 @@ fn parse(log: &str, boot: u64) -> Vec<LinkChange> {
 
 fn parse_line(line: &str, boot: u64) -> Option<LinkChange> {
     let line = line.trim();
-    let (time, text, start) = match line.strip_prefix('[') {
-        Some(rest) => {
-            let (time, text) = rest.split_once(']')?;
-            (time.trim(), text, boot)
-        }
-        None => {
-            let (time, text) = line.split_once(' ')?;
-            (time, text, 0)
-        }
+    let (time, text, start) = if let Some(rest) = line.strip_prefix('[') {
+        let (time, text) = rest.split_once(']')?;
+        (time, text, boot)
+    } else {
+        let (time, text) = line.split_once(' ')?;
+        (time, text, 0)
     };
-    let at = time.split('.').next()?.parse::<u64>().ok()? + start;
+    let at = time.trim().split('.').next()?.parse::<u64>().ok()? + start;
     // The drivers write `NETDEV: Link down` and `NETDEV: NIC Link is Down`.
     let lower = text.to_ascii_lowercase();
     let (found, up) = [

@@ -136,7 +136,9 @@ pub(crate) fn misspelled(root: &Root) -> Vec<Misspelled> {
         }
     };
     let mut read_all = |files: Vec<String>, words: Words| {
-        files.iter().for_each(|file| read(file, words));
+        for file in &files {
+            read(file, words);
+        }
     };
     for directory in DIRECTORIES {
         let mut files = root.list(directory);

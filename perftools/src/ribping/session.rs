@@ -130,15 +130,15 @@ impl Session<'_, '_> {
             if attempt > 0 {
                 self.report.tracker().record_resend();
             }
-            match self.attempt(seq) {
+            failure = match self.attempt(seq) {
                 Ok(PingResult::Answered) => return true,
-                Ok(PingResult::TimedOut) => failure = NO_REPLY.to_owned(),
-                Ok(PingResult::Failed(text)) => failure = text,
+                Ok(PingResult::TimedOut) => NO_REPLY.to_owned(),
+                Ok(PingResult::Failed(text)) => text,
                 Err(error) => {
                     reason = Some(self.link.close_after(&error));
                     break;
                 }
-            }
+            };
             self.report.log_failure(seq, &failure);
             if (self.is_over)(Instant::now()) {
                 break;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::error::{Error, Result};
 
-/// Reason of a ping that nobody answered.
+/// Reason of a ping without an answer.
 pub(super) const NO_REPLY: &str = "no reply before the timeout";
 
 /// An event from the transport.

@@ -271,11 +271,9 @@ impl Host {
             _ => (None, "", rest),
         };
         let setting = |key: &str, default: &str| {
-            let found = rest.iter().filter_map(|word| word.split_once('='));
-            let found = found
-                .filter(|(known, _)| *known == key)
-                .map(|(_, value)| value);
-            found.last().unwrap_or(default).to_owned()
+            let mut found = rest.iter().filter_map(|word| word.split_once('='));
+            let found = found.find(|(known, _)| *known == key);
+            found.map_or(default, |(_, value)| value).to_owned()
         };
         let (driver, rate) = match kind {
             Kind::Iwarp => ("iw_cxgb4", "100 Gb/sec (4X EDR)"),
@@ -313,12 +311,12 @@ impl Host {
             let link = self.path().join(format!("{CLASS}/{name}/device/driver"));
             symlink(format!("../bus/pci/drivers/{driver}"), link).expect("a link");
         }
-        let ports: u32 = setting("ports", "1").parse().expect("a number");
+        let ports: usize = setting("ports", "1").parse().expect("a number");
         let has_mad = matches!(kind, Kind::InfiniBand | Kind::Roce) && driver != "mana";
         for port in 1..=ports {
             self.port(kind, name, port, &setting("rate", rate));
             if has_mad {
-                let umad = format!("umad{}", number as u32 * 2 + port - 1);
+                let umad = format!("umad{}", number * 2 + port - 1);
                 let path = format!("sys/class/infiniband_mad/{umad}");
                 self.write(&format!("{path}/ibdev"), name);
                 self.write(&format!("{path}/port"), &port.to_string());
@@ -343,7 +341,7 @@ impl Host {
     }
 
     /// Adds a port, which is up.
-    fn port(&self, kind: Kind, device: &str, port: u32, rate: &str) {
+    fn port(&self, kind: Kind, device: &str, port: usize, rate: &str) {
         let file = |path: &str, text: &str| {
             self.write(&format!("{CLASS}/{device}/ports/{port}/{path}"), text);
         };

@@ -48,7 +48,7 @@ fn reports() -> Vec<Report> {
                 continue;
             }
             if let Some(source) = line.strip_prefix("report ") {
-                let is_dated = source.split(' ').count() == 2 && source.contains("/");
+                let is_dated = source.split(' ').count() == 2 && source.contains('/');
                 assert!(is_dated, "{line}: expected REPOSITORY#NUMBER DATE");
                 reports.push(Report {
                     source: source.to_owned(),
