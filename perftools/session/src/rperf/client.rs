@@ -562,9 +562,9 @@ mod tests {
         assert_eq!(check(5, 1, 8), Ok(()));
         let text = check(5, 0, 0).unwrap_err();
         assert!(text.contains("none of the 5 messages arrived"), "{text}");
-        for (sent, received) in [(0, 0), (5, 1)] {
-            let text = check(sent, received, 0).unwrap_err();
-            assert!(text.contains("--verify checked nothing"), "{text}");
-        }
+        let text = check(0, 0, 0).unwrap_err();
+        assert!(text.contains("no message was sent"), "{text}");
+        let text = check(5, 1, 0).unwrap_err();
+        assert!(text.contains("--verify checked nothing"), "{text}");
     }
 }
