@@ -388,3 +388,36 @@ fn interrupted_client_prints_its_summary() {
     let output = server.wait_timeout(Duration::from_secs(5));
     assert!(output.status.is_some(), "the server exits too: {output}");
 }
+
+#[test]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
+fn lost_pings_are_named_with_a_reason() {
+    let fabric = Fabric::start();
+    let lid = fabric.lid("Hca3").to_string();
+    let output = process::output(ribping(&fabric).args(["-c", "2", "-t", "200", "-L", &lid]));
+    for seq in 0..2 {
+        let lost = format!("ping {seq} is lost: no reply before the timeout");
+        assert!(output.stderr.contains(&lost), "{output}");
+    }
+}
+
+#[test]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
+fn port_without_subnet_manager_is_named() {
+    let fabric = Fabric::without_sm();
+    let output = process::output(ribping(&fabric).args(["-c", "1", "-t", "200", "-L", "5"]));
+    assert!(
+        output
+            .stderr
+            .contains("no subnet manager has configured it"),
+        "{output}"
+    );
+}
+
+#[test]
+#[ignore = "needs ibsim and opensm: run by ci/test tools"]
+fn devices_are_listed_for_an_unknown_one() {
+    let fabric = Fabric::start();
+    let output = process::output(ribping(&fabric).args(["-C", "mlx9", "-L", "5"]));
+    assert!(output.stderr.contains("available: "), "{output}");
+}

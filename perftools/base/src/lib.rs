@@ -5,7 +5,7 @@
 //! | [`error`] | the error of the tools, with a kind, a cause and a remedy |
 //! | [`units`] [`histogram`] | sizes, rates and times as text; latencies |
 //! | [`cpus`] [`device_id`] [`ports`] [`shell`] | lists of CPUs, device names, TCP ports, quoting |
-//! | [`peer_text`] | text of a peer, made safe to print |
+//! | [`peer_text`] [`spelling`] | text of a peer, made safe to print; misspelled words |
 //! | [`log`] | the log of a server on standard error |
 //! | [`interrupt`] [`memory`] [`system`] [`threads`] | signals, limits, threads |
 //!
@@ -23,6 +23,7 @@ pub mod memory;
 pub mod peer_text;
 pub mod ports;
 pub mod shell;
+pub mod spelling;
 pub mod system;
 pub mod threads;
 pub mod units;

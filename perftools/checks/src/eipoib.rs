@@ -4,21 +4,20 @@ use host::HostFacts;
 use host::eipoib::{Interface, OPENIB_CONF};
 
 use super::finding::Finding;
+use super::spelling;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let enabled = facts.eipoib.is_enabled;
+    let mut findings = spelling::check(facts, OPENIB_CONF);
     let Some(interfaces) = &facts.eipoib.interfaces else {
-        if !enabled {
-            return Vec::new();
-        }
-        return vec![
+        findings.extend(enabled.then(|| {
             Finding::fault(format!(
                 "{OPENIB_CONF} enables eIPoIB, but module eth_ipoib is not loaded"
             ))
-            .with_remedy("/etc/init.d/openibd restart; modprobe eth_ipoib"),
-        ];
+            .with_remedy("/etc/init.d/openibd restart; modprobe eth_ipoib")
+        }));
+        return findings;
     };
-    let mut findings = Vec::new();
     if !enabled {
         findings.push(
             Finding::warning("eIPoIB is in use, but not enabled after a reboot")

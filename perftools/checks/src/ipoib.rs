@@ -9,6 +9,7 @@ use host::udev::{IPOIB_RULES as RULES, RulePart, UdevRule};
 use host::verbs::VerbsPort;
 
 use super::finding::Finding;
+use super::spelling;
 
 /// Largest MTU of connected mode, in bytes.
 const CONNECTED_MTU: u32 = 65520;
@@ -17,7 +18,7 @@ const HEADER: u32 = 4;
 const FULL_MEMBER: u16 = 0x8000;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings = spelling::check(facts, "/etc/NetworkManager/");
     for netdev in &facts.netdevs {
         if let Some(ipoib) = &netdev.ipoib {
             let port = ipoib.hwaddr.and_then(|address| port_of(facts, address));
@@ -140,9 +141,13 @@ fn check_mode(
             }
             let largest = limits.last().copied().unwrap_or(0);
             let on_link = link.map_or_else(String::new, |link| format!(" on a link with MTU {link} bytes"));
+            // OpenSM's default MTU of a partition is 2048 bytes.
+            let is_default = mtu == 2044 && largest == 4092;
             if mtu > largest {
                 Finding::fault(format!("datagram mode, MTU {mtu} bytes: the maximum is {largest}{on_link}"))
                     .with_remedy(format!("ip link set {name} mtu {largest}"))
+            } else if is_default {
+                Finding::ok(format!("datagram mode, MTU {mtu} bytes{on_link} ({largest} needs mtu=5 for the partition in partitions.conf)"))
             } else if !limits.contains(&mtu) {
                 Finding::warning(format!("datagram mode, MTU {mtu} bytes: up to {largest} is possible{on_link}")).with_remedy(format!(
                     "ip link set {name} mtu {largest} (4092 also needs mtu=5 for the partition in partitions.conf)"
@@ -247,7 +252,22 @@ fn check_address(
         .filter(|rule| is_named(rule) && mismatch(rule, netdev).is_none())
         .filter_map(|rule| rule.get("NAME"))
         .collect();
+    // A rule for the address of no interface was perhaps meant for this one.
+    let foreign = rules()
+        .filter_map(|rule| rule.get("ATTR{address}"))
+        .find(|value| {
+            let value = value.to_ascii_lowercase();
+            !facts.netdevs.iter().any(|netdev| {
+                let hwaddr = netdev.ipoib.as_ref().and_then(|ipoib| ipoib.hwaddr);
+                hwaddr.is_some_and(|address| value.contains(&address.stable_part()))
+            })
+        });
     match (names.as_slice(), mismatches.into_iter().flatten().next()) {
+        ([], None) if foreign.is_some() => Finding::warning(format!(
+            "no rule in {RULES} has the address of this interface, but one has {}, which no interface has",
+            foreign.unwrap_or_default()
+        ))
+        .with_remedy(address.udev_rule(&netdev.name)),
         ([], None) => Finding::ok(format!(
             "{text}; for a persistent name, add to {RULES}: {}",
             address.udev_rule(&netdev.name)

@@ -20,6 +20,7 @@ mod eipoib;
 mod firewall;
 mod gid;
 mod governor;
+mod gpu;
 mod hugepages;
 mod iommu;
 mod ipoib;
@@ -37,6 +38,7 @@ mod peer;
 mod port;
 mod roce;
 mod sm;
+mod spelling;
 
 use serde::Serialize;
 
@@ -83,7 +85,7 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "link",
-        about: "width and speed of the link and the PCIe slot, compared with what the adapter supports",
+        about: "width, speed and outages of links, transceivers, and PCIe links up to the root",
         run: link::check,
     },
     Check {
@@ -155,6 +157,11 @@ pub const CHECKS: &[Check] = &[
         name: "numa",
         about: "NUMA node and CPUs close to the adapter",
         run: numa::check,
+    },
+    Check {
+        name: "gpu",
+        about: "GPUDirect RDMA: registration of GPU memory, ACS between adapters and GPUs",
+        run: gpu::check,
     },
     Check {
         name: "hugepages",

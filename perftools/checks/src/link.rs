@@ -1,9 +1,14 @@
 //! Width and speed of the link and of the PCIe slot.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use host::HostFacts;
-use host::device::{Device, PciLink, Port};
+use host::device::{Device, Port};
 use host::link_caps::LinkCaps;
+use host::link_log::{LinkChange, LinkLog};
 use host::netdev::Netdev;
+use host::pci::path;
+use host::pci_link::PciLink;
 use host::rate::{LaneSpeed, Rate};
 
 use super::finding::Finding;
@@ -24,6 +29,14 @@ const MODELS: &[(&str, &str, &str)] = &[
 ];
 /// Number of lanes assumed for an InfiniBand port that does not report its supported width.
 const DEFAULT_LANES: u32 = 4;
+/// Time after the start of the kernel in which links may change, in seconds.
+const BOOT: u64 = 300;
+/// Time for which outages are reported, in seconds.
+const DAY: u64 = 24 * 60 * 60;
+/// Shortest outage that is a fault, in seconds. Connections survive shorter ones.
+const OUTAGE: u64 = 30;
+/// Number of shorter outages that is reported.
+const FLAPS: usize = 3;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -44,6 +57,18 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
                 .as_ref()
                 .map(|pci| check_slot(device, pci).on(&device.name)),
         );
+        findings.extend(check_bridges(facts, device).map(|finding| finding.on(&device.name)));
+        let netdevs = device.ports.iter().filter_map(|port| {
+            Some((
+                format!("{}/{}", device.name, port.port),
+                port.netdev.as_deref()?,
+            ))
+        });
+        for (on, netdev) in netdevs {
+            let found = check_outages(&facts.probe.link_log, netdev).into_iter();
+            let found = found.chain(check_transceiver(facts, netdev));
+            findings.extend(found.map(|finding| finding.on(&on)));
+        }
         let active = device.ports.iter().filter(|port| port.is_active());
         findings.extend(active.clone().filter_map(|port| {
             let found = check_bond(facts, port.netdev.as_deref()?)?;
@@ -54,6 +79,97 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         }));
     }
     findings
+}
+
+/// Returns a warning for a PCIe link above the slot that is narrower or slower than both of its
+/// ends support.
+fn check_bridges(facts: &HostFacts, device: &Device) -> Option<Finding> {
+    let path = path(&facts.probe.pci, device.slot.as_ref()?);
+    // A link connects each function with the port above it, and a switch has no link inside.
+    let above = path.chunks_exact(2).skip(1);
+    let found = above.filter_map(|ends| Some((ends[0].link.as_ref()?, ends[1])));
+    let mut slow = found.filter_map(|(link, port)| {
+        let upper = port.link.as_ref()?;
+        let width = link.max_width.min(upper.max_width);
+        let transfers = link.max_transfers().min(upper.max_transfers());
+        let is_slow = link.current_width < width || link.current_transfers() < transfers;
+        is_slow.then_some((link, port, width, transfers))
+    });
+    let (link, port, width, transfers) = slow.next()?;
+    Some(
+        Finding::warning(format!(
+            "the PCIe link below {} is {} x{}, but both of its ends support {transfers} GT/s x{width}",
+            port.slot, link.current_speed, link.current_width
+        ))
+        .with_remedy(format!(
+            "lspci -vvs {} (LnkSta); reseat the riser or the switch board; check the BIOS settings of the slot",
+            port.slot
+        )),
+    )
+}
+
+/// Returns a fault for an outage of the link, or a warning for many changes, in the last day.
+fn check_outages(log: &LinkLog, netdev: &str) -> Option<Finding> {
+    let start = (log.boot + BOOT).max(log.read.saturating_sub(DAY));
+    let changes = log.changes.iter();
+    let changes: Vec<&LinkChange> = changes
+        .filter(|change| change.netdev == netdev && change.at >= start)
+        .collect();
+    let downs = changes.iter().filter(|change| !change.up);
+    let outages = downs.clone().filter_map(|down| {
+        let up = changes
+            .iter()
+            .find(|change| change.up && change.at >= down.at)?;
+        Some((down.at, up.at - down.at))
+    });
+    let remedy = format!(
+        "check the cable and the log of the switch port; ethtool -m {netdev}; journalctl -k -g 'link (is )?(up|down)'"
+    );
+    let longest = outages.max_by_key(|(_, seconds)| *seconds);
+    if let Some((at, seconds)) = longest.filter(|(_, seconds)| *seconds >= OUTAGE) {
+        let text = format!(
+            "the link of {netdev} was down for {seconds} s, since {}",
+            time(at)
+        );
+        return Some(Finding::fault(text).with_remedy(remedy));
+    }
+    let count = downs.clone().count();
+    let first = downs.map(|down| down.at).next()?;
+    (count >= FLAPS).then(|| {
+        let text = format!(
+            "the link of {netdev} went down {count} times since {}",
+            time(first)
+        );
+        Finding::warning(text).with_remedy(remedy)
+    })
+}
+
+fn time(seconds: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_secs(seconds);
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+/// Returns a warning if the transceiver of an interface reports an alarm.
+fn check_transceiver(facts: &HostFacts, netdev: &str) -> Option<Finding> {
+    let mut all = facts.probe.transceivers.iter();
+    let found = all.find(|transceiver| transceiver.netdev == netdev)?;
+    let alarm = found.alarms.first()?;
+    let more = match found.alarms.len() - 1 {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    let temperature = found.temperature.as_deref().unwrap_or("unknown");
+    let remedy = if alarm.contains("temperature") {
+        "check the airflow and the fans of the host"
+    } else {
+        "clean the fiber, reseat or replace the transceivers at both ends"
+    };
+    Some(
+        Finding::warning(format!(
+            "the transceiver of {netdev} reports: {alarm}{more} (temperature {temperature})"
+        ))
+        .with_remedy(format!("{remedy}; ethtool -m {netdev}")),
+    )
 }
 
 /// Returns a warning if an interface is a bond, or part of one, that has lost an interface.
@@ -87,7 +203,7 @@ fn check_link(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
         }
     }
     let pci = device.pci.as_ref().and_then(PciLink::gbps);
-    if let Some(gbps) = pci.filter(|gbps| u64::from(*gbps) * 1000 < u64::from(rate.mbps)) {
+    if let Some(gbps) = pci.filter(|gbps| u64::from(*gbps) * 1000 < data_mbps(port, rate)) {
         return Some(
             Finding::warning(format!(
                 "{rate}, but the PCIe slot carries only about {gbps} Gb/sec"
@@ -96,6 +212,16 @@ fn check_link(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
         );
     }
     Some(Finding::ok(rate.to_string()))
+}
+
+/// Returns the data rate of a link. Lanes of InfiniBand up to QDR send 10 bits for each byte.
+fn data_mbps(port: &Port, rate: Rate) -> u64 {
+    let mbps = u64::from(rate.mbps);
+    let qdr = LaneSpeed::from_name("QDR");
+    if port.is_infiniband() && rate.lane_speed().is_some() && rate.lane_speed() <= qdr {
+        return mbps * 8 / 10;
+    }
+    mbps
 }
 
 /// Returns a warning if the link is narrower or slower than the port supports. For a port that does

@@ -5,14 +5,24 @@ use host::HostFacts;
 use host::limits::{ConfiguredLimit, ResourceLimit, SUFFICIENT};
 
 use super::finding::Finding;
+use super::spelling;
 
 const RAISE_LIMITS: &str = "printf '@rdma soft memlock unlimited\\n@rdma hard memlock unlimited\\n' >> /etc/security/limits.conf; groupadd -f rdma; usermod -aG rdma USER; log in again (for a systemd service: LimitMEMLOCK=infinity)";
+
+/// The remedy in a container, whose runtime sets the limit.
+const RAISE_IN_CONTAINER: &str = "start the container with --ulimit memlock=-1; for Kubernetes: set LimitMEMLOCK=infinity in the service of the container runtime, or add the capability IPC_LOCK to the pod";
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let (limits, exempt) = (facts.memlock.limits, facts.memlock.is_exempt);
     let limited = !exempt && !matches!(limits, Some((None, _)));
-    let mut findings = vec![check_limits(limits, exempt)];
+    let raise = if facts.environment.container.is_some() {
+        RAISE_IN_CONTAINER
+    } else {
+        RAISE_LIMITS
+    };
+    let mut findings = vec![check_limits(limits, exempt, raise)];
     findings.extend(check_limits_conf(facts));
+    findings.extend(spelling::check(facts, "/etc/security/"));
     findings.extend(check_processes(facts));
     for registration in &facts.probe.registrations {
         let size = Size(registration.bytes);
@@ -21,7 +31,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
             Err(error) => {
                 // Without a limit, the cause is a lack of memory or the device.
                 let remedy = if limited {
-                    RAISE_LIMITS
+                    raise
                 } else {
                     "free -m; dmesg | tail"
                 };
@@ -79,7 +89,11 @@ fn check_processes(facts: &HostFacts) -> Option<Finding> {
     })
 }
 
-fn check_limits(limits: Option<(ResourceLimit, ResourceLimit)>, exempt: bool) -> Finding {
+fn check_limits(
+    limits: Option<(ResourceLimit, ResourceLimit)>,
+    exempt: bool,
+    raise: &str,
+) -> Finding {
     let Some((soft, hard)) = limits else {
         return Finding::ok("the locked-memory limits of this process are unknown");
     };
@@ -94,7 +108,7 @@ fn check_limits(limits: Option<(ResourceLimit, ResourceLimit)>, exempt: bool) ->
         Some(_) if exempt => Finding::warning(format!(
             "{text}: this user is exempt (CAP_IPC_LOCK), other users are not"
         ))
-        .with_remedy(RAISE_LIMITS),
+        .with_remedy(raise),
         Some(_) if hard.is_none_or(|hard| hard >= SUFFICIENT) => {
             Finding::warning(format!("{text}: registrations above the soft limit fail"))
                 .with_remedy(format!(
@@ -103,7 +117,7 @@ fn check_limits(limits: Option<(ResourceLimit, ResourceLimit)>, exempt: bool) ->
                 ))
         }
         Some(_) => Finding::warning(format!("{text}: registrations above the limit fail"))
-            .with_remedy(RAISE_LIMITS),
+            .with_remedy(raise),
     }
 }
 
@@ -118,21 +132,20 @@ mod tests {
 
     #[test]
     fn small_limit_is_a_warning_with_a_remedy() {
-        assert_eq!(check_limits(Some((None, None)), false).level, Level::Ok);
+        let check = |soft, hard, exempt| check_limits(Some((soft, hard)), exempt, RAISE_LIMITS);
+        assert_eq!(check(None, None, false).level, Level::Ok);
         assert_eq!(
-            check_limits(Some((Some(65536), None)), false)
-                .remedy
-                .as_deref(),
+            check(Some(65536), None, false).remedy.as_deref(),
             Some("ulimit -l unlimited")
         );
         assert!(
-            check_limits(Some((Some(65536), Some(65536))), false)
+            check(Some(65536), Some(65536), false)
                 .remedy
                 .unwrap()
                 .contains("limits.conf")
         );
         assert!(
-            check_limits(Some((Some(65536), Some(65536))), true)
+            check(Some(65536), Some(65536), true)
                 .text
                 .contains("exempt")
         );

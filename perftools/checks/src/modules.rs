@@ -77,15 +77,15 @@ fn check_devices(facts: &HostFacts) -> Finding {
         Some((adapter, module)) if facts.modules.is_present(module) => Finding::fault(format!(
             "no RDMA device in this network namespace, although {module} is loaded and this host has {adapter}"
         ))
-        .with_remedy(
-            "rdma dev (in each namespace: ip netns exec NAME rdma dev); move it: rdma dev set DEV netns NAME; or on the host: rdma system set netns shared",
-        ),
+        .with_remedy(format!(
+            "rdma dev (in each namespace: ip netns exec NAME rdma dev); move it: rdma dev set DEV netns NAME; or on the host: rdma system set netns shared; if no namespace has it: dmesg | grep {module}"
+        )),
         Some((adapter, module)) => Finding::fault(format!(
             "no RDMA device: the driver for {adapter} is not loaded"
         ))
         .with_command(format!("modprobe {module}")),
         None => Finding::fault("no RDMA device on this host")
-            .with_remedy("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV"),
+            .with_remedy("modprobe rdma_rxe && rdma link add rxe0 type rxe netdev NETDEV (on Ubuntu, linux-modules-extra-$(uname -r) has the module)"),
     }
 }
 

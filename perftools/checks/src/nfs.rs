@@ -5,13 +5,14 @@ use host::modules::Modules;
 use host::nfs::{Mount, Nfs};
 
 use super::finding::Finding;
+use super::spelling;
 
 /// Standard port of NFS over RDMA.
 const PORT: u16 = 20049;
 
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let HostFacts { nfs, modules, .. } = facts;
-    let mut findings = Vec::new();
+    let mut findings = spelling::check(facts, "/etc/exports");
     for mount in nfs.mounts.iter().filter(|mount| mount.rdma) {
         findings.push(check_mount(mount).on(&mount.target));
     }

@@ -12,11 +12,14 @@ const VERBS: &str = "infiniband_verbs";
 const MAD: &str = "infiniband_mad";
 const MISC: &str = "misc";
 
+/// Permission of all users to read and write.
+const PUBLIC: u32 = 0o006;
+
 pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
     for device in &facts.devices {
         if facts.is_management_only(device) {
-            let text = "only for management datagrams, as one device of each XDR adapter is";
+            let text = "only for management datagrams: a sub-device of type SMI";
             findings.push(Finding::ok(text).on(&device.name));
             continue;
         }
@@ -30,7 +33,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         );
     }
     if !facts.devices.is_empty() && facts.modules.is_present("rdma_ucm") {
-        findings.push(check_public(MISC, "rdma_cm", node(facts, "rdma_cm")).on("rdma_cm"));
+        findings.push(check_public(facts, MISC, "rdma_cm").on("rdma_cm"));
     }
     findings
 }
@@ -49,45 +52,49 @@ fn check_verbs(facts: &HostFacts, device: &Device) -> Finding {
     let can_open = node.is_some_and(|node| node.device && node.open.is_ok());
     check_library(facts, &device.name)
         .filter(|_| can_open)
-        .unwrap_or_else(|| check_public(VERBS, name, node))
+        .unwrap_or_else(|| check_public(facts, VERBS, name))
 }
 
 /// Checks a node that rdma-core's udev rules make accessible to all users. The kernel
 /// itself checks the permissions of privileged verbs.
-fn check_public(class: &str, name: &str, node: Option<&Node>) -> Finding {
-    match existing(class, name, node) {
-        Err(finding) => finding,
-        Ok((
-            path,
-            Node {
-                mode, open: Ok(()), ..
-            },
-        )) => Finding::ok(format!("{path} is accessible (mode {mode:04o})")),
-        Ok((
-            path,
-            Node {
-                mode,
-                open: Err(error),
-                ..
-            },
-        )) => {
-            let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
-            let pattern = if stem == name {
-                name.to_owned()
-            } else {
-                format!("{stem}*")
-            };
-            Finding::fault(format!("this user cannot open {path} (mode {mode:04o}): {error}")).with_remedy(format!(
-                "chmod 0666 {path}; permanently: echo 'SUBSYSTEM==\"{class}\", KERNEL==\"{pattern}\", MODE=\"0666\"' >> /etc/udev/rules.d/90-rdma.rules"
-            ))
-        }
+fn check_public(facts: &HostFacts, class: &str, name: &str) -> Finding {
+    let (path, node) = match existing(class, name, node(facts, name)) {
+        Err(finding) => return finding,
+        Ok(found) => found,
+    };
+    let mode = node.mode;
+    let Err(error) = &node.open else {
+        return Finding::ok(format!("{path} is accessible (mode {mode:04o})"));
+    };
+    let fault = Finding::fault(format!(
+        "this user cannot open {path} (mode {mode:04o}): {error}"
+    ));
+    // The device cgroup of a container denies access whatever the mode is.
+    if facts.environment.container.is_some() && mode & PUBLIC == PUBLIC {
+        return fault.with_remedy(format!(
+            "start the container with --device {path}, or with the RDMA device plugin: the file alone does not permit access"
+        ));
     }
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let pattern = if stem == name {
+        name.to_owned()
+    } else {
+        format!("{stem}*")
+    };
+    fault.with_remedy(format!(
+        "chmod 0666 {path}; permanently: echo 'SUBSYSTEM==\"{class}\", KERNEL==\"{pattern}\", MODE=\"0666\"' >> /etc/udev/rules.d/90-rdma.rules"
+    ))
 }
 
 /// Checks a node for management datagrams. It belongs to root, because management datagrams can
 /// reconfigure the fabric.
 fn check_mad(facts: &HostFacts, name: &str) -> Finding {
     match existing(MAD, name, node(facts, name)) {
+        Err(_) if facts.environment.container.is_some() && node(facts, name).is_none() => {
+            Finding::ok(format!(
+                "{DIRECTORY}/{name} (management datagrams) was not given to this container, which is the safe default"
+            ))
+        }
         Err(finding) => finding,
         Ok((
             path,
@@ -136,7 +143,7 @@ fn check_library(facts: &HostFacts, device: &str) -> Option<Finding> {
     }
     let Some(device_facts) = verbs.device(device) else {
         return Some(
-            Finding::fault("the kernel has this device, but libibverbs does not list it: its provider library is not installed")
+            Finding::fault("the kernel has this device, but libibverbs does not list it: its provider library is missing, or too old for the kernel")
                 .with_remedy("apt install ibverbs-providers (Debian) or dnf install libibverbs (Red Hat)"),
         );
     };

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use host::HostFacts;
-use host::opensm::{Conf, Files, Misspelled};
+use host::opensm::{Conf, Files, GuidFile};
 use host::root::unsigned;
 
 use super::finding::{Finding, Level};
+use super::spelling;
 
 /// Highest value of a subnet manager's priority.
 const MAX_PRIORITY: i64 = 15;
@@ -39,6 +40,7 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
         );
     }
     for conf in &effective {
+        findings.extend(spelling::check(facts, &conf.path));
         findings.extend(
             check_file(facts, conf, conf.instance.is_some())
                 .into_iter()
@@ -99,16 +101,6 @@ fn local_guids(facts: &HostFacts) -> String {
 
 fn check_file(facts: &HostFacts, conf: &Conf, is_numbered: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for Misspelled { line, word, known } in &conf.misspelled {
-        findings.push(
-            Finding::warning(format!(
-                "line {line}: unknown key `{word}`, which opensm ignores"
-            ))
-            .with_remedy(format!(
-                "did you mean {known}? then: systemctl restart opensm"
-            )),
-        );
-    }
     for (line, key) in &conf.assignments {
         findings.push(
             Finding::warning(format!(
@@ -143,6 +135,7 @@ fn check_file(facts: &HostFacts, conf: &Conf, is_numbered: bool) -> Vec<Finding>
             Some(_) => {}
         }
     }
+    findings.extend(conf.guid_files.iter().filter_map(check_guid_file));
     if is_numbered && conf.guid().is_none() {
         findings.push(
             Finding::fault("no guid in a numbered file: all instances would use the same port")
@@ -195,6 +188,22 @@ fn check_file(facts: &HostFacts, conf: &Conf, is_numbered: bool) -> Vec<Finding>
     findings
 }
 
+/// Checks a file with a GUID in each line.
+fn check_guid_file(file: &GuidFile) -> Option<Finding> {
+    let GuidFile { key, path, .. } = file;
+    if !file.exists {
+        return Some(
+            Finding::warning(format!("{key} {path}: the file does not exist"))
+                .with_remedy(format!("create {path}, or comment the line out with #")),
+        );
+    }
+    let (line, text) = file.invalid.first()?;
+    Some(
+        Finding::warning(format!("{key} {path}, line {line}: `{text}` is not a GUID"))
+            .with_remedy("write one GUID in each line: 0x and 16 hexadecimal digits (ibstat -p)"),
+    )
+}
+
 /// Checks that no two instances use the same port, subnet prefix or output file.
 fn check_shared(confs: &[&Conf]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -227,7 +236,7 @@ fn check_sysconfig(facts: &HostFacts, files: &Files) -> Vec<Finding> {
     let Some(sysconfig) = &files.sysconfig else {
         return Vec::new();
     };
-    let mut findings = Vec::new();
+    let mut findings = spelling::check(facts, &sysconfig.path);
     for guid in &sysconfig.guids {
         match unsigned(guid) {
             Some(number) if is_local_guid(facts, number) => {}

@@ -4,7 +4,9 @@
 use host::HostFacts;
 use host::device::{Device, Port, state};
 use host::netdev::Netdev;
+use host::udev::IPOIB_RULES;
 
+use super::addresses::is_link_local;
 use super::finding::Finding;
 use super::sm::START_OPA;
 
@@ -18,6 +20,9 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
 }
 
 fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
+    if let Some(finding) = check_link_type(facts, device, port) {
+        return finding;
+    }
     if port.is_active() {
         if facts.has_failed_gsi_qp(&device.name, port.port) {
             return failed_gsi_qp(device, port);
@@ -37,13 +42,77 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
     if port.is_infiniband() {
         check_infiniband(device, port)
     } else if port.is_ethernet() {
-        check_ethernet(facts, port)
+        check_ethernet(facts, device, port)
     } else {
         Finding::fault(state_name(port)).with_remedy(format!(
             "dmesg | grep -i {} (for the reason)",
             device.driver.as_deref().unwrap_or("rdma")
         ))
     }
+}
+
+/// Returns a fault if the port of an adapter that has both link types is in Ethernet mode, although
+/// this host is configured for InfiniBand.
+fn check_link_type(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding> {
+    let has_infiniband = facts.ports().any(|(_, port)| port.is_infiniband());
+    let is_candidate = port.is_ethernet() && !device.is_virtual && !has_infiniband;
+    let is_used = port.netdev.as_ref().is_some_and(|name| {
+        facts
+            .addresses(name)
+            .any(|address| !is_link_local(address.ip))
+    });
+    if !is_candidate || is_used {
+        return None;
+    }
+    let configured = if let Some(profile) = facts.profiles.first() {
+        profile.path.as_str()
+    } else if !facts.udev_rules.is_empty() {
+        IPOIB_RULES
+    } else {
+        let confs = facts.opensm.effective().into_iter();
+        let mut guids = confs.filter(|conf| conf.guid().is_some());
+        let sysconfig = facts.opensm.sysconfig.as_ref();
+        let sysconfig = sysconfig.filter(|sysconfig| !sysconfig.guids.is_empty());
+        let conf = guids.next().map(|conf| conf.path.as_str());
+        conf.or(sysconfig.map(|sysconfig| sysconfig.path.as_str()))?
+    };
+    let remedy = set_link_type(device, port, true)?;
+    let text = format!("the port is in Ethernet mode, but {configured} configures InfiniBand");
+    Some(Finding::fault(text).with_remedy(remedy))
+}
+
+/// Returns the command that changes the link type of an adapter that has both.
+fn set_link_type(device: &Device, port: &Port, to_infiniband: bool) -> Option<String> {
+    let (slot, number) = (device.slot.as_deref().unwrap_or("SLOT"), port.port);
+    match device.driver.as_deref()? {
+        "mlx4_core" => {
+            let kind = if to_infiniband { "ib" } else { "eth" };
+            Some(format!(
+                "echo {kind} > /sys/bus/pci/devices/{slot}/mlx4_port{number}"
+            ))
+        }
+        "mlx5_core" => {
+            let kind = if to_infiniband { 1 } else { 2 };
+            Some(format!(
+                "mlxconfig -d {slot} set LINK_TYPE_P{number}={kind}, then reboot"
+            ))
+        }
+        _ => None,
+    }
+}
+
+/// Returns the end of the remedy for a link without a response: the other end can have the other
+/// link type.
+fn or_other_type(device: &Device, port: &Port) -> String {
+    let (other, to_infiniband) = if port.is_ethernet() {
+        ("InfiniBand", true)
+    } else {
+        ("Ethernet", false)
+    };
+    let command = set_link_type(device, port, to_infiniband).filter(|_| !device.is_virtual);
+    command.map_or_else(String::new, |command| {
+        format!("; if the other end is {other}: {command}")
+    })
 }
 
 fn failed_gsi_qp(device: &Device, port: &Port) -> Finding {
@@ -99,8 +168,8 @@ fn check_infiniband(device: &Device, port: &Port) -> Finding {
             .with_remedy("systemctl restart opensm (on the host that runs the subnet manager), then check its log"),
         state::DOWN => match port.phys_state.code {
             2 => Finding::fault("DOWN (Polling): no response from the other end of the cable").with_remedy(format!(
-                "reseat the cable and check that the other end is powered on; iblinkinfo -C {} -P {}",
-                device.name, port.port
+                "reseat the cable and check that the other end is powered on; iblinkinfo -C {} -P {}{}",
+                device.name, port.port, or_other_type(device, port)
             )),
             3 => Finding::fault("DOWN (Disabled): the port is administratively disabled")
                 .with_remedy(format!("ibportstate -C {0} -P {1} -D 0 {1} enable", device.name, port.port)),
@@ -124,7 +193,7 @@ fn check_virtual(port: &Port) -> Finding {
     )
 }
 
-fn check_ethernet(facts: &HostFacts, port: &Port) -> Finding {
+fn check_ethernet(facts: &HostFacts, device: &Device, port: &Port) -> Finding {
     let Some(name) = &port.netdev else {
         return Finding::fault(format!(
             "{}: the port's network interface is not in this network namespace",
@@ -148,7 +217,8 @@ fn check_ethernet(facts: &HostFacts, port: &Port) -> Finding {
             state_name(port)
         ))
         .with_remedy(format!(
-            "reseat the cable and check that the other end is up; ethtool {name}"
+            "reseat the cable and check that the other end is up; ethtool {name}{}",
+            or_other_type(device, port)
         )),
         Some(_) => Finding::fault(format!(
             "{}, although network interface {name} is up",

@@ -24,7 +24,7 @@ pub fn checks(named: &[String], skip: &[String]) -> Vec<String> {
 pub fn findings(
     facts: &HostFacts,
     checks: &[String],
-    expect: Option<Expectation>,
+    expect: Option<&Expectation>,
     skip: &[String],
 ) -> Vec<Finding> {
     let mut findings = if checks.is_empty() {

@@ -11,6 +11,7 @@ use std::path::Path;
 use crate::probe::Probe;
 use crate::redaction as keep;
 use crate::root::{PROBE, Root};
+use crate::spelling::{openib_variable, opensm_variable};
 
 /// The part of a file that a capture has.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +45,7 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/class/infiniband/*/device/physfn", LinkName),
     (
         "/sys/class/infiniband/*/device/uevent",
-        Redacted(|text| keep::assignments(text, &["PCI_SLOT_NAME"])),
+        Redacted(|text| keep::assignments(text, &["PCI_SLOT_NAME"], |_| Vec::new())),
     ),
     ("/sys/class/infiniband/*/device/numa_node", Whole),
     ("/sys/class/infiniband/*/device/current_link_speed", Whole),
@@ -116,6 +117,8 @@ const FILES: &[(&str, Part)] = &[
     ("/sys/module/*", Existence),
     ("/sys/module/ib_ipoib/parameters/ipoib_enhanced", Whole),
     ("/proc/cmdline", Redacted(keep::command_line)),
+    (crate::gpu::VERSION, Redacted(crate::gpu::redacted)),
+    (crate::gpu::KERNEL, Whole),
     ("/proc/fs/nfsd/portlist", Whole),
     (
         "/proc/meminfo",
@@ -152,7 +155,7 @@ const FILES: &[(&str, Part)] = &[
     ("/etc/fstab", Redacted(keep::mounts)),
     (
         "/etc/infiniband/openib.conf",
-        Redacted(|text| keep::assignments(text, &["LOAD_EIPOIB"])),
+        Redacted(|text| keep::assignments(text, &["LOAD_EIPOIB"], openib_variable)),
     ),
     (
         "/etc/infiniband-diags/error_thresholds",
@@ -194,7 +197,7 @@ fn nfs_conf(text: &str) -> String {
 }
 
 fn opensm_variables(text: &str) -> String {
-    keep::assignments(text, &["GUIDS", "PORTS", "PRIORITY"])
+    keep::assignments(text, &["GUIDS", "PORTS", "PRIORITY"], opensm_variable)
 }
 
 /// Writes the files of a host, and the facts that are not in files, to a new or an empty directory.
@@ -257,8 +260,9 @@ pub fn visit(
             }
         }
     }
-    // The configuration of opensm can name other files of partitions.
-    for file in crate::partitions::files(root, &crate::opensm::Files::find(root)) {
+    // The configuration of opensm can name other files of partitions, and files of GUIDs.
+    let opensm = crate::opensm::Files::find(root);
+    for file in crate::partitions::files(root, &opensm) {
         let part = Redacted(keep::partitions);
         if visited.contains(&file.path) {
             continue;
@@ -266,6 +270,12 @@ pub fn visit(
         if let Some(entry) = entry(root, &file.path, part) {
             save(&file.path, entry)?;
             visited.push(file.path);
+        }
+    }
+    for file in opensm.confs.iter().flat_map(|conf| &conf.guid_files) {
+        let part = Redacted(keep::guids);
+        if !written.contains(&file.path) && save(root, to, &file.path, part)? {
+            written.push(file.path.clone());
         }
     }
     let mut text =

@@ -21,8 +21,9 @@ use crate::partitions::{self, PartitionFile};
 use crate::peer::PeerFacts;
 use crate::probe::{Address, Probe};
 use crate::root::Root;
+use crate::spelling::{self, Misspelled};
 use crate::udev::{self, UdevRule};
-use crate::{counters, redaction, verbs};
+use crate::{counters, gpu, redaction, verbs};
 
 /// The facts of a host that `ribinfo check` evaluates.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +62,8 @@ pub struct HostFacts {
     pub opensm: opensm::Files,
     /// The files with the partitions of opensm.
     pub partitions: Vec<PartitionFile>,
+    /// The misspelled words of the configuration files.
+    pub misspelled: Vec<Misspelled>,
     /// The processors.
     pub cpus: Cpus,
     /// The huge pages.
@@ -71,6 +74,8 @@ pub struct HostFacts {
     pub has_ip_tables: bool,
     /// The place where this process runs.
     pub environment: Environment,
+    /// The GPU driver can share the memory of GPUs as dma-bufs.
+    pub has_gpu_dma_bufs: bool,
     /// The TCP ports on which a program listens.
     pub listening: Vec<u16>,
 }
@@ -119,10 +124,12 @@ impl HostFacts {
             eipoib: Eipoib::read(root),
             partitions: partitions::files(root, &opensm),
             opensm,
+            misspelled: spelling::misspelled(root),
             cpus: Cpus::read(root),
             huge_pages: HugePages::read(root),
             iommu: Iommu::read(root, &devices),
             environment: Environment::read(root),
+            has_gpu_dma_bufs: gpu::has_dma_bufs(root),
             has_ip_tables: tables.iter().any(|path| root.value(path).is_some()),
             listening: sockets.concat().into_iter().map(|(port, _)| port).collect(),
             devices,

@@ -25,6 +25,12 @@ pub fn infiniband_profiles(root: &Root) -> Vec<Profile> {
         .collect()
 }
 
+/// Returns the files of [`infiniband_profiles`].
+pub(crate) fn infiniband_files(root: &Root) -> Vec<String> {
+    let profiles = infiniband_profiles(root).into_iter();
+    profiles.map(|profile| profile.path).collect()
+}
+
 /// Parses the text of a profile, whose file is `path`.
 pub fn parse(text: &str, path: String) -> Option<Profile> {
     let mut profile = Profile {

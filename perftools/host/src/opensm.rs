@@ -1,7 +1,6 @@
 //! `opensm.conf`, its numbered instances, and `/etc/sysconfig/opensm`.
 
 use super::root::{Root, number, unsigned};
-use crate::spelling::similar;
 
 /// Directories of opensm's configuration: that of Red Hat, then that of OpenSM.
 pub const DIRECTORIES: [&str; 2] = ["/etc/rdma", "/etc/opensm"];
@@ -9,16 +8,22 @@ pub const DIRECTORIES: [&str; 2] = ["/etc/rdma", "/etc/opensm"];
 pub(crate) const SYSCONFIG: [&str; 2] = ["/etc/sysconfig/opensm", "/etc/default/opensm"];
 
 /// The keys of `opensm.conf` that are evaluated.
-pub(crate) const CHECKED_KEYS: [&str; 6] = [
+pub(crate) const CHECKED_KEYS: [&str; 10] = [
     "guid",
     "sm_priority",
     "subnet_prefix",
     "partition_config_file",
     "log_file",
     "dump_files_dir",
+    "root_guid_file",
+    "cn_guid_file",
+    "io_guid_file",
+    "guid_routing_order_file",
 ];
+/// The keys that name a file with a GUID in each line.
+const GUID_FILES: std::ops::Range<usize> = 6..10;
 /// The keys of OpenSM 3.3.24 (`opt_tbl` in osm_subnet.c). It ignores other ones.
-const KEYS: &str = "\
+pub(crate) const KEYS: &str = "\
     guid m_key sm_key sa_key subnet_prefix m_key_lease_period m_key_protection_level \
     m_key_lookup sweep_interval max_wire_smps max_wire_smps2 max_smps_timeout console \
     console_port transaction_timeout transaction_retries long_transaction_timeout \
@@ -57,9 +62,11 @@ const KEYS: &str = "\
     consolidate_ipv6_snm_req lash_start_vl sm_sl nue_max_num_vls nue_include_switches log_prefix \
     per_module_logging_file quasi_ftree_indexing";
 
-/// Returns the key of OpenSM that is spelled nearly as a name that is no key.
-pub(crate) fn similar_key(name: &str) -> Option<&'static str> {
-    similar(name, KEYS.split(' '))
+/// Returns `true` if a file of one of [`DIRECTORIES`] is read by an instance of opensm.
+pub(crate) fn is_conf(name: &str) -> bool {
+    let rest = name.strip_prefix("opensm.conf");
+    let instance = |rest: &str| rest.strip_prefix('.').and_then(|n| n.parse::<u32>().ok());
+    rest.is_some_and(|rest| rest.is_empty() || instance(rest).is_some())
 }
 
 /// An `opensm.conf` file. It has one `key value` pair per line, and `#` begins a comment.
@@ -75,19 +82,44 @@ pub struct Conf {
     pub missing_values: Vec<(usize, String)>,
     /// Lines with `=` between a key and its value.
     pub assignments: Vec<(usize, String)>,
-    /// Keys that are not known, and that are spelled nearly as a known key.
-    pub misspelled: Vec<Misspelled>,
+    /// The files of GUIDs that the file names.
+    pub guid_files: Vec<GuidFile>,
 }
 
-/// A word that is spelled nearly as a known one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misspelled {
-    /// The line number.
-    pub line: usize,
-    /// The word.
-    pub word: String,
-    /// The known word.
-    pub known: &'static str,
+/// A file with a GUID in each line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuidFile {
+    /// The key of `opensm.conf` that names the file.
+    pub key: &'static str,
+    /// The path.
+    pub path: String,
+    /// The file exists.
+    pub exists: bool,
+    /// Line number and text of each line without a GUID.
+    pub invalid: Vec<(usize, String)>,
+}
+
+impl GuidFile {
+    fn read(root: &Root, key: &'static str, path: &str) -> Self {
+        let text = root.text(path).unwrap_or_default();
+        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
+        let words = lines.filter_map(|(at, line)| {
+            let word = line.split('#').next()?.split_whitespace().next()?;
+            Some((at, word))
+        });
+        // Without the prefix `0x`, opensm reads a decimal number.
+        let is_guid = |word: &str| {
+            let digits = word.strip_prefix("0x").unwrap_or_default();
+            digits.len() == 16 && unsigned(word).is_some()
+        };
+        let invalid = words.filter(|(_, word)| !is_guid(word));
+        Self {
+            key,
+            exists: root.exists(path),
+            invalid: invalid.map(|(at, word)| (at, word.to_owned())).collect(),
+            path: path.to_owned(),
+        }
+    }
 }
 
 impl Conf {
@@ -108,13 +140,7 @@ impl Conf {
             let key = word.split('=').next().unwrap_or(word);
             let is_assigned = word.contains('=') || value.is_some_and(|v| v.starts_with('='));
             let is_known = KEYS.split(' ').any(|known| known == key);
-            if let Some(known) = similar_key(key) {
-                conf.misspelled.push(Misspelled {
-                    line: at + 1,
-                    word: key.to_owned(),
-                    known,
-                });
-            } else if is_known && is_assigned {
+            if is_known && is_assigned {
                 conf.assignments.push((at + 1, key.to_owned()));
             } else if let Some(value) = value {
                 let value = unquoted(value).to_owned();
@@ -240,9 +266,14 @@ impl Files {
                     .text(&path)
                     .filter(|_| rest.is_empty() || instance.is_some())
                 {
+                    let conf = Conf::parse(&path, &text);
+                    let keys = CHECKED_KEYS[GUID_FILES].iter();
+                    let named = keys.filter_map(|key| Some((*key, conf.get(key)?)));
+                    let guid_files = named.map(|(key, path)| GuidFile::read(root, key, path));
                     files.confs.push(Conf {
                         instance,
-                        ..Conf::parse(&path, &text)
+                        guid_files: guid_files.collect(),
+                        ..conf
                     });
                 }
             }

@@ -15,9 +15,12 @@ use super::command::output;
 use super::dcb_output::{self, DcbOutput};
 use super::limits;
 use super::link_caps::{self, PortCaps};
+use super::link_log::{self, LinkLog};
 use super::listeners::Listener;
+use super::pci::{self, PciFunction};
 use super::resources::{GsiQp, gsi_qps};
 use super::sm::PortSm;
+use super::transceiver::{self, Transceiver};
 use super::verbs::Verbs;
 
 /// Size of the test registration in bytes. It exceeds the 8 MiB that many systems allow by default.
@@ -49,6 +52,12 @@ pub struct Probe {
     pub sms: Vec<PortSm>,
     /// The queue pairs for general services of the ports.
     pub gsi_qps: Vec<GsiQp>,
+    /// The adapters, the GPUs and the bridges above them.
+    pub pci: Vec<PciFunction>,
+    /// The changes of links since the kernel was started.
+    pub link_log: LinkLog,
+    /// The transceivers of network interfaces.
+    pub transceivers: Vec<Transceiver>,
 }
 
 /// A device node.
@@ -201,6 +210,21 @@ impl Probe {
             },
             gsi_qps: if wanted("port") {
                 gsi_qps().unwrap_or_default()
+            } else {
+                Vec::new()
+            },
+            pci: if wanted("link") || wanted("gpu") {
+                pci::query()
+            } else {
+                Vec::new()
+            },
+            link_log: if wanted("link") {
+                link_log::query()
+            } else {
+                LinkLog::default()
+            },
+            transceivers: if wanted("link") {
+                transceiver::query()
             } else {
                 Vec::new()
             },

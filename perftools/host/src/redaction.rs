@@ -6,7 +6,9 @@ use serde_json::Value;
 use crate::modules::is_module_name;
 use crate::opensm::CHECKED_KEYS;
 use crate::probe::{Firewall, Probe};
-use crate::spelling::is_name;
+use crate::spelling::{
+    Words, export_words, is_name, limit_words, misspelled_words, opensm_words, profile_words,
+};
 use crate::udev::UdevRule;
 
 /// Keeps the lines for which `keep` returns a text. The numbers of lines do not change.
@@ -25,12 +27,15 @@ pub(crate) fn prefixes(text: &str, prefixes: &[&str]) -> String {
     })
 }
 
-/// Keeps these assignments `KEY=VALUE`.
-pub(crate) fn assignments(text: &str, keys: &[&str]) -> String {
+/// Keeps these assignments `KEY=VALUE`, and the names of those that `words` finds misspelled.
+pub(crate) fn assignments(text: &str, keys: &[&str], words: Words) -> String {
     lines(text, |line| {
         let assignment = line.strip_prefix("export ").unwrap_or(line);
         let (key, value) = assignment.split_once('=')?;
-        let key = keys.iter().find(|known| **known == key.trim())?;
+        let Some(key) = keys.iter().find(|known| **known == key.trim()) else {
+            let word = misspelled_words(line, words).pop()?.0;
+            return Some(format!("{word}=?"));
+        };
         let value = value.split('#').next().unwrap_or_default().trim();
         Some(format!("{key}={value}"))
     })
@@ -48,8 +53,11 @@ pub(crate) fn ini(text: &str, keys: &[(&str, &str)]) -> String {
         }
         let (key, value) = line.split_once('=')?;
         let (key, value) = (key.trim(), value.trim());
-        let is_kept = keys.contains(&(section.as_str(), key));
-        is_kept.then(|| format!("{key}={value}"))
+        if keys.contains(&(section.as_str(), key)) {
+            return Some(format!("{key}={value}"));
+        }
+        let word = misspelled_words(line, profile_words).pop()?.0;
+        (word == key).then(|| format!("{key}=?"))
     })
 }
 
@@ -76,9 +84,20 @@ pub(crate) fn opensm(text: &str) -> String {
         if CHECKED_KEYS.contains(&key) {
             return Some(line.to_owned());
         }
-        crate::opensm::similar_key(key)?;
+        misspelled_words(line, opensm_words).pop()?;
         let value = if value.trim().is_empty() { "" } else { " ?" };
         Some(format!("{key}{value}"))
+    })
+}
+
+/// Keeps the first word of each line if it is a number.
+pub(crate) fn guids(text: &str) -> String {
+    lines(text, |line| {
+        let word = line.split('#').next()?.split_whitespace().next()?;
+        let is_number = word
+            .bytes()
+            .all(|b| b.is_ascii_hexdigit() || b"xX:".contains(&b));
+        Some(if is_number { word } else { "?" }.to_owned())
     })
 }
 
@@ -118,12 +137,20 @@ pub(crate) fn partitions(text: &str) -> String {
     })
 }
 
-/// Keeps the limits of locked memory.
+/// Keeps the limits of locked memory, and misspelled words of other limits.
 pub(crate) fn memlock(text: &str) -> String {
     lines(text, |line| {
+        let misspelled = misspelled_words(line, limit_words);
         let line = line.split('#').next().unwrap_or_default();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        matches!(words.as_slice(), [_, _, "memlock", _]).then(|| words.join(" "))
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        if matches!(words.as_slice(), [_, _, "memlock", _]) {
+            return Some(words.join(" "));
+        }
+        for word in &mut words {
+            let is_kept = misspelled.iter().any(|(known, _)| known == word);
+            *word = if is_kept { word } else { "?" };
+        }
+        (!misspelled.is_empty()).then(|| words.join(" "))
     })
 }
 
@@ -145,11 +172,13 @@ pub(crate) fn modules(text: &str) -> String {
     })
 }
 
-/// Replaces the entries of a file of exports by one word.
+/// Replaces the entries of a file of exports by one word, and keeps misspelled options.
 pub(crate) fn exports(text: &str) -> String {
     lines(text, |line| {
         let is_entry = !line.is_empty() && !line.starts_with('#');
-        is_entry.then(|| "exported".to_owned())
+        let options = misspelled_words(line, export_words).into_iter();
+        let options: Vec<&str> = options.map(|(word, _)| word).collect();
+        is_entry.then(|| format!("exported ({})", options.join(",")))
     })
 }
 

@@ -17,11 +17,9 @@ Examples:
   ribinfo check                       check the configuration of this host
   ribinfo check --peer node1          also check compatibility with node1, which runs
                                       `rperf` or `ribinfo serve`
-  ribinfo devinfo -v -d mlx5_0        all attributes of a device, as ibv_devinfo -v
-  ribinfo check --status --skip firewall --expect ports=2,rate=100
+  ribinfo check --status --expect ports=2,rate=100
                                       one line for Slurm's NHC or a Kubernetes probe
   ribinfo check --fix-script          the remedies as a shell script
-  ribinfo stat mlx5_0 1               the state of a port, as ibstat
   ribinfo export --listen :9742       counters, links, objects and findings for Prometheus
   ribinfo capture /tmp/tree           save all facts of this host, for use with --root
 
@@ -103,6 +101,8 @@ pub enum Command {
     },
     /// Check this host: one line per finding, with its remedy
     Check(Check),
+    /// Print the devices, firmware and links of this host, for check --expect
+    Expect,
     /// Print the facts of this host as JSON, for check --peer-facts on another host
     Facts,
     /// Answer check --peer of other hosts until interrupted
@@ -122,15 +122,13 @@ pub enum Command {
         #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1", requires = "watch")]
         interval: Duration,
     },
-    /// Show the rates of ports and the RDMA objects of processes, until interrupted; on a terminal,
-    /// q ends
+    /// Show the rates of ports and the RDMA objects of processes, until interrupted or q
     Top {
         /// Time between two readings
         #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "2")]
         interval: Duration,
     },
-    /// Print counters, links, RDMA objects of processes and findings as metrics for Prometheus, or
-    /// serve them over HTTP
+    /// Print counters, links, objects and findings as metrics for Prometheus, or serve them
     Export(Export),
     /// Save all facts of this host to a directory, for --root on another host
     Capture {
@@ -191,8 +189,9 @@ pub struct Export {
         conflicts_with = "no_check"
     )]
     pub skip: Vec<String>,
-    /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them
-    #[arg(long, value_name = "ports=N,rate=GBPS")]
+    /// Require ports=N ACTIVE ports, and rate=GBPS of each (with a comma between); or compare with
+    /// FILE, the output of `ribinfo expect` on a good host
+    #[arg(long, value_name = "ports=N,…|FILE", value_parser = expectation)]
     pub expect: Option<Expectation>,
 }
 
@@ -206,7 +205,7 @@ impl Export {
             checks: (!self.no_check).then(|| export::CheckOptions {
                 checks: self.check.clone(),
                 skip: self.skip.clone(),
-                expect: self.expect,
+                expect: self.expect.clone(),
             }),
         }
     }
@@ -237,8 +236,9 @@ pub struct Check {
     /// Omit a check, a device or a port (mlx5_0/2); may be repeated
     #[arg(long, value_name = "CHECK|PORT", value_delimiter = ',')]
     pub skip: Vec<String>,
-    /// Require a number of ACTIVE ports, and a rate in Gb/s of each of them
-    #[arg(long, value_name = "ports=N,rate=GBPS")]
+    /// Require ports=N ACTIVE ports, and rate=GBPS of each (with a comma between); or compare with
+    /// FILE, the output of `ribinfo expect` on a good host
+    #[arg(long, value_name = "ports=N,…|FILE", value_parser = expectation)]
     pub expect: Option<Expectation>,
     /// Exit with status 1 for warnings, too
     #[arg(long)]
@@ -252,6 +252,15 @@ pub struct Check {
     /// List the checks
     #[arg(long)]
     pub list: bool,
+}
+
+/// Parses requirements, or reads them from a file.
+fn expectation(text: &str) -> Result<Expectation, String> {
+    if text.contains('=') {
+        return text.parse();
+    }
+    let read = std::fs::read_to_string(text).map_err(|e| format!("cannot read {text}: {e}"))?;
+    Expectation::from_manifest(&read).map_err(|e| format!("{text}: {e}"))
 }
 
 /// Parses a LID, decimal or hexadecimal with `0x`.

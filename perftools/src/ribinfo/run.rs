@@ -10,8 +10,9 @@ use base::error::{Error, Kind, Result};
 use base::log::{self, log};
 use base::memory::share_heap_if_limited;
 use base::peer_text::{printable_json, printable_lines};
+use base::spelling::similar;
 use checks::finding::{Finding, Level, worst};
-use checks::{CHECKS, selection};
+use checks::{CHECKS, expect, selection};
 use clap::Parser;
 use fleet::export;
 use host::peer::PeerFacts;
@@ -93,6 +94,10 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
         Command::Links => display::links::show(&root, json)?,
         Command::Sm { lid } => return display::sm::show(&root, *lid, json),
         Command::Check(options) => return run_check(&root, options, json),
+        Command::Expect => {
+            let wanted = ["gpu".to_owned()];
+            expect::manifest(&HostFacts::read(&root, &wanted, None))
+        }
         Command::Facts => display::json(&PeerFacts::collect(&root))?,
         Command::Serve(options) => serve(&root, options).map(|()| String::new())?,
         Command::Counters {
@@ -194,7 +199,7 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
     };
     let checks = selection::checks(&options.checks, &options.skip);
     let facts = HostFacts::read(root, &checks, peer);
-    let mut findings = selection::findings(&facts, &checks, options.expect, &options.skip);
+    let mut findings = selection::findings(&facts, &checks, options.expect.as_ref(), &options.skip);
     // The order of the checks remains within a level.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     let level = worst(&findings);
@@ -242,13 +247,14 @@ fn validate_names(root: &Root, checks: &[String], skip: &[String]) -> Result<()>
     let Some(unknown) = unknown else {
         return Ok(());
     };
-    let nearest = CHECKS.iter().max_by(|a, b| {
-        strsim::jaro_winkler(a.name, unknown).total_cmp(&strsim::jaro_winkler(b.name, unknown))
-    });
-    let nearest = nearest.map_or("", |check| check.name);
-    Err(Error::usage(format!(
-        "no check named `{unknown}`; did you mean {nearest}? `ribinfo check --list` lists all checks"
-    )))
+    let error = Error::usage(format!("no check named `{unknown}`"));
+    let list = "`ribinfo check --list` lists all checks";
+    Err(error.with_help(
+        match similar(unknown, CHECKS.iter().map(|check| check.name)) {
+            Some(known) => format!("did you mean {known}? {list}"),
+            None => list.to_owned(),
+        },
+    ))
 }
 
 fn print(text: &str) -> Result<()> {

@@ -175,6 +175,14 @@ impl Report {
         self.last_error = Some(reason.to_owned());
     }
 
+    /// Records a ping without a reply. The transport stays open.
+    pub fn record_lost(&mut self, seq: u32, reason: &str) {
+        // With -e, each attempt was logged.
+        if !self.shows_errors {
+            log(format_args!("ribping: ping {seq} is lost: {reason}"));
+        }
+    }
+
     /// Records a fault of this host that explains a lost ping. Logs it once, because the transport
     /// stays open and each further ping would repeat it.
     pub fn record_fault(&mut self, seq: u32, fault: &str) {

@@ -8,7 +8,7 @@ use super::args::PingArgs;
 use super::report::Report;
 use super::stop::{POLL_INTERVAL, StopFlag};
 use super::tracker::PingCounts;
-use super::transport::{Link, PingEvent};
+use super::transport::{Link, NO_REPLY, PingEvent};
 
 /// Validated settings of a ping run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,21 +125,21 @@ impl Session<'_, '_> {
     fn ping(&mut self, seq: u32) -> bool {
         self.report.tracker().record_sent(seq, Instant::now());
         let mut reason = None;
+        let mut failure = String::new();
         for attempt in 0..self.config.tries {
             if attempt > 0 {
                 self.report.tracker().record_resend();
             }
-            match self.attempt(seq) {
+            failure = match self.attempt(seq) {
                 Ok(PingResult::Answered) => return true,
-                Ok(PingResult::TimedOut) => {
-                    self.report.log_failure(seq, "no reply before the timeout");
-                }
-                Ok(PingResult::Failed(text)) => self.report.log_failure(seq, &text),
+                Ok(PingResult::TimedOut) => NO_REPLY.to_owned(),
+                Ok(PingResult::Failed(text)) => text,
                 Err(error) => {
                     reason = Some(self.link.close_after(&error));
                     break;
                 }
-            }
+            };
+            self.report.log_failure(seq, &failure);
             if (self.is_over)(Instant::now()) {
                 break;
             }
@@ -149,6 +149,8 @@ impl Session<'_, '_> {
             self.report.record_failed_transport(seq, &reason);
         } else if let Some(fault) = self.link.local_fault() {
             self.report.record_fault(seq, &fault);
+        } else if !(self.is_over)(Instant::now()) || self.config.count == u64::from(seq) + 1 {
+            self.report.record_lost(seq, &failure);
         }
         false
     }

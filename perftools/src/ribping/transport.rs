@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use base::error::{Error, Result};
 
+/// Reason of a ping without an answer.
+pub(super) const NO_REPLY: &str = "no reply before the timeout";
+
 /// An event from the transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PingEvent {

@@ -215,7 +215,11 @@ fn ports(args: &PingArgs) -> Result<Vec<PortAttr>> {
         }
         match Ca::by_name(&name) {
             Ok(ca) => all.extend(ca.ports),
-            Err(error) if args.ca.is_some() => return Err(error.into()),
+            Err(error) if args.ca.is_some() => {
+                let error = Error::device(format!("choose the device {name}: {error}"));
+                let names = Ca::names()?.join(", ");
+                return Err(error.with_help(format!("available: {names}")));
+            }
             Err(_) => {}
         }
     }

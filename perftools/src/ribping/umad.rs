@@ -5,11 +5,13 @@ use std::time::Duration;
 use base::error::{Error, Result};
 use base::log::log;
 use ibumad::mad::{Method, MgmtClass, Oui, VendorMad};
-use ibumad::{Address, Agent, AgentOptions, Lid, Methods, Port, Received, RetryPolicy, Target};
+use ibumad::{
+    Address, Agent, AgentOptions, Lid, Methods, Port, PortState, Received, RetryPolicy, Target,
+};
 
 use super::host_name;
 use super::stop::{POLL_INTERVAL, StopFlag};
-use super::transport::{PingEvent, PingTransport};
+use super::transport::{NO_REPLY, PingEvent, PingTransport};
 
 /// Returns the options of an agent for ibping's management class with this OUI.
 fn agent_options(oui: Oui, methods: Methods) -> AgentOptions {
@@ -64,7 +66,10 @@ impl UmadPinger {
         if let Some(errno) = received.failure {
             return PingEvent::Failed {
                 seq,
-                reason: errno.to_string(),
+                reason: match errno.0 {
+                    nix::libc::ETIMEDOUT => NO_REPLY.to_owned(),
+                    _ => errno.to_string(),
+                },
             };
         }
         if received.mad.method() != Method::GET_RESP {
@@ -112,6 +117,21 @@ impl PingTransport for UmadPinger {
     fn wait(&mut self, timeout: Duration) -> Result<PingEvent> {
         let received = self.agent.recv(Some(timeout))?;
         Ok(received.map_or(PingEvent::Nothing, |received| self.event(&received)))
+    }
+
+    fn local_fault(&mut self) -> Option<String> {
+        let found = self.agent.port().attr().ok()?;
+        let is_usable = found.state == PortState::ACTIVE || !found.link_layer.is_infiniband();
+        let cause = match found.state {
+            PortState::INIT => ": no subnet manager has configured it (start opensm on one host)",
+            _ => "",
+        };
+        (!is_usable).then(|| {
+            format!(
+                "port {} of {} is {}{cause}",
+                found.port_num, found.ca_name, found.state
+            )
+        })
     }
 
     /// Queries the node. Its management agent answers without a server.

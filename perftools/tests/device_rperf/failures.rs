@@ -293,3 +293,86 @@ fn writes_are_verified_after_they_have_arrived() {
         }
     }
 }
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn time_limit_applies_to_each_connection_of_rdma_cm() {
+    for device in devices() {
+        let server = Server::start();
+        // All connections together take longer than the limit.
+        let line = format!(
+            "{} -i {device} --use-cm on --qps 300 --timeout 1 -n 1200 -m 32 rc_bw",
+            server.target()
+        );
+        let begin = Instant::now();
+        let output = run(&line);
+        assert!(output.success(), "{output}");
+        assert!(
+            begin.elapsed() > Duration::from_secs(1),
+            "the test proves nothing"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn limit_of_open_files_of_the_server_reaches_the_client() {
+    for device in devices() {
+        let port = process::free_tcp_port();
+        let mut server = Command::new("sh");
+        let script = "ulimit -n 64; exec $0 --listen-port $1";
+        server.args(["-c", script, env!("CARGO_BIN_EXE_rperf"), &port.to_string()]);
+        let _server = process::Process::spawn(&mut server).wait_for_tcp_listener(port);
+        let line =
+            format!("localhost -lp {port} -i {device} --use-cm on --qps 100 -n 1000 -m 32 rc_bw");
+        let text = fails(&line, 1);
+        let expected = ["the server: ", "connection ", " of 100: ", "`ulimit -n`"];
+        assert!(expected.iter().all(|words| text.contains(words)), "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn link_local_addresses_work_with_rdma_cm() {
+    for device in devices() {
+        let netdev = test_support::lab::netdev(&device);
+        let link_local = test_support::lab::link_local_address(&netdev);
+        let server = Server::start();
+        let line = format!(
+            "{link_local}%{netdev} -lp {} -i {device} --use-cm on --verify -n 50 -m 4K rc_bw",
+            server.port
+        );
+        let output = run(&line);
+        assert!(
+            output.success() && output.text().contains("fe80::"),
+            "{output}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn remedy_for_gids_of_different_families_names_indices() {
+    for context in test_support::lab::devices() {
+        let device = context.device_name();
+        test_support::lab::report_device(device);
+        if !connects_directly(device) {
+            continue;
+        }
+        let gids = context.gids(1).expect("the GIDs");
+        let is_v4 = |gid: ibverbs::Gid| gid.to_ip().is_some_and(|ip| ip.is_ipv4());
+        let index = |v4: bool| {
+            let found = gids.iter().find(|entry| is_v4(entry.gid) == v4);
+            found.expect("a GID of each family").index.0
+        };
+        let server = Server::start();
+        let (local, remote) = (index(false), index(true));
+        let line = format!(
+            "{} -i {device} --gid-index local={local},remote={remote} -n 10 rc_bw",
+            server.target()
+        );
+        let text = fails(&line, 1);
+        let expected = format!("use GIDs of one family: --gid-index local={local},remote=");
+        assert!(text.contains(&expected), "{text}");
+    }
+}

@@ -219,7 +219,7 @@ fn device_and_port_are_selected_as_in_the_classic_tools() {
         (&["devinfo", "-i", "3"], "has no port 3", 1),
         (&["check", "memlok"], "did you mean memlock?", 2),
         (&["check", "--skip", "memlok"], "did you mean memlock?", 2),
-        (&["check", "--expect", "ports"], "expected ports=N", 2),
+        (&["check", "--expect", "ports=x"], "expected ports=N", 2),
         (&["sm", "0"], "expected 1 to 49151", 2),
         (&["chek"], "check", 2),
     ] {

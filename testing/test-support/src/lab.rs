@@ -125,6 +125,19 @@ pub fn ip_addresses(netdev: &str) -> Vec<std::net::IpAddr> {
     all
 }
 
+/// Returns the link-local IPv6 address of a network interface.
+///
+/// # Panics
+/// Panics if the interface has none.
+pub fn link_local_address(netdev: &str) -> std::net::Ipv6Addr {
+    let found = nix::ifaddrs::getifaddrs()
+        .expect("addresses of this host")
+        .filter(|entry| entry.interface_name == netdev)
+        .filter_map(|entry| Some(entry.address?.as_sockaddr_in6()?.ip()))
+        .find(std::net::Ipv6Addr::is_unicast_link_local);
+    found.unwrap_or_else(|| panic!("{netdev} has no link-local address"))
+}
+
 /// Files that change the link of the model of an adapter (`nic-model`), if this process has one.
 const MODEL_LINK_DOWN: &str = "/dev/infiniband/nic-model/link-down";
 const MODEL_LINK_UP: &str = "/dev/infiniband/nic-model/link-up";

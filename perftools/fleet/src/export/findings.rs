@@ -38,7 +38,7 @@ impl CheckResults {
         let begin = Instant::now();
         let checks = selection::checks(&options.checks, &options.skip);
         let facts = HostFacts::read(root, &checks, None);
-        let findings = selection::findings(&facts, &checks, options.expect, &options.skip);
+        let findings = selection::findings(&facts, &checks, options.expect.as_ref(), &options.skip);
         let supported = facts.ports().filter_map(|(device, port)| {
             let supported = facts.link_caps(&device.name, port.port)?.supported;
             let mbps = supported
@@ -50,6 +50,7 @@ impl CheckResults {
             supported: supported.collect(),
             expected: options
                 .expect
+                .as_ref()
                 .and_then(|expect| expect.rate?.checked_mul(1000)),
             findings,
             duration: begin.elapsed(),

@@ -6,7 +6,8 @@ use std::net::Ipv6Addr;
 use base::peer_text::printable;
 use ibverbs::{Gid, Guid};
 
-use super::types::{Device, GidRow, NamedCode, PciDevice, PciLink, Port};
+use super::types::{Device, GidRow, NamedCode, PciDevice, Port};
+use crate::pci_link::PciLink;
 use crate::rate::Rate;
 use crate::root::{Root, unsigned};
 use crate::spelling::is_name;

@@ -34,7 +34,7 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes in flight with the default depth.
 const DEFAULT_BYTES: u64 = 16 << 20;
 /// Minimum of the default depth, even if messages are so large that it exceeds `DEFAULT_BYTES`.
-const MIN_DEFAULT_DEPTH: u64 = 8;
+const MIN_DEFAULT_DEPTH: u64 = 2;
 /// Maximum depth of a latency test. Only one message is in flight, but every send posted since the
 /// last completion takes a slot of the send queue, and a completion is requested every half depth.
 pub(super) const LATENCY_DEPTH: u32 = 64;

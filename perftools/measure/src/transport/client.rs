@@ -1,6 +1,5 @@
 //! The client of an RDMA test during the setup.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use base::error::{Error, Result};
@@ -132,12 +131,13 @@ impl ClientSetup for RdmaClient {
                     .ok_or_else(|| Error::device("rdma_cm needs an IP address on this end"))?;
                 let shape = self.end.shape;
                 let target = cm::CmTarget {
-                    source,
-                    server: SocketAddr::new(*server, *port),
+                    source: self.end.opened.socket_addr(source, 0),
+                    server: self.end.opened.socket_addr(*server, *port),
                     key: *key,
                     settings: self.end.cm_settings(),
                 };
-                let qps = (0..self.end.qp_count()).map(|index| {
+                let count = self.end.qp_count();
+                let connect = |index| {
                     let (access, device) = (shape.remote_access(), self.end.device_name());
                     if shape.plan.service == Service::Ud {
                         let qp = self.end.create_qp(index)?;
@@ -152,6 +152,9 @@ impl ClientSetup for RdmaClient {
                     }
                     let qp = self.end.create_qp(index)?;
                     cm::connect(qp, device, &target, index, access, timeout).map(AnyQp::Cm)
+                };
+                let qps = (0..count).map(|index| {
+                    connect(index).map_err(|error| cm::of_several(error, index, count as usize))
                 });
                 let qps = qps.collect::<Result<Vec<_>>>()?;
                 let via = self.end.connection_info(address, true, None);

@@ -1,10 +1,12 @@
 //! Reliable connections with rdma_cm.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use base::device_id::is_iwarp;
 use base::error::{Error, Kind, Result};
 use ibverbs::{AccessFlags, QueuePair, Rc};
+use rdmacm::internal::NO_ANSWER;
 use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
 
 use host::tcp::TcpConnection;
@@ -63,7 +65,7 @@ impl CmListener {
     ///
     /// # Errors
     /// Returns an error if the address belongs to no RDMA device or rdma_cm is not available.
-    pub fn new(address: IpAddr, key: DataKey, settings: CmSettings) -> Result<Self> {
+    pub fn new(address: SocketAddr, key: DataKey, settings: CmSettings) -> Result<Self> {
         let mut options = ListenOptions::new().backlog(8);
         if settings.type_of_service != 0 {
             options = options.type_of_service(settings.type_of_service);
@@ -71,7 +73,7 @@ impl CmListener {
         if let Some(timeout) = settings.ack_timeout {
             options = options.ack_timeout(timeout);
         }
-        let listener = options.bind(SocketAddr::new(address, 0))?;
+        let listener = options.bind(address)?;
         Ok(Self {
             listener,
             key,
@@ -85,30 +87,28 @@ impl CmListener {
     }
 
     /// Waits for the client's connections and accepts them with `qps`, which belong to `device`.
-    /// Other connections are rejected.
+    /// Each is created when its connection is expected. Other connections are rejected.
     ///
     /// # Errors
-    /// Returns an error if the client does not connect within `timeout`, or if `is_gone` returns
-    /// `true` before that.
+    /// Returns an error if one of the connections does not arrive within `timeout`, or if `is_gone`
+    /// returns `true` before that.
     pub fn accept(
         self,
-        qps: Vec<QueuePair<Rc>>,
+        qps: impl ExactSizeIterator<Item = Result<QueuePair<Rc>>>,
         device: &str,
         access: AccessFlags,
         timeout: Duration,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Vec<Connection>> {
-        let deadline = Instant::now() + timeout;
+        let count = qps.len();
         let mut connections = Vec::new();
         for (index, qp) in (0_u32..).zip(qps) {
-            connections.push(self.accept_one(
-                qp,
-                &request_id(self.key, index),
-                device,
-                access,
-                deadline,
-                is_gone,
-            )?);
+            let accepted = qp.and_then(|qp| {
+                let deadline = Instant::now() + timeout;
+                let id = request_id(self.key, index);
+                self.accept_one(qp, &id, device, access, deadline, is_gone)
+            });
+            connections.push(accepted.map_err(|error| of_several(error, index, count))?);
         }
         Ok(connections)
     }
@@ -162,6 +162,14 @@ fn params(settings: CmSettings, private_data: &[u8]) -> ConnectParams<'_> {
     }
 }
 
+/// Adds the number of the connection that failed, if there are several.
+pub(super) fn of_several(error: Error, index: u32, count: usize) -> Error {
+    if count < 2 || error.kind() == Kind::Gone {
+        return error;
+    }
+    error.context(format!("connection {} of {count}", index + 1))
+}
+
 /// Returns the error of a server to which the client did not connect.
 pub(super) fn connect_timeout(address: SocketAddr) -> Error {
     Error::device(format!(
@@ -199,8 +207,8 @@ impl CmSettings {
 /// Parameters of a client's connections.
 #[derive(Clone, Copy, Debug)]
 pub struct CmTarget {
-    /// Address of the client.
-    pub source: IpAddr,
+    /// Address of the client, with port 0.
+    pub source: SocketAddr,
     /// Address of the server.
     pub server: SocketAddr,
     /// Key of the connections.
@@ -237,16 +245,34 @@ pub fn connect(
         key,
         settings,
     } = *target;
-    let resolver = Resolver::new(server).source(source).timeout(timeout);
+    let resolver = Resolver::new(server).source_addr(source).timeout(timeout);
     let route = settings.apply(resolver).resolve()?;
     if route.device_name() != device {
         return Err(wrong_device(target, route.device_name(), device));
     }
     let private_data = request_id(key, index);
     let ready = route.access(access).with_qp(qp)?;
-    let connection = ready.connect(&params(settings, &private_data), timeout)?;
+    let connection = ready
+        .connect(&params(settings, &private_data), timeout)
+        .map_err(|error| with_firewall(Error::from(error), device, server))?;
     key.check_server(connection.private_data())?;
     Ok(Connection(connection))
+}
+
+/// Names only the port that the device needs in the remedy of a request without an answer.
+fn with_firewall(error: Error, device: &str, server: SocketAddr) -> Error {
+    let text = error.to_string();
+    let Some(cause) = text.strip_suffix(&format!("; help: {NO_ANSWER}")) else {
+        return error;
+    };
+    let port = if is_iwarp(device) {
+        format!("TCP port {}", server.port())
+    } else {
+        "UDP port 4791".to_owned()
+    };
+    Error::device(cause).with_help(format!(
+        "check that the server is running and that firewalls allow {port}"
+    ))
 }
 
 /// Returns the error of a client whose route to the server uses the device `found` instead of
@@ -254,7 +280,26 @@ pub fn connect(
 pub(super) fn wrong_device(target: &CmTarget, found: &str, expected: &str) -> Error {
     Error::device(format!(
         "rdma_cm reaches {} from {} over {found}, not over {expected}",
-        target.server, target.source
+        target.server,
+        target.source.ip()
     ))
     .with_help(format!("select the device with --id (-i) {found}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remedy_names_only_the_port_of_the_device() {
+        let server = "10.0.0.1:4000".parse().expect("an address");
+        let error = Error::device(format!("rdma_connect: timed out; help: {NO_ANSWER}"));
+        let text = with_firewall(error, "mlx5_0", server).to_string();
+        assert_eq!(
+            text,
+            "rdma_connect: timed out; help: check that the server is running and that firewalls allow UDP port 4791"
+        );
+        let other = Error::device("rdma_connect: refused");
+        assert_eq!(with_firewall(other.clone(), "mlx5_0", server), other);
+    }
 }

@@ -1,7 +1,7 @@
 //! Datagrams with rdma_cm. The client resolves the server's queue pairs by service ID, and sends
 //! its own address in the private data of the request.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
@@ -9,7 +9,7 @@ use ibverbs::{AhAttr, Gid, GidIndex, Lid, Qkey, Qpn, QueuePair, Ud, wr::Destinat
 use rdmacm::datagram::ServiceListener;
 use rdmacm::{ListenOptions, Resolver};
 
-use super::cm::{CHECK_INTERVAL, CmTarget, connect_timeout, request_id, wrong_device};
+use super::cm::{CHECK_INTERVAL, CmTarget, connect_timeout, of_several, request_id, wrong_device};
 use super::data_path::AnyQp;
 use crate::data_key::DataKey;
 
@@ -70,8 +70,7 @@ pub(super) struct UdListener {
 
 impl UdListener {
     /// Listens on an address of a device for requests with `key`.
-    pub(super) fn new(address: IpAddr, key: DataKey) -> Result<Self> {
-        let address = SocketAddr::new(address, 0);
+    pub(super) fn new(address: SocketAddr, key: DataKey) -> Result<Self> {
         let listener = ListenOptions::new().backlog(8).bind_datagram(address)?;
         Ok(Self { listener, key })
     }
@@ -91,10 +90,12 @@ impl UdListener {
         timeout: Duration,
         is_gone: &dyn Fn() -> bool,
     ) -> Result<Vec<AnyQp>> {
-        let deadline = Instant::now() + timeout;
-        let accepted = (0..)
-            .zip(qps)
-            .map(|(index, qp)| self.accept_one(qp, index, local, peer, deadline, is_gone));
+        let count = qps.len();
+        let accepted = (0..).zip(qps).map(|(index, qp)| {
+            let deadline = Instant::now() + timeout;
+            let accepted = self.accept_one(qp, index, local, peer, deadline, is_gone);
+            accepted.map_err(|error| of_several(error, index, count))
+        });
         accepted.collect()
     }
 
@@ -168,7 +169,7 @@ pub(super) fn connect(
         ..
     } = *target;
     let route = Resolver::new(server)
-        .source(source)
+        .source_addr(source)
         .timeout(timeout)
         .resolve_datagram()?;
     if route.device_name() != device {

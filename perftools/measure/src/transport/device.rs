@@ -1,6 +1,6 @@
 //! Selects and opens the device and the port of a test, and reads their limits.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::ops::Range;
 
 use base::device_id::DeviceId;
@@ -285,6 +285,28 @@ impl OpenedDevice {
     /// Returns the name of the device and its port, such as `mlx5_0/1`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.context.device_name(), self.port_num)
+    }
+
+    /// Returns the address of a socket. A link-local address is one of the port's interface.
+    pub(crate) fn socket_addr(&self, ip: IpAddr, port: u16) -> SocketAddr {
+        let scope = || {
+            let netdev = self.context.netdev(self.port_num)?;
+            nix::net::if_::if_nametoindex(netdev.as_str()).ok()
+        };
+        match ip {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+                SocketAddrV6::new(ip, port, 0, scope().unwrap_or(0)).into()
+            }
+            _ => SocketAddr::new(ip, port),
+        }
+    }
+
+    /// Returns the GID indices of the port whose addresses have the family of this one.
+    pub(crate) fn indices_of_family(&self, ip: IpAddr) -> Vec<u32> {
+        let all = addresses(&self.context, self.port_num, self.link).unwrap_or_default();
+        let all = all.0.into_iter();
+        let of_family = all.filter(|a| a.ip.is_some_and(|other| other.is_ipv4() == ip.is_ipv4()));
+        of_family.filter_map(|a| a.gid_index).collect()
     }
 
     /// Restricts the addresses to the one with this GID index, if an index is given.

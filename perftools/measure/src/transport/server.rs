@@ -103,12 +103,13 @@ impl RdmaServer {
                 .ok_or_else(|| Error::device("rdma_cm needs an IP address on the server"))?;
             let key = DataKey::random();
             let (pending, port) = if shape.plan.service == Service::Ud {
-                let listener = UdListener::new(ip, key)?;
+                let listener = UdListener::new(end.opened.socket_addr(ip, 0), key)?;
                 let port = listener.port();
                 let local = end.local_address(address);
                 (PendingConnection::CmDatagrams(listener, local), port)
             } else {
-                let listener = CmListener::new(ip, key, end.cm_settings())?;
+                let listener =
+                    CmListener::new(end.opened.socket_addr(ip, 0), key, end.cm_settings())?;
                 let port = listener.port();
                 (PendingConnection::Cm(listener), port)
             };
@@ -169,11 +170,8 @@ impl ServerSetup for RdmaServer {
         check_addresses(&client.ends, client_gid)?;
         let qps = match pending {
             PendingConnection::Cm(listener) => {
-                let qps = (0..end.qp_count())
-                    .map(|index| end.create_qp(index))
-                    .collect::<Result<Vec<_>>>()?;
                 let connections = listener.accept(
-                    qps,
+                    (0..end.qp_count()).map(|index| end.create_qp(index)),
                     end.device_name(),
                     end.shape.remote_access(),
                     timeout,
@@ -239,13 +237,25 @@ fn no_path(opened: &OpenedDevice, client: &ClientInfo) -> Error {
             ips.join(", ")
         }
     };
+    let mut help = "assign addresses of the same family and subnet to both interfaces".to_owned();
+    let indices = client.addresses.first().and_then(|client| {
+        let indices = opened.indices_of_family(client.ip?);
+        Some((client.gid_index?, indices)).filter(|(_, indices)| !indices.is_empty())
+    });
+    if let Some((local, remote)) = indices {
+        let remote: Vec<String> = remote.iter().map(u32::to_string).collect();
+        help = format!(
+            "use GIDs of one family: --gid-index local={local},remote={} (`ribinfo gids` lists them)",
+            remote.join(" or ")
+        );
+    }
     Error::device(format!(
         "no address of the server's device {} ({}) can reach an address of the client's device ({})",
         opened.context.device_name(),
         list(&opened.addresses),
         list(&client.addresses)
     ))
-    .with_help("assign addresses of the same family and subnet to both interfaces")
+    .with_help(help)
 }
 
 /// Returns the requested MTU if both ports support it, or the smaller of the active MTUs.

@@ -13,13 +13,14 @@ const MAX_COUNTERS: usize = 3;
 
 /// Returns the kinds of all causes.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
-    CAUSES.iter().map(|cause| cause.kind)
+    let all = CAUSES.iter().chain([LATE_ACKNOWLEDGEMENTS]);
+    all.map(|cause| cause.kind)
 }
 
 /// Returns a warning for each cause that the counters of the client and of the server show, the
 /// most important one first. If both ends use one port, the counters of the client are those of
-/// both.
-pub(super) fn find(stats: [&SideStats; 2], one_port: bool) -> Vec<Warning> {
+/// both. Between two ends on one host there is no switch.
+pub(super) fn find(stats: [&SideStats; 2], one_port: bool, one_host: bool) -> Vec<Warning> {
     let names: &[&str] = if one_port {
         &[""]
     } else {
@@ -36,11 +37,58 @@ pub(super) fn find(stats: [&SideStats; 2], one_port: bool) -> Vec<Warning> {
             })
         })
         .collect();
-    CAUSES
-        .iter()
-        .filter_map(|cause| cause.warning(&ends))
-        .collect()
+    let are_late = acknowledgements_are_late(&ends);
+    let is_loss = |cause: &Cause| ["packet_loss", "duplicates"].contains(&cause.kind);
+    let mut late = (are_late || one_host).then_some(LATE_ACKNOWLEDGEMENTS);
+    let causes = CAUSES.iter().filter_map(|cause| {
+        let warning = cause.warning(&ends)?;
+        if !(is_loss(cause) && (are_late || one_host)) {
+            return Some(warning);
+        }
+        // Both causes are one.
+        late.take()?.warning(&ends)
+    });
+    causes.collect()
 }
+
+/// Acknowledgements that arrive after the timeout: the sender repeats requests that have arrived.
+/// Programs that wait for a processor cause this, mostly with software devices.
+const LATE_ACKNOWLEDGEMENTS: &Cause = &Cause {
+    kind: "late_acknowledgements",
+    text: "acknowledgements came late, and requests were sent again",
+    help: "look for a host that is short of processors, or set --qp-timeout higher",
+    counters: &[],
+};
+
+/// Returns `true` if requests were repeated and arrived twice, and no end saw a gap.
+fn acknowledgements_are_late(ends: &[End<'_>]) -> bool {
+    let has = |kind: &str, is_counted: fn(&str) -> bool| {
+        let cause = CAUSES.iter().find(|cause| cause.kind == kind);
+        let counters = cause.into_iter().flat_map(|cause| cause.counters);
+        let mut counters = counters.filter(|counter| is_counted(counter.name));
+        counters.any(|counter| {
+            ends.iter()
+                .any(|end| end.increase(counter).next().is_some())
+        })
+    };
+    let is_retry = |name: &str| RETRIES.iter().any(|retry| name.ends_with(retry));
+    has("duplicates", |_| true)
+        && has("packet_loss", is_retry)
+        && !has("packet_loss", |name| {
+            !RETRIES.iter().any(|retry| name.ends_with(retry))
+        })
+}
+
+/// Ends of the names of counters that count repeated requests, whatever the reason.
+const RETRIES: [&str; 7] = [
+    "completer_retry_err",
+    "local_ack_timeout_err",
+    "sq_num_to",
+    "sq_num_tree",
+    "to_retransmits",
+    "RetransSegs",
+    "TCPTimeouts",
+];
 
 /// Adds the cause to the error of a test that failed after `seconds`, if the counters of this end
 /// show one. The error of a peer already names what its own counters show.
@@ -101,12 +149,7 @@ struct End<'a> {
 impl End<'_> {
     /// Returns the counters that show the cause, as text.
     fn evidence(&self, cause: &Cause) -> Option<String> {
-        let increases = cause.counters.iter().flat_map(|counter| {
-            let increased = self.changes.increased.iter();
-            increased.filter(|(name, by)| {
-                counter.matches(name) && counter.is_unusual(**by, self.seconds)
-            })
-        });
+        let increases = cause.counters().flat_map(|counter| self.increase(counter));
         let mut increases: Vec<_> = increases.collect();
         increases.sort_by_key(|(_, by)| std::cmp::Reverse(**by));
         let texts = increases
@@ -116,9 +159,27 @@ impl End<'_> {
         let texts: Vec<String> = texts.collect();
         (!texts.is_empty()).then(|| texts.join(", "))
     }
+
+    /// Returns the values of a counter that increased more than it does in normal operation.
+    fn increase(&self, counter: &CauseCounter) -> impl Iterator<Item = (&String, &u64)> {
+        let increased = self.changes.increased.iter();
+        increased
+            .filter(|(name, by)| counter.matches(name) && counter.is_unusual(**by, self.seconds))
+    }
 }
 
 impl Cause {
+    /// Returns the counters that show the cause. Those of late acknowledgements also show others.
+    fn counters(&self) -> impl Iterator<Item = &'static CauseCounter> {
+        let is_late = self.kind == LATE_ACKNOWLEDGEMENTS.kind;
+        let shared = CAUSES
+            .iter()
+            .filter(move |cause| is_late && ["packet_loss", "duplicates"].contains(&cause.kind));
+        self.counters
+            .iter()
+            .chain(shared.flat_map(|cause| cause.counters))
+    }
+
     /// Returns the warning, if the counters of any end show the cause.
     fn warning(&self, ends: &[End<'_>]) -> Option<Warning> {
         let evidence = ends.iter().filter_map(|end| {

@@ -135,28 +135,28 @@ pub(super) const CAUSES: &[Cause] = &[
         text: "packets were lost or reordered on the way",
         help: "look at the discards and errors of each switch port on the path",
         counters: &[
-            any("hw_counters/out_of_seq_request"), // rxe
-            any("hw_counters/rcvd_seq_err"),       // rxe
+            above(1, "hw_counters/out_of_seq_request"), // rxe
+            above(1, "hw_counters/rcvd_seq_err"),       // rxe
             // On a busy host rxe also retries requests whose acknowledgement is only late.
             above(1, "hw_counters/completer_retry_err"), // rxe
             any("hw_counters/retry_exceeded_err"),       // rxe
-            any("hw_counters/out_of_sequence"),          // mlx5
-            any("hw_counters/packet_seq_err"),           // mlx5
-            any("hw_counters/implied_nak_seq_err"),      // mlx5
-            any("hw_counters/local_ack_timeout_err"),    // mlx5
+            above(1, "hw_counters/out_of_sequence"),     // mlx5
+            above(1, "hw_counters/packet_seq_err"),      // mlx5
+            above(1, "hw_counters/implied_nak_seq_err"), // mlx5
+            above(1, "hw_counters/local_ack_timeout_err"), // mlx5
             any("hw_counters/req_transport_retries_exceeded"), // mlx5
-            any("hw_counters/roce_adp_retrans"),         // mlx5
+            above(1, "hw_counters/roce_adp_retrans"),    // mlx5
             any("hw_counters/roce_adp_retrans_to"),      // mlx5
-            any("hw_counters/rq_num_oos"),               // mlx4
-            any("hw_counters/sq_num_oos"),               // mlx4
-            any("hw_counters/sq_num_to"),                // mlx4
-            any("hw_counters/sq_num_tree"),              // mlx4
-            any("hw_counters/to_retransmits"),           // bnxt_re
-            any("hw_counters/seq_err_naks_rcvd"),        // bnxt_re
-            any("hw_counters/missing_resp"),             // bnxt_re
+            above(1, "hw_counters/rq_num_oos"),          // mlx4
+            above(1, "hw_counters/sq_num_oos"),          // mlx4
+            above(1, "hw_counters/sq_num_to"),           // mlx4
+            above(1, "hw_counters/sq_num_tree"),         // mlx4
+            above(1, "hw_counters/to_retransmits"),      // bnxt_re
+            above(1, "hw_counters/seq_err_naks_rcvd"),   // bnxt_re
+            above(1, "hw_counters/missing_resp"),        // bnxt_re
             any("hw_counters/max_retry_exceeded"),       // bnxt_re
-            any("hw_counters/oos_drop_count"),           // bnxt_re
-            any("hw_counters/tcpRetransSegs"),           // irdma
+            above(1, "hw_counters/oos_drop_count"),      // bnxt_re
+            above(1, "hw_counters/tcpRetransSegs"),      // irdma
             above(10, "Tcp/RetransSegs"),
             above(1, "TcpExt/TCPTimeouts"),
         ],
@@ -166,9 +166,9 @@ pub(super) const CAUSES: &[Cause] = &[
         text: "requests arrived more than once",
         help: "look for a network loop, or for acknowledgements that were lost or late on the way back",
         counters: &[
-            any("hw_counters/duplicate_request"), // rxe, mlx5
-            any("hw_counters/rq_num_dup"),        // mlx4
-            any("hw_counters/dup_req"),           // bnxt_re
+            above(1, "hw_counters/duplicate_request"), // rxe, mlx5
+            above(1, "hw_counters/rq_num_dup"),        // mlx4
+            above(1, "hw_counters/dup_req"),           // bnxt_re
             above(10, "TcpExt/TCPDSACKOldSent"),
         ],
     },

@@ -14,7 +14,7 @@ fn side(increased: &[(&str, u64)]) -> SideStats {
 }
 
 fn found(client: &[(&str, u64)], server: &[(&str, u64)]) -> Vec<(String, String)> {
-    let warnings = find([&side(client), &side(server)], false);
+    let warnings = find([&side(client), &side(server)], false, false);
     warnings.into_iter().map(|w| (w.kind, w.text)).collect()
 }
 
@@ -91,16 +91,47 @@ fn normal_rates_are_no_cause() {
     assert_eq!(found(&[("hw_counters/np_cnp_sent", 201)], &[]).len(), 1);
     assert_eq!(found(&[("hw_counters/rx_pkts", 1_000_000)], &[]), []);
     let none = SideStats::default();
-    assert_eq!(find([&none, &none], false), []);
+    assert_eq!(find([&none, &none], false, false), []);
 }
 
 #[test]
 fn ends_that_share_a_port_are_counted_once() {
     let side = side(&[("hw_counters/rcvd_rnr_err", 5)]);
-    let warnings = find([&side, &side], true);
+    let warnings = find([&side, &side], true, false);
     assert_eq!(warnings.len(), 1);
     let text = &warnings[0].text;
     assert!(text.contains("posted (rcvd_rnr_err 5); help: "), "{text}");
+}
+
+#[test]
+fn repeated_requests_that_arrived_are_no_loss() {
+    let client = [("hw_counters/completer_retry_err", 40)];
+    let server = [("hw_counters/duplicate_request", 38)];
+    let found = |client: &[_], server: &[_], one_host| {
+        let found = find([&side(client), &side(server)], false, one_host);
+        let found = found
+            .into_iter()
+            .map(|warning| (warning.kind, warning.text));
+        found.collect::<Vec<_>>()
+    };
+    let late = found(&client, &server, false);
+    assert_eq!(late.len(), 1, "{late:?}");
+    assert_eq!(late[0].0, "late_acknowledgements");
+    let evidence = "(client: completer_retry_err 40; server: duplicate_request 38)";
+    assert!(late[0].1.contains(evidence), "{late:?}");
+    // A gap is a loss, unless both ends are one host.
+    let gap = [
+        ("hw_counters/duplicate_request", 38),
+        ("hw_counters/out_of_seq_request", 9),
+    ];
+    let kinds = |one_host| found(&client, &gap, one_host).into_iter().map(|f| f.0);
+    assert_eq!(
+        kinds(false).collect::<Vec<_>>(),
+        ["packet_loss", "duplicates"]
+    );
+    assert_eq!(kinds(true).collect::<Vec<_>>(), ["late_acknowledgements"]);
+    // One in a second is normal.
+    assert_eq!(found(&[("hw_counters/out_of_sequence", 2)], &[], false), []);
 }
 
 #[test]

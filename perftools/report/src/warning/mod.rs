@@ -61,7 +61,7 @@ pub fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
         host_warnings,
         server_warnings,
     } = *input;
-    let mut all = cause::find(input.stats, one_port);
+    let mut all = cause::find(input.stats, one_port, one_host);
     all.extend_from_slice(host_warnings);
     if !one_host {
         all.extend(server_warnings.iter().cloned().map(about_server));

@@ -11,6 +11,7 @@ use host::host_conf::HostConf;
 use measure::engine::Role;
 use measure::result::{DeviceRun, TestResult, TestRun};
 use measure::spec::plan::{Pattern, Plan};
+use measure::spec::socket_kind::SocketKind;
 use measure::spec::test::Test;
 use measure::spec::{Limit, Spec, UNLIMITED};
 use measure::stats::SideStats;
@@ -242,8 +243,16 @@ fn check_arrival(
     let sent = local.sent.msgs + remote.sent.msgs;
     let arrived = local.received.msgs + remote.received.msgs;
     let has_receiver = plan.is_none_or(Plan::has_receiver);
+    if sent + arrived == 0 {
+        return Err(Error::test("no message was sent while the test measured").with_help(
+            "set --time (-t) higher, or --msg-size (-m) lower: a message takes longer than the test",
+        ));
+    }
     if has_receiver && sent > 0 && arrived == 0 {
-        if plan.is_some_and(|plan| plan.service.is_reliable()) {
+        let is_reliable = plan.map_or(spec.test.socket() != Some(SocketKind::Udp), |plan| {
+            plan.service.is_reliable()
+        });
+        if is_reliable {
             return Err(Error::test(format!(
                 "none of the {sent} messages arrived while the receiver measured"
             ))
@@ -320,6 +329,17 @@ mod tests {
             let advises_more_time = text.contains("set --time (-t) higher");
             assert_eq!(advises_more_time, is_reliable, "{text}");
         }
+        // TCP is reliable, too, and its MTU is not the cause.
+        let spec = Spec::new(Test::TcpBw);
+        let error = check_arrival(&spec, None, &receiver, &sender).unwrap_err();
+        assert!(
+            error.to_string().contains("set --time (-t) higher"),
+            "{error}"
+        );
+        // A timed test that moved nothing.
+        let spec = Spec::new(Test::RcBw);
+        let error = check_arrival(&spec, spec.test.plan(), &receiver, &receiver).unwrap_err();
+        assert!(error.to_string().contains("no message was sent"), "{error}");
     }
 
     #[test]
@@ -338,9 +358,9 @@ mod tests {
         assert_eq!(check(5, 1, 8), Ok(()));
         let text = check(5, 0, 0).unwrap_err();
         assert!(text.contains("none of the 5 messages arrived"), "{text}");
-        for (sent, received) in [(0, 0), (5, 1)] {
-            let text = check(sent, received, 0).unwrap_err();
-            assert!(text.contains("--verify checked nothing"), "{text}");
-        }
+        let text = check(0, 0, 0).unwrap_err();
+        assert!(text.contains("no message was sent"), "{text}");
+        let text = check(5, 1, 0).unwrap_err();
+        assert!(text.contains("--verify checked nothing"), "{text}");
     }
 }

@@ -260,7 +260,13 @@ impl ControlLink {
         if error.kind() == Kind::Limit {
             return error;
         }
-        self.shared.explain(error)
+        // A peer with many queue pairs destroys them before it sends the error. The server waits
+        // for the client's reason, too, and sends its own only after that.
+        let mut timeout = EXPLAIN_TIMEOUT + self.set_up_time;
+        if self.peer_name == "the server" {
+            timeout += Duration::from_secs(1);
+        }
+        self.shared.explain_within(error, timeout)
     }
 
     /// Sends an error to the peer, unless the peer itself reported it or has disconnected.
@@ -325,7 +331,11 @@ impl SharedConnection {
     }
 
     fn explain(&self, error: Error) -> Error {
-        let deadline = Instant::now() + EXPLAIN_TIMEOUT;
+        self.explain_within(error, EXPLAIN_TIMEOUT)
+    }
+
+    fn explain_within(&self, error: Error, timeout: Duration) -> Error {
+        let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {
             if let Some(failure) = self.failure() {
                 return failure;

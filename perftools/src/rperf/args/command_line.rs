@@ -67,7 +67,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = TEST)]
     pub time: Option<Duration>,
     /// Maximum number of messages in flight on each queue pair [default: 1024, at most 16 MiB in
-    /// flight, at least 8]
+    /// flight, at least 2]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub depth: Option<u32>,
     /// Number of queue pairs of each thread [default: 1]

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use base::spelling::similar;
+
 use super::command_line::Options;
 use super::per_end::End;
 
@@ -263,12 +265,8 @@ pub fn short(long: &str) -> Option<&'static str> {
 /// Returns the long option that is most similar to a misspelled one, if any is similar enough.
 pub fn suggest(name: &str) -> Option<String> {
     let name = name.strip_prefix("--")?.replace('_', "-");
-    Options::all()
-        .filter_map(clap::Arg::get_long)
-        .map(|long| (strsim::damerau_levenshtein(long, &name), long))
-        .filter(|(distance, long)| *distance <= long.len() / 3)
-        .min()
-        .map(|near| format!("--{}", near.1))
+    let known = similar(&name, Options::all().filter_map(clap::Arg::get_long))?;
+    Some(format!("--{known}"))
 }
 
 #[cfg(test)]

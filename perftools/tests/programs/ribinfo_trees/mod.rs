@@ -1,6 +1,9 @@
-//! `ribinfo --root` on trees of healthy hosts, of hosts with one fault, and of hostile trees.
+//! `ribinfo --root` on trees of healthy hosts, of hosts with one fault, of hostile trees, and of the
+//! hosts of public reports.
 
 mod capture;
+mod host_builder;
 mod hostile;
+mod reports;
 mod tree;
 mod verdicts;

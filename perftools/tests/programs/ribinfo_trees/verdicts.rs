@@ -1,5 +1,6 @@
 //! The findings on each tree.
 
+use super::host_builder::Host;
 use super::tree::{names, ribinfo, unpack};
 
 /// Trees with a fault or a mistake: words of the finding, and words of its remedy.
@@ -47,7 +48,7 @@ const EXPECTED: &[(&str, &str, &str)] = &[
     ),
     (
         "p-10a",
-        "line 2: unknown key `sm_prority`",
+        "line 2: unknown word `sm_prority`",
         "did you mean sm_priority?",
     ),
     (
@@ -198,6 +199,176 @@ fn bond_that_lost_an_interface_is_found() {
     let text = check();
     assert!(
         text.contains("warning  link mlx5_0/1: ens1f1np1 of the bond bond0 is down"),
+        "{text}"
+    );
+}
+
+#[test]
+fn misspelled_words_of_every_file_are_found() {
+    const FILES: &[(&str, &str, &str)] = &[
+        ("etc/sysconfig/opensm", "GUID=\"0x1\"\n", "GUIDS"),
+        (
+            "etc/security/limits.d/rdma.conf",
+            "* soft memlok unlimited\n",
+            "memlock",
+        ),
+        (
+            "etc/security/limits.conf",
+            "* hard memlock unlimitted\n",
+            "unlimited",
+        ),
+        (
+            "etc/infiniband/openib.conf",
+            "LOAD_EIPIOB=yes\n",
+            "LOAD_EIPOIB",
+        ),
+        ("etc/exports", "/data *(rw,insecrue)\n", "insecure"),
+        (
+            "etc/NetworkManager/system-connections/ib0.nmconnection",
+            "[connection]\ntype=infiniband\ninterface-name=ib0\n[infiniband]\ntransport-mod=datagram\n",
+            "transport-mode",
+        ),
+    ];
+    for (file, text, known) in FILES {
+        let tree = unpack("h1-mlx5-ib");
+        tree.write(file, text);
+        let (text, _) = ribinfo(tree.path(), &["check", "-q"]);
+        let expected = format!("=> did you mean {known}?");
+        assert!(
+            text.contains(&format!("/{file}")) && text.contains(&expected),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn files_of_guids_are_read() {
+    let tree = unpack("h1-mlx5-ib");
+    tree.write("etc/rdma/opensm.conf", "root_guid_file /etc/rdma/roots\n");
+    let check = || ribinfo(tree.path(), &["check", "-q", "opensm"]).0;
+    assert!(check().contains("root_guid_file /etc/rdma/roots: the file does not exist"));
+    tree.write(
+        "etc/rdma/roots",
+        "# spines\n0x0002c90300317851\n0002c90300317852\n",
+    );
+    assert!(check().contains("/etc/rdma/roots, line 3: `0002c90300317852` is not a GUID"));
+    tree.write("etc/rdma/roots", "0x0002c90300317851 spine1\n");
+    assert_eq!(check(), "");
+}
+
+#[test]
+fn port_of_a_vpi_adapter_can_be_in_the_wrong_mode() {
+    let tree = unpack("h2-mlx5-roce2");
+    let probe = std::fs::read_to_string(tree.path().join("probe.json")).expect("the probe");
+    tree.write("etc/rdma/opensm.conf", "guid 0x0200000000000010\n");
+    let check = || ribinfo(tree.path(), &["check", "-q", "port"]).0;
+    assert_eq!(check(), "");
+    // An interface with an address is used as Ethernet.
+    tree.write("probe.json", probe.replace("10.1.0.1", "169.254.0.1"));
+    let text = check();
+    let expected = "fault    port mlx5_0/1: the port is in Ethernet mode, but /etc/rdma/opensm.conf configures InfiniBand";
+    assert!(
+        text.contains(expected) && text.contains("LINK_TYPE_P1=1"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_rule_of_udev_for_no_interface_is_found() {
+    let tree = unpack("h1-mlx5-ib");
+    let rule = r#"ACTION=="add", ATTR{type}=="32", ATTR{address}=="?*04:3f:72:03:00:df:3d:ff", NAME="ib0""#;
+    tree.write("etc/udev/rules.d/70-persistent-ipoib.rules", rule);
+    let (text, _) = ribinfo(tree.path(), &["check", "-q", "ipoib"]);
+    assert!(text.contains("which no interface has => "), "{text}");
+}
+
+/// Runs checks on a host that the lines describe.
+fn check_host(lines: &[&str], args: &[&str]) -> (String, i32) {
+    let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    let host = Host::new("a host", &lines);
+    ribinfo(host.path(), &[&["check", "-q"], args].concat())
+}
+
+#[test]
+fn slow_pcie_link_above_the_slot_is_found() {
+    let host = |upper: &str| {
+        let lines = [
+            "ib mlx5_0 slot=0000:31:00.0 speed=16.0 width=16",
+            "pci 0000:2d:01.0 - 0x060400 0x8086 link=16.0x16/16.0x16",
+            &format!("pci 0000:2e:00.0 0000:2d:01.0 0x060400 0x1000 link={upper}/16.0x16"),
+            "pci 0000:2f:00.0 0000:2e:00.0 0x060400 0x1000 link=16.0x16/16.0x16",
+            "pci 0000:31:00.0 0000:2f:00.0 0x020700 0x15b3 link=16.0x16/16.0x16",
+        ];
+        check_host(&lines, &["link"]).0
+    };
+    assert_eq!(host("16.0x16"), "");
+    let text = host("8.0x16");
+    let expected = "warning  link mlx5_0: the PCIe link below 0000:2d:01.0 is 8.0 GT/s PCIe x16, but both of its ends support 16 GT/s x16";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn alarms_of_transceivers_are_reported() {
+    let host = |alarm: &str| {
+        let transceiver = format!("transceiver ens1f0 \"71.50 degrees C\"{alarm}");
+        check_host(&["roce mlx5_0 ens1f0 10.0.0.1/24", &transceiver], &["link"]).0
+    };
+    assert_eq!(host(""), "");
+    let text = host(" \"Module temperature high alarm\"");
+    let expected = "the transceiver of ens1f0 reports: Module temperature high alarm (temperature 71.50 degrees C) => check the airflow";
+    assert!(text.contains(expected), "{text}");
+    let text = host(" \"Laser rx power low alarm (Channel 1)\"");
+    assert!(text.contains("=> clean the fiber"), "{text}");
+}
+
+#[test]
+fn a_port_with_translated_requests_needs_no_other_acs() {
+    let host = |adapter: &str, acs: &str| {
+        let lines = [
+            "ib mlx5_0 slot=0000:31:00.0",
+            "load nvidia_peermem",
+            "pci 0000:2e:00.0 - 0x060400 0x1000",
+            &format!("pci 0000:2f:00.0 0000:2e:00.0 0x060400 0x1000 acs={acs}"),
+            "pci 0000:2f:01.0 0000:2e:00.0 0x060400 0x1000 acs=0",
+            &format!("pci 0000:31:00.0 0000:2f:00.0 0x020700 0x15b3 {adapter}"),
+            "pci 0000:32:00.0 0000:2f:01.0 0x030200 0x10de driver=nvidia",
+        ];
+        check_host(&lines, &["gpu"]).0
+    };
+    assert_eq!(host("ats=off", "0"), "");
+    assert!(host("ats=off", "1d").contains("redirects"));
+    assert!(host("ats=on", "1d").contains("redirects"));
+    assert_eq!(host("ats=on", "5d"), "");
+}
+
+#[test]
+fn host_is_compared_with_the_manifest_of_a_good_one() {
+    let good: &[&str] = &["ib mlx5_0 fw=28.39.1002", "ib mlx5_1 fw=28.39.1002"];
+    let lines: Vec<String> = good.iter().map(ToString::to_string).collect();
+    let host = Host::new("a host", &lines);
+    let (manifest, _) = ribinfo(host.path(), &["expect"]);
+    assert!(
+        manifest.contains("host devices 2\n0000:10:00.0 firmware 28.39.1002\n"),
+        "{manifest}"
+    );
+    let directory = test_support::temp_dir::TempDir::new();
+    let file = directory.write("manifest", manifest);
+    let file = file.to_str().expect("a path");
+    let check = |lines: &[&str]| check_host(lines, &["port", "--expect", file]);
+    assert_eq!(check(good), (String::new(), 0));
+    let (text, status) = check(&["ib mlx5_0 fw=28.38.1002"]);
+    assert_eq!(status, 1);
+    for expected in [
+        "expect host: devices is 1, but the manifest has 2 => lspci",
+        "expect 0000:10:00.0: firmware is 28.38.1002, but the manifest has 28.39.1002",
+        "expect 0000:11:00.0/1: rate is missing, but the manifest has 100 Gb/sec (4X EDR)",
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+    directory.write("manifest", "0000:10:00.0 firmware\n");
+    let (text, status) = check(good);
+    assert!(
+        text.contains("line 1: `0000:10:00.0 firmware`") && status == 2,
         "{text}"
     );
 }

@@ -1,6 +1,7 @@
 //! Names of the tests, and suggestions for misspelled names.
 
 use base::error::{Error, Result};
+use base::spelling::similar;
 
 use super::table::{REMOVED, TESTS, Test};
 
@@ -48,15 +49,11 @@ impl Test {
 
     /// Returns the test name that is most similar to a misspelled one, if any is similar enough.
     pub fn suggest(name: &str) -> Option<&'static str> {
-        TESTS
-            .iter()
-            .map(|row| {
-                let typed = name.to_lowercase().replace('-', "_");
-                (strsim::damerau_levenshtein(row.name, &typed), row.name)
-            })
-            .filter(|(distance, known)| *distance <= known.len() / 3)
-            .min()
-            .map(|near| near.1)
+        let typed = name.to_lowercase().replace('-', "_");
+        let is_typed = TESTS.iter().find(|row| row.name == typed);
+        is_typed
+            .map(|row| row.name)
+            .or_else(|| similar(&typed, Self::names()))
     }
 
     /// Returns the list of tests that `--help tests` prints.

@@ -1,0 +1,130 @@
+//! The score of `ribinfo check` on public reports. `tests/reports/README.md` describes the files.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use checks::finding::{Finding, Level};
+use host::HostFacts;
+use host::root::Root;
+
+use super::host_builder::Host;
+
+const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reports");
+/// Share of the reports whose cause and remedy must be right, in percent.
+const GOAL: usize = 90;
+/// Number of reports that the files must have.
+const COUNT: usize = 200;
+/// Number of warnings and faults of a report, beyond which a reader does not see the cause.
+const MAX_FINDINGS: usize = 3;
+
+/// A public report.
+struct Report {
+    /// The repository and number.
+    source: String,
+    /// Lines that make the host.
+    host: Vec<String>,
+    /// The expected finding. `None` for a healthy host.
+    expected: Option<Expected>,
+}
+
+/// The expected finding.
+struct Expected {
+    check: String,
+    text: String,
+    remedy: String,
+}
+
+/// Returns the reports of all files.
+fn reports() -> Vec<Report> {
+    let mut reports: Vec<Report> = Vec::new();
+    let files = fs::read_dir(DIRECTORY).expect("the reports").flatten();
+    let mut files: Vec<_> = files.map(|file| file.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "reports"));
+    files.sort();
+    for path in files {
+        let text = fs::read_to_string(&path).expect("reports");
+        for line in text.lines() {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some(source) = line.strip_prefix("report ") {
+                let is_dated = source.split(' ').count() == 2 && source.contains('/');
+                assert!(is_dated, "{line}: expected REPOSITORY#NUMBER DATE");
+                reports.push(Report {
+                    source: source.to_owned(),
+                    host: Vec::new(),
+                    expected: None,
+                });
+                continue;
+            }
+            let report = reports.last_mut().expect("a report");
+            match line.strip_prefix("expect ") {
+                Some(expected) => {
+                    let parts = expected.split_once(": ").and_then(|(check, rest)| {
+                        let (text, remedy) = rest.split_once(" => ")?;
+                        Some((check, text, remedy))
+                    });
+                    let (check, text, remedy) = parts.unwrap_or_else(|| panic!("{line}"));
+                    report.expected = Some(Expected {
+                        check: check.to_owned(),
+                        text: text.to_owned(),
+                        remedy: remedy.to_owned(),
+                    });
+                }
+                None => report.host.push(line.to_owned()),
+            }
+        }
+    }
+    reports
+}
+
+/// Returns the warnings and faults on the host of a report.
+fn findings(report: &Report) -> Vec<Finding> {
+    let host = Host::new(&report.source, &report.host);
+    let root = Root::at(host.path()).expect("a tree");
+    let facts = HostFacts::read(&root, &[], None);
+    let mut findings = checks::check(&facts, &[]);
+    findings.retain(|finding| finding.level >= Level::Warning);
+    findings
+}
+
+impl Expected {
+    /// Returns `true` if the finding has the cause and the remedy.
+    fn is(&self, finding: &Finding) -> bool {
+        let remedy = finding.remedy.as_deref().unwrap_or_default();
+        finding.check == self.check
+            && finding.text.contains(&self.text)
+            && remedy.contains(&self.remedy)
+    }
+}
+
+#[test]
+fn causes_of_public_reports_are_found() {
+    let reports = reports();
+    let (mut right, mut wrong, mut alarms) = (0, String::new(), String::new());
+    for report in &reports {
+        let findings = findings(report);
+        let list: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        let list = list.join("\n    ");
+        let source = &report.source;
+        match &report.expected {
+            None if findings.is_empty() => right += 1,
+            None => writeln!(alarms, "{source}: healthy\n    {list}").expect("a string"),
+            Some(expected) => {
+                let is_found = findings.iter().any(|finding| expected.is(finding));
+                if is_found && findings.len() <= MAX_FINDINGS {
+                    right += 1;
+                } else {
+                    let Expected { check, text, .. } = expected;
+                    writeln!(wrong, "{source}: expected {check}: {text}\n    {list}")
+                        .expect("a string");
+                }
+            }
+        }
+    }
+    let count = reports.len();
+    println!("{right} of {count} reports are right\n{wrong}{alarms}");
+    assert_eq!(alarms, "", "false alarms");
+    assert!(right * 100 >= count * GOAL, "{right} of {count}:\n{wrong}");
+    assert!(count >= COUNT, "{count} reports");
+}
