@@ -262,20 +262,17 @@ pub fn visit(
     }
     // The configuration of opensm can name other files of partitions, and files of GUIDs.
     let opensm = crate::opensm::Files::find(root);
-    for file in crate::partitions::files(root, &opensm) {
-        let part = Redacted(keep::partitions);
-        if visited.contains(&file.path) {
+    let partitions = crate::partitions::files(root, &opensm).into_iter();
+    let partitions = partitions.map(|file| (file.path, Redacted(keep::partitions)));
+    let guids = opensm.confs.iter().flat_map(|conf| &conf.guid_files);
+    let guids = guids.map(|file| (file.path.clone(), Redacted(keep::guids)));
+    for (path, part) in partitions.chain(guids) {
+        if visited.contains(&path) {
             continue;
         }
-        if let Some(entry) = entry(root, &file.path, part) {
-            save(&file.path, entry)?;
-            visited.push(file.path);
-        }
-    }
-    for file in opensm.confs.iter().flat_map(|conf| &conf.guid_files) {
-        let part = Redacted(keep::guids);
-        if !written.contains(&file.path) && save(root, to, &file.path, part)? {
-            written.push(file.path.clone());
+        if let Some(entry) = entry(root, &path, part) {
+            save(&path, entry)?;
+            visited.push(path);
         }
     }
     let mut text =

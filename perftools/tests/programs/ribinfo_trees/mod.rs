@@ -1,5 +1,5 @@
-//! `ribinfo --root` on trees of healthy hosts, of hosts with one fault, of hostile trees, and of the
-//! hosts of public reports.
+//! `ribinfo --root` on trees of healthy hosts, of hosts with one fault, of hostile trees, and of
+//! the hosts of public reports.
 
 mod capture;
 mod host_builder;
