@@ -5,7 +5,7 @@ use crate::spec::ARRIVALS_WINDOW;
 /// Bits of one word of the record.
 const WORD: u64 = u64::BITS as u64;
 
-/// A record of the numbers that arrived, with one bit for each of the latest [`ARRIVALS_WINDOW`]
+/// A record of the numbers that arrived, with one bit for each of the latest `ARRIVALS_WINDOW`
 /// numbers. Without it, a repeated message would hide a lost one.
 #[derive(Clone, Debug)]
 pub struct Arrivals {

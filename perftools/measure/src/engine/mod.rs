@@ -2,7 +2,7 @@
 //! the [`Peer`], independent of how these were set up. Unit tests run them over a fake data path.
 //!
 //! A [`Plan`](crate::spec::plan::Plan) describes a test as data: the data path implements verb
-//! and service, the loops the pattern. [`bandwidth`] keeps many messages in flight, [`pingpong`]
+//! and service, the loops the pattern. [`bandwidth`] keeps many messages in flight, `pingpong`
 //! one, and [`passive`] waits while the peer accesses the memory of this end.
 //!
 //! A receiver always has a posted receive. A sender has a window of [`Shape::depth`] messages, and

@@ -1,6 +1,6 @@
 //! Tests over TCP, UDP, SCTP and RDS sockets, with the same results as over RDMA.
 //!
-//! [`open`] creates sockets, [`message_socket`] transfers messages over them, [`run`] has the timed
+//! [`open`] creates sockets, `message_socket` transfers messages over them, [`run`] has the timed
 //! loops, and [`endpoint`] connects these for a [`Spec`](crate::spec::Spec). `control` and
 //! `qperf` use it. TCP has no message boundaries, so a message is as long as the specification
 //! says.

@@ -14,7 +14,7 @@
 //! All numbers are little-endian. An end that fails sends the urgent byte `?` and an error text,
 //! then shuts down its sending direction.
 //!
-//! [`control_conn`] is the control connection, and [`client`] and [`server`] are the two roles.
+//! `control_conn` is the control connection, and `client` and [`server`] are the two roles.
 //! `rdma` connects RC queue pairs with rdma_cm; its loops end like qperf's, each by its own clock.
 //! [`request`], [`node`], [`stat`] and [`conf`] encode and decode messages. Decoding never panics.
 

@@ -15,12 +15,12 @@
 //!                 the test runs; both send Finished (number of sent messages)
 //!   Stats ◀───────────────────────────────▶ Stats
 //! ```
-//! A coordinator of `rperf mesh` may send `RunClient` instead of `Request`; see [`delegate`].
+//! A coordinator of `rperf mesh` may send `RunClient` instead of `Request`; see `delegate`.
 //! A client may send `AskFacts` instead of `Request`; the server replies with `Facts`. `rperf
 //! monitor` sends `AskReflectors`; the server replies with `Reflectors`. Either end may send an
 //! `Error` at any time, which ends the session. Each connection is used for one test.
 //!
-//! [`client`] and [`server`] use [`link`] and [`message`]; [`session`] is the server's end of one
+//! `client` and [`server`] use [`link`] and [`message`]; [`session`] is the server's end of one
 //! connection. `rdma_session` and `socket_session` run the test at either end. [`devices`] runs the
 //! sessions of a client with several devices. `run` uses this module, which starts tests in
 //! `transport`, `sockets` and `engine`.
