@@ -129,6 +129,7 @@ pub fn ip_addresses(netdev: &str) -> Vec<std::net::IpAddr> {
 ///
 /// # Panics
 /// Panics if the interface has none.
+#[cfg(feature = "net")]
 pub fn link_local_address(netdev: &str) -> std::net::Ipv6Addr {
     let found = nix::ifaddrs::getifaddrs()
         .expect("addresses of this host")
