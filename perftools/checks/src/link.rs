@@ -110,7 +110,10 @@ fn check_bridges(facts: &HostFacts, device: &Device) -> Option<Finding> {
 
 /// Returns a fault for an outage of the link, or a warning for many changes, in the last day.
 fn check_outages(log: &LinkLog, netdev: &str) -> Option<Finding> {
-    let start = (log.boot + BOOT).max(log.read.saturating_sub(DAY));
+    let start = log
+        .boot
+        .saturating_add(BOOT)
+        .max(log.read.saturating_sub(DAY));
     let changes = log.changes.iter();
     let changes: Vec<&LinkChange> = changes
         .filter(|change| change.netdev == netdev && change.at >= start)
@@ -145,7 +148,9 @@ fn check_outages(log: &LinkLog, netdev: &str) -> Option<Finding> {
 }
 
 fn time(seconds: u64) -> String {
-    let time = UNIX_EPOCH + Duration::from_secs(seconds);
+    // The last second of the year 9999, which is the last year that can be printed.
+    const LAST: u64 = 253_402_300_799;
+    let time = UNIX_EPOCH + Duration::from_secs(seconds.min(LAST));
     humantime::format_rfc3339_seconds(time).to_string()
 }
 

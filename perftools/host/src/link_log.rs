@@ -65,7 +65,8 @@ fn parse_line(line: &str, boot: u64) -> Option<LinkChange> {
         let (time, text) = line.split_once(' ')?;
         (time, text, 0)
     };
-    let at = time.trim().split('.').next()?.parse::<u64>().ok()? + start;
+    let at: u64 = time.trim().split('.').next()?.parse().ok()?;
+    let at = at.checked_add(start)?;
     // The drivers write `NETDEV: Link down` and `NETDEV: NIC Link is Down`.
     let lower = text.to_ascii_lowercase();
     let (found, up) = [

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
+use serde_json::{Value, json};
 use test_support::temp_dir::TempDir;
 
 use super::tree::{ribinfo, unpack};
@@ -95,6 +96,32 @@ fn special_files_and_links_are_not_read() {
             text.contains("probe.json is not a regular file") && status == 1,
             "{text}"
         );
+    }
+}
+
+#[test]
+fn times_and_numbers_of_a_probe_have_any_size() {
+    let tree = unpack("h2-mlx5-roce2");
+    let (slot, netdev) = ("0000:12:00.0", "ens1f0np0");
+    let text = fs::read_to_string(tree.path().join("probe.json")).expect("a file");
+    let mut probe: Value = serde_json::from_str(&text).expect("JSON");
+    for time in [1 << 20, 1 << 50, u64::MAX] {
+        let down = json!({"netdev": netdev, "at": time - 60, "up": false});
+        let up = json!({"netdev": netdev, "at": time, "up": true});
+        let link = json!({"current_speed": "1e38 GT/s", "current_width": u32::MAX,
+            "max_speed": "1e39 GT/s", "max_width": u32::MAX});
+        // A function that is its own bridge.
+        let function = json!({"slot": slot, "class": "0x0302", "vendor": "0x10de",
+            "parent": slot, "link": link, "acs": u16::MAX});
+        probe["pci"] = json!([function]);
+        probe["link_log"] = json!({"boot": 0, "read": time, "changes": [down, up]});
+        replace(&tree, "probe.json", |path| {
+            fs::write(path, probe.to_string()).expect("a file");
+        });
+        run_all(tree.path());
+        let (text, _) = ribinfo(tree.path(), &["check", "link"]);
+        assert!(!text.contains("cannot read"), "{text}");
+        assert!(text.contains("ens1f0np0 was down for 60 s"), "{text}");
     }
 }
 
