@@ -299,18 +299,22 @@ fn writes_are_verified_after_they_have_arrived() {
 fn time_limit_applies_to_each_connection_of_rdma_cm() {
     for device in devices() {
         let server = Server::start();
-        // All connections together take longer than the limit.
-        let line = format!(
-            "{} -i {device} --use-cm on --qps 300 --timeout 1 -n 1200 -m 32 rc_bw",
-            server.target()
-        );
-        let begin = Instant::now();
-        let output = run(&line);
+        let test = |timeout: Duration| {
+            let begin = Instant::now();
+            let output = run(&format!(
+                "{} -i {device} --use-cm on --qps 300 --timeout {} -n 1200 -m 32 rc_bw",
+                server.target(),
+                timeout.as_secs_f64()
+            ));
+            (output, begin.elapsed())
+        };
+        let (output, time) = test(Duration::from_secs(100));
         assert!(output.success(), "{output}");
-        assert!(
-            begin.elapsed() > Duration::from_secs(1),
-            "the test proves nothing"
-        );
+        // All connections together take longer than this limit, and each a fraction of it. A busy
+        // machine can delay one.
+        let attempts = (0..3).map(|_| test(time / 4).0);
+        let failed: Vec<_> = attempts.take_while(|output| !output.success()).collect();
+        assert!(failed.len() < 3, "{time:?}: {}", failed[0]);
     }
 }
 

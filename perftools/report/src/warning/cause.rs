@@ -39,17 +39,21 @@ pub(super) fn find(stats: [&SideStats; 2], one_port: bool, one_host: bool) -> Ve
         .collect();
     let are_late = acknowledgements_are_late(&ends);
     let is_loss = |cause: &Cause| ["packet_loss", "duplicates"].contains(&cause.kind);
-    let mut late = (are_late || one_host).then_some(LATE_ACKNOWLEDGEMENTS);
-    let causes = CAUSES.iter().filter_map(|cause| {
-        let warning = cause.warning(&ends)?;
-        if !(is_loss(cause) && (are_late || one_host)) {
-            return Some(warning);
-        }
+    let mut late = Some(LATE_ACKNOWLEDGEMENTS);
+    let causes = CAUSES.iter().filter_map(|cause| match cause {
         // Both causes are one.
-        late.take()?.warning(&ends)
+        cause if is_loss(cause) && are_late => {
+            let late = late.take()?;
+            late.warning(&ends, late.help)
+        }
+        cause if is_loss(cause) && one_host => cause.warning(&ends, LOSS_ON_ONE_HOST),
+        cause => cause.warning(&ends, cause.help),
     });
     causes.collect()
 }
+
+/// Remedy for losses between two ends on one host.
+const LOSS_ON_ONE_HOST: &str = "this host is short of processors, or its interface drops packets: see `ip -s link` and `tc -s qdisc`";
 
 /// Acknowledgements that arrive after the timeout: the sender repeats requests that have arrived.
 /// Programs that wait for a processor cause this, mostly with software devices.
@@ -181,7 +185,7 @@ impl Cause {
     }
 
     /// Returns the warning, if the counters of any end show the cause.
-    fn warning(&self, ends: &[End<'_>]) -> Option<Warning> {
+    fn warning(&self, ends: &[End<'_>], help: &str) -> Option<Warning> {
         let evidence = ends.iter().filter_map(|end| {
             let evidence = end.evidence(self)?;
             Some(match end.name {
@@ -191,12 +195,7 @@ impl Cause {
         });
         let evidence: Vec<String> = evidence.collect();
         (!evidence.is_empty()).then(|| {
-            let text = format!(
-                "{} ({}); help: {}",
-                self.text,
-                evidence.join("; "),
-                self.help
-            );
+            let text = format!("{} ({}); help: {help}", self.text, evidence.join("; "));
             Warning::new(self.kind, text)
         })
     }
