@@ -8,7 +8,8 @@ mod caps;
 mod clock;
 mod context;
 mod list;
-#[cfg(test)]
+// Miri cannot switch stacks, as loom does.
+#[cfg(all(test, not(miri)))]
 mod loom_tests;
 mod properties;
 mod provider;
