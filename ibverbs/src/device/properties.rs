@@ -197,9 +197,9 @@ mod tests {
                 book.lines().any(|text| text.starts_with(&line)),
                 "ci/DRIVERS.md has no line {line}"
             );
-            let is_copied = |text: &str| text.starts_with(&format!("| {} | copied: ", row.name));
+            let copied = format!("| {} | copied: ", row.name);
             assert_eq!(
-                book.lines().any(is_copied),
+                book.lines().any(|line| line.starts_with(&copied)),
                 row.copies_inline,
                 "{}",
                 row.name
