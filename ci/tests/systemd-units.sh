@@ -19,7 +19,7 @@ main() {
     mkdir "$work"/{upper,root,shared}
     touch "$work/shared/console"
     # systemd sees the cgroup in which its namespace was made as the root.
-    cgroup=$(findmnt -nt cgroup2 -o TARGET | head -n 1)/systemd-units-$$
+    cgroup=$(findmnt -nt cgroup2 -o TARGET | sed -n 1p)/systemd-units-$$
     mkdir -p "$cgroup"
     (
         echo "$BASHPID" >"$cgroup/cgroup.procs"
