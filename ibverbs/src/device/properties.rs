@@ -179,6 +179,7 @@ mod tests {
     #[test]
     fn the_book_has_the_row_of_each_provider() {
         let book = include_str!("../../../ci/DRIVERS.md");
+        let rows: Vec<&str> = book.lines().filter(|line| line.starts_with("| ")).collect();
         for row in PROVIDERS {
             let left = match row.left_completions {
                 Harmless => "harmless",
@@ -194,12 +195,12 @@ mod tests {
                 yes(row.shares_receives)
             );
             assert!(
-                book.lines().any(|text| text.starts_with(&line)),
+                rows.iter().any(|text| text.starts_with(&line)),
                 "ci/DRIVERS.md has no line {line}"
             );
             let copied = format!("| {} | copied: ", row.name);
             assert_eq!(
-                book.lines().any(|line| line.starts_with(&copied)),
+                rows.iter().any(|text| text.starts_with(&copied)),
                 row.copies_inline,
                 "{}",
                 row.name
