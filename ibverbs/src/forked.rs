@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use rdma_sys::{
     ibv_context, ibv_cq, ibv_cq_ex, ibv_mw, ibv_mw_bind, ibv_poll_cq_attr, ibv_qp, ibv_qp_ex,
-    ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc,
+    ibv_wc,
 };
 
 /// An object that has functions of its provider.
@@ -99,9 +99,9 @@ unsafe extern "C" fn child() {
             match object {
                 Object::Context(context) => {
                     let ops = &raw mut (*context.as_ptr()).ops;
-                    (*ops).post_send = Some(post_send);
-                    (*ops).post_recv = Some(post_recv);
-                    (*ops).post_srq_recv = Some(post_srq_recv);
+                    (*ops).post_send = Some(post);
+                    (*ops).post_recv = Some(post);
+                    (*ops).post_srq_recv = Some(post);
                     (*ops).bind_mw = Some(bind_mw);
                     (*ops).poll_cq = Some(poll_cq);
                     (*ops).req_notify_cq = Some(req_notify_cq);
@@ -113,32 +113,13 @@ unsafe extern "C" fn child() {
     }
 }
 
-unsafe extern "C" fn post_send(
-    _: *mut ibv_qp,
-    wr: *mut ibv_send_wr,
-    bad_wr: *mut *mut ibv_send_wr,
+/// Rejects the first of a list of requests to send or to receive.
+unsafe extern "C" fn post<Queue, Request>(
+    _: *mut Queue,
+    wr: *mut Request,
+    bad_wr: *mut *mut Request,
 ) -> c_int {
-    // SAFETY: guaranteed by the caller of `ibv_post_send`.
-    unsafe { *bad_wr = wr };
-    libc::EPERM
-}
-
-unsafe extern "C" fn post_recv(
-    _: *mut ibv_qp,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: guaranteed by the caller of `ibv_post_recv`.
-    unsafe { *bad_wr = wr };
-    libc::EPERM
-}
-
-unsafe extern "C" fn post_srq_recv(
-    _: *mut ibv_srq,
-    wr: *mut ibv_recv_wr,
-    bad_wr: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: guaranteed by the caller of `ibv_post_srq_recv`.
+    // SAFETY: guaranteed by the caller of `ibv_post_send` or `ibv_post_recv`.
     unsafe { *bad_wr = wr };
     libc::EPERM
 }

@@ -295,7 +295,7 @@ impl QpHandle<'_> {
         self.modify_raw(
             "INIT",
             &mut attr,
-            required_mask(self.kind, QpState::RESET, QpState::INIT),
+            required_mask(self.transport, QpState::RESET, QpState::INIT),
         )
     }
 
@@ -311,7 +311,7 @@ impl QpHandle<'_> {
         self.init(path)?;
         // The address that the verb takes is that of this port.
         self.to_rtr(path, &self.endpoint(path)?)?;
-        if self.kind == Transport::DcInitiator {
+        if self.transport == Transport::DcInitiator {
             self.to_rts(path)?;
         }
         Ok(())
@@ -331,7 +331,7 @@ impl QpHandle<'_> {
         self.modify_raw(
             "RTR",
             &mut rtr,
-            required_mask(self.kind, QpState::INIT, QpState::RTR),
+            required_mask(self.transport, QpState::INIT, QpState::RTR),
         )
     }
 
@@ -348,7 +348,7 @@ impl QpHandle<'_> {
         self.modify_raw(
             "RTS",
             &mut rts,
-            required_mask(self.kind, QpState::RTR, QpState::RTS),
+            required_mask(self.transport, QpState::RTR, QpState::RTS),
         )
     }
 }

@@ -264,7 +264,7 @@ impl QpHandle<'_> {
             return refuse(format!("{} has no queues to resize", self.describe()));
         }
         if self.follows_ibta_states() {
-            if let Some(violation) = transitions::violation(self.kind, from, to, mask) {
+            if let Some(violation) = transitions::violation(self.transport, from, to, mask) {
                 return refuse(format!("{}: {violation}", self.describe()));
             }
         }

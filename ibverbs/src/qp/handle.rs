@@ -18,15 +18,23 @@ use crate::transport::Transport;
 #[derive(Clone, Copy)]
 pub(crate) struct QpHandle<'qp> {
     raw: NonNull<ibv_qp>,
-    pub(crate) kind: Transport,
+    pub(crate) transport: Transport,
     pub(crate) context: &'qp Context,
 }
 
 impl<'qp> QpHandle<'qp> {
     /// # Safety
     /// The queue pair belongs to this context and is alive for `'qp`.
-    pub(crate) unsafe fn new(raw: NonNull<ibv_qp>, kind: Transport, context: &'qp Context) -> Self {
-        Self { raw, kind, context }
+    pub(crate) unsafe fn new(
+        raw: NonNull<ibv_qp>,
+        transport: Transport,
+        context: &'qp Context,
+    ) -> Self {
+        Self {
+            raw,
+            transport,
+            context,
+        }
     }
 
     pub(crate) fn qp_num(self) -> Qpn {
@@ -35,7 +43,11 @@ impl<'qp> QpHandle<'qp> {
     }
 
     pub(crate) fn describe(self) -> String {
-        format!("{} queue pair on {}", self.kind, self.context.device_name())
+        format!(
+            "{} queue pair on {}",
+            self.transport,
+            self.context.device_name()
+        )
     }
 
     /// Returns `true` if its states and attributes are those of the IBTA specification.
@@ -97,7 +109,7 @@ impl<'qp> QpHandle<'qp> {
         let violation = self
             .state()
             .ok()
-            .and_then(|from| transitions::violation(self.kind, from, to, mask));
+            .and_then(|from| transitions::violation(self.transport, from, to, mask));
         match violation {
             Some(violation) => error.with_help(violation),
             None => error,

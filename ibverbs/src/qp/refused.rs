@@ -18,21 +18,26 @@ impl QpHandle<'_> {
         let queue = format!("{} in state {state}", self.describe());
         let explained = refusal(verb, error, errno, &queue);
         let connects = self.follows_ibta_states();
-        Some(match remedy(self.kind, state, verb != "ibv_post_recv") {
-            Some(_) if !connects && state != QpState::ERR => {
-                explained.with_kind(ErrorKind::WrongState).with_help(
-                    "connect the queue pair with rdma_cm first; on iWARP there is no other way",
-                )
-            }
-            Some(help) => explained.with_kind(ErrorKind::WrongState).with_help(help),
-            None => explained,
-        })
+        Some(
+            match remedy(self.transport, state, verb != "ibv_post_recv") {
+                Some(_) if !connects && state != QpState::ERR => {
+                    explained.with_kind(ErrorKind::WrongState).with_help(
+                        "connect the queue pair with rdma_cm first; on iWARP there is no other way",
+                    )
+                }
+                Some(help) => explained.with_kind(ErrorKind::WrongState).with_help(help),
+                None => explained,
+            },
+        )
     }
 }
 
 /// Returns the remedy if no request, or no send, can be posted in `state` (IBA 10.3.1).
-fn remedy(kind: Transport, state: QpState, sends: bool) -> Option<&'static str> {
-    let connects = matches!(kind, Transport::Rc | Transport::Uc | Transport::XrcSend);
+fn remedy(transport: Transport, state: QpState, sends: bool) -> Option<&'static str> {
+    let connects = matches!(
+        transport,
+        Transport::Rc | Transport::Uc | Transport::XrcSend
+    );
     Some(match state {
         QpState::RESET if connects => {
             "initialize and connect the queue pair first, with `init` and `connect` or with rdma_cm"
@@ -59,16 +64,16 @@ mod tests {
 
     #[test]
     fn remedy_depends_on_transport_state_and_queue() {
-        let remedy = |kind, state, sends| remedy(kind, state, sends).unwrap_or_default();
-        for kind in [Transport::Rc, Transport::Uc, Transport::XrcSend] {
-            assert!(remedy(kind, QpState::RESET, true).contains("`init` and `connect`"));
-            assert!(remedy(kind, QpState::INIT, true).contains("state RTS: connect"));
-            assert!(remedy(kind, QpState::RTR, true).contains("state RTS: connect"));
-            assert!(remedy(kind, QpState::ERR, true).contains("disconnected"));
+        let remedy = |transport, state, sends| remedy(transport, state, sends).unwrap_or_default();
+        for transport in [Transport::Rc, Transport::Uc, Transport::XrcSend] {
+            assert!(remedy(transport, QpState::RESET, true).contains("`init` and `connect`"));
+            assert!(remedy(transport, QpState::INIT, true).contains("state RTS: connect"));
+            assert!(remedy(transport, QpState::RTR, true).contains("state RTS: connect"));
+            assert!(remedy(transport, QpState::ERR, true).contains("disconnected"));
         }
-        for kind in [Transport::Ud, Transport::RawPacket] {
-            assert!(remedy(kind, QpState::RESET, false).contains("`start`"));
-            assert!(remedy(kind, QpState::INIT, true).contains("call `start`"));
+        for transport in [Transport::Ud, Transport::RawPacket] {
+            assert!(remedy(transport, QpState::RESET, false).contains("`start`"));
+            assert!(remedy(transport, QpState::INIT, true).contains("call `start`"));
         }
         assert!(remedy(Transport::Ud, QpState::SQE, true).contains("modify"));
         for state in [QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQE] {

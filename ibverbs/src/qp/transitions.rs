@@ -68,13 +68,13 @@ const NO_ATTRIBUTES: Option<Transition> = Some(Transition {
 ///
 /// # References
 /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html); IBA 10.3.1 and table 91
-pub(crate) fn transition(kind: Transport, from: QpState, to: QpState) -> Option<Transition> {
-    let mut transition = transition_without_resize(kind, from, to)?;
+pub(crate) fn transition(transport: Transport, from: QpState, to: QpState) -> Option<Transition> {
+    let mut transition = transition_without_resize(transport, from, to)?;
     // A queue pair with queues can be resized in every transition to a working state.
     if from != QpState::RESET
         && ![QpState::RESET, QpState::ERR].contains(&to)
         && !matches!(
-            kind,
+            transport,
             Transport::XrcRecv | Transport::Srd | Transport::DcInitiator | Transport::DcTarget
         )
     {
@@ -83,8 +83,12 @@ pub(crate) fn transition(kind: Transport, from: QpState, to: QpState) -> Option<
     Some(transition)
 }
 
-fn transition_without_resize(kind: Transport, from: QpState, to: QpState) -> Option<Transition> {
-    match kind {
+fn transition_without_resize(
+    transport: Transport,
+    from: QpState,
+    to: QpState,
+) -> Option<Transition> {
+    match transport {
         Transport::DcInitiator => return initiator_transition(from, to),
         Transport::DcTarget => return target_transition(from, to),
         _ => {}
@@ -96,19 +100,19 @@ fn transition_without_resize(kind: Transport, from: QpState, to: QpState) -> Opt
         })
     };
     let (sends, responds) = (
-        !is(kind, Transport::XrcRecv),
-        is(kind, Transport::Rc) || is(kind, Transport::XrcRecv),
+        !is(transport, Transport::XrcRecv),
+        is(transport, Transport::Rc) || is(transport, Transport::XrcRecv),
     );
-    let reliable = responds || is(kind, Transport::XrcSend);
-    let connected = reliable || is(kind, Transport::Uc);
-    let datagram = kind.receives_datagrams();
-    let init = match kind {
+    let reliable = responds || is(transport, Transport::XrcSend);
+    let connected = reliable || is(transport, Transport::Uc);
+    let datagram = transport.receives_datagrams();
+    let init = match transport {
         Transport::Ud | Transport::Srd => START | IBV_QP_QKEY,
         Transport::RawPacket => IBV_QP_PORT,
         _ => START | IBV_QP_ACCESS_FLAGS,
     };
     // Attributes that can be changed in RTS.
-    let running = match kind {
+    let running = match transport {
         Transport::Ud | Transport::Srd => IBV_QP_CUR_STATE | IBV_QP_QKEY,
         Transport::RawPacket => IBV_QP_RATE_LIMIT,
         _ => {
@@ -135,10 +139,10 @@ fn transition_without_resize(kind: Transport, from: QpState, to: QpState) -> Opt
             required: when(connected || datagram, IBV_QP_SQ_PSN)
                 | when(reliable, IBV_QP_TIMEOUT)
                 | when(reliable && sends, RETRY),
-            optional: running | when(is(kind, Transport::Srd), IBV_QP_RNR_RETRY),
+            optional: running | when(is(transport, Transport::Srd), IBV_QP_RNR_RETRY),
         }),
         (QpState::RTS | QpState::SQD, QpState::RTS) => only(running),
-        (QpState::SQE, QpState::RTS) if datagram || is(kind, Transport::Uc) => only(
+        (QpState::SQE, QpState::RTS) if datagram || is(transport, Transport::Uc) => only(
             IBV_QP_CUR_STATE
                 | if datagram {
                     IBV_QP_QKEY
@@ -197,12 +201,12 @@ fn target_transition(from: QpState, to: QpState) -> Option<Transition> {
 }
 
 /// Returns the mask of the required attributes, including the state.
-pub(crate) fn required_mask(kind: Transport, from: QpState, to: QpState) -> u32 {
-    IBV_QP_STATE | transition(kind, from, to).map_or(0, |transition| transition.required)
+pub(crate) fn required_mask(transport: Transport, from: QpState, to: QpState) -> u32 {
+    IBV_QP_STATE | transition(transport, from, to).map_or(0, |transition| transition.required)
 }
 
-fn is(kind: Transport, other: Transport) -> bool {
-    kind == other
+fn is(transport: Transport, other: Transport) -> bool {
+    transport == other
 }
 
 fn when(condition: bool, flags: u32) -> u32 {
@@ -212,11 +216,16 @@ fn when(condition: bool, flags: u32) -> u32 {
 /// Checks a transition with the attributes `given`. Returns a message that names the attributes
 /// that are missing or not allowed, or the possible next states, or `None` if the transition is
 /// valid.
-pub(crate) fn violation(kind: Transport, from: QpState, to: QpState, given: u32) -> Option<String> {
-    let Some(Transition { required, optional }) = transition(kind, from, to) else {
+pub(crate) fn violation(
+    transport: Transport,
+    from: QpState,
+    to: QpState,
+    given: u32,
+) -> Option<String> {
+    let Some(Transition { required, optional }) = transition(transport, from, to) else {
         let next_states: Vec<String> = STATES
             .iter()
-            .filter(|&&next| transition(kind, from, next).is_some())
+            .filter(|&&next| transition(transport, from, next).is_some())
             .map(ToString::to_string)
             .collect();
         return Some(format!(

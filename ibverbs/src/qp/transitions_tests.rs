@@ -15,21 +15,21 @@ const ALL: [Transport; 8] = [
 
 #[test]
 fn transitions_are_those_of_the_specification() {
-    for kind in ALL {
+    for transport in ALL {
         let transitions: Vec<(QpState, QpState)> = STATES
             .iter()
             .flat_map(|&from| STATES.iter().map(move |&to| (from, to)))
-            .filter(|&(from, to)| transition(kind, from, to).is_some())
+            .filter(|&(from, to)| transition(transport, from, to).is_some())
             .collect();
         for from in STATES {
             assert!(
                 transitions.contains(&(from, QpState::RESET)),
-                "{kind} {from}"
+                "{transport} {from}"
             );
             assert_eq!(
                 transitions.contains(&(from, QpState::ERR)),
                 from != QpState::RESET,
-                "{kind} {from}"
+                "{transport} {from}"
             );
         }
         // No state can be skipped, and the only way back is RESET.
@@ -46,7 +46,7 @@ fn transitions_are_those_of_the_specification() {
         ] {
             assert!(
                 !transitions.contains(&(STATES[from], STATES[to])),
-                "{kind} {} {}",
+                "{transport} {} {}",
                 STATES[from],
                 STATES[to]
             );
@@ -54,21 +54,21 @@ fn transitions_are_those_of_the_specification() {
         for (from, to) in [(0, 1), (1, 1), (1, 2), (2, 3), (3, 3)] {
             assert!(
                 transitions.contains(&(STATES[from], STATES[to])),
-                "{kind} {} {}",
+                "{transport} {} {}",
                 STATES[from],
                 STATES[to]
             );
         }
-        let recovers = [Transport::Uc, Transport::Ud, Transport::Srd].contains(&kind);
+        let recovers = [Transport::Uc, Transport::Ud, Transport::Srd].contains(&transport);
         assert_eq!(
             transitions.contains(&(QpState::SQE, QpState::RTS)),
             recovers,
-            "{kind}"
+            "{transport}"
         );
         assert_eq!(
             transitions.contains(&(QpState::RTS, QpState::SQD)),
-            ![Transport::RawPacket, Transport::DcInitiator].contains(&kind),
-            "{kind}"
+            ![Transport::RawPacket, Transport::DcInitiator].contains(&transport),
+            "{transport}"
         );
     }
 }
@@ -78,21 +78,26 @@ fn connect_sets_the_required_attributes() {
     let uc = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     let rc = uc | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     let retry = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-    for (kind, rtr, rts) in [
+    for (transport, rtr, rts) in [
         (Transport::Rc, rc, retry | IBV_QP_SQ_PSN),
         (Transport::Uc, uc, IBV_QP_SQ_PSN),
     ] {
         assert_eq!(
-            required_mask(kind, QpState::INIT, QpState::RTR),
+            required_mask(transport, QpState::INIT, QpState::RTR),
             rtr | IBV_QP_STATE
         );
         assert_eq!(
-            required_mask(kind, QpState::RTR, QpState::RTS),
+            required_mask(transport, QpState::RTR, QpState::RTS),
             rts | IBV_QP_STATE
         );
         let init = START | IBV_QP_ACCESS_FLAGS;
         assert_eq!(
-            violation(kind, QpState::RESET, QpState::INIT, init | IBV_QP_STATE),
+            violation(
+                transport,
+                QpState::RESET,
+                QpState::INIT,
+                init | IBV_QP_STATE
+            ),
             None
         );
     }
@@ -111,7 +116,7 @@ fn connect_sets_the_required_attributes() {
     );
     // SRD differs from UD in one attribute.
     let rts = IBV_QP_SQ_PSN | IBV_QP_RNR_RETRY;
-    let to_rts = |kind| violation(kind, QpState::RTR, QpState::RTS, rts);
+    let to_rts = |transport| violation(transport, QpState::RTR, QpState::RTS, rts);
     assert_eq!(to_rts(Transport::Srd), None);
     assert!(to_rts(Transport::Ud).is_some());
     assert_eq!(
@@ -183,48 +188,55 @@ fn optional_attributes_are_those_of_the_kernel() {
             None,
         ),
     ];
-    for (kind, to_rtr, to_rts, in_sqd, from_sqe) in table {
-        let lengths = when(![Srd, XrcRecv].contains(&kind), IBV_QP_CAP);
+    for (transport, to_rtr, to_rts, in_sqd, from_sqe) in table {
+        let lengths = when(![Srd, XrcRecv].contains(&transport), IBV_QP_CAP);
         let check = |from, to, expected: Option<u32>| {
-            let found = transition(kind, from, to).map(|transition| transition.optional);
+            let found = transition(transport, from, to).map(|transition| transition.optional);
             let expected = expected.map(|expected| expected | lengths);
-            assert_eq!(found, expected, "{kind} {from} {to}");
+            assert_eq!(found, expected, "{transport} {from} {to}");
         };
         check(QpState::INIT, QpState::RTR, Some(to_rtr));
         check(QpState::RTR, QpState::RTS, Some(to_rts));
         check(QpState::SQD, QpState::SQD, in_sqd);
         check(QpState::SQE, QpState::RTS, from_sqe);
         for to in [QpState::RESET, QpState::ERR] {
-            let stopped = transition(kind, QpState::RTS, to).expect("a transition");
+            let stopped = transition(transport, QpState::RTS, to).expect("a transition");
             assert_eq!((stopped.required, stopped.optional), (0, 0));
         }
-        let first = transition(kind, QpState::RESET, QpState::INIT);
+        let first = transition(transport, QpState::RESET, QpState::INIT);
         assert_eq!(first.expect("a transition").optional, 0);
     }
 }
 
 #[test]
 fn dc_target_only_starts() {
-    let kind = Transport::DcTarget;
+    let transport = Transport::DcTarget;
     for from in STATES {
         for to in STATES {
             let starts = [
                 (QpState::RESET, QpState::INIT),
                 (QpState::INIT, QpState::RTR),
             ];
-            let exists = transition(kind, from, to).is_some();
+            let exists = transition(transport, from, to).is_some();
             assert_eq!(exists, starts.contains(&(from, to)), "{from} to {to}");
         }
     }
     let init = START | IBV_QP_ACCESS_FLAGS;
-    assert_eq!(violation(kind, QpState::RESET, QpState::INIT, init), None);
+    assert_eq!(
+        violation(transport, QpState::RESET, QpState::INIT, init),
+        None
+    );
     let rtr = IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU;
-    assert_eq!(violation(kind, QpState::INIT, QpState::RTR, rtr), None);
+    assert_eq!(violation(transport, QpState::INIT, QpState::RTR, rtr), None);
 }
 
 #[test]
 fn xrc_halves_share_the_attributes_of_a_reliable_connection() {
-    let of = |kind, from, to| transition(kind, from, to).expect("a transition").required;
+    let of = |transport, from, to| {
+        transition(transport, from, to)
+            .expect("a transition")
+            .required
+    };
     for (from, to) in [
         (QpState::RESET, QpState::INIT),
         (QpState::INIT, QpState::RTR),
@@ -273,12 +285,12 @@ fn a_violation_names_missing_and_forbidden_attributes() {
 #[test]
 fn every_attribute_has_a_name() {
     let named = NAMES.iter().fold(0, |all, (flag, _)| all | flag);
-    for kind in ALL {
+    for transport in ALL {
         for from in STATES {
             for to in STATES {
-                if let Some(Transition { required, optional }) = transition(kind, from, to) {
-                    assert_eq!((required | optional) & !named, 0, "{kind} {from} {to}");
-                    assert_eq!(required & optional, 0, "{kind} {from} {to}");
+                if let Some(Transition { required, optional }) = transition(transport, from, to) {
+                    assert_eq!((required | optional) & !named, 0, "{transport} {from} {to}");
+                    assert_eq!(required & optional, 0, "{transport} {from} {to}");
                 }
             }
         }
