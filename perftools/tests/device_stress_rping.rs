@@ -67,6 +67,16 @@ fn assert_released(device: &str, before: &ObjectCounts) {
     assert!(released, "{device}: {before:?}, then {:?}", objects(device));
 }
 
+/// Interrupts a server, which must end without an error.
+fn assert_ends(server: Process) {
+    server.interrupt();
+    let output = server.wait_timeout(CLIENT_LIMIT);
+    assert!(
+        output.success() && !output.stderr.contains("panicked"),
+        "{output}"
+    );
+}
+
 /// Sends random messages, and waits for the end of the connection or for a random time.
 fn attack(peer: &mut Peer, random: &mut Random) {
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
@@ -115,12 +125,7 @@ fn random_clients_do_not_stop_the_ping_server() {
             begin.elapsed()
         );
         assert!(after.resident_kib < before.resident_kib + (16 << 10));
-        server.interrupt();
-        let output = server.wait_timeout(CLIENT_LIMIT);
-        assert!(
-            output.success() && !output.stderr.contains("panicked"),
-            "{output}"
-        );
+        assert_ends(server);
         assert_released(&device, &objects);
     }
 }
@@ -245,12 +250,7 @@ fn half_open_connections_take_no_place_of_a_ping() {
             begin.elapsed()
         );
         assert!(after.resident_kib < before.resident_kib + (16 << 10));
-        server.interrupt();
-        let output = server.wait_timeout(CLIENT_LIMIT);
-        assert!(
-            output.success() && !output.stderr.contains("panicked"),
-            "{output}"
-        );
+        assert_ends(server);
         assert_released(&device, &objects);
     }
 }

@@ -1,4 +1,4 @@
-//! When links went down and came up, from the kernel's log.
+//! Changes of links between up and down, from the kernel's log.
 
 use std::fs;
 use std::time::SystemTime;

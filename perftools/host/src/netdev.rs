@@ -1,6 +1,8 @@
 //! Network interfaces, from `/sys/class/net`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -74,6 +76,19 @@ pub(crate) fn arp_settings(root: &Root, netdevs: &[Netdev]) -> BTreeMap<String, 
         (name.to_owned(), settings)
     };
     names.chain(["all"]).map(read).collect()
+}
+
+/// Returns the names of the network interfaces of the RDMA adapters of this host, sorted.
+pub(crate) fn of_adapters() -> Vec<String> {
+    let names = |directory: &Path| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok())
+    };
+    let devices = Path::new("/sys/class/infiniband");
+    let netdevs: BTreeSet<String> = names(devices)
+        .flat_map(|device| names(&devices.join(device).join("device/net")))
+        .collect();
+    netdevs.into_iter().collect()
 }
 
 /// Returns the network interfaces, sorted by name.

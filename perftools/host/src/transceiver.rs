@@ -1,10 +1,9 @@
 //! Transceivers: the temperature and the alarms that they report.
 
-use std::fs;
-
 use serde::{Deserialize, Serialize};
 
 use crate::command::output;
+use crate::netdev;
 
 /// A transceiver in a port of an adapter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,21 +20,8 @@ pub struct Transceiver {
 /// Runs `ethtool -m`, which reads the pages of a transceiver (SFF-8472, SFF-8636, CMIS), for the
 /// network interfaces of RDMA adapters. Only root can read them.
 pub(crate) fn query() -> Vec<Transceiver> {
-    let devices = fs::read_dir("/sys/class/infiniband")
-        .into_iter()
-        .flatten()
-        .flatten();
-    let netdevs = devices.flat_map(|device| {
-        let netdevs = fs::read_dir(device.path().join("device/net"));
-        netdevs.into_iter().flatten().flatten()
-    });
-    let mut names: Vec<String> = netdevs
-        .filter_map(|netdev| netdev.file_name().into_string().ok())
-        .collect();
-    names.sort();
-    names.dedup();
     let read = |netdev: String| Some(parse(&output("ethtool", &["-m", &netdev])?, netdev));
-    names.into_iter().filter_map(read).collect()
+    netdev::of_adapters().into_iter().filter_map(read).collect()
 }
 
 /// Parses the output of `ethtool -m`, which has lines such as `Module voltage low alarm : Off`.

@@ -6,7 +6,7 @@ use measure::stats::SideStats;
 use measure::stats::port_counters::CounterChanges;
 
 use super::Warning;
-use super::cause_table::{CAUSES, Cause, CauseCounter};
+use super::cause_table::{CAUSES, Cause, CauseCounter, DUPLICATES, PACKET_LOSS};
 
 /// Maximum number of counters of one end in the text of a cause.
 const MAX_COUNTERS: usize = 3;
@@ -38,15 +38,14 @@ pub(super) fn find(stats: [&SideStats; 2], one_port: bool, one_host: bool) -> Ve
         })
         .collect();
     let are_late = acknowledgements_are_late(&ends);
-    let is_loss = |cause: &Cause| ["packet_loss", "duplicates"].contains(&cause.kind);
     let mut late = Some(LATE_ACKNOWLEDGEMENTS);
     let causes = CAUSES.iter().filter_map(|cause| match cause {
         // Both causes are one.
-        cause if is_loss(cause) && are_late => {
+        cause if cause.is_loss() && are_late => {
             let late = late.take()?;
             late.warning(&ends, late.help)
         }
-        cause if is_loss(cause) && one_host => cause.warning(&ends, LOSS_ON_ONE_HOST),
+        cause if cause.is_loss() && one_host => cause.warning(&ends, LOSS_ON_ONE_HOST),
         cause => cause.warning(&ends, cause.help),
     });
     causes.collect()
@@ -75,15 +74,17 @@ fn acknowledgements_are_late(ends: &[End<'_>]) -> bool {
                 .any(|end| end.increase(counter).next().is_some())
         })
     };
-    let is_retry = |name: &str| RETRIES.iter().any(|retry| name.ends_with(retry));
-    has("duplicates", |_| true)
-        && has("packet_loss", is_retry)
-        && !has("packet_loss", |name| {
-            !RETRIES.iter().any(|retry| name.ends_with(retry))
-        })
+    has(DUPLICATES, |_| true)
+        && has(PACKET_LOSS, is_retry)
+        && !has(PACKET_LOSS, |name| !is_retry(name))
 }
 
-/// Ends of the names of counters that count repeated requests, whatever the reason.
+/// Returns `true` if a counter counts repeated requests, whatever the reason.
+fn is_retry(name: &str) -> bool {
+    RETRIES.iter().any(|retry| name.ends_with(retry))
+}
+
+/// Ends of the names of counters of repeated requests.
 const RETRIES: [&str; 7] = [
     "completer_retry_err",
     "local_ack_timeout_err",
@@ -173,12 +174,17 @@ impl End<'_> {
 }
 
 impl Cause {
+    /// Returns `true` if the cause is a loss, or what late acknowledgements look like as well.
+    fn is_loss(&self) -> bool {
+        [PACKET_LOSS, DUPLICATES].contains(&self.kind)
+    }
+
     /// Returns the counters that show the cause. Those of late acknowledgements also show others.
     fn counters(&self) -> impl Iterator<Item = &'static CauseCounter> {
         let is_late = self.kind == LATE_ACKNOWLEDGEMENTS.kind;
         let shared = CAUSES
             .iter()
-            .filter(move |cause| is_late && ["packet_loss", "duplicates"].contains(&cause.kind));
+            .filter(move |cause| is_late && cause.is_loss());
         self.counters
             .iter()
             .chain(shared.flat_map(|cause| cause.counters))

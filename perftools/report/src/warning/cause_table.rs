@@ -16,6 +16,11 @@ pub(super) struct Cause {
     pub(super) counters: &'static [CauseCounter],
 }
 
+/// Kind of a loss on the way.
+pub(super) const PACKET_LOSS: &str = "packet_loss";
+/// Kind of requests that arrive again.
+pub(super) const DUPLICATES: &str = "duplicates";
+
 /// A counter that shows a cause.
 pub(super) struct CauseCounter {
     /// Name with its group. `#` stands for a number.
@@ -131,7 +136,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: "packet_loss",
+        kind: PACKET_LOSS,
         text: "packets were lost or reordered on the way",
         help: "look at the discards and errors of each switch port on the path",
         counters: &[
@@ -162,7 +167,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: "duplicates",
+        kind: DUPLICATES,
         text: "requests arrived more than once",
         help: "look for a network loop, or for acknowledgements that were lost or late on the way back",
         counters: &[
