@@ -228,6 +228,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it opens a file")]
     fn the_error_of_minus_one_is_in_errno() {
         assert!(std::fs::File::open("/missing/file").is_err());
         assert_eq!(errno_of(-1), Errno(libc::ENOENT));

@@ -7,16 +7,17 @@
 //! A client that is rejected because of its token gets the reply late. Its connection is rejected
 //! until then. If too many connections are pending or rejected, one of the address with the most is
 //! closed: the oldest rejected one, or else the oldest pending one, because a client that is served
-//! stays pending only for a moment. The thread of a closed connection ends at once. The number of
-//! threads is limited for each address too, so that one address takes no place of another. An
-//! address has the limits for all its clients: a flood from the address of a client that has the
-//! token can delay this client, but the rejected connections of the flood are closed first.
+//! stays pending only for a moment. The thread of a closed connection ends once it has a processor,
+//! and the server waits for this before it has too many threads. The number of threads is limited
+//! for each address too, so that one address takes no place of another. An address has the limits
+//! for all its clients: a flood from the address of a client that has the token can delay this
+//! client, but the rejected connections of the flood are closed first.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
@@ -28,10 +29,12 @@ pub(crate) const MAX_PENDING: usize = 128;
 /// Maximum number of pending and rejected connections from one address.
 pub(crate) const MAX_PENDING_PER_ADDRESS: usize = 64;
 /// Maximum number of connections that are not sessions, with those that were closed and whose
-/// threads have not ended yet. Further ones are closed at once.
+/// threads have not ended yet.
 const MAX_THREADS: usize = 4 * MAX_PENDING;
 /// Maximum number of such connections from one address.
 const MAX_THREADS_PER_ADDRESS: usize = 2 * MAX_PENDING_PER_ADDRESS;
+/// Maximum time to wait until a thread ends, if there are too many. Then a new connection is closed.
+const MAX_WAIT_FOR_THREAD: Duration = Duration::from_secs(1);
 /// Delay of the reply to a client that failed to authenticate.
 const REJECTION_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time that a connection is pending.
@@ -41,6 +44,8 @@ const MAX_PENDING_TIME: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Connections {
     open: Mutex<HashMap<u64, OpenConnection>>,
+    /// Notified when a thread has ended.
+    ended: Condvar,
     /// Number of the next connection.
     next: AtomicU64,
     max_sessions: u32,
@@ -91,6 +96,7 @@ impl Connections {
     pub fn new(max_sessions: u32) -> Self {
         Self {
             open: Mutex::default(),
+            ended: Condvar::new(),
             next: AtomicU64::new(0),
             max_sessions,
             max_of_address: max_sessions,
@@ -111,6 +117,9 @@ impl Connections {
 
     /// Adds a connection from `peer`, which is pending. Returns `None` if there are too many.
     ///
+    /// If there are too many threads, it waits at most a second until the thread of a closed
+    /// connection ends.
+    ///
     /// # Errors
     /// Returns an error if there are no file descriptors.
     pub fn register(
@@ -121,9 +130,10 @@ impl Connections {
         let source = source(peer);
         let mut open = self.open();
         make_room(&mut open, source);
-        let threads = || open.values().filter(|c| c.state != State::Session);
-        let of_source = threads().filter(|c| c.source == source).count();
-        if of_source >= MAX_THREADS_PER_ADDRESS || threads().count() >= MAX_THREADS {
+        let full = |open: &mut HashMap<_, _>| has_max_threads(open, source);
+        let waited = self.ended.wait_timeout_while(open, MAX_WAIT_FOR_THREAD, full);
+        let (mut open, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        if result.timed_out() {
             return Ok(None);
         }
         let connection = OpenConnection {
@@ -167,6 +177,13 @@ impl Connections {
         }
         self.open().values_mut().for_each(OpenConnection::close);
     }
+}
+
+/// Returns `true` if there is no thread for another connection from `source`.
+fn has_max_threads(open: &HashMap<u64, OpenConnection>, source: IpAddr) -> bool {
+    let threads = || open.values().filter(|c| c.state != State::Session);
+    let of_source = threads().filter(|c| c.source == source).count();
+    of_source >= MAX_THREADS_PER_ADDRESS || threads().count() >= MAX_THREADS
 }
 
 /// Closes a pending or rejected connection if there is no room for another one from `source`.
@@ -261,6 +278,7 @@ impl Registration<'_> {
 impl Drop for Registration<'_> {
     fn drop(&mut self) {
         self.connections.open().remove(&self.number);
+        self.connections.ended.notify_all();
     }
 }
 
@@ -343,7 +361,7 @@ mod tests {
     fn closed_connections_of_an_address_take_no_thread_of_another() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let connections = Connections::new(1);
-        let pairs: Vec<_> = (0..2 * MAX_THREADS_PER_ADDRESS)
+        let pairs: Vec<_> = (0..=MAX_THREADS_PER_ADDRESS)
             .map(|_| pair(&listener))
             .collect();
         let entries: Vec<_> = pairs
@@ -358,6 +376,25 @@ mod tests {
                 .unwrap()
                 .is_some()
         );
+    }
+
+    #[test]
+    fn a_connection_waits_for_the_thread_of_a_closed_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connections = Connections::new(1);
+        let (_client, server) = pair(&listener);
+        let add = || connections.register(&server, ip("192.0.2.1")).unwrap();
+        let mut entries: Vec<_> = (0..MAX_THREADS_PER_ADDRESS).map(|_| add()).collect();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| add().is_some());
+            // The connection that is closed for the new one.
+            let last = MAX_THREADS_PER_ADDRESS - MAX_PENDING_PER_ADDRESS;
+            while connections.open()[&(last as u64)].state == State::Pending {
+                std::thread::yield_now();
+            }
+            drop(entries.swap_remove(0));
+            assert!(waiting.join().unwrap());
+        });
     }
 
     #[test]
