@@ -131,7 +131,9 @@ impl Connections {
         let mut open = self.open();
         make_room(&mut open, source);
         let full = |open: &mut HashMap<_, _>| has_max_threads(open, source);
-        let waited = self.ended.wait_timeout_while(open, MAX_WAIT_FOR_THREAD, full);
+        let waited = self
+            .ended
+            .wait_timeout_while(open, MAX_WAIT_FOR_THREAD, full);
         let (mut open, result) = waited.unwrap_or_else(PoisonError::into_inner);
         if result.timed_out() {
             return Ok(None);
