@@ -2,43 +2,55 @@
 
 use host::HostFacts;
 
-use super::expect::{Expectation, check_expected};
+use super::expect::{Expectation, check_expected, wanted_by_manifest};
 use super::finding::Finding;
 use super::{CHECKS, check};
 
-/// Returns the names of the checks to run: the named ones, or all of them, without those to skip.
-pub fn checks(named: &[String], skip: &[String]) -> Vec<String> {
-    let all = || CHECKS.iter().map(|check| check.name.to_owned());
-    let names: Vec<String> = if named.is_empty() {
-        all().collect()
-    } else {
-        named.to_vec()
-    };
-    names
-        .into_iter()
-        .filter(|name| !skip.contains(name))
-        .collect()
+/// The checks to run, and the findings to omit.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Names of the checks to run; empty: all of them.
+    pub checks: Vec<String>,
+    /// Checks, devices and ports whose findings are omitted.
+    pub skip: Vec<String>,
+    /// Requirements of the ports.
+    pub expect: Option<Expectation>,
 }
 
-/// Runs the checks, compares the ports with the requirements, and omits the findings to skip.
-pub fn findings(
-    facts: &HostFacts,
-    checks: &[String],
-    expect: Option<&Expectation>,
-    skip: &[String],
-) -> Vec<Finding> {
-    let mut findings = if checks.is_empty() {
-        Vec::new()
-    } else {
-        check(facts, checks)
-    };
-    findings.extend(
-        expect
-            .iter()
-            .flat_map(|expect| check_expected(facts, expect)),
-    );
-    findings.retain(|finding| !is_skipped(finding, skip));
-    findings
+impl Selection {
+    /// Returns the names of the checks to run: the named ones, or all of them, without those to
+    /// skip.
+    fn checks(&self) -> Vec<String> {
+        let names = CHECKS.iter().map(|check| check.name.to_owned());
+        names
+            .filter(|name| self.checks.is_empty() || self.checks.contains(name))
+            .filter(|name| !self.skip.contains(name))
+            .collect()
+    }
+
+    /// Returns the names of the checks whose facts are needed.
+    pub fn wanted(&self) -> Vec<String> {
+        let mut wanted = self.checks();
+        let has_manifest = |expect: &Expectation| !expect.properties.is_empty();
+        if self.expect.as_ref().is_some_and(has_manifest) {
+            wanted.extend(wanted_by_manifest());
+        }
+        wanted
+    }
+
+    /// Runs the checks, compares the ports with the requirements, and omits the findings to skip.
+    pub fn findings(&self, facts: &HostFacts) -> Vec<Finding> {
+        let checks = self.checks();
+        let mut findings = if checks.is_empty() {
+            Vec::new()
+        } else {
+            check(facts, &checks)
+        };
+        let expect = self.expect.iter();
+        findings.extend(expect.flat_map(|expect| check_expected(facts, expect)));
+        findings.retain(|finding| !is_skipped(finding, &self.skip));
+        findings
+    }
 }
 
 /// Returns `true` if the object of a finding is one to skip, or a port of a device to skip.
@@ -50,4 +62,40 @@ fn is_skipped(finding: &Finding, skip: &[String]) -> bool {
         .split_once('/')
         .map_or(object.as_str(), |(device, _)| device);
     skip.iter().any(|name| name == object || name == device)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_the_named_ones_without_those_to_skip() {
+        let selection = |checks: &[&str], skip: &[&str]| Selection {
+            checks: checks.iter().map(ToString::to_string).collect(),
+            skip: skip.iter().map(ToString::to_string).collect(),
+            expect: None,
+        };
+        assert_eq!(selection(&["port", "mtu"], &["mtu"]).wanted(), ["port"]);
+        let all = selection(&[], &["gpu"]).wanted();
+        assert_eq!(all.len(), CHECKS.len() - 1);
+        assert!(!all.contains(&"gpu".to_owned()));
+    }
+
+    #[test]
+    fn a_manifest_needs_the_facts_of_gpus() {
+        let expect = Expectation::from_manifest("host gpus 8").unwrap();
+        let selection = Selection {
+            checks: vec!["port".to_owned()],
+            skip: vec!["gpu".to_owned()],
+            expect: Some(expect),
+        };
+        assert_eq!(selection.wanted(), ["port", "gpu"]);
+        assert_eq!(selection.checks(), ["port"]);
+        let ports = Some("ports=1".parse().unwrap());
+        let selection = Selection {
+            expect: ports,
+            ..selection
+        };
+        assert_eq!(selection.wanted(), ["port"]);
+    }
 }

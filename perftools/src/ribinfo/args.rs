@@ -7,6 +7,7 @@ use std::time::Duration;
 use base::ports;
 use base::units::parse_time;
 use checks::expect::Expectation;
+use checks::selection::Selection;
 use clap::{Args, Parser, Subcommand};
 use fleet::export;
 use fleet::http::ListenAddr;
@@ -202,7 +203,7 @@ impl Export {
             listen: self.listen,
             allow: self.allow.clone(),
             check_interval: self.check_interval,
-            checks: (!self.no_check).then(|| export::CheckOptions {
+            checks: (!self.no_check).then(|| Selection {
                 checks: self.check.clone(),
                 skip: self.skip.clone(),
                 expect: self.expect.clone(),

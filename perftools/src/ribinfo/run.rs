@@ -12,7 +12,8 @@ use base::memory::share_heap_if_limited;
 use base::peer_text::{printable_json, printable_lines};
 use base::spelling::similar;
 use checks::finding::{Finding, Level, worst};
-use checks::{CHECKS, expect, selection};
+use checks::selection::Selection;
+use checks::{CHECKS, expect};
 use clap::Parser;
 use fleet::export;
 use host::peer::PeerFacts;
@@ -95,8 +96,7 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
         Command::Sm { lid } => return display::sm::show(&root, *lid, json),
         Command::Check(options) => return run_check(&root, options, json),
         Command::Expect => {
-            let wanted = ["gpu".to_owned()];
-            expect::manifest(&HostFacts::read(&root, &wanted, None))
+            expect::manifest(&HostFacts::read(&root, &expect::wanted_by_manifest(), None))
         }
         Command::Facts => display::json(&PeerFacts::collect(&root))?,
         Command::Serve(options) => serve(&root, options).map(|()| String::new())?,
@@ -197,9 +197,13 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
         }
         (None, None) => None,
     };
-    let checks = selection::checks(&options.checks, &options.skip);
-    let facts = HostFacts::read(root, &checks, peer);
-    let mut findings = selection::findings(&facts, &checks, options.expect.as_ref(), &options.skip);
+    let selection = Selection {
+        checks: options.checks.clone(),
+        skip: options.skip.clone(),
+        expect: options.expect.clone(),
+    };
+    let facts = HostFacts::read(root, &selection.wanted(), peer);
+    let mut findings = selection.findings(&facts);
     // The order of the checks remains within a level.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     let level = worst(&findings);

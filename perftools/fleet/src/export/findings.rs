@@ -1,11 +1,10 @@
 //! The results of the checks as metrics.
 
 use checks::finding::{Finding, Level};
-use checks::selection;
+use checks::selection::Selection;
 use host::HostFacts;
 use host::root::Root;
 
-use super::CheckOptions;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -34,11 +33,10 @@ pub(super) struct CheckResults {
 
 impl CheckResults {
     /// Checks the host.
-    pub(super) fn run(root: &Root, options: &CheckOptions) -> Self {
+    pub(super) fn run(root: &Root, selection: &Selection) -> Self {
         let begin = Instant::now();
-        let checks = selection::checks(&options.checks, &options.skip);
-        let facts = HostFacts::read(root, &checks, None);
-        let findings = selection::findings(&facts, &checks, options.expect.as_ref(), &options.skip);
+        let facts = HostFacts::read(root, &selection.wanted(), None);
+        let findings = selection.findings(&facts);
         let supported = facts.ports().filter_map(|(device, port)| {
             let supported = facts.link_caps(&device.name, port.port)?.supported;
             let mbps = supported
@@ -48,7 +46,7 @@ impl CheckResults {
         });
         Self {
             supported: supported.collect(),
-            expected: options
+            expected: selection
                 .expect
                 .as_ref()
                 .and_then(|expect| expect.rate?.checked_mul(1000)),

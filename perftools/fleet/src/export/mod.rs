@@ -15,7 +15,7 @@ use std::time::Duration;
 use base::error::Result;
 use base::log::{self, log};
 use base::threads::spawn_scoped;
-use checks::expect::Expectation;
+use checks::selection::Selection;
 use findings::CheckResults;
 use host::root::Root;
 use host_metrics::HostMetrics;
@@ -36,25 +36,14 @@ pub struct Options {
     pub allow: Vec<IpNet>,
     /// Time between two runs of the checks.
     pub check_interval: Duration,
-    /// Settings of the checks; none: this host is not checked.
-    pub checks: Option<CheckOptions>,
-}
-
-/// The checks whose findings are metrics.
-#[derive(Clone, Debug, Default)]
-pub struct CheckOptions {
-    /// Names of the checks to run; empty: all of them.
-    pub checks: Vec<String>,
-    /// Checks, devices and ports whose findings are omitted.
-    pub skip: Vec<String>,
-    /// Requirements of the ports.
-    pub expect: Option<Expectation>,
+    /// The checks whose findings are metrics; none: this host is not checked.
+    pub checks: Option<Selection>,
 }
 
 /// Returns the metrics in the text format of Prometheus.
 pub fn text(root: &Root, options: &Options) -> String {
     let checks = options.checks.as_ref();
-    let checks = checks.map(|options| Arc::new(CheckResults::run(root, options)));
+    let checks = checks.map(|selection| Arc::new(CheckResults::run(root, selection)));
     exposition::encode(HostMetrics::read(root, checks), Format::Text)
 }
 
@@ -113,10 +102,10 @@ impl Latest {
     }
 
     /// Runs the checks at their interval until it is stopped.
-    fn update(&self, root: &Root, options: &CheckOptions, interval: Duration) {
+    fn update(&self, root: &Root, selection: &Selection, interval: Duration) {
         let interval = interval.max(MIN_CHECK_INTERVAL);
         loop {
-            let results = Arc::new(CheckResults::run(root, options));
+            let results = Arc::new(CheckResults::run(root, selection));
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.results = Some(results);
             let waited = self

@@ -33,7 +33,7 @@ pub(crate) const MAX_PENDING_PER_ADDRESS: usize = 64;
 const MAX_THREADS: usize = 4 * MAX_PENDING;
 /// Maximum number of such connections from one address.
 const MAX_THREADS_PER_ADDRESS: usize = 2 * MAX_PENDING_PER_ADDRESS;
-/// Maximum time to wait until a thread ends, if there are too many. Then a new connection is closed.
+/// Maximum time to wait until one of too many threads ends. Then a new connection is closed.
 const MAX_WAIT_FOR_THREAD: Duration = Duration::from_secs(1);
 /// Delay of the reply to a client that failed to authenticate.
 const REJECTION_DELAY: Duration = Duration::from_secs(1);
