@@ -3,7 +3,7 @@
 
 readonly CARGO_FUZZ_VERSION=0.13.2
 # Targets that check a host or draw a page for each input. They get a tenth of the inputs of others.
-readonly SLOW_TARGETS=' capture compare_records configuration mesh_record peer_facts probe rperf_record '
+readonly SLOW_TARGETS=' capture compare_records configuration host_output mesh_record peer_facts probe rperf_record '
 # Seconds after which an input counts as a hang.
 readonly FUZZ_TIMEOUT=60
 

@@ -50,7 +50,7 @@ pub(crate) fn query() -> LinkLog {
 
 /// Returns the changes in the output of `journalctl -o short-unix`, whose times begin in 1970, or
 /// of `dmesg`, whose times are in brackets and begin at the start of the kernel.
-fn parse(log: &str, boot: u64) -> Vec<LinkChange> {
+pub fn parse(log: &str, boot: u64) -> Vec<LinkChange> {
     log.lines()
         .filter_map(|line| parse_line(line, boot))
         .collect()

@@ -141,7 +141,7 @@ fn read(path: &Path) -> Option<PciFunction> {
 }
 
 /// Returns the control register of an extended capability in the configuration space.
-fn control(config: &[u8], capability: u16) -> Option<u16> {
+pub fn control(config: &[u8], capability: u16) -> Option<u16> {
     let word = |at: usize| Some(u16::from_le_bytes([*config.get(at)?, *config.get(at + 1)?]));
     let mut at = FIRST_EXTENDED;
     // The list is at most as long as the space.

@@ -25,7 +25,7 @@ pub(crate) fn query() -> Vec<Transceiver> {
 }
 
 /// Parses the output of `ethtool -m`, which has lines such as `Module voltage low alarm : Off`.
-fn parse(text: &str, netdev: String) -> Transceiver {
+pub fn parse(text: &str, netdev: String) -> Transceiver {
     let mut found = Transceiver {
         netdev,
         ..Transceiver::default()

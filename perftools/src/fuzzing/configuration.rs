@@ -2,14 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
+use checks::expect::Expectation;
+use checks::selection::Selection;
 use checks::{CHECKS, check};
 use host::HostFacts;
 use host::capture::{self, Entry};
+use host::link_log::{self, LinkLog};
 use host::opensm::{Conf, Sysconfig};
-use host::partitions;
 use host::peer::PeerFacts;
 use host::probe::{Firewall, Probe};
 use host::root::Root;
+use host::{partitions, pci, transceiver};
 use serde_json::{Value, json};
 
 use super::{assert_printable, lossy};
@@ -246,6 +249,35 @@ pub fn probe(data: &[u8]) {
             check_host(&facts);
         }
     });
+}
+
+/// The output of `dmesg`, `journalctl` and `ethtool -m`, a manifest of `ribinfo check --expect`, and
+/// the configuration space of a PCI function.
+pub fn host_output(data: &[u8]) {
+    // An interface of the captured host.
+    const NETDEV: &str = "mlx4_roce";
+    let text = lossy(data);
+    let changes = link_log::parse(&text, 1000);
+    let transceiver = transceiver::parse(&text, NETDEV.to_owned());
+    assert!(changes.len() <= text.lines().count());
+    let selection = Selection {
+        checks: vec!["link".to_owned()],
+        expect: Expectation::from_manifest(&text).ok(),
+        ..Selection::default()
+    };
+    ROOTS.with(|roots| {
+        let mut facts = HostFacts::read(&roots[1], &[], None);
+        facts.probe.link_log = LinkLog {
+            read: changes.last().map_or(0, |change| change.at),
+            changes,
+            ..LinkLog::default()
+        };
+        facts.probe.transceivers = vec![transceiver];
+        assert_printable(&display::lines(selection.findings(&facts)));
+    });
+    for capability in [0, 0x0d, 0x0f] {
+        let _ = pci::control(data, capability);
+    }
 }
 
 /// `opensm.conf`, and the file of its service.

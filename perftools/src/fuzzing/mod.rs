@@ -14,7 +14,7 @@ mod records;
 mod text;
 
 pub use binary::{http_request, qperf, rping};
-pub use configuration::{capture, configuration, opensm_files, partitions_conf, probe};
+pub use configuration::{capture, configuration, host_output, opensm_files, partitions_conf, probe};
 pub use control::{control_frame, control_hello, control_records, peer_facts};
 pub use filter::{iptables_save, nft_json};
 pub use hosts::host_lists;
@@ -90,7 +90,7 @@ mod tests {
 
     replay_corpora! {
         addresses capture compare_records configuration control_frame control_hello control_records
-        host_lists http_request iptables_save mad mesh_record netlink nft_json opensm_files partitions_conf
-        peer_facts peer_text probe qperf rperf_record rping sysfs units
+        host_lists host_output http_request iptables_save mad mesh_record netlink nft_json opensm_files
+        partitions_conf peer_facts peer_text probe qperf rperf_record rping sysfs units
     }
 }
