@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Tests the packages of the published crates: packages them, unpacks them outside the tree and
-# builds them there, with the versions of Cargo.lock. Their dependencies on each other are resolved
+# compiles them there, with the versions of Cargo.lock. Their dependencies on each other are resolved
 # to the unpacked directories.
 #
-# usage: ci/tests/packages.sh build      files, builds with several sets of features, docs.rs
+# usage: ci/tests/packages.sh build      files, checks with several sets of features, docs.rs
 #        ci/tests/packages.sh coexist    a program that also has another project's crate `ibverbs`
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
@@ -107,17 +107,14 @@ build() {
         patch_table
     } >"$OUT/Cargo.toml"
     # One at a time with its default features, so that no crate relies on the features that another
-    # one enables.
+    # one enables. The files of the packages decide whether this works; the code is that of the tree.
     for name in "${PACKAGES[@]}"; do
-        in_out cargo build --quiet -p "$name"
+        in_out cargo check --quiet -p "$name"
     done
-    in_out cargo build --quiet --workspace --exclude perftools --all-features
-    for name in rperf ribping ribinfo; do
-        "$TARGET/debug/$name" --version
-    done
+    in_out cargo check --quiet --workspace --exclude perftools --all-features
     # docs.rs has none of the libraries. Only rdma-verbs-sys looks for them.
     DOCS_RS=1 PKG_CONFIG=false in_out cargo doc --quiet --no-deps -p rdma-verbs-sys -p ibumad --all-features
-    echo "packages: ${#PACKAGES[@]} built outside the tree"
+    echo "packages: ${#PACKAGES[@]} checked outside the tree"
 }
 
 # The crate `ibverbs-sys` builds rdma-core with cmake and uses libclang.
