@@ -33,7 +33,8 @@ pub(crate) const MAX_PENDING_PER_ADDRESS: usize = 64;
 const MAX_THREADS: usize = 4 * MAX_PENDING;
 /// Maximum number of such connections from one address.
 const MAX_THREADS_PER_ADDRESS: usize = 2 * MAX_PENDING_PER_ADDRESS;
-/// Maximum time to wait until a thread ends, if there are too many. Then a new connection is closed.
+/// Maximum time to wait until a thread ends, if there are too many. After it, a new connection is
+/// closed.
 const MAX_WAIT_FOR_THREAD: Duration = Duration::from_secs(1);
 /// Delay of the reply to a client that failed to authenticate.
 const REJECTION_DELAY: Duration = Duration::from_secs(1);
@@ -131,7 +132,9 @@ impl Connections {
         let mut open = self.open();
         make_room(&mut open, source);
         let full = |open: &mut HashMap<_, _>| has_max_threads(open, source);
-        let waited = self.ended.wait_timeout_while(open, MAX_WAIT_FOR_THREAD, full);
+        let waited = self
+            .ended
+            .wait_timeout_while(open, MAX_WAIT_FOR_THREAD, full);
         let (mut open, result) = waited.unwrap_or_else(PoisonError::into_inner);
         if result.timed_out() {
             return Ok(None);
