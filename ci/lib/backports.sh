@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Downloads a newer kernel than that of lib/kernel.sh, on request: the newest in Debian's suite
-# trixie-backports. The suite is not enabled on the machine. apt reads its lists with a
-# configuration in the cache, and checks the signature of the suite and the checksums of the
-# packages as usual.
+# Downloads a kernel from suites of Debian that are not enabled on the machine: that of trixie
+# (Debian 13) if apt of the machine has none of the series of lib/kernel.sh, and on request the
+# newest in trixie-backports. apt reads the lists with a configuration in the cache, and checks the
+# signatures of the suites and the checksums of the packages as usual.
 
-readonly BACKPORTS_SUITES='trixie trixie-backports'
+readonly DEBIAN_SUITES='trixie trixie-backports'
 readonly DEBIAN_KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
 
 fill_backports_cache() {
@@ -14,18 +14,18 @@ fill_backports_cache() {
         die "the kernel of trixie-backports is downloaded with apt-get and dpkg-deb, which are not available"
     fi
     ensure_build_tools
-    [[ -e $DEBIAN_KEYRING ]] || install_packages debian-archive-keyring
-    read_backports_lists || die "reading the lists of trixie-backports failed"
-    version=$(backports_version)
+    read_debian_lists || die "reading the lists of trixie-backports failed"
+    version=$(version_in_suite trixie-backports)
     [[ -n $version ]] || die "trixie-backports has no linux-image-amd64"
-    make_kernel "$version" download_backports prepare_backports_kbuild
+    make_kernel "$version" download_from_debian prepare_newer_kbuild
 }
 
-read_backports_lists() {
+read_debian_lists() {
+    [[ -e $DEBIAN_KEYRING ]] || install_packages debian-archive-keyring
     mkdir -p "$LAB_CACHE/apt/lists/partial" "$LAB_CACHE/apt/archives/partial"
-    printf '%s\n' 'Types: deb' "URIs: $(debian_mirror)" "Suites: $BACKPORTS_SUITES" 'Components: main' \
+    printf '%s\n' 'Types: deb' "URIs: $(debian_mirror)" "Suites: $DEBIAN_SUITES" 'Components: main' \
         'Architectures: amd64' "Signed-By: $DEBIAN_KEYRING" >"$LAB_CACHE/apt/debian.sources"
-    run_logged "reading the lists of trixie-backports" with_backports apt-get -q update
+    run_logged "reading the lists of $DEBIAN_SUITES" with_suites apt-get -q update
 }
 
 # Prints the address of the Debian mirror that this machine uses.
@@ -36,8 +36,8 @@ debian_mirror() {
     echo "${mirror:-http://deb.debian.org/debian/}"
 }
 
-# Runs a program of apt on the suites: with_backports PROGRAM ARGUMENT…
-with_backports() {
+# Runs a program of apt on the suites: with_suites PROGRAM ARGUMENT…
+with_suites() {
     local program=$1 apt=$LAB_CACHE/apt
     shift
     "$program" -o Dir::Etc::SourceList="$apt/debian.sources" -o Dir::Etc::SourceParts=/dev/null \
@@ -45,23 +45,27 @@ with_backports() {
         -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false -o APT::Sandbox::User=root "$@"
 }
 
-# Prints the version that the metapackage depends on, for example 7.3.4+deb13-amd64.
-backports_version() {
-    with_backports apt-cache depends linux-image-amd64/trixie-backports |
+# Prints the version that the metapackage of a suite depends on, for example 7.3.4+deb13-amd64.
+version_in_suite() { # SUITE
+    with_suites apt-cache depends "linux-image-amd64/$1" |
         sed -n 's/.*Depends: linux-image-\([0-9][^ ]*-amd64\)$/\1/p' | sed -n 1p
 }
 
 # Downloads the kernel, and the libraries that the programs of linux-kbuild need.
-download_backports() {
-    local version=$1 dir=$2 base=${1%-amd64}
-    run_logged "downloading the kernel of trixie-backports, headers and source (300 MB)" \
-        fetch_backports "$dir" linux-{image,binary,base,modules,headers}-"$version" "linux-headers-$base-common" "linux-kbuild-$base" \
+download_from_debian() {
+    local version=$1 dir=$2 base=${1%-amd64} package packages=()
+    # Only recent kernels are divided into several packages.
+    for package in linux-{image,binary,base,modules}-"$version"; do
+        [[ -z $(with_suites apt-cache show "$package" 2>/dev/null | sed -n 1p) ]] || packages+=("$package")
+    done
+    run_logged "downloading Debian's kernel $version, headers and source (300 MB)" \
+        fetch_from_debian "$dir" "${packages[@]}" "linux-headers-$version" "linux-headers-$base-common" "linux-kbuild-$base" \
         "linux-source-$(kernel_series "$version")" libc6 libelf1t64 zlib1g libzstd1 ||
-        die "downloading the kernel of trixie-backports failed"
+        die "downloading Debian's kernel $version failed"
 }
 
-fetch_backports() { # DIR PACKAGE…
-    cd "$1" && with_backports apt-get -q download "${@:2}"
+fetch_from_debian() { # DIR PACKAGE…
+    cd "$1" && with_suites apt-get -q download "${@:2}"
 }
 
 # Makes the programs of linux-kbuild, which need a newer glibc than Debian 12 has, run with that of
@@ -69,7 +73,7 @@ fetch_backports() { # DIR PACKAGE…
 #
 # The kernel was compiled with a newer gcc as well. The compiler of this machine may not know
 # -fmin-function-alignment (gcc 14); without the option, kbuild uses -falign-functions.
-prepare_backports_kbuild() {
+prepare_newer_kbuild() {
     local work=$2 libraries=$2/libraries/usr/lib/x86_64-linux-gnu kbuild program
     unpack_packages "$work/libraries" "$work"/debs/lib*.deb
     kbuild=$work/headers/usr/lib/linux-kbuild-${1%-amd64}

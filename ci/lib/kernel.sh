@@ -95,27 +95,46 @@ use_installed_kernel() {
     ln -sfn "$version" "$LAB_CACHE/kernel/current"
 }
 
-fill_kernel_cache() {
+# shellcheck disable=SC2034 # used below
+# Finds a kernel for the cache before anything is installed. Sets KERNEL_SOURCE to `apt` (the suites
+# of this machine), `installed` (in /boot) or `trixie` (the list of lib/backports.sh).
+find_kernel_source() {
     [[ $(uname -m) == x86_64 ]] || die "virtual machines of the lab need x86_64, this machine is $(uname -m)" \
         "help: use this machine's RDMA devices with --host, or its kernel as root if it has rdma_rxe"
+    KERNEL_SOURCE=apt
+    if have apt-get && have dpkg-deb && [[ -n $(debian_kernel_version) ]]; then return; fi
+    KERNEL_SOURCE=installed
+    [[ -z $(installed_kernel_with_rxe) ]] || return 0
     if ! have apt-get || ! have dpkg-deb; then
-        use_installed_kernel && return
         die "no kernel found: apt, which downloads Debian's kernel $KERNEL_SERIES, is not available," \
             "and no kernel in /boot has rdma_rxe in /lib/modules/VERSION" \
             "help: set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION to a kernel" \
             "with the modules rdma_rxe, siw (if possible), virtio_net, veth, 9p and 9pnet_virtio," \
             "and install: ${VM_TOOLS[*]}"
     fi
-    ensure_build_tools
+    KERNEL_SOURCE=trixie
+    info "apt of this machine has no kernel of the series $KERNEL_SERIES: using that of Debian 13"
+    read_debian_lists || die "no kernel found: apt has no linux-image of the series $KERNEL_SERIES, no kernel in /boot has rdma_rxe," \
+        "and the lists of Debian 13 could not be read" \
+        "help: install a kernel with rdma_rxe," \
+        "or set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION"
+}
+
+fill_kernel_cache() {
     local version
-    version=$(debian_kernel_version)
-    if [[ -z $version ]]; then
-        use_installed_kernel && return
-        die "no kernel found: apt has no linux-image of the series $KERNEL_SERIES, and no kernel in /boot has rdma_rxe" \
-            "help: on Debian 12 enable bookworm-security; on other systems install a kernel with rdma_rxe," \
-            "or set RDMA_LAB_KERNEL=/boot/vmlinuz-VERSION and RDMA_LAB_MODULES=/lib/modules/VERSION"
+    [[ -n ${KERNEL_SOURCE:-} ]] || find_kernel_source
+    if [[ $KERNEL_SOURCE == installed ]]; then
+        use_installed_kernel
+        return
     fi
-    make_kernel "$version" download_kernel_packages prepare_kbuild
+    ensure_build_tools
+    if [[ $KERNEL_SOURCE == apt ]]; then
+        make_kernel "$(debian_kernel_version)" download_kernel_packages prepare_kbuild
+    else
+        version=$(version_in_suite trixie)
+        [[ -n $version ]] || die "Debian 13 has no linux-image-amd64"
+        make_kernel "$version" download_from_debian prepare_newer_kbuild
+    fi
 }
 
 # Fills the cache with a kernel: make_kernel VERSION DOWNLOAD PREPARE. DOWNLOAD (VERSION DIR)

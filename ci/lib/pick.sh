@@ -66,6 +66,8 @@ kvm_probe() {
 }
 
 vm_tools_ready() {
+    # Without a kernel, nothing else is worth installing.
+    if [[ $(wanted_kernel) == current ]] && ! cached_kernel >/dev/null; then find_kernel_source; fi
     ensure_vm_tools
     cache_complete || with_cache_lock fill_cache
     find_kernel

@@ -45,6 +45,18 @@ ensure_rust() {
     rustup default >/dev/null 2>&1 || rustup default "$version" >/dev/null 2>&1
 }
 
+# Builds the tools with a profile, without the names of the builder's directories in them:
+# build_programs PROFILE OPTION…
+build_programs() {
+    local profile=$1 sysroot target
+    shift
+    sysroot=$(rustc --print sysroot)
+    target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+    RUSTFLAGS="--remap-path-prefix=$PWD=/build --remap-path-prefix=$target=/build/target \
+        --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$sysroot=/rust" \
+        cargo build --profile "$profile" --locked -p perftools --bins "$@"
+}
+
 install_toolchain() { rustup toolchain install "$1" --no-self-update --profile minimal -c rustfmt -c clippy; }
 
 has_toolchain() {

@@ -6,6 +6,10 @@ readonly VIRTME_VERSION=1.42
 readonly KUBERNETES_VALIDATE_VERSION=1.37.0
 # shellcheck disable=SC2034 # used by ci/test
 readonly CARGO_MUTANTS_VERSION=27.1.0
+# shellcheck disable=SC2034 # used by ci/test
+readonly CHECK_JSONSCHEMA_VERSION=0.39.0
+# shellcheck disable=SC2034 # used by ci/release
+readonly CARGO_SEMVER_CHECKS_VERSION=0.51.0
 # shellcheck disable=SC2034 # used by ci/dist
 readonly CARGO_DEB_VERSION=3.8.0 CARGO_GENERATE_RPM_VERSION=0.21.1
 

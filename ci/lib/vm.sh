@@ -45,7 +45,7 @@ vm_prepare() {
     dir=$VM_DIR/host$host
     mkdir -p "$dir" "$VM_DIR/shared"
     cp "$LAB_SCRIPTS"/guest/{devices,lab-link,lab-off} "$dir/"
-    sed "1s|/bin/busybox|$(command -v busybox)|" "$LAB_SCRIPTS/guest/init" >"$dir/init"
+    sed "s|/bin/busybox|$(command -v busybox)|" "$LAB_SCRIPTS/guest/init" >"$dir/init"
     list_modules >"$dir/modules"
     write_config "$host" "$hosts" "$mode" >"$dir/config"
     write_command "$host" "$hosts" "$@" >"$dir/command"
@@ -243,11 +243,11 @@ all_vms_alive() {
 }
 
 # Waits until host N's machine has created a file: vm_await N FILE DEADLINE (ms). Returns 1 if a
-# machine has ended and 2 after the deadline.
+# machine has ended or reports a failure, and 2 after the deadline.
 vm_await() {
     local host=$1 file=$VM_DIR/host$1/$2 deadline=$3
     while [[ ! -e $file ]]; do
-        if ! all_vms_alive; then [[ -e $file ]] && return; return 1; fi
+        if ! all_vms_alive || [[ -n $(compgen -G "$VM_DIR/host*/failure") ]]; then [[ -e $file ]] && return; return 1; fi
         (($(date +%s%3N) < deadline)) || return 2
         sleep 0.1
     done

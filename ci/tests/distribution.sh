@@ -10,6 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . ci/lib/tools.sh
 readonly NAME=rdma-perftools
 readonly TOOLS=(rperf ribping ribinfo)
+# RHEL 9 has this version of glibc, and the guides are written for it.
+readonly MAX_GLIBC=2.34
 readonly UNITS=(rperf.service rperf-monitor.service ribinfo-export.service)
 deb=$(realpath "$dir/$NAME"_*.deb)
 rpm=$(realpath "$dir/$NAME"-*.rpm)
@@ -49,6 +51,40 @@ common_files() {
 # A file that is writable for others, or that does not belong to root, is a way to become root.
 only_root_can_write() { awk 'substr($1, 6, 1) == "w" || substr($1, 9, 1) == "w" || $2 !~ "^(root/root|0/0)$" { print; bad = 1 } END { exit bad }' "$1"; }
 
+# Prints the newest version of glibc that a symbol of the programs needs.
+newest_glibc() {
+    objdump -T "$@" | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | sed -n '$s/GLIBC_//p'
+}
+
+# Succeeds if the programs run with MAX_GLIBC, and prints the symbols that are newer.
+runs_on_old_glibc() {
+    local newest
+    newest=$(newest_glibc "$@")
+    echo "glibc $newest"
+    [[ $(printf '%s\n' "$newest" "$MAX_GLIBC" | sort -V | sed -n '$p') == "$MAX_GLIBC" ]] ||
+        { objdump -T "$@" | grep "GLIBC_$newest" && return 1; }
+}
+
+# Succeeds if the programs do not name the builder's home or the directory of the build.
+names_no_directory() {
+    local file path found=0
+    for file in "$@"; do
+        for path in "$HOME/" "$PWD/"; do
+            ! strings "$file" | grep -F "$path" || found=1
+        done
+    done
+    return "$found"
+}
+
+# Succeeds if the notices name each crate of the list.
+notices_are_complete() { # NOTICES LIST
+    local crate missing=0
+    while read -r crate; do
+        grep -qF "$crate" "$1" || { echo "missing: $crate"; missing=1; }
+    done < <(sed -n 's/^[^:]*: \([^ ]*\) v\([^ ]*\)$/\1 \2/p' "$2" | grep -vE '^(perftools|rdma-|rdmacm |ibumad |gpu-memory )')
+    return "$missing"
+}
+
 # Succeeds if each file is a shell script for the systemd units.
 valid_scripts() {
     local script
@@ -66,7 +102,7 @@ test_deb_contents() {
     expect "the .deb contains the tools, their pages and completions" contains_lines "$work/deb-files" < <(
         common_files
         printf '/usr/share/zsh/vendor-completions/_%s\n' "${TOOLS[@]}"
-        printf '%s\n' "/usr/share/doc/$NAME"/{copyright,changelog.gz,changelog.Debian.gz,LICENSE.dependencies}
+        printf '%s\n' "/usr/share/doc/$NAME"/{copyright,changelog.gz,changelog.Debian.gz,LICENSE.dependencies,THIRD-PARTY-NOTICES}
     )
     expect "only root can write the files of the .deb" only_root_can_write "$work/deb-list"
     expect "the .deb requires the RDMA libraries" contains_lines <(
@@ -76,6 +112,12 @@ test_deb_contents() {
         dpkg-deb -f "$deb" Recommends | tr ',' '\n' | awk '{ print $1 }'
     ) < <(echo ibverbs-providers)
     expect "the maintainer scripts are valid" valid_scripts "$work/control"/{postinst,prerm,postrm}
+    mkdir "$work/deb"
+    dpkg-deb -x "$deb" "$work/deb"
+    expect "the programs of the .deb run with glibc $MAX_GLIBC" runs_on_old_glibc "${TOOLS[@]/#/$work/deb/usr/bin/}"
+    expect "the programs do not name the directories of the build" names_no_directory "${TOOLS[@]/#/$work/deb/usr/bin/}"
+    expect "the notices name all crates" notices_are_complete \
+        "$work/deb/usr/share/doc/$NAME"/{THIRD-PARTY-NOTICES,LICENSE.dependencies}
     expect "the changelog is in Debian's format" test "$(
         dpkg-deb --fsys-tarfile "$deb" | tar -xO "./usr/share/doc/$NAME/changelog.Debian.gz" | gzip -d |
             dpkg-parsechangelog -l- -S Version
@@ -90,7 +132,7 @@ test_rpm_contents() {
     expect "the .rpm contains the tools, their pages and completions" contains_lines "$work/rpm-files" < <(
         common_files
         printf '/usr/share/zsh/site-functions/_%s\n' "${TOOLS[@]}"
-        printf '%s\n' "/usr/share/licenses/$NAME"/{LICENSE-MIT,LICENSE-APACHE,LICENSE.dependencies}
+        printf '%s\n' "/usr/share/licenses/$NAME"/{LICENSE-MIT,LICENSE-APACHE,LICENSE.dependencies,THIRD-PARTY-NOTICES}
     )
     expect "only root can write the files of the .rpm" only_root_can_write "$work/rpm-list"
     expect "the .rpm requires the RDMA libraries" contains_lines <(rpm -qp --requires "$rpm") < <(
@@ -102,8 +144,17 @@ test_rpm_contents() {
     done
     expect "the scriptlets are valid" valid_scripts "$work"/{POSTIN,PREUN,POSTUN}
     # Debian's rpm has no database of installed packages, so only the files are installed.
+    expect "the .rpm requires no newer glibc than $MAX_GLIBC" requires_old_glibc
     expect "rpm unpacks the .rpm" rpm --root "$work/root" --dbpath /var/lib/rpm -i --nodeps --noscripts "$rpm"
     expect "rperf of the .rpm runs" "$work/root/usr/bin/rperf" --version
+}
+
+# Succeeds if the RPM requires no symbol of a newer glibc than MAX_GLIBC.
+requires_old_glibc() {
+    local newest
+    newest=$(rpm -qp --requires "$rpm" | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | sed -n '$s/GLIBC_//p')
+    echo "glibc $newest"
+    [[ $(printf '%s\n' "$newest" "$MAX_GLIBC" | sort -V | sed -n '$p') == "$MAX_GLIBC" ]]
 }
 
 # Runs a TCP test against a server, both from the installed package.
@@ -173,7 +224,7 @@ none_exists() {
 
 main() {
     local missing
-    mapfile -t missing < <(not_installed rpm dpkg-dev bash-completion man-db systemd)
+    mapfile -t missing < <(not_installed rpm binutils dpkg-dev bash-completion man-db systemd)
     install_packages "${missing[@]}"
     trap remove_package EXIT
     test_deb_contents

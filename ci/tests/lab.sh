@@ -118,6 +118,12 @@ test_endings() {
     wait "$pid" || status=$?
     expect "a signal gives 143" test "$status" = 143
     expect "a signal leaves no machine running" fails_with 1 machine_is_running
+    # As on a machine that lacks a program which the guest needs.
+    cp -r . "$work/ci"
+    sed -i 's/busybox mount -t proc/busybox missing -t proc/' "$work/ci/guest/init"
+    expect "a guest that cannot start gives 125" fails_with 125 env "RDMA_LAB=${RDMA_LAB:-vm}" "$work/ci/lab" run --timeout 60 -- true
+    expect "the failure of a guest is named" contains "$work/fails" 'guest: mounting /proc failed'
+    expect "a guest that cannot start is not started again" test "$(grep -c 'starting it again' "$work/fails")" = 0
     echo 'no kernel' >"$work/vmlinuz"
     mkdir -p "$work/lib/modules/1.2.3"
     export RDMA_LAB=tcg RDMA_LAB_KERNEL=$work/vmlinuz RDMA_LAB_MODULES=$work/lib/modules/1.2.3

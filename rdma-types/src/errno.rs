@@ -66,12 +66,10 @@ impl fmt::Display for Errno {
     }
 }
 
+/// Writes the message, for a `main` that returns the error.
 impl fmt::Debug for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.name() {
-            Some(name) => write!(f, "Errno({}: {name})", self.0),
-            None => write!(f, "Errno({})", self.0),
-        }
+        fmt::Display::fmt(self, f)
     }
 }
 

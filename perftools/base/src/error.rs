@@ -40,10 +40,10 @@ pub enum Kind {
 ///
 /// It has the size of a pointer, so that functions of the timed loops return a `Result` in
 /// registers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Parts>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Parts {
     kind: Kind,
     text: String,
@@ -151,6 +151,13 @@ impl fmt::Display for Error {
             Some(help) => write!(f, "; help: {help}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Writes the message and the remedy, for a `main` that returns the error.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -101,9 +101,12 @@ impl Finding {
         }
     }
 
-    /// Sets a remedy that a person must carry out.
+    /// Sets a remedy that a person must carry out. A remedy of an error in the text is omitted,
+    /// because the check knows the host better.
     #[must_use]
     pub fn with_remedy(mut self, remedy: impl Into<String>) -> Self {
+        let cause = self.text.split("; help: ").next().unwrap_or_default();
+        self.text.truncate(cause.len());
         self.remedy = Some(remedy.into());
         self
     }

@@ -127,6 +127,8 @@ fn limit_text(limit: ResourceLimit) -> String {
 
 #[cfg(test)]
 mod tests {
+    use host::probe::{Probe, Registration};
+
     use super::*;
     use crate::finding::Level;
 
@@ -149,5 +151,29 @@ mod tests {
                 .text
                 .contains("exempt")
         );
+    }
+
+    #[test]
+    fn a_failed_registration_has_one_remedy() {
+        let error = "ibv_reg_mr: out of memory; help: the limit is 64 KiB: raise it";
+        let registration = Registration {
+            device: "mlx5_0".into(),
+            bytes: 1 << 20,
+            result: Err(error.into()),
+        };
+        let facts = HostFacts {
+            probe: Probe {
+                registrations: vec![registration],
+                ..Probe::default()
+            },
+            ..HostFacts::default()
+        };
+        let findings = check(&facts);
+        let fault = findings.iter().find(|f| f.level == Level::Fault).unwrap();
+        assert_eq!(
+            fault.text,
+            "registering 1 MiB failed: ibv_reg_mr: out of memory"
+        );
+        assert!(fault.remedy.is_some());
     }
 }

@@ -34,6 +34,12 @@ impl Warning {
         }
     }
 
+    /// Returns the description of the condition, without its remedy.
+    pub fn condition(&self) -> &str {
+        let parts = self.text.split_once("; help: ");
+        parts.map_or(&self.text, |(condition, _)| condition)
+    }
+
     /// Marks the warning as one that applies only to `part` of a test.
     #[must_use]
     pub fn about(self, part: &str) -> Self {

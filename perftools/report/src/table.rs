@@ -63,11 +63,13 @@ impl Table {
         } else {
             self.bandwidths(m)
         });
+        let (names, values): (Vec<_>, Vec<_>) = cells.into_iter().unzip();
+        let widths: Vec<usize> = names.iter().map(|name| width(name)).collect();
         let line = |cells: &[String]| {
-            let cells: Vec<String> = cells.iter().map(|cell| format!(" {cell:>13}")).collect();
+            let cells = cells.iter().zip(&widths);
+            let cells: Vec<String> = cells.map(|(c, width)| format!(" {c:>width$}")).collect();
             cells.concat() + "\n"
         };
-        let (names, values): (Vec<_>, Vec<_>) = cells.into_iter().unzip();
         let heading = Some((record.test, names));
         let mut out = String::new();
         if self.heading != heading {
@@ -148,6 +150,15 @@ impl Table {
     }
 }
 
+/// Returns the width of a column: that of its name, or of a usual value.
+fn width(name: &str) -> usize {
+    let value = match name {
+        "messages" | "bw" | "msg_rate" | "send_cost" | "recv_cost" => 11,
+        _ => 9,
+    };
+    name.len().max(value)
+}
+
 #[allow(clippy::needless_pass_by_value)] // Values of any kind, most of them temporary.
 fn cell(name: &str, value: impl ToString) -> Cell {
     (name.to_owned(), value.to_string())
@@ -196,6 +207,23 @@ mod tests {
         assert_eq!(lines.len(), 5, "{text}");
         for (row, qps) in lines[2..].iter().zip(["1", "2", "4"]) {
             assert_eq!(row[..4], ["64", "KiB", "128", qps], "{text}");
+        }
+    }
+
+    #[test]
+    fn rows_with_two_swept_parameters_fit_into_100_columns() {
+        for mut record in [one_way(), latency()] {
+            record.parameters = ["qps", "burst"]
+                .map(|name| Parameter {
+                    name: name.into(),
+                    value: "4096".into(),
+                })
+                .into();
+            let text = Table::new(Format::default()).render(&record);
+            assert!(
+                text.lines().all(|line| line.chars().count() <= 100),
+                "{text}"
+            );
         }
     }
 

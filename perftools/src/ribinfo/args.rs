@@ -15,19 +15,20 @@ use ipnet::IpNet;
 
 const AFTER_HELP: &str = "\
 Examples:
-  ribinfo check                       check the configuration of this host
-  ribinfo check --peer node1          also check compatibility with node1, which runs
-                                      `rperf` or `ribinfo serve`
-  ribinfo check --status --expect ports=2,rate=100
-                                      one line for Slurm's NHC or a Kubernetes probe
-  ribinfo check --fix-script          the remedies as a shell script
-  ribinfo export --listen :9742       counters, links, objects and findings for Prometheus
-  ribinfo capture /tmp/tree           save all facts of this host, for use with --root
+  ribinfo check                check the configuration of this host
+  ribinfo check --peer node1   also check compatibility with node1, which runs `ribinfo serve`
+  ribinfo capture /tmp/tree    save all facts of this host, for use with --root
 
 Exit status:
   0  no fault was found, or the command succeeded
   1  check found a fault (with --strict, also a warning), or the command failed
   2  the command line is invalid";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  ribinfo check --status --expect ports=2,rate=100
+                                      one line for Slurm's NHC or a Kubernetes probe
+  ribinfo check --fix-script          the remedies as a shell script";
 
 /// Show RDMA devices and check the RDMA configuration of a host
 #[derive(Clone, Debug, Parser)]
@@ -101,6 +102,7 @@ pub enum Command {
         lid: Option<u16>,
     },
     /// Check this host: one line per finding, with its remedy
+    #[command(after_help = CHECK_EXAMPLES)]
     Check(Check),
     /// Print the devices, firmware and links of this host, for check --expect
     Expect,

@@ -157,8 +157,12 @@ fn dead_host_costs_only_its_own_cells() {
     // The server is stopped, so its host looks dead: connections succeed, but nothing answers.
     servers[1].signal("STOP");
     let line = format!("{} -ws 0.5 -to 1 -n 10 tcp_lat", list(&servers));
+    let begin = Instant::now();
     let (record, output) = mesh(&line);
+    let elapsed = begin.elapsed();
     servers[1].signal("CONT");
+    // A second for each of ten tests with the host. Without --timeout, each would take five.
+    assert!(elapsed < Duration::from_secs(25), "{elapsed:?}");
     assert_eq!(output.code(), Some(1), "{output}");
     let dead = format!("127.0.0.1:{}", servers[1].port);
     for cell in cells(&record) {

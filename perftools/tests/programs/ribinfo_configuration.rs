@@ -1,4 +1,5 @@
-//! `ribinfo check` on captured hosts whose configuration was changed.
+//! `ribinfo check` on captured hosts whose configuration was changed, and `ribinfo` on a host
+//! without RDMA.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -223,4 +224,22 @@ fn failed_gsi_queue_pair_is_a_fault() {
     host.set_probe("gsi_qps", gsi_qp(6));
     let remedy = "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev v0";
     host.expect(&["port"], &["queue pair 1 (GSI)", remedy], 1);
+}
+
+#[test]
+fn a_host_without_rdma_says_so() {
+    let directory = TempDir::new();
+    // The error of libibverbs without ib_uverbs.
+    let error = "ibv_get_device_list: Function not implemented (ENOSYS)";
+    let probe = format!(r#"{{"verbs": {{"devices": [], "error": "{error}"}}}}"#);
+    directory.write("probe.json", &probe);
+    for args in [&["devices"][..], &["devices", "--json"], &["devinfo"]] {
+        let (text, status) = ribinfo(directory.path(), args);
+        assert!(text.contains("no RDMA device on this host;"), "{text}");
+        assert!(!text.contains("ENOSYS") && status == 1, "{text}");
+    }
+    // With a device of the kernel, the error is the reason.
+    fs::create_dir_all(directory.path().join("sys/class/infiniband/rxe0")).unwrap();
+    let (text, status) = ribinfo(directory.path(), &["devices"]);
+    assert!(text.contains("ENOSYS") && status == 1, "{text}");
 }

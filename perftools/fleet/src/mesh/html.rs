@@ -14,6 +14,7 @@ use super::matrix::{Matrix, value};
 use super::outlier::{Limit, State};
 use super::record::MeshRecord;
 use super::schedule::Pair;
+use super::text::is_suspicious;
 
 /// Number of endpoints up to which each cell has details.
 const MAX_CELLS: u32 = 64;
@@ -191,6 +192,9 @@ impl<'a> Map<'a> {
         let (class, text) = match self.limit.map(|l| l.state(&cell.figure)) {
             Some(State::Good | State::Slow) if !cell.exceeded().is_empty() => {
                 (format!("c{color}"), "!")
+            }
+            Some(State::Good) if is_suspicious(self.record, cell, self.limit) => {
+                (format!("c{color}"), "?")
             }
             Some(State::Good) => (format!("c{color}"), "\u{a0}"),
             Some(State::Slow) => (format!("c{color}"), "▼"),
@@ -377,7 +381,7 @@ fn legend(out: &mut String) {
     for color in 0..COLORS {
         let _ = write!(out, "<span class=\"c{color}\"></span>");
     }
-    out.push_str(" 0 to 100 % of the best; ▼ slow, ✕ failed, ! exceeds a limit</p>\n");
+    out.push_str(" 0 to 100 % of the best; ▼ slow, ? slow or failed when measured again, ✕ failed, ! exceeds a limit</p>\n");
 }
 
 fn figure(is_bandwidth: bool, value: f64) -> String {

@@ -191,7 +191,7 @@ impl Launch<'_> {
             waiting.retain(|host| !self.responds(host, token));
             let is_late = Instant::now() >= deadline;
             waiting.retain(|host| {
-                let failure = started.failure(host, is_late);
+                let failure = started.failure(host, is_late, self);
                 let is_left = failure.is_none();
                 failures.extend(failure);
                 is_left
@@ -220,7 +220,7 @@ impl Launch<'_> {
 
 impl StartedServers {
     /// Returns the error of a host whose launcher has ended, or that is late.
-    fn failure(&self, host: &Host, is_late: bool) -> Option<Error> {
+    fn failure(&self, host: &Host, is_late: bool, launch: &Launch<'_>) -> Option<Error> {
         let name = host.pod.as_ref().unwrap_or(&host.name);
         let launcher = self
             .launchers
@@ -247,9 +247,8 @@ impl StartedServers {
             Kind::System,
             format!("cannot start the server on {name}: {cause}"),
         );
-        Some(error.with_help(
-            "run the launcher by hand, and check --remote-rperf, --listen-port (-lp) and the firewall",
-        ))
+        let port = host.port.unwrap_or(launch.port);
+        Some(error.with_help(remedy(&last_line, has_ended, name, port, launch.rperf)))
     }
 
     /// Notes the launchers that have ended.
@@ -346,6 +345,32 @@ pub fn pods(kubectl: &str, selector: &str) -> Result<Vec<Host>> {
     parse_pods(&String::from_utf8_lossy(&output.stdout))
 }
 
+/// Returns the remedy for a server that could not be started on `host`. `line` is the last line of
+/// its launcher.
+fn remedy(line: &str, has_ended: bool, host: &str, port: u16, rperf: &str) -> String {
+    let lower = line.to_ascii_lowercase();
+    let is_missing = ["not found", "no such file"].map(|text| lower.contains(text));
+    if lower.contains("host key verification failed") {
+        format!("compare the host's key and accept it: run `ssh {host}` once")
+    } else if lower.contains("permission denied (") {
+        format!("let `ssh {host}` log in without a password: run `ssh-copy-id {host}`")
+    } else if lower.contains("could not resolve hostname") {
+        "check the spelling, or name the host by its IP address".to_owned()
+    } else if is_missing.contains(&true) && line.contains(rperf) {
+        format!("install rperf on {host}, or set --remote-rperf to its path there")
+    } else if lower.contains("already in use") {
+        format!(
+            "end the other program on port {port} of {host}, or set --listen-port (-lp) to a free port"
+        )
+    } else if has_ended {
+        format!("run the launcher by hand, and see the messages of {host}")
+    } else {
+        format!(
+            "open TCP port {port} in the firewall of {host}, or set --start-timeout higher if the host is slow"
+        )
+    }
+}
+
 /// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
@@ -391,5 +416,41 @@ mod tests {
         assert!(
             commands(StartMethod::Mpirun, None)[0].contains("--stdin all /opt/my rperf --mesh")
         );
+    }
+
+    #[test]
+    fn the_remedy_follows_the_cause() {
+        for (line, has_ended, expected) in [
+            ("Host key verification failed.", true, "run `ssh n1` once"),
+            (
+                "me@n1: Permission denied (publickey,password).",
+                true,
+                "run `ssh-copy-id n1`",
+            ),
+            (
+                "ssh: Could not resolve hostname n1: Name or service not known",
+                true,
+                "check the spelling",
+            ),
+            (
+                "bash: line 1: exec: rperf: not found",
+                true,
+                "--remote-rperf",
+            ),
+            (
+                "Error from server (NotFound): pods \"n1\" not found",
+                true,
+                "run the launcher by hand",
+            ),
+            (
+                "rperf: cannot listen: Address already in use",
+                true,
+                "on port 7 of n1",
+            ),
+            ("", false, "open TCP port 7 in the firewall of n1"),
+        ] {
+            let help = remedy(line, has_ended, "n1", 7, "rperf");
+            assert!(help.contains(expected), "{line}: {help}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use base::threads::spawn_scoped_with_stack;
 use measure::spec::{Limit, ResultLimits, Spec};
 use report::limits::exceeded;
 use report::record::Measured;
-use session::connect::ServerAddr;
+use session::connect::{self, ServerAddr};
 use session::protocol::token::Token;
 use session::rperf::coordinator::{RemoteTest, now};
 use session::rperf::message::{ClientRequest, ClientResult};
@@ -22,8 +22,10 @@ use super::endpoint::Endpoint;
 use super::record::MeshTest;
 use super::schedule::Pair;
 
-/// Time to retry a connection to a host that could not be reached before.
+/// Time to retry a connection to a host that did not respond before.
 const SHORT_WAIT: Duration = Duration::from_millis(300);
+/// Time limit for each reply of a host that did not respond before.
+const SHORT_REPLY: Duration = Duration::from_secs(1);
 /// Time that tests with a common start may take to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for a test that ends after a number of messages.
@@ -42,8 +44,8 @@ pub struct Servers {
     wait: Duration,
     /// Limits of the results, by the label of the test.
     limits: HashMap<String, ResultLimits>,
-    /// Hosts that could not be reached.
-    unreachable: Mutex<HashSet<(String, u16)>>,
+    /// Hosts that did not respond to the last connection.
+    silent: Mutex<HashSet<(String, u16)>>,
 }
 
 impl Servers {
@@ -60,7 +62,7 @@ impl Servers {
             token,
             wait,
             limits,
-            unreachable: Mutex::default(),
+            silent: Mutex::default(),
         }
     }
 
@@ -68,44 +70,73 @@ impl Servers {
         &self.endpoints[id as usize]
     }
 
-    /// Returns the time to retry a connection to a host.
-    fn wait_for(&self, endpoint: &Endpoint) -> Duration {
-        let host = (endpoint.host.clone(), endpoint.port);
-        if lock(&self.unreachable).contains(&host) {
-            self.wait.min(SHORT_WAIT)
-        } else {
-            self.wait
-        }
+    /// Returns `true` if a host did not respond to the last connection.
+    fn is_silent(&self, endpoint: &Endpoint) -> bool {
+        lock(&self.silent).contains(&(endpoint.host.clone(), endpoint.port))
     }
 
-    /// Requests a test from the server of its client.
-    fn request(&self, test: &MeshTest, pair: Pair, common_start: bool) -> Result<RemoteTest> {
-        let (from, to) = (self.endpoint(pair.from), self.endpoint(pair.to));
-        let client_addr = ServerAddr {
-            host: from.host.clone(),
-            port: from.port,
-            wait: self.wait_for(from),
+    /// Calls `connect` with the address of a host and the time limit for its replies: `timeout`, or
+    /// less if it did not respond before. Remembers if it responds.
+    fn connect<T>(
+        &self,
+        endpoint: &Endpoint,
+        timeout: Duration,
+        connect: impl FnOnce(&ServerAddr, Duration) -> Result<T>,
+    ) -> Result<T> {
+        let (wait, timeout) = if self.is_silent(endpoint) {
+            (self.wait.min(SHORT_WAIT), timeout.min(SHORT_REPLY))
+        } else {
+            (self.wait, timeout)
+        };
+        let address = ServerAddr {
+            host: endpoint.host.clone(),
+            port: endpoint.port,
+            wait,
             bind: None,
             token: self.token.clone(),
             qperf: false,
             interrupt: Interrupt::default(),
         };
+        let connected = connect(&address, timeout);
+        let host = (endpoint.host.clone(), endpoint.port);
+        match &connected {
+            Ok(_) => lock(&self.silent).remove(&host),
+            Err(error) if matches!(error.kind(), Kind::System | Kind::Test | Kind::Gone) => {
+                lock(&self.silent).insert(host)
+            }
+            Err(_) => false,
+        };
+        connected.map_err(|error| {
+            let error = match error.kind() {
+                Kind::Test => error.with_help(format!(
+                    "check that host {} is up and not overloaded: it accepts connections, but `rperf` there does not reply",
+                    endpoint.host
+                )),
+                _ => error,
+            };
+            error.context(&endpoint.name)
+        })
+    }
+
+    /// Requests a test from the server of its client.
+    fn request(&self, test: &MeshTest, pair: Pair, common_start: bool) -> Result<RemoteTest> {
+        let (from, to) = (self.endpoint(pair.from), self.endpoint(pair.to));
+        let timeout = test.spec.client.timeout;
+        if self.is_silent(to) {
+            // The client of the test would wait for it much longer.
+            self.connect(to, timeout, connect::open_rperf)?;
+        }
         let request = ClientRequest {
             spec: spec(test, from, to, common_start),
             host: to.host.clone(),
             port: to.port,
-            wait: self.wait_for(to),
+            wait: self.wait,
             common_start,
         };
         let limit = time_limit(&request);
-        let requested = RemoteTest::request(&from.name, &client_addr, request, limit);
-        let host = (from.host.clone(), from.port);
-        match &requested {
-            Ok(_) => lock(&self.unreachable).remove(&host),
-            Err(error) if error.kind() == Kind::System => lock(&self.unreachable).insert(host),
-            Err(_) => false,
-        };
-        requested.map_err(|error| error.context(&from.name))
+        self.connect(from, timeout, |address, timeout| {
+            RemoteTest::request(&from.name, address, timeout, request, limit)
+        })
     }
 
     /// Returns the cell of a result. A result that cannot be compared with its limits is a failure.

@@ -175,6 +175,41 @@ fn repeated_measurements_find_load_and_ends() {
         Confirmation::FollowsFrom,
         "{outliers:?}"
     );
+    // The client's other cell was good at first.
+    record.outliers = outliers;
+    let text = super::text::matrix(&record, 0);
+    let cells = text.matches('?').count();
+    assert_eq!(cells, 2, "one cell and the legend: {text}");
+    assert!(
+        text.ends_with("? slow or failed when measured again\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_remedy_of_a_failure_is_that_of_its_error() {
+    let network = Simulation {
+        endpoints: [(2, [0.0, 0.0])].into(),
+        ..Simulation::default()
+    };
+    let mut record = record(Pattern::Pairs, 4, 1, &[Test::RcBw]);
+    run(&mut record, None, &network, &mut NoProgress).unwrap();
+    let help = |record: &MeshRecord| {
+        let outliers = find_outliers(record, &network, &mut NoProgress);
+        (outliers[0].text.clone(), outliers[0].help.clone())
+    };
+    assert!(help(&record).1.starts_with("check that host h2 is up"));
+    for cell in &mut record.cells.list {
+        if matches!(cell.figure, Figure::Failed(_)) {
+            cell.figure = Figure::Failed("no token; help: set --token-file".into());
+        }
+    }
+    let (text, help) = help(&record);
+    assert!(
+        text.ends_with("failed: no token; fails alone as well"),
+        "{text}"
+    );
+    assert_eq!(help, "set --token-file");
 }
 
 #[test]

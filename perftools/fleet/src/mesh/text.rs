@@ -20,7 +20,8 @@ const BANDWIDTHS: [(f64, &str); 3] = [(1e3, "KB/sec"), (1e6, "MB/sec"), (1e9, "G
 const LATENCIES: [(f64, &str); 3] = [(1.0, "ns"), (1e3, "us"), (1e6, "ms")];
 
 /// Formats the matrix of a test. Slow cells have a `*`, failed ones are `FAIL`, and cells that are
-/// not measured yet are `.`. Cells that exceed a limit of the user have a `!`.
+/// not measured yet are `.`. Cells that exceed a limit of the user have a `!`, and cells that were
+/// slow or failed only when they were measured again have a `?`.
 pub fn matrix(record: &MeshRecord, test: u16) -> String {
     let matrix = Matrix::new(&record.cells, test);
     let limit = Limit::new(&matrix, &record.limits);
@@ -76,6 +77,9 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
             let text = match (cell, limit) {
                 (None, _) if from == to => "-".to_owned(),
                 (None, _) => ".".to_owned(),
+                (Some(cell), limit) if is_suspicious(record, cell, limit) => {
+                    format!("{}?", value(cell).map_or_else(String::new, &digits))
+                }
                 (Some(cell), limit) => match (value(cell), limit.map(|l| l.state(&cell.figure))) {
                     (Some(value), _) if !cell.exceeded().is_empty() => {
                         format!("{}!", digits(value))
@@ -89,7 +93,27 @@ pub fn matrix(record: &MeshRecord, test: u16) -> String {
         }
         out.push('\n');
     }
+    for (mark, meaning) in [
+        ('*', "slow"),
+        ('?', "slow or failed when measured again"),
+        ('!', "exceeds a limit"),
+    ] {
+        if out.contains(mark) {
+            let _ = writeln!(out, "{mark} {meaning}");
+        }
+    }
     out
+}
+
+/// Returns `true` if a cell was good, but not when it was measured again.
+pub(super) fn is_suspicious(record: &MeshRecord, cell: &Cell, limit: Option<Limit>) -> bool {
+    let name = |id: u32| &record.endpoints[id as usize].name;
+    let pair = [name(cell.pair.from), name(cell.pair.to)];
+    let label = &record.tests[usize::from(cell.test)].label;
+    let outliers = record.outliers.iter().filter(|o| o.test == *label);
+    let mut retests = outliers.flat_map(|outlier| &outlier.retests);
+    limit.is_some_and(|limit| limit.state(&cell.figure) == State::Good)
+        && retests.any(|r| [&r.from, &r.to] == pair && r.state != State::Good)
 }
 
 /// Formats one line for each of the endpoints with the most slow or failed cells.

@@ -128,7 +128,14 @@ pub fn describe(
         retests,
         confirmation,
     } = evidence;
-    let figures = figures(suspect.state, typical, limit, error.as_deref());
+    let (cause, remedy) = match error.as_deref().and_then(|e| e.split_once("; help: ")) {
+        Some((cause, remedy)) => (Some(cause), Some(remedy)),
+        None => (error.as_deref(), None),
+    };
+    let figures = figures(suspect.state, typical, limit, cause);
+    // The remedy of the error is about its cause.
+    let is_alone = confirmation != Confirmation::OnlyUnderLoad;
+    let remedy = remedy.filter(|_| suspect.state == State::Failed && is_alone);
     let conclusion = conclusion(suspect.state, confirmation);
     Outlier {
         text: format!(
@@ -136,7 +143,10 @@ pub fn describe(
             subject(&location, suspect),
             test.label
         ),
-        help: help(&location, suspect.state, confirmation),
+        help: remedy.map_or_else(
+            || help(&location, suspect.state, confirmation),
+            str::to_owned,
+        ),
         location,
         test: test.label.clone(),
         state: suspect.state,

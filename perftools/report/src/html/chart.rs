@@ -84,8 +84,15 @@ pub(super) struct Chart {
     pub(super) bands: Vec<(f64, f64, String)>,
 }
 
-/// Position and text of a tooltip.
-type Tooltip = ((i32, i32), String);
+/// Parts that are drawn over the plot, in pixels.
+#[derive(Default)]
+struct Overlay {
+    /// Positions and texts of the tooltips.
+    tooltips: Vec<((i32, i32), String)>,
+    /// Colors and points of the dashed lines. The browser makes the dashes, because those of
+    /// `plotters` need a newer libm than the packages may.
+    dashed: Vec<(String, Vec<(i32, i32)>)>,
+}
 
 /// The scale of an axis as a coordinate of `plotters`, with the values that have a label.
 struct Coordinate {
@@ -136,9 +143,9 @@ impl Chart {
     /// Draws the plot with this width and height in pixels.
     pub(super) fn render(&self, size: (u32, u32)) -> Markup {
         let mut svg = String::new();
-        let mut tooltips = Vec::new();
+        let mut overlay = Overlay::default();
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        let drawn = self.draw(&root, size, &mut tooltips);
+        let drawn = self.draw(&root, size, &mut overlay);
         drop(root);
         if let Err(error) = drawn {
             return html! { p { "cannot draw the plot: " (error) } };
@@ -149,7 +156,11 @@ impl Chart {
         html! {
             svg viewBox={ "0 0 " (size.0) " " (size.1) } role="img" aria-label=(self.title) {
                 (PreEscaped(body))
-                @for ((x, y), text) in &tooltips {
+                @for (color, points) in &overlay.dashed {
+                    polyline points=(points_attribute(points)) fill="none" stroke=(color)
+                        stroke-width="2" stroke-dasharray="6 4" {}
+                }
+                @for ((x, y), text) in &overlay.tooltips {
                     circle cx=(x) cy=(y) r="7" fill="transparent" { title { (text) } }
                 }
             }
@@ -160,7 +171,7 @@ impl Chart {
         &self,
         root: &DrawingArea<SVGBackend<'_>, Shift>,
         (width, _): (u32, u32),
-        tooltips: &mut Vec<Tooltip>,
+        overlay: &mut Overlay,
     ) -> Result<(), String> {
         let error = |e: DrawingAreaErrorKind<_>| e.to_string();
         let x_labels = width.saturating_sub(100) / LABEL_WIDTH;
@@ -192,14 +203,15 @@ impl Chart {
             let band = Rectangle::new(corners, COLORS[1].mix(0.15).filled());
             chart.draw_series([band]).map_err(error)?;
             let center = (f64::midpoint(*from, *to), y_range.end);
-            tooltips.push((chart.backend_coord(&center), description.clone()));
+            let position = chart.backend_coord(&center);
+            overlay.tooltips.push((position, description.clone()));
         }
         for line in &self.lines {
             let color = line.rgb();
             let points = line.points.iter().map(|p| (p.x, p.y));
             if line.is_dashed() {
-                let dashes = DashedLineSeries::new(points.clone(), 6, 4, color.stroke_width(2));
-                chart.draw_series(dashes).map_err(error)?;
+                let pixels = points.clone().map(|at| chart.backend_coord(&at)).collect();
+                overlay.dashed.push((line.css_color(), pixels));
             } else {
                 let solid = LineSeries::new(points.clone(), color.stroke_width(2));
                 chart.draw_series(solid).map_err(error)?;
@@ -210,7 +222,7 @@ impl Chart {
                     let spread = PathElement::new(ends.to_vec(), color.stroke_width(2));
                     chart.draw_series([spread]).map_err(error)?;
                 }
-                tooltips.push((
+                overlay.tooltips.push((
                     chart.backend_coord(&(point.x, point.y)),
                     format!("{}: {}", line.name, point.tooltip),
                 ));
@@ -231,6 +243,12 @@ impl Chart {
         }
         root.present().map_err(error)
     }
+}
+
+/// Returns the points of a line as an attribute of SVG.
+fn points_attribute(points: &[(i32, i32)]) -> String {
+    let points: Vec<String> = points.iter().map(|(x, y)| format!("{x},{y}")).collect();
+    points.join(" ")
 }
 
 /// Returns a figure with its caption, a legend of `lines` and the drawings.

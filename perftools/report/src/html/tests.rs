@@ -63,6 +63,13 @@ fn elements(page: &str) -> Vec<&str> {
 }
 
 #[test]
+fn the_second_line_of_a_color_is_dashed() {
+    let page_of = |record| page(&[run("a", vec![record])]);
+    assert!(page_of(with_intervals(latency())).contains("stroke-dasharray=\"6 4\""));
+    assert!(!page_of(with_intervals(one_way())).contains("stroke-dasharray"));
+}
+
+#[test]
 fn pages_are_self_contained() {
     let page = page(&[run(
         "a",

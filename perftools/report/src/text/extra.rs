@@ -143,9 +143,9 @@ impl Format {
             ("loc_retransmitted", &m.local_stats),
             ("rem_retransmitted", &m.remote_stats),
         ] {
-            // A receiver sends only acknowledgements, which are not retransmitted.
-            if side.sent.msgs > 0 && m.is_bandwidth_test() {
-                b.figures(name, side.retransmitted.map(|n| s.count(n)));
+            let retransmitted = side.retransmitted.filter(|n| *n > 0);
+            if m.is_bandwidth_test() {
+                b.figures(name, retransmitted.map(|n| s.count(n)));
             }
         }
         for (name, side) in [
@@ -153,9 +153,6 @@ impl Format {
             ("rem_jitter", &m.remote_stats),
         ] {
             b.figures(name, side.jitter.map(|nanos| s.time(nanos)));
-        }
-        if m.spec.sockets.streams() > 1 {
-            b.figure("streams", s.count(u64::from(m.spec.sockets.streams())));
         }
         let duplicates = m.local_stats.duplicates + m.remote_stats.duplicates;
         if duplicates > 0 {
@@ -165,9 +162,6 @@ impl Format {
         let verified = m.local_stats.verified + m.remote_stats.verified;
         if m.spec.verify {
             b.figure("verified", s.bytes(verified));
-        }
-        if m.spec.threads > 1 {
-            b.figure("threads", s.count(u64::from(m.spec.threads)));
         }
         if v.used >= 2 {
             b.figure("depth", s.count(u64::from(m.depth)));

@@ -2,7 +2,8 @@
 //! `NAME  =  VALUE UNIT`, indented by four spaces.
 //!
 //! Results that qperf does not print (percentiles, the path, the CPU time of the processes) follow
-//! the lines of qperf, in the same columns.
+//! the lines of qperf, in the same columns. Without `-v`, each condition that distorts a result has
+//! one line, without its remedy.
 
 mod block;
 mod counters;
@@ -72,7 +73,11 @@ impl Format {
                     } else {
                         "warning"
                     };
-                    block.text(name, warning.text.clone());
+                    if self.verbosity == Verbosity::default() {
+                        block.line(name, warning.condition());
+                    } else {
+                        block.text(name, warning.text.clone());
+                    }
                 }
                 block.print(&mut out);
             }

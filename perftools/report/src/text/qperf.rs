@@ -30,6 +30,13 @@ impl Format {
             (Some(bandwidth), None) => block.figure("bw", style.bandwidth(bandwidth)),
             _ => {}
         }
+        if let Some([to_server, to_client]) = m.directions() {
+            block.figure("to_server", style.bandwidth(to_server));
+            block.figure("to_client", style.bandwidth(to_client));
+        }
+        if m.spec.flip {
+            block.text("direction", m.flow().to_owned());
+        }
         if (rate || verbosity.stat >= 1) && m.summary.msg_rate > 0.0 {
             block.figure("msg_rate", style.rate(m.summary.msg_rate));
         }
@@ -78,6 +85,14 @@ impl Format {
         }
         if all || spec.msg_size != spec.test.default_size() {
             b.figure("msg_size", s.size(spec.msg_size));
+        }
+        for (name, count) in [
+            ("streams", spec.sockets.streams()),
+            ("threads", spec.threads),
+        ] {
+            if count > 1 {
+                b.figure(name, s.count(u64::from(count)));
+            }
         }
         if let Some(mtu) = m.local.mtu.filter(|_| all || spec.mtu.is_some()) {
             b.figure("mtu_size", s.size(u64::from(mtu)));

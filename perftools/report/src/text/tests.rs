@@ -1,5 +1,6 @@
 use measure::spec::modes::Cm;
 use measure::spec::test::Test;
+use measure::stats::ThreadStats;
 use measure::stats::port_counters::CounterChanges;
 
 use super::*;
@@ -100,59 +101,110 @@ fn conf_prints_both_hosts() {
     insta::assert_snapshot!(text(&record, 0));
 }
 
-#[test]
-fn counters_and_their_cause_are_shown() {
-    let with_counters = |change: fn(&mut Measured)| {
-        let mut record = one_way();
-        if let Outcome::Measured(m) = &mut record.outcome {
-            let increased = [
-                ("hw_counters/rcvd_seq_err", 5),
-                ("hw_counters/sent_pkts", 900),
-            ];
-            m.local_stats.port_counters = Some(CounterChanges {
-                increased: increased.map(|(name, by)| (name.to_owned(), by)).into(),
-                unknown: vec!["counters/symbol_error".to_owned()],
-            });
-            m.remote_stats.port_counters = m.local_stats.port_counters.clone();
-            m.warnings.push(Warning {
-                kind: "packet_loss".to_owned(),
-                text: "packets were lost".to_owned(),
-            });
-            change(m);
-        }
-        record
-    };
-    let one_port = with_counters(|_| {});
-    let shown = text(&one_port, 0);
-    assert!(
-        shown.contains("    counters  =  rcvd_seq_err 5\n"),
-        "{shown}"
-    );
-    assert!(
-        shown.contains("    cause     =  packets were lost\n"),
-        "{shown}"
-    );
+/// Returns the record of a one-way test after a change.
+fn changed(change: impl FnOnce(&mut Measured)) -> Record {
+    let mut record = one_way();
+    if let Outcome::Measured(m) = &mut record.outcome {
+        change(m);
+    }
+    record
+}
+
+/// Formats a record with this level of statistics.
+fn statistics(record: &Record, stat: u8) -> String {
     let verbosity = Verbosity {
-        stat: 1,
+        stat,
         ..Verbosity::default()
     };
     let format = Format {
         verbosity,
         ..Format::default()
     };
-    let all = format.render(&one_port);
-    assert!(
-        all.contains("=  rcvd_seq_err 5, sent_pkts 900, unknown: counters/symbol_error\n"),
-        "{all}"
+    format.render(record)
+}
+
+#[test]
+fn a_cause_has_one_line_and_its_counters_need_verbosity() {
+    let with_counters = |m: &mut Measured| {
+        let increased = [
+            ("hw_counters/rcvd_seq_err", 5),
+            ("hw_counters/sent_pkts", 900),
+        ];
+        m.local_stats.port_counters = Some(CounterChanges {
+            increased: increased.map(|(name, by)| (name.to_owned(), by)).into(),
+            unknown: vec!["counters/symbol_error".to_owned()],
+        });
+        m.remote_stats.port_counters = m.local_stats.port_counters.clone();
+        m.warnings.push(Warning {
+            kind: "packet_loss".to_owned(),
+            text: "packets were lost (rcvd_seq_err 5); help: look at the ports".to_owned(),
+        });
+    };
+    let one_port = changed(with_counters);
+    let shown = text(&one_port, 0);
+    assert_eq!(
+        shown.lines().last(),
+        Some("    cause  =  packets were lost (rcvd_seq_err 5)")
     );
-    let two_ports = with_counters(|m| m.remote.device = "mlx5_0".into());
-    let shown = text(&two_ports, 0);
-    assert!(
-        shown.contains("    loc_counters  =  rcvd_seq_err 5\n"),
-        "{shown}"
-    );
-    assert!(
-        shown.contains("    rem_counters  =  rcvd_seq_err 5\n"),
-        "{shown}"
-    );
+    assert!(!shown.contains("    rcvd_seq_err"), "{shown}");
+    let shown = statistics(&one_port, 1);
+    let has = |shown: &str, line: [&str; 3]| {
+        let mut lines = shown.lines().map(|line| line.split_whitespace());
+        lines.any(|words| words.eq(line))
+    };
+    assert!(has(&shown, ["rcvd_seq_err", "=", "5"]), "{shown}");
+    assert!(shown.contains("; help: look at the ports"), "{shown}");
+    assert!(!shown.contains("sent_pkts"), "{shown}");
+    let shown = statistics(&one_port, 2);
+    assert!(has(&shown, ["sent_pkts", "=", "900"]), "{shown}");
+    let unknown = ["unknown_counters", "=", "counters/symbol_error"];
+    assert!(has(&shown, unknown), "{shown}");
+    let two_ports = changed(|m| {
+        with_counters(m);
+        m.remote.device = "mlx5_0".into();
+    });
+    let shown = statistics(&two_ports, 1);
+    assert!(shown.contains("    loc_rcvd_seq_err  = "), "{shown}");
+    assert!(shown.contains("    rem_rcvd_seq_err  = "), "{shown}");
+}
+
+#[test]
+fn retransmissions_are_shown_if_there_were_any() {
+    for (count, shown) in [(Some(0), false), (None, false), (Some(3), true)] {
+        let record = changed(|m| m.local_stats.retransmitted = count);
+        for level in [0, 2] {
+            let text = text(&record, level);
+            assert_eq!(text.contains("retransmitted"), shown, "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_direction_is_shown_if_the_server_sends() {
+    assert!(!text(&one_way(), 0).contains("direction"));
+    let flipped = changed(|m| m.spec.flip = true);
+    assert!(text(&flipped, 0).contains("    direction  =  server to client\n"));
+    let read = changed(|m| {
+        m.spec.flip = true;
+        m.plan = Test::RcRdmaReadBw.plan();
+    });
+    assert!(text(&read, 0).contains("    direction  =  client to server\n"));
+}
+
+#[test]
+fn no_line_is_longer_than_100_columns() {
+    let long = |m: &mut Measured| {
+        let words = "a condition that is described at length ".repeat(5);
+        let warning = Warning::new("other", format!("{words}; help: {words}"));
+        m.warnings.push(warning);
+        m.local.address = "fe80:0000:0000:0000:0202:c9ff:fe00:0001 ".repeat(4);
+        m.remote_stats.threads = vec![ThreadStats::default(); 64];
+    };
+    for level in 0..3 {
+        let text = text(&changed(long), level);
+        assert!(text.contains("warning"), "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+    }
 }

@@ -66,9 +66,15 @@ pub fn collect(input: &WarningInput<'_>) -> Vec<Warning> {
     if !one_host {
         all.extend(server_warnings.iter().cloned().map(about_server));
     }
-    all.extend(oversubscribed(spec, local));
-    all.extend(cpu_wait(local));
-    all.extend(cpu_wait(remote).map(about_server));
+    if one_host {
+        // Both ends share the processors, so their conditions are one.
+        let both = [local, remote].into_iter();
+        let busiest = both.max_by(|a, b| waited(a).total_cmp(&waited(b)));
+        all.extend(oversubscribed(spec, local).or_else(|| cpu_wait(busiest?)));
+    } else {
+        all.extend(oversubscribed(spec, local).or_else(|| cpu_wait(local)));
+        all.extend(cpu_wait(remote).map(about_server));
+    }
     all.extend(mtu(connection));
     all.extend(traffic::other_traffic(
         spec,
@@ -106,12 +112,17 @@ fn oversubscribed(spec: &Spec, local: &SideStats) -> Option<Warning> {
     (polls && local.cpu.cpus == 1).then(|| Warning::new("oversubscribed", text))
 }
 
+/// Returns the share of the time in which the threads of an end were runnable, but not running.
+fn waited(side: &SideStats) -> f64 {
+    side.cpu.waited.unwrap_or(0.0) / side.seconds().max(1e-6)
+}
+
 /// Returns a warning if the threads of one end were runnable, but not running for more than 5 % of
 /// the time.
 fn cpu_wait(side: &SideStats) -> Option<Warning> {
-    let share = side.cpu.waited? / side.seconds().max(1e-6);
+    let share = waited(side);
     let text = format!(
-        "CPU contention: the test's thread was runnable, but not running {:.0} % of the time ({} CPUs); help: pin the thread to an idle processor with --cpu-affinity (-ca)",
+        "CPU contention: runnable but not running {:.0} % of the time ({} CPUs); help: pin the test's thread to an idle processor with --cpu-affinity (-ca)",
         (share * 100.0).min(100.0),
         side.cpu.cpus
     );
@@ -129,7 +140,7 @@ fn rate_limit(spec: &Spec) -> Option<Warning> {
     let allowed = rate * time.as_secs_f64() / size;
     let gap = Style::default().time(size / rate * 1e9);
     let text = format!(
-        "--rate-limit allows one message of {} each {gap}, and so determines the results; help: set --rate-limit or --time higher, or --msg-size lower",
+        "--rate-limit determines the results: one message of {} each {gap}; help: set --rate-limit or --time higher, or --msg-size lower",
         Size(spec.msg_size)
     );
     (allowed < FEW_MESSAGES).then(|| Warning::new("rate_limit", text))
@@ -200,10 +211,10 @@ fn stalled(local: &SideStats) -> Option<Warning> {
     let on = if local.threads.is_empty() {
         ""
     } else {
-        " on one of the threads"
+        " on one thread"
     };
     let text = format!(
-        "nothing completed{on} for {length}, and the results include this stall; help: repeat the test, with --interval to find the time of the stall"
+        "nothing completed{on} for {length}, which the results include; help: repeat the test, with --interval to find the time of the stall"
     );
     (stalled > 0).then(|| Warning::new("stalled", text))
 }
@@ -246,13 +257,17 @@ mod tests {
         bad.spec.client.wait = Wait::Poll;
         let all = ["oversubscribed", "oversubscribed", "mtu_below_port", "lost"];
         assert_eq!(kinds(&bad, &[], false), all);
+        assert_eq!(kinds(&bad, &[], true), all[1..]);
+        // A single processor is the reason for the waiting.
+        bad.local_stats.cpu.waited = Some(0.5);
+        assert_eq!(kinds(&bad, &[], false), all);
         bad.local.port_mtu = Some(1024);
         assert_eq!(kinds(&bad, &[], false)[2], "small_mtu");
         bad.local_stats.lost = 0;
         assert_eq!(kinds(&bad, &[], false)[3], "stalled");
         let text = stalled(&bad.local_stats).unwrap().text;
         assert!(
-            text.starts_with("nothing completed for 480 ms, and"),
+            text.starts_with("nothing completed for 480 ms, which"),
             "{text}"
         );
     }
@@ -263,7 +278,9 @@ mod tests {
         m.spec.tuning.rate_limit = Some(10);
         let text = rate_limit(&m.spec).unwrap().text;
         assert!(
-            text.starts_with("--rate-limit allows one message of 64 KiB each 6,554 sec"),
+            text.starts_with(
+                "--rate-limit determines the results: one message of 64 KiB each 6,554 sec;"
+            ),
             "{text}"
         );
         m.spec.tuning.rate_limit = Some(1_000_000_000);

@@ -162,6 +162,7 @@ fn delegate(server: SocketAddr, peer: SocketAddr, timeout: Duration) -> Result<C
     RemoteTest::request(
         "client",
         &server_addr(server),
+        Duration::from_secs(5),
         request,
         Duration::from_secs(60),
     )?

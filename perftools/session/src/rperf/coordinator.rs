@@ -57,18 +57,19 @@ pub fn now() -> u64 {
 }
 
 impl RemoteTest {
-    /// Requests a test from the server at `client_addr`, called `client` in messages. It must end
-    /// within `limit`.
+    /// Requests a test from the server at `client_addr`, called `client` in messages. The server
+    /// must reply within `timeout` while the connection is made, and the test end within `limit`.
     ///
     /// # Errors
     /// Returns an error if the server cannot be reached or is not an rperf server.
     pub fn request(
         client: &str,
         client_addr: &ServerAddr,
+        timeout: Duration,
         request: ClientRequest,
         limit: Duration,
     ) -> Result<Self> {
-        let mut stream = connect::open_rperf(client_addr, SILENCE_TIMEOUT)?;
+        let mut stream = connect::open_rperf(client_addr, timeout.min(SILENCE_TIMEOUT))?;
         stream.send(&Message::RunClient(Box::new(request)))?;
         let deadline = Instant::now() + limit;
         Ok(Self {

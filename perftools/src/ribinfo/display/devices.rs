@@ -1,6 +1,6 @@
 //! `ribinfo devices`, in the layout of ibv_devices.
 
-use base::error::{Error, Result};
+use base::error::Result;
 use host::root::Root;
 use serde::Serialize;
 
@@ -14,12 +14,9 @@ struct Row<'a> {
 /// Lists the devices of libibverbs.
 ///
 /// # Errors
-/// Returns an error if the devices cannot be listed.
+/// Returns an error if there are none, or if they cannot be listed.
 pub fn show(root: &Root, json: bool) -> Result<String> {
-    let verbs = root.verbs();
-    if let Some(error) = verbs.error {
-        return Err(Error::device(error));
-    }
+    let verbs = super::verbs(root)?;
     let rows: Vec<Row<'_>> = verbs
         .devices
         .iter()

@@ -41,10 +41,7 @@ pub fn show(
     port: Option<u32>,
     json: bool,
 ) -> Result<(String, u8)> {
-    let verbs = root.verbs();
-    if let Some(error) = &verbs.error {
-        return Err(Error::device(error.clone()));
-    }
+    let verbs = super::verbs(root)?;
     let chosen: Vec<&VerbsDevice> = verbs
         .devices
         .iter()
@@ -63,7 +60,7 @@ pub fn show(
                     names.join(", ")
                 )
             }
-            None => "no RDMA device on this host; help: ribinfo check modules".to_owned(),
+            None => "libibverbs lists no device; help: see `ribinfo check`".to_owned(),
         }));
     }
     let open_error = |device: &&VerbsDevice| {

@@ -15,10 +15,29 @@ mod caps;
 mod columns;
 
 use base::error::{Error, Result};
+use host::root::Root;
+use host::verbs::Verbs;
 use serde::Serialize;
 
 /// Exit status if facts cannot be read, or if a check found a fault.
 pub const PROBLEM: u8 = 1;
+
+/// Returns the devices that libibverbs lists.
+///
+/// # Errors
+/// Returns an error if there are none, or if they cannot be listed.
+fn verbs(root: &Root) -> Result<Verbs> {
+    let verbs = root.verbs();
+    if verbs.devices.is_empty() && root.list("/sys/class/infiniband").is_empty() {
+        // Without a device, the error of libibverbs is the missing kernel module.
+        return Err(Error::device("no RDMA device on this host")
+            .with_help("`ribinfo check modules` finds missing drivers"));
+    }
+    match verbs.error {
+        Some(error) => Err(Error::device(error)),
+        None => Ok(verbs),
+    }
+}
 
 /// Writes each item on a line of its own.
 pub fn lines<T: ToString>(items: impl IntoIterator<Item = T>) -> String {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use base::spelling::similar;
+use clap::ArgAction;
 
 use super::command_line::Options;
 use super::per_end::End;
@@ -147,21 +148,6 @@ const NO_DEBUG_OUTPUT: (&str, &str) = (
     "use -v, which prints how a test ran and lets a server log each test; perftest's -D, --duration is --time (-t)",
 );
 
-/// Long options whose values may be for one end.
-const PER_END: &[&str] = &[
-    "id",
-    "wait",
-    "timeout",
-    "sock-buf-size",
-    "rd-atomic",
-    "gid-index",
-    "service-level",
-    "static-rate",
-    "src-path-bits",
-    "gpu",
-    "cpu-affinity",
-];
-
 /// Prefixes of the names of options for one end, such as `-li` and `--rem-timeout`.
 const ENDS: &[(&str, &str, End)] = &[
     ("--local-", "--", End::Local),
@@ -185,6 +171,17 @@ pub fn lookup(name: &str) -> OptionName {
     }
 }
 
+/// Returns `true` if the values of a long option may be for one end. Such an option is a list of
+/// [`PerEnd`](super::per_end::PerEnd), which has no delimiter.
+pub(super) fn is_per_end(long: &str) -> bool {
+    let arg = Options::all().find(|arg| arg.get_long() == Some(long));
+    arg.is_some_and(|arg| {
+        matches!(arg.get_action(), ArgAction::Append)
+            && arg.get_value_delimiter().is_none()
+            && long != "loop"
+    })
+}
+
 /// Looks up the name of an option for one end.
 fn lookup_for_one(name: &str) -> Option<OptionName> {
     let (end, both) = ENDS.iter().find_map(|(prefix, dashes, end)| {
@@ -194,9 +191,7 @@ fn lookup_for_one(name: &str) -> Option<OptionName> {
     let add = |target: &str| {
         let (option, value) = target.split_once('=').unwrap_or((target, ""));
         let with_end = format!("{option}={}{value}", end.prefix());
-        PER_END
-            .contains(&option)
-            .then(|| Cow::Owned(with_end.trim_end_matches('=').to_owned()))
+        is_per_end(option).then(|| Cow::Owned(with_end.trim_end_matches('=').to_owned()))
     };
     match both {
         OptionName::Value(target) => add(&target).map(OptionName::Value),

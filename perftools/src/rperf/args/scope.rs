@@ -364,6 +364,7 @@ mod tests {
     use super::*;
     use crate::rperf::args::command_line::Options;
     use crate::rperf::args::{Invocation, parse};
+    use clap::Parser;
     use measure::spec::Spec;
 
     #[test]
@@ -482,6 +483,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn options_for_one_end_take_a_value_for_it() {
+        let mut options: Vec<&str> = Vec::new();
+        let words = SAMPLES.iter().filter_map(|(_, word)| word.split_once('='));
+        // Loops and sizes are parsed later.
+        for (option, value) in words.filter(|(option, _)| !["--loop", "--sizes"].contains(option)) {
+            let word = format!("{option}=local={value},remote={value}");
+            let is_accepted = Options::try_parse_from(["rperf", &word]).is_ok();
+            let long = option.trim_start_matches('-');
+            assert_eq!(is_accepted, qperf::is_per_end(long), "{word}");
+            options.extend(is_accepted.then_some(long));
+        }
+        options.dedup();
+        assert!(options.len() >= 10, "{options:?}");
     }
 
     #[test]

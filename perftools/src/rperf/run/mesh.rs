@@ -12,7 +12,7 @@ use fleet::mesh::endpoint::Endpoint;
 use fleet::mesh::hosts::{self, Host};
 use fleet::mesh::launch::{Launch, StartMethod, pods};
 use fleet::mesh::matrix::Matrix;
-use fleet::mesh::outlier::{SlowLimits, State};
+use fleet::mesh::outlier::{Location, SlowLimits, State};
 use fleet::mesh::record::{MeshRecord, MeshTest, RecordFile};
 use fleet::mesh::servers::Servers;
 use fleet::mesh::{csv, html, text};
@@ -114,10 +114,7 @@ fn conclude(record: &MeshRecord) -> Result<()> {
         return Err(Error::test(format!("{failed} of {tests} tests failed")));
     }
     let slow = record.outliers.iter().filter(|o| o.state == State::Slow);
-    let slow = match slow.count() {
-        0 => None,
-        n => Some(format!("{n} hosts, ports or links are slow")),
-    };
+    let slow = number_of_slow(slow.map(|outlier| &outlier.location));
     let worst = worst.map(|cell| {
         let text = text::exceeded(record, cell);
         match exceeded {
@@ -130,6 +127,28 @@ fn conclude(record: &MeshRecord) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(Kind::Exceeded, parts.join("; ")))
+}
+
+/// Describes the number of slow hosts, ports and links; `None` if there are none.
+fn number_of_slow<'a>(slow: impl Iterator<Item = &'a Location>) -> Option<String> {
+    let mut counts = [("host", 0), ("port", 0), ("link", 0)];
+    for location in slow {
+        counts[match location {
+            Location::Host { .. } => 0,
+            Location::Port { .. } => 1,
+            Location::Link { .. } => 2,
+        }]
+        .1 += 1;
+    }
+    let total: u32 = counts.iter().map(|(_, count)| count).sum();
+    let present = counts.into_iter().filter(|(_, count)| *count > 0);
+    let parts = present.map(|(name, count)| match count {
+        1 => format!("1 {name}"),
+        n => format!("{n} {name}s"),
+    });
+    let parts: Vec<String> = parts.collect();
+    let verb = if total == 1 { "is" } else { "are" };
+    (total > 0).then(|| format!("{} {verb} slow", parts.join(" and ")))
 }
 
 fn find_hosts(invocation: &MeshInvocation) -> Result<Vec<Host>> {
@@ -274,5 +293,28 @@ impl Progress for Live {
     fn repeating(&mut self, suspects: usize) {
         self.bar
             .set_prefix(format!("measuring {suspects} suspects again"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_hosts_and_links_are_counted() {
+        let host = Location::Host {
+            host: "n1".into(),
+            ports: vec!["n1".into()],
+        };
+        let link = Location::Link {
+            from: "n1".into(),
+            to: "n2".into(),
+        };
+        let text = |slow: &[&Location]| number_of_slow(slow.iter().copied());
+        assert_eq!(text(&[]), None);
+        assert_eq!(text(&[&host]).as_deref(), Some("1 host is slow"));
+        assert_eq!(text(&[&link, &link]).as_deref(), Some("2 links are slow"));
+        let both = text(&[&link, &host, &link]);
+        assert_eq!(both.as_deref(), Some("1 host and 2 links are slow"));
     }
 }

@@ -120,7 +120,7 @@ pub(super) const OPTIONS: &[Row] = &[
         'W',
         "report-counters",
         true,
-        Omitted("all counters of the port are read, and shown with -vs"),
+        Omitted("all counters of the port are read, and shown with -vvs"),
     ),
     row('x', "gid-index", true, Value("gid-index")),
     row(
