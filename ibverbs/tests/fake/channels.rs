@@ -140,3 +140,23 @@ fn a_channel_of_another_context_is_rejected() {
     drop((channel, one, two));
     fake.assert_clean();
 }
+
+#[test]
+#[cfg(all(feature = "tokio", not(miri)))]
+fn an_awaited_queue_is_resized_and_moderated() {
+    let fake = Fake::extended();
+    let context = open(&fake);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .expect("runtime");
+    let guard = runtime.enter();
+    let options = CqOptions::new().depth(15);
+    let mut cq = ibverbs::AsyncCompletionQueue::new(&context, options).expect("queue");
+    cq.resize(100).expect("resize");
+    assert_eq!(cq.depth(), 127);
+    let moderated = cq.moderate(8, Duration::from_micros(16));
+    assert!(moderated.expect_err("the device has none").is_unsupported());
+    drop((cq, guard, context));
+    fake.assert_clean();
+}

@@ -440,3 +440,66 @@ fn sizes_above_the_limits_are_rejected() {
     drop((cq, pd, context));
     fake.assert_clean();
 }
+
+#[test]
+fn the_limits_of_the_library_are_checked_before_those_of_the_device() {
+    let fake = Fake::extended();
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let refused = |options| {
+        let created = pd.create_qp::<Rc>(&cq, &cq, options);
+        let error = created.expect_err("too large");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        error.to_string()
+    };
+    for (requests, is_ours) in [(1 << 20, false), ((1 << 20) + 1, true)] {
+        for options in [small().max_send_wr(requests), small().max_recv_wr(requests)] {
+            let text = refused(options);
+            assert_eq!(text.contains("this library"), is_ours, "{text}");
+        }
+    }
+    drop((cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "no allocation fails")]
+fn a_batch_of_inline_data_beyond_the_memory_is_rejected() {
+    let fake = Fake::extended();
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let options = small().max_batch(1 << 24).max_inline_data(1 << 24);
+    let created = pd.create_qp::<Rc>(&cq, &cq, options);
+    let text = created.expect_err("256 TiB").to_string();
+    assert!(text.contains("not enough memory"), "{text}");
+    drop((cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn several_gather_entries_need_classic_verbs_on_soft_roce() {
+    const SOFT_ROCE: u32 = 0xff_ffff;
+    let cases = [
+        (SOFT_ROCE, 0, true),
+        (SOFT_ROCE, 1, true),
+        (SOFT_ROCE, 2, false),
+        (0, 2, true),
+    ];
+    for (vendor_id, entries, is_extended) in cases {
+        let fake = Fake::new(Profile {
+            vendor_id,
+            ..Profile::RXE
+        });
+        let context = open(&fake);
+        let pd = context.alloc_pd().expect("protection domain");
+        let cq = context.create_cq(CqOptions::new()).expect("queue");
+        let options = small().max_send_sge(entries);
+        let qp = pd.create_qp::<Rc>(&cq, &cq, options).expect("queue pair");
+        assert_eq!(qp.is_extended(), is_extended, "{vendor_id:x}, {entries}");
+        assert!(qp.caps().max_send_sge >= entries);
+        drop((qp, cq, pd, context));
+        fake.assert_clean();
+    }
+}

@@ -239,4 +239,11 @@ fn draining_ends_at_its_timeout() {
     assert!(drained.expect("polls"));
     assert_eq!(retired, 3, "two receives and the last send");
     pair.finish();
+
+    let mut pair = Pair::new(Profile::RXE);
+    let drained = pair.b.drain(&mut [&mut pair.cq], timeout, |_| {
+        panic!("an idle queue pair posts nothing")
+    });
+    assert!(drained.expect("polls"));
+    pair.finish();
 }
