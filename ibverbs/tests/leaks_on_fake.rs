@@ -542,6 +542,13 @@ mod lent {
                 .expect("qp");
             assert_eq!(lend(&mut qp, &mut sends), !is_shared);
         }
+        let mut sends = queue(&context);
+        let mut qp = pd.create_qp::<Rc>(&other, &sends, small()).expect("qp");
+        // SAFETY: the closure does nothing.
+        let lent = unsafe { qp.lend(&mut sends, 0, |_| ()) };
+        let error = lent.expect_err("only its receives complete there");
+        assert_eq!(error.kind(), ErrorKind::Mismatch);
+        drop((qp, sends));
         let mut shared = queue(&context);
         let create = || pd.create_qp::<Rc>(&shared, &shared, small()).expect("qp");
         let (mut a, b) = (create(), create());

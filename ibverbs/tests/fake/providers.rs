@@ -318,3 +318,18 @@ fn an_extended_queue_returns_failures_before_an_error() {
     drop((qp, cq, pd, context));
     fake.assert_clean();
 }
+
+#[test]
+fn polls_of_several_completions_take_no_turn() {
+    let fake = Fake::new(Profile {
+        extra_fields: true,
+        ..FINDS_BY_NUMBER
+    });
+    let context = open(&fake);
+    let options = CqOptions::new().depth(15);
+    let created = context.create_cq_ex(options, CqFields::new().timestamp());
+    let error = created.expect_err("polls exclude the creation of queue pairs");
+    assert!(error.is_unsupported(), "{error}");
+    drop(context);
+    fake.assert_clean();
+}
