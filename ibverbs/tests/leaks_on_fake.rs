@@ -499,7 +499,7 @@ mod lent {
 
     use super::*;
 
-    /// Returns the addresses of a queue pair, of which only the doorbell records are read.
+    /// Returns the address of the doorbell records, the only one that the library reads.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn mlx5dv_init_obj(object: *mut mlx5dv_obj, kind: u64) -> c_int {
         static RECORDS: [u32; 2] = [0; 2];
@@ -523,7 +523,7 @@ mod lent {
     }
 
     #[test]
-    fn a_completion_queue_is_lent_with_the_only_queue_pair_that_uses_it() {
+    fn a_completion_queue_is_lent_with_its_only_queue_pair() {
         let _guard = exclusive();
         let fake = Fake::extended();
         let context = open(&fake);
@@ -535,6 +535,9 @@ mod lent {
             let recvs = if is_shared { &sends } else { &other };
             let mut qp = pd.create_qp::<Rc>(&sends, recvs, small()).expect("qp");
             assert!(lend(&mut qp, &mut sends));
+            let again = pd.create_qp::<Rc>(&sends, &other, small());
+            let error = again.expect_err("it was lent");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
             let mut sends = queue(&context);
             let recvs = if is_shared { &sends } else { &other };
             let mut qp = pd
@@ -558,7 +561,7 @@ mod lent {
     }
 
     #[test]
-    fn a_queue_pair_whose_queue_was_lent_is_leaked_with_requests_in_flight() {
+    fn a_lent_queue_pair_is_leaked_with_requests_in_flight() {
         let _guard = exclusive();
         for (is_shared, sends, receives, is_leaked) in [
             (false, false, true, false),

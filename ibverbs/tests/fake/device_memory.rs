@@ -15,7 +15,7 @@ fn pair(profile: Profile) -> Pair {
 }
 
 #[test]
-fn device_memory_is_used_by_requests_and_peers_until_the_last_one() {
+fn requests_and_peers_use_device_memory_until_the_last_one() {
     for profile in PROFILES {
         let mut pair = pair(profile);
         let memory = pair.context.alloc_dm(64, 3).expect("memory");

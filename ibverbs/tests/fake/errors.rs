@@ -3,7 +3,10 @@
 
 use crate::fixture::{IN_ORDER, PROFILES, Pair, open, small};
 use fake_provider::{ErrorStatePosts, Fake, PostFault, Profile, Queue, Verb};
-use ibverbs::{CqOptions, Device, Errno, ErrorKind, PostError, Rc, SrqOptions, WcStatus, wr};
+use ibverbs::{
+    CqOptions, Device, Errno, ErrorKind, PostError, Rc, SrqOptions, Ud, WcStatus, qp::OptionalOps,
+    wr,
+};
 
 /// A send that the provider rejects.
 const REJECTED: PostFault = PostFault {
@@ -442,7 +445,7 @@ fn sizes_above_the_limits_are_rejected() {
 }
 
 #[test]
-fn the_limits_of_the_library_are_checked_before_those_of_the_device() {
+fn limits_of_the_library_come_before_those_of_the_device() {
     let fake = Fake::extended();
     let context = open(&fake);
     let pd = context.alloc_pd().expect("protection domain");
@@ -502,4 +505,23 @@ fn several_gather_entries_need_classic_verbs_on_soft_roce() {
         drop((qp, cq, pd, context));
         fake.assert_clean();
     }
+}
+
+#[test]
+fn optional_operations_are_not_replaced_by_classic_verbs() {
+    let fake = Fake::extended();
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let options = small().optional_ops(OptionalOps::ATOMIC_WRITE);
+    for options in [options, options.classic_only(true)] {
+        let error = pd.create_qp::<Rc>(&cq, &cq, options);
+        let error = error.expect_err("the device has none");
+        assert!(error.is_unsupported(), "{error}");
+    }
+    let error = pd.create_qp::<Ud>(&cq, &cq, options);
+    let error = error.expect_err("datagrams have none");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    drop((cq, pd, context));
+    fake.assert_clean();
 }

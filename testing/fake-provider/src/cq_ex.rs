@@ -52,7 +52,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     }
     let selects = |mask: u32| attr.comp_mask & mask != 0;
     if selects(IBV_CQ_INIT_ATTR_MASK_FLAGS) != (attr.flags != 0)
-        || selects(IBV_CQ_INIT_ATTR_MASK_PD) != !attr.parent_domain.is_null()
+        || selects(IBV_CQ_INIT_ATTR_MASK_PD) == attr.parent_domain.is_null()
     {
         state.violation("comp_mask and the attributes of ibv_create_cq_ex disagree");
     }

@@ -96,7 +96,7 @@ unsafe extern "C" fn memcpy_to_dm(
     // SAFETY: the caller passes valid memory and `length` readable bytes.
     unsafe {
         copy(dm, offset, length, |inside| {
-            ptr::copy(from.cast(), inside, length)
+            ptr::copy(from.cast(), inside, length);
         })
     }
 }
@@ -111,7 +111,7 @@ unsafe extern "C" fn memcpy_from_dm(
     // SAFETY: the caller passes valid memory and `length` writable bytes.
     unsafe {
         copy(dm, offset, length, |inside| {
-            ptr::copy(inside, into.cast(), length)
+            ptr::copy(inside, into.cast(), length);
         })
     }
 }
@@ -193,5 +193,5 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         lkey: 0,
         rkey: 0,
     };
-    state.add_region(region, raw)
+    state.add_region(&region, raw)
 }

@@ -14,7 +14,7 @@ use crate::copy::{fetch, gather, scatter_bytes};
 use crate::handle::srq_index;
 use crate::profile::{NotReady, Transport};
 use crate::request::{Data, RecvWr, SendWr, Sges};
-use crate::state::{DeviceState, EventSource, XrcRole};
+use crate::state::{DeviceState, EventSource, Mr, XrcRole};
 
 /// Operations that transfer bytes to the peer.
 pub(crate) const OUTBOUND_OPCODES: [ibv_wr_opcode; 5] = [
@@ -253,15 +253,14 @@ impl DeviceState {
         let mut located = *sges;
         for sge in &mut located.all[..sges.count] {
             let region = self.region(pd, sge.lkey);
-            match region.filter(|region| region.covers(sge) && region.access & access == access) {
-                Some(region) => *sge = region.in_memory(sge),
-                None => {
-                    let text =
-                        format!("a request uses memory that is not registered for it: {sge:?}");
-                    self.violation(text);
-                    return None;
-                }
-            }
+            let granted = |region: &&Mr| region.covers(sge) && region.access & access == access;
+            let Some(region) = region.filter(granted) else {
+                self.violation(format!(
+                    "a request uses memory that is not registered for it: {sge:?}"
+                ));
+                return None;
+            };
+            *sge = region.in_memory(sge);
         }
         Some(located)
     }

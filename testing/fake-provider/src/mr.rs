@@ -83,7 +83,7 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
         lkey: 0,
         rkey: 0,
     };
-    state.add_region(region, raw)
+    state.add_region(&region, raw)
 }
 
 /// `ibv_rereg_mr(3)`. It only changes the access rights, and also the keys, as a driver may.
@@ -165,10 +165,10 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 
 impl DeviceState {
     /// Adds a region with a new key, and returns its C representation.
-    pub(crate) fn add_region(&mut self, region: Mr, raw: ibv_mr) -> *mut ibv_mr {
+    pub(crate) fn add_region(&mut self, region: &Mr, raw: ibv_mr) -> *mut ibv_mr {
         let slot = self.mrs.next();
         let key = self.new_key(slot);
-        let index = self.mrs.insert(Mr { key, ..region });
+        let index = self.mrs.insert(Mr { key, ..*region });
         Box::into_raw(Box::new(ibv_mr {
             handle: u32::try_from(index).unwrap_or(u32::MAX),
             lkey: key,
