@@ -1,7 +1,7 @@
 //! Errors of this crate and of the provider: the payload is returned, and the error names the cause
 //! and the remedy.
 
-use crate::fixture::{IN_ORDER, PROFILES, Pair, open, small};
+use crate::fixture::{IN_ORDER, PROFILES, Pair, open, path, small};
 use fake_provider::{ErrorStatePosts, Fake, PostFault, Profile, Queue, Verb};
 use ibverbs::{
     CqOptions, Device, Errno, ErrorKind, PostError, Rc, SrqOptions, Ud, WcStatus, qp::OptionalOps,
@@ -524,4 +524,13 @@ fn optional_operations_are_not_replaced_by_classic_verbs() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     drop((cq, pd, context));
     fake.assert_clean();
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        let region = pair.pd.shared(8, path().access).expect("region");
+        let write = wr::atomic_write(region.remote(), [7; 8]);
+        let rejected = pair.a.post_send(write).expect_err("not requested");
+        assert_eq!(rejected.error(), PostError::NotRequested);
+        drop(region);
+        pair.finish();
+    }
 }

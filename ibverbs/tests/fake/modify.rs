@@ -351,6 +351,12 @@ fn only_the_driver_checks_transitions_over_iwarp() {
         let error = pair.a.modify(&change).expect_err("connected");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert_eq!(error.errno().is_none(), is_checked, "{error}");
+        // The reason is added to an error of the driver.
+        let endpoint = pair.a.endpoint(&path()).expect("endpoint");
+        let error = pair.b.connect(&path(), &endpoint).expect_err("connected");
+        assert!(error.errno().is_some(), "{error}");
+        let text = error.to_string();
+        assert_eq!(text.contains("no transition"), is_checked, "{text}");
         pair.finish();
     }
 }
