@@ -533,4 +533,12 @@ fn optional_operations_are_not_replaced_by_classic_verbs() {
         drop(region);
         pair.finish();
     }
+    let mut pair = Pair::new(Profile {
+        windows: false,
+        ..Profile::RXE
+    });
+    let send = wr::send_with_inv(wr::Empty, 1);
+    let rejected = pair.a.post_send(send).expect_err("no windows");
+    assert_eq!(rejected.error(), PostError::Unsupported);
+    pair.finish();
 }
