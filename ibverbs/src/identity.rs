@@ -35,14 +35,19 @@ impl QueueId {
     /// [`ErrorKind::QueueFull`] if the process has used all of them.
     pub(crate) fn next() -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| {
-            (id <= Self::MAX).then_some(id + 1)
-        })
-        .map(Self)
-        .map_err(|_| {
+        let next = Self::next_of(&NEXT);
+        next.ok_or_else(|| {
             let what = "this process has created 2^30-1 queues";
             Error::new(ErrorKind::QueueFull, "ibv_create_qp", what)
         })
+    }
+
+    /// Returns the identity of a counter, and increases the counter, which stops after the largest
+    /// identity.
+    fn next_of(counter: &AtomicU32) -> Option<Self> {
+        let increase = |id| (id <= Self::MAX).then_some(id + 1);
+        let next = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increase);
+        next.ok().map(Self)
     }
 
     pub(crate) const fn from_raw(id: u32) -> Self {
@@ -95,6 +100,8 @@ pub enum Direction {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -103,6 +110,22 @@ mod tests {
             QueueId::from_context(QueueId(u32::MAX).as_context()),
             QueueId(u32::MAX)
         );
+    }
+
+    #[test]
+    fn threads_get_each_identity_once_until_none_is_left() {
+        let first = QueueId::MAX - 20;
+        let counter = AtomicU32::new(first);
+        let take = || (0..10).filter_map(|_| QueueId::next_of(&counter));
+        let taken: Vec<QueueId> = std::thread::scope(|scope| {
+            let threads = [(); 3].map(|()| scope.spawn(|| take().collect::<Vec<_>>()));
+            let taken = threads.map(|thread| thread.join().expect("thread"));
+            taken.into_iter().flatten().collect()
+        });
+        let different: BTreeSet<QueueId> = taken.iter().copied().collect();
+        assert_eq!((taken.len(), different.len()), (21, 21));
+        assert_eq!(different.first().map(|id| id.get()), Some(first));
+        assert_eq!(different.last().map(|id| id.get()), Some(QueueId::MAX));
     }
 
     #[test]

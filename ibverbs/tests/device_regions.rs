@@ -188,6 +188,57 @@ fn slices_are_addressed_and_bounds_checked() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
+fn device_memory_is_used_by_requests_and_peers() {
+    let _leak_check = LeakCheck::new();
+    for context in devices_with(&[verb::DEVICE_MEMORY, verb::RC]) {
+        let mut pair = pair_with_access::<Rc>(&context, QpOptions::default(), REMOTE_ACCESS);
+        let memory = context.alloc_dm(64, 3).expect("device memory");
+        memory.write(8, b"from the device!").expect("in bounds");
+        let region = pair.pd.reg_dm(&memory, 8, 48, REMOTE_ACCESS);
+        let region = region.expect("region");
+        let remote = region.remote().expect("remote access");
+        assert_eq!((region.len(), remote.addr, remote.len), (48, 0, 48));
+        let held = pair.b.hold(&region).expect("hold");
+        let target = pair.pd.buf(16).expect("buffer");
+        pair.a.post_recv(wr::recv(target)).expect("receive");
+        let text = held.slice(0..16).expect("in range");
+        pair.b.post_send(wr::send(text)).expect("send");
+        let mut received = Vec::new();
+        for retired in pair.retire(2) {
+            retired.ok().expect("success");
+            received.extend(retired.into_buf());
+        }
+        assert_eq!(received[0][..], *b"from the device!");
+        // A peer writes and reads, and a request of this side receives into it.
+        let there = remote.slice(8, 8).expect("in range");
+        let write = wr::write(wr::Inline(b"a peer's"), there);
+        pair.a.post_send(write).expect("write");
+        pair.retire(1)[0].ok().expect("written");
+        let buf = pair.pd.buf(16).expect("buffer");
+        let there = remote.slice(0, 16).expect("in range");
+        pair.a.post_send(wr::read(buf, there)).expect("read");
+        let read = pair.retire(1).remove(0);
+        read.ok().expect("read");
+        assert_eq!(read.into_buf().expect("buffer")[..], *b"from thea peer's");
+        let rest = held.slice(16..20).expect("in range");
+        pair.b.post_recv(wr::recv(rest)).expect("receive");
+        let send = wr::send(wr::Inline(b"text"));
+        pair.a.post_send(send).expect("send");
+        pair.retire(2);
+        let mut seen = [0; 24];
+        memory.read(8, &mut seen).expect("in bounds");
+        assert_eq!(&seen, b"from thea peer'stext\0\0\0\0");
+        let other = context.alloc_pd().expect("protection domain");
+        let beyond = other.reg_dm(&memory, 60, 8, REMOTE_ACCESS);
+        assert_eq!(
+            beyond.expect_err("8 of 4 bytes").kind(),
+            ErrorKind::InvalidInput
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
 fn zero_based_region_is_addressed_from_0() {
     let _leak_check = LeakCheck::new();
     for context in devices_with(&[verb::RC]) {

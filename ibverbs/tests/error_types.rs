@@ -170,7 +170,9 @@ fn every_error_converts_to_io_error() {
         added.expect("a free slot");
         Ok::<(), BatchError>(())
     });
-    check(batch.expect_err("the fault"), Io::OutOfMemory);
+    let failed = batch.expect_err("the fault");
+    assert!(failed.source().is_some());
+    check(failed, Io::OutOfMemory);
 
     pair.a.post_send(wr::send(wr::Empty)).expect("send");
     pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");

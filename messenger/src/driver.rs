@@ -18,7 +18,8 @@ use rdmacm::internal::{Deadline, as_millis, failed};
 use rdmacm::{EventChannel, IdKey};
 
 use super::endpoint::Endpoint;
-use super::receives::{Lease, SharedReceives};
+use super::lease::Lease;
+use super::receives::SharedReceives;
 use super::state::State;
 use super::waiters::Waiters;
 

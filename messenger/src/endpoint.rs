@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ibverbs::Qpn;
 
 use super::deferred::{Apply, Deferred};
-use super::receives::Lease;
+use super::lease::Lease;
 use super::state::State;
 use rdmacm::IdKey;
 

@@ -1,7 +1,6 @@
 //! Groups of messengers that share their objects.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use ibverbs::{CqOptions, Error, ErrorKind, ProtectionDomain, QueuePair, Rc, Result, SrqOptions};
 use rdma_types::setters;
@@ -9,7 +8,8 @@ use rdma_types::setters;
 use super::codec::{GREETING_LEN, Greeting, VERB};
 use super::driver::{Driver, send_options};
 use super::flow::{CONTROLS, greeting};
-use super::receives::{Lease, SharedReceives};
+use super::lease::{Lease, Leases};
+use super::receives::SharedReceives;
 use super::state::Pools;
 use rdmacm::EventChannel;
 
@@ -103,7 +103,7 @@ struct Group {
     pools: Pools,
     greeting: Greeting,
     options: GroupOptions,
-    members: Arc<AtomicU32>,
+    leases: Arc<Leases>,
 }
 
 impl MessengerGroup {
@@ -140,7 +140,7 @@ impl MessengerGroup {
             pools,
             greeting,
             options: *options,
-            members: Arc::default(),
+            leases: Arc::default(),
         })))
     }
 
@@ -152,7 +152,7 @@ impl MessengerGroup {
     /// Returns the number of connections, including those whose messages the application still
     /// keeps.
     pub fn connections(&self) -> usize {
-        self.0.members.load(Ordering::Acquire) as usize
+        self.0.leases.count() as usize
     }
 
     pub(crate) fn driver(&self) -> &Arc<Driver> {
@@ -178,14 +178,12 @@ impl MessengerGroup {
     /// Creates the queue pair of another connection.
     pub(crate) fn create_qp(&self) -> Result<(QueuePair<Rc>, Arc<Lease>)> {
         let max = u32::from(self.0.options.connections.max(1));
-        let members = &self.0.members;
-        if members.fetch_add(1, Ordering::AcqRel) >= max {
-            members.fetch_sub(1, Ordering::AcqRel);
+        let Some(lease) = self.0.leases.take(max) else {
             let detail = format!("messenger group: it has {max} connections");
             return Err(Error::new(ErrorKind::QueueFull, VERB, detail)
                 .with_help("create the group with more `connections`"));
-        }
-        let lease = Arc::new(Lease::new(members));
+        };
+        let lease = Arc::new(lease);
         let sends = u32::from(self.depth()) + u32::from(CONTROLS);
         let options = send_options(sends, self.depth());
         let qp = self.0.driver.create_member(&lease, |cq| {

@@ -55,6 +55,7 @@ pub mod fuzzing;
 mod group;
 mod halves;
 mod inbox;
+mod lease;
 mod local_fault;
 #[cfg(test)]
 mod loom_tests;

@@ -76,6 +76,9 @@ mod sync {
 #[path = "deferred.rs"]
 mod deferred;
 #[allow(dead_code, reason = "a part is tested")]
+#[path = "lease.rs"]
+mod lease;
+#[allow(dead_code, reason = "a part is tested")]
 #[path = "waiters.rs"]
 mod waiters;
 
@@ -86,6 +89,7 @@ use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 use loom::thread;
 
 use self::deferred::{Apply, Deferred};
+use self::lease::Leases;
 use self::waiters::Waiters;
 
 /// Counts the work that was done. Not a part of the model.
@@ -114,6 +118,24 @@ fn no_deferred_work_is_left() {
             other.join().expect("thread");
         }
         assert_eq!(done.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// One of two connections gets the place of one that ends, at whatever time each asks for it.
+#[test]
+fn a_lease_that_ends_is_given_to_one_of_two() {
+    loom::model(|| {
+        let leases = std::sync::Arc::new(Leases::default());
+        let first = leases.take(1).expect("free");
+        let other = {
+            let leases = std::sync::Arc::clone(&leases);
+            thread::spawn(move || leases.take(1))
+        };
+        drop(first);
+        let own = leases.take(1);
+        let other = other.join().expect("thread");
+        assert_ne!(own.is_some(), other.is_some());
+        assert_eq!(leases.count(), 1);
     });
 }
 

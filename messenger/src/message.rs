@@ -9,7 +9,7 @@ use ibverbs::Buf;
 use super::codec::HEADER_LEN;
 use super::endpoint::Endpoint;
 use super::inbox::Content;
-use super::receives::Lease;
+use super::lease::Lease;
 use super::state::Received;
 
 /// A registered buffer for one message, filled by the application and sent without a copy: see

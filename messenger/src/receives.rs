@@ -1,7 +1,7 @@
-//! The shared receive queue of a group, and the shares of its connections.
+//! The shared receive queue of a group.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ibverbs::{
     Completion, Error, Pool, ProtectionDomain, Result, Retired, SharedReceiveQueue, SrqOptions, wr,
@@ -72,21 +72,5 @@ impl SharedReceives {
 
     fn lock(&self) -> MutexGuard<'_, SharedReceiveQueue> {
         self.srq.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The share of one connection in the receives of its group. Its messages keep it.
-#[derive(Debug)]
-pub(crate) struct Lease(Arc<AtomicU32>);
-
-impl Lease {
-    pub(crate) fn new(members: &Arc<AtomicU32>) -> Self {
-        Self(Arc::clone(members))
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -76,6 +76,10 @@
 //! and its buffers are released when the kernel releases them: after about 10 seconds with
 //! Soft-iWARP, and after 2 minutes if the peer does not answer at all.
 
+#![cfg_attr(
+    test,
+    allow(clippy::duplicate_mod, reason = "compiled again with loom")
+)]
 // On docs.rs, items of a feature are marked with its name.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -176,3 +176,22 @@ impl UdSource {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_that_of_its_raw_completion() {
+        for has_grh in [false, true] {
+            let source = UdSource {
+                qpn: Qpn(1),
+                slid: Lid(2),
+                sl: 3,
+                dlid_path_bits: 4,
+                has_grh,
+            };
+            assert_eq!(Completion::new(&source.to_raw()).source(), source);
+        }
+    }
+}

@@ -131,7 +131,8 @@ impl<F: FieldSet> CompletionQueueEx<F> {
             return Ok(CompletionsEx::new(self.state.pending()));
         }
         if F::ONE_BY_ONE {
-            return self.poll_one_by_one();
+            let filled = self.poll_one_by_one()?;
+            return Ok(CompletionsEx::new(self.state.filled(filled)));
         }
         let cq = self.queue.polled();
         // SAFETY: the queue is alive and was created by `ibv_create_cq_ex`. `&mut self` keeps other
@@ -145,9 +146,7 @@ impl<F: FieldSet> CompletionQueueEx<F> {
                     read::<F>(cq, entry);
                 })
             };
-            if returned != 0 && returned != libc::ENOENT {
-                self.error = returned;
-            }
+            self.keep_error(returned);
             filled
         } else {
             self.without_entries(started)?
@@ -155,18 +154,9 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         Ok(CompletionsEx::new(self.state.filled(filled)))
     }
 
-    /// Polls a provider that needs a poll for each completion.
-    fn poll_one_by_one(&mut self) -> Result<CompletionsEx<'_, F>> {
-        let (filled, returned) = self.copy_one_by_one();
-        if filled == 0 {
-            self.take_error(returned)?;
-        }
-        Ok(CompletionsEx::new(self.state.filled(filled)))
-    }
-
-    /// Copies completions, each in a poll of its own. Returns their number. An error after
-    /// completions is kept for a later poll, and otherwise returned.
-    fn copy_one_by_one(&mut self) -> (usize, i32) {
+    /// Copies completions, each in a poll of its own. Returns their number, or 0 if the queue is
+    /// empty and no error is left. An error after completions is kept for a later poll.
+    fn poll_one_by_one(&mut self) -> Result<usize> {
         let inner = self.queue.inner();
         let (context, entries) = (inner.context(), self.state.entries());
         let numbers = context.numbers();
@@ -180,25 +170,31 @@ impl<F: FieldSet> CompletionQueueEx<F> {
         drop(numbers);
         let filled_entries = entries[..filled].iter_mut();
         strict::mark_failures(context, filled_entries.map(|entry| &mut entry.wc));
-        if filled > 0 && returned != 0 && returned != libc::ENOENT {
+        self.keep_error(returned);
+        if filled > 0 {
+            return Ok(filled);
+        }
+        self.take_error(returned)
+    }
+
+    /// Keeps the error that a poll ended with, for the poll after the last completion.
+    #[inline]
+    fn keep_error(&mut self, returned: i32) {
+        if returned != 0 && returned != libc::ENOENT {
             self.error = returned;
         }
-        (filled, returned)
     }
 
     /// Handles a poll without entries. Returns the number of entries of a poll under strict rules,
     /// or 0 if the queue is empty and no error is left.
     #[cold]
     #[inline(never)]
-    fn without_entries(&mut self, mut returned: i32) -> Result<usize> {
+    fn without_entries(&mut self, returned: i32) -> Result<usize> {
         if strict::is_strict(self.queue.inner().context()) {
-            let filled;
-            (filled, returned) = self.copy_one_by_one();
-            if filled > 0 {
-                return Ok(filled);
-            }
+            self.poll_one_by_one()
+        } else {
+            self.take_error(returned)
         }
-        self.take_error(returned)
     }
 
     /// Returns 0 if the queue was empty and no error is left.

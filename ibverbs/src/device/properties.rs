@@ -10,19 +10,15 @@ use super::list::TransportType;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "independent properties")]
 pub(crate) struct DeviceProperties {
-    /// The requests of a send queue complete in the order in which they were posted, so a
-    /// completion also proves that all earlier requests have completed (IBA 10.8.5).
+    /// A completion proves that all earlier requests of the send queue have completed (IBA 10.8.5),
+    /// and that the device no longer reads their memory, also if they were unsignaled.
     ///
-    /// Soft-iWARP completes a WRITE or SEND before an earlier READ.
-    pub(crate) completes_sends_in_order: bool,
-    /// The device no longer reads the memory of an unsignaled request when a later request
-    /// completes.
-    ///
-    /// Soft-iWARP lets TCP transmit large unsignaled requests directly from their pages, long
-    /// after their completion. It copies the data of signaled requests.
-    pub(crate) finishes_unsignaled: bool,
+    /// Soft-iWARP completes a WRITE or SEND before an earlier READ. And it lets TCP transmit large
+    /// unsignaled requests directly from their pages, long after their completion. It copies the
+    /// data of signaled requests.
+    pub(crate) finishes_in_order: bool,
     /// A completion proves that all earlier unsignaled requests have left the send queue. The
-    /// device may nevertheless still read their memory (`finishes_unsignaled`).
+    /// device may nevertheless still read their memory (`finishes_in_order`).
     ///
     /// Soft-iWARP takes requests from the queue in order. Only READs complete later.
     pub(crate) frees_unsignaled: bool,
@@ -147,8 +143,7 @@ impl DeviceProperties {
         let follows_ibta = row.follows_ibta && transport == TransportType::IB;
         let is_efa = row.name == "efa";
         Self {
-            completes_sends_in_order: follows_ibta,
-            finishes_unsignaled: follows_ibta,
+            finishes_in_order: follows_ibta,
             // Only Soft-iWARP was examined.
             frees_unsignaled: follows_ibta
                 || row.name == "siw" && transport == TransportType::IWARP,
@@ -216,8 +211,8 @@ mod tests {
             assert_eq!(properties.left_completions, Dangerous);
             assert!(!properties.stops_before_failures && !properties.shares_receives);
             assert!(!properties.copies_inline);
-            assert!(!properties.completes_sends_in_order && !properties.finishes_unsignaled);
-            assert!(!properties.frees_unsignaled && !properties.finishes_read_responses);
+            assert!(!properties.finishes_in_order && !properties.frees_unsignaled);
+            assert!(!properties.finishes_read_responses);
         }
     }
 }

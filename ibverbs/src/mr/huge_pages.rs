@@ -68,11 +68,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_flags() {
+    fn sizes_are_those_of_the_flags_and_of_the_help() {
         for size in [HugePageSize::Mib2, HugePageSize::Gib1] {
             // The flags of `mmap` have the binary logarithm of the size.
             let flag = size.map_flags() & !libc::MAP_HUGETLB;
             assert_eq!(size.bytes(), 1 << (flag >> libc::MAP_HUGE_SHIFT));
+            let directory = format!("hugepages-{}kB/nr_hugepages", size.bytes() >> 10);
+            assert!(size.help().ends_with(&directory), "{}", size.help());
         }
     }
 }

@@ -106,3 +106,22 @@ impl DerefMut for BufList {
         &mut self.0.bufs
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_entries_are_omitted_unless_all_are_empty() {
+        let gathered = |lengths: &[u32]| {
+            let entries = lengths.iter().map(|&length| ibv_sge {
+                length,
+                ..Default::default()
+            });
+            let lengths = gather_entries(entries).map(|entry| entry.length);
+            lengths.collect::<Vec<_>>()
+        };
+        assert_eq!(gathered(&[3, 0, 5]), [3, 5]);
+        assert_eq!(gathered(&[0, 0]), [0, 0]);
+    }
+}

@@ -65,7 +65,7 @@ impl Parts<'_> {
         let properties = self.pd.context().properties();
         if !T::COMPLETES_IN_ORDER {
             CompletionOrder::Any
-        } else if properties.completes_sends_in_order && properties.finishes_unsignaled {
+        } else if properties.finishes_in_order {
             CompletionOrder::InOrder
         } else if properties.frees_unsignaled && !has_extended {
             CompletionOrder::Unsignaled

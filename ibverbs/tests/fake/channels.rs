@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+#[cfg(all(feature = "tokio", not(miri)))]
+use crate::fixture::path;
 use crate::fixture::{PROFILES, connect, open, small};
 use fake_provider::{Fake, Verb};
 use ibverbs::{CompletionChannel, CqOptions, Rc, wr};
@@ -138,5 +140,32 @@ fn a_channel_of_another_context_is_rejected() {
         .expect_err("a channel of another context");
     assert_eq!(error.kind(), ibverbs::ErrorKind::Mismatch);
     drop((channel, one, two));
+    fake.assert_clean();
+}
+
+#[test]
+#[cfg(all(feature = "tokio", not(miri)))]
+fn an_awaited_queue_is_resized_moderated_and_awaited() {
+    let fake = Fake::extended();
+    let context = open(&fake);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .expect("runtime");
+    let guard = runtime.enter();
+    let options = CqOptions::new().depth(15);
+    let mut cq = ibverbs::AsyncCompletionQueue::new(&context, options).expect("queue");
+    cq.resize(100).expect("resize");
+    assert_eq!(cq.depth(), 127);
+    let moderated = cq.moderate(8, Duration::from_micros(16));
+    assert!(moderated.expect_err("the device has none").is_unsupported());
+    let pd = context.alloc_pd().expect("protection domain");
+    let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
+    qp.init(&path()).expect("INIT state");
+    qp.post_recv(wr::recv(wr::Empty)).expect("receive");
+    qp.to_error().expect("ERR state");
+    let completions = runtime.block_on(cq.completions());
+    assert_eq!(completions.expect("flushed").len(), 1);
+    drop((qp, cq, pd, guard, context));
     fake.assert_clean();
 }

@@ -2,7 +2,7 @@
 //! rejected.
 
 use crate::fixture::{self, PROFILES, Pair, buf_bytes, connect, in_order, small};
-use fake_provider::{AfterDestroy, Verb};
+use fake_provider::{AfterDestroy, VENDOR_ERROR, Verb};
 use ibverbs::{Completion, CqOptions, ErrorKind, QpState, Rc, WcStatus, wr};
 
 #[test]
@@ -249,6 +249,20 @@ fn the_error_state_flushes_requests_with_their_buffers() {
 }
 
 #[test]
+fn a_failed_completion_has_the_error_code_of_the_vendor() {
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        pair.fake.stall();
+        pair.a.post_send(wr::send(wr::Empty)).expect("send");
+        pair.a.to_error().expect("ERR state");
+        let failed = pair.cq.poll().expect("poll").next().expect("flushed");
+        assert_eq!(failed.vendor_err(), VENDOR_ERROR);
+        pair.a.retire(failed).expect("in flight");
+        pair.finish();
+    }
+}
+
+#[test]
 fn a_poll_error_keeps_requests_in_flight() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
@@ -325,6 +339,8 @@ fn a_resize_keeps_the_entries_of_the_queue() {
         }
         pair.cq.resize(1000).expect("resize");
         assert_eq!(pair.cq.depth(), 1023);
+        let error = pair.cq.resize(0).expect_err("no entry");
+        assert!(error.help().is_some_and(|help| help.contains("at least 1")));
         let error = pair.cq.resize(5).expect_err("6 entries");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert_eq!(pair.cq.depth(), 1023);

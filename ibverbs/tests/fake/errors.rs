@@ -1,9 +1,12 @@
 //! Errors of this crate and of the provider: the payload is returned, and the error names the cause
 //! and the remedy.
 
-use crate::fixture::{IN_ORDER, PROFILES, Pair, open, small};
+use crate::fixture::{IN_ORDER, PROFILES, Pair, open, path, small};
 use fake_provider::{ErrorStatePosts, Fake, PostFault, Profile, Queue, Verb};
-use ibverbs::{CqOptions, Device, Errno, ErrorKind, PostError, Rc, SrqOptions, WcStatus, wr};
+use ibverbs::{
+    CqOptions, Device, Errno, ErrorKind, PostError, Rc, SrqOptions, Ud, WcStatus, qp::OptionalOps,
+    wr,
+};
 
 /// A send that the provider rejects.
 const REJECTED: PostFault = PostFault {
@@ -439,4 +442,103 @@ fn sizes_above_the_limits_are_rejected() {
     assert!(pd.sink(0).is_err() && pd.sink(1 << 40).is_err());
     drop((cq, pd, context));
     fake.assert_clean();
+}
+
+#[test]
+fn limits_of_the_library_come_before_those_of_the_device() {
+    let fake = Fake::extended();
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let refused = |options| {
+        let created = pd.create_qp::<Rc>(&cq, &cq, options);
+        let error = created.expect_err("too large");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        error.to_string()
+    };
+    for (requests, is_ours) in [(1 << 20, false), ((1 << 20) + 1, true)] {
+        for options in [small().max_send_wr(requests), small().max_recv_wr(requests)] {
+            let text = refused(options);
+            assert_eq!(text.contains("this library"), is_ours, "{text}");
+        }
+    }
+    drop((cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "no allocation fails")]
+fn a_batch_of_inline_data_beyond_the_memory_is_rejected() {
+    let fake = Fake::extended();
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let options = small().max_batch(1 << 24).max_inline_data(1 << 24);
+    let created = pd.create_qp::<Rc>(&cq, &cq, options);
+    let text = created.expect_err("256 TiB").to_string();
+    assert!(text.contains("not enough memory"), "{text}");
+    drop((cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn several_gather_entries_need_classic_verbs_on_soft_roce() {
+    const SOFT_ROCE: u32 = 0xff_ffff;
+    let cases = [
+        (SOFT_ROCE, 0, true),
+        (SOFT_ROCE, 1, true),
+        (SOFT_ROCE, 2, false),
+        (0, 2, true),
+    ];
+    for (vendor_id, entries, is_extended) in cases {
+        let fake = Fake::new(Profile {
+            vendor_id,
+            ..Profile::RXE
+        });
+        let context = open(&fake);
+        let pd = context.alloc_pd().expect("protection domain");
+        let cq = context.create_cq(CqOptions::new()).expect("queue");
+        let options = small().max_send_sge(entries);
+        let qp = pd.create_qp::<Rc>(&cq, &cq, options).expect("queue pair");
+        assert_eq!(qp.is_extended(), is_extended, "{vendor_id:x}, {entries}");
+        assert!(qp.caps().max_send_sge >= entries);
+        drop((qp, cq, pd, context));
+        fake.assert_clean();
+    }
+}
+
+#[test]
+fn optional_operations_are_not_replaced_by_classic_verbs() {
+    let fake = Fake::extended();
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let cq = context.create_cq(CqOptions::new()).expect("queue");
+    let options = small().optional_ops(OptionalOps::ATOMIC_WRITE);
+    for options in [options, options.classic_only(true)] {
+        let error = pd.create_qp::<Rc>(&cq, &cq, options);
+        let error = error.expect_err("the device has none");
+        assert!(error.is_unsupported(), "{error}");
+    }
+    let error = pd.create_qp::<Ud>(&cq, &cq, options);
+    let error = error.expect_err("datagrams have none");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    drop((cq, pd, context));
+    fake.assert_clean();
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        let region = pair.pd.shared(8, path().access).expect("region");
+        let write = wr::atomic_write(region.remote(), [7; 8]);
+        let rejected = pair.a.post_send(write).expect_err("not requested");
+        assert_eq!(rejected.error(), PostError::NotRequested);
+        drop(region);
+        pair.finish();
+    }
+    let mut pair = Pair::new(Profile {
+        windows: false,
+        ..Profile::RXE
+    });
+    let send = wr::send_with_inv(wr::Empty, 1);
+    let rejected = pair.a.post_send(send).expect_err("no windows");
+    assert_eq!(rejected.error(), PostError::Unsupported);
+    pair.finish();
 }

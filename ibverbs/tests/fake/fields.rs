@@ -7,6 +7,7 @@ use fake_provider::{Fake, Profile};
 use ibverbs::{
     AhAttr, Completion, CqOptions, Direction, ErrorKind, Psn, Qkey, Rc, Ud, WcOpcode, WcStatus,
     cq_ex::CqFields,
+    group::ThreadGroup,
     wr::{self, Destination},
 };
 
@@ -265,5 +266,29 @@ fn extended_queues_are_armed_and_resized() {
     let error = cq.moderate(4, Duration::from_micros(9));
     assert_eq!(error.expect_err("no verb").kind(), ErrorKind::Unsupported);
     drop((a, b, pd, cq, channel, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn a_completion_queue_needs_an_existing_vector() {
+    let fake = Fake::new(Profile {
+        more_verbs: true,
+        ..ALL_FIELDS
+    });
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("protection domain");
+    let group = ThreadGroup::new(&pd).expect("group");
+    let options = CqOptions::new().comp_vector(context.num_comp_vectors());
+    let fields = CqFields::new().timestamp();
+    let created = [
+        context.create_cq(options).map(drop),
+        context.create_cq_ex(options, fields).map(drop),
+        group.create_cq(options).map(drop),
+    ];
+    for result in created {
+        let error = result.expect_err("no such vector");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+    drop((group, pd, context));
     fake.assert_clean();
 }

@@ -89,3 +89,23 @@ fn a_child_cannot_poll_an_extended_queue() {
     drop((cq, pd, context));
     fake.assert_clean();
 }
+
+#[test]
+fn a_child_does_not_write_to_destroyed_objects() {
+    let fake = Fake::new(Profile {
+        extra_fields: true,
+        ..Profile::RXE
+    });
+    fake.keep_destroyed();
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("domain");
+    let options = CqOptions::new().depth(15);
+    let cq = context.create_cq_ex(options, CqFields::new().timestamp());
+    let cq = cq.expect("queue");
+    let create = || pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
+    create().destroy().expect("destroyed");
+    drop(create());
+    drop((cq, pd, context));
+    fake.assert_clean();
+    assert_eq!(status_of_child(|| !fake.destroyed_were_changed()), 0);
+}

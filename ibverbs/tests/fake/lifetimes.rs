@@ -1,7 +1,7 @@
 //! Objects keep their parents alive. After a queue pair is destroyed, the device no longer accesses
 //! the memory of its requests.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::fixture::{PROFILES, Pair, connect, open, small};
 use fake_provider::{Fake, Live, Profile};
@@ -224,8 +224,10 @@ fn draining_ends_at_its_timeout() {
     let receive = wr::recv(pair.buf(b""));
     pair.b.post_recv(receive).expect("receive");
     let timeout = Duration::from_millis(1);
+    let start = Instant::now();
     let drained = pair.b.drain(&mut [&mut pair.cq], timeout, |_| ());
     assert!(!drained.expect("polls"));
+    assert!(start.elapsed() > timeout);
     assert_eq!(pair.b.destroy().expect("destroyed").recvs.len(), 1);
     drop((pair.a, pair.pool, pair.cq, pair.pd, pair.context));
     pair.fake.assert_clean();
@@ -238,5 +240,12 @@ fn draining_ends_at_its_timeout() {
     });
     assert!(drained.expect("polls"));
     assert_eq!(retired, 3, "two receives and the last send");
+    pair.finish();
+
+    let mut pair = Pair::new(Profile::RXE);
+    let drained = pair.b.drain(&mut [&mut pair.cq], timeout, |_| {
+        panic!("an idle queue pair posts nothing")
+    });
+    assert!(drained.expect("polls"));
     pair.finish();
 }

@@ -8,6 +8,7 @@ mod batches;
 mod channels;
 mod completions;
 mod datagrams;
+mod device_memory;
 mod domains;
 mod errors;
 mod events;

@@ -2,11 +2,12 @@
 
 use std::borrow::BorrowMut;
 use std::collections::HashSet;
+use std::error::Error as _;
 use std::io::{Cursor, Read, Write};
 
 use crate::fixture::{self, IN_ORDER, PROFILES, Pair, open};
 use fake_provider::{Fake, Profile, Verb};
-use ibverbs::{AccessFlags, Buf, ErrorKind, Frozen, MemoryOptions, mr::Backing, wr};
+use ibverbs::{AccessFlags, Buf, CqOptions, ErrorKind, Frozen, MemoryOptions, Rc, mr::Backing, wr};
 
 const REMOTE_RW: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -31,8 +32,18 @@ fn a_reclaimed_region_is_a_buffer_without_rkey() {
             .expect("the last reference");
         assert_eq!(&buf[..13], b"from the peer");
         buf.fill(1);
-        drop(buf);
-        parents.finish();
+        // The device can write to it.
+        let cq = parents.pd.context().create_cq(CqOptions::new());
+        let mut cq = cq.expect("completion queue");
+        let create = || parents.pd.create_qp::<Rc>(&cq, &cq, fixture::small());
+        let (mut a, mut b) = (create().expect("a"), create().expect("b"));
+        fixture::connect(&mut a, &mut b);
+        b.post_recv(wr::recv(buf)).expect("receive");
+        a.post_send(wr::send(wr::Inline(b"received")))
+            .expect("send");
+        let mut completions = cq.poll().expect("poll");
+        assert!(completions.all(|completion| completion.is_success()));
+        drop((a, b, cq));
     }
 }
 
@@ -108,6 +119,7 @@ fn a_failed_reclaim_leaves_the_region_unchanged() {
             not_reclaimed.error().errno().map(|errno| errno.0),
             Some(errno)
         );
+        assert!(not_reclaimed.source().is_some());
         slice = not_reclaimed.into_region();
         assert_eq!(
             slice.remote(),
@@ -303,4 +315,37 @@ fn sizes_are_those_of_the_memory() {
     assert_eq!(buf[..], [7; 48]);
     drop((buf, frozen, pool, region));
     pair.finish();
+}
+
+#[test]
+fn a_region_is_accessible_by_its_new_rights_and_keys() {
+    for profile in IN_ORDER {
+        let mut pair = Pair::new(Profile {
+            more_verbs: true,
+            ..profile
+        });
+        let region = pair.pd.shared(40, AccessFlags::empty()).expect("region");
+        let before = region.remote().rkey;
+        pair.fake.fail_next(Verb::ReregMr, libc::EOPNOTSUPP);
+        let failed = region.rereg(REMOTE_RW).expect_err("injected error");
+        assert_eq!(failed.error().kind(), ErrorKind::Unsupported);
+        assert!(failed.source().is_some());
+        let region = failed.into_region().expect("unchanged");
+        let rights = AccessFlags::REMOTE_WRITE | AccessFlags::LOCAL_WRITE;
+        let region = region.rereg(AccessFlags::REMOTE_WRITE).expect("changed");
+        assert_eq!(region.access(), rights);
+        let remote = region.remote();
+        assert_ne!(remote.rkey, before);
+        let write = wr::write(wr::Inline(b"new rights"), remote);
+        pair.a.post_send(write).expect("write");
+        let (written, _) = pair.retire();
+        written[0].ok().expect("success");
+        let kept = region.try_into_buf().expect_err("queue pairs exist");
+        let region = kept.into_region();
+        pair.fake.fail_next(Verb::ReregMr, libc::EIO);
+        let failed = region.rereg(REMOTE_RW).expect_err("injected error");
+        assert!(failed.into_region().is_none(), "it is unusable");
+        assert_eq!(pair.fake.live().mrs, 1, "only the pool");
+        pair.finish();
+    }
 }

@@ -1,11 +1,11 @@
 //! Optional changes of a queue pair on the fake device: queue lengths and alternate paths.
 
 use crate::fixture::{IN_ORDER, PROFILES, Pair, buf_bytes, open, path, small};
-use fake_provider::{Fake, Profile, Verb};
+use fake_provider::{Fake, Profile, Provider, Transport, Verb};
 use ibverbs::{
     AccessFlags, AhAttr, CqOptions, Endpoint, Error, ErrorKind, GidIndex, Lid, Mtu, PostError, Psn,
     Qkey, QpState, Rc, Ud,
-    qp::{AlternatePath, MigState, QpChange},
+    qp::{AlternatePath, Ece, MigState, QpChange},
     wr,
 };
 
@@ -289,4 +289,112 @@ fn each_attribute_of_a_path_reaches_the_device() {
     assert_eq!((attr.qkey, attr.sq_psn), (Qkey(24), Psn(25)));
     drop((qp, datagrams, cq, pd, context));
     fake.assert_clean();
+}
+
+#[test]
+fn a_query_needs_only_the_attributes_of_efa() {
+    let fake = Fake::new(Profile {
+        provider: Provider::Efa,
+        transport: Transport::Unspecified,
+        ..Profile::RXE
+    });
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("domain");
+    let cq = context.create_cq(CqOptions::new().depth(15)).expect("cq");
+    let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
+    let path = path().psn(Psn(21)).pkey_index(22).rnr_retry(1);
+    qp.init(&path).expect("INIT state");
+    let endpoint = qp.endpoint(&path).expect("endpoint");
+    qp.connect(&path, &endpoint).expect("RTS state");
+    let attr = qp.query().expect("query");
+    assert_eq!((attr.state, attr.is_draining), (QpState::RTS, false));
+    assert_eq!((attr.port_num, attr.pkey_index), (1, 22));
+    assert_eq!((attr.sq_psn, attr.rnr_retry), (Psn(21), 1));
+    assert_eq!(attr.max_send_wr, qp.caps().max_send_wr);
+    let mut datagrams = pd.create_qp::<Ud>(&cq, &cq, small()).expect("qp");
+    datagrams.start(1, 0, Qkey(24), Psn(0)).expect("RTS");
+    assert_eq!(datagrams.query().expect("query").qkey, Qkey(24));
+    // Another failure is no reason for a second query.
+    fake.fail_next(Verb::QueryQp, libc::EIO);
+    assert_eq!(qp.query().expect_err("fault").kind(), ErrorKind::Os);
+    drop((qp, datagrams, cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn an_alternate_path_fails_with_the_reason_of_the_driver() {
+    let cases = [
+        (false, libc::EINVAL, ErrorKind::Unsupported),
+        (false, libc::EIO, ErrorKind::Os),
+        (true, libc::EINVAL, ErrorKind::InvalidInput),
+    ];
+    for (infiniband_link, errno, kind) in cases {
+        let mut pair = Pair::new(Profile {
+            infiniband_link,
+            ..all_verbs(PROFILES[0])
+        });
+        pair.fake.fail_next(Verb::ModifyQp, errno);
+        let alternate = AlternatePath::new(AhAttr::for_lid(1, Lid(7)));
+        let change = QpChange::new().alternate(alternate);
+        let error = pair.a.modify(&change).expect_err("fault");
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(!error.to_string().contains("RESET"), "{error}");
+        pair.finish();
+    }
+}
+
+#[test]
+fn only_the_driver_checks_transitions_over_iwarp() {
+    for (profile, is_checked) in [(Profile::SIW, false), (Profile::RXE, true)] {
+        let mut pair = Pair::new(profile);
+        let change = QpChange::to(QpState::INIT);
+        let error = pair.a.modify(&change).expect_err("connected");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert_eq!(error.errno().is_none(), is_checked, "{error}");
+        // The reason is added to an error of the driver.
+        let endpoint = pair.a.endpoint(&path()).expect("endpoint");
+        let error = pair.b.connect(&path(), &endpoint).expect_err("connected");
+        assert!(error.errno().is_some(), "{error}");
+        let text = error.to_string();
+        assert_eq!(text.contains("no transition"), is_checked, "{text}");
+        pair.finish();
+    }
+}
+
+#[test]
+fn queue_lengths_beyond_the_limit_of_the_library_are_named() {
+    let mut pair = Pair::new(all_verbs(PROFILES[0]));
+    for (requests, is_ours) in [(1 << 20, false), ((1 << 20) + 1, true)] {
+        for change in [lengths(requests, 7), lengths(7, requests)] {
+            let error = pair.a.modify(&change).expect_err("too long");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            let text = error.to_string();
+            assert_eq!(text.contains("this library"), is_ours, "{text}");
+        }
+    }
+    pair.finish();
+}
+
+#[test]
+fn options_of_the_vendor_are_queried_and_set() {
+    let mut pair = Pair::new(all_verbs(PROFILES[0]));
+    let offered = pair.a.query_ece().expect("options");
+    let fewer = Ece {
+        options: offered.options & 1,
+        ..offered
+    };
+    assert_ne!(fewer, offered);
+    pair.a.set_ece(fewer).expect("offered");
+    assert_eq!(pair.a.query_ece().expect("options"), fewer);
+    let other = Ece {
+        options: !offered.options,
+        ..offered
+    };
+    let error = pair.a.set_ece(other).expect_err("not offered");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    pair.finish();
+    let mut pair = Pair::new(PROFILES[0]);
+    assert!(pair.a.query_ece().expect_err("none").is_unsupported());
+    assert!(pair.a.set_ece(offered).expect_err("none").is_unsupported());
+    pair.finish();
 }

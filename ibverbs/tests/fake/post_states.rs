@@ -203,3 +203,25 @@ fn refusals_for_other_reasons_keep_their_kind() {
         pair.finish();
     }
 }
+
+#[test]
+fn posts_over_iwarp_name_the_connection_manager_or_the_failure() {
+    let mut pair = Pair::new(Profile::SIW);
+    let created = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small());
+    let mut qp = created.expect("queue pair");
+    let send = || wr::send(wr::Inline(b"hello"));
+    let text = refused(qp.post_send(send()), QpState::RESET);
+    assert!(text.contains("with rdma_cm first"), "{text}");
+    pair.a.to_error().expect("ERR state");
+    pair.fake.fail_post(PostFault {
+        queue: Queue::Send,
+        at: 0,
+        errno: libc::EINVAL,
+        sets_bad_wr: true,
+        executed: false,
+    });
+    let text = refused(pair.a.post_send(send()), QpState::ERR);
+    assert!(text.contains("destroy it and connect a new one"), "{text}");
+    drop(qp);
+    pair.finish();
+}

@@ -3,6 +3,7 @@
 
 use crate::fixture::{self, IN_ORDER, PROFILES, Pair, open, small};
 use fake_provider::{AfterDestroy, Fake, Profile, Provider, SendOrder, Transport, VENDOR_ERROR};
+use ibverbs::cq_ex::CqFields;
 use ibverbs::qp::QpChange;
 use ibverbs::{
     CqOptions, Direction, ErrorKind, PostError, QpState, QueuePair, Rc, RemoteMemory, SrqOptions,
@@ -280,4 +281,55 @@ fn an_unknown_provider_destroys_idle_queue_pairs() {
         fake.assert_clean();
         assert_eq!(leaked_objects(), leaked);
     }
+}
+
+#[test]
+fn an_extended_queue_returns_failures_before_an_error() {
+    let fake = Fake::new(Profile {
+        extra_fields: true,
+        ..writes_after_failures(Provider::BnxtRe, Profile::RXE)
+    });
+    let context = open(&fake);
+    let pd = context.alloc_pd().expect("domain");
+    let options = CqOptions::new().depth(15);
+    let mut cq = context
+        .create_cq_ex(options, CqFields::new().timestamp())
+        .expect("cq");
+    let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
+    qp.init(&fixture::path()).expect("INIT state");
+    for tag in 0..3 {
+        let buf = pd.buf(8).expect("buf");
+        qp.post_recv(wr::recv(buf).tag(tag)).expect("receive");
+    }
+    assert!(cq.poll().expect("poll").is_empty());
+    qp.to_error().expect("ERR state");
+    fake.fail_poll_after(3, libc::EIO);
+    for tag in 0..3 {
+        let flushed = cq.poll().expect("poll").next().expect("flushed");
+        let retired = qp.retire(flushed.into()).expect("in flight");
+        assert_eq!(retired.tag(), tag);
+        assert!(
+            retired.into_buf().is_none(),
+            "a failure returned its buffer"
+        );
+    }
+    assert_eq!(cq.poll().expect_err("poll error").kind(), ErrorKind::Os);
+    assert!(cq.poll().expect("reported once").is_empty());
+    drop((qp, cq, pd, context));
+    fake.assert_clean();
+}
+
+#[test]
+fn polls_of_several_completions_take_no_turn() {
+    let fake = Fake::new(Profile {
+        extra_fields: true,
+        ..FINDS_BY_NUMBER
+    });
+    let context = open(&fake);
+    let options = CqOptions::new().depth(15);
+    let created = context.create_cq_ex(options, CqFields::new().timestamp());
+    let error = created.expect_err("polls exclude the creation of queue pairs");
+    assert!(error.is_unsupported(), "{error}");
+    drop(context);
+    fake.assert_clean();
 }

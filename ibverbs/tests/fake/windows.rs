@@ -1,5 +1,4 @@
-//! Memory windows: access, invalidation, and the region that a bound window keeps alive in any drop
-//! order.
+//! Memory windows: access, invalidation, and the region that a bound window keeps alive.
 
 use std::thread;
 
@@ -581,4 +580,21 @@ fn a_window_that_its_queue_pair_freed_is_not_returned() {
         drop(region);
         parents.finish();
     }
+}
+
+#[test]
+fn a_message_does_not_return_a_freed_window() {
+    let mut pair = Pair::new(IN_ORDER[0]);
+    let region = region(&pair, b"x");
+    let bound = bind_window(&mut pair, &region);
+    retire_bind(&mut pair);
+    pair.post_recvs(1);
+    let send = wr::send_with_inv(wr::Empty, bound.remote().rkey);
+    pair.a.post_send(send).expect("send");
+    let received = pair.retire().1.remove(0);
+    assert!(received.invalidated_rkey().is_some());
+    let parents = pair.drop_queue_pairs();
+    bound.invalidated_by(&received).expect_err("it was freed");
+    drop((received, region));
+    parents.finish();
 }

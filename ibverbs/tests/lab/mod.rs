@@ -29,6 +29,7 @@ pub(crate) mod verb {
     pub(crate) const DC_STREAMS: &str = "`mlx5dv_create_qp`: DC streams";
     pub(crate) const LEND: &str = "`mlx5dv_init_obj`";
     pub(crate) const ATOMIC_WRITE: &str = "`ibv_create_qp_ex`: ATOMIC_WRITE";
+    pub(crate) const DEVICE_MEMORY: &str = "`ibv_alloc_dm`";
     pub(crate) const THREAD_DOMAINS: &str = "`ibv_alloc_td`";
     pub(crate) const SRQ: &str = "`ibv_create_srq`";
     pub(crate) const MULTICAST: &str = "`ibv_attach_mcast`";

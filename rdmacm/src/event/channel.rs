@@ -2,14 +2,16 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ibverbs::Result;
 #[cfg(feature = "tokio")]
 use ibverbs::{Error, ErrorKind};
 
-use crate::event::{Channel, Event, EventDispatcher, IdKey, Waker};
+use crate::event::{
+    AnnouncingGuard, AnnouncingLock, Channel, Event, EventDispatcher, IdKey, Waker,
+};
 #[cfg(feature = "tokio")]
 use crate::wait::Readable;
 use crate::wait::{Descriptor, LazyDeadline, sleep};
@@ -71,10 +73,9 @@ pub struct EventChannel(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// Present on shared channels only.
-    waker: Option<Waker>,
     raw: Arc<Channel>,
-    dispatcher: Mutex<EventDispatcher>,
+    /// Only shared channels have a waker.
+    dispatcher: AnnouncingLock<EventDispatcher, Option<Waker>>,
 }
 
 impl EventChannel {
@@ -89,20 +90,17 @@ impl EventChannel {
     pub fn create() -> Result<Self> {
         let raw = Arc::new(Channel::create()?);
         let waker = Some(Waker::new(&raw)?);
-        Ok(Self(Arc::new(Inner {
-            waker,
-            raw,
-            dispatcher: Mutex::default(),
-        })))
+        Ok(Self::new(raw, waker))
     }
 
     /// Creates a channel for a single identifier.
     pub(crate) fn create_private() -> Result<Self> {
-        Ok(Self(Arc::new(Inner {
-            waker: None,
-            raw: Arc::new(Channel::create()?),
-            dispatcher: Mutex::default(),
-        })))
+        Ok(Self::new(Arc::new(Channel::create()?), None))
+    }
+
+    fn new(raw: Arc<Channel>, waker: Option<Waker>) -> Self {
+        let dispatcher = AnnouncingLock::new(EventDispatcher::default(), waker);
+        Self(Arc::new(Inner { raw, dispatcher }))
     }
 
     /// Returns the key of an identifier that has an unread event, if there is one. Never blocks. A
@@ -157,7 +155,7 @@ impl EventChannel {
     /// Returns `true` if the channel can have several identifiers: if [`create`](Self::create) has
     /// created it.
     pub fn is_shared(&self) -> bool {
-        self.0.waker.is_some()
+        self.0.dispatcher.descriptor().is_some()
     }
 
     pub(crate) fn ptr_eq(&self, other: &Self) -> bool {
@@ -200,23 +198,23 @@ impl EventChannel {
 
     /// Hides an identifier while a thread makes a blocking call for it.
     pub(crate) fn hide(&self, id_addr: usize) {
-        self.change(|dispatcher| dispatcher.hide(id_addr));
+        self.dispatcher().hide(id_addr);
     }
 
     /// Shows an identifier whose connect request was taken.
     pub(crate) fn show(&self, id_addr: usize) {
-        self.change(|dispatcher| dispatcher.show(id_addr));
+        self.dispatcher().show(id_addr);
     }
 
     /// Shows an identifier after its blocking call has returned. Its key is returned then even
     /// without an event.
     pub(crate) fn returned(&self, id_addr: usize, key: IdKey) {
-        self.change(|dispatcher| dispatcher.returned(id_addr, key));
+        self.dispatcher().returned(id_addr, key);
     }
 
     /// Removes the queue of an identifier and returns its unread events.
     pub(crate) fn unregister(&self, id_addr: usize) -> VecDeque<Event> {
-        self.change(|dispatcher| dispatcher.unregister(id_addr))
+        self.dispatcher().unregister(id_addr)
     }
 
     /// Inserts events read from the identifier's previous channel before those already queued. Then
@@ -237,7 +235,6 @@ impl EventChannel {
         let mut dispatcher = self.dispatcher();
         let mut event = dispatcher.take(id_addr);
         if event.is_some() {
-            self.0.set_waker(&dispatcher);
             return Ok(event);
         }
         // It stops at the first event of the identifier, and does not wake other threads for it.
@@ -254,14 +251,6 @@ impl EventChannel {
     pub(crate) fn without_readers<R>(&self, f: impl FnOnce() -> R) -> R {
         let _dispatcher = self.is_shared().then(|| self.dispatcher());
         f()
-    }
-
-    /// Calls a function on the dispatcher, and wakes threads that wait on a shared channel.
-    fn change<R>(&self, f: impl FnOnce(&mut EventDispatcher) -> R) -> R {
-        let mut dispatcher = self.dispatcher();
-        let result = f(&mut dispatcher);
-        self.0.set_waker(&dispatcher);
-        result
     }
 
     /// Calls `check` until it returns a value, at most for `timeout` (forever if `None`), sleeping
@@ -321,11 +310,10 @@ impl EventChannel {
         }
     }
 
-    fn dispatcher(&self) -> MutexGuard<'_, EventDispatcher> {
-        self.0
-            .dispatcher
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Locks the dispatcher. When it is unlocked, the threads that wait on a shared channel wake if
+    /// there is an event.
+    fn dispatcher(&self) -> AnnouncingGuard<'_, EventDispatcher, Option<Waker>> {
+        self.0.dispatcher.lock()
     }
 }
 
@@ -336,30 +324,20 @@ impl Inner {
         dispatcher: &mut EventDispatcher,
         mut is_done: impl FnMut(&mut EventDispatcher) -> bool,
     ) -> Result<()> {
-        let outcome = loop {
-            match Event::take_from(&self.raw) {
-                Ok(Some(event)) => dispatcher.deliver(event),
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            }
+        while let Some(event) = Event::take_from(&self.raw)? {
+            dispatcher.deliver(event);
             if is_done(dispatcher) {
-                break Ok(());
+                break;
             }
-        };
-        self.set_waker(dispatcher);
-        outcome
-    }
-
-    fn set_waker(&self, dispatcher: &EventDispatcher) {
-        if let Some(waker) = &self.waker {
-            waker.set(dispatcher.has_next());
         }
+        Ok(())
     }
 }
 
 impl AsFd for Inner {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.waker
+        self.dispatcher
+            .descriptor()
             .as_ref()
             .map_or_else(|| self.raw.as_fd(), AsFd::as_fd)
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::event::Event;
+use crate::event::{Event, HasNext};
 
 /// Unique key of an identifier. A process never uses the same key twice.
 ///
@@ -172,11 +172,6 @@ impl EventDispatcher {
         Some(queue.key)
     }
 
-    /// Returns `true` if [`next`](Self::next) would return a key.
-    pub(crate) fn has_next(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
     /// Calls a function on a queue, and then lists it among the ready ones or removes it.
     fn change<R>(&mut self, id_addr: usize, f: impl FnOnce(&mut EventQueue) -> R) -> Option<R> {
         let queue = self.queues.get_mut(&id_addr)?;
@@ -194,6 +189,13 @@ impl EventDispatcher {
             _ => {}
         }
         Some(result)
+    }
+}
+
+impl HasNext for EventDispatcher {
+    /// Returns `true` if [`next`](Self::next) would return a key.
+    fn has_next(&self) -> bool {
+        !self.ready.is_empty()
     }
 }
 

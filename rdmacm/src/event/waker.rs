@@ -1,14 +1,13 @@
 //! Wakeups between threads that wait on one shared channel.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ibverbs::{Errno, Result};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::convert::failed;
-use crate::event::Channel;
+use crate::event::{Announce, Channel};
 
 /// An epoll instance with the kernel's descriptor and an eventfd. The eventfd is readable while any
 /// event queue has events, so that a thread also wakes for events that another thread has read.
@@ -16,8 +15,6 @@ use crate::event::Channel;
 pub(crate) struct Waker {
     epoll: Epoll,
     eventfd: EventFd,
-    /// `true` while the eventfd is readable.
-    is_set: AtomicBool,
 }
 
 impl Waker {
@@ -34,23 +31,19 @@ impl Waker {
             .add(channel, readable)
             .and_then(|()| epoll.add(&eventfd, readable))
             .map_err(explain("epoll_ctl"))?;
-        Ok(Self {
-            epoll,
-            eventfd,
-            is_set: AtomicBool::new(false),
-        })
+        Ok(Self { epoll, eventfd })
     }
+}
 
-    /// Makes the eventfd readable or not. The caller holds the lock of the dispatcher.
-    pub(crate) fn set(&self, is_set: bool) {
-        if self.is_set.swap(is_set, Ordering::Relaxed) == is_set {
-            return;
-        }
+impl Announce for Option<Waker> {
+    fn announce(&self, has_next: bool) {
         // The counter is 0 or 1, so neither call fails.
-        if is_set {
-            let _ = self.eventfd.write(1);
-        } else {
-            let _ = self.eventfd.read();
+        if let Some(Waker { eventfd, .. }) = self {
+            let _ = if has_next {
+                eventfd.write(1).map(drop)
+            } else {
+                eventfd.read().map(drop)
+            };
         }
     }
 }

@@ -11,12 +11,13 @@ use rdma_sys::{
     ibv_gid_entry, ibv_port_attr, verbs_context,
 };
 
+use crate::destroyed::Destroyed;
 use crate::device::FakeDevice;
 use crate::fault::Verb;
 use crate::profile::Transport;
 use crate::request::MAX_SGE;
-use crate::state::{Context, MAX_CQE, MAX_WR};
-use crate::{cq, cq_ex, flow, mw, null, post, qp, set_errno, srq, td, xrc};
+use crate::state::{Context, Handle, MAX_CQE, MAX_WR};
+use crate::{cq, cq_ex, dm, flow, mw, null, post, qp, set_errno, srq, td, xrc};
 
 /// Length of the port's GID table.
 const GIDS: u8 = 2;
@@ -55,6 +56,9 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
         close_xrcd: Some(xrc::close_xrcd),
         create_srq_ex: Some(xrc::create_srq_ex),
         get_srq_num: Some(xrc::get_srq_num),
+        alloc_dm: Some(dm::alloc_dm),
+        free_dm: Some(dm::free_dm),
+        reg_dm_mr: Some(dm::reg_dm_mr),
         open_qp: Some(xrc::open_qp),
         sz: size_of::<verbs_context>(),
         context: ibv_context {
@@ -102,6 +106,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
                 .filter(|channel| channel.context == index)
                 .count()
             + state.tds.iter().filter(|td| td.context == index).count()
+            + state.dms.iter().filter(|dm| dm.context == index).count()
             + state
                 .xrcds
                 .iter()
@@ -114,8 +119,9 @@ unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
             libc::close(gone.writer);
             libc::close(gone.reader);
         }
-        drop(state);
-        drop(Box::from_raw(rdma_sys::verbs_get_ctx(context)));
+        let whole = rdma_sys::verbs_get_ctx(context);
+        let kept = Destroyed::Context(Handle(context));
+        state.keep_or_free(kept, || drop(Box::from_raw(whole)));
     }
     0
 }
@@ -174,10 +180,8 @@ unsafe extern "C" fn query_port(
     length: usize,
 ) -> c_int {
     // SAFETY: the caller passes a valid context.
-    let fault = unsafe { FakeDevice::from_context(context) }
-        .state()
-        .faults
-        .take(Verb::QueryPort);
+    let mut state = unsafe { FakeDevice::from_context(context) }.state();
+    let fault = state.faults.take(Verb::QueryPort);
     if port_num != 1 || length < size_of::<ibv_port_attr>() {
         return libc::EINVAL;
     }
@@ -194,7 +198,7 @@ unsafe extern "C" fn query_port(
         max_msg_sz: 1 << 30,
         active_width: 1,
         active_speed: 32,
-        link_layer: 2, // IBV_LINK_LAYER_ETHERNET
+        link_layer: if state.profile.infiniband_link { 1 } else { 2 }, // IBV_LINK_LAYER_…
         ..Default::default()
     };
     // SAFETY: the caller passes a pointer that is valid for writes of `length` bytes.

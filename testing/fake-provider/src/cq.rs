@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use rdma_sys::{IBV_WC_RECV, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc};
 
+use crate::destroyed::Destroyed;
 use crate::device::FakeDevice;
 use crate::event::wait_acknowledged;
 use crate::fault::Verb;
@@ -133,8 +134,8 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         if let Some(channel) = channel.and_then(|channel| state.channels.get_mut(channel)) {
             channel.events.retain(|&event| event != index);
         }
-        drop(state);
-        drop(Box::from_raw(cq.cast::<FakeCq>()));
+        let kept = Destroyed::Cq(Handle(cq.cast()));
+        state.keep_or_free(kept, || drop(Box::from_raw(cq.cast::<FakeCq>())));
     }
     0
 }

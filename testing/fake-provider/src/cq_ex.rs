@@ -50,6 +50,12 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     if let Some(errno) = state.faults.take(Verb::CreateCqEx) {
         return null(errno);
     }
+    let selects = |mask: u32| attr.comp_mask & mask != 0;
+    if selects(IBV_CQ_INIT_ATTR_MASK_FLAGS) != (attr.flags != 0)
+        || selects(IBV_CQ_INIT_ATTR_MASK_PD) == attr.parent_domain.is_null()
+    {
+        state.violation("comp_mask and the attributes of ibv_create_cq_ex disagree");
+    }
     let fields = if state.profile.extra_fields {
         FIELDS | EXTRA_FIELDS
     } else {

@@ -14,7 +14,7 @@ use crate::copy::{fetch, gather, scatter_bytes};
 use crate::handle::srq_index;
 use crate::profile::{NotReady, Transport};
 use crate::request::{Data, RecvWr, SendWr, Sges};
-use crate::state::{DeviceState, EventSource, XrcRole};
+use crate::state::{DeviceState, EventSource, Mr, XrcRole};
 
 /// Operations that transfer bytes to the peer.
 pub(crate) const OUTBOUND_OPCODES: [ibv_wr_opcode; 5] = [
@@ -67,6 +67,7 @@ impl DeviceState {
             return Done(IBV_WC_RETRY_EXC_ERR);
         };
         let fetches = !OUTBOUND_OPCODES.contains(&send.opcode);
+        let mut located = *send;
         if let Data::Registered(sges) = &send.data {
             let needed = match fetches {
                 // The peer answers an iWARP read with a write, so the sink needs remote write
@@ -77,10 +78,12 @@ impl DeviceState {
                 true => IBV_ACCESS_LOCAL_WRITE,
                 false => 0,
             };
-            if !self.check_registered(pd, sges, needed) {
-                return Done(IBV_WC_LOC_PROT_ERR);
+            match self.registered(pd, sges, needed) {
+                Some(sges) => located.data = Data::Registered(sges),
+                None => return Done(IBV_WC_LOC_PROT_ERR),
             }
         }
+        let send = &located;
         match send.opcode {
             _ if self.target(peer, send.srqn).is_none() => {
                 self.enter_error(peer);
@@ -156,21 +159,23 @@ impl DeviceState {
             .map_or((usize::MAX, usize::MAX), |target| (target.pd, target.cq));
         let invalid =
             send.opcode == IBV_WR_SEND_WITH_INV && self.unbind(peer, send.imm_be).is_none();
-        let failure = if invalid {
-            Some(IBV_WC_LOC_QP_OP_ERR)
+        let target = if invalid {
+            Err(IBV_WC_LOC_QP_OP_ERR)
         } else if length > recv.sges.length() {
-            Some(IBV_WC_LOC_LEN_ERR)
-        } else if !self.check_registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
-            Some(IBV_WC_LOC_PROT_ERR)
+            Err(IBV_WC_LOC_LEN_ERR)
         } else {
-            None
+            let sges = self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE);
+            sges.ok_or(IBV_WC_LOC_PROT_ERR)
         };
-        if let Some(status) = failure {
-            self.complete_recv_on(cq, peer, recv.wr_id, status, 0, None);
-            self.enter_error(peer);
-            return Done(IBV_WC_REM_INV_REQ_ERR);
-        }
-        write_payload(send, inline, recv.sges.as_slice());
+        let target = match target {
+            Ok(target) => target,
+            Err(status) => {
+                self.complete_recv_on(cq, peer, recv.wr_id, status, 0, None);
+                self.enter_error(peer);
+                return Done(IBV_WC_REM_INV_REQ_ERR);
+            }
+        };
+        write_payload(send, inline, target.as_slice());
         self.complete_recv_on(cq, peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
         Done(IBV_WC_SUCCESS)
     }
@@ -241,24 +246,27 @@ impl DeviceState {
         })
     }
 
-    /// Returns `true` if live regions of the domain cover all entries and grant `access`. If not,
-    /// records a violation: the program under test used an invalid key.
-    pub(crate) fn check_registered(&mut self, pd: usize, sges: &Sges, access: u32) -> bool {
-        for sge in sges.as_slice() {
-            if !self
-                .region(pd, sge.lkey)
-                .is_some_and(|region| region.covers(sge) && region.access & access == access)
-            {
+    /// Returns the entries by their addresses in the process, if live regions of the domain cover
+    /// all of them and grant `access`. If not, records a violation: the program under test used an
+    /// invalid key.
+    pub(crate) fn registered(&mut self, pd: usize, sges: &Sges, access: u32) -> Option<Sges> {
+        let mut located = *sges;
+        for sge in &mut located.all[..sges.count] {
+            let region = self.region(pd, sge.lkey);
+            let granted = |region: &&Mr| region.covers(sge) && region.access & access == access;
+            let Some(region) = region.filter(granted) else {
                 self.violation(format!(
                     "a request uses memory that is not registered for it: {sge:?}"
                 ));
-                return false;
-            }
+                return None;
+            };
+            *sge = region.in_memory(sge);
         }
-        true
+        Some(located)
     }
 
-    /// Returns the peer's memory that a request names, if the peer grants `access` to it.
+    /// Returns the peer's memory that a request names by its address in the process, if the peer
+    /// grants `access` to it.
     fn remote(&self, peer: usize, send: &SendWr, length: usize, access: u32) -> Option<Piece> {
         let other = self.qps.get(peer)?;
         let length = u32::try_from(length).ok()?;
@@ -268,7 +276,8 @@ impl DeviceState {
             lkey: send.remote.rkey,
         };
         let pd = self.target(peer, send.srqn)?.pd;
-        (self.remote_access(peer, pd, &sge)? & other.access & access == access).then_some([sge])
+        let (granted, sge) = self.remote_access(peer, pd, &sge)?;
+        (granted & other.access & access == access).then_some([sge])
     }
 }
 

@@ -16,6 +16,7 @@ pub enum Verb {
     DeallocPd,
     RegMr,
     DeregMr,
+    ReregMr,
     AllocMw,
     DeallocMw,
     BindMw,

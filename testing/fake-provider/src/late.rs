@@ -129,7 +129,7 @@ impl DeviceState {
     pub(crate) fn write_late(&mut self) {
         for write in std::mem::take(&mut self.late_writes) {
             let LateWrite { pd, sges, .. } = &write;
-            if self.check_registered(*pd, sges, IBV_ACCESS_LOCAL_WRITE) {
+            if let Some(sges) = self.registered(*pd, sges, IBV_ACCESS_LOCAL_WRITE) {
                 scatter_bytes(&vec![0xee; sges.length()], sges.as_slice());
                 self.late_writes.push(write);
             }

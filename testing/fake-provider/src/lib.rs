@@ -19,11 +19,12 @@
 //! test_api  profile  fault              for tests: create a device, choose its behavior, inject
 //!                                       faults, inspect it
 //! device  context  pd  td  mr  mw  ah   entry points, one file per kind of object
-//! channel  event  srq  xrc  flow
+//! channel  event  srq  xrc  flow  dm
 //! cq  cq_ex  qp  post  wr               entry points and function tables, classic and extended
 //! state  request  slab  handle          state of a device: plain safe data behind one lock
 //! queue  execute  unconnected  window   execution of requests, and remote access to memory
 //! loader                                the name of the provider, which programs look up
+//! destroyed                             memory of objects that a test keeps
 //! late  transmit                        requests that complete after later ones, and memory that
 //!                                       is read or written after the completion
 //! copy                                  copies between registered memory ranges
@@ -55,7 +56,9 @@ mod context;
 mod copy;
 mod cq;
 mod cq_ex;
+mod destroyed;
 mod device;
+mod dm;
 mod event;
 mod execute;
 mod fault;

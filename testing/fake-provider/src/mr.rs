@@ -4,15 +4,16 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use rdma_sys::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE, ibv_mr, ibv_pd,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE,
+    IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
     ibv_sge,
 };
 
 use crate::device::FakeDevice;
 use crate::fault::Verb;
-use crate::null;
 use crate::request::Data;
 use crate::state::{DeviceState, Mr};
+use crate::{null, set_errno};
 
 /// `ibv_reg_mr(3)`.
 #[unsafe(no_mangle)]
@@ -54,36 +55,75 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     if let Some(errno) = state.faults.take(Verb::RegMr) {
         return null(errno);
     }
-    let remote_writes = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0;
     let address = addr.expose_provenance() as u64;
-    if length == 0 || iova != address || (remote_writes && access & IBV_ACCESS_LOCAL_WRITE == 0) {
+    if length == 0 || iova != address || !is_consistent(access) {
         return null(libc::EINVAL);
     }
     // SAFETY: the caller passes a mapped range. A driver would pin it; this function reads both
     // ends.
     unsafe { touch(address, length) };
     state.check_no_response(address, length);
-    let slot = state.mrs.next();
-    let key = state.new_key(slot);
     // SAFETY: as above.
     let pd_index = unsafe { crate::handle::pd(pd) };
-    let index = state.mrs.insert(Mr {
+    let region = Mr {
         pd: pd_index,
-        key,
+        key: 0,
         address,
+        memory: address,
+        dm: None,
         length,
         access,
-    });
-    let handle = u32::try_from(index).unwrap_or(u32::MAX);
-    Box::into_raw(Box::new(ibv_mr {
+    };
+    let raw = ibv_mr {
         context,
         pd,
         addr,
         length,
-        handle,
-        lkey: key,
-        rkey: key,
-    }))
+        handle: 0,
+        lkey: 0,
+        rkey: 0,
+    };
+    state.add_region(&region, raw)
+}
+
+/// `ibv_rereg_mr(3)`. It only changes the access rights, and also the keys, as a driver may.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    _: *mut ibv_pd,
+    _: *mut c_void,
+    _: usize,
+    access: c_int,
+) -> c_int {
+    // SAFETY: the caller passes a valid region, whose keys no other code uses during the call.
+    let (mr, mut state) = unsafe { (&mut *mr, FakeDevice::from_context((*mr).context).state()) };
+    let unsupported = (!state.profile.more_verbs).then_some(libc::EOPNOTSUPP);
+    if let Some(errno) = unsupported.or_else(|| state.faults.take(Verb::ReregMr)) {
+        set_errno(errno);
+        return IBV_REREG_MR_ERR_CMD;
+    }
+    let slot = mr.handle as usize;
+    let key = state.new_key(slot);
+    let access = u32::try_from(access).unwrap_or(0);
+    let region = state.mrs.get_mut(slot).filter(|_| is_consistent(access));
+    match region {
+        Some(region) if flags.unsigned_abs() == IBV_REREG_MR_CHANGE_ACCESS => {
+            (region.access, region.key) = (access, key);
+            (mr.lkey, mr.rkey) = (key, key);
+            0
+        }
+        _ => {
+            set_errno(libc::EINVAL);
+            IBV_REREG_MR_ERR_INPUT
+        }
+    }
+}
+
+/// Returns `true` if the device may write all that its peers may write.
+pub(crate) fn is_consistent(access: u32) -> bool {
+    let remote_writes = access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0;
+    !remote_writes || access & IBV_ACCESS_LOCAL_WRITE != 0
 }
 
 /// `ibv_dereg_mr(3)`.
@@ -102,7 +142,9 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
             ));
         }
         let region = state.mrs.get((*mr).handle as usize);
-        let access = region.map_or(0, |region| region.access);
+        let (access, memory) = region.map_or((0, (*mr).addr.addr() as u64), |region| {
+            (region.access, region.memory)
+        });
         state.check_no_transmission((*mr).lkey, access);
         let windows = state.windows_of_region((*mr).handle as usize);
         if windows > 0 {
@@ -113,7 +155,7 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         }
         // The program must free the memory only after this call. Otherwise Miri reports this
         // access.
-        touch((*mr).addr.addr() as u64, (*mr).length);
+        touch(memory, (*mr).length);
         state.mrs.remove((*mr).handle as usize);
         drop(state);
         drop(Box::from_raw(mr));
@@ -122,6 +164,19 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 }
 
 impl DeviceState {
+    /// Adds a region with a new key, and returns its C representation.
+    pub(crate) fn add_region(&mut self, region: &Mr, raw: ibv_mr) -> *mut ibv_mr {
+        let slot = self.mrs.next();
+        let key = self.new_key(slot);
+        let index = self.mrs.insert(Mr { key, ..*region });
+        Box::into_raw(Box::new(ibv_mr {
+            handle: u32::try_from(index).unwrap_or(u32::MAX),
+            lkey: key,
+            rkey: key,
+            ..raw
+        }))
+    }
+
     /// Returns the region with this key, if it is in the domain.
     #[inline]
     pub(crate) fn region(&self, pd: usize, key: u32) -> Option<&Mr> {
@@ -165,6 +220,17 @@ impl Mr {
                 .checked_add(sge.length.into())
                 .is_some_and(|last| last <= end)
     }
+
+    /// Returns the bytes of an entry within the region by their addresses in the process.
+    pub(crate) fn in_memory(&self, sge: &ibv_sge) -> ibv_sge {
+        ibv_sge {
+            addr: sge
+                .addr
+                .wrapping_sub(self.address)
+                .wrapping_add(self.memory),
+            ..*sge
+        }
+    }
 }
 
 /// Reads both ends of a range.
@@ -184,6 +250,7 @@ pub(crate) fn entry_points() -> Vec<*const ()> {
     vec![
         ibv_reg_mr as *const (),
         ibv_reg_mr_iova2 as *const (),
+        ibv_rereg_mr as *const (),
         ibv_dereg_mr as *const (),
     ]
 }

@@ -17,10 +17,13 @@ pub struct Profile {
     /// Extended completion queues also support timestamps, VLAN tags and flow tags.
     pub extra_fields: bool,
     /// Supports verbs that neither software driver has: XRC, raw packets, thread and parent
-    /// domains, path migration, and resizing of queues.
+    /// domains, path migration, resizing of queues, device memory, changes of access rights, and
+    /// enhanced connection establishment.
     pub more_verbs: bool,
     /// `vendor_id` returned by `ibv_query_device`. Soft-RoCE returns `0xffffff`.
     pub vendor_id: u32,
+    /// Reports a port on an InfiniBand link instead of Ethernet.
+    pub infiniband_link: bool,
     /// Supports memory windows.
     pub windows: bool,
     /// Posts return negative error numbers.
@@ -175,6 +178,7 @@ impl Profile {
         extra_fields: false,
         more_verbs: false,
         vendor_id: 0,
+        infiniband_link: false,
         windows: true,
         negative_errno: false,
         transport: Transport::Ib,
@@ -201,6 +205,7 @@ impl Profile {
         extra_fields: false,
         more_verbs: false,
         vendor_id: 0,
+        infiniband_link: false,
         windows: false,
         negative_errno: true,
         transport: Transport::Iwarp,

@@ -10,16 +10,17 @@ use rdma_sys::{
     IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
     IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
     IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RAW_PACKET,
-    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_pd,
-    ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_ece,
+    ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 
 use crate::cq::round_up;
+use crate::destroyed::Destroyed;
 use crate::device::FakeDevice;
 use crate::event::wait_acknowledged;
 use crate::fault::Verb;
 use crate::pd::FakePd;
-use crate::profile::{AfterDestroy, Transport};
+use crate::profile::{AfterDestroy, Provider, Transport};
 use crate::request::{Batch, MAX_SGE};
 use crate::state::{DeviceState, EventSource, Handle, MAX_INLINE, MAX_WR, Qp, XrcRole};
 use crate::{null, wr};
@@ -49,6 +50,7 @@ impl DeviceState {
             access: 0,
             caps: ibv_qp_cap::default(),
             attributes: ibv_qp_attr::default(),
+            ece_options: ECE.options,
             migration: ibv_qp_attr::default(),
             signal_all: false,
             recvs: VecDeque::new(),
@@ -228,7 +230,16 @@ impl DeviceState {
     }
 }
 
-/// Copies the attributes of a transition that queries return.
+/// Attributes that the driver of EFA returns. It refuses a query of others.
+const EFA_ATTRS: u32 = IBV_QP_STATE
+    | IBV_QP_PKEY_INDEX
+    | IBV_QP_PORT
+    | IBV_QP_QKEY
+    | IBV_QP_SQ_PSN
+    | IBV_QP_CAP
+    | IBV_QP_RNR_RETRY;
+
+/// Copies the attributes that `mask` selects.
 fn keep(kept: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: u32) {
     macro_rules! copy {
         ($($flag:ident => $($field:ident),+;)*) => {$(
@@ -238,6 +249,10 @@ fn keep(kept: &mut ibv_qp_attr, attr: &ibv_qp_attr, mask: u32) {
         )*};
     }
     copy! {
+        IBV_QP_STATE => qp_state;
+        IBV_QP_CAP => cap;
+        IBV_QP_ALT_PATH => alt_ah_attr, alt_pkey_index, alt_port_num, alt_timeout;
+        IBV_QP_PATH_MIG_STATE => path_mig_state;
         IBV_QP_ACCESS_FLAGS => qp_access_flags;
         IBV_QP_PKEY_INDEX => pkey_index;
         IBV_QP_PORT => port_num;
@@ -350,12 +365,13 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask
     0
 }
 
-/// `ibv_query_qp(3)`.
+/// `ibv_query_qp(3)`. Providers return more attributes than those that the mask selects, which a
+/// program must not rely on.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
-    _: c_int,
+    mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the caller passes a valid queue pair.
@@ -371,18 +387,25 @@ unsafe extern "C" fn ibv_query_qp(
     let Some(pair) = state.qps.get(slot) else {
         return libc::EINVAL;
     };
+    let mask = mask.unsigned_abs();
+    if state.profile.provider == Provider::Efa && mask & !EFA_ATTRS != 0 {
+        return libc::EOPNOTSUPP;
+    }
+    let all = ibv_qp_attr {
+        qp_state: pair.state,
+        cap: pair.caps,
+        path_mig_state: pair.migration.path_mig_state,
+        alt_ah_attr: pair.migration.alt_ah_attr,
+        alt_pkey_index: pair.migration.alt_pkey_index,
+        alt_port_num: pair.migration.alt_port_num,
+        alt_timeout: pair.migration.alt_timeout,
+        ..pair.attributes
+    };
+    let mut selected = ibv_qp_attr::default();
+    keep(&mut selected, &all, mask);
     // SAFETY: the caller passes two pointers that are valid for writes.
     unsafe {
-        attr.write(ibv_qp_attr {
-            qp_state: pair.state,
-            cap: pair.caps,
-            path_mig_state: pair.migration.path_mig_state,
-            alt_ah_attr: pair.migration.alt_ah_attr,
-            alt_pkey_index: pair.migration.alt_pkey_index,
-            alt_port_num: pair.migration.alt_port_num,
-            alt_timeout: pair.migration.alt_timeout,
-            ..pair.attributes
-        });
+        attr.write(selected);
         init.write(ibv_qp_init_attr {
             cap: pair.caps,
             ..Default::default()
@@ -443,8 +466,59 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
                 }
             }
         }
-        drop(state);
-        drop(Box::from_raw(qp.cast::<ibv_qp_ex>()));
+        let kept = Destroyed::Qp(Handle(qp.cast()));
+        state.keep_or_free(kept, || drop(Box::from_raw(qp.cast::<ibv_qp_ex>())));
+    }
+    0
+}
+
+/// The vendor and the options that the device offers.
+const ECE: ibv_ece = ibv_ece {
+    vendor_id: 0xfa4e,
+    options: 0b1011,
+    comp_mask: 0,
+};
+
+/// `ibv_query_ece(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller passes a valid queue pair.
+    let (slot, state) = unsafe {
+        (
+            crate::handle::qp(qp),
+            FakeDevice::from_context((*qp).context).state(),
+        )
+    };
+    match state.qps.get(slot) {
+        Some(pair) if state.profile.more_verbs => {
+            let options = pair.ece_options;
+            // SAFETY: the caller passes a pointer that is valid for writes.
+            unsafe { ece.write(ibv_ece { options, ..ECE }) };
+            0
+        }
+        _ => libc::EOPNOTSUPP,
+    }
+}
+
+/// `ibv_set_ece(3)`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    // SAFETY: the caller passes a valid queue pair and readable options.
+    let (slot, mut state, ece) = unsafe {
+        (
+            crate::handle::qp(qp),
+            FakeDevice::from_context((*qp).context).state(),
+            &*ece,
+        )
+    };
+    if !state.profile.more_verbs {
+        return libc::EOPNOTSUPP;
+    }
+    if ece.vendor_id != ECE.vendor_id || ece.options & !ECE.options != 0 || ece.comp_mask != 0 {
+        return libc::EINVAL;
+    }
+    if let Some(pair) = state.qps.get_mut(slot) {
+        pair.ece_options = ece.options;
     }
     0
 }
@@ -456,5 +530,7 @@ pub(crate) fn entry_points() -> Vec<*const ()> {
         ibv_modify_qp as *const (),
         ibv_query_qp as *const (),
         ibv_destroy_qp as *const (),
+        ibv_query_ece as *const (),
+        ibv_set_ece as *const (),
     ]
 }

@@ -8,6 +8,7 @@ use rdma_sys::{
     ibv_wc,
 };
 
+use crate::destroyed::Destroyed;
 use crate::fault::{Faults, Verb};
 use crate::profile::Profile;
 use crate::request::{Batch, RecvWr, SendWr, Sges};
@@ -38,6 +39,7 @@ pub(crate) struct DeviceState {
     pub(crate) pds: Slab<Pd>,
     pub(crate) mrs: Slab<Mr>,
     pub(crate) mws: Slab<Mw>,
+    pub(crate) dms: Slab<Dm>,
     pub(crate) channels: Slab<Channel>,
     pub(crate) cqs: Slab<Cq>,
     pub(crate) qps: Slab<Qp>,
@@ -53,6 +55,8 @@ pub(crate) struct DeviceState {
     pub(crate) in_transit: Vec<InTransit>,
     /// Memory that the device still writes, although the requests have failed.
     pub(crate) late_writes: Vec<LateWrite>,
+    /// Destroyed objects, if a test keeps them.
+    pub(crate) destroyed: Option<Vec<Destroyed>>,
     pub(crate) next_uid: u64,
     pub(crate) next_key: u32,
 }
@@ -141,9 +145,21 @@ pub(crate) struct Ah {
 pub(crate) struct Mr {
     pub(crate) pd: usize,
     pub(crate) key: u32,
+    /// Address of the first byte as used by requests and peers.
     pub(crate) address: u64,
+    /// Address of the first byte in the memory of the process.
+    pub(crate) memory: u64,
+    /// Device memory that the region is in.
+    pub(crate) dm: Option<usize>,
     pub(crate) length: usize,
     pub(crate) access: u32,
+}
+
+/// Memory of the device: bytes of the process that only the device's copies access.
+pub(crate) struct Dm {
+    pub(crate) context: usize,
+    pub(crate) memory: u64,
+    pub(crate) length: usize,
 }
 
 pub(crate) struct Mw {
@@ -232,6 +248,8 @@ pub(crate) struct Qp {
     pub(crate) caps: ibv_qp_cap,
     /// Attributes of the transitions so far.
     pub(crate) attributes: ibv_qp_attr,
+    /// Vendor-specific options that were set.
+    pub(crate) ece_options: u32,
     /// Attributes of the alternate path, and the path migration state.
     pub(crate) migration: ibv_qp_attr,
     pub(crate) signal_all: bool,
@@ -282,6 +300,7 @@ impl DeviceState {
             pds: Slab::default(),
             mrs: Slab::default(),
             mws: Slab::default(),
+            dms: Slab::default(),
             channels: Slab::default(),
             cqs: Slab::default(),
             qps: Slab::default(),
@@ -294,6 +313,7 @@ impl DeviceState {
             to_disconnect: Vec::new(),
             in_transit: Vec::new(),
             late_writes: Vec::new(),
+            destroyed: None,
             next_uid: 0,
             next_key: 0,
         }

@@ -34,6 +34,7 @@ pub struct Live {
     pub pds: usize,
     pub mrs: usize,
     pub mws: usize,
+    pub dms: usize,
     pub channels: usize,
     pub cqs: usize,
     pub qps: usize,
@@ -96,6 +97,17 @@ impl Fake {
         self.state().finish_transmissions();
     }
 
+    /// Keeps the memory of the contexts, extended completion queues and queue pairs that are
+    /// destroyed from now on.
+    pub fn keep_destroyed(&self) {
+        self.state().destroyed = Some(Vec::new());
+    }
+
+    /// Returns `true` if the memory of a [kept](Self::keep_destroyed) object was written to.
+    pub fn destroyed_were_changed(&self) -> bool {
+        self.state().destroyed_were_changed()
+    }
+
     /// Raises an asynchronous event of this type (`enum ibv_event_type`) for each object of the
     /// device that it applies to. Port events are raised for port 1.
     pub fn raise(&self, event_type: u32) {
@@ -131,6 +143,7 @@ impl Fake {
             pds: state.pds.len(),
             mrs: state.mrs.len(),
             mws: state.mws.len(),
+            dms: state.dms.len(),
             channels: state.channels.len(),
             cqs: state.cqs.len(),
             qps: state.qps.len(),

@@ -17,12 +17,18 @@ impl DeviceState {
         if !self.profile.transmits_unsignaled_late {
             return;
         }
-        let signal_all = self.qps.get(qp).is_some_and(|pair| pair.signal_all);
+        let (pd, signal_all) = match self.qps.get(qp) {
+            Some(pair) => (pair.pd, pair.signal_all),
+            None => return,
+        };
         let signaled = signal_all || send.flags & IBV_SEND_SIGNALED != 0;
         if signaled || !OUTBOUND_OPCODES.contains(&send.opcode) {
             return;
         }
-        if let Data::Registered(sges) = &send.data {
+        let Data::Registered(sges) = &send.data else {
+            return;
+        };
+        if let Some(sges) = self.registered(pd, sges, 0) {
             let entries = sges.as_slice().iter();
             self.in_transit
                 .extend(entries.map(|sge| InTransit::Request(*sge, bytes(sge))));

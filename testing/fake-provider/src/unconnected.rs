@@ -18,11 +18,11 @@ impl DeviceState {
     /// receive.
     pub(crate) fn send_frame(&mut self, qp: usize, send: &SendWr, inline: &[u8]) -> Outcome {
         let pd = self.qps.get(qp).map_or(usize::MAX, |pair| pair.pd);
+        let Some(send) = &self.located(pd, send) else {
+            return Done(IBV_WC_LOC_PROT_ERR);
+        };
         let mut to = [0; 6];
         match &send.data {
-            Data::Registered(sges) if !self.check_registered(pd, sges, 0) => {
-                return Done(IBV_WC_LOC_PROT_ERR);
-            }
             _ if payload_len(send) < to.len() => return Done(IBV_WC_LOC_LEN_ERR),
             Data::Registered(sges) => peek(sges.as_slice(), &mut to),
             Data::Inline { start, .. } => to.copy_from_slice(&inline[*start..*start + 6]),
@@ -45,10 +45,13 @@ impl DeviceState {
                 continue;
             };
             let length = payload_len(send);
-            if length <= recv.sges.length()
-                && self.check_registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE)
-            {
-                write_payload(send, inline, recv.sges.as_slice());
+            let target = if length > recv.sges.length() {
+                None
+            } else {
+                self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE)
+            };
+            if let Some(target) = target {
+                write_payload(send, inline, target.as_slice());
                 self.complete_recv(peer, recv.wr_id, IBV_WC_SUCCESS, length, Some(send));
             } else {
                 self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_LEN_ERR, 0, None);
@@ -67,11 +70,9 @@ impl DeviceState {
         inline: &[u8],
     ) -> Outcome {
         let pd = self.qps.get(qp).map_or(usize::MAX, |pair| pair.pd);
-        if let Data::Registered(sges) = &send.data {
-            if !self.check_registered(pd, sges, 0) {
-                return Done(IBV_WC_LOC_PROT_ERR);
-            }
-        }
+        let Some(send) = &self.located(pd, send) else {
+            return Done(IBV_WC_LOC_PROT_ERR);
+        };
         let takes = |pair: &&Qp| {
             pair.qkey == Some(to.qkey) && matches!(pair.state, IBV_QPS_RTR | IBV_QPS_RTS)
         };
@@ -87,13 +88,25 @@ impl DeviceState {
         let length = GRH.len() + payload_len(send);
         if length > recv.sges.length() {
             self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_LEN_ERR, 0, None);
-        } else if self.check_registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
-            write_payload_after(&GRH, send, inline, recv.sges.as_slice());
+        } else if let Some(target) = self.registered(pd, &recv.sges, IBV_ACCESS_LOCAL_WRITE) {
+            write_payload_after(&GRH, send, inline, target.as_slice());
             self.complete_datagram(peer, qp, recv.wr_id, length, send);
         } else {
             self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_PROT_ERR, 0, None);
         }
         Done(IBV_WC_SUCCESS)
+    }
+}
+
+impl DeviceState {
+    /// Returns a request whose gather list has the addresses of its bytes in the process, or `None`
+    /// if they are not registered.
+    fn located(&mut self, pd: usize, send: &SendWr) -> Option<SendWr> {
+        let mut located = *send;
+        if let Data::Registered(sges) = &mut located.data {
+            *sges = self.registered(pd, sges, 0)?;
+        }
+        Some(located)
     }
 }
 

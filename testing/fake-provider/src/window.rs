@@ -30,21 +30,27 @@ impl DeviceState {
         (window.key == key && window.pd == pd).then_some(slot)
     }
 
-    /// Returns the access flags that a key grants to the peer of a queue pair for these bytes.
-    /// Returns `None` if the key does not cover all of them.
+    /// Returns the access flags that a key grants to the peer of a queue pair for these bytes, and
+    /// their address in the process. Returns `None` if the key does not cover all of them.
     #[inline]
-    pub(crate) fn remote_access(&self, qp: usize, pd: usize, bytes: &ibv_sge) -> Option<u32> {
+    pub(crate) fn remote_access(
+        &self,
+        qp: usize,
+        pd: usize,
+        bytes: &ibv_sge,
+    ) -> Option<(u32, ibv_sge)> {
         let key = bytes.lkey;
         if key & WINDOW_BIT == 0 {
             return self
                 .region(pd, key)
                 .filter(|region| region.covers(bytes))
-                .map(|region| region.access);
+                .map(|region| (region.access, region.in_memory(bytes)));
         }
         let bound = self.mws.get(self.window(pd, key)?)?.bound.as_ref()?;
         let end = bytes.addr.checked_add(bytes.length.into())?;
         let within = bytes.addr >= bound.address && end <= bound.address + u64::from(bound.length);
-        (within && bound.qp.is_none_or(|only| only == qp)).then_some(bound.access)
+        let located = self.mrs.get(bound.mr)?.in_memory(bytes);
+        (within && bound.qp.is_none_or(|only| only == qp)).then_some((bound.access, located))
     }
 
     /// Executes a request to bind a window, or to unbind one of type 1.

@@ -7,7 +7,7 @@ use std::fs::File;
 
 use crate::fixture::{self, PROFILES, open, path, small};
 use fake_provider::Fake;
-use ibverbs::{CqOptions, ErrorKind, QpState, SrqOptions, WcStatus, wr, xrc::XrcdOpen};
+use ibverbs::{CqOptions, ErrorKind, PostError, QpState, SrqOptions, WcStatus, wr, xrc::XrcdOpen};
 use setup::{Setup, TargetSrq, connect, with_xrc};
 
 #[test]
@@ -136,6 +136,10 @@ fn memory_access_is_checked_in_the_domain_of_the_srq() {
             ));
         }
         assert_eq!(read, [5_u64, 8].map(u64::to_ne_bytes));
+        let write = wr::write(wr::Inline(&[0; 9]), region.remote());
+        let rejected = setup.sender.post_send(write.for_srq(own));
+        let error = rejected.expect_err("too long").error();
+        assert_eq!(error, PostError::BeyondRemote { len: 9, remote: 8 });
         let write = wr::write(wr::Inline(&[0; 8]), region.remote());
         setup.sender.post_send(write.for_srq(other)).expect("write");
         assert_eq!(

@@ -1,0 +1,102 @@
+//! Memory of the device: its regions, their bounds and their rights.
+
+use crate::fixture::{PROFILES, Pair, buf_bytes, open};
+use fake_provider::Profile;
+use ibverbs::{AccessFlags, ErrorKind, WcStatus, wr};
+
+const REMOTE_RW: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
+
+/// Connects two queue pairs of a device that has memory.
+fn pair(profile: Profile) -> Pair {
+    Pair::new(Profile {
+        more_verbs: true,
+        ..profile
+    })
+}
+
+#[test]
+fn requests_and_peers_use_device_memory_until_the_last_one() {
+    for profile in PROFILES {
+        let mut pair = pair(profile);
+        let memory = pair.context.alloc_dm(64, 3).expect("memory");
+        memory.write(8, b"from the device").expect("in bounds");
+        let region = pair.pd.reg_dm(&memory, 8, 48, REMOTE_RW).expect("region");
+        assert_eq!(region.len(), 48);
+        let remote = region.remote().expect("peers have access");
+        assert_eq!((remote.addr, remote.len), (0, 48));
+        let held = pair.a.hold(&region).expect("hold");
+        assert_eq!(held.len(), 48);
+        pair.post_recvs(1);
+        let text = held.slice(0..15).expect("in range");
+        pair.a.post_send(wr::send(text)).expect("send");
+        let (_, mut received) = pair.retire();
+        assert_eq!(buf_bytes(received.remove(0)), b"from the device");
+        let target = remote.slice(9, 6).expect("in range");
+        let write = wr::write(wr::Inline(b"a peer"), target);
+        pair.b.post_send(write).expect("write");
+        drop(pair.retire());
+        let buf = pair.pool.take().expect("a free buffer");
+        let source = remote.slice(0, 15).expect("in range");
+        pair.b.post_send(wr::read(buf, source)).expect("read");
+        let (_, mut read) = pair.retire();
+        assert_eq!(buf_bytes(read.remove(0)), b"from the a peer");
+        let mut seen = [0; 17];
+        memory.read(7, &mut seen).expect("in bounds");
+        assert_eq!(&seen, b"\0from the a peer\0");
+        drop((region, memory));
+        assert_eq!(pair.fake.live().dms, 1, "the queue pair holds the region");
+        pair.finish();
+    }
+}
+
+#[test]
+fn each_held_region_of_device_memory_stays_registered() {
+    let mut pair = pair(Profile::RXE);
+    let memory = pair.context.alloc_dm(64, 0).expect("memory");
+    let before = pair.fake.live().mrs;
+    for count in 1..=2 {
+        let region = pair.pd.reg_dm(&memory, 0, 64, REMOTE_RW).expect("region");
+        for _ in 0..2 {
+            assert!(!pair.a.hold(&region).expect("hold").is_empty());
+        }
+        drop(region);
+        assert_eq!(pair.fake.live().mrs, before + count);
+    }
+    drop(memory);
+    pair.finish();
+}
+
+#[test]
+fn a_region_of_device_memory_has_bounds_rights_and_one_device() {
+    let mut pair = pair(Profile::RXE);
+    let memory = pair.context.alloc_dm(64, 0).expect("memory");
+    for (offset, len) in [(0, 65), (60, 5), (u64::MAX, 1)] {
+        let error = pair.pd.reg_dm(&memory, offset, len, REMOTE_RW);
+        let error = error.expect_err("out of bounds");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+    let other = open(&pair.fake).alloc_pd().expect("protection domain");
+    let error = other
+        .reg_dm(&memory, 0, 8, REMOTE_RW)
+        .expect_err("of another context");
+    assert_eq!(error.kind(), ErrorKind::Mismatch);
+    drop(other);
+    let local = pair
+        .pd
+        .reg_dm(&memory, 0, 8, AccessFlags::empty())
+        .expect("region");
+    assert_eq!(local.remote(), None);
+    // The device itself may write to it.
+    let held = pair.b.hold(&local).expect("hold");
+    pair.b.post_recv(wr::recv(held)).expect("receive");
+    pair.a
+        .post_send(wr::send(wr::Inline(b"received")))
+        .expect("send");
+    let (_, received) = pair.retire();
+    assert_eq!(received[0].status(), WcStatus::SUCCESS);
+    let mut seen = [0; 8];
+    memory.read(0, &mut seen).expect("in bounds");
+    assert_eq!(&seen, b"received");
+    drop((local, memory, received));
+    pair.finish();
+}
