@@ -40,7 +40,7 @@ pub use self::caller::CallerMemory;
 pub use self::device_region::DeviceRegion;
 pub use self::dma_handle::{DmaHandle, ProcessingHint, SteeringTarget};
 pub use self::frozen::Frozen;
-pub(crate) use self::held::HeldMemory;
+pub(crate) use self::held::{Grant, HeldMemory};
 pub use self::held::{Held, HeldList, Hold};
 pub use self::huge_pages::HugePageSize;
 pub use self::list::BufList;

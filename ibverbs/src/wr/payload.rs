@@ -4,6 +4,7 @@ use rdma_sys::ibv_sge;
 
 use crate::identity::QueueId;
 use crate::in_flight::InFlight;
+use crate::mr::Grant;
 use crate::pd::{DomainKey, ProtectionDomain};
 
 /// The local memory that a request reads or writes, as scatter/gather entries or as inline data.
@@ -79,8 +80,10 @@ pub enum PostableTo<'a> {
     Domain(&'a ProtectionDomain),
     /// The queues of the protection domain with this key. The payload keeps the domain alive.
     DomainKey(DomainKey),
-    /// The queue that holds the memory.
+    /// The queue to which the memory is lent.
     Queue(QueueId),
+    /// The queue that holds the memory, until it is released.
+    Held(Grant),
     /// No queue: the parts of the payload belong to different protection domains.
     NoQueue,
 }
@@ -90,7 +93,7 @@ pub enum PostableTo<'a> {
 pub enum DeviceReads {
     /// None: there are no bytes, or they were copied when the request was posted.
     Nothing,
-    /// Held memory with this local key.
+    /// Held memory whose token has this number.
     Held(u32),
     /// Other memory, which may be changed and used again after the completion.
     Other,

@@ -40,12 +40,12 @@ impl<K: Hold> Payload for Held<K> {
 
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
-        PostableTo::Queue(self.queue())
+        PostableTo::Held(self.token())
     }
 
     #[inline]
     fn device_reads(&self) -> DeviceReads {
-        DeviceReads::Held(self.sge().lkey)
+        DeviceReads::Held(self.token().number)
     }
 
     #[inline]
@@ -103,7 +103,7 @@ impl<K: Hold> Payload for HeldList<K> {
 
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
-        PostableTo::Queue(self.queue())
+        PostableTo::Held(self.token())
     }
 
     #[inline]

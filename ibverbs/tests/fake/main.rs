@@ -25,6 +25,7 @@ mod post_states;
 mod providers;
 mod raw;
 mod scope;
+mod release;
 mod srq;
 mod stored_requests;
 mod threads;
