@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | [`Buf`], one buffer of a [`Pool`] | read and write while posted | `&[u8]` and `&mut [u8]` while owned | moves in; the completion returns it |
 //! | [`BufList`], several buffers as one message | like `Buf` | the slices of its buffers | like `Buf` |
+//! | [`BufSlice`], a part of a `Buf` | like `Buf` | none | like `Buf`, but not received into |
 //! | [`Frozen`] | read | `&[u8]` | any number of sends, through [`Held`] |
 //! | [`SharedRegion`] | read and write at any time, also by peers | copies and atomics, no references | any number, through [`Held`] |
 //! | [`DeviceRegion`] | as registered | none: it has no CPU address | any number, through [`Held`] |
@@ -34,6 +35,7 @@ mod shared;
 mod sink;
 
 pub use self::access::AccessFlags;
+mod slice;
 pub use self::advise::Advice;
 pub use self::buf::Buf;
 pub use self::caller::CallerMemory;
@@ -54,3 +56,4 @@ pub use self::remote::RemoteMemory;
 pub use self::rereg::ReregError;
 pub use self::shared::SharedRegion;
 pub use self::sink::Sink;
+pub use self::slice::BufSlice;
