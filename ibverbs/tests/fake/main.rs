@@ -19,6 +19,7 @@ mod lists;
 mod memory;
 mod modify;
 mod order;
+mod owned;
 mod panics;
 mod payloads;
 mod post_states;
