@@ -1,10 +1,12 @@
-//! Release of held memory while the connection lives.
+//! Release of held memory while the connection lives, and memory of values that the program owns.
 
 #![allow(unsafe_code)]
 
 mod lab;
 
-use std::ptr::NonNull;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -121,6 +123,83 @@ fn a_released_region_is_read_until_its_requests_complete() {
                 assert!(seen.iter().all(|&byte| byte == fill), "{fill}");
                 a.retire().ok().expect("sent");
             }
+        });
+    }
+}
+
+/// A file that is mapped for reading only.
+struct Mapping(NonNull<libc::c_void>, usize);
+
+// SAFETY: plain memory that is only read.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(file: &File, len: usize) -> Self {
+        let (read, private) = (libc::PROT_READ, libc::MAP_PRIVATE);
+        // SAFETY: a new mapping affects no other memory.
+        let start =
+            unsafe { libc::mmap(ptr::null_mut(), len, read, private, file.as_raw_fd(), 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        Self(NonNull::new(start).expect("not null"), len)
+    }
+}
+
+impl AsRef<[u8]> for Mapping {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the mapping has this length, and the file of the test does not change.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.1) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`, and unmapped once.
+        unsafe { libc::munmap(self.0.as_ptr(), self.1) };
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn values_and_mapped_files_are_sent_and_received_without_a_copy() {
+    const LEN: usize = 100_000;
+    let numbers: Vec<u8> = (0..=255).cycle().take(LEN).collect();
+    let path = std::env::temp_dir().join(format!("mapped-{}", std::process::id()));
+    std::fs::write(&path, &numbers).expect("a file");
+    let file = File::open(&path).expect("the file");
+    std::fs::remove_file(&path).expect("the file");
+    for endpoint in one_endpoint_each() {
+        println!("device: {}", endpoint.name());
+        assert_no_leaks(&endpoint, || {
+            let (mut a, mut b) = endpoint.pair();
+            a.send(b"takes the receive of the connection");
+            drop((a.retire(), b.retire()));
+            let pd = a.resources.pd.clone();
+            let shared = Arc::<[u8]>::from(&numbers[..]);
+            let values = [
+                pd.frozen_from(numbers.clone()).expect("vector"),
+                pd.frozen_from(Arc::clone(&shared)).expect("shared bytes"),
+                pd.frozen_from(numbers.clone().into_boxed_slice()).expect("box"),
+                pd.frozen_from(Mapping::new(&file, LEN)).expect("mapping"),
+            ];
+            for value in values {
+                let into = vec![0; LEN];
+                let address = into.as_ptr();
+                let into = b.resources.pd.buf_from(into).expect("buffer");
+                b.connection.qp_mut().post_recv(wr::recv(into)).expect("receive");
+                let qp = a.connection.qp_mut();
+                let held = qp.hold(&value).expect("hold");
+                drop(value);
+                qp.post_send(wr::send(held)).expect("send");
+                a.retire().ok().expect("sent");
+                assert!(a.connection.qp_mut().release(held).expect("own token"));
+                let received = b.retire();
+                received.ok().expect("received");
+                let received = received.into_buf().expect("posted with a buffer");
+                let received = received.try_into_vec().expect("from a vector");
+                assert_eq!(received.as_ptr(), address, "copied");
+                assert!(received == numbers);
+            }
+            assert_eq!(Arc::strong_count(&shared), 1, "freed");
         });
     }
 }

@@ -119,10 +119,18 @@ impl World<'_> {
             }
         }
         end.releasing = kept;
-        let HeldModel::Frozen(token, ..) = released else {
-            return Ok(true);
+        let list = match released {
+            HeldModel::Frozen(token, ..) => {
+                with_qp!(&mut end.qp, qp => qp.hold_list(&[token]).map(drop))
+            }
+            HeldModel::Shared(token, _) => {
+                with_qp!(&mut end.qp, qp => qp.hold_list(&[token]).map(drop))
+            }
+            HeldModel::Sink(token) => {
+                with_qp!(&mut end.qp, qp => qp.hold_list(&[token]).map(drop))
+            }
         };
-        let list = with_qp!(&mut end.qp, qp => qp.hold_list(&[token]).map(drop));
+        self.release_orphans();
         match list.map_err(|error| error.kind()) {
             Err(ErrorKind::Mismatch) => Ok(true),
             other => Err(Violation(format!("{name}: a released token: {other:?}"))),
