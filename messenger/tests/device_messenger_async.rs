@@ -139,15 +139,13 @@ fn a_dropped_send_has_sent_nothing() {
                 let (mut number, mut dropped) = (0_u32, 0);
                 while dropped < if is_main { DROPPED } else { DROPPED / 20 } {
                     let message = vec![number.to_be_bytes(); len / 4].concat();
-                    match timeout(Duration::from_micros(1), active.send(&message)).await {
-                        Ok(sent) => {
-                            sent.expect("send");
-                            number += 1;
-                        }
-                        Err(_) => {
-                            dropped += 1;
-                            tokio::task::yield_now().await;
-                        }
+                    let sent = timeout(Duration::from_micros(1), active.send(&message)).await;
+                    if let Ok(sent) = sent {
+                        sent.expect("send");
+                        number += 1;
+                    } else {
+                        dropped += 1;
+                        tokio::task::yield_now().await;
                     }
                 }
                 active.shutdown().await.expect("shutdown");
@@ -198,7 +196,7 @@ fn the_rest_of_a_message_is_sent_without_further_calls() {
             assert!(received[..] == message[..]);
         }
         // The task ends when the messenger is dropped.
-        active.send(&[3; 100_000]).await.expect("send");
+        active.send(&vec![3; 100_000]).await.expect("send");
         drop(active);
         let error = passive.recv().await.expect_err("no end of the stream");
         assert!(error.to_string().contains("may be lost"), "{error}");

@@ -135,10 +135,8 @@ impl Frozen {
     /// [`ibv_dereg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn try_into_owner<T: 'static>(self) -> Result<T, Self> {
         let region = self.try_into_region()?;
-        let owner = region.into_caller_owner(|owner| owner.is::<Owned<T>>());
-        match owner.map(|owner| owner.downcast::<Owned<T>>()) {
-            Ok(Ok(owner)) => Ok(owner.into_inner()),
-            Ok(Err(_)) => unreachable!("the type was compared"),
+        match region.into_caller_owner::<Owned<T>>() {
+            Ok(owner) => Ok(owner.into_inner()),
             Err(region) => Err(Self::from_region(region)),
         }
     }
@@ -158,14 +156,12 @@ impl Buf {
     pub fn try_into_vec(self) -> Result<Vec<u8>, Self> {
         let len = self.len();
         let region = self.try_into_region()?;
-        let owner = region.into_caller_owner(|owner| owner.is::<RawVec>());
-        match owner.map(|owner| owner.downcast::<RawVec>()) {
-            Ok(Ok(owner)) => {
+        match region.into_caller_owner::<RawVec>() {
+            Ok(owner) => {
                 let mut bytes = owner.into_vec();
                 bytes.truncate(len);
                 Ok(bytes)
             }
-            Ok(Err(_)) => unreachable!("the type was compared"),
             Err(region) => {
                 let mut buf = Pool::whole_region(region);
                 buf.set_len(len);

@@ -229,15 +229,13 @@ impl Region {
 }
 
 impl Region {
-    /// Deregisters memory of the caller and returns its owner, if `is_it` recognizes it. On
-    /// failure, and if the device may read the memory after that, the region is unchanged.
-    pub(crate) fn into_caller_owner(
-        self,
-        is_it: impl FnOnce(&(dyn Any + Send + Sync)) -> bool,
-    ) -> Result<Box<dyn Any + Send + Sync>, Self> {
+    /// Deregisters memory of the caller and returns its owner, if it has this type. On failure, and
+    /// if the device may read the memory after that, the region is unchanged.
+    pub(crate) fn into_caller_owner<O: Any>(self) -> Result<O, Self> {
         let owner = self.memory.caller_memory().and_then(CallerMemory::owner);
+        let has_type = matches!(owner, Some(owner) if owner.is::<O>());
         let is_only = Arc::strong_count(&self.memory) == 1 && !self.is_read_after_deregistration();
-        if !is_only || !owner.is_some_and(is_it) {
+        if !has_type || !is_only {
             return Err(self);
         }
         let mut this = ManuallyDrop::new(self);
@@ -260,7 +258,10 @@ impl Region {
         let owner = Arc::into_inner(memory)
             .and_then(Allocation::into_caller_memory)
             .and_then(CallerMemory::into_owner);
-        Ok(owner.unwrap_or_else(|| unreachable!("it had an owner, and no other reference")))
+        match owner.map(Box::<dyn Any + Send + Sync>::downcast::<O>) {
+            Some(Ok(owner)) => Ok(*owner),
+            _ => unreachable!("it had an owner of this type, and no other reference"),
+        }
     }
 }
 
