@@ -13,14 +13,27 @@ use super::sink::Sink;
 use crate::identity::QueueId;
 use crate::pd::ProtectionDomain;
 
-/// The right to use what a queue holds: a number in its table, and the epoch in which it was given.
+/// The right to use what a queue holds. The queue never uses the number again.
 ///
 /// Public only because hidden items mention it. Other crates cannot name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    pub(crate) epoch: u64,
     pub(crate) number: u32,
     pub(crate) queue: QueueId,
+}
+
+impl Grant {
+    /// Number of bits for the index of the entry. The others count its earlier uses.
+    pub(crate) const INDEX_BITS: u32 = 20;
+
+    /// Returns the index of the entry in the table of the queue.
+    pub(crate) fn number_of_entry(self) -> u32 {
+        self.number & ((1 << Self::INDEX_BITS) - 1)
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.number_of_entry() as usize
+    }
 }
 
 /// A token for memory that a queue pair holds ([`QueuePair::hold`](crate::QueuePair::hold)), until

@@ -5,7 +5,6 @@ use std::ops::Range;
 use rdma_sys::ibv_sge;
 
 use super::buf::Buf;
-use crate::in_flight::InFlight;
 use crate::pd::DomainKey;
 
 /// A range of the bytes of a [`Buf`], which a request sends, or into which an RDMA read or an
@@ -67,6 +66,7 @@ impl BufSlice {
     }
 
     /// Returns the whole buffer.
+    #[inline]
     pub fn into_buf(self) -> Buf {
         self.buf
     }
@@ -84,10 +84,5 @@ impl BufSlice {
     #[inline]
     pub(crate) fn domain(&self) -> DomainKey {
         self.buf.domain()
-    }
-
-    #[inline]
-    pub(crate) fn into_in_flight(self) -> InFlight {
-        InFlight::Buf(self.buf)
     }
 }

@@ -13,8 +13,10 @@ impl<T: SendTransport> QueuePair<T> {
     /// Holding the same memory again returns an equal token.
     ///
     /// # Errors
-    /// [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if the memory belongs to another
-    /// protection domain. The message names both devices.
+    /// - [`ErrorKind::Mismatch`](crate::ErrorKind::Mismatch) if the memory belongs to another
+    ///   protection domain. The message names both devices.
+    /// - [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull) if the queue pair holds 2^20 pieces
+    ///   of memory and lists, or has held 2^32.
     ///
     /// # Example
     /// ```no_run
@@ -55,9 +57,8 @@ impl<T: SendTransport> QueuePair<T> {
     /// another token, finds that they have completed. So a program can also ignore the value and
     /// release memory again and again.
     ///
-    /// Posting costs the same as without releases, except for tokens that are older than the latest
-    /// release: they cost about ten instructions more. A release looks at every slot of both
-    /// queues.
+    /// From the first release on, posting held memory costs this queue pair about ten instructions
+    /// more. A release looks at every slot of both queues.
     ///
     /// On devices with [strict rules](crate::CompletionQueue#devices-with-strict-rules), nothing is
     /// released after a request with held memory has failed, until the queue pair is destroyed.

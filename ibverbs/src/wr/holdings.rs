@@ -1,7 +1,6 @@
 //! The memory and the lists that a queue keeps for its requests, and their release.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_sys::ibv_sge;
 
@@ -23,17 +22,18 @@ fn key_of(sge: &ibv_sge) -> Key {
     (sge.addr, sge.length, sge.lkey)
 }
 
-/// The memory and the lists that a queue keeps, each with the number and the epoch of its token.
+/// The memory and the lists that a queue keeps, each with the number of its token.
 ///
-/// A token is valid if its number has its epoch. A release changes the present epoch, and no queue
-/// of the process uses an epoch again. So a token of the present epoch is valid without a look at
-/// the table, and posting costs one comparison as long as nothing is released.
+/// A number consists of the index of an entry and the number of its earlier uses, and is never used
+/// again. As long as nothing was released, every token of the queue is valid, and a post compares
+/// the queue only. After the first release it looks up the number.
 #[derive(Debug)]
 pub(super) struct Holdings {
     queue: QueueId,
-    epoch: u64,
+    /// The queue whose tokens are valid without a look at the table: this one, or none.
+    unreleased: QueueId,
     entries: Vec<Entry>,
-    /// Numbers without an entry.
+    /// Indices of entries that keep nothing and can be used again.
     vacant: Vec<u32>,
     memories: HashMap<Key, u32>,
     lists: HashMap<Vec<Key>, u32>,
@@ -41,10 +41,11 @@ pub(super) struct Holdings {
     leaving: Vec<Leaving>,
 }
 
-/// Memory or a list with its number. The epoch of a number without a token is 0.
-#[derive(Debug, Default)]
+/// Memory or a list.
+#[derive(Debug)]
 struct Entry {
-    epoch: u64,
+    /// The number of the token, or of the next one if nothing is kept.
+    number: u32,
     kept: Option<Kept>,
     /// `true` if the device may read the memory at any later time ([`Hold::may_be_read_late`]).
     ///
@@ -94,7 +95,7 @@ impl Holdings {
     pub(super) fn new(queue: QueueId) -> Self {
         Self {
             queue,
-            epoch: next_epoch(),
+            unreleased: queue,
             entries: Vec::new(),
             vacant: Vec::new(),
             memories: HashMap::new(),
@@ -106,24 +107,31 @@ impl Holdings {
     /// Checks that a token belongs to this queue and was not released.
     #[inline]
     pub(super) fn check(&self, token: Grant) -> Result<(), PostError> {
-        if token.epoch == self.epoch {
+        if token.queue == self.unreleased {
             Ok(())
         } else {
-            self.check_earlier(token)
+            self.look_up(token)
         }
     }
 
-    /// Not inlined, because tokens have an earlier epoch only after a release.
+    /// Looks up the number of a token. Most queues never release anything.
+    #[cold]
     #[inline(never)]
-    fn check_earlier(&self, token: Grant) -> Result<(), PostError> {
-        match self.entries.get(token.number as usize) {
-            Some(entry) if entry.epoch == token.epoch => Ok(()),
+    fn look_up(&self, token: Grant) -> Result<(), PostError> {
+        match self.entries.get(token.index()) {
+            Some(entry)
+                if token.queue == self.queue
+                    && entry.number == token.number
+                    && entry.kept.is_some() =>
+            {
+                Ok(())
+            }
             _ => Err(PostError::WrongQueue),
         }
     }
 
-    pub(super) fn is_read_late(&self, number: u32) -> bool {
-        let entry = self.entries.get(number as usize);
+    pub(super) fn is_read_late(&self, token: Grant) -> bool {
+        let entry = self.entries.get(token.index());
         entry.is_some_and(|entry| entry.is_read_late)
     }
 
@@ -134,19 +142,19 @@ impl Holdings {
         is_read_late: bool,
         is_it: impl FnOnce(&HeldMemory) -> bool,
         share: impl FnOnce() -> HeldMemory,
-    ) -> Grant {
+    ) -> Result<Grant> {
         let key = key_of(sge);
         let number = self.memories.get(&key).copied();
         let kept = number.and_then(|number| self.entries[number as usize].kept.as_ref());
         if let (Some(number), Some(Kept::Memory { memory, .. })) = (number, kept) {
             if is_it(memory) {
-                return self.token(number);
+                return Ok(self.token(number));
             }
         }
         let (memory, lists) = (share(), HashSet::new());
-        let number = self.insert(Kept::Memory { memory, key, lists }, is_read_late);
+        let number = self.insert(Kept::Memory { memory, key, lists }, is_read_late)?;
         self.memories.insert(key, number);
-        self.token(number)
+        Ok(self.token(number))
     }
 
     /// Returns the token of a list of the memory with these tokens, and the entries. The list is
@@ -165,12 +173,12 @@ impl Holdings {
                     .with_help("use the same lists again, release them, or post a `BufList`"));
             }
             None => {
-                let members: HashSet<u32> = tokens.map(|token| token.number).collect();
+                let members: HashSet<u32> = tokens.map(Grant::number_of_entry).collect();
                 let list = Kept::List {
                     sges,
                     members: members.clone(),
                 };
-                let number = self.insert(list, false);
+                let number = self.insert(list, false)?;
                 for member in members {
                     if let Some(lists) = self.lists_with(member) {
                         lists.insert(number);
@@ -208,10 +216,10 @@ impl Holdings {
 
     /// Ends the validity of a token, and of the lists that contain its memory.
     fn revoke(&mut self, token: Grant, tables: &[&dyn RequestTable]) {
-        // Before the memory can be dropped: no token of the past is valid by its epoch alone.
-        self.epoch = next_epoch();
+        // Before the memory can be dropped: every token is looked up from now on.
+        self.unreleased = QueueId::NONE;
         let mut kept = Vec::new();
-        self.remove(token.number, &mut kept);
+        self.remove(token.number_of_entry(), &mut kept);
         let mut users = Vec::new();
         for table in tables {
             table.unowned(&mut users);
@@ -231,11 +239,15 @@ impl Holdings {
 
     /// Removes an entry. If it is memory, the lists that contain it are removed too.
     fn remove(&mut self, number: u32, removed: &mut Vec<Kept>) {
-        let entry = std::mem::take(&mut self.entries[number as usize]);
-        let Some(kept) = entry.kept else {
+        let entry = &mut self.entries[number as usize];
+        let Some(kept) = entry.kept.take() else {
             return;
         };
-        self.vacant.push(number);
+        // An entry whose numbers are used up stays empty.
+        if let Some(next) = entry.number.checked_add(1 << Grant::INDEX_BITS) {
+            entry.number = next;
+            self.vacant.push(number);
+        }
         let mut lists = HashSet::new();
         match &kept {
             Kept::Memory {
@@ -262,25 +274,32 @@ impl Holdings {
         }
     }
 
-    /// Adds an entry and returns its number.
-    fn insert(&mut self, kept: Kept, is_read_late: bool) -> u32 {
-        let entry = Entry {
-            epoch: self.epoch,
-            kept: Some(kept),
-            is_read_late,
+    /// Adds an entry and returns its index.
+    fn insert(&mut self, kept: Kept, is_read_late: bool) -> Result<u32> {
+        let index = match (self.vacant.pop(), u32::try_from(self.entries.len())) {
+            (Some(index), _) => index,
+            (None, Ok(index)) if index < 1 << Grant::INDEX_BITS => {
+                self.entries.push(Entry {
+                    number: index,
+                    kept: None,
+                    is_read_late,
+                });
+                index
+            }
+            _ => {
+                let what = "the queue holds 2^20 pieces of memory, or has held 2^32";
+                return Err(Error::new(ErrorKind::QueueFull, "hold", what)
+                    .with_help("release memory, or use a new queue"));
+            }
         };
-        if let Some(number) = self.vacant.pop() {
-            self.entries[number as usize] = entry;
-            return number;
-        }
-        self.entries.push(entry);
-        u32::try_from(self.entries.len() - 1).unwrap_or_else(|_| unreachable!("2^32 entries"))
+        let entry = &mut self.entries[index as usize];
+        (entry.kept, entry.is_read_late) = (Some(kept), is_read_late);
+        Ok(index)
     }
 
-    fn token(&self, number: u32) -> Grant {
+    fn token(&self, index: u32) -> Grant {
         Grant {
-            epoch: self.entries[number as usize].epoch,
-            number,
+            number: self.entries[index as usize].number,
             queue: self.queue,
         }
     }
@@ -292,10 +311,4 @@ impl Holdings {
             _ => None,
         }
     }
-}
-
-/// Returns an epoch that no queue of this process has had. 64 bits never wrap around.
-fn next_epoch() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -48,7 +48,7 @@ impl Owner {
             memory.may_be_read_late(),
             |kept| memory.is(kept),
             || memory.share(),
-        );
+        )?;
         Ok(Held::new(memory, token))
     }
 

@@ -93,8 +93,8 @@ pub enum PostableTo<'a> {
 pub enum DeviceReads {
     /// None: there are no bytes, or they were copied when the request was posted.
     Nothing,
-    /// Held memory whose token has this number.
-    Held(u32),
+    /// Held memory.
+    Held(Grant),
     /// Other memory, which may be changed and used again after the completion.
     Other,
 }

@@ -45,12 +45,12 @@ impl Payload for BufSlice {
 
     #[inline]
     fn into_in_flight(self) -> Option<InFlight> {
-        Some(self.into_in_flight())
+        Some(InFlight::Buf(self.into_buf()))
     }
 
     #[inline]
     fn into_fetching(self, _: usize) -> Option<InFlight> {
-        Some(self.into_in_flight())
+        Some(InFlight::Buf(self.into_buf()))
     }
 }
 
@@ -81,7 +81,7 @@ impl<K: Hold> Payload for Held<K> {
 
     #[inline]
     fn device_reads(&self) -> DeviceReads {
-        DeviceReads::Held(self.token().number)
+        DeviceReads::Held(self.token())
     }
 
     #[inline]
