@@ -107,27 +107,19 @@ impl Holdings {
     /// Checks that a token belongs to this queue and was not released.
     #[inline]
     pub(super) fn check(&self, token: Grant) -> Result<(), PostError> {
-        if token.queue == self.unreleased {
+        if token.queue == self.unreleased || self.is_kept(token) {
             Ok(())
         } else {
-            self.look_up(token)
+            Err(PostError::WrongQueue)
         }
     }
 
     /// Looks up the number of a token. Most queues never release anything.
     #[cold]
     #[inline(never)]
-    fn look_up(&self, token: Grant) -> Result<(), PostError> {
-        match self.entries.get(token.index()) {
-            Some(entry)
-                if token.queue == self.queue
-                    && entry.number == token.number
-                    && entry.kept.is_some() =>
-            {
-                Ok(())
-            }
-            _ => Err(PostError::WrongQueue),
-        }
+    fn is_kept(&self, token: Grant) -> bool {
+        let is_it = |entry: &Entry| entry.number == token.number && entry.kept.is_some();
+        token.queue == self.queue && self.entries.get(token.index()).is_some_and(is_it)
     }
 
     pub(super) fn is_read_late(&self, token: Grant) -> bool {
