@@ -137,8 +137,7 @@ impl Mapping {
     fn new(file: &File, len: usize) -> Self {
         let (read, private) = (libc::PROT_READ, libc::MAP_PRIVATE);
         // SAFETY: a new mapping affects no other memory.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), len, read, private, file.as_raw_fd(), 0) };
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, read, private, file.as_raw_fd(), 0) };
         assert_ne!(start, libc::MAP_FAILED);
         Self(NonNull::new(start).expect("not null"), len)
     }
@@ -178,14 +177,18 @@ fn values_and_mapped_files_are_sent_and_received_without_a_copy() {
             let values = [
                 pd.frozen_from(numbers.clone()).expect("vector"),
                 pd.frozen_from(Arc::clone(&shared)).expect("shared bytes"),
-                pd.frozen_from(numbers.clone().into_boxed_slice()).expect("box"),
+                pd.frozen_from(numbers.clone().into_boxed_slice())
+                    .expect("box"),
                 pd.frozen_from(Mapping::new(&file, LEN)).expect("mapping"),
             ];
             for value in values {
                 let into = vec![0; LEN];
                 let address = into.as_ptr();
                 let into = b.resources.pd.buf_from(into).expect("buffer");
-                b.connection.qp_mut().post_recv(wr::recv(into)).expect("receive");
+                b.connection
+                    .qp_mut()
+                    .post_recv(wr::recv(into))
+                    .expect("receive");
                 let qp = a.connection.qp_mut();
                 let held = qp.hold(&value).expect("hold");
                 drop(value);
