@@ -16,19 +16,33 @@ use crate::pd::ProtectionDomain;
 /// The right to use what a queue holds. The queue never uses the number again.
 ///
 /// Public only because hidden items mention it. Other crates cannot name it.
+///
+/// The queue is in the low 32 bits and the number in the others, so that a copy is one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    pub(crate) number: u32,
-    pub(crate) queue: QueueId,
-}
+pub struct Grant(u64);
 
 impl Grant {
     /// Number of bits for the index of the entry. The others count its earlier uses.
     pub(crate) const INDEX_BITS: u32 = 20;
 
+    pub(crate) fn new(queue: QueueId, number: u32) -> Self {
+        Self(u64::from(number) << 32 | u64::from(queue.get()))
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "the low 32 bits")]
+    pub(crate) fn queue(self) -> QueueId {
+        QueueId::from_raw(self.0 as u32)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the high 32 bits")]
+    pub(crate) fn number(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
     /// Returns the index of the entry in the table of the queue.
     pub(crate) fn number_of_entry(self) -> u32 {
-        self.number & ((1 << Self::INDEX_BITS) - 1)
+        self.number() & ((1 << Self::INDEX_BITS) - 1)
     }
 
     pub(crate) fn index(self) -> usize {
@@ -191,7 +205,7 @@ impl<K> fmt::Debug for HeldList<K> {
         f.debug_struct("HeldList")
             .field("entries", &self.count)
             .field("len", &self.len)
-            .field("queue", &self.token.queue)
+            .field("queue", &self.token.queue())
             .finish()
     }
 }
@@ -200,7 +214,7 @@ impl<K> fmt::Debug for Held<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
             .field("len", &self.len())
-            .field("queue", &self.token.queue)
+            .field("queue", &self.token.queue())
             .finish()
     }
 }

@@ -107,7 +107,7 @@ impl Holdings {
     /// Checks that a token belongs to this queue and was not released.
     #[inline]
     pub(super) fn check(&self, token: Grant) -> Result<(), PostError> {
-        if token.queue == self.unreleased || self.is_kept(token) {
+        if token.queue() == self.unreleased || self.is_kept(token) {
             Ok(())
         } else {
             Err(PostError::WrongQueue)
@@ -118,8 +118,8 @@ impl Holdings {
     #[cold]
     #[inline(never)]
     fn is_kept(&self, token: Grant) -> bool {
-        let is_it = |entry: &Entry| entry.number == token.number && entry.kept.is_some();
-        token.queue == self.queue && self.entries.get(token.index()).is_some_and(is_it)
+        let is_it = |entry: &Entry| entry.number == token.number() && entry.kept.is_some();
+        token.queue() == self.queue && self.entries.get(token.index()).is_some_and(is_it)
     }
 
     pub(super) fn is_read_late(&self, token: Grant) -> bool {
@@ -190,7 +190,7 @@ impl Holdings {
     /// Ends the validity of a token, and drops what it stands for once the requests that may use it
     /// have completed. Returns `true` if it is dropped.
     pub(super) fn release(&mut self, token: Grant, tables: &[&dyn RequestTable]) -> Result<bool> {
-        if token.queue != self.queue {
+        if token.queue() != self.queue {
             let what = "the token belongs to another queue pair";
             return Err(Error::new(ErrorKind::Mismatch, "release", what)
                 .with_help("call `release` on the queue that returned the token"));
@@ -290,10 +290,7 @@ impl Holdings {
     }
 
     fn token(&self, index: u32) -> Grant {
-        Grant {
-            number: self.entries[index as usize].number,
-            queue: self.queue,
-        }
+        Grant::new(self.queue, self.entries[index as usize].number)
     }
 
     /// Returns the numbers of the lists that contain this memory.
