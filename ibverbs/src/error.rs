@@ -52,7 +52,7 @@ fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
     let help = match (call, errno.0) {
         ("ibv_reg_mr", libc::ENOMEM | libc::EAGAIN) => return Some(locked_memory_help()),
         ("ibv_reg_mr", libc::EFAULT) => {
-            "map the memory first, and make it writable if the access flags include a write"
+            "map the memory first; register read-only memory with `ProtectionDomain::frozen_from`, because other memory must be writable"
         }
         ("ibv_get_device_list", libc::ENOSYS) => {
             "load ib_uverbs and the driver of a device, for example `modprobe rdma_rxe`; if they are \

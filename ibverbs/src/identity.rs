@@ -29,6 +29,9 @@ impl QueueId {
     /// Largest identity: a `wr_id` has 30 bits for it.
     pub(crate) const MAX: u32 = u32::MAX >> 2;
 
+    /// The identity of no queue.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
     /// Returns a new identity.
     ///
     /// # Errors

@@ -212,6 +212,8 @@ mod trace;
 #[cfg(all(test, feature = "tracing"))]
 mod trace_tests;
 mod transport;
+#[doc = include_str!("transports.md")]
+pub mod transports {}
 mod unwind;
 pub mod wr;
 mod wr_id;

@@ -104,6 +104,7 @@ pub struct LogStreams {
 }
 
 /// The transport of a [`QueuePair`](crate::QueuePair). Every transport can send.
+/// [`transports`](crate::transports) has the operations of each, and the other traits.
 ///
 /// # Example
 /// This function accepts queue pairs of all transports:

@@ -208,6 +208,38 @@ fn a_transport_has_its_operations_and_no_others() {
     );
 }
 
+/// Returns the cells of the guide's table of operations below this transport.
+fn column(transport: &str) -> Vec<&'static str> {
+    let guide = include_str!("../src/transports.md");
+    let table = guide.split("# Operations").nth(1).expect("a table");
+    let mut rows = table.lines().filter(|line| line.starts_with('|'));
+    let cells = |row: &'static str| row.trim_matches('|').split('|').map(str::trim);
+    let header = rows.next().expect("a header");
+    let is_it = |cell: &str| cell.trim_matches(['[', ']', '`']) == transport;
+    let index = cells(header).position(is_it).expect("a column");
+    let rows = rows.skip(1).take(9);
+    rows.map(|row| cells(row).nth(index).expect("a cell"))
+        .collect()
+}
+
+#[test]
+#[allow(
+    clippy::needless_borrow,
+    reason = "the trait's method is found through the borrow"
+)]
+fn the_guide_has_the_operations_of_the_types() {
+    for (transport, operations, text) in [
+        ("Rc", operations!(Rc), "yes"),
+        ("Uc", operations!(Uc), "yes"),
+        ("Ud", operations!(Ud), "yes"),
+        ("RawPacket", operations!(RawPacket), "yes"),
+        ("XrcSend", operations_for_srq!(XrcSend), "for SRQ"),
+    ] {
+        let expected = operations.map(|is_there| if is_there { text } else { "" });
+        assert_eq!(column(transport), expected, "{transport}");
+    }
+}
+
 /// Nothing of a thread group leaves its thread.
 mod group {
     use ibverbs::group::{GroupCompletionQueue, Grouped, ThreadGroup};

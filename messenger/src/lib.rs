@@ -79,7 +79,7 @@ pub use crate::message::{Message, SendBuffer};
 pub use crate::messenger::{Messenger, TryRecv};
 pub use crate::options::MessengerOptions;
 #[cfg(feature = "tokio")]
-pub use crate::tokio::{AsyncMessenger, AsyncRecvHalf, AsyncSendHalf};
+pub use crate::tokio::{AsyncMessenger, AsyncRecvHalf, AsyncSendHalf, SendPermit};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

@@ -14,12 +14,16 @@ use rdmacm::{ConnectError, ConnectRequest, InProgress, Resolver};
 pub use self::halves::{AsyncRecvHalf, AsyncSendHalf};
 use self::io::{ReadState, WriteState};
 pub(crate) use self::reactor::Reactor;
+pub use self::reactor::SendPermit;
 use super::resources::Resources;
 use super::state::{Side, State};
 use super::{Message, Messenger, MessengerOptions};
 
-/// A [`Messenger`] for tokio. Every future can be dropped at any time: a message is then either
-/// sent or not, and a received message is not lost.
+/// A [`Messenger`] for tokio.
+///
+/// Every future of its methods can be dropped at any time, as `tokio::select!` and
+/// `tokio::time::timeout` do. Then nothing of the message was sent, and no received message is
+/// lost. Each method states this as its cancel safety.
 ///
 /// It also implements [`AsyncRead`](tokio::io::AsyncRead) and
 /// [`AsyncWrite`](tokio::io::AsyncWrite), which transfer a stream of bytes. A write posts as many
@@ -71,6 +75,10 @@ impl AsyncMessenger {
 
     /// Connects to `peer`.
     ///
+    /// # Cancel safety
+    /// Dropping the future ends the attempt, and the connection if it exists already. The peer may
+    /// have accepted it, and then sees that it ends.
+    ///
     /// # Errors
     /// Same as [`Messenger::connect`].
     pub async fn connect(
@@ -81,6 +89,9 @@ impl AsyncMessenger {
     }
 
     /// Connects with a resolver that has further options.
+    ///
+    /// # Cancel safety
+    /// Same as [`connect`](Self::connect).
     ///
     /// # Errors
     /// Same as [`Messenger::connect`].
@@ -97,6 +108,10 @@ impl AsyncMessenger {
     }
 
     /// Accepts a connect request.
+    ///
+    /// # Cancel safety
+    /// The future owns the request. Dropping the future rejects it, or ends the connection if the
+    /// peer was answered already. To give up other work instead, accept in a task.
     ///
     /// # Errors
     /// Same as [`Messenger::accept`].
@@ -133,9 +148,14 @@ impl AsyncMessenger {
         self.messenger
     }
 
-    /// Sends a copy of `message` after awaiting credit of the peer: see [`Messenger::send`].
+    /// Sends a copy of `message` after awaiting credit of the peer.
     ///
-    /// Dropping the future before it completes either sends the whole message or nothing of it.
+    /// The future is ready once the first bytes are on their way. If the message is longer than the
+    /// buffers, a task of the runtime sends the rest while the peer receives it, and the next
+    /// message waits for that. Use [`flush`](Self::flush) to await the delivery.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has sent nothing. The message can be sent again.
     ///
     /// # Errors
     /// Same as [`Messenger::send`], except for the timeout.
@@ -143,7 +163,22 @@ impl AsyncMessenger {
         self.reactor.send(self.messenger.shared(), message).await
     }
 
+    /// Awaits until the next message can be sent, and returns a permit to send it without waiting.
+    /// The message need not exist before.
+    ///
+    /// # Cancel safety
+    /// Dropping the future or the permit has no effect.
+    ///
+    /// # Errors
+    /// Same as [`send`](Self::send).
+    pub async fn reserve(&mut self) -> Result<SendPermit<'_>> {
+        self.reactor.reserve(self.messenger.shared()).await
+    }
+
     /// Awaits until the peer's messenger has received all messages.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no effect on the messages. Another call goes on waiting for them.
     ///
     /// # Errors
     /// Same as [`Messenger::flush`], except for the timeout.
@@ -154,6 +189,10 @@ impl AsyncMessenger {
     }
 
     /// Ends the stream of messages: see [`Messenger::shutdown`].
+    ///
+    /// # Cancel safety
+    /// The stream may have ended when the future is dropped: send no further message. Another call
+    /// goes on waiting for the peer.
     ///
     /// # Errors
     /// Same as [`Messenger::shutdown`], except for the timeout.
@@ -166,6 +205,9 @@ impl AsyncMessenger {
     /// Awaits the next message. Returns `None` after the peer has ended its stream and all its
     /// messages were returned.
     ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has taken no message.
+    ///
     /// # Errors
     /// Same as [`Messenger::recv`], except for the timeout.
     pub async fn recv(&mut self) -> Result<Option<Message>> {
@@ -173,6 +215,9 @@ impl AsyncMessenger {
     }
 
     /// Awaits the completion of a request that the application posted itself.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has taken no completion.
     ///
     /// # Errors
     /// Same as [`Messenger::completed`], except for the timeout.

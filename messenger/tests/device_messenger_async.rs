@@ -127,6 +127,113 @@ fn dropped_futures_lose_no_message() {
     });
 }
 
+/// Sends each message again until its future was not dropped, as `tokio::select!` in a loop does.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_dropped_send_has_sent_nothing() {
+    const DROPPED: u32 = 1000;
+    for len in [100, 4000, 20_000, 200_000] {
+        let is_main = len == 20_000;
+        run(|mut active, mut passive| async move {
+            let sender = async move {
+                let (mut number, mut dropped) = (0_u32, 0);
+                while dropped < if is_main { DROPPED } else { DROPPED / 20 } {
+                    let message = vec![number.to_be_bytes(); len / 4].concat();
+                    let sent = timeout(Duration::from_micros(1), active.send(&message)).await;
+                    if let Ok(sent) = sent {
+                        sent.expect("send");
+                        number += 1;
+                    } else {
+                        dropped += 1;
+                        tokio::task::yield_now().await;
+                    }
+                }
+                active.shutdown().await.expect("shutdown");
+                assert!(active.recv().await.expect("receive").is_none());
+                number
+            };
+            let receiver = async move {
+                let mut number = 0_u32;
+                while let Some(message) = passive.recv().await.expect("receive") {
+                    assert_eq!(message.len(), len);
+                    let expected = number.to_be_bytes();
+                    assert!(message.chunks(4).all(|chunk| chunk == expected), "{number}");
+                    number += 1;
+                    // A slow receiver lets the sender wait.
+                    if number % 8 == 0 {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                }
+                passive.shutdown().await.expect("shutdown");
+                number
+            };
+            let (sent, received) = tokio::join!(sender, receiver);
+            assert_eq!(sent, received, "{len} bytes");
+            println!("{len} bytes: {sent} messages");
+            assert!(sent > 0, "no progress");
+        });
+    }
+}
+
+/// The sender's task does something else after the last message, which is longer than all buffers.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_rest_of_a_message_is_sent_without_further_calls() {
+    run(|mut active, mut passive| async move {
+        for (number, with_permit) in [(1_u8, false), (2, true)] {
+            let message = vec![number; 100_000];
+            if with_permit {
+                active
+                    .reserve()
+                    .await
+                    .expect("permit")
+                    .send(&message)
+                    .expect("send");
+            } else {
+                active.send(&message).await.expect("send");
+            }
+            let received = passive.recv().await.expect("receive").expect("a message");
+            assert!(received[..] == message[..]);
+        }
+        // The task ends when the messenger is dropped.
+        active.send(&vec![3; 100_000]).await.expect("send");
+        drop(active);
+        let error = passive.recv().await.expect_err("no end of the stream");
+        assert!(error.to_string().contains("may be lost"), "{error}");
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_permit_sends_one_message_without_waiting() {
+    run(|active, mut passive| async move {
+        let (mut sender, _receiver) = active.split();
+        drop(sender.reserve().await.expect("permit"));
+        let mut number = 0_u8;
+        // The peer takes no message, so at some time there is no permit.
+        while let Ok(permit) = timeout(Duration::from_millis(200), sender.reserve()).await {
+            permit.expect("permit").send(&[number; 900]).expect("send");
+            number += 1;
+        }
+        assert_eq!(number, 4, "one for each receive of the peer");
+        for expected in 0..number {
+            let message = passive.recv().await.expect("receive").expect("a message");
+            assert_eq!(message[..], [expected; 900]);
+        }
+        let permit = sender.reserve().await.expect("permit");
+        let error = permit.send(&vec![0; 2 << 20]).expect_err("too long");
+        assert_eq!(error.kind(), ibverbs::ErrorKind::InvalidInput);
+        sender
+            .reserve()
+            .await
+            .expect("permit")
+            .send(b"")
+            .expect("send");
+        let message = passive.recv().await.expect("receive").expect("a message");
+        assert!(message.is_empty());
+    });
+}
+
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn two_tasks_send_and_receive_at_the_same_time() {

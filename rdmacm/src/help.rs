@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fs;
 
-use ibverbs::{Device, Errno};
+use ibverbs::{Device, Errno, LinkLayer};
 
 /// Returns the remedy for a common cause of `errno` from `verb`.
 pub(crate) fn help_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
@@ -62,8 +62,35 @@ pub(crate) const NO_IB: &str =
 /// libc.
 const ENOTSUPP: i32 = 524;
 
-/// Remedy for a request without an answer.
-pub const NO_ANSWER: &str = "check that the peer's application is running and that firewalls allow UDP port 4791 for RoCE, or the TCP port for iWARP";
+/// Remedy for a request without an answer on InfiniBand and RoCE.
+pub(crate) const NO_ANSWER: &str = "check that the peer's application is running and that firewalls allow UDP port 4791 if the network is RoCE";
+
+/// Remedy for a request that a reachable iWARP host has not answered.
+const NO_ACCEPT: &str = "the peer's host is reachable, but its application has not accepted the request: it must do so within a few seconds (10 s on Soft-iWARP), so register memory before listening";
+
+/// Returns the remedy for a connect request without an answer. `link_layer` is that of the local
+/// port, and `is_reached` is `true` if the peer has accepted the TCP connection of iWARP.
+pub(crate) fn no_answer(
+    is_iwarp: bool,
+    is_reached: bool,
+    link_layer: Option<LinkLayer>,
+    port: u16,
+) -> Cow<'static, str> {
+    if is_iwarp && is_reached {
+        return NO_ACCEPT.into();
+    }
+    let application = "check that the peer's application is running and accepts requests within a few seconds (it should register memory before listening)";
+    match link_layer {
+        _ if is_iwarp => format!(
+            "check that the peer's host is running and that firewalls allow TCP port {port}"
+        )
+        .into(),
+        Some(LinkLayer::ETHERNET) => {
+            format!("{application}, and that firewalls allow UDP port 4791").into()
+        }
+        _ => application.into(),
+    }
+}
 
 /// Returns the remedy if no RDMA device has the address. It lists the devices and points out a
 /// conflict with RDS.
@@ -119,6 +146,31 @@ mod tests {
         assert!(!is_rds_listener(
             "  sl  local_address rem_address   st tx_queue rx_queue"
         ));
+    }
+
+    #[test]
+    fn a_missing_answer_names_only_what_the_path_uses() {
+        let ethernet = Some(LinkLayer::ETHERNET);
+        let help = no_answer(true, false, ethernet, 7471);
+        assert!(
+            help.contains("TCP port 7471") && !help.contains("UDP"),
+            "{help}"
+        );
+        let help = no_answer(true, true, ethernet, 7471);
+        assert!(
+            help.contains("before listening") && !help.contains("firewall"),
+            "{help}"
+        );
+        let help = no_answer(false, false, ethernet, 7471);
+        assert!(
+            help.contains("before listening") && help.contains("UDP port 4791"),
+            "{help}"
+        );
+        assert!(!help.contains("TCP"), "{help}");
+        for link_layer in [Some(LinkLayer::INFINIBAND), None] {
+            let help = no_answer(false, false, link_layer, 7471);
+            assert!(!help.contains("firewall"), "{help}");
+        }
     }
 
     #[test]

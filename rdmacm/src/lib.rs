@@ -136,7 +136,6 @@ pub mod prelude {
 pub mod internal {
     pub use crate::connection::device_check::with_fault;
     pub use crate::convert::failed;
-    pub use crate::help::NO_ANSWER;
     #[cfg(feature = "tokio")]
     pub use crate::wait::Readable;
     pub use crate::wait::{Deadline, Descriptor, as_millis};

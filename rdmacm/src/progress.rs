@@ -122,7 +122,13 @@ pub trait InProgress: AsFd + Send + sealed::Sealed + Sized {
     }
 
     /// Awaits the result. Needs a tokio runtime with I/O enabled. There is no time limit; wrap it
-    /// in `tokio::time::timeout` to set one. Dropping the future cancels the operation.
+    /// in `tokio::time::timeout` to set one.
+    ///
+    /// # Cancel safety
+    /// The future owns the operation, and dropping it cancels the operation: the queue pair and the
+    /// identifier are destroyed. A peer that was answered already sees that the connection ends,
+    /// and another one that it is rejected. To wait for something else at the same time without
+    /// cancelling, poll the same pinned future again, or use [`try_finish`](Self::try_finish).
     ///
     /// # Errors
     /// Same as the blocking call; also [`ErrorKind::InvalidInput`] if the operation is on a shared

@@ -367,6 +367,47 @@ fn address_is_resolved_until_the_time_limit() {
     }
 }
 
+/// A server that is busy between the request and `accept`, for example because it registers memory.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_remedy_of_a_missing_answer_fits_the_path() {
+    for endpoint in endpoints() {
+        let listener = endpoint.listen();
+        let resources = endpoint.resources();
+        let connect = |timeout| {
+            let route = Resolver::new(listener.local_addr())
+                .timeout(TIMEOUT)
+                .resolve();
+            let ready = route
+                .expect("resolve")
+                .with_qp(resources.qp())
+                .expect("INIT");
+            let error = ready.connect(&ConnectParams::default(), timeout);
+            Error::from(error.expect_err("no answer"))
+        };
+        let mut errors = vec![connect(Duration::from_millis(500))];
+        if endpoint.is_iwarp() {
+            // The kernel gives up before the application.
+            errors.push(connect(Duration::from_secs(60)));
+        }
+        for error in errors {
+            println!("{}: {error}", endpoint.name());
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+            let help = error.help().expect("a remedy");
+            assert!(help.contains("register memory before listening"), "{error}");
+            assert_eq!(
+                help.contains("UDP port 4791"),
+                !endpoint.is_iwarp(),
+                "{error}"
+            );
+            assert!(
+                !endpoint.is_iwarp() || !help.contains("firewall"),
+                "{error}"
+            );
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_port_in_use_is_reported() {

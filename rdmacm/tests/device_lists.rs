@@ -1,10 +1,10 @@
-//! Gather lists on real drivers.
+//! Gather and scatter lists on real drivers.
 
 mod lab;
 
 use std::thread;
 
-use ibverbs::{BufList, QpOptions, QueuePair, Rc, wr};
+use ibverbs::{AccessFlags, BufList, PostError, QpOptions, QueuePair, Rc, wr};
 use lab::{Endpoint, Peer, Resources, TIMEOUT, assert_no_leaks, one_endpoint_each};
 use rdmacm::{ConnectParams, Resolver};
 
@@ -43,11 +43,100 @@ fn lists_with_empty_parts_arrive_whole() {
     }
 }
 
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn reads_fill_lists_in_order() {
+    const ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
+    for endpoint in one_endpoint_each() {
+        println!("device: {}", endpoint.name());
+        assert_no_leaks(&endpoint, || {
+            let (mut a, b) = connected(&endpoint);
+            let source = b.resources.pd.shared(64, ACCESS).expect("region");
+            let numbers: Vec<u8> = (0..64).collect();
+            source.write(0, &numbers).expect("in range");
+            let part = |start, len| source.remote().slice(start, len).expect("in range");
+            let into = a.resources.pd.shared(64, ACCESS).expect("region");
+            let whole = a.connection.qp_mut().hold(&into).expect("hold");
+            let pieces = [40..42, 8..11].map(|range| whole.slice(range).expect("in range"));
+            let attr = endpoint.context.query_device().expect("query");
+            let max = attr.max_sge_rd.min(2);
+            assert_eq!(max, if endpoint.is_iwarp() { 1 } else { 2 });
+            let qp = a.connection.qp_mut();
+            let (one, two) = (qp.hold_list(&pieces[..1]), qp.hold_list(&pieces));
+            let (one, two) = (one.expect("list"), two.expect("list"));
+            let request = wr::read(two, part(20, 5));
+            if max == 1 {
+                let error = qp.post_send(request).expect_err("two entries").error();
+                assert_eq!(error, PostError::TooManyPieces { count: 2, max });
+                qp.post_send(wr::read(one, part(20, 2))).expect("read");
+            } else {
+                qp.post_send(request).expect("read");
+            }
+            a.retire().ok().expect("read");
+            let (mut first, mut second) = ([0; 2], [0; 3]);
+            into.read(40, &mut first).expect("in range");
+            into.read(8, &mut second).expect("in range");
+            assert_eq!(first, [20, 21]);
+            assert_eq!(second, if max == 1 { [0; 3] } else { [22, 23, 24] });
+
+            let sizes = [3, 5, 40];
+            let buf = |size| a.resources.pd.buf(size).expect("buffer");
+            let list = BufList::new(sizes.map(buf).into());
+            let posted = a
+                .connection
+                .qp_mut()
+                .post_send(wr::read(list, part(10, 10)));
+            if endpoint.is_iwarp() {
+                let error = posted.expect_err("no peer can write it").error();
+                assert_eq!(error, PostError::NeedsShared);
+                return;
+            }
+            posted.expect("read");
+            let retired = a.retire();
+            retired.ok().expect("read");
+            let list = retired.into_list().expect("posted with a list");
+            let parts: Vec<&[u8]> = list.iter().map(|buf| &buf[..]).collect();
+            assert_eq!(parts, [&[10, 11, 12][..], &[13, 14, 15, 16, 17], &[18, 19]]);
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn atomics_store_their_result_in_a_part_of_a_buffer() {
+    const ACCESS: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_ATOMIC);
+    for endpoint in one_endpoint_each() {
+        println!("device: {}", endpoint.name());
+        if endpoint.is_iwarp() {
+            println!("unsupported: {} atomics", endpoint.name());
+            continue;
+        }
+        assert_no_leaks(&endpoint, || {
+            let (mut a, b) = connected(&endpoint);
+            let word = b.resources.pd.shared(8, ACCESS).expect("region");
+            word.write(0, &40_u64.to_ne_bytes()).expect("in range");
+            let record = write(a.resources.pd.buf(24).expect("buffer"), &[7; 24]);
+            let slice = record.into_slice(8..16).expect("in range");
+            let add = wr::fetch_add(slice, word.remote(), 2);
+            a.connection.qp_mut().post_send(add).expect("add");
+            let retired = a.retire();
+            retired.ok().expect("added");
+            let record = retired.into_buf().expect("the whole buffer");
+            assert_eq!(record[8..16], 40_u64.to_ne_bytes());
+            assert_eq!((&record[..8], &record[16..]), (&[7; 8][..], &[7; 8][..]));
+        });
+    }
+}
+
 fn write(mut buf: ibverbs::Buf, bytes: &[u8]) -> ibverbs::Buf {
     buf.set_len(bytes.len());
     buf.copy_from_slice(bytes);
     buf
 }
+
+const REMOTE_ACCESS: AccessFlags = AccessFlags::REMOTE_READ
+    .union(AccessFlags::REMOTE_WRITE)
+    .union(AccessFlags::REMOTE_ATOMIC);
 
 /// Connects queue pairs whose requests can have three entries.
 fn connected(endpoint: &Endpoint) -> (Peer, Peer) {
@@ -62,6 +151,7 @@ fn connected(endpoint: &Endpoint) -> (Peer, Peer) {
             let resources = endpoint.resources();
             let request = listener.accept(Some(TIMEOUT)).expect("accept");
             let request = request.expect("a request in time");
+            let request = request.access(REMOTE_ACCESS);
             let ready = request.with_qp(qp(&resources)).expect("INIT");
             let connection = ready.accept(&params, TIMEOUT).expect("accept");
             Peer {
@@ -72,7 +162,8 @@ fn connected(endpoint: &Endpoint) -> (Peer, Peer) {
         let resources = endpoint.resources();
         let resolver = Resolver::new(listener.local_addr()).timeout(TIMEOUT);
         let route = resolver.resolve().expect("resolve");
-        let ready = route.with_qp(qp(&resources)).expect("INIT");
+        let ready = route.access(REMOTE_ACCESS).with_qp(qp(&resources));
+        let ready = ready.expect("INIT");
         let active = Peer {
             connection: ready.connect(&params, TIMEOUT).expect("connect"),
             resources,

@@ -38,6 +38,7 @@ struct Inner {
     device: Device,
     properties: DeviceProperties,
     soft_roce: OnceLock<bool>,
+    max_read_sge: OnceLock<u32>,
     numbers: QpNumbers,
 }
 
@@ -96,6 +97,7 @@ impl Context {
             properties: DeviceProperties::of(provider.as_deref(), transport),
             device,
             soft_roce: OnceLock::new(),
+            max_read_sge: OnceLock::new(),
             numbers: QpNumbers::default(),
         })))
     }
@@ -103,6 +105,18 @@ impl Context {
     /// Returns the device that is open.
     pub fn device(&self) -> &Device {
         &self.0.device
+    }
+
+    /// Returns the maximum number of local entries of an RDMA read. Queried once.
+    pub(crate) fn max_read_sge(&self) -> u32 {
+        *self
+            .0
+            .max_read_sge
+            .get_or_init(|| match self.query_device() {
+                Ok(attr) if attr.max_sge_rd > 0 => attr.max_sge_rd,
+                // Some drivers report no limit. The provider then refuses what it does not have.
+                _ => u32::MAX,
+            })
     }
 
     pub(crate) fn properties(&self) -> DeviceProperties {

@@ -122,11 +122,13 @@ impl InFlight {
         self
     }
 
-    /// Sets the length of a buffer to that of the data which the device writes.
+    /// Sets the length of a buffer or a list to that of the data which the device writes.
     #[inline]
     pub(crate) fn with_len(mut self, len: usize) -> Self {
-        if let Self::Buf(buf) = &mut self {
-            buf.set_len(len);
+        match &mut self {
+            Self::Buf(buf) => buf.set_len(len),
+            Self::List(list) => list.set_total_len(len),
+            _ => {}
         }
         self
     }

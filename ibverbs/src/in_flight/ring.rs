@@ -29,6 +29,8 @@ pub(crate) struct Ring {
     unused: Vec<Slot>,
     /// Values of failed requests whose memory the device may still access, oldest first.
     kept: Vec<Request>,
+    /// `true` if a request without a value has failed in this way.
+    has_failed_unowned: bool,
     /// Index of the slot for the next request, in `0..=len`; `len` means that the wrap to 0 is
     /// pending. The slot is vacant unless the ring is full.
     next: usize,
@@ -54,6 +56,7 @@ impl Ring {
             slots: Vec::new(),
             unused: Vec::new(),
             kept: Vec::new(),
+            has_failed_unowned: false,
             next: 0,
             oldest: 0,
         };
@@ -205,12 +208,31 @@ impl Ring {
             index = self.oldest;
         }
         loop {
-            self.kept.extend(self.slots[index].detach());
+            match self.slots[index].detach() {
+                Some(request) => self.kept.push(request),
+                None => self.has_failed_unowned = true,
+            }
             if index == last {
                 return self.retire(wr_id);
             }
             index = (index + 1) % self.slots.len();
         }
+    }
+
+    /// See [`RequestTable::holds`](super::RequestTable::holds).
+    pub(crate) fn holds(&self, wr_id: WrId) -> bool {
+        let slot = self.slots.get(wr_id.slot());
+        slot.is_some_and(|slot| slot.holds(wr_id))
+    }
+
+    /// See [`RequestTable::unowned`](super::RequestTable::unowned).
+    pub(crate) fn unowned(&self, found: &mut Vec<WrId>) {
+        found.extend(self.slots.iter().filter_map(Slot::unowned));
+    }
+
+    /// See [`RequestTable::has_failed_unowned`](super::RequestTable::has_failed_unowned).
+    pub(crate) fn has_failed_unowned(&self) -> bool {
+        self.has_failed_unowned
     }
 
     /// Returns `true` if no request is in flight, and no value of a failed one is kept.

@@ -16,6 +16,8 @@ pub(crate) struct RecvSlab {
     in_flight: usize,
     /// Values of failed receives whose memory the device may still access.
     kept: Vec<Request>,
+    /// `true` if a receive without a value has failed in this way.
+    has_failed_unowned: bool,
 }
 
 impl RecvSlab {
@@ -31,6 +33,7 @@ impl RecvSlab {
             order: (0..capacity as usize).collect(),
             in_flight: 0,
             kept: Vec::new(),
+            has_failed_unowned: false,
         }
     }
 
@@ -78,9 +81,29 @@ impl RecvSlab {
         let wr_id = wr_id.without_failure()?;
         let slot = self.slots.get_mut(wr_id.slot())?;
         if slot.holds(wr_id) {
-            self.kept.extend(slot.detach());
+            match slot.detach() {
+                Some(request) => self.kept.push(request),
+                None => self.has_failed_unowned = true,
+            }
         }
         self.retire(wr_id)
+    }
+
+    /// See [`RequestTable::holds`](super::RequestTable::holds).
+    pub(crate) fn holds(&self, wr_id: WrId) -> bool {
+        let slot = self.slots.get(wr_id.slot());
+        slot.is_some_and(|slot| slot.holds(wr_id))
+    }
+
+    /// See [`RequestTable::unowned`](super::RequestTable::unowned).
+    pub(crate) fn unowned(&self, found: &mut Vec<WrId>) {
+        let slots = self.order[..self.in_flight].iter();
+        found.extend(slots.filter_map(|&index| self.slots[index].unowned()));
+    }
+
+    /// See [`RequestTable::has_failed_unowned`](super::RequestTable::has_failed_unowned).
+    pub(crate) fn has_failed_unowned(&self) -> bool {
+        self.has_failed_unowned
     }
 
     /// Removes all receives. Their buffers are never used again: a device may still write to them

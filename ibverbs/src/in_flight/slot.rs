@@ -49,6 +49,15 @@ impl Slot {
         matches!(self.state, State::InFlight(Owned(Some(InFlight::Marker))))
     }
 
+    /// Returns the identity of the request in flight if it owns no memory.
+    pub(crate) fn unowned(&self) -> Option<WrId> {
+        let is_unowned = matches!(
+            self.state,
+            State::InFlight(Owned(None | Some(InFlight::Marker)))
+        );
+        is_unowned.then_some(self.wr_id)
+    }
+
     /// Stores the request that was posted with this slot's `wr_id`.
     #[inline]
     pub(crate) fn fill(&mut self, Request { owned, tag }: Request) {

@@ -10,6 +10,16 @@ use crate::wr_id::WrId;
 pub(crate) trait RequestTable: Send + Sync {
     /// Returns the table as one of either kind.
     fn as_any(&mut self) -> AnyTable<'_>;
+
+    /// Returns `true` if the request with this `wr_id` is in flight.
+    fn holds(&self, wr_id: WrId) -> bool;
+
+    /// Adds the requests in flight that own no memory. They may use memory that the queue holds.
+    fn unowned(&self, found: &mut Vec<WrId>);
+
+    /// Returns `true` if a request without memory of its own has failed, and the device may still
+    /// access the memory that it used.
+    fn has_failed_unowned(&self) -> bool;
 }
 
 impl RequestTable for Ring {
@@ -17,12 +27,36 @@ impl RequestTable for Ring {
     fn as_any(&mut self) -> AnyTable<'_> {
         AnyTable::Ring(self)
     }
+
+    fn holds(&self, wr_id: WrId) -> bool {
+        Self::holds(self, wr_id)
+    }
+
+    fn unowned(&self, found: &mut Vec<WrId>) {
+        Self::unowned(self, found);
+    }
+
+    fn has_failed_unowned(&self) -> bool {
+        Self::has_failed_unowned(self)
+    }
 }
 
 impl RequestTable for RecvSlab {
     #[inline]
     fn as_any(&mut self) -> AnyTable<'_> {
         AnyTable::Slab(self)
+    }
+
+    fn holds(&self, wr_id: WrId) -> bool {
+        Self::holds(self, wr_id)
+    }
+
+    fn unowned(&self, found: &mut Vec<WrId>) {
+        Self::unowned(self, found);
+    }
+
+    fn has_failed_unowned(&self) -> bool {
+        Self::has_failed_unowned(self)
     }
 }
 

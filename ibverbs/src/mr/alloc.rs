@@ -35,7 +35,8 @@ pub(crate) struct Allocation {
 enum Origin {
     Heap(Layout),
     Mapped(usize),
-    Caller(#[allow(dead_code, reason = "dropped with the allocation")] CallerMemory),
+    /// `None` after the memory was returned to the caller.
+    Caller(Option<CallerMemory>),
     Provider(ProviderBuffer),
 }
 
@@ -158,7 +159,7 @@ impl Allocation {
         Ok(Self {
             start: memory.start(),
             len,
-            origin: Origin::Caller(memory),
+            origin: Origin::Caller(Some(memory)),
             shared: AtomicBool::new(false),
         })
     }
@@ -167,6 +168,22 @@ impl Allocation {
     /// allocator of the process, when it is dropped.
     pub(crate) fn is_mapped(&self) -> bool {
         matches!(self.origin, Origin::Mapped(_))
+    }
+
+    /// Returns the memory of the caller, if this is such memory.
+    pub(crate) fn caller_memory(&self) -> Option<&CallerMemory> {
+        match &self.origin {
+            Origin::Caller(memory) => memory.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the memory of the caller, if this is such memory.
+    pub(crate) fn into_caller_memory(mut self) -> Option<CallerMemory> {
+        match &mut self.origin {
+            Origin::Caller(memory) => memory.take(),
+            _ => None,
+        }
     }
 
     /// Returns the buffer of the provider that the memory belongs to, if it does. Such memory must

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rdma_sys::ibv_sge;
 
 use super::pool_inner::{PoolInner, PoolSlot};
+use super::region::Region;
 use crate::pd::{DomainKey, ProtectionDomain};
 
 /// A registered buffer with one owner, accessible as `&[u8]` and `&mut [u8]`.
@@ -101,6 +102,23 @@ impl Buf {
     pub(crate) fn discard(self) {
         // SAFETY: this is the only Buf of the slot, and it is neither used nor dropped afterwards.
         drop(unsafe { PoolSlot::take_pool(ManuallyDrop::new(self).0) });
+    }
+
+    /// Returns the region of the buffer, unless it has other buffers or a pool.
+    pub(crate) fn try_into_region(self) -> Result<Region, Self> {
+        let slot = ManuallyDrop::new(self).0;
+        // SAFETY: this is the only Buf of the slot. It is neither used nor dropped afterwards, and
+        // if a new one is created, the slot owns a reference again.
+        let pool = unsafe { PoolSlot::take_pool(slot) };
+        // SAFETY: `pool` keeps the slot alive.
+        let (index, len) = unsafe { (slot.as_ref().index(), slot.as_ref().len.get()) };
+        Arc::try_unwrap(pool)
+            .map(|pool| pool.region)
+            .map_err(|pool| {
+                let mut buf = Self::from_slot(pool, index);
+                buf.set_len(len as usize);
+                buf
+            })
     }
 
     #[inline]

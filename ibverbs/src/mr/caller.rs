@@ -86,6 +86,14 @@ impl CallerMemory {
         }
     }
 
+    pub(crate) fn owner(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.owner.as_deref()
+    }
+
+    pub(crate) fn into_owner(mut self) -> Option<Box<dyn Any + Send + Sync>> {
+        self.owner.take()
+    }
+
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }

@@ -43,8 +43,8 @@ pub struct Frozen(Arc<Memory>);
 enum Memory {
     /// A frozen buffer, registered for local access.
     Buf(Buf),
-    /// A region that peers can read. No one can write to it.
-    Remote(Region),
+    /// A region that the device cannot write to. Peers can read it if it is registered so.
+    Region(Region),
 }
 
 impl Buf {
@@ -86,7 +86,7 @@ impl ProtectionDomain {
             fill(unsafe { std::slice::from_raw_parts_mut(memory.start().as_ptr(), len) });
             Ok(())
         })?;
-        Ok(Frozen(Arc::new(Memory::Remote(region))))
+        Ok(Frozen::from_region(region))
     }
 }
 
@@ -95,32 +95,49 @@ impl Frozen {
     /// it.
     ///
     /// # Errors
-    /// Returns `self` if there are other references, and always if peers can read it.
+    /// Returns `self` if there are other references, and always if peers can read it or it was
+    /// registered from a [value](ProtectionDomain::frozen_from).
     pub fn try_thaw(self) -> Result<Buf, Self> {
         match Arc::try_unwrap(self.0) {
             Ok(Memory::Buf(buf)) => Ok(buf),
-            Ok(remote @ Memory::Remote(_)) => Err(Self(Arc::new(remote))),
+            Ok(remote @ Memory::Region(_)) => Err(Self(Arc::new(remote))),
             Err(shared) => Err(Self(shared)),
         }
     }
 
     /// Returns the memory as a peer addresses it, if it was created by
-    /// [`frozen_shared`](ProtectionDomain::frozen_shared).
+    /// [`frozen_shared`](ProtectionDomain::frozen_shared) or
+    /// [`frozen_shared_from`](ProtectionDomain::frozen_shared_from).
     pub fn remote(&self) -> Option<RemoteMemory> {
         match &*self.0 {
-            Memory::Buf(_) => None,
-            Memory::Remote(region) => Some(RemoteMemory {
-                addr: region.base(),
-                len: region.len() as u64,
-                rkey: region.rkey(),
-            }),
+            Memory::Region(region) if region.access().contains(AccessFlags::REMOTE_READ) => {
+                Some(RemoteMemory {
+                    addr: region.base(),
+                    len: region.len() as u64,
+                    rkey: region.rkey(),
+                })
+            }
+            Memory::Buf(_) | Memory::Region(_) => None,
+        }
+    }
+
+    pub(crate) fn from_region(region: Region) -> Self {
+        Self(Arc::new(Memory::Region(region)))
+    }
+
+    /// Returns the region, unless there are other references or it is a buffer.
+    pub(crate) fn try_into_region(self) -> Result<Region, Self> {
+        match Arc::try_unwrap(self.0) {
+            Ok(Memory::Region(region)) => Ok(region),
+            Ok(buf @ Memory::Buf(_)) => Err(Self(Arc::new(buf))),
+            Err(shared) => Err(Self(shared)),
         }
     }
 
     pub(crate) fn pd(&self) -> &ProtectionDomain {
         match &*self.0 {
             Memory::Buf(buf) => buf.pd(),
-            Memory::Remote(region) => region.pd(),
+            Memory::Region(region) => region.pd(),
         }
     }
 
@@ -128,7 +145,7 @@ impl Frozen {
     pub(crate) fn sge(&self) -> ibv_sge {
         match &*self.0 {
             Memory::Buf(buf) => buf.sge(),
-            Memory::Remote(region) => {
+            Memory::Region(region) => {
                 let length = u32::try_from(region.len()).unwrap_or(u32::MAX);
                 ibv_sge {
                     addr: region.base(),
@@ -144,7 +161,7 @@ impl Frozen {
     pub(crate) fn is_read_after_deregistration(&self) -> bool {
         match &*self.0 {
             Memory::Buf(_) => false,
-            Memory::Remote(region) => region.is_read_after_deregistration(),
+            Memory::Region(region) => region.is_read_after_deregistration(),
         }
     }
 
@@ -162,7 +179,7 @@ impl Deref for Frozen {
             // SAFETY: the memory is initialized, has this length and lives as long as self. It is
             // registered for reading only, requests cannot write to a Frozen, and there is no other
             // access to it.
-            Memory::Remote(region) => unsafe {
+            Memory::Region(region) => unsafe {
                 std::slice::from_raw_parts(region.start().as_ptr(), region.len())
             },
         }

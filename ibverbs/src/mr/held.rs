@@ -13,8 +13,45 @@ use super::sink::Sink;
 use crate::identity::QueueId;
 use crate::pd::ProtectionDomain;
 
-/// A token for memory that a queue pair holds until it is destroyed
-/// ([`QueuePair::hold`](crate::QueuePair::hold)).
+/// The right to use what a queue holds. The queue never uses the number again.
+///
+/// Public only because hidden items mention it. Other crates cannot name it.
+///
+/// The queue is in the low 32 bits and the number in the others, so that a copy is one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant(u64);
+
+impl Grant {
+    /// Number of bits for the index of the entry. The others count its earlier uses.
+    pub(crate) const INDEX_BITS: u32 = 20;
+
+    pub(crate) fn new(queue: QueueId, number: u32) -> Self {
+        Self(u64::from(number) << 32 | u64::from(queue.get()))
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "the low 32 bits")]
+    pub(crate) fn queue(self) -> QueueId {
+        QueueId::from_raw(self.0 as u32)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "the high 32 bits")]
+    pub(crate) fn number(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Returns the index of the entry in the table of the queue.
+    pub(crate) fn number_of_entry(self) -> u32 {
+        self.number() & ((1 << Self::INDEX_BITS) - 1)
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.number_of_entry() as usize
+    }
+}
+
+/// A token for memory that a queue pair holds ([`QueuePair::hold`](crate::QueuePair::hold)), until
+/// the memory is [released](crate::QueuePair::release) or the queue pair is destroyed.
 ///
 /// A `Held<Frozen>` can be sent, a `Held<Sink>` can be received into, a `Held<SharedRegion>` can do
 /// both. The token is `Copy` and only valid on the queue pair that returned it.
@@ -31,7 +68,7 @@ use crate::pd::ProtectionDomain;
 /// ```
 pub struct Held<K> {
     sge: ibv_sge,
-    queue: QueueId,
+    token: Grant,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -44,11 +81,11 @@ impl<K> Clone for Held<K> {
 impl<K> Copy for Held<K> {}
 
 impl<K: Hold> Held<K> {
-    /// Creates a token for memory that the queue pair `queue` holds.
-    pub(crate) fn new(memory: &K, queue: QueueId) -> Self {
+    /// Creates a token for memory that a queue holds.
+    pub(crate) fn new(memory: &K, token: Grant) -> Self {
         Self {
             sge: memory.sge(),
-            queue,
+            token,
             kind: PhantomData,
         }
     }
@@ -81,13 +118,14 @@ impl<K> Held<K> {
     }
 
     /// Returns the memory as an entry of a scatter/gather list, for code that writes requests
-    /// itself.
+    /// itself. The memory must not be [released](crate::QueuePair::release) while they use it.
     pub fn sge(&self) -> ibv_sge {
         self.sge
     }
 
-    pub(crate) fn queue(&self) -> QueueId {
-        self.queue
+    #[inline]
+    pub(crate) fn token(&self) -> Grant {
+        self.token
     }
 }
 
@@ -108,12 +146,13 @@ pub struct HeldList<K> {
     sges: *const ibv_sge,
     count: usize,
     len: u64,
-    queue: QueueId,
+    token: Grant,
     kind: PhantomData<fn() -> K>,
 }
 
-// SAFETY: only the verbs library dereferences the pointer, on behalf of the queue pair, which keeps
-// the entries alive and unchanged.
+// SAFETY: only the verbs library dereferences the pointer, on behalf of the queue pair, which
+// checks that the token is valid. It keeps the entries alive and unchanged while requests can use
+// them.
 #[allow(unsafe_code)]
 unsafe impl<K> Send for HeldList<K> {}
 // SAFETY: as for Send.
@@ -129,13 +168,13 @@ impl<K> Clone for HeldList<K> {
 impl<K> Copy for HeldList<K> {}
 
 impl<K> HeldList<K> {
-    /// Creates a token for entries that the queue pair `queue` keeps; `len` is their total length.
-    pub(crate) fn new(sges: &[ibv_sge], len: u64, queue: QueueId) -> Self {
+    /// Creates a token for entries that a queue keeps; `len` is their total length.
+    pub(crate) fn new(sges: &[ibv_sge], len: u64, token: Grant) -> Self {
         Self {
             sges: sges.as_ptr(),
             count: sges.len(),
             len,
-            queue,
+            token,
             kind: PhantomData,
         }
     }
@@ -150,8 +189,9 @@ impl<K> HeldList<K> {
         self.len == 0
     }
 
-    pub(crate) fn queue(&self) -> QueueId {
-        self.queue
+    #[inline]
+    pub(crate) fn token(&self) -> Grant {
+        self.token
     }
 
     /// Returns the address and number of the entries.
@@ -165,7 +205,7 @@ impl<K> fmt::Debug for HeldList<K> {
         f.debug_struct("HeldList")
             .field("entries", &self.count)
             .field("len", &self.len)
-            .field("queue", &self.queue)
+            .field("queue", &self.token.queue())
             .finish()
     }
 }
@@ -174,7 +214,7 @@ impl<K> fmt::Debug for Held<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
             .field("len", &self.len())
-            .field("queue", &self.queue)
+            .field("queue", &self.token.queue())
             .finish()
     }
 }

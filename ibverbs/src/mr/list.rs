@@ -68,6 +68,21 @@ impl BufList {
         sges.extend(bufs.iter().map(Buf::capacity_sge).copied());
     }
 
+    /// Prepares the entries for `len` bytes of data of a peer. They are fewer bytes if the buffers
+    /// are smaller.
+    pub(crate) fn prepare_fetch(&mut self, mut len: u64) {
+        let Inner { bufs, sges } = &mut *self.0;
+        sges.clear();
+        for &sge in bufs.iter().map(Buf::capacity_sge) {
+            let length = u32::try_from(len).unwrap_or(u32::MAX).min(sge.length);
+            // See `gather_entries`.
+            if length > 0 {
+                sges.push(ibv_sge { length, ..sge });
+                len -= u64::from(length);
+            }
+        }
+    }
+
     /// Returns the prepared entries. They are on the heap and do not move with the list.
     pub(crate) fn sges(&self) -> &[ibv_sge] {
         &self.0.sges

@@ -80,6 +80,10 @@ impl PoolInner {
 }
 
 impl PoolSlot {
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Returns the slot to the free list and drops its reference to the pool.
     ///
     /// # Safety

@@ -2,12 +2,14 @@
 
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::access::{AccessFlags, RawAccess};
 use super::alloc::Allocation;
+use super::caller::CallerMemory;
 use super::options::{Backing, MemoryOptions};
 use super::registration::{Extras, Registration};
 use crate::error::{Error, ErrorKind, Result};
@@ -222,6 +224,43 @@ impl Region {
                 },
                 error,
             )),
+        }
+    }
+}
+
+impl Region {
+    /// Deregisters memory of the caller and returns its owner, if it has this type. On failure, and
+    /// if the device may read the memory after that, the region is unchanged.
+    pub(crate) fn into_caller_owner<O: Any>(self) -> Result<O, Self> {
+        let owner = self.memory.caller_memory().and_then(CallerMemory::owner);
+        let has_type = matches!(owner, Some(owner) if owner.is::<O>());
+        let is_only = Arc::strong_count(&self.memory) == 1 && !self.is_read_after_deregistration();
+        if !has_type || !is_only {
+            return Err(self);
+        }
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: both are taken once; `this` is not used again except for plain fields, and never
+        // dropped.
+        let (registration, memory) = unsafe {
+            (
+                ManuallyDrop::take(&mut this.registration),
+                ManuallyDrop::take(&mut this.memory),
+            )
+        };
+        if let Err((registration, _)) = registration.deregister() {
+            return Err(Self {
+                registration: ManuallyDrop::new(registration),
+                memory: ManuallyDrop::new(memory),
+                access: this.access,
+                flags: this.flags,
+            });
+        }
+        let owner = Arc::into_inner(memory)
+            .and_then(Allocation::into_caller_memory)
+            .and_then(CallerMemory::into_owner);
+        match owner.map(Box::<dyn Any + Send + Sync>::downcast::<O>) {
+            Some(Ok(owner)) => Ok(*owner),
+            _ => unreachable!("it had an owner of this type, and no other reference"),
         }
     }
 }

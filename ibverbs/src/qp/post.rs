@@ -130,6 +130,15 @@ impl<T: SendTransport> QueuePair<T> {
                 max: self.caps().max_send_sge,
             });
         }
+        if O::FETCHES && matches!(local, Gather::List { count: 2.., .. }) {
+            let max = self.pd().context().max_read_sge();
+            if local.count() > max as usize {
+                return Err(PostError::TooManyPieces {
+                    count: local.count(),
+                    max,
+                });
+            }
+        }
         if let Gather::Inline(bytes) = local {
             let max = self.caps().max_inline_data;
             if bytes.len() > max as usize {

@@ -18,7 +18,7 @@ use crate::cq::{Completion, CqInner, WcFields};
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
 use crate::in_flight::{ForeignCompletion, RecvSlab, Retired};
-use crate::mr::{Held, HeldList, Hold};
+use crate::mr::{Grant, Held, HeldList, Hold};
 use crate::pd::XrcDomain;
 use crate::pd::{AttachedQueuePair, ProtectionDomain};
 use crate::raw::AsRaw;
@@ -291,7 +291,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
         self.receiving().receives.table.slots_free()
     }
 
-    /// Keeps memory alive until the queue is destroyed. See
+    /// Keeps memory alive until it is released or the queue is destroyed. See
     /// [`QueuePair::hold`](crate::QueuePair::hold).
     ///
     /// # Errors
@@ -308,6 +308,27 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     /// Those of [`QueuePair::hold_list`](crate::QueuePair::hold_list).
     pub fn hold_list<M: Hold>(&mut self, pieces: &[Held<M>]) -> Result<HeldList<M>> {
         self.receiving_mut().owner.hold_list(pieces)
+    }
+
+    /// Releases held memory. See [`QueuePair::release`](crate::QueuePair::release).
+    ///
+    /// # Errors
+    /// Those of [`QueuePair::release`](crate::QueuePair::release).
+    pub fn release<M: Hold>(&mut self, memory: Held<M>) -> Result<bool> {
+        self.release_token(memory.token())
+    }
+
+    /// Releases a list. See [`QueuePair::release_list`](crate::QueuePair::release_list).
+    ///
+    /// # Errors
+    /// Those of [`QueuePair::release`](crate::QueuePair::release).
+    pub fn release_list<M: Hold>(&mut self, list: HeldList<M>) -> Result<bool> {
+        self.release_token(list.token())
+    }
+
+    fn release_token(&mut self, token: Grant) -> Result<bool> {
+        let Receiving { receives, owner } = self.receiving_mut();
+        owner.release(token, &[&receives.table])
     }
 
     /// Posts one receive. See [`QueuePair::post_recv`](crate::QueuePair::post_recv).

@@ -50,6 +50,7 @@
 
 mod address;
 mod flush;
+mod holdings;
 mod message;
 mod one_sided;
 mod operation;

@@ -253,23 +253,31 @@ impl RemoteMemory {
     }
 }
 
-/// Checks that `len` fetched bytes fit into the local memory.
+/// Checks that `len` fetched bytes fit into the local memory. A list of held memory must have this
+/// length, because its entries are not shortened.
 #[inline]
-fn check_local(len: u64, payload: &impl Target) -> Result<u32, PostError> {
-    let capacity = payload.scatter().len();
-    match u32::try_from(len) {
-        Ok(len) if u64::from(len) <= capacity => Ok(len),
-        _ => Err(PostError::BeyondLocal {
+fn check_local(len: u64, payload: &impl Target) -> Result<(), PostError> {
+    let local = payload.scatter();
+    let capacity = local.len();
+    if len > capacity || len > u64::from(u32::MAX) {
+        return Err(PostError::BeyondLocal {
             len,
             local: capacity,
+        });
+    }
+    match local {
+        Gather::List { len: local, .. } if local > len => Err(PostError::BeyondRemote {
+            len: local,
+            remote: len,
         }),
+        _ => Ok(()),
     }
 }
 
 impl<P: ReadPayload> Transfer<P> for RdmaRead {
     #[inline]
     fn check(self, payload: &P) -> Result<(), PostError> {
-        check_local(self.0.len, payload).map(|_| ())
+        check_local(self.0.len, payload)
     }
 
     #[inline]
@@ -287,8 +295,7 @@ impl<P: ReadPayload> Transfer<P> for RdmaRead {
         reason = "`check` accepts at most u32::MAX bytes"
     )]
     fn into_in_flight(self, payload: P) -> Option<InFlight> {
-        let len = self.0.len as usize;
-        payload.into_in_flight().map(|owned| owned.with_len(len))
+        payload.into_fetching(self.0.len as usize)
     }
 }
 
@@ -300,7 +307,13 @@ macro_rules! atomics {
             #[inline]
             fn check(self, payload: &P) -> Result<(), PostError> {
                 self.remote.check_word()?;
-                check_local(8, payload).map(|_| ())
+                check_local(8, payload)?;
+                match payload.scatter() {
+                    Gather::List { count, .. } if count > 1 => {
+                        Err(PostError::TooManyPieces { count, max: 1 })
+                    }
+                    _ => Ok(()),
+                }
             }
 
             #[inline]
@@ -310,7 +323,7 @@ macro_rules! atomics {
 
             #[inline]
             fn into_in_flight(self, payload: P) -> Option<InFlight> {
-                payload.into_in_flight().map(|owned| owned.with_len(8))
+                payload.into_fetching(8)
             }
         }
     )*};

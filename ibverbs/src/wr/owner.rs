@@ -1,73 +1,34 @@
 //! The owner of requests: a queue's identity and protection domain, and the memory it holds.
 
-use std::collections::HashSet;
-use std::hash::{Hash, Hasher};
-
-use rdma_sys::ibv_sge;
-
+use super::holdings::Holdings;
 use super::payload::{DeviceReads, PostableTo};
 use super::rejected::PostError;
 use crate::error::{Error, ErrorKind, Result};
 use crate::identity::QueueId;
-use crate::mr::{Held, HeldList, HeldMemory, Hold, gather_entries};
+use crate::in_flight::RequestTable;
+use crate::mr::{Grant, Held, HeldList, Hold, gather_entries};
 use crate::pd::{DomainKey, ProtectionDomain};
 
 /// Remedy for a mismatch of protection domains.
 pub(crate) const OWN_DOMAIN: &str = "use the queue pair's own protection domain, `QueuePair::pd`";
 
-/// Maximum number of different lists that a queue keeps. The limit bounds the memory that a program
-/// uses if it creates a list for each message.
-const MAX_LISTS: usize = 1 << 16;
-
-/// A queue's identity and protection domain, and the memory that it holds until it is destroyed.
+/// A queue's identity and protection domain, and the memory that it holds.
 #[derive(Debug)]
 pub(crate) struct Owner {
     pub(crate) id: QueueId,
     domain: DomainKey,
     pub(crate) pd: ProtectionDomain,
-    held: Vec<HeldMemory>,
-    /// Local keys of the held memory that the device may read at any later time
-    /// ([`Hold::may_be_read_late`]).
-    late_keys: HashSet<u32>,
-    /// Entries to which the tokens of [`hold_list`](Self::hold_list) point.
-    lists: HashSet<Entries>,
-}
-
-/// The entries of a list. Two lists with the same entries are equal.
-///
-/// A `Vec` and not a boxed slice, because moving a box would invalidate the pointers of the tokens.
-#[derive(Debug)]
-struct Entries(Vec<ibv_sge>);
-
-impl Entries {
-    fn keys(&self) -> impl Iterator<Item = (u64, u32, u32)> {
-        self.0.iter().map(|sge| (sge.addr, sge.length, sge.lkey))
-    }
-}
-
-impl PartialEq for Entries {
-    fn eq(&self, other: &Self) -> bool {
-        self.keys().eq(other.keys())
-    }
-}
-
-impl Eq for Entries {}
-
-impl Hash for Entries {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.keys().for_each(|key| key.hash(state));
-    }
+    holdings: Holdings,
 }
 
 impl Owner {
     pub(crate) fn new(pd: &ProtectionDomain) -> Result<Self> {
+        let id = QueueId::next()?;
         Ok(Self {
-            id: QueueId::next()?,
+            id,
             domain: pd.key(),
             pd: pd.clone(),
-            held: Vec::new(),
-            late_keys: HashSet::new(),
-            lists: HashSet::new(),
+            holdings: Holdings::new(id),
         })
     }
 
@@ -82,36 +43,35 @@ impl Owner {
             );
             return Err(Error::new(ErrorKind::Mismatch, "hold", what).with_help(OWN_DOMAIN));
         }
-        if !self.held.iter().any(|kept| memory.is(kept)) {
-            self.held.push(memory.share());
-            if memory.may_be_read_late() {
-                self.late_keys.insert(memory.sge().lkey);
-            }
-        }
-        Ok(Held::new(memory, self.id))
+        let token = self.holdings.hold(
+            &memory.sge(),
+            memory.may_be_read_late(),
+            |kept| memory.is(kept),
+            || memory.share(),
+        )?;
+        Ok(Held::new(memory, token))
     }
 
     /// Keeps a scatter/gather list of held memory. Holding an equal list again returns an equal
     /// token.
     pub(crate) fn hold_list<K: Hold>(&mut self, pieces: &[Held<K>]) -> Result<HeldList<K>> {
-        if pieces.iter().any(|piece| piece.queue() != self.id) {
-            let what = "a token belongs to another queue pair";
+        let is_valid = |piece: &Held<K>| self.holdings.check(piece.token()).is_ok();
+        if !pieces.iter().all(is_valid) {
+            let what = "a token belongs to another queue pair, or its memory was released";
             return Err(Error::new(ErrorKind::Mismatch, "hold_list", what)
                 .with_help("call `hold` on this queue pair"));
         }
         let len = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let entries = Entries(gather_entries(pieces.iter().map(Held::sge)).collect());
-        if let Some(Entries(sges)) = self.lists.get(&entries) {
-            return Ok(HeldList::new(sges, len, self.id));
-        }
-        if self.lists.len() == MAX_LISTS {
-            let what = format!("the queue holds {MAX_LISTS} different lists, the maximum");
-            return Err(Error::new(ErrorKind::InvalidInput, "hold_list", what)
-                .with_help("use the same lists again, or post a `BufList` for each message"));
-        }
-        let list = HeldList::new(&entries.0, len, self.id);
-        self.lists.insert(entries);
-        Ok(list)
+        let sges = gather_entries(pieces.iter().map(Held::sge)).collect();
+        let tokens = pieces.iter().map(Held::token);
+        let (token, sges) = self.holdings.hold_list(sges, tokens)?;
+        Ok(HeldList::new(sges, len, token))
+    }
+
+    /// Ends the validity of a token, and drops what it stands for once no request in these tables
+    /// may use it. Returns `true` if it is dropped.
+    pub(crate) fn release(&mut self, token: Grant, tables: &[&dyn RequestTable]) -> Result<bool> {
+        self.holdings.release(token, tables)
     }
 
     /// Returns `true` if the device may read this memory at any later time. Not inlined, because
@@ -120,7 +80,7 @@ impl Owner {
     pub(crate) fn may_be_read_late(&self, memory: DeviceReads) -> bool {
         match memory {
             DeviceReads::Nothing => true,
-            DeviceReads::Held(lkey) => self.late_keys.contains(&lkey),
+            DeviceReads::Held(token) => self.holdings.is_read_late(token),
             DeviceReads::Other => false,
         }
     }
@@ -132,6 +92,7 @@ impl Owner {
             PostableTo::DomainKey(domain) if domain != self.domain => Err(PostError::WrongDomain),
             PostableTo::Domain(pd) if !pd.is(&self.pd) => Err(PostError::WrongDomain),
             PostableTo::Queue(queue) if queue != self.id => Err(PostError::WrongQueue),
+            PostableTo::Held(token) => self.holdings.check(token),
             PostableTo::NoQueue => Err(PostError::WrongDomain),
             _ => Ok(()),
         }

@@ -4,6 +4,7 @@ use rdma_sys::ibv_sge;
 
 use crate::identity::QueueId;
 use crate::in_flight::InFlight;
+use crate::mr::Grant;
 use crate::pd::{DomainKey, ProtectionDomain};
 
 /// The local memory that a request reads or writes, as scatter/gather entries or as inline data.
@@ -79,8 +80,10 @@ pub enum PostableTo<'a> {
     Domain(&'a ProtectionDomain),
     /// The queues of the protection domain with this key. The payload keeps the domain alive.
     DomainKey(DomainKey),
-    /// The queue that holds the memory.
+    /// The queue to which the memory is lent.
     Queue(QueueId),
+    /// The queue that holds the memory, until it is released.
+    Held(Grant),
     /// No queue: the parts of the payload belong to different protection domains.
     NoQueue,
 }
@@ -90,8 +93,8 @@ pub enum PostableTo<'a> {
 pub enum DeviceReads {
     /// None: there are no bytes, or they were copied when the request was posted.
     Nothing,
-    /// Held memory with this local key.
-    Held(u32),
+    /// Held memory.
+    Held(Grant),
     /// Other memory, which may be changed and used again after the completion.
     Other,
 }
@@ -118,6 +121,9 @@ pub(crate) mod private {
         /// Called once when a request that writes the memory is created.
         fn prepare_target(&mut self) {}
 
+        /// Called once when a request is created that stores `len` bytes of a peer's memory.
+        fn prepare_fetch(&mut self, _len: u64) {}
+
         /// Returns the queues that the payload can be posted to.
         fn postable_to(&self) -> PostableTo<'_>;
 
@@ -129,6 +135,13 @@ pub(crate) mod private {
 
         /// Returns the memory that the queue owns until the request has completed, if any.
         fn into_in_flight(self) -> Option<InFlight>;
+
+        /// Same as [`into_in_flight`](Self::into_in_flight), for a request that stores `len` bytes
+        /// of a peer's memory.
+        #[inline]
+        fn into_fetching(self, len: usize) -> Option<InFlight> {
+            self.into_in_flight().map(|owned| owned.with_len(len))
+        }
     }
 
     /// Memory that a request reads.
@@ -147,8 +160,8 @@ use private::{Source, Target};
 /// Payload of a send or an RDMA write.
 ///
 /// This trait is sealed. It is implemented by:
-/// - [`Buf`](crate::Buf), [`BufList`](crate::BufList), [`Inline`](crate::wr::Inline) and
-///   [`Empty`](crate::wr::Empty);
+/// - [`Buf`](crate::Buf), [`BufSlice`](crate::mr::BufSlice), [`BufList`](crate::BufList),
+///   [`Inline`](crate::wr::Inline) and [`Empty`](crate::wr::Empty);
 /// - [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Frozen`](crate::Frozen),
 ///   [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion);
 /// - in a scope, [`Lent`](crate::scope::Lent) and [`LentMut`](crate::scope::LentMut).
@@ -200,9 +213,9 @@ pub trait RecvPayload: Target {}
 /// Local memory that receives the result of an RDMA read or an atomic.
 ///
 /// This trait is sealed. It is implemented by:
-/// - [`Buf`](crate::Buf);
-/// - [`Held`](crate::Held) of [`Sink`](crate::Sink), [`SharedRegion`](crate::SharedRegion) or
-///   [`DeviceRegion`](crate::DeviceRegion);
+/// - [`Buf`](crate::Buf), [`BufSlice`](crate::mr::BufSlice) and [`BufList`](crate::BufList);
+/// - [`Held`](crate::Held) and [`HeldList`](crate::HeldList) of [`Sink`](crate::Sink),
+///   [`SharedRegion`](crate::SharedRegion) or [`DeviceRegion`](crate::DeviceRegion);
 /// - in a scope, [`LentMut`](crate::scope::LentMut).
 ///
 /// # Example
@@ -218,7 +231,7 @@ pub trait RecvPayload: Target {}
 /// ```
 #[diagnostic::on_unimplemented(
     message = "the result of an RDMA read or an atomic cannot be stored in `{Self}`",
-    label = "expected a `Buf`, or a `Held` token of a `Sink`, a `SharedRegion` or a `DeviceRegion`",
+    label = "expected a `Buf`, a `BufList`, or a `Held` token of writable memory",
     note = "the memory must be registered and writable; a `Frozen` is read-only, and `wr::Inline` can only be sent"
 )]
 pub trait ReadPayload: Target {}

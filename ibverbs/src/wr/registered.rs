@@ -3,7 +3,9 @@
 use super::payload::{DeviceReads, Gather, PostableTo, ReadPayload, RecvPayload, SendPayload};
 use super::payload::{private::Payload, private::Source, private::Target};
 use crate::in_flight::InFlight;
-use crate::mr::{Buf, BufList, DeviceRegion, Frozen, Held, HeldList, Hold, SharedRegion, Sink};
+use crate::mr::{
+    Buf, BufList, BufSlice, DeviceRegion, Frozen, Held, HeldList, Hold, SharedRegion, Sink,
+};
 
 impl Payload for Buf {
     #[inline]
@@ -35,17 +37,51 @@ impl SendPayload for Buf {}
 impl RecvPayload for Buf {}
 impl ReadPayload for Buf {}
 
+impl Payload for BufSlice {
+    #[inline]
+    fn postable_to(&self) -> PostableTo<'_> {
+        PostableTo::DomainKey(self.domain())
+    }
+
+    #[inline]
+    fn into_in_flight(self) -> Option<InFlight> {
+        Some(InFlight::Buf(self.into_buf()))
+    }
+
+    #[inline]
+    fn into_fetching(self, _: usize) -> Option<InFlight> {
+        Some(InFlight::Buf(self.into_buf()))
+    }
+}
+
+impl Source for BufSlice {
+    #[inline]
+    fn gather(&self) -> Gather<'_> {
+        Gather::One(self.sge())
+    }
+}
+
+impl Target for BufSlice {
+    #[inline]
+    fn scatter(&self) -> Gather<'_> {
+        Gather::One(self.sge())
+    }
+}
+
+impl SendPayload for BufSlice {}
+impl ReadPayload for BufSlice {}
+
 impl<K: Hold> Payload for Held<K> {
     const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
 
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
-        PostableTo::Queue(self.queue())
+        PostableTo::Held(self.token())
     }
 
     #[inline]
     fn device_reads(&self) -> DeviceReads {
-        DeviceReads::Held(self.sge().lkey)
+        DeviceReads::Held(self.token())
     }
 
     #[inline]
@@ -61,6 +97,10 @@ impl Payload for BufList {
 
     fn prepare_target(&mut self) {
         BufList::prepare_target(self);
+    }
+
+    fn prepare_fetch(&mut self, len: u64) {
+        BufList::prepare_fetch(self, len);
     }
 
     fn postable_to(&self) -> PostableTo<'_> {
@@ -90,6 +130,7 @@ impl Target for BufList {
 
 impl SendPayload for BufList {}
 impl RecvPayload for BufList {}
+impl ReadPayload for BufList {}
 
 impl SendPayload for HeldList<Frozen> {}
 impl SendPayload for HeldList<SharedRegion> {}
@@ -97,13 +138,16 @@ impl SendPayload for HeldList<DeviceRegion> {}
 impl RecvPayload for HeldList<Sink> {}
 impl RecvPayload for HeldList<SharedRegion> {}
 impl RecvPayload for HeldList<DeviceRegion> {}
+impl ReadPayload for HeldList<Sink> {}
+impl ReadPayload for HeldList<SharedRegion> {}
+impl ReadPayload for HeldList<DeviceRegion> {}
 
 impl<K: Hold> Payload for HeldList<K> {
     const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
 
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
-        PostableTo::Queue(self.queue())
+        PostableTo::Held(self.token())
     }
 
     #[inline]

@@ -51,18 +51,19 @@ pub enum PostError {
     },
     /// The payload has more scatter/gather entries than a request of the queue can have.
     #[error(
-        "{count} scatter/gather entries exceed the queue's limit of {max} (max_send_sge, max_recv_sge)"
+        "{count} scatter/gather entries exceed the limit of {max} (max_send_sge, max_recv_sge; max_sge_rd of the device for RDMA reads; 1 for atomics)"
     )]
     TooManyPieces {
         /// Number of entries of the payload.
         count: usize,
-        /// Limit of the queue.
+        /// Limit of the queue, of the device for RDMA reads, or of atomics.
         max: u32,
     },
     /// The receive has no memory, and the device would never complete it.
     #[error("EFA never completes a receive without memory; post a buffer, which may stay empty")]
     EmptyReceive,
-    /// The payload is longer than the remote memory.
+    /// The payload is longer than the remote memory. That also holds for a list of held memory into
+    /// which the remote memory is read.
     #[error("{len} bytes do not fit into {remote} bytes of remote memory")]
     BeyondRemote {
         /// Length of the request in bytes.

@@ -78,6 +78,14 @@ impl<O, P> SendRequest<O, P> {
         Self::new(operation, payload)
     }
 
+    fn fetching(operation: O, mut payload: P, len: u64) -> Self
+    where
+        P: Payload,
+    {
+        payload.prepare_fetch(len);
+        Self::new(operation, payload)
+    }
+
     fn new(operation: O, payload: P) -> Self {
         Self {
             operation,
@@ -275,7 +283,11 @@ pub fn write_with_imm<P: SendPayload>(
 }
 
 /// Creates a request that reads all of `remote` into the payload, which must be at least as large.
-/// The length of a buffer becomes that of `remote`.
+/// The length of a buffer, or of the buffers of a list in their order, becomes that of `remote`. A
+/// list of held memory must have exactly its length.
+///
+/// A list may have at most [`max_sge_rd`](crate::DeviceAttr::max_sge_rd) entries, which is 1 on
+/// Soft-iWARP.
 ///
 /// # Example
 /// ```no_run
@@ -287,11 +299,13 @@ pub fn write_with_imm<P: SendPayload>(
 /// # Ok(()) }
 /// ```
 pub fn read<P: ReadPayload>(payload: P, remote: RemoteMemory) -> SendRequest<RdmaRead, P> {
-    SendRequest::new(RdmaRead(remote), payload)
+    SendRequest::fetching(RdmaRead(remote), payload, remote.len)
 }
 
 /// Creates a request that replaces the 8 bytes at `remote` with `swap` if they equal `compare`. The
-/// previous value is written to the first 8 bytes of the payload.
+/// previous value is written to the first 8 bytes of the payload, and a buffer has that length
+/// afterwards. [`Buf::into_slice`](crate::Buf::into_slice) and
+/// [`Held::slice`](crate::Held::slice) select other bytes.
 ///
 /// On each host the 8 bytes are a number in that host's byte order.
 ///
@@ -311,18 +325,16 @@ pub fn compare_swap<P: ReadPayload>(
     compare: u64,
     swap: u64,
 ) -> SendRequest<CompareSwap, P> {
-    SendRequest::new(
-        CompareSwap {
-            remote,
-            compare,
-            swap,
-        },
-        payload,
-    )
+    let operation = CompareSwap {
+        remote,
+        compare,
+        swap,
+    };
+    SendRequest::fetching(operation, payload, 8)
 }
 
 /// Creates a request that adds `add` to the 8 bytes at `remote`. The previous value is written to
-/// the first 8 bytes of the payload.
+/// the first 8 bytes of the payload, as by [`compare_swap`].
 ///
 /// # Example
 /// Takes a ticket from a counter in the peer's memory:
@@ -338,7 +350,7 @@ pub fn fetch_add<P: ReadPayload>(
     remote: RemoteMemory,
     add: u64,
 ) -> SendRequest<FetchAdd, P> {
-    SendRequest::new(FetchAdd { remote, add }, payload)
+    SendRequest::fetching(FetchAdd { remote, add }, payload, 8)
 }
 
 /// Creates a request that writes 8 bytes to `remote`, which must be aligned to 8 bytes. No reader

@@ -14,6 +14,45 @@ impl State {
         Ok((self.peer.is_some() && self.flow.greeting_is_sent()).then_some(()))
     }
 
+    /// Returns `Some` if the first bytes of a message can be posted now.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn try_reserve(&mut self) -> Result<Option<()>> {
+        self.check_sending()?;
+        let is_free = self.outgoing.is_none() && self.pools.send.available() > 0;
+        Ok((is_free && self.can_post_data()).then_some(()))
+    }
+
+    /// Sends a message for which [`try_reserve`](Self::try_reserve) has returned `Some`.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn send_reserved(&mut self, message: &[u8]) -> Result<()> {
+        if self.try_send(message)?.is_none() {
+            // Another messenger of the group has taken the last buffer.
+            debug_assert!(self.outgoing.is_none(), "a permit borrows what sends");
+            self.outgoing = Some((message.to_vec(), 0));
+        }
+        Ok(())
+    }
+
+    /// Returns `true` if a task must be started that posts the rest of a message.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn needs_rest_task(&mut self) -> bool {
+        self.outgoing.is_some() && !std::mem::replace(&mut self.has_rest_task, true)
+    }
+
+    /// Returns `Some` once the task that posts the rest of a message has nothing left to do.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn try_finish_rest(&mut self) -> Option<()> {
+        let is_done = self.outgoing.is_none() || self.failure.is_some() || self.is_over;
+        self.has_rest_task = !is_done;
+        is_done.then_some(())
+    }
+
+    /// Records that the task that posts the rest of a message has ended.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn stop_rest_task(&mut self) {
+        self.has_rest_task = false;
+    }
+
     /// Sends a message, or returns `None` if nothing of it can be posted now.
     pub(crate) fn try_send(&mut self, message: &[u8]) -> Result<Option<()>> {
         self.check_sending()?;

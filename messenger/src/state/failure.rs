@@ -2,14 +2,22 @@
 
 use std::borrow::Cow;
 
-use ibverbs::{Error, ErrorKind, Result};
-use rdmacm::internal::{NO_ANSWER, with_fault};
+use ibverbs::{Error, ErrorKind, Result, device::TransportType};
+use rdmacm::Connection;
+use rdmacm::internal::with_fault;
 
 use super::State;
 use crate::codec::VERB;
 
-/// Remedy for requests that neither complete nor fail.
-const NO_ACKNOWLEDGEMENT: &str = "check that the peer's host is running, that firewalls allow UDP port 4791 for RoCE, or the TCP port for iWARP, and the kernel's log of both hosts (`dmesg`)";
+/// Remedy for messages that the peer's application does not send or take.
+const NO_MESSAGE: &str =
+    "check that the peer's application is running, and that it sends and receives messages";
+
+/// Remedy for requests that neither complete nor fail, on iWARP.
+const NO_ACKNOWLEDGEMENT_IWARP: &str = "check that the peer's host is running, that firewalls allow the TCP connection, and the kernel's log of both hosts (`dmesg`)";
+
+/// The same on InfiniBand and RoCE.
+const NO_ACKNOWLEDGEMENT: &str = "check that the peer's host is running, that firewalls allow UDP port 4791 if the network is RoCE, and the kernel's log of both hosts (`dmesg`)";
 
 /// The first error of a connection, which every later call returns.
 #[derive(Debug)]
@@ -51,11 +59,16 @@ impl State {
     pub(crate) fn timed_out(&mut self) -> Error {
         let unfinished = self.sends_in_flight + self.controls_in_flight;
         let (detail, help) = if unfinished == 0 {
-            (String::new(), NO_ANSWER)
+            (String::new(), NO_MESSAGE)
         } else {
             // The peer's adapter acknowledges messages even if the peer's application is stuck.
             let detail = format!("; unfinished requests of this side: {unfinished}");
-            (detail, NO_ACKNOWLEDGEMENT)
+            let transport = self.connection.as_ref().map(Connection::transport);
+            if transport == Some(TransportType::IWARP) {
+                (detail, NO_ACKNOWLEDGEMENT_IWARP)
+            } else {
+                (detail, NO_ACKNOWLEDGEMENT)
+            }
         };
         self.error_or_local_fault(ErrorKind::TimedOut, "timed out", &detail, help)
     }

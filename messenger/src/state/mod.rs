@@ -34,10 +34,13 @@ pub(crate) enum Side {
     Recv,
     Send,
     Requests,
+    /// The task that posts the rest of a message.
+    #[cfg(feature = "tokio")]
+    Rest,
 }
 
 impl Side {
-    pub(crate) const COUNT: usize = 3;
+    pub(crate) const COUNT: usize = 4;
 }
 
 /// The next item of the peer's stream.
@@ -83,8 +86,11 @@ pub(crate) struct State {
     /// Number of data receives to be reported to the peer once they are posted.
     released: u32,
 
-    /// A message whose first bytes were posted, and their number.
+    /// A message that is being sent, and the number of its bytes that were posted.
     outgoing: Option<(Vec<u8>, usize)>,
+    /// `true` while a task posts the rest of a message.
+    #[cfg(feature = "tokio")]
+    has_rest_task: bool,
     /// Number of control messages posted but not completed.
     controls_in_flight: usize,
     /// Completed requests that the application posted itself.
@@ -124,6 +130,8 @@ impl State {
             must_refill: false,
             released: 0,
             outgoing: None,
+            #[cfg(feature = "tokio")]
+            has_rest_task: false,
             controls_in_flight: 0,
             completed_requests: VecDeque::new(),
             failure: None,
@@ -152,6 +160,7 @@ impl State {
     /// Takes out what the messenger owns. Only messages of the application refer to it afterwards.
     pub(crate) fn close(&mut self) -> impl Sized + use<> {
         self.is_over = true;
+        self.wake_all();
         (
             self.connection.take(),
             std::mem::replace(&mut self.inbox, Inbox::new(0)),
@@ -223,8 +232,8 @@ impl State {
     }
 
     fn wake_all(&mut self) {
-        for side in [Side::Recv, Side::Send, Side::Requests] {
-            self.wake(side);
+        for waker in self.wakers.iter_mut().filter_map(Option::take) {
+            waker.wake();
         }
     }
 

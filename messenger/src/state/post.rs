@@ -27,11 +27,13 @@ impl State {
             self.post_control(&bytes)?;
         }
         if let Some((bytes, start)) = self.outgoing.take() {
-            let sent = self.send_fragments(&bytes, start)?.unwrap_or(0);
-            if start + sent < bytes.len() {
-                self.outgoing = Some((bytes, start + sent));
-            } else {
-                self.wake(Side::Send);
+            match self.send_fragments(&bytes, start)? {
+                Some(sent) if start + sent == bytes.len() => {
+                    self.wake(Side::Send);
+                    #[cfg(feature = "tokio")]
+                    self.wake(Side::Rest);
+                }
+                sent => self.outgoing = Some((bytes, start + sent.unwrap_or(0))),
             }
         }
         while self.flow.greeting_is_sent() && self.peer.is_some() && self.can_post_control() {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ibverbs::Result;
 
-use super::Reactor;
 use super::io::{ReadState, WriteState};
+use super::{Reactor, SendPermit};
 use crate::Message;
 use crate::shared::Owner;
 use crate::state::{Side, State};
@@ -39,13 +39,31 @@ impl AsyncSendHalf {
 
     /// Sends a message: see [`AsyncMessenger::send`](crate::AsyncMessenger::send).
     ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has sent nothing.
+    ///
     /// # Errors
     /// Same as [`AsyncMessenger::send`](crate::AsyncMessenger::send).
     pub async fn send(&mut self, message: &[u8]) -> Result<()> {
         self.reactor.send(&self.owner.0, message).await
     }
 
+    /// Awaits until the next message can be sent: see
+    /// [`AsyncMessenger::reserve`](crate::AsyncMessenger::reserve).
+    ///
+    /// # Cancel safety
+    /// Dropping the future or the permit has no effect.
+    ///
+    /// # Errors
+    /// Same as [`AsyncMessenger::reserve`](crate::AsyncMessenger::reserve).
+    pub async fn reserve(&mut self) -> Result<SendPermit<'_>> {
+        self.reactor.reserve(&self.owner.0).await
+    }
+
     /// Awaits until the peer's messenger has received all messages.
+    ///
+    /// # Cancel safety
+    /// Dropping the future has no effect on the messages.
     ///
     /// # Errors
     /// Same as [`AsyncMessenger::flush`](crate::AsyncMessenger::flush).
@@ -56,6 +74,9 @@ impl AsyncSendHalf {
     }
 
     /// Ends the stream: see [`Messenger::shutdown`](crate::Messenger::shutdown).
+    ///
+    /// # Cancel safety
+    /// The stream may have ended when the future is dropped: send no further message.
     ///
     /// # Errors
     /// Same as [`AsyncMessenger::shutdown`](crate::AsyncMessenger::shutdown).
@@ -95,6 +116,9 @@ impl AsyncRecvHalf {
     }
 
     /// Returns the next message: see [`AsyncMessenger::recv`](crate::AsyncMessenger::recv).
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has taken no message.
     ///
     /// # Errors
     /// Same as [`AsyncMessenger::recv`](crate::AsyncMessenger::recv).

@@ -5,9 +5,10 @@ use std::future::poll_fn;
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ibverbs::Result;
+use tokio::runtime::Handle;
 
 use crate::Message;
 use crate::driver::{Driver, Waiting};
@@ -22,6 +23,8 @@ pub(crate) struct Reactor {
     readable: Readable,
     /// Wakes one task that waits, whichever it is.
     waker: Waker,
+    /// The runtime with which the descriptor is registered.
+    runtime: Handle,
 }
 
 /// A wait of a task.
@@ -59,6 +62,7 @@ impl Reactor {
         let reactor = Arc::new(Self {
             readable: Readable::new(Arc::clone(driver) as Descriptor)?,
             waker: Arc::new(DriverWaker(Arc::downgrade(driver))).into(),
+            runtime: Handle::current(),
         });
         let any: Arc<dyn Any + Send + Sync> = reactor.clone();
         *registered = Some(Arc::downgrade(&any));
@@ -147,14 +151,99 @@ impl Reactor {
         }
     }
 
-    pub(super) async fn send(&self, shared: &Shared, message: &[u8]) -> Result<()> {
+    /// Sends a message. The future is ready in the call of `poll` that posts the first bytes, so a
+    /// dropped future has sent nothing.
+    pub(super) async fn send(self: &Arc<Self>, shared: &Shared, message: &[u8]) -> Result<()> {
         self.wait(shared, Side::Send, |state| state.try_send(message))
             .await?;
-        self.wait(shared, Side::Send, State::try_finish_send).await
+        self.post_rest(shared);
+        Ok(())
+    }
+
+    /// Awaits until the next message can be sent.
+    pub(super) async fn reserve<'a>(
+        self: &'a Arc<Self>,
+        shared: &'a Shared,
+    ) -> Result<SendPermit<'a>> {
+        self.wait(shared, Side::Send, State::try_reserve).await?;
+        Ok(SendPermit {
+            shared,
+            reactor: self,
+        })
+    }
+
+    /// Starts a task that posts the rest of a message, because the caller may not call the
+    /// messenger again.
+    fn post_rest(self: &Arc<Self>, shared: &Shared) {
+        if !shared.with(State::needs_rest_task) {
+            return;
+        }
+        // The task must not keep the connection open, as an `Owner` does. It does not poll before
+        // it sleeps, because the peer's application may take its time.
+        let endpoint = Arc::clone(&shared.endpoint);
+        let shared = Shared::new(endpoint, Arc::clone(&shared.driver), Duration::ZERO);
+        let reactor = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let step = |state: &mut State| Ok(state.try_finish_rest());
+            if reactor.wait(&shared, Side::Rest, step).await.is_err() {
+                // The completion queue or the runtime has failed, and so do the calls of the
+                // application.
+                shared.with(State::stop_rest_task);
+            }
+        });
     }
 
     pub(super) async fn recv(&self, shared: &Shared) -> Result<Option<Message>> {
         let received = self.wait(shared, Side::Recv, State::try_recv).await?;
         Ok(received.into_message(&shared.endpoint))
+    }
+}
+
+/// Permission to send one message without waiting: see
+/// [`AsyncMessenger::reserve`](crate::AsyncMessenger::reserve).
+///
+/// # Example
+/// The loop takes a message from the application only when it can be sent:
+/// ```no_run
+/// # use messenger::AsyncMessenger;
+/// # use tokio::sync::mpsc::Receiver;
+/// # async fn f(mut messenger: AsyncMessenger, mut queue: Receiver<Vec<u8>>) -> ibverbs::Result<()> {
+/// loop {
+///     let permit = messenger.reserve().await?;
+///     match queue.recv().await {
+///         Some(message) => permit.send(&message)?,
+///         None => break,
+///     }
+/// }
+/// messenger.shutdown().await
+/// # }
+/// ```
+/// There is one permit at a time, because it borrows the messenger:
+/// ```compile_fail,E0499
+/// # use messenger::AsyncMessenger;
+/// # async fn f(mut messenger: AsyncMessenger) -> ibverbs::Result<()> {
+/// let first = messenger.reserve().await?;
+/// let second = messenger.reserve().await?;
+/// first.send(b"first")?;
+/// second.send(b"second")
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a permit sends nothing until `send` is called"]
+pub struct SendPermit<'a> {
+    shared: &'a Shared,
+    reactor: &'a Arc<Reactor>,
+}
+
+impl SendPermit<'_> {
+    /// Sends a copy of `message`, without waiting. A message that is longer than the buffers is
+    /// kept, and sent while the peer receives it.
+    ///
+    /// # Errors
+    /// Same as [`Messenger::send`](crate::Messenger::send), except for the timeout.
+    pub fn send(self, message: &[u8]) -> Result<()> {
+        self.shared.with(|state| state.send_reserved(message))?;
+        self.reactor.post_rest(self.shared);
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use ibverbs::{Context, Errno, Error, ErrorKind, Result};
 use super::handshake::{IwarpHandshake, Switch};
 use super::{Attempt, VERB};
 use crate::connection::Connection;
-use crate::connection::device_check::name_local_fault;
+use crate::connection::device_check::name_cause;
 use crate::convert::timed_out;
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
@@ -91,9 +91,9 @@ impl Connecting {
         self.handshake.as_ref().and_then(IwarpHandshake::descriptor)
     }
 
-    /// Names the fault of this side in the error of a peer that has not answered.
-    fn name_cause(&self, error: Error) -> Error {
-        name_local_fault(error, &self.context, self.path.port_num)
+    /// Names the cause in the error of a peer that has not answered.
+    fn name_cause(&self, error: Error, is_reached: bool) -> Error {
+        name_cause(error, &self.context, &self.path, is_reached)
     }
 
     fn advance(&mut self) -> Result<Option<Connection>, ConnectError> {
@@ -127,7 +127,7 @@ impl Sealed for Connecting {
     }
 
     fn timed_out(&self) -> Error {
-        self.name_cause(timed_out(VERB, &self.path))
+        self.name_cause(timed_out(VERB, &self.path), self.attempt.is_some())
     }
 
     fn id_key(&self) -> IdKey {
@@ -160,6 +160,7 @@ impl InProgress for Connecting {
 
     fn try_finish(&mut self) -> Result<Option<Connection>, ConnectError> {
         let result = self.advance();
+        let is_reached = self.attempt.is_some();
         if result.is_err() {
             self.is_finished = true;
             // The handshake is over, so the kernel no longer holds the queue pair and dropping it
@@ -168,7 +169,7 @@ impl InProgress for Connecting {
         }
         result.map_err(|error| {
             if is_without_answer(error.error()) {
-                self.name_cause(error.into()).into()
+                self.name_cause(error.into(), is_reached).into()
             } else {
                 error
             }

@@ -157,7 +157,10 @@ impl ConnectedId {
         channel.wait_for(timeout, || self.check_event())
     }
 
-    /// Awaits an event. Needs a tokio runtime with I/O enabled. Dropping the future loses no event.
+    /// Awaits an event. Needs a tokio runtime with I/O enabled.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has taken no event.
     ///
     /// # Errors
     /// Same as [`check_event`](Self::check_event); also [`ErrorKind::InvalidInput`] if the

@@ -4,6 +4,8 @@
 use ibverbs::{Context, Error, ErrorKind, LinkLayer, PortState, QpState, Result};
 
 use super::Connection;
+use crate::help::no_answer;
+use crate::id::Path;
 
 const VERB: &str = "connection";
 
@@ -102,10 +104,21 @@ fn failed_query(context: &Context, error: &Error) -> Error {
         .with_help("see the kernel's log (`dmesg`), and reset the device or restart the host")
 }
 
-/// Adds the fault of this side, if there is one, to the error of a peer that has not answered.
-pub(crate) fn name_local_fault(error: Error, context: &Context, port: u8) -> Error {
-    match check_port(context, port) {
-        Ok(()) => error,
+/// Names the cause in the error of a connect request without an answer: the fault of this side, if
+/// there is one, or what the path to the peer needs. `is_reached` is `true` if the peer has
+/// accepted the TCP connection of iWARP.
+pub(crate) fn name_cause(error: Error, context: &Context, path: &Path, is_reached: bool) -> Error {
+    match check_port(context, path.port_num) {
+        Ok(()) => {
+            let port = context.query_port(path.port_num);
+            let link_layer = port.ok().map(|port| port.link_layer);
+            error.with_help(no_answer(
+                path.is_iwarp(),
+                is_reached,
+                link_layer,
+                path.peer.port(),
+            ))
+        }
         Err(fault) => with_fault(&error, &fault),
     }
 }

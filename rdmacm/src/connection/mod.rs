@@ -225,7 +225,10 @@ impl Connection {
         self.id.channel()
     }
 
-    /// Awaits an event. Needs a tokio runtime with I/O enabled. Dropping the future loses no event.
+    /// Awaits an event. Needs a tokio runtime with I/O enabled.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has taken no event.
     ///
     /// # Errors
     /// Same as [`ConnectedId::event`].

@@ -18,7 +18,10 @@ impl AsyncListener<ServiceListener> {
         Self::with_channel(listener, &channel)
     }
 
-    /// Awaits a request. Dropping the future loses no request.
+    /// Awaits a request.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has taken no request.
     ///
     /// # Errors
     /// Same as [`ServiceListener::accept`].

@@ -139,7 +139,10 @@ impl EventChannel {
     }
 
     /// Awaits an event and returns the key of its identifier. Needs a tokio runtime with I/O
-    /// enabled. Only one task can wait at a time. Dropping the future loses no event.
+    /// enabled. Only one task can wait at a time.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has taken no event.
     ///
     /// # Errors
     /// Same as [`try_next`](Self::try_next); also `EEXIST` if another task is waiting.

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ibverbs::{QueuePair, Rc, Result, event::EventType};
+use ibverbs::{Error, QueuePair, Rc, Result, event::EventType};
 
 use super::VERB;
 use crate::connection::Connection;
+use crate::convert::timed_out;
 use crate::error::ConnectError;
 use crate::event::{CmEventType, EventChannel, IdKey};
 use crate::id::{Id, Path};
@@ -123,6 +124,15 @@ impl Sealed for Accepting {
 
     fn detail(&self) -> String {
         self.path.to_string()
+    }
+
+    fn timed_out(&self) -> Error {
+        let error = timed_out(VERB, &self.path);
+        if self.path.is_iwarp() {
+            // The request came by the TCP connection that the peer's answer needs.
+            return error.with_help("check that the peer's application is still running");
+        }
+        error
     }
 
     fn id_key(&self) -> IdKey {

@@ -15,7 +15,8 @@ use crate::params::{ConnectParams, Ece, PrivateDataLimits, check_private_data};
 /// A peer's request to connect. Dropping it rejects the request.
 ///
 /// Answer within a few seconds. The peer's kernel gives up after its own timeout, 10 s with
-/// Soft-iWARP and about one minute on RoCE.
+/// Soft-iWARP and about one minute on RoCE. Registering large memory can take longer: register it
+/// before listening, in a protection domain of the device that all connections use.
 ///
 /// # Example
 /// ```no_run

@@ -61,7 +61,10 @@ impl AsyncListener<Listener> {
         Self::with_channel(listener, &channel)
     }
 
-    /// Awaits a connect request. Dropping the future loses no request.
+    /// Awaits a connect request.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has taken no request.
     ///
     /// # Errors
     /// Same as [`Listener::accept`].

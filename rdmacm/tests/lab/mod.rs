@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ibverbs::{
-    CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc, RemoteMemory,
-    Retired, device::TransportType, wr,
+    AccessFlags, CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc,
+    RemoteMemory, Retired, device::TransportType, wr,
 };
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
@@ -98,11 +98,16 @@ impl Endpoint {
 
     /// Connects to a listener of the same endpoint that accepts on another thread.
     pub(crate) fn pair(&self) -> (Peer, Peer) {
+        self.pair_with_access(AccessFlags::empty())
+    }
+
+    /// Like [`pair`](Self::pair), with remote access rights on both sides.
+    pub(crate) fn pair_with_access(&self, access: AccessFlags) -> (Peer, Peer) {
         let listener = self.listen();
         let address = listener.local_addr();
         thread::scope(|scope| {
-            let passive = scope.spawn(|| accept(&listener, self.resources(), b""));
-            let active = connect(address, self.resources(), b"");
+            let passive = scope.spawn(|| accept_with(&listener, self.resources(), b"", access));
+            let active = connect_with(address, self.resources(), b"", access);
             (active, passive.join().expect("passive side"))
         })
     }
@@ -253,12 +258,22 @@ impl Peer {
 
 /// Connects with one receive posted.
 pub(crate) fn connect(address: SocketAddr, resources: Resources, private_data: &[u8]) -> Peer {
+    connect_with(address, resources, private_data, AccessFlags::empty())
+}
+
+fn connect_with(
+    address: SocketAddr,
+    resources: Resources,
+    private_data: &[u8],
+    access: AccessFlags,
+) -> Peer {
     let route = Resolver::new(address)
         .timeout(TIMEOUT)
         .resolve()
         .expect("resolve");
     assert_eq!(route.device_name(), resources.pd.context().device_name());
-    let mut ready = route.with_qp(resources.qp()).expect("INIT");
+    let ready = route.access(access).with_qp(resources.qp());
+    let mut ready = ready.expect("INIT");
     resources.receive_on(ready.qp_mut());
     let params = ConnectParams::new().private_data(private_data);
     Peer {
@@ -269,12 +284,22 @@ pub(crate) fn connect(address: SocketAddr, resources: Resources, private_data: &
 
 /// Accepts with one receive posted.
 pub(crate) fn accept(listener: &Listener, resources: Resources, private_data: &[u8]) -> Peer {
+    accept_with(listener, resources, private_data, AccessFlags::empty())
+}
+
+fn accept_with(
+    listener: &Listener,
+    resources: Resources,
+    private_data: &[u8],
+    access: AccessFlags,
+) -> Peer {
     let request = listener
         .accept(Some(TIMEOUT))
         .expect("accept")
         .expect("a request in time");
     assert_eq!(request.device_name(), resources.pd.context().device_name());
-    let mut ready_request = request.with_qp(resources.qp()).expect("INIT");
+    let ready_request = request.access(access).with_qp(resources.qp());
+    let mut ready_request = ready_request.expect("INIT");
     resources.receive_on(ready_request.qp_mut());
     let params = ConnectParams::new().private_data(private_data);
     Peer {

@@ -148,7 +148,11 @@ unsafe extern "C" fn ibv_query_device(
         max_qp: 4096,
         max_qp_wr: count(MAX_WR),
         max_sge: c_int::try_from(MAX_SGE).unwrap_or(1),
-        max_sge_rd: 1,
+        max_sge_rd: if is_iwarp {
+            1
+        } else {
+            c_int::try_from(MAX_SGE).unwrap_or(1)
+        },
         max_cq: 4096,
         max_cqe: count(MAX_CQE),
         max_mr: 4096,

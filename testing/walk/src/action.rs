@@ -72,6 +72,7 @@ kinds! {
     Reset = 2 "reset a queue pair" if Resets,
     BadRemote = 1 "write with an invalid key" if Connections,
     Hold = 30 "hold memory",
+    Release = 10 "release held memory",
     TakeBuf = 25 "take a buffer",
     DropBuf = 40 "drop a buffer",
     ForgetBuf = 1 "forget a buffer",

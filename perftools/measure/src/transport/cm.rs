@@ -3,10 +3,8 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use base::device_id::is_iwarp;
 use base::error::{Error, Kind, Result};
 use ibverbs::{AccessFlags, QueuePair, Rc};
-use rdmacm::internal::NO_ANSWER;
 use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
 
 use host::tcp::TcpConnection;
@@ -252,27 +250,9 @@ pub fn connect(
     }
     let private_data = request_id(key, index);
     let ready = route.access(access).with_qp(qp)?;
-    let connection = ready
-        .connect(&params(settings, &private_data), timeout)
-        .map_err(|error| with_firewall(Error::from(error), device, server))?;
+    let connection = ready.connect(&params(settings, &private_data), timeout)?;
     key.check_server(connection.private_data())?;
     Ok(Connection(connection))
-}
-
-/// Names only the port that the device needs in the remedy of a request without an answer.
-fn with_firewall(error: Error, device: &str, server: SocketAddr) -> Error {
-    let text = error.to_string();
-    let Some(cause) = text.strip_suffix(&format!("; help: {NO_ANSWER}")) else {
-        return error;
-    };
-    let port = if is_iwarp(device) {
-        format!("TCP port {}", server.port())
-    } else {
-        "UDP port 4791".to_owned()
-    };
-    Error::device(cause).with_help(format!(
-        "check that the server is running and that firewalls allow {port}"
-    ))
 }
 
 /// Returns the error of a client whose route to the server uses the device `found` instead of
@@ -284,22 +264,4 @@ pub(super) fn wrong_device(target: &CmTarget, found: &str, expected: &str) -> Er
         target.source.ip()
     ))
     .with_help(format!("select the device with --id (-i) {found}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn remedy_names_only_the_port_of_the_device() {
-        let server = "10.0.0.1:4000".parse().expect("an address");
-        let error = Error::device(format!("rdma_connect: timed out; help: {NO_ANSWER}"));
-        let text = with_firewall(error, "mlx5_0", server).to_string();
-        assert_eq!(
-            text,
-            "rdma_connect: timed out; help: check that the server is running and that firewalls allow UDP port 4791"
-        );
-        let other = Error::device("rdma_connect: refused");
-        assert_eq!(with_firewall(other.clone(), "mlx5_0", server), other);
-    }
 }

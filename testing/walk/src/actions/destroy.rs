@@ -121,7 +121,14 @@ impl World<'_> {
 
     /// Destroys or drops a queue pair with requests in flight, on a device where this is refused.
     fn leak(&mut self, name: &str, end: End, destroy: bool) -> Result<(), Violation> {
-        let End { qp, pd, held, .. } = end;
+        let End {
+            qp,
+            pd,
+            mut held,
+            releasing,
+            ..
+        } = end;
+        held.extend(releasing);
         self.leaked.push(Leaked { pd, held });
         let result = match qp {
             AnyQp::Rc(qp) if destroy => qp.destroy().map(drop),

@@ -60,6 +60,7 @@ impl World<'_> {
             Kind::Reset => self.reset(random),
             Kind::BadRemote => self.bad_remote(random),
             Kind::Hold => self.hold(random),
+            Kind::Release => self.release(random),
             Kind::TakeBuf => Ok(self.take_buf(random)),
             Kind::DropBuf => Ok(self.drop_buf(random)),
             Kind::ForgetBuf => Ok(self.forget_buf(random)),

@@ -234,7 +234,9 @@ impl World<'_> {
 
     /// Returns `true` if a queue pair holds the frozen memory.
     pub(crate) fn is_held(&self, frozen: Id) -> bool {
-        let ends = self.ends().flat_map(|end| &end.held);
+        let ends = self
+            .ends()
+            .flat_map(|end| end.held.iter().chain(&end.releasing));
         let leaked = self.leaked.iter().flat_map(|leaked| &leaked.held);
         ends.chain(leaked)
             .any(|held| matches!(held, HeldModel::Frozen(_, id, _) if *id == frozen))

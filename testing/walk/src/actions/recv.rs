@@ -88,6 +88,55 @@ impl World<'_> {
         Ok(true)
     }
 
+    /// Releases memory that a queue pair holds. Its tokens are invalid then. What uses the memory
+    /// afterwards changes or loses bytes, which the receiver of a message finds.
+    pub(crate) fn release(&mut self, random: &mut Random) -> Result<bool, Violation> {
+        let Some(at) = self.pick_end(random) else {
+            return Ok(false);
+        };
+        let (name, works) = (self.name(at), self.working_ends().contains(&at));
+        let end = self.end(at);
+        let Some(released) = pick(&end.held, random).map(|index| end.held[index]) else {
+            return Ok(false);
+        };
+        end.held.retain(|held| !held.is_same(&released));
+        end.releasing.push(released);
+        let is_idle = end.is_done();
+        let mut kept = Vec::new();
+        for held in std::mem::take(&mut end.releasing) {
+            let is_released = with_qp!(&mut end.qp, qp => match held {
+                HeldModel::Frozen(token, ..) => qp.release(token),
+                HeldModel::Shared(token, _) => qp.release(token),
+                HeldModel::Sink(token) => qp.release(token),
+            });
+            match is_released {
+                Ok(true) => {}
+                Ok(false) if is_idle && works => {
+                    return Err(Violation(format!("{name}: memory in use by no request")));
+                }
+                Ok(false) => kept.push(held),
+                Err(error) => return Err(unexpected("release", error)),
+            }
+        }
+        end.releasing = kept;
+        let list = match released {
+            HeldModel::Frozen(token, ..) => {
+                with_qp!(&mut end.qp, qp => qp.hold_list(&[token]).map(drop))
+            }
+            HeldModel::Shared(token, _) => {
+                with_qp!(&mut end.qp, qp => qp.hold_list(&[token]).map(drop))
+            }
+            HeldModel::Sink(token) => {
+                with_qp!(&mut end.qp, qp => qp.hold_list(&[token]).map(drop))
+            }
+        };
+        self.release_orphans();
+        match list.map_err(|error| error.kind()) {
+            Err(ErrorKind::Mismatch) => Ok(true),
+            other => Err(Violation(format!("{name}: a released token: {other:?}"))),
+        }
+    }
+
     /// Holds a sink or a shared region for a shared receive queue.
     fn hold_shared(&mut self, random: &mut Random) -> Result<bool, Violation> {
         let Some(srq) = pick(&self.srqs, random) else {

@@ -27,6 +27,18 @@ pub(crate) enum HeldModel {
     Sink(Held<Sink>),
 }
 
+impl HeldModel {
+    /// Returns `true` if both are tokens of the same memory.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Frozen(_, id, _), Self::Frozen(_, other, _))
+            | (Self::Shared(_, id), Self::Shared(_, other)) => id == other,
+            (Self::Sink(token), Self::Sink(other)) => token.sge().addr == other.sge().addr,
+            _ => false,
+        }
+    }
+}
+
 /// A queue pair, which is an end of a link or exchanges datagrams.
 pub(crate) struct End {
     pub(crate) qp: AnyQp,
@@ -59,6 +71,8 @@ pub(crate) struct End {
     /// Number of completed receives whose completion was dropped, of an unknown request.
     pub(crate) lost_recvs: usize,
     pub(crate) held: Vec<HeldModel>,
+    /// Memory that was released while requests could use it.
+    pub(crate) releasing: Vec<HeldModel>,
     pub(crate) windows: Vec<WindowModel>,
     /// Windows that a message of the peer invalidates, which has not been received.
     pub(crate) invalidating: Vec<WindowModel>,
@@ -93,6 +107,7 @@ impl End {
             incoming: VecDeque::new(),
             lost_recvs: 0,
             held: Vec::new(),
+            releasing: Vec::new(),
             windows: Vec::new(),
             invalidating: Vec::new(),
             stale: None,
