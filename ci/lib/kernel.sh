@@ -14,7 +14,7 @@ readonly KERNEL_SERIES=6.12
 readonly MODULE_DIRS=(
     drivers/infiniband/core drivers/infiniband/sw drivers/infiniband/ulp
     drivers/net/{veth,dummy,virtio_net,net_failover,ifb}.ko.xz drivers/net/{bonding,macvlan}
-    drivers/virtio drivers/block/virtio_blk.ko.xz
+    drivers/virtio drivers/block/virtio_blk.ko.xz drivers/nvme
     fs/9p fs/netfs fs/configfs fs/overlayfs fs/fuse fs/nls fs/nfs fs/nfsd fs/nfs_common fs/lockd net lib crypto arch/x86/crypto
 )
 
@@ -27,12 +27,14 @@ wants_custom_kernel() { [[ ! $(wanted_kernel) =~ ^(current|backports|debug|uml)$
 kernel_link() { echo "$LAB_CACHE/kernel/$(wanted_kernel)"; }
 
 cached_kernel() {
-    local link
+    local link modules=drivers/nvme
     link=$(kernel_link)
-    # An installed kernel of this machine is a link to all its modules. A cache without fs/nfsd is
-    # from a version of the lab that did not include it.
+    # User-Mode Linux has no NVMe.
+    [[ $(wanted_kernel) != uml ]] || modules=fs/nfsd
+    # An installed kernel of this machine is a link to all its modules. A cache without these
+    # modules is from a version of the lab that did not include them.
     [[ -L $link && -d $link/lib/modules ]] || return
-    if [[ $(wanted_kernel) != debug && ! -L $(echo "$link"/lib/modules/*) && ! -d $(echo "$link"/lib/modules/*/kernel/fs/nfsd) ]]; then
+    if [[ $(wanted_kernel) != debug && ! -L $(echo "$link"/lib/modules/*) && ! -d $(echo "$link"/lib/modules/*/kernel/$modules) ]]; then
         return 1
     fi
     readlink "$link"

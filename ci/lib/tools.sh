@@ -38,7 +38,7 @@ readonly PEER_PACKAGES=(
     rdma-core libibverbs1 ibverbs-providers librdmacm1 libibumad3
     libibverbs-dev librdmacm-dev libibumad-dev pkg-config
     ibverbs-utils rdmacm-utils infiniband-diags perftest qperf iperf3
-    opensm ibsim-utils libumad2sim0 iproute2 kmod procps
+    opensm ibsim-utils libumad2sim0 iproute2 kmod procps fio
     nftables iptables ipset firewalld dbus
     openssh-server slurmd slurmctld slurm-client munge ansible-core prometheus
 )
