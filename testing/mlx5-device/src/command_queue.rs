@@ -180,6 +180,26 @@ pub(crate) fn reject(memory: &GuestMemory, address: u64, delivery: Delivery) -> 
     memory.write(address + STATUS_OWN, &[(delivery as u8) << 1])
 }
 
+/// Writes the first entry of a queue, with the rest of its input in a mailbox after the queue.
+#[cfg(test)]
+pub(crate) fn write_entry(memory: &GuestMemory, queue: u64, input: &[u8], output_length: u64) {
+    let (mut entry, mut mailbox) = ([0; ENTRY], [0; MAILBOX]);
+    for (field, value) in [
+        (entry::TYPE, PCI_TRANSPORT),
+        (entry::INPUT_LENGTH, input.len() as u64),
+        (entry::INPUT_MAILBOX, queue + 0x1000),
+        (entry::OUTPUT_LENGTH, output_length),
+        (entry::OWNERSHIP, 1),
+    ] {
+        field.set(&mut entry, value);
+    }
+    let (inline, rest) = input.split_at(INLINE);
+    entry[INPUT..INPUT + INLINE].copy_from_slice(inline);
+    mailbox[..rest.len()].copy_from_slice(rest);
+    memory.write(queue, &entry).unwrap();
+    memory.write(queue + 0x1000, &mailbox).unwrap();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,7 +216,7 @@ mod tests {
     }
 
     /// Writes a mailbox for input and one for output, and the entry with index 1.
-    fn write_entry(memory: &GuestMemory, token: u64, input_length: u64) {
+    fn write_second_entry(memory: &GuestMemory, token: u64, input_length: u64) {
         for (number, address) in [MAILBOXES, MAILBOXES + 0x400, MAILBOXES + 0x800]
             .iter()
             .enumerate()
@@ -225,7 +245,7 @@ mod tests {
     #[test]
     fn a_command_has_its_data_in_the_entry_and_in_mailboxes() {
         let memory = memory();
-        write_entry(&memory, 9, 16 + 512 + 4);
+        write_second_entry(&memory, 9, 16 + 512 + 4);
         assert!(read(&memory, QUEUE, 0).unwrap().is_none());
         let command = read(&memory, QUEUE, 1).unwrap().unwrap().unwrap();
         assert_eq!(command.input.len(), 532);
@@ -248,7 +268,7 @@ mod tests {
     #[test]
     fn a_malformed_entry_is_rejected_with_its_delivery_status() {
         let memory = memory();
-        write_entry(&memory, 8, 32);
+        write_second_entry(&memory, 8, 32);
         let (address, delivery) = read(&memory, QUEUE, 1).unwrap().unwrap().unwrap_err();
         assert_eq!(delivery, Delivery::Token);
         reject(&memory, address, delivery).unwrap();
@@ -256,12 +276,12 @@ mod tests {
         memory.read(address + STATUS_OWN, &mut status).unwrap();
         assert_eq!(status, [0x04]);
 
-        write_entry(&memory, 9, 7);
+        write_second_entry(&memory, 9, 7);
         assert_eq!(
             read(&memory, QUEUE, 1).unwrap().unwrap().unwrap_err().1,
             Delivery::InputLength
         );
-        write_entry(&memory, 9, 16 + 1024 + 1);
+        write_second_entry(&memory, 9, 16 + 1024 + 1);
         assert_eq!(
             read(&memory, QUEUE, 1).unwrap().unwrap().unwrap_err().1,
             Delivery::InputPointer

@@ -11,9 +11,9 @@ use vfio_bindings::bindings::vfio::{
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
 
-use crate::adapter::Adapter;
 use crate::bar;
 use crate::config_space::{self, ConfigSpace};
+use crate::device::Device;
 
 /// Serves the function at a socket until the client disconnects.
 pub(crate) fn serve(socket: &Path) -> Result<(), vfio_user::Error> {
@@ -21,7 +21,7 @@ pub(crate) fn serve(socket: &Path) -> Result<(), vfio_user::Error> {
     println!("serving at {}", socket.display());
     server.run(&mut Function {
         config: ConfigSpace::new(),
-        adapter: Adapter::new(),
+        device: Device::new(),
     })
 }
 
@@ -71,7 +71,7 @@ fn interrupts() -> Vec<IrqInfo> {
 
 struct Function {
     config: ConfigSpace,
-    adapter: Adapter,
+    device: Device,
 }
 
 impl ServerBackend for Function {
@@ -81,7 +81,7 @@ impl ServerBackend for Function {
                 self.config
                     .read(usize::try_from(offset).unwrap_or(config_space::SIZE), data);
             }
-            _ => self.adapter.read(offset, data),
+            _ => self.device.read(offset, data),
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl ServerBackend for Function {
                 self.config
                     .write(usize::try_from(offset).unwrap_or(config_space::SIZE), data);
             }
-            _ => self.adapter.write(offset, data),
+            _ => self.device.write(offset, data),
         }
         Ok(())
     }
@@ -105,22 +105,22 @@ impl ServerBackend for Function {
         size: u64,
         file: Option<File>,
     ) -> io::Result<()> {
-        self.adapter.memory.map(address, size, file, offset);
+        self.device.adapter.memory.map(address, size, file, offset);
         Ok(())
     }
 
     fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
         if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
-            self.adapter.memory.unmap_all();
+            self.device.adapter.memory.unmap_all();
         } else {
-            self.adapter.memory.unmap(address, size);
+            self.device.adapter.memory.unmap(address, size);
         }
         Ok(())
     }
 
     fn reset(&mut self) -> io::Result<()> {
         self.config = ConfigSpace::new();
-        self.adapter.reset();
+        self.device.reset();
         Ok(())
     }
 
@@ -137,9 +137,12 @@ impl ServerBackend for Function {
         }
         if flags & VFIO_IRQ_SET_DATA_EVENTFD == 0 {
             // Without data and with a count of zero, the client disables all vectors.
-            self.adapter.interrupts.clear();
+            self.device.adapter.interrupts.clear();
         } else {
-            self.adapter.interrupts.set(start, count, descriptors);
+            self.device
+                .adapter
+                .interrupts
+                .set(start, count, descriptors);
         }
         Ok(())
     }

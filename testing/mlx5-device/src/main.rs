@@ -9,6 +9,7 @@ mod capabilities;
 mod command_queue;
 mod commands;
 mod config_space;
+mod device;
 mod event_queue;
 mod function;
 mod guest_memory;

@@ -2,10 +2,12 @@
 
 mod doorbells;
 mod events;
+mod objects;
+mod ports;
 mod registers;
 mod setup;
 
-use crate::adapter::{Adapter, Phase};
+use crate::adapter::{Adapter, Kind, Phase};
 use crate::layout::structures;
 use crate::status::{Failure, Status, ensure};
 
@@ -71,12 +73,41 @@ const COMMANDS: &[Entry] = &[
     row(0x10a, "QUERY_ISSI", Enabled, (0x10, 0x70), setup::query_issi),
     row(0x10b, "SET_ISSI", Enabled, (0x10, 0x10), setup::set_issi),
     row(0x10d, "SET_DRIVER_VERSION", Initialized, (0x50, 0x10), setup::set_driver_version),
+    row(0x200, "CREATE_MKEY", Initialized, (0x110, 0x10), |a, i, o| objects::create(Kind::MemoryKey, a, i, o)),
+    row(0x202, "DESTROY_MKEY", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::MemoryKey, a, i)),
     row(0x301, "CREATE_EQ", Initialized, (0x118, 0x10), events::create),
     row(0x302, "DESTROY_EQ", Initialized, (0x10, 0x10), events::destroy),
     row(0x303, "QUERY_EQ", Initialized, (0x10, 0x50), events::query),
+    row(0x400, "CREATE_CQ", Initialized, (0x118, 0x10), |a, i, o| objects::create(Kind::CompletionQueue, a, i, o)),
+    row(0x401, "DESTROY_CQ", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::CompletionQueue, a, i)),
+    row(0x500, "CREATE_QP", Initialized, (0x110, 0x10), |a, i, o| objects::create(Kind::QueuePair, a, i, o)),
+    row(0x501, "DESTROY_QP", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::QueuePair, a, i)),
+    row(0x502, "RST2INIT_QP", Initialized, (0x110, 0x10), |a, i, _| objects::modify_qp(objects::INIT, a, i)),
+    row(0x503, "INIT2RTR_QP", Initialized, (0x110, 0x10), |a, i, _| objects::modify_qp(objects::READY_TO_RECEIVE, a, i)),
+    row(0x504, "RTR2RTS_QP", Initialized, (0x110, 0x10), |a, i, _| objects::modify_qp(objects::READY_TO_SEND, a, i)),
+    row(0x505, "RTS2RTS_QP", Initialized, (0x110, 0x10), |a, i, _| objects::modify_qp(objects::READY_TO_SEND, a, i)),
+    row(0x507, "2ERR_QP", Initialized, (0x10, 0x10), |a, i, _| objects::modify_qp(objects::ERROR, a, i)),
+    row(0x50a, "2RST_QP", Initialized, (0x10, 0x10), |a, i, _| objects::modify_qp(objects::RESET, a, i)),
+    row(0x50b, "QUERY_QP", Initialized, (0x10, 0x110), objects::query_qp),
+    row(0x705, "CREATE_XRC_SRQ", Initialized, (0x110, 0x10), |a, i, o| objects::create(Kind::SharedReceiveQueue, a, i, o)),
+    row(0x706, "DESTROY_XRC_SRQ", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::SharedReceiveQueue, a, i)),
+    row(0x750, "QUERY_VPORT_STATE", Initialized, (0x10, 0x10), ports::query_state),
+    row(0x762, "QUERY_HCA_VPORT_CONTEXT", Initialized, (0x10, 0x210), ports::query_context),
+    row(0x764, "QUERY_HCA_VPORT_GID", Initialized, (0x10, 0x20), ports::query_gid),
+    row(0x765, "QUERY_HCA_VPORT_PKEY", Initialized, (0x10, 0x14), ports::query_pkey),
+    row(0x771, "ALLOC_Q_COUNTER", Initialized, (0x10, 0x10), |a, i, o| objects::create(Kind::CounterSet, a, i, o)),
+    row(0x772, "DEALLOC_Q_COUNTER", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::CounterSet, a, i)),
+    row(0x800, "ALLOC_PD", Initialized, (0x10, 0x10), |a, i, o| objects::create(Kind::ProtectionDomain, a, i, o)),
+    row(0x801, "DEALLOC_PD", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::ProtectionDomain, a, i)),
     row(0x802, "ALLOC_UAR", Initialized, (0x10, 0x10), doorbells::alloc),
     row(0x803, "DEALLOC_UAR", Initialized, (0x10, 0x10), doorbells::dealloc),
     row(0x805, "ACCESS_REG", Enabled, (0x10, 0x10), registers::access),
+    row(0x80e, "ALLOC_XRCD", Initialized, (0x10, 0x10), |a, i, o| objects::create(Kind::XrcDomain, a, i, o)),
+    row(0x80f, "DEALLOC_XRCD", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::XrcDomain, a, i)),
+    row(0x816, "ALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), |a, i, o| objects::create(Kind::TransportDomain, a, i, o)),
+    row(0x817, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::TransportDomain, a, i)),
+    row(0x90c, "CREATE_RMP", Initialized, (0x110, 0x10), |a, i, o| objects::create(Kind::SharedReceiveQueue, a, i, o)),
+    row(0x90e, "DESTROY_RMP", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::SharedReceiveQueue, a, i)),
 ];
 
 /// Executes a command and returns its output. Prints the command and its result.

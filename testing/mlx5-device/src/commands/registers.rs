@@ -34,6 +34,23 @@ structures! {
     mcqi_version {
         VERSION = 0x20, 32;
     }
+
+    /// Width and speed of the port.
+    ptys_reg {
+        IB_LINK_WIDTH_OPER = 0x140, 16;
+        IB_PROTO_OPER = 0x150, 16;
+    }
+
+    pmtu_reg {
+        MAX_MTU = 0x20, 16;
+        ADMIN_MTU = 0x40, 16;
+        OPER_MTU = 0x60, 16;
+    }
+
+    /// Virtual lanes of the port.
+    pvlc_reg {
+        VL_HW_CAP = 0x3c, 4;
+    }
 }
 
 /// Reads or writes a register in the output, which has a copy of the input.
@@ -47,6 +64,10 @@ const READ: u64 = 1;
 const REGISTERS: &[(u64, u64, usize, Access)] = &[
     // The byte order of the processor. The adapter does not need it.
     (0x7004, WRITE, 0x10, |_| Ok(())),
+    (0x5003, READ, 0x10, read_pmtu),
+    (0x5004, READ, 0x40, read_ptys),
+    (0x500f, READ, 0x10, read_pvlc),
+    (0x6001, READ, NODE_DESCRIPTION.len(), read_node_description),
     (0x907f, READ, 0x48, read_mcam),
     (0x9060, READ, 0x10, read_mcqs),
     (0x9061, READ, MCQI_DATA + 0x7c, read_mcqi),
@@ -54,6 +75,7 @@ const REGISTERS: &[(u64, u64, usize, Access)] = &[
 
 /// Byte offset of the register in the input and in the output.
 const BODY: usize = 0x10;
+const NODE_DESCRIPTION: &[u8] = b"mlx5-device";
 /// Byte offset of the data in `mcqi_reg`.
 const MCQI_DATA: usize = 0x18;
 
@@ -81,6 +103,32 @@ pub(super) fn access(_: &mut Adapter, input: &[u8], output: &mut [u8]) -> Result
     let given = (input.len() - BODY).min(register.len());
     register[..given].copy_from_slice(&input[BODY..BODY + given]);
     access(register)
+}
+
+fn read_pmtu(register: &mut [u8]) -> Result<(), Failure> {
+    for field in [pmtu_reg::MAX_MTU, pmtu_reg::ADMIN_MTU, pmtu_reg::OPER_MTU] {
+        field.set(register, 4096);
+    }
+    Ok(())
+}
+
+fn read_ptys(register: &mut [u8]) -> Result<(), Failure> {
+    const FOUR_LANES: u64 = 1 << 2;
+    const EDR: u64 = 1 << 5;
+    ptys_reg::IB_LINK_WIDTH_OPER.set(register, FOUR_LANES);
+    ptys_reg::IB_PROTO_OPER.set(register, EDR);
+    Ok(())
+}
+
+fn read_pvlc(register: &mut [u8]) -> Result<(), Failure> {
+    const LANES_0_TO_3: u64 = 4;
+    pvlc_reg::VL_HW_CAP.set(register, LANES_0_TO_3);
+    Ok(())
+}
+
+fn read_node_description(register: &mut [u8]) -> Result<(), Failure> {
+    register[..NODE_DESCRIPTION.len()].copy_from_slice(NODE_DESCRIPTION);
+    Ok(())
 }
 
 fn read_mcam(register: &mut [u8]) -> Result<(), Failure> {

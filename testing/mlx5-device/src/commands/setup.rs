@@ -206,8 +206,7 @@ pub(super) fn init(adapter: &mut Adapter, _: &[u8], _: &mut [u8]) -> Result<(), 
 }
 
 pub(super) fn teardown(adapter: &mut Adapter, _: &[u8], _: &mut [u8]) -> Result<(), Failure> {
-    let objects = &adapter.objects;
-    let kept = objects.event_queues.len() + objects.doorbell_pages.len();
+    let kept = adapter.objects.count();
     ensure(
         kept == 0,
         Status::BadResource,
