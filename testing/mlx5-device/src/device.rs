@@ -12,6 +12,10 @@ use crate::initialization_segment::{self, InitializationSegment, Written};
 /// Offsets of the doorbells of event queues in a page of doorbells: with and without arming.
 const DOORBELL_ARM: u64 = 0x40;
 const DOORBELL_CONSUME: u64 = 0x48;
+/// Offset of the doorbell of completion queues.
+const DOORBELL_COMPLETIONS: u64 = 0x20;
+/// Offset of the first doorbell of send queues (BlueFlame).
+const DOORBELL_REQUESTS: u64 = 0x800;
 
 /// The adapter behind its memory region.
 #[derive(Debug)]
@@ -46,6 +50,10 @@ impl Device {
 
     /// Writes to the memory region.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
+        if offset >= u64::from(bar::FIRST_UAR) * bar::PAGE {
+            self.ring(offset, data);
+            return;
+        }
         let Ok(value) = <[u8; 4]>::try_from(data).map(u32::from_be_bytes) else {
             eprintln!(
                 "a write of {} bytes to {offset:#x} has no effect",
@@ -53,10 +61,6 @@ impl Device {
             );
             return;
         };
-        if offset >= u64::from(bar::FIRST_UAR) * bar::PAGE {
-            self.ring(offset, value);
-            return;
-        }
         match self
             .segment
             .write(usize::try_from(offset).expect("inside BAR 0"), value)
@@ -68,15 +72,22 @@ impl Device {
     }
 
     /// Takes a write to a page of doorbells.
-    fn ring(&mut self, offset: u64, value: u32) {
+    fn ring(&mut self, offset: u64, data: &[u8]) {
         let (page, register) = (offset / bar::PAGE, offset % bar::PAGE);
-        if !matches!(register, DOORBELL_ARM | DOORBELL_CONSUME) {
-            eprintln!("the doorbell {register:#x} of page {page} has no effect: {value:#x}");
-            return;
-        }
+        let arm = match (register, data.len()) {
+            (DOORBELL_ARM, 4) => true,
+            (DOORBELL_CONSUME, 4) => false,
+            // No queue moves data.
+            (DOORBELL_COMPLETIONS, _) | (DOORBELL_REQUESTS.., _) => return,
+            _ => {
+                eprintln!("the doorbell {register:#x} of page {page} has no effect: {data:02x?}");
+                return;
+            }
+        };
+        let value = u32::from_be_bytes(data.try_into().expect("four bytes"));
         match self.adapter.objects.event_queues.get_mut(value >> 24) {
             Some(queue) if u64::from(queue.uar()) == page => {
-                if queue.consume(value & 0xff_ffff, register == DOORBELL_ARM) {
+                if queue.consume(value & 0xff_ffff, arm) {
                     self.adapter.interrupts.raise(queue.vector());
                 }
             }

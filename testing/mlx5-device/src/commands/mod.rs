@@ -97,6 +97,7 @@ const COMMANDS: &[Entry] = &[
     row(0x765, "QUERY_HCA_VPORT_PKEY", Initialized, (0x10, 0x14), ports::query_pkey),
     row(0x771, "ALLOC_Q_COUNTER", Initialized, (0x10, 0x10), |a, i, o| objects::create(Kind::CounterSet, a, i, o)),
     row(0x772, "DEALLOC_Q_COUNTER", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::CounterSet, a, i)),
+    row(0x773, "QUERY_Q_COUNTER", Initialized, (0x20, 0x100), objects::query_counters),
     row(0x800, "ALLOC_PD", Initialized, (0x10, 0x10), |a, i, o| objects::create(Kind::ProtectionDomain, a, i, o)),
     row(0x801, "DEALLOC_PD", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::ProtectionDomain, a, i)),
     row(0x802, "ALLOC_UAR", Initialized, (0x10, 0x10), doorbells::alloc),

@@ -16,6 +16,10 @@ structures! {
         COUNTER_SET_ID = 0x58, 8;
     }
 
+    query_q_counter_in {
+        COUNTER_SET_ID = 0xf8, 8;
+    }
+
     /// Commands that change a queue pair, and the answer of its query.
     qp {
         STATE = 0xc0, 4;
@@ -93,4 +97,19 @@ pub(super) fn query_qp(
         .ok_or(NONE)?;
     output[QPC].copy_from_slice(&context[QPC]);
     Ok(())
+}
+
+/// Returns the counters of a set, which are zero.
+pub(super) fn query_counters(
+    adapter: &mut Adapter,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Failure> {
+    let set = query_q_counter_in::COUNTER_SET_ID.get32(input);
+    adapter
+        .objects
+        .inputs(Kind::CounterSet)
+        .get(set)
+        .map(drop)
+        .ok_or(NONE)
 }
