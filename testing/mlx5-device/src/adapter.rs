@@ -43,6 +43,8 @@ pub(crate) struct Objects {
     pub(crate) pages: Vec<u64>,
     pub(crate) doorbell_pages: Table<()>,
     pub(crate) event_queues: Table<EventQueue>,
+    /// Capabilities of the port that agents of the driver have added.
+    pub(crate) port_capabilities: u32,
     inputs: [Table<Vec<u8>>; KINDS],
 }
 
@@ -54,9 +56,15 @@ impl Objects {
             pages: Vec::new(),
             doorbell_pages: Table::new(bar::FIRST_UAR, bar::PAGES),
             event_queues: Table::new(0, 1 << capabilities::LOG_MAX_EVENT_QUEUES),
+            port_capabilities: 0,
             inputs: std::array::from_fn(|kind| {
                 let counters = kind == Kind::CounterSet as usize;
-                Table::new(1, if counters { 1 << 8 } else { 1 << 18 })
+                // The lowest numbers of queue pairs have a meaning of their own.
+                if counters {
+                    Table::new(1, 1 << 8)
+                } else {
+                    Table::new(1 << 6, 1 << 18)
+                }
             }),
         }
     }

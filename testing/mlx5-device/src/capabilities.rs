@@ -27,6 +27,7 @@ structures! {
         LOG_MAX_RA_REQ_QP = 0x14a, 6;
         LOG_MAX_RA_RES_QP = 0x15a, 6;
         GID_TABLE_SIZE = 0x170, 16;
+        VPORT_COUNTERS = 0x181, 1;
         MAX_QP_CNT = 0x186, 10;
         PKEY_TABLE_SIZE = 0x190, 16;
         VPORT_GROUP_MANAGER = 0x1a0, 1;
@@ -73,11 +74,12 @@ const GENERAL_VALUES: &[(Field, u64)] = &[
     (cmd_hca_cap::LOG_MAX_CQ_SZ, 22),
     (cmd_hca_cap::LOG_MAX_CQ, 18),
     (cmd_hca_cap::LOG_MAX_EQ_SZ, 22),
-    (cmd_hca_cap::LOG_MAX_MKEY, 24),
+    (cmd_hca_cap::LOG_MAX_MKEY, 18),
     (cmd_hca_cap::LOG_MAX_EQ, LOG_MAX_EVENT_QUEUES as u64),
     (cmd_hca_cap::LOG_MAX_RA_REQ_QP, 4),
     (cmd_hca_cap::LOG_MAX_RA_RES_QP, 4),
     (cmd_hca_cap::GID_TABLE_SIZE, GID_TABLE_8),
+    (cmd_hca_cap::VPORT_COUNTERS, 1),
     (cmd_hca_cap::MAX_QP_CNT, 256),
     (cmd_hca_cap::PKEY_TABLE_SIZE, PKEY_TABLE_128),
     (cmd_hca_cap::VPORT_GROUP_MANAGER, 1),

@@ -66,6 +66,8 @@ const REGISTERS: &[(u64, u64, usize, Access)] = &[
     (0x7004, WRITE, 0x10, |_| Ok(())),
     (0x5003, READ, 0x10, read_pmtu),
     (0x5004, READ, 0x40, read_ptys),
+    // Counters of the port, which are zero.
+    (0x5008, READ, 0x100, |_| Ok(())),
     (0x500f, READ, 0x10, read_pvlc),
     (0x6001, READ, NODE_DESCRIPTION.len(), read_node_description),
     (0x907f, READ, 0x48, read_mcam),
