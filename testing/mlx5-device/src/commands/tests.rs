@@ -170,7 +170,7 @@ fn an_event_queue_needs_a_page_of_doorbells_and_keeps_it() {
 fn the_version_of_the_firmware_is_found_through_registers() {
     const REGISTER: Field = Field::new(0x50, 16);
     let mut adapter = started();
-    let mut read = |register, body: &[u8], length| {
+    let mut read = |register, body: &[u8], length: usize| {
         send_with(
             &mut adapter,
             0x805,
@@ -193,5 +193,94 @@ fn the_version_of_the_firmware_is_found_through_registers() {
     assert_eq!(
         status(&read(0xffff, &[0; 0x18], 0x18)),
         Status::BadParameter as u64
+    );
+}
+
+#[test]
+fn the_port_has_one_address_in_the_subnet() {
+    let mut adapter = started();
+    let gids = send_with(
+        &mut adapter,
+        0x764,
+        0,
+        &[(Field::new(0x70, 16), 0xffff)],
+        &[],
+        0x10 + 8 * 16,
+    );
+    let prefixes = gids[0x10..]
+        .chunks_exact(16)
+        .filter(|gid| gid[..2] == [0xfe, 0x80])
+        .count();
+    let interfaces = gids[0x10..]
+        .chunks_exact(16)
+        .filter(|gid| gid[8..] != [0; 8])
+        .count();
+    assert_eq!((prefixes, interfaces), (8, 1));
+}
+
+#[test]
+fn the_driver_changes_only_capabilities_that_the_port_permits() {
+    const SELECT: Field = Field::new(0x220, 32);
+    const VALUE: Field = Field::new(0x200, 32);
+    let mut adapter = started();
+    let query = |adapter: &mut Adapter| {
+        VALUE
+            .at(0x10)
+            .get(&send_with(adapter, 0x762, 0, &[], &[], 0x210))
+    };
+    let modify = |adapter: &mut Adapter, select, value| {
+        let mut context = vec![0; 0x200];
+        SELECT.set(&mut context, select);
+        VALUE.set(&mut context, value);
+        status(&send_with(adapter, 0x763, 0, &[], &context, 0x10))
+    };
+    assert_eq!(
+        (
+            modify(&mut adapter, 1 << 16, 0xffff_ffff),
+            query(&mut adapter)
+        ),
+        (0, 1 << 16)
+    );
+    assert_eq!(modify(&mut adapter, 1 << 16, 0), 0);
+    assert_eq!(
+        modify(&mut adapter, 1 << 2, 1 << 2),
+        Status::BadParameter as u64
+    );
+    assert_eq!(query(&mut adapter), 0);
+}
+
+#[test]
+fn a_queue_pair_keeps_its_context_and_its_state() {
+    const NUMBER: Field = Field::new(0x48, 24);
+    const STATE: Field = Field::new(0xc0, 4);
+    const REMOTE: Field = Field::new(0xc0 + 0xa8, 24);
+    let mut adapter = started();
+    let created = send_with(&mut adapter, 0x500, 0, &[], &[0; 0x100], 0x10);
+    let number = NUMBER.get(&created);
+    let fields = [(NUMBER, number), (REMOTE, 77)];
+    assert_eq!(
+        status(&send_with(
+            &mut adapter,
+            0x503,
+            0,
+            &fields,
+            &[0; 0x100],
+            0x10
+        )),
+        0
+    );
+    let context = send_with(&mut adapter, 0x50b, 0, &[(NUMBER, number)], &[], 0x1d0);
+    assert_eq!((STATE.get(&context), REMOTE.get(&context)), (2, 77));
+    assert_eq!(
+        status(&send(&mut adapter, 0x103, 0, &[])),
+        Status::BadResource as u64
+    );
+    assert_eq!(
+        status(&send(&mut adapter, 0x501, 0, &[(NUMBER, number)])),
+        0
+    );
+    assert_eq!(
+        status(&send(&mut adapter, 0x501, 0, &[(NUMBER, number)])),
+        Status::BadResource as u64
     );
 }
