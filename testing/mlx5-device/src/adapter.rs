@@ -9,7 +9,7 @@ use crate::guest_memory::GuestMemory;
 use crate::interrupts::Interrupts;
 use crate::table::Table;
 
-/// How far the driver has started the adapter.
+/// The progress of the driver in starting the adapter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     #[default]
@@ -18,7 +18,7 @@ pub(crate) enum Phase {
     Initialized,
 }
 
-/// Kinds of objects of which the adapter keeps only the driver's input.
+/// Kinds of objects for which the adapter keeps only the driver's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     ProtectionDomain,

@@ -3,14 +3,14 @@
 //! The first pages have the initialization segment and MSI-X. Every further page is a user access
 //! region (UAR) with doorbells; its index is its page.
 
-/// Size of the region in bytes.
-pub(crate) const SIZE: u64 = 16 << 20;
 /// Size of a page of doorbells in bytes.
 pub(crate) const PAGE: u64 = 4096;
+/// Number of pages, and the limit of their indices.
+pub(crate) const PAGES: u32 = 4096;
+/// Size of the region in bytes.
+pub(crate) const SIZE: u64 = PAGES as u64 * PAGE;
 /// Index of the first page of doorbells.
 pub(crate) const FIRST_UAR: u32 = 16;
-/// Number of pages, and the limit of their indices.
-pub(crate) const PAGES: u32 = (SIZE / PAGE) as u32;
 
 /// Number of MSI-X vectors.
 pub(crate) const VECTORS: u32 = 64;

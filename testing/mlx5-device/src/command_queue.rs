@@ -137,7 +137,7 @@ fn mailboxes(
     let mut address = first;
     for number in 0..count as u64 {
         let mut mailbox = [0; MAILBOX];
-        if address == 0 || address % 512 != 0 {
+        if address == 0 || !address.is_multiple_of(512) {
             return Err(pointer);
         }
         memory.read(address, &mut mailbox).map_err(|_| pointer)?;
@@ -217,15 +217,17 @@ mod tests {
 
     /// Writes a mailbox for input and one for output, and the entry with index 1.
     fn write_second_entry(memory: &GuestMemory, token: u64, input_length: u64) {
-        for (number, address) in [MAILBOXES, MAILBOXES + 0x400, MAILBOXES + 0x800]
-            .iter()
-            .enumerate()
-        {
-            let mut block = [number as u8 + 1; MAILBOX];
+        let second = MAILBOXES + 0x400;
+        for (address, content, number, next) in [
+            (MAILBOXES, 1, 0, second),
+            (second, 2, 1, 0),
+            (MAILBOXES + 0x800, 3, 0, 0),
+        ] {
+            let mut block = [content; MAILBOX];
             mailbox::TOKEN.set(&mut block, token);
-            mailbox::BLOCK_NUMBER.set(&mut block, if number == 1 { 1 } else { 0 });
-            mailbox::NEXT.set(&mut block, if number == 0 { MAILBOXES + 0x400 } else { 0 });
-            memory.write(*address, &block).unwrap();
+            mailbox::BLOCK_NUMBER.set(&mut block, number);
+            mailbox::NEXT.set(&mut block, next);
+            memory.write(address, &block).unwrap();
         }
         let mut entry = [0; ENTRY];
         for (field, value) in [

@@ -78,7 +78,7 @@ impl Device {
             (DOORBELL_ARM, 4) => true,
             (DOORBELL_CONSUME, 4) => false,
             // No queue moves data.
-            (DOORBELL_COMPLETIONS, _) | (DOORBELL_REQUESTS.., _) => return,
+            (DOORBELL_COMPLETIONS | DOORBELL_REQUESTS.., _) => return,
             _ => {
                 eprintln!("the doorbell {register:#x} of page {page} has no effect: {data:02x?}");
                 return;

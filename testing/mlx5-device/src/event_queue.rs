@@ -117,7 +117,8 @@ impl EventQueue {
         event[EVENT_DATA..EVENT_DATA + 28].copy_from_slice(data);
         eqe::OWNER.set(&mut event, u64::from(self.producer) >> self.log_size & 1);
         let at = (u64::from(self.producer) & (size - 1)) << LOG_EVENT;
-        let page = self.pages[(at >> self.log_page) as usize];
+        let page = usize::try_from(at >> self.log_page).expect("the index of a page in a list");
+        let page = self.pages[page];
         let address = page + (at & ((1 << self.log_page) - 1));
         // The last byte has the ownership.
         memory.write(address, &event[..EVENT - 1])?;

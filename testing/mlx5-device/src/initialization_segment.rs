@@ -87,8 +87,9 @@ impl InitializationSegment {
         let elapsed = self.started.elapsed();
         // The counter is never zero: the driver takes that for an adapter that has not started.
         let health = elapsed.as_millis() / HEALTH_PERIOD_MS % 0xff_ffff + 1;
-        initial_seg::HEALTH_COUNTER.set(&mut self.registers[..], health as u64);
-        let timer = elapsed.as_nanos() as u64;
+        let health = u64::try_from(health).expect("the counter has 24 bits");
+        initial_seg::HEALTH_COUNTER.set(&mut self.registers[..], health);
+        let timer = u64::try_from(elapsed.as_nanos()).expect("less than five centuries");
         self.registers[INTERNAL_TIMER..INTERNAL_TIMER + 8].copy_from_slice(&timer.to_be_bytes());
         data.copy_from_slice(&self.registers[offset..offset + data.len()]);
     }

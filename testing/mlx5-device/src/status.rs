@@ -24,7 +24,7 @@ impl Failure {
         Self { status, reason }
     }
 
-    /// Returns the number by which the kernel's log refers to the reason: the FNV-1a hash of it.
+    /// Returns the number that the kernel's log has for the reason: its FNV-1a hash.
     pub(crate) fn syndrome(self) -> u32 {
         self.reason.bytes().fold(0x811c_9dc5, |hash: u32, byte| {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)

@@ -1,5 +1,8 @@
 //! Commands of the driver: a table from the opcode to the function that executes it.
 
+// All functions of the table have the same type.
+#![allow(clippy::unnecessary_wraps)]
+
 mod doorbells;
 mod events;
 mod objects;
@@ -32,7 +35,7 @@ type Execute = fn(&mut Adapter, &[u8], &mut [u8]) -> Result<(), Failure>;
 struct Entry {
     opcode: u16,
     name: &'static str,
-    /// How far the driver must have started the adapter.
+    /// The least progress of the driver in starting the adapter.
     phase: Phase,
     /// The least lengths of the input and of the output in bytes.
     lengths: (usize, usize),
@@ -58,6 +61,23 @@ const fn row(
 
 use Phase::{Disabled, Enabled, Initialized};
 
+/// Functions of a row for a kind of objects, or for a state of queue pairs.
+macro_rules! create {
+    ($kind:ident) => {
+        |adapter, input, output| objects::create(Kind::$kind, adapter, input, output)
+    };
+}
+macro_rules! destroy {
+    ($kind:ident) => {
+        |adapter, input, _| objects::destroy(Kind::$kind, adapter, input)
+    };
+}
+macro_rules! modify_qp {
+    ($state:ident) => {
+        |adapter, input, _| objects::modify_qp(objects::$state, adapter, input)
+    };
+}
+
 /// All commands. Others fail with the status "bad operation".
 #[rustfmt::skip]
 const COMMANDS: &[Entry] = &[
@@ -73,44 +93,44 @@ const COMMANDS: &[Entry] = &[
     row(0x10a, "QUERY_ISSI", Enabled, (0x10, 0x70), setup::query_issi),
     row(0x10b, "SET_ISSI", Enabled, (0x10, 0x10), setup::set_issi),
     row(0x10d, "SET_DRIVER_VERSION", Initialized, (0x50, 0x10), setup::set_driver_version),
-    row(0x200, "CREATE_MKEY", Initialized, (0x110, 0x10), |a, i, o| objects::create(Kind::MemoryKey, a, i, o)),
-    row(0x202, "DESTROY_MKEY", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::MemoryKey, a, i)),
+    row(0x200, "CREATE_MKEY", Initialized, (0x110, 0x10), create!(MemoryKey)),
+    row(0x202, "DESTROY_MKEY", Initialized, (0x10, 0x10), destroy!(MemoryKey)),
     row(0x301, "CREATE_EQ", Initialized, (0x118, 0x10), events::create),
     row(0x302, "DESTROY_EQ", Initialized, (0x10, 0x10), events::destroy),
     row(0x303, "QUERY_EQ", Initialized, (0x10, 0x50), events::query),
-    row(0x400, "CREATE_CQ", Initialized, (0x118, 0x10), |a, i, o| objects::create(Kind::CompletionQueue, a, i, o)),
-    row(0x401, "DESTROY_CQ", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::CompletionQueue, a, i)),
-    row(0x500, "CREATE_QP", Initialized, (0x110, 0x10), |a, i, o| objects::create(Kind::QueuePair, a, i, o)),
-    row(0x501, "DESTROY_QP", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::QueuePair, a, i)),
-    row(0x502, "RST2INIT_QP", Initialized, (0x110, 0x10), |a, i, _| objects::modify_qp(objects::INIT, a, i)),
-    row(0x503, "INIT2RTR_QP", Initialized, (0x110, 0x10), |a, i, _| objects::modify_qp(objects::READY_TO_RECEIVE, a, i)),
-    row(0x504, "RTR2RTS_QP", Initialized, (0x110, 0x10), |a, i, _| objects::modify_qp(objects::READY_TO_SEND, a, i)),
-    row(0x505, "RTS2RTS_QP", Initialized, (0x110, 0x10), |a, i, _| objects::modify_qp(objects::READY_TO_SEND, a, i)),
-    row(0x507, "2ERR_QP", Initialized, (0x10, 0x10), |a, i, _| objects::modify_qp(objects::ERROR, a, i)),
-    row(0x50a, "2RST_QP", Initialized, (0x10, 0x10), |a, i, _| objects::modify_qp(objects::RESET, a, i)),
+    row(0x400, "CREATE_CQ", Initialized, (0x118, 0x10), create!(CompletionQueue)),
+    row(0x401, "DESTROY_CQ", Initialized, (0x10, 0x10), destroy!(CompletionQueue)),
+    row(0x500, "CREATE_QP", Initialized, (0x110, 0x10), create!(QueuePair)),
+    row(0x501, "DESTROY_QP", Initialized, (0x10, 0x10), destroy!(QueuePair)),
+    row(0x502, "RST2INIT_QP", Initialized, (0x110, 0x10), modify_qp!(INIT)),
+    row(0x503, "INIT2RTR_QP", Initialized, (0x110, 0x10), modify_qp!(READY_TO_RECEIVE)),
+    row(0x504, "RTR2RTS_QP", Initialized, (0x110, 0x10), modify_qp!(READY_TO_SEND)),
+    row(0x505, "RTS2RTS_QP", Initialized, (0x110, 0x10), modify_qp!(READY_TO_SEND)),
+    row(0x507, "2ERR_QP", Initialized, (0x10, 0x10), modify_qp!(ERROR)),
+    row(0x50a, "2RST_QP", Initialized, (0x10, 0x10), modify_qp!(RESET)),
     row(0x50b, "QUERY_QP", Initialized, (0x10, 0x110), objects::query_qp),
-    row(0x705, "CREATE_XRC_SRQ", Initialized, (0x110, 0x10), |a, i, o| objects::create(Kind::SharedReceiveQueue, a, i, o)),
-    row(0x706, "DESTROY_XRC_SRQ", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::SharedReceiveQueue, a, i)),
+    row(0x705, "CREATE_XRC_SRQ", Initialized, (0x110, 0x10), create!(SharedReceiveQueue)),
+    row(0x706, "DESTROY_XRC_SRQ", Initialized, (0x10, 0x10), destroy!(SharedReceiveQueue)),
     row(0x750, "QUERY_VPORT_STATE", Initialized, (0x10, 0x10), ports::query_state),
     row(0x762, "QUERY_HCA_VPORT_CONTEXT", Initialized, (0x10, 0x210), ports::query_context),
     row(0x763, "MODIFY_HCA_VPORT_CONTEXT", Initialized, (0x210, 0x10), ports::modify_context),
     row(0x764, "QUERY_HCA_VPORT_GID", Initialized, (0x10, 0x20), ports::query_gid),
     row(0x765, "QUERY_HCA_VPORT_PKEY", Initialized, (0x10, 0x14), ports::query_pkey),
     row(0x770, "QUERY_VPORT_COUNTER", Initialized, (0x20, 0x210), ports::query_counters),
-    row(0x771, "ALLOC_Q_COUNTER", Initialized, (0x10, 0x10), |a, i, o| objects::create(Kind::CounterSet, a, i, o)),
-    row(0x772, "DEALLOC_Q_COUNTER", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::CounterSet, a, i)),
+    row(0x771, "ALLOC_Q_COUNTER", Initialized, (0x10, 0x10), create!(CounterSet)),
+    row(0x772, "DEALLOC_Q_COUNTER", Initialized, (0x10, 0x10), destroy!(CounterSet)),
     row(0x773, "QUERY_Q_COUNTER", Initialized, (0x20, 0x100), objects::query_counters),
-    row(0x800, "ALLOC_PD", Initialized, (0x10, 0x10), |a, i, o| objects::create(Kind::ProtectionDomain, a, i, o)),
-    row(0x801, "DEALLOC_PD", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::ProtectionDomain, a, i)),
+    row(0x800, "ALLOC_PD", Initialized, (0x10, 0x10), create!(ProtectionDomain)),
+    row(0x801, "DEALLOC_PD", Initialized, (0x10, 0x10), destroy!(ProtectionDomain)),
     row(0x802, "ALLOC_UAR", Initialized, (0x10, 0x10), doorbells::alloc),
     row(0x803, "DEALLOC_UAR", Initialized, (0x10, 0x10), doorbells::dealloc),
     row(0x805, "ACCESS_REG", Enabled, (0x10, 0x10), registers::access),
-    row(0x80e, "ALLOC_XRCD", Initialized, (0x10, 0x10), |a, i, o| objects::create(Kind::XrcDomain, a, i, o)),
-    row(0x80f, "DEALLOC_XRCD", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::XrcDomain, a, i)),
-    row(0x816, "ALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), |a, i, o| objects::create(Kind::TransportDomain, a, i, o)),
-    row(0x817, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::TransportDomain, a, i)),
-    row(0x90c, "CREATE_RMP", Initialized, (0x110, 0x10), |a, i, o| objects::create(Kind::SharedReceiveQueue, a, i, o)),
-    row(0x90e, "DESTROY_RMP", Initialized, (0x10, 0x10), |a, i, _| objects::destroy(Kind::SharedReceiveQueue, a, i)),
+    row(0x80e, "ALLOC_XRCD", Initialized, (0x10, 0x10), create!(XrcDomain)),
+    row(0x80f, "DEALLOC_XRCD", Initialized, (0x10, 0x10), destroy!(XrcDomain)),
+    row(0x816, "ALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), create!(TransportDomain)),
+    row(0x817, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), destroy!(TransportDomain)),
+    row(0x90c, "CREATE_RMP", Initialized, (0x110, 0x10), create!(SharedReceiveQueue)),
+    row(0x90e, "DESTROY_RMP", Initialized, (0x10, 0x10), destroy!(SharedReceiveQueue)),
 ];
 
 /// Executes a command and returns its output. Prints the command and its result.

@@ -79,11 +79,7 @@ pub(super) fn set_issi(_: &mut Adapter, input: &[u8], _: &mut [u8]) -> Result<()
     )
 }
 
-pub(super) fn query_pages(
-    adapter: &mut Adapter,
-    input: &[u8],
-    output: &mut [u8],
-) -> Result<(), Failure> {
+pub(super) fn query_pages(_: &mut Adapter, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
     let wanted = match header_in::OP_MOD.get(input) {
         1 => BOOT_PAGES,
         2 => INIT_PAGES,
@@ -93,7 +89,6 @@ pub(super) fn query_pages(
     // Zero for the function itself, which is a physical one.
     query_pages_out::FUNCTION_ID.set(output, 0);
     query_pages_out::NUM_PAGES.set(output, wanted);
-    let _ = adapter;
     Ok(())
 }
 

@@ -96,7 +96,7 @@ fn all_pages_are_returned_before_the_adapter_is_disabled() {
     let mut returned = Vec::new();
     loop {
         let output = send_with(&mut adapter, 0x108, 2, &[(COUNT, 7)], &[], 0x10 + 7 * 8);
-        let count = Field::new(0x40, 32).get(&output) as usize;
+        let count = Field::new(0x40, 32).get32(&output) as usize;
         returned.extend(pages(&output[0x10..]).take(count));
         if count == 0 {
             break;
