@@ -17,14 +17,11 @@ pub(crate) const COMMAND_EVENT: u8 = 0x0a;
 structures! {
     /// The context of an event queue.
     eqc {
-        ST = 0x14, 4;
         PAGE_OFFSET = 0x54, 6;
         LOG_EQ_SIZE = 0x63, 5;
         UAR_PAGE = 0x68, 24;
         INTR = 0xb4, 12;
         LOG_PAGE_SIZE = 0xc3, 5;
-        CONSUMER_COUNTER = 0x148, 24;
-        PRODUCER_COUNTER = 0x168, 24;
     }
 
     /// An event.
@@ -36,9 +33,6 @@ structures! {
 
 /// Byte offset of the data in an event.
 const EVENT_DATA: usize = 32;
-/// States in the context.
-const STATE_ARMED: u64 = 0x9;
-const STATE_FIRED: u64 = 0xa;
 
 /// An event queue.
 #[derive(Debug)]
@@ -46,7 +40,8 @@ pub(crate) struct EventQueue {
     pages: Vec<u64>,
     log_page: u64,
     log_size: u64,
-    context: Vec<u8>,
+    uar: u32,
+    vector: u32,
     events: [u64; 4],
     producer: u32,
     consumer: u32,
@@ -60,45 +55,36 @@ impl EventQueue {
         let log_page = eqc::LOG_PAGE_SIZE.get(context) + LOG_ADAPTER_PAGE;
         let log_size = eqc::LOG_EQ_SIZE.get(context);
         let bytes = 1_u64.checked_shl(u32::try_from(log_size + LOG_EVENT).ok()?)?;
-        (bytes <= (pages.len() as u64) << log_page && eqc::PAGE_OFFSET.get(context) == 0).then(
-            || Self {
-                pages,
-                log_page,
-                log_size,
-                context: context.to_vec(),
-                events,
-                producer: 0,
-                consumer: 0,
-                armed: false,
-            },
-        )
+        let holds = bytes <= (pages.len() as u64) << log_page;
+        if !holds || eqc::PAGE_OFFSET.get(context) != 0 {
+            return None;
+        }
+        Some(Self {
+            pages,
+            log_page,
+            log_size,
+            uar: eqc::UAR_PAGE.get32(context),
+            vector: eqc::INTR.get32(context),
+            events,
+            producer: 0,
+            consumer: 0,
+            armed: false,
+        })
     }
 
     /// Returns the index of the page with the queue's doorbell.
     pub(crate) fn uar(&self) -> u32 {
-        eqc::UAR_PAGE.get32(&self.context)
+        self.uar
     }
 
     /// Returns the vector of the interrupt.
     pub(crate) fn vector(&self) -> u32 {
-        eqc::INTR.get32(&self.context)
+        self.vector
     }
 
     /// Returns `true` if the driver wants a type of event in this queue.
     pub(crate) fn reports(&self, event: u8) -> bool {
         self.events[usize::from(event / 64)] >> (event % 64) & 1 == 1
-    }
-
-    /// Returns the present context.
-    pub(crate) fn context(&self) -> Vec<u8> {
-        let mut context = self.context.clone();
-        eqc::ST.set(
-            &mut context,
-            if self.armed { STATE_ARMED } else { STATE_FIRED },
-        );
-        eqc::CONSUMER_COUNTER.set(&mut context, u64::from(self.consumer));
-        eqc::PRODUCER_COUNTER.set(&mut context, u64::from(self.producer));
-        context
     }
 
     /// Adds an event with 28 bytes of data. Returns `true` if it raises the interrupt.

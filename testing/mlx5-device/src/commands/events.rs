@@ -68,13 +68,3 @@ pub(super) fn destroy(adapter: &mut Adapter, input: &[u8], _: &mut [u8]) -> Resu
         .remove(queue::EQ_NUMBER.get32(input));
     ensure(queue.is_some(), Status::BadResource, "no such event queue")
 }
-
-pub(super) fn query(adapter: &mut Adapter, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
-    let queue = adapter
-        .objects
-        .event_queues
-        .get(queue::EQ_NUMBER.get32(input));
-    let queue = queue.ok_or(Failure::new(Status::BadResource, "no such event queue"))?;
-    output[CONTEXT].copy_from_slice(&queue.context());
-    Ok(())
-}

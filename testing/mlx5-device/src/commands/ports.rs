@@ -32,11 +32,6 @@ structures! {
     query_hca_vport_pkey_in {
         PKEY_INDEX = 0x70, 16;
     }
-
-    query_vport_state_out {
-        ADMIN_STATE = 0x78, 4;
-        STATE = 0x7c, 4;
-    }
 }
 
 /// Byte offset of the body in outputs.
@@ -132,12 +127,5 @@ pub(super) fn query_pkey(_: &mut Adapter, input: &[u8], output: &mut [u8]) -> Re
 
 /// Returns the counters of the port, which are zero.
 pub(super) fn query_counters(_: &mut Adapter, _: &[u8], _: &mut [u8]) -> Result<(), Failure> {
-    Ok(())
-}
-
-pub(super) fn query_state(_: &mut Adapter, _: &[u8], output: &mut [u8]) -> Result<(), Failure> {
-    const UP: u64 = 1;
-    query_vport_state_out::ADMIN_STATE.set(output, UP);
-    query_vport_state_out::STATE.set(output, UP);
     Ok(())
 }
