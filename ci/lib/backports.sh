@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Downloads a newer kernel than that of lib/kernel.sh, on request: the newest in Debian's suite
-# trixie-backports. The suite is not enabled on the machine. apt reads its lists with a
+# trixie-backports. lib/vfio_user.sh downloads a newer QEMU from it. The suite is not enabled on the machine. apt reads its lists with a
 # configuration in the cache, and checks the signature of the suite and the checksums of the
 # packages as usual.
 
@@ -14,7 +14,6 @@ fill_backports_cache() {
         die "the kernel of trixie-backports is downloaded with apt-get and dpkg-deb, which are not available"
     fi
     ensure_build_tools
-    [[ -e $DEBIAN_KEYRING ]] || install_packages debian-archive-keyring
     read_backports_lists || die "reading the lists of trixie-backports failed"
     version=$(backports_version)
     [[ -n $version ]] || die "trixie-backports has no linux-image-amd64"
@@ -22,6 +21,7 @@ fill_backports_cache() {
 }
 
 read_backports_lists() {
+    [[ -e $DEBIAN_KEYRING ]] || install_packages debian-archive-keyring
     mkdir -p "$LAB_CACHE/apt/lists/partial" "$LAB_CACHE/apt/archives/partial"
     printf '%s\n' 'Types: deb' "URIs: $(debian_mirror)" "Suites: $BACKPORTS_SUITES" 'Components: main' \
         'Architectures: amd64' "Signed-By: $DEBIAN_KEYRING" >"$LAB_CACHE/apt/debian.sources"

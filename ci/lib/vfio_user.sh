@@ -8,11 +8,11 @@
 #   $LAB_CACHE/qemu/run         starts it
 #   $LAB_CACHE/qemu/ready       is created last
 
-# Packages of trixie with the libraries of QEMU, and theirs.
+# Packages of trixie with the libraries of QEMU.
 readonly QEMU_LIBRARIES=(
     libaio1t64 libatomic1 libblkid1 libbpf1 libc6 libcap2 libcapstone5 libdaxctl1 libelf1t64 libfdt1 libffi8 libfuse3-4
     libgcc-s1 libglib2.0-0t64 libgmp10 libgnutls30t64 libhogweed6t64 libibverbs1 libidn2-0 libjpeg62-turbo
-    libkmod2 liblzma5 libmount1 libndctl6 libnettle8t64 libnl-3-200 libnl-route-3-200 libnuma1 libp11-kit0 libpcre2-8-0
+    libkmod2 libmount1 libndctl6 libnettle8t64 libnl-3-200 libnl-route-3-200 libnuma1 libp11-kit0 libpcre2-8-0
     libpixman-1-0 libpmem1 libpng16-16t64 librdmacm1t64 libsasl2-2 libseccomp2 libselinux1 libslirp0 libssl3t64 libtasn1-6
     libudev1 libunistring5 liburing2 libuuid1 libvdeplug2t64 libzstd1 zlib1g
 )
@@ -31,6 +31,9 @@ vfio_user_qemu() {
 fill_qemu_cache() {
     local work=$LAB_CACHE/qemu libraries
     [[ ! -e $work/ready ]] || return 0
+    if ! have apt-get || ! have dpkg-deb; then
+        die "--vfio-user needs QEMU 10.1 or newer, and apt-get and dpkg-deb, which unpack it, are not available"
+    fi
     rm -rf "$work"
     mkdir -p "$work/debs"
     read_backports_lists || die "reading the lists of trixie-backports failed"

@@ -172,7 +172,10 @@ qemu_command() {
     [[ $(wanted_kernel) != debug ]] || extra+=" $KERNEL_DEBUG"
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
-    [[ -z $LAB_FUNCTION ]] || mapfile -t function < <(function_options)
+    if [[ -n $LAB_FUNCTION ]]; then
+        start_function
+        mapfile -t function < <(function_options)
+    fi
     # shellcheck disable=SC2054 # commas are part of QEMU's options
     VM_COMMAND=(
         "$(virtme_dir)/bin/virtme-run" --mods auto --kimg "$KERNEL_IMAGE" --rw --force-9p
@@ -193,7 +196,6 @@ qemu_command() {
 # Starts host N's machine in the background and copies its output to ours.
 vm_start() {
     local host=$1 hosts=$2 dir=$VM_DIR/host$1
-    [[ -z $LAB_FUNCTION ]] || start_function
     vm_command "$host" "$hosts" run
     if ((hosts > 1)); then
         sed -u "s/^/host$host| /" <"$dir/out" & READER_PIDS+=($!)
