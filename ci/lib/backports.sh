@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # Downloads a newer kernel than that of lib/kernel.sh, on request: the newest in Debian's suite
-# trixie-backports. lib/vfio_user.sh downloads a newer QEMU from it. The suite is not enabled on the machine. apt reads its lists with a
-# configuration in the cache, and checks the signature of the suite and the checksums of the
-# packages as usual.
+# trixie-backports. lib/vfio_user.sh downloads a newer QEMU from it. The suite is not enabled on the
+# machine. apt reads its lists with a configuration in the cache, and checks the signature of the
+# suite and the checksums of the packages as usual.
 
 readonly BACKPORTS_SUITES='trixie trixie-backports'
 readonly DEBIAN_KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg

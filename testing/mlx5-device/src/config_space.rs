@@ -10,8 +10,8 @@ pub(crate) const SIZE: usize = 4096;
 const VENDOR_MELLANOX: u16 = 0x15b3;
 /// ConnectX-5, as `testing/nic-model` reports it.
 const DEVICE: u16 = 0x1017;
-/// Network controller, Ethernet.
-const CLASS: [u8; 3] = [0x00, 0x00, 0x02];
+/// Network controller, InfiniBand: the link layer of its port.
+const CLASS: [u8; 3] = [0x00, 0x07, 0x02];
 
 const COMMAND: usize = 0x04;
 const COMMAND_MEMORY_MASTER_INTX: u16 = 0x0406;
