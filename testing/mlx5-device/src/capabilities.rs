@@ -38,6 +38,7 @@ structures! {
         NUM_PORTS = 0x1b8, 8;
         LOG_MAX_MSG = 0x1c3, 5;
         CQE_VERSION = 0x1fc, 4;
+        UMR_MODIFY_ENTITY_SIZE_DISABLED = 0x207, 1;
         XRC = 0x23c, 1;
         UD = 0x23d, 1;
         UC = 0x23e, 1;
@@ -90,6 +91,8 @@ const GENERAL_VALUES: &[(Field, u64)] = &[
     (cmd_hca_cap::NUM_PORTS, 1),
     (cmd_hca_cap::LOG_MAX_MSG, 30),
     (cmd_hca_cap::CQE_VERSION, 1),
+    // The driver then registers memory with a command, and not with a request on a queue.
+    (cmd_hca_cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
     (cmd_hca_cap::XRC, 1),
     (cmd_hca_cap::UD, 1),
     (cmd_hca_cap::UC, 1),
