@@ -16,7 +16,11 @@ use crate::config_space::{self, ConfigSpace};
 use crate::device::Device;
 
 /// Serves the function at a socket until the client disconnects.
-pub(crate) fn serve(socket: &Path) -> Result<(), vfio_user::Error> {
+///
+/// # Errors
+///
+/// Fails if the socket exists already or cannot be opened, or if the connection fails.
+pub fn serve(socket: &Path) -> Result<(), vfio_user::Error> {
     let server = Server::new(socket, true, interrupts(), regions())?;
     println!("serving at {}", socket.display());
     server.run(&mut Function {

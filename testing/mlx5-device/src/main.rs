@@ -1,23 +1,4 @@
-//! A ConnectX adapter in software, for the kernel's unmodified driver `mlx5_core`.
-//!
-//! The program serves a PCI function over vfio-user. QEMU's device `vfio-user-pci` connects to its
-//! socket and gives it the guest's memory and interrupts.
-
-mod adapter;
-mod bar;
-mod capabilities;
-mod command_queue;
-mod commands;
-mod config_space;
-mod device;
-mod event_queue;
-mod function;
-mod guest_memory;
-mod initialization_segment;
-mod interrupts;
-mod layout;
-mod status;
-mod table;
+//! Serves the adapter at the socket that is the argument.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,7 +11,7 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     };
-    match function::serve(&PathBuf::from(socket)) {
+    match mlx5_device::serve(&PathBuf::from(socket)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("mlx5-device: {error}");
