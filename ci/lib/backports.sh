@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# Downloads a kernel from suites of Debian that are not enabled on the machine: that of trixie
+# Downloads packages of suites of Debian that are not enabled on the machine: the kernel of trixie
 # (Debian 13) if apt of the machine has none of the series of lib/kernel.sh, and on request the
-# newest in trixie-backports. apt reads the lists with a configuration in the cache, and checks the
-# signatures of the suites and the checksums of the packages as usual.
+# newest kernel in trixie-backports. lib/vfio_user.sh downloads a newer QEMU. apt reads the lists
+# with a configuration in the cache, and checks the signatures of the suites and the checksums of
+# the packages as usual.
 
 readonly DEBIAN_SUITES='trixie trixie-backports'
 readonly DEBIAN_KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg

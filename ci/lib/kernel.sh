@@ -12,7 +12,8 @@ readonly KERNEL_SERIES=6.12
 # Parts of the module tree that a lab can need. They are stored uncompressed, because that loads
 # much faster under emulation.
 readonly MODULE_DIRS=(
-    drivers/infiniband/core drivers/infiniband/sw drivers/infiniband/ulp
+    drivers/infiniband/core drivers/infiniband/sw drivers/infiniband/ulp drivers/infiniband/hw/mlx5
+    drivers/net/ethernet/mellanox/{mlx5,mlxfw} drivers/pci/controller
     drivers/net/{veth,dummy,virtio_net,net_failover,ifb}.ko.xz drivers/net/{bonding,macvlan}
     drivers/virtio drivers/block/virtio_blk.ko.xz drivers/nvme
     fs/9p fs/netfs fs/configfs fs/overlayfs fs/fuse fs/nls fs/nfs fs/nfsd fs/nfs_common fs/lockd net lib crypto arch/x86/crypto
@@ -32,11 +33,13 @@ cached_kernel() {
     # User-Mode Linux has no NVMe.
     [[ $(wanted_kernel) != uml ]] || modules=fs/nfsd
     # An installed kernel of this machine is a link to all its modules. A cache without these
-    # modules is from a version of the lab that did not include them.
+    # modules is from a version of the lab that did not include them. The driver of mlx5 is needed
+    # with --vfio-user only, so other commands do not fill the cache for it.
     [[ -L $link && -d $link/lib/modules ]] || return
     if [[ $(wanted_kernel) != debug && ! -L $(echo "$link"/lib/modules/*) && ! -d $(echo "$link"/lib/modules/*/kernel/$modules) ]]; then
         return 1
     fi
+    [[ -z ${LAB_FUNCTION:-} || -d $(echo "$link"/lib/modules/*/kernel/drivers/infiniband/hw/mlx5) ]] || return
     readlink "$link"
 }
 

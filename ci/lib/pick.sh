@@ -4,6 +4,12 @@
 
 # Sets LAB_BACKEND for a request (auto, host, kernel, vm, kvm, tcg, uml).
 pick_backend() {
+    if [[ -n $LAB_FUNCTION ]]; then
+        case $1 in
+        auto | vm) pick_accelerator; return ;;
+        host | kernel | uml) die "--vfio-user needs a virtual machine, not RDMA_LAB=$1" "help: available with RDMA_LAB=vm, kvm and tcg" ;;
+        esac
+    fi
     if [[ $(wanted_kernel) == backports || $(wanted_kernel) == debug ]]; then
         case $1 in
         auto | vm) pick_accelerator; return ;;
@@ -70,6 +76,7 @@ vm_tools_ready() {
     if [[ $(wanted_kernel) == current ]] && ! cached_kernel >/dev/null; then find_kernel_source; fi
     ensure_vm_tools
     cache_complete || with_cache_lock fill_cache
+    [[ -z $LAB_FUNCTION ]] || LAB_QEMU=$(vfio_user_qemu)
     find_kernel
 }
 

@@ -32,7 +32,7 @@ make_vm_dir() {
     # The guest has its own /run and /dev, and kernel arguments cannot contain spaces.
     [[ $parent != *[[:space:]]* && $parent != /run/* && $parent != /dev/* ]] || parent=/tmp
     dir=$(mktemp -d "$parent/rdma-lab.XXXXXX") || die "creating a directory in $parent failed"
-    printf '#!/bin/sh\nexec setpriv --pdeathsig KILL qemu-system-x86_64 "$@"\n' >"$dir/qemu"
+    printf '#!/bin/sh\nexec setpriv --pdeathsig KILL "%s" "$@"\n' "$LAB_QEMU" >"$dir/qemu"
     chmod +x "$dir/qemu"
     echo "$dir"
 }
@@ -165,18 +165,22 @@ vm_command() {
 }
 
 qemu_command() {
-    local host=$1 hosts=$2 mode=$3 dir=$VM_DIR/host$1 kvm=()
+    local host=$1 hosts=$2 mode=$3 dir=$VM_DIR/host$1 kvm=() function=()
     local cpu network logging=$KERNEL_LOGGING extra=''
     [[ $mode != shell ]] || logging='quiet loglevel=1'
     [[ $LAB_BACKEND == vm-kvm ]] || kvm=(--disable-kvm) extra=$(emulation_arguments)
     [[ $(wanted_kernel) != debug ]] || extra+=" $KERNEL_DEBUG"
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
+    if [[ -n $LAB_FUNCTION ]]; then
+        start_function
+        mapfile -t function < <(function_options)
+    fi
     # shellcheck disable=SC2054 # commas are part of QEMU's options
     VM_COMMAND=(
         "$(virtme_dir)/bin/virtme-run" --mods auto --kimg "$KERNEL_IMAGE" --rw --force-9p
         --qemu-bin "$VM_DIR/qemu" --disable-monitor --disable-microvm "${kvm[@]}" --memory "${LAB_MEM}M" --cpus "${LAB_CPUS:-$DEFAULT_CPUS}"
-        --qemu-opts -no-reboot "${cpu[@]}" "${network[@]}"
+        --qemu-opts -no-reboot "${cpu[@]}" "${network[@]}" "${function[@]}"
         -fsdev local,id=usr,path=/usr,security_model=none,multidevs=remap
         -device virtio-9p-pci,fsdev=usr,mount_tag=labusr
         -append "init=$dir/init lab_dir=$dir $KERNEL_ARGUMENTS $extra $logging $LAB_KERNEL_ARGUMENTS"
@@ -217,8 +221,8 @@ vm_stop_all() {
     for pid in "${VM_PIDS[@]}"; do kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true; done
     for pid in "${VM_PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
     VM_PIDS=()
-    for pid in $SWITCH_PID; do { kill -KILL "$pid"; wait "$pid"; } 2>/dev/null || true; done
-    SWITCH_PID=
+    for pid in $SWITCH_PID $FUNCTION_PID; do { kill -KILL "$pid"; wait "$pid"; } 2>/dev/null || true; done
+    SWITCH_PID='' FUNCTION_PID=''
     # Opens each pipe, because a reader blocks forever if its machine never opened the other end.
     for fifo in "$VM_DIR"/host*/{out,err}; do
         [[ -p $fifo ]] && { exec {LAB_FIFO_FD}<>"$fifo"; exec {LAB_FIFO_FD}>&-; }

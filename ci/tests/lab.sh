@@ -32,6 +32,9 @@ test_usage() {
     expect "an unknown option is an error" fails_with 125 ./lab run --no-such
     expect "two hosts need two commands" fails_with 125 ./lab run --hosts 2 -- true
     expect "17 hosts are too many" fails_with 125 ./lab run --hosts 17 -- true -- true
+    expect "--vfio-user needs a program" fails_with 125 ./lab run --vfio-user /no/such -- true
+    expect "--vfio-user needs a virtual machine" fails_with 125 ./lab run --uml --vfio-user /bin/true -- true
+    expect "--vfio-user is for one host" fails_with 125 ./lab run --hosts 2 --vfio-user /bin/true -- true -- true
 }
 
 # Tests with one start: status, streams, arguments, directory, environment, files, devices.

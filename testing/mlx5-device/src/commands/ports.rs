@@ -1,0 +1,131 @@
+//! The port: its state, addresses and partition keys.
+
+use crate::adapter::Adapter;
+use crate::layout::{Field, structures};
+use crate::status::{Failure, Status, ensure};
+
+structures! {
+    hca_vport_context {
+        FIELD_SELECT = 0x0, 32;
+        HAS_SMI = 0x101, 1;
+        PORT_PHYSICAL_STATE = 0x110, 4;
+        PORT_STATE = 0x118, 4;
+        VPORT_STATE = 0x11c, 4;
+        SYSTEM_IMAGE_GUID = 0x140, 64;
+        PORT_GUID = 0x180, 64;
+        NODE_GUID = 0x1c0, 64;
+        CAP_MASK1 = 0x200, 32;
+        CAP_MASK1_FIELD_SELECT = 0x220, 32;
+        LID = 0x300, 16;
+        SUBNET_TIMEOUT = 0x31b, 5;
+        SM_LID = 0x320, 16;
+    }
+
+    query_hca_vport_gid_in {
+        GID_INDEX = 0x70, 16;
+    }
+
+    query_hca_vport_gid_out {
+        GIDS_NUM = 0x60, 16;
+    }
+
+    query_hca_vport_pkey_in {
+        PKEY_INDEX = 0x70, 16;
+    }
+}
+
+/// Byte offset of the body in outputs.
+const BODY: usize = 0x10;
+/// The GUID of `testing/nic-model`.
+const GUID: u64 = 0x0200_5eff_fe10_0001;
+const SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
+const DEFAULT_PKEY: u16 = 0xffff;
+const PHYSICAL_LINK_UP: u64 = 5;
+const ACTIVE: u64 = 4;
+const LOCAL_IDENTIFIER: u64 = 1;
+/// Capabilities of the port that the driver sets for its agents: subnet management, communication
+/// management, SNMP, device management and vendor classes.
+const CHANGEABLE: u32 = 1 << 1 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 20;
+/// Index that asks for the whole table.
+const WHOLE_TABLE: u64 = 0xffff;
+
+pub(super) fn query_context(
+    adapter: &mut Adapter,
+    _: &[u8],
+    output: &mut [u8],
+) -> Result<(), Failure> {
+    use hca_vport_context as context;
+    for (field, value) in [
+        (context::HAS_SMI, 1),
+        (context::PORT_PHYSICAL_STATE, PHYSICAL_LINK_UP),
+        (context::PORT_STATE, ACTIVE),
+        (context::VPORT_STATE, ACTIVE),
+        (context::SYSTEM_IMAGE_GUID, GUID),
+        (context::PORT_GUID, GUID),
+        (context::NODE_GUID, GUID),
+        (
+            context::CAP_MASK1,
+            u64::from(adapter.objects.port_capabilities),
+        ),
+        (context::CAP_MASK1_FIELD_SELECT, u64::from(CHANGEABLE)),
+        (context::LID, LOCAL_IDENTIFIER),
+        (context::SUBNET_TIMEOUT, 18),
+        (context::SM_LID, LOCAL_IDENTIFIER),
+    ] {
+        field.at(BODY).set(output, value);
+    }
+    Ok(())
+}
+
+/// Sets the capabilities of the port that the driver selects. Nothing else can be changed.
+pub(super) fn modify_context(
+    adapter: &mut Adapter,
+    input: &[u8],
+    _: &mut [u8],
+) -> Result<(), Failure> {
+    use hca_vport_context as context;
+    let get = |field: Field| field.at(BODY).get32(input);
+    let (selected, value) = (
+        get(context::CAP_MASK1_FIELD_SELECT),
+        get(context::CAP_MASK1),
+    );
+    let known = get(context::FIELD_SELECT) == 0 && selected & !CHANGEABLE == 0;
+    ensure(
+        known,
+        Status::BadParameter,
+        "the driver cannot change this of the port",
+    )?;
+    let capabilities = &mut adapter.objects.port_capabilities;
+    *capabilities = *capabilities & !selected | value & selected;
+    Ok(())
+}
+
+/// Returns entries of the table of addresses. All have the prefix of the subnet, and only the first
+/// one has an interface.
+pub(super) fn query_gid(_: &mut Adapter, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
+    let index = query_hca_vport_gid_in::GID_INDEX.get(input);
+    let entries = output[BODY..].chunks_exact_mut(16);
+    let count = entries.len() as u64;
+    for (number, entry) in entries.enumerate() {
+        entry[..8].copy_from_slice(&SUBNET_PREFIX.to_be_bytes());
+        if number == 0 && matches!(index, 0 | WHOLE_TABLE) {
+            entry[8..].copy_from_slice(&GUID.to_be_bytes());
+        }
+    }
+    query_hca_vport_gid_out::GIDS_NUM.set(output, count);
+    Ok(())
+}
+
+/// Returns entries of the table of partition keys. Only the first one is in use.
+pub(super) fn query_pkey(_: &mut Adapter, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
+    let index = query_hca_vport_pkey_in::PKEY_INDEX.get(input);
+    if matches!(index, 0 | WHOLE_TABLE) {
+        output[BODY + 2..BODY + 4].copy_from_slice(&DEFAULT_PKEY.to_be_bytes());
+    }
+    Ok(())
+}
+
+/// Returns the counters of the port, which are zero.
+pub(super) fn query_counters(_: &mut Adapter, _: &[u8], _: &mut [u8]) -> Result<(), Failure> {
+    Ok(())
+}

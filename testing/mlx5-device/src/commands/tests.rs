@@ -1,0 +1,286 @@
+use super::*;
+use crate::capabilities;
+use crate::layout::Field;
+
+/// Sends a command of 16 bytes with some fields and returns its output.
+fn send(adapter: &mut Adapter, opcode: u64, operation: u64, fields: &[(Field, u64)]) -> Vec<u8> {
+    send_with(adapter, opcode, operation, fields, &[], 0x10)
+}
+
+fn send_with(
+    adapter: &mut Adapter,
+    opcode: u64,
+    operation: u64,
+    fields: &[(Field, u64)],
+    body: &[u8],
+    length: usize,
+) -> Vec<u8> {
+    let mut input = [&[0; 0x10], body].concat();
+    header_in::OPCODE.set(&mut input, opcode);
+    header_in::OP_MOD.set(&mut input, operation);
+    for (field, value) in fields {
+        field.set(&mut input, *value);
+    }
+    execute(adapter, &input, length)
+}
+
+fn status(output: &[u8]) -> u64 {
+    header_out::STATUS.get(output)
+}
+
+const COUNT: Field = Field::new(0x60, 32);
+const FIRST_PAGE: u64 = 0x1_0000;
+
+/// Gives pages to the adapter.
+fn give(adapter: &mut Adapter, pages: std::ops::Range<u64>) -> Vec<u8> {
+    let count = pages.end - pages.start;
+    let list: Vec<u8> = pages
+        .flat_map(|page| (FIRST_PAGE + page * 4096).to_be_bytes())
+        .collect();
+    send_with(adapter, 0x108, 1, &[(COUNT, count)], &list, 0x10)
+}
+
+/// Starts the adapter as the driver does.
+fn started() -> Adapter {
+    let mut adapter = Adapter::new();
+    assert_eq!(status(&send(&mut adapter, 0x104, 0, &[])), 0);
+    let mut given = 0;
+    for kind in [1, 2] {
+        let wanted = COUNT.get(&send(&mut adapter, 0x107, kind, &[]));
+        assert_eq!(status(&give(&mut adapter, given..given + wanted)), 0);
+        given += wanted;
+    }
+    assert_eq!(status(&send(&mut adapter, 0x102, 0, &[])), 0);
+    adapter
+}
+
+#[test]
+fn an_unknown_command_is_a_bad_operation() {
+    let output = send(&mut started(), 0xfff, 0, &[]);
+    assert_eq!(status(&output), Status::BadOperation as u64);
+    assert_ne!(header_out::SYNDROME.get(&output), 0);
+}
+
+#[test]
+fn the_table_has_each_opcode_once_in_order() {
+    assert!(COMMANDS.is_sorted_by(|a, b| a.opcode < b.opcode));
+}
+
+#[test]
+fn the_adapter_starts_only_with_the_pages_that_it_asked_for() {
+    let mut adapter = Adapter::new();
+    assert_eq!(
+        status(&send(&mut adapter, 0x107, 1, &[])),
+        Status::BadSystemState as u64
+    );
+    send(&mut adapter, 0x104, 0, &[]);
+    assert_eq!(status(&give(&mut adapter, 0..4)), 0);
+    assert_eq!(
+        status(&give(&mut adapter, 3..4)),
+        Status::BadParameter as u64
+    );
+    assert_eq!(
+        status(&send(&mut adapter, 0x102, 0, &[])),
+        Status::BadSystemState as u64
+    );
+}
+
+#[test]
+fn all_pages_are_returned_before_the_adapter_is_disabled() {
+    let mut adapter = started();
+    assert_eq!(status(&send(&mut adapter, 0x103, 0, &[])), 0);
+    assert_eq!(
+        status(&send(&mut adapter, 0x105, 0, &[])),
+        Status::BadResource as u64
+    );
+    let mut returned = Vec::new();
+    loop {
+        let output = send_with(&mut adapter, 0x108, 2, &[(COUNT, 7)], &[], 0x10 + 7 * 8);
+        let count = Field::new(0x40, 32).get32(&output) as usize;
+        returned.extend(pages(&output[0x10..]).take(count));
+        if count == 0 {
+            break;
+        }
+    }
+    returned.sort_unstable();
+    assert_eq!(
+        returned,
+        (0..20)
+            .map(|page| FIRST_PAGE + page * 4096)
+            .collect::<Vec<_>>()
+    );
+    assert_eq!(status(&send(&mut adapter, 0x105, 0, &[])), 0);
+}
+
+#[test]
+fn changed_capabilities_leave_the_largest_values() {
+    const LOG_MAX_QP: Field = Field::new(0x9b, 5);
+    let mut adapter = Adapter::new();
+    send(&mut adapter, 0x104, 0, &[]);
+    let mut wanted = adapter
+        .objects
+        .capabilities
+        .get(capabilities::GENERAL, true)
+        .unwrap()
+        .to_vec();
+    LOG_MAX_QP.set(&mut wanted, 9);
+    assert_eq!(
+        status(&send_with(&mut adapter, 0x109, 0, &[], &wanted, 0x10)),
+        0
+    );
+    let values = [1, 0].map(|current| {
+        LOG_MAX_QP
+            .at(0x10)
+            .get(&send_with(&mut adapter, 0x100, current, &[], &[], 0x1010))
+    });
+    assert_eq!(values, [9, 18]);
+    assert_eq!(
+        status(&send_with(&mut adapter, 0x100, 0x7e, &[], &[], 0x1010)),
+        3
+    );
+}
+
+#[test]
+fn an_event_queue_needs_a_page_of_doorbells_and_keeps_it() {
+    let mut adapter = started();
+    let mut body = vec![0; 0x108];
+    Field::new(0x68, 24).set(&mut body, 16);
+    let create = |adapter: &mut Adapter| send_with(adapter, 0x301, 0, &[], &body, 0x10);
+    assert_eq!(status(&create(&mut adapter)), Status::BadResource as u64);
+    let page = Field::new(0x48, 24);
+    assert_eq!(page.get(&send(&mut adapter, 0x802, 0, &[])), 16);
+    let queue = Field::new(0x58, 8).get(&create(&mut adapter));
+    let in_use = Status::BadResource as u64;
+    assert_eq!(status(&send(&mut adapter, 0x803, 0, &[(page, 16)])), in_use);
+    assert_eq!(status(&send(&mut adapter, 0x103, 0, &[])), in_use);
+    assert_eq!(
+        status(&send(
+            &mut adapter,
+            0x302,
+            0,
+            &[(Field::new(0x58, 8), queue)]
+        )),
+        0
+    );
+    assert_eq!(status(&send(&mut adapter, 0x803, 0, &[(page, 16)])), 0);
+    assert_eq!(status(&send(&mut adapter, 0x103, 0, &[])), 0);
+}
+
+#[test]
+fn the_version_of_the_firmware_is_found_through_registers() {
+    const REGISTER: Field = Field::new(0x50, 16);
+    let mut adapter = started();
+    let mut read = |register, body: &[u8], length: usize| {
+        send_with(
+            &mut adapter,
+            0x805,
+            1,
+            &[(REGISTER, register)],
+            body,
+            0x10 + length,
+        )
+    };
+    let state = read(0x9060, &[0; 0x10], 0x10);
+    assert_eq!((state[0x10] >> 7, state[0x17]), (1, 1));
+    let mut wanted = [0; 0x18];
+    Field::new(0x5b, 5).set(&mut wanted, 1);
+    let version = read(0x9061, &wanted, 0x18 + 0x7c);
+    assert_eq!(version[0x2c..0x30], [16, 35, 0x03, 0xf4]);
+    assert_eq!(
+        status(&read(0x9061, &[0; 0x18], 0x18 + 0x7c)),
+        Status::BadParameter as u64
+    );
+    assert_eq!(
+        status(&read(0xffff, &[0; 0x18], 0x18)),
+        Status::BadParameter as u64
+    );
+}
+
+#[test]
+fn the_port_has_one_address_in_the_subnet() {
+    let mut adapter = started();
+    let gids = send_with(
+        &mut adapter,
+        0x764,
+        0,
+        &[(Field::new(0x70, 16), 0xffff)],
+        &[],
+        0x10 + 8 * 16,
+    );
+    let prefixes = gids[0x10..]
+        .chunks_exact(16)
+        .filter(|gid| gid[..2] == [0xfe, 0x80])
+        .count();
+    let interfaces = gids[0x10..]
+        .chunks_exact(16)
+        .filter(|gid| gid[8..] != [0; 8])
+        .count();
+    assert_eq!((prefixes, interfaces), (8, 1));
+}
+
+#[test]
+fn the_driver_changes_only_capabilities_that_the_port_permits() {
+    const SELECT: Field = Field::new(0x220, 32);
+    const VALUE: Field = Field::new(0x200, 32);
+    let mut adapter = started();
+    let query = |adapter: &mut Adapter| {
+        VALUE
+            .at(0x10)
+            .get(&send_with(adapter, 0x762, 0, &[], &[], 0x210))
+    };
+    let modify = |adapter: &mut Adapter, select, value| {
+        let mut context = vec![0; 0x200];
+        SELECT.set(&mut context, select);
+        VALUE.set(&mut context, value);
+        status(&send_with(adapter, 0x763, 0, &[], &context, 0x10))
+    };
+    assert_eq!(
+        (
+            modify(&mut adapter, 1 << 16, 0xffff_ffff),
+            query(&mut adapter)
+        ),
+        (0, 1 << 16)
+    );
+    assert_eq!(modify(&mut adapter, 1 << 16, 0), 0);
+    assert_eq!(
+        modify(&mut adapter, 1 << 2, 1 << 2),
+        Status::BadParameter as u64
+    );
+    assert_eq!(query(&mut adapter), 0);
+}
+
+#[test]
+fn a_queue_pair_keeps_its_context_and_its_state() {
+    const NUMBER: Field = Field::new(0x48, 24);
+    const STATE: Field = Field::new(0xc0, 4);
+    const REMOTE: Field = Field::new(0xc0 + 0xa8, 24);
+    let mut adapter = started();
+    let created = send_with(&mut adapter, 0x500, 0, &[], &[0; 0x100], 0x10);
+    let number = NUMBER.get(&created);
+    let fields = [(NUMBER, number), (REMOTE, 77)];
+    assert_eq!(
+        status(&send_with(
+            &mut adapter,
+            0x503,
+            0,
+            &fields,
+            &[0; 0x100],
+            0x10
+        )),
+        0
+    );
+    let context = send_with(&mut adapter, 0x50b, 0, &[(NUMBER, number)], &[], 0x1d0);
+    assert_eq!((STATE.get(&context), REMOTE.get(&context)), (2, 77));
+    assert_eq!(
+        status(&send(&mut adapter, 0x103, 0, &[])),
+        Status::BadResource as u64
+    );
+    assert_eq!(
+        status(&send(&mut adapter, 0x501, 0, &[(NUMBER, number)])),
+        0
+    );
+    assert_eq!(
+        status(&send(&mut adapter, 0x501, 0, &[(NUMBER, number)])),
+        Status::BadResource as u64
+    );
+}

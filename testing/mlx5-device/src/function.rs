@@ -1,0 +1,153 @@
+//! The PCI function as vfio-user serves it: regions, interrupts and the guest's memory.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use vfio_bindings::bindings::vfio::{
+    VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX,
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS,
+    VFIO_REGION_INFO_FLAG_READ, VFIO_REGION_INFO_FLAG_WRITE, vfio_region_info,
+};
+use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
+
+use crate::bar;
+use crate::config_space::{self, ConfigSpace};
+use crate::device::Device;
+
+/// Serves the function at a socket until the client disconnects.
+///
+/// # Errors
+///
+/// Fails if the socket exists already or cannot be opened, or if the connection fails.
+pub fn serve(socket: &Path) -> Result<(), vfio_user::Error> {
+    let server = Server::new(socket, true, interrupts(), regions())?;
+    println!("serving at {}", socket.display());
+    server.run(&mut Function {
+        config: ConfigSpace::new(),
+        device: Device::new(),
+    })
+}
+
+fn regions() -> Vec<ServerRegion> {
+    let size = |index| match index {
+        VFIO_PCI_BAR0_REGION_INDEX => bar::SIZE,
+        VFIO_PCI_CONFIG_REGION_INDEX => config_space::SIZE as u64,
+        _ => 0,
+    };
+    (0..VFIO_PCI_NUM_REGIONS)
+        .map(|index| {
+            let argsz = u32::try_from(size_of::<vfio_region_info>()).expect("a small structure");
+            let mut region_info = vfio_region_info {
+                argsz,
+                index,
+                size: size(index),
+                ..Default::default()
+            };
+            if region_info.size > 0 {
+                region_info.flags = VFIO_REGION_INFO_FLAG_READ | VFIO_REGION_INFO_FLAG_WRITE;
+            }
+            ServerRegion {
+                region_info,
+                sparse_areas: Vec::new(),
+                mmap_fd: None,
+            }
+        })
+        .collect()
+}
+
+fn interrupts() -> Vec<IrqInfo> {
+    (0..VFIO_PCI_NUM_IRQS)
+        .map(|index| match index {
+            VFIO_PCI_MSIX_IRQ_INDEX => IrqInfo {
+                index,
+                flags: VFIO_IRQ_INFO_EVENTFD,
+                count: bar::VECTORS,
+            },
+            _ => IrqInfo {
+                index,
+                flags: 0,
+                count: 0,
+            },
+        })
+        .collect()
+}
+
+struct Function {
+    config: ConfigSpace,
+    device: Device,
+}
+
+impl ServerBackend for Function {
+    fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        match region {
+            VFIO_PCI_CONFIG_REGION_INDEX => {
+                self.config
+                    .read(usize::try_from(offset).unwrap_or(config_space::SIZE), data);
+            }
+            _ => self.device.read(offset, data),
+        }
+        Ok(())
+    }
+
+    fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> io::Result<()> {
+        match region {
+            VFIO_PCI_CONFIG_REGION_INDEX => {
+                self.config
+                    .write(usize::try_from(offset).unwrap_or(config_space::SIZE), data);
+            }
+            _ => self.device.write(offset, data),
+        }
+        Ok(())
+    }
+
+    fn dma_map(
+        &mut self,
+        _flags: DmaMapFlags,
+        offset: u64,
+        address: u64,
+        size: u64,
+        file: Option<File>,
+    ) -> io::Result<()> {
+        self.device.adapter.memory.map(address, size, file, offset);
+        Ok(())
+    }
+
+    fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
+        if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
+            self.device.adapter.memory.unmap_all();
+        } else {
+            self.device.adapter.memory.unmap(address, size);
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) -> io::Result<()> {
+        self.config = ConfigSpace::new();
+        self.device.reset();
+        Ok(())
+    }
+
+    fn set_irqs(
+        &mut self,
+        index: u32,
+        flags: u32,
+        start: u32,
+        count: u32,
+        descriptors: Vec<File>,
+    ) -> io::Result<()> {
+        if index != VFIO_PCI_MSIX_IRQ_INDEX {
+            return Ok(());
+        }
+        if flags & VFIO_IRQ_SET_DATA_EVENTFD == 0 {
+            // Without data and with a count of zero, the client disables all vectors.
+            self.device.adapter.interrupts.clear();
+        } else {
+            self.device
+                .adapter
+                .interrupts
+                .set(start, count, descriptors);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! Access to the guest's memory through the files that QEMU passes.
+
+use std::fs::File;
+use std::io::{self, Error, ErrorKind};
+use std::os::unix::fs::FileExt;
+
+/// A range of guest addresses that a file backs.
+#[derive(Debug)]
+struct Range {
+    address: u64,
+    size: u64,
+    file: File,
+    offset: u64,
+}
+
+/// Memory that the function accesses by bus-master transfers.
+///
+/// It is read and written with system calls and not mapped: a guest changes it at any time, which
+/// is not compatible with references. A write of one byte is atomic, which suffices for the
+/// ownership bits of the interface.
+#[derive(Debug, Default)]
+pub(crate) struct GuestMemory {
+    ranges: Vec<Range>,
+}
+
+impl GuestMemory {
+    /// Adds a range. Memory without a file is not accessible, such as the guest's ROM.
+    pub(crate) fn map(&mut self, address: u64, size: u64, file: Option<File>, offset: u64) {
+        if let Some(file) = file {
+            self.ranges.push(Range {
+                address,
+                size,
+                file,
+                offset,
+            });
+        }
+    }
+
+    /// Removes the ranges inside a range.
+    pub(crate) fn unmap(&mut self, address: u64, size: u64) {
+        self.ranges
+            .retain(|range| range.address < address || range.address - address >= size);
+    }
+
+    /// Removes all ranges.
+    pub(crate) fn unmap_all(&mut self) {
+        self.ranges.clear();
+    }
+
+    /// Reads from an address.
+    pub(crate) fn read(&self, address: u64, data: &mut [u8]) -> io::Result<()> {
+        let (file, offset) = self.find(address, data.len())?;
+        file.read_exact_at(data, offset)
+    }
+
+    /// Writes to an address.
+    pub(crate) fn write(&self, address: u64, data: &[u8]) -> io::Result<()> {
+        let (file, offset) = self.find(address, data.len())?;
+        file.write_all_at(data, offset)
+    }
+
+    /// Returns the file of a transfer and the offset in it.
+    fn find(&self, address: u64, length: usize) -> io::Result<(&File, u64)> {
+        self.ranges
+            .iter()
+            .find_map(|range| {
+                let inside = address.checked_sub(range.address)?;
+                let end = inside.checked_add(length as u64)?;
+                (end <= range.size).then_some((&range.file, range.offset + inside))
+            })
+            .ok_or_else(|| {
+                let problem =
+                    format!("{length} bytes at {address:#x} are not in the guest's memory");
+                Error::new(ErrorKind::InvalidInput, problem)
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GuestMemory;
+
+    #[test]
+    fn a_transfer_reaches_the_file_of_its_range() {
+        let (low, high) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        high.set_len(0x3000).unwrap();
+        let mut memory = GuestMemory::default();
+        memory.map(0, 0x1000, Some(low), 0);
+        memory.map(0x10_0000, 0x1000, Some(high.try_clone().unwrap()), 0x2000);
+        memory.write(0x10_0ffc, b"abcd").unwrap();
+        let mut data = [0; 4];
+        std::os::unix::fs::FileExt::read_exact_at(&high, &mut data, 0x2ffc).unwrap();
+        assert_eq!(&data, b"abcd");
+        memory.read(0x10_0ffc, &mut data).unwrap();
+        assert_eq!(&data, b"abcd");
+    }
+
+    #[test]
+    fn a_transfer_outside_of_the_memory_fails() {
+        let mut memory = GuestMemory::default();
+        memory.map(0x1000, 0x1000, Some(tempfile::tempfile().unwrap()), 0);
+        for address in [0, 0xfff, 0x1ffd, 0x2000, u64::MAX - 1] {
+            let error = memory.write(address, b"abcd").unwrap_err();
+            assert!(
+                error.to_string().contains("not in the guest's memory"),
+                "{error}"
+            );
+        }
+        memory.unmap(0x1000, 0x1000);
+        assert!(memory.write(0x1000, b"abcd").is_err());
+    }
+}
