@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the packages of the published crates: packages them, unpacks them outside the tree and
-# compiles them there, with the versions of Cargo.lock. Their dependencies on each other are resolved
-# to the unpacked directories.
+# compiles them there, with the versions of Cargo.lock. Their dependencies on each other are
+# resolved to the unpacked directories.
 #
 # usage: ci/tests/packages.sh build      files, checks with several sets of features, docs.rs
 #        ci/tests/packages.sh coexist    a program that also has another project's crate `ibverbs`
@@ -107,7 +107,8 @@ build() {
         patch_table
     } >"$OUT/Cargo.toml"
     # One at a time with its default features, so that no crate relies on the features that another
-    # one enables. The files of the packages decide whether this works; the code is that of the tree.
+    # one enables. The files of the packages decide whether this works: the code is that of the
+    # tree.
     for name in "${PACKAGES[@]}"; do
         in_out cargo check --quiet -p "$name"
     done

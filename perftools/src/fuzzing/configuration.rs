@@ -251,8 +251,8 @@ pub fn probe(data: &[u8]) {
     });
 }
 
-/// The output of `dmesg`, `journalctl` and `ethtool -m`, a manifest of `ribinfo check --expect`, and
-/// the configuration space of a PCI function.
+/// The output of `dmesg`, `journalctl` and `ethtool -m`, a manifest of `ribinfo check --expect`,
+/// and the configuration space of a PCI function.
 pub fn host_output(data: &[u8]) {
     // An interface of the captured host.
     const NETDEV: &str = "mlx4_roce";

@@ -14,7 +14,9 @@ mod records;
 mod text;
 
 pub use binary::{http_request, qperf, rping};
-pub use configuration::{capture, configuration, host_output, opensm_files, partitions_conf, probe};
+pub use configuration::{
+    capture, configuration, host_output, opensm_files, partitions_conf, probe,
+};
 pub use control::{control_frame, control_hello, control_records, peer_facts};
 pub use filter::{iptables_save, nft_json};
 pub use hosts::host_lists;
