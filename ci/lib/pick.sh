@@ -76,6 +76,7 @@ vm_tools_ready() {
     if [[ $(wanted_kernel) == current ]] && ! cached_kernel >/dev/null; then find_kernel_source; fi
     ensure_vm_tools
     cache_complete || with_cache_lock fill_cache
+    # shellcheck disable=SC2034 # used by lib/vm.sh
     [[ -z $LAB_FUNCTION ]] || LAB_QEMU=$(vfio_user_qemu)
     find_kernel
 }

@@ -225,7 +225,9 @@ impl RawVec {
     fn new(bytes: Vec<u8>) -> Self {
         let mut bytes = ManuallyDrop::new(bytes);
         Self {
-            start: NonNull::from(bytes.as_mut_slice()).cast(),
+            // Not from a slice, which would refer only to the bytes in use: all of the capacity is
+            // freed with this pointer.
+            start: NonNull::new(bytes.as_mut_ptr()).expect("not null"),
             len: bytes.len(),
             capacity: bytes.capacity(),
         }

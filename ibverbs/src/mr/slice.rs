@@ -16,7 +16,8 @@ use crate::pd::DomainKey;
 /// # Example
 /// The previous value of a counter is stored behind a header:
 /// ```no_run
-/// use ibverbs::{Buf, BufSlice, Error, QueuePair, Rc, RemoteMemory, wr};
+/// use ibverbs::mr::BufSlice;
+/// use ibverbs::{Buf, Error, QueuePair, Rc, RemoteMemory, wr};
 /// fn take_ticket(qp: &mut QueuePair<Rc>, record: Buf, counter: RemoteMemory) -> Result<(), Error> {
 ///     let ticket: BufSlice = match record.into_slice(16..24) {
 ///         Ok(ticket) => ticket,

@@ -96,8 +96,10 @@ unsafe extern "C" fn ibv_rereg_mr(
     _: usize,
     access: c_int,
 ) -> c_int {
-    // SAFETY: the caller passes a valid region, whose keys no other code uses during the call.
-    let (mr, mut state) = unsafe { (&mut *mr, FakeDevice::from_context((*mr).context).state()) };
+    // SAFETY: the caller passes a valid region.
+    let mut state = unsafe { FakeDevice::from_context((*mr).context).state() };
+    // SAFETY: no other code uses the keys of the region during the call.
+    let mr = unsafe { &mut *mr };
     let unsupported = (!state.profile.more_verbs).then_some(libc::EOPNOTSUPP);
     if let Some(errno) = unsupported.or_else(|| state.faults.take(Verb::ReregMr)) {
         set_errno(errno);
