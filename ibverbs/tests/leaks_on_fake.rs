@@ -9,7 +9,7 @@ mod fixture;
 use std::mem::forget;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fake_provider::{AfterDestroy, Fake, Live, Profile, Provider, Verb};
 use fixture::{IN_ORDER, PROFILES, Pair, open, small};
@@ -485,6 +485,53 @@ fn memory_of_the_caller_that_may_be_read_late_is_not_released() {
         drop((pd.shared_with(64, access, options).expect("region"), pd));
         assert_eq!(released.load(Ordering::Relaxed), is_released);
         assert_eq!(fake.live().mrs, 0);
+    }
+}
+
+/// A value that reports when it is dropped.
+#[derive(Debug)]
+struct Owner(
+    Vec<u8>,
+    #[allow(dead_code, reason = "counts the owner")] Arc<()>,
+);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[test]
+fn peers_read_a_shared_value_and_siw_never_frees_it() {
+    let _guard = exclusive();
+    for profile in [Profile::RXE, Profile::SIW] {
+        let mut pair = Pair::new(profile);
+        let alive = Arc::new(());
+        let owner = Owner(b"value".to_vec(), Arc::clone(&alive));
+        let frozen = pair.pd.frozen_shared_from(owner).expect("frozen");
+        let remote = frozen.remote().expect("peers can read it");
+        let into = pair
+            .pd
+            .shared(5, AccessFlags::REMOTE_WRITE)
+            .expect("region");
+        let held = pair.a.hold(&into).expect("hold");
+        pair.a.post_send(wr::read(held, remote)).expect("read");
+        drop(pair.retire());
+        let mut seen = [0; 5];
+        into.read(0, &mut seen).expect("in range");
+        assert_eq!(&seen, b"value");
+        pair.fake.finish_transmissions();
+        let is_siw = profile == Profile::SIW;
+        match frozen.try_into_owner::<Owner>() {
+            Ok(owner) => drop(owner),
+            Err(frozen) => {
+                assert!(is_siw, "the device has finished");
+                drop(frozen);
+            }
+        }
+        assert_eq!(Arc::strong_count(&alive), if is_siw { 2 } else { 1 });
+        drop(into);
+        pair.finish();
     }
 }
 
