@@ -45,6 +45,9 @@ ensure_rust() {
     rustup default >/dev/null 2>&1 || rustup default "$version" >/dev/null 2>&1
 }
 
+# Prints the version of the crates and packages.
+workspace_version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml; }
+
 # Builds the tools with a profile, without the names of the builder's directories in them:
 # build_programs PROFILE OPTION…
 build_programs() {
