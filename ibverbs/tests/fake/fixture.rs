@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+use std::sync::Arc;
+
 use fake_provider::{Fake, NotReady, Profile, SendOrder, Transport};
 use ibverbs::{
     AccessFlags, Buf, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, Device,
@@ -204,4 +206,14 @@ impl Parents {
 pub(crate) fn buf_bytes(retired: Retired) -> Vec<u8> {
     retired.ok().expect("success");
     retired.into_buf().expect("posted with a buffer").to_vec()
+}
+
+/// A value that reports when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Owner(pub(crate) Vec<u8>, pub(crate) Arc<()>);
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }

@@ -2,23 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::fixture::{self, PROFILES, Pair};
+use crate::fixture::{self, Owner, PROFILES, Pair};
 use fake_provider::{Profile, Verb};
 use ibverbs::mr::GrowingPool;
 use ibverbs::{ErrorKind, Frozen, wr};
-
-/// A value that reports when it is dropped.
-#[derive(Debug)]
-struct Owner(
-    Vec<u8>,
-    #[allow(dead_code, reason = "counts the owner")] Arc<()>,
-);
-
-impl AsRef<[u8]> for Owner {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
 
 #[test]
 fn values_of_every_kind_are_sent_without_a_copy() {

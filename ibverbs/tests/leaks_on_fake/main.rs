@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fake_provider::{AfterDestroy, Fake, Live, Profile, Provider, Verb};
-use fixture::{IN_ORDER, PROFILES, Pair, open, small};
+use fixture::{IN_ORDER, Owner, PROFILES, Pair, open, small};
 use ibverbs::mr::{Backing, CallerMemory};
 use ibverbs::{
     AccessFlags, CqOptions, ErrorKind, MemoryOptions, Rc, SrqOptions, leaked_objects, mw::Type1, wr,
@@ -487,19 +487,6 @@ fn memory_of_the_caller_that_may_be_read_late_is_not_released() {
         drop((pd.shared_with(64, access, options).expect("region"), pd));
         assert_eq!(released.load(Ordering::Relaxed), is_released);
         assert_eq!(fake.live().mrs, 0);
-    }
-}
-
-/// A value that reports when it is dropped.
-#[derive(Debug)]
-struct Owner(
-    Vec<u8>,
-    #[allow(dead_code, reason = "counts the owner")] Arc<()>,
-);
-
-impl AsRef<[u8]> for Owner {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
     }
 }
 
