@@ -100,7 +100,7 @@ impl Frozen {
     pub fn try_thaw(self) -> Result<Buf, Self> {
         match Arc::try_unwrap(self.0) {
             Ok(Memory::Buf(buf)) => Ok(buf),
-            Ok(remote @ Memory::Region(_)) => Err(Self(Arc::new(remote))),
+            Ok(region @ Memory::Region(_)) => Err(Self(Arc::new(region))),
             Err(shared) => Err(Self(shared)),
         }
     }

@@ -41,12 +41,8 @@ impl Grant {
     }
 
     /// Returns the index of the entry in the table of the queue.
-    pub(crate) fn number_of_entry(self) -> u32 {
+    pub(crate) fn index(self) -> u32 {
         self.number() & ((1 << Self::INDEX_BITS) - 1)
-    }
-
-    pub(crate) fn index(self) -> usize {
-        self.number_of_entry() as usize
     }
 }
 

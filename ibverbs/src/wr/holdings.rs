@@ -58,14 +58,14 @@ enum Kept {
     Memory {
         memory: HeldMemory,
         key: Key,
-        /// Numbers of the lists that contain it.
+        /// Indices of the lists that contain it.
         lists: HashSet<u32>,
     },
     List {
         /// The entries to which the tokens point. A `Vec` and not a boxed slice, because moving a
         /// box would invalidate the pointers.
         sges: Vec<ibv_sge>,
-        /// Numbers of their memory.
+        /// Indices of their memory.
         members: HashSet<u32>,
     },
 }
@@ -119,12 +119,15 @@ impl Holdings {
     #[inline(never)]
     fn is_kept(&self, token: Grant) -> bool {
         let is_it = |entry: &Entry| entry.number == token.number() && entry.kept.is_some();
-        token.queue() == self.queue && self.entries.get(token.index()).is_some_and(is_it)
+        token.queue() == self.queue && self.entry(token).is_some_and(is_it)
+    }
+
+    fn entry(&self, token: Grant) -> Option<&Entry> {
+        self.entries.get(token.index() as usize)
     }
 
     pub(super) fn is_read_late(&self, token: Grant) -> bool {
-        let entry = self.entries.get(token.index());
-        entry.is_some_and(|entry| entry.is_read_late)
+        self.entry(token).is_some_and(|entry| entry.is_read_late)
     }
 
     /// Returns the token of memory that `is_it` recognizes. It is kept if it is not yet.
@@ -136,17 +139,17 @@ impl Holdings {
         share: impl FnOnce() -> HeldMemory,
     ) -> Result<Grant> {
         let key = key_of(sge);
-        let number = self.memories.get(&key).copied();
-        let kept = number.and_then(|number| self.entries[number as usize].kept.as_ref());
-        if let (Some(number), Some(Kept::Memory { memory, .. })) = (number, kept) {
+        let index = self.memories.get(&key).copied();
+        let kept = index.and_then(|index| self.entries[index as usize].kept.as_ref());
+        if let (Some(index), Some(Kept::Memory { memory, .. })) = (index, kept) {
             if is_it(memory) {
-                return Ok(self.token(number));
+                return Ok(self.token(index));
             }
         }
         let (memory, lists) = (share(), HashSet::new());
-        let number = self.insert(Kept::Memory { memory, key, lists }, is_read_late)?;
-        self.memories.insert(key, number);
-        Ok(self.token(number))
+        let index = self.insert(Kept::Memory { memory, key, lists }, is_read_late)?;
+        self.memories.insert(key, index);
+        Ok(self.token(index))
     }
 
     /// Returns the token of a list of the memory with these tokens, and the entries. The list is
@@ -157,34 +160,34 @@ impl Holdings {
         tokens: impl Iterator<Item = Grant>,
     ) -> Result<(Grant, &[ibv_sge])> {
         let keys: Vec<Key> = sges.iter().map(key_of).collect();
-        let number = match self.lists.get(&keys).copied() {
-            Some(number) => number,
+        let index = match self.lists.get(&keys).copied() {
+            Some(index) => index,
             None if self.lists.len() == MAX_LISTS => {
                 let what = format!("the queue holds {MAX_LISTS} different lists, the maximum");
                 return Err(Error::new(ErrorKind::InvalidInput, "hold_list", what)
                     .with_help("use the same lists again, release them, or post a `BufList`"));
             }
             None => {
-                let members: HashSet<u32> = tokens.map(Grant::number_of_entry).collect();
+                let members: HashSet<u32> = tokens.map(Grant::index).collect();
                 let list = Kept::List {
                     sges,
                     members: members.clone(),
                 };
-                let number = self.insert(list, false)?;
+                let index = self.insert(list, false)?;
                 for member in members {
                     if let Some(lists) = self.lists_with(member) {
-                        lists.insert(number);
+                        lists.insert(index);
                     }
                 }
-                self.lists.insert(keys, number);
-                number
+                self.lists.insert(keys, index);
+                index
             }
         };
-        let sges = match &self.entries[number as usize].kept {
+        let sges = match &self.entries[index as usize].kept {
             Some(Kept::List { sges, .. }) => sges.as_slice(),
             _ => &[],
         };
-        Ok((self.token(number), sges))
+        Ok((self.token(index), sges))
     }
 
     /// Ends the validity of a token, and drops what it stands for once the requests that may use it
@@ -211,7 +214,7 @@ impl Holdings {
         // Before the memory can be dropped: every token is looked up from now on.
         self.unreleased = QueueId::NONE;
         let mut kept = Vec::new();
-        self.remove(token.number_of_entry(), &mut kept);
+        self.remove(token.index(), &mut kept);
         let mut users = Vec::new();
         for table in tables {
             table.unowned(&mut users);
@@ -230,15 +233,15 @@ impl Holdings {
     }
 
     /// Removes an entry. If it is memory, the lists that contain it are removed too.
-    fn remove(&mut self, number: u32, removed: &mut Vec<Kept>) {
-        let entry = &mut self.entries[number as usize];
+    fn remove(&mut self, index: u32, removed: &mut Vec<Kept>) {
+        let entry = &mut self.entries[index as usize];
         let Some(kept) = entry.kept.take() else {
             return;
         };
         // An entry whose numbers are used up stays empty.
         if let Some(next) = entry.number.checked_add(1 << Grant::INDEX_BITS) {
             entry.number = next;
-            self.vacant.push(number);
+            self.vacant.push(index);
         }
         let mut lists = HashSet::new();
         match &kept {
@@ -255,7 +258,7 @@ impl Holdings {
                     .remove(&sges.iter().map(key_of).collect::<Vec<_>>());
                 for &member in members {
                     if let Some(lists) = self.lists_with(member) {
-                        lists.remove(&number);
+                        lists.remove(&index);
                     }
                 }
             }
@@ -293,9 +296,9 @@ impl Holdings {
         Grant::new(self.queue, self.entries[index as usize].number)
     }
 
-    /// Returns the numbers of the lists that contain this memory.
-    fn lists_with(&mut self, number: u32) -> Option<&mut HashSet<u32>> {
-        match &mut self.entries[number as usize].kept {
+    /// Returns the indices of the lists that contain this memory.
+    fn lists_with(&mut self, index: u32) -> Option<&mut HashSet<u32>> {
+        match &mut self.entries[index as usize].kept {
             Some(Kept::Memory { lists, .. }) => Some(lists),
             _ => None,
         }
