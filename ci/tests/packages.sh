@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Tests the packages of the published crates: packages them, unpacks them outside the tree and
-# compiles them there, with the versions of Cargo.lock. Their dependencies on each other are
-# resolved to the unpacked directories.
+# checks them there with the oldest supported Rust, with the versions of Cargo.lock. Their
+# dependencies on each other are resolved to the unpacked directories.
 #
-# usage: ci/tests/packages.sh build      files, checks with several sets of features, docs.rs
+# usage: ci/tests/packages.sh check      files, checks with several sets of features, docs.rs
 #        ci/tests/packages.sh coexist    a program that also has another project's crate `ibverbs`
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")/../.."
 . ci/lib/common.sh
 . ci/lib/tools.sh
+. ci/lib/rust.sh
 
 # Cargo's target directory. The packages themselves are removed from it at the end, because their
 # paths differ from run to run.
@@ -16,8 +17,7 @@ TARGET=$(realpath -m "${CARGO_TARGET_DIR:-target}")/packages
 OUT=$(mktemp -d "${TMPDIR:-/tmp}/rdma-packages.XXXXXX")
 export CARGO_PROFILE_DEV_DEBUG=0
 # Outside the tree, rust-toolchain.toml does not apply.
-RUSTUP_TOOLCHAIN=${RUSTUP_TOOLCHAIN:-$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)}
-export RUSTUP_TOOLCHAIN
+export RUSTUP_TOOLCHAIN=${RUSTUP_TOOLCHAIN:-$(rust_version)}
 
 clean_up() {
     local name
@@ -95,10 +95,13 @@ check_files() {
     done
 }
 
-build() {
-    local name
+check() {
+    local name oldest
+    oldest=$(msrv)
+    rustup toolchain install "$oldest" --profile minimal >/dev/null 2>&1 || die "installing Rust $oldest failed"
     unpack
     check_files
+    export RUSTUP_TOOLCHAIN=$oldest
     cp Cargo.lock "$OUT"
     {
         printf '[workspace]\nresolver = "3"\nmembers = ['
@@ -113,9 +116,10 @@ build() {
         in_out cargo check --quiet -p "$name"
     done
     in_out cargo check --quiet --workspace --exclude perftools --all-features
+    CARGO_TARGET_DIR=$TARGET cargo check --quiet --locked -p examples -p nvme-host
     # docs.rs has none of the libraries. Only rdma-verbs-sys looks for them.
     DOCS_RS=1 PKG_CONFIG=false in_out cargo doc --quiet --no-deps -p rdma-verbs-sys -p ibumad --all-features
-    echo "packages: ${#PACKAGES[@]} checked outside the tree"
+    echo "packages: ${#PACKAGES[@]} checked outside the tree with Rust $oldest"
 }
 
 # The crate `ibverbs-sys` builds rdma-core with cmake and uses libclang.
@@ -132,6 +136,6 @@ coexist() {
 declare -A SOURCES
 trap clean_up EXIT
 case ${1:-} in
-build | coexist) "$1" ;;
-*) die "usage: ci/tests/packages.sh build|coexist" ;;
+check | coexist) "$1" ;;
+*) die "usage: ci/tests/packages.sh check|coexist" ;;
 esac
