@@ -112,7 +112,7 @@ impl Tables {
         left == LeftCompletions::Dangerous && !self.is_done()
     }
 
-    /// Returns `true` if no request is in flight, and none has a value that is kept.
+    /// See [`Ring::is_done`].
     pub(crate) fn is_done(&self) -> bool {
         self.sends.is_done() && self.recvs.table.is_done()
     }
