@@ -16,9 +16,9 @@ pub struct Profile {
     pub extended_cq: bool,
     /// Extended completion queues also support timestamps, VLAN tags and flow tags.
     pub extra_fields: bool,
-    /// Supports verbs that neither software driver has: XRC, raw packets, thread and parent
-    /// domains, path migration, resizing of queues, device memory, changes of access rights, and
-    /// enhanced connection establishment.
+    /// Supports verbs that neither software driver has: XRC, DC, raw packets, thread and parent
+    /// domains, path migration, resizing of queues, device memory, dma-bufs, advice, changes of
+    /// access rights, and enhanced connection establishment.
     pub more_verbs: bool,
     /// `vendor_id` returned by `ibv_query_device`. Soft-RoCE returns `0xffffff`.
     pub vendor_id: u32,
