@@ -166,9 +166,18 @@ fn an_awaited_queue_is_resized_moderated_and_awaited() {
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
     qp.init(&path()).expect("INIT state");
     qp.post_recv(wr::recv(wr::Empty)).expect("receive");
-    qp.to_error().expect("ERR state");
-    let completions = runtime.block_on(cq.completions());
+    let mut is_first = true;
+    let mut awaited = Box::pin(cq.completions());
+    let completions = runtime.block_on(std::future::poll_fn(|task| {
+        let state = awaited.as_mut().poll(task);
+        if std::mem::take(&mut is_first) {
+            assert!(state.is_pending());
+            qp.to_error().expect("ERR state");
+        }
+        state
+    }));
     assert_eq!(completions.expect("flushed").len(), 1);
+    drop(awaited);
     drop((qp, cq, pd, guard, context));
     fake.assert_clean();
 }
