@@ -235,10 +235,9 @@ impl Ring {
         self.has_failed_unowned
     }
 
-    /// Returns `true` if no request is in flight, and none has failed in such a way that the device
-    /// may still access its memory, or report it again.
+    /// Returns `true` if no request is in flight, and no value of a failed one is kept.
     pub(crate) fn is_done(&self) -> bool {
-        self.is_empty() && self.kept.is_empty() && !self.has_failed_unowned
+        self.is_empty() && self.kept.is_empty()
     }
 
     /// Retires the unsignaled requests that are older than the one in flight at `index`.
