@@ -127,7 +127,7 @@ fn a_read_is_shorter_than_4_gib() {
     let (mut pair, region) = setup(Profile::RXE);
     let into = pair.pd.shared(1 << 20, REMOTE_RW).expect("region");
     let held = pair.a.hold(&into).expect("hold");
-    let list = pair.a.hold_list(&[held; 1 << 12]).expect("list");
+    let list = pair.a.hold_list(&vec![held; 1 << 12]).expect("list");
     let remote = |len| RemoteMemory {
         len,
         ..region.remote()
