@@ -91,15 +91,8 @@ impl<F: FieldSet> fmt::Debug for CompletionsEx<'_, F> {
 #[must_use = "a completion that is not retired keeps the slot of its request"]
 pub struct CompletionEx<'cq, F: FieldSet> {
     completion: Completion<'cq>,
-    entry: &'cq EntryEx,
+    pub(crate) entry: &'cq EntryEx,
     fields: PhantomData<F>,
-}
-
-#[cfg(feature = "efa")]
-impl<'cq, F: FieldSet> CompletionEx<'cq, F> {
-    pub(crate) fn entry(&self) -> &'cq EntryEx {
-        self.entry
-    }
 }
 
 impl<W: Field, V: Field, F: Field> CompletionEx<'_, CqFields<Enabled, W, V, F>> {

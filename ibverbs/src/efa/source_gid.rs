@@ -91,6 +91,6 @@ impl CompletionEx<'_, SourceGid> {
     /// # References
     /// [`efadv_wc_read_sgid(3)`](https://man7.org/linux/man-pages/man3/efadv_create_cq.3.html)
     pub fn source_gid(&self) -> Option<Gid> {
-        self.entry().source_gid.map(Gid)
+        self.entry.source_gid.map(Gid)
     }
 }

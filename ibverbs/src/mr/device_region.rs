@@ -206,10 +206,6 @@ impl DeviceRegion {
     pub(crate) fn pd(&self) -> &ProtectionDomain {
         self.0.registration.pd()
     }
-
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 impl fmt::Debug for DeviceRegion {

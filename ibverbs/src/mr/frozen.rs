@@ -164,10 +164,6 @@ impl Frozen {
             Memory::Region(region) => region.is_read_after_deregistration(),
         }
     }
-
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 impl Deref for Frozen {

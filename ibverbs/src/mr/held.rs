@@ -262,8 +262,6 @@ pub trait Hold: private::Sealed + Sized {
     #[doc(hidden)]
     fn sge(&self) -> ibv_sge;
     #[doc(hidden)]
-    fn is(&self, held: &HeldMemory) -> bool;
-    #[doc(hidden)]
     fn share(&self) -> HeldMemory;
     /// Returns `true` if the device may read the memory at any later time, even after the queue
     /// pair and the region are gone: the bytes never change, and peers can read them anyway.
@@ -280,10 +278,6 @@ impl Hold for Frozen {
 
     fn sge(&self) -> ibv_sge {
         self.sge()
-    }
-
-    fn is(&self, held: &HeldMemory) -> bool {
-        matches!(held, HeldMemory::Frozen(other) if self.same(other))
     }
 
     fn share(&self) -> HeldMemory {
@@ -304,10 +298,6 @@ impl Hold for Sink {
         self.sge()
     }
 
-    fn is(&self, held: &HeldMemory) -> bool {
-        matches!(held, HeldMemory::Sink(other) if self.same(other))
-    }
-
     fn share(&self) -> HeldMemory {
         HeldMemory::Sink(self.clone())
     }
@@ -324,10 +314,6 @@ impl Hold for SharedRegion {
         self.sge()
     }
 
-    fn is(&self, held: &HeldMemory) -> bool {
-        matches!(held, HeldMemory::Shared(other) if self.same(other))
-    }
-
     fn share(&self) -> HeldMemory {
         HeldMemory::Shared(self.clone())
     }
@@ -342,10 +328,6 @@ impl Hold for DeviceRegion {
 
     fn sge(&self) -> ibv_sge {
         self.sge()
-    }
-
-    fn is(&self, held: &HeldMemory) -> bool {
-        matches!(held, HeldMemory::Device(other) if self.same(other))
     }
 
     fn share(&self) -> HeldMemory {

@@ -308,11 +308,6 @@ impl SharedRegion {
         self.region.pd()
     }
 
-    /// Returns `true` if both are parts of the same region.
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.region, &other.region)
-    }
-
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
     }

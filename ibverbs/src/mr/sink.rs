@@ -88,10 +88,6 @@ impl Sink {
     pub(crate) fn pd(&self) -> &ProtectionDomain {
         self.0.pd()
     }
-
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 impl fmt::Debug for Sink {

@@ -233,7 +233,8 @@ impl<T: SendTransport> QueuePair<T> {
     /// [`ibv_modify_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_modify_qp.3.html)
     pub fn modify(&mut self, change: &QpChange) -> Result<()> {
         if !change.resizes() {
-            return self.handle().modify(change, self.tables.is_done(), None);
+            let idle = self.tables.is_done() && !self.tables.leaves_dangerous_completions();
+            return self.handle().modify(change, idle, None);
         }
         let sizes = self.check_resize([change.max_send_wr, change.max_recv_wr])?;
         self.handle().modify(change, true, Some(&sizes))?;

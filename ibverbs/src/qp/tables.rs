@@ -104,12 +104,14 @@ impl Tables {
     }
 
     /// Returns `true` if completions of the queue pair may be left, and the provider must not poll
-    /// them when the queue pair is destroyed.
+    /// them when the queue pair is destroyed or reset.
     ///
-    /// A failure that was completed in software can be followed by a completion of the device.
+    /// A failure that was completed in software can be followed by a completion of the device, also
+    /// if the request had no memory.
     pub(crate) fn leaves_dangerous_completions(&self) -> bool {
         let left = self.send_cq.context().properties().left_completions;
-        left == LeftCompletions::Dangerous && !self.is_done()
+        let has_failed = self.sends.has_failed_unowned() || self.recvs.table.has_failed_unowned();
+        left == LeftCompletions::Dangerous && (has_failed || !self.is_done())
     }
 
     /// Returns `true` if no request is in flight, and none has a value that is kept.

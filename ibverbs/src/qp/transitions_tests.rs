@@ -221,13 +221,39 @@ fn dc_target_only_starts() {
             assert_eq!(exists, starts.contains(&(from, to)), "{from} to {to}");
         }
     }
-    let init = START | IBV_QP_ACCESS_FLAGS;
-    assert_eq!(
-        violation(transport, QpState::RESET, QpState::INIT, init),
-        None
-    );
-    let rtr = IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU;
-    assert_eq!(violation(transport, QpState::INIT, QpState::RTR, rtr), None);
+}
+
+/// The checks of the kernel's driver: `modify_dci_qp_is_ok`, and `mlx5_ib_modify_dct` of a target.
+#[test]
+fn dc_needs_and_allows_the_attributes_of_its_driver() {
+    use QpState as S;
+    let (port, timer) = (IBV_QP_PKEY_INDEX | IBV_QP_PORT, IBV_QP_MIN_RNR_TIMER);
+    let retry = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    let rts = IBV_QP_TIMEOUT | retry | IBV_QP_SQ_PSN;
+    let to_rtr = IBV_QP_PATH_MTU;
+    let initiator = [
+        (S::RESET, S::INIT, port, 0),
+        (S::INIT, S::INIT, 0, port),
+        (S::INIT, S::RTR, to_rtr, IBV_QP_PKEY_INDEX),
+        (S::RTR, S::RTS, rts, timer),
+        (S::RTS, S::RTS, 0, timer),
+        (S::RTS, S::RESET, 0, 0),
+        (S::RTS, S::ERR, 0, 0),
+    ];
+    let target = [
+        (S::RESET, S::INIT, port | IBV_QP_ACCESS_FLAGS, 0),
+        (S::INIT, S::RTR, timer | IBV_QP_AV | to_rtr, 0),
+    ];
+    let check = |transport, from, to, required, optional| {
+        let expected = Transition { required, optional };
+        assert_eq!(transition(transport, from, to), Some(expected));
+    };
+    for (from, to, required, optional) in initiator {
+        check(Transport::DcInitiator, from, to, required, optional);
+    }
+    for (from, to, required, optional) in target {
+        check(Transport::DcTarget, from, to, required, optional);
+    }
 }
 
 #[test]

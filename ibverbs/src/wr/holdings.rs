@@ -130,21 +130,17 @@ impl Holdings {
         self.entry(token).is_some_and(|entry| entry.is_read_late)
     }
 
-    /// Returns the token of memory that `is_it` recognizes. It is kept if it is not yet.
+    /// Returns the token of memory, which is kept if it is not yet. As long as it is registered, no
+    /// other memory has the same key.
     pub(super) fn hold(
         &mut self,
         sge: &ibv_sge,
         is_read_late: bool,
-        is_it: impl FnOnce(&HeldMemory) -> bool,
         share: impl FnOnce() -> HeldMemory,
     ) -> Result<Grant> {
         let key = key_of(sge);
-        let index = self.memories.get(&key).copied();
-        let kept = index.and_then(|index| self.entries[index as usize].kept.as_ref());
-        if let (Some(index), Some(Kept::Memory { memory, .. })) = (index, kept) {
-            if is_it(memory) {
-                return Ok(self.token(index));
-            }
+        if let Some(&index) = self.memories.get(&key) {
+            return Ok(self.token(index));
         }
         let (memory, lists) = (share(), HashSet::new());
         let index = self.insert(Kept::Memory { memory, key, lists }, is_read_late)?;
@@ -302,5 +298,36 @@ impl Holdings {
             Some(Kept::Memory { lists, .. }) => Some(lists),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri is slow")]
+    fn an_index_fits_into_its_bits() {
+        let queue = QueueId::next().expect("identity");
+        let mut holdings = Holdings::new(queue);
+        let used = (0..(1 << Grant::INDEX_BITS) - 1).map(|number| Entry {
+            number,
+            kept: None,
+            is_read_late: false,
+        });
+        holdings.entries.extend(used);
+        let mut list = |length| {
+            let sge = ibv_sge {
+                length,
+                ..Default::default()
+            };
+            holdings
+                .hold_list(vec![sge], std::iter::empty())
+                .map(|list| list.0)
+        };
+        let last = list(1).expect("the last index");
+        assert_eq!(last.index(), (1 << Grant::INDEX_BITS) - 1);
+        let error = list(2).expect_err("no index");
+        assert_eq!(error.kind(), ErrorKind::QueueFull);
     }
 }

@@ -43,12 +43,9 @@ impl Owner {
             );
             return Err(Error::new(ErrorKind::Mismatch, "hold", what).with_help(OWN_DOMAIN));
         }
-        let token = self.holdings.hold(
-            &memory.sge(),
-            memory.may_be_read_late(),
-            |kept| memory.is(kept),
-            || memory.share(),
-        )?;
+        let token = self
+            .holdings
+            .hold(&memory.sge(), memory.may_be_read_late(), || memory.share())?;
         Ok(Held::new(memory, token))
     }
 

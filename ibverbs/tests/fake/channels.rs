@@ -39,6 +39,9 @@ fn an_armed_queue_reports_once() {
         cq.arm(true).expect("arm");
         a.post_send(wr::send(wr::Empty)).expect("unsolicited send");
         assert_eq!(channel.try_get().expect("poll the channel"), None);
+        b.post_recv(wr::recv(wr::Empty)).expect("receive");
+        a.post_send(wr::send(wr::Empty).solicited()).expect("send");
+        assert_eq!(channel.try_get().expect("poll the channel"), Some(cq.id()));
         b.to_error().expect("ERR state");
         a.to_error().expect("ERR state");
         fake.fail_next(Verb::ReqNotifyCq, libc::EIO);
@@ -163,9 +166,18 @@ fn an_awaited_queue_is_resized_moderated_and_awaited() {
     let mut qp = pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
     qp.init(&path()).expect("INIT state");
     qp.post_recv(wr::recv(wr::Empty)).expect("receive");
-    qp.to_error().expect("ERR state");
-    let completions = runtime.block_on(cq.completions());
+    let mut is_first = true;
+    let mut awaited = Box::pin(cq.completions());
+    let completions = runtime.block_on(std::future::poll_fn(|task| {
+        let state = awaited.as_mut().poll(task);
+        if std::mem::take(&mut is_first) {
+            assert!(state.is_pending());
+            qp.to_error().expect("ERR state");
+        }
+        state
+    }));
     assert_eq!(completions.expect("flushed").len(), 1);
+    drop(awaited);
     drop((qp, cq, pd, guard, context));
     fake.assert_clean();
 }

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::fixture::{PROFILES, in_order, open, small};
 use fake_provider::{Fake, Live, Profile};
 use ibverbs::{
-    AddressHandle, AhAttr, CompletionQueue, CqOptions, Direction, Error, ErrorKind, GRH_LEN,
-    PostError, ProtectionDomain, Psn, Qkey, QueuePair, Retired, Ud, UdSource,
+    AddressHandle, AhAttr, CompletionQueue, CqOptions, Direction, Error, ErrorKind, GRH_LEN, Gid,
+    Lid, PostError, ProtectionDomain, Psn, Qkey, Qpn, QueuePair, Retired, Ud, UdSource,
     wr::{self, Destination},
 };
 
@@ -44,6 +44,24 @@ impl Setup {
         self.pd
             .create_ah(&AhAttr::for_gid(1, own.index, own.gid))
             .expect("address handle")
+    }
+
+    /// Posts a receive on `b`, sends a datagram to a group from `a`, and returns `true` if it
+    /// arrives.
+    fn reaches_b(&mut self, group: Gid) -> bool {
+        let own = self.pd.context().gids(1).expect("GID table")[0];
+        let attr = AhAttr::for_gid(1, own.index, group);
+        let handle = self.pd.create_ah(&attr).expect("address handle");
+        let to = Destination {
+            address: self.a.hold_address(&handle).expect("hold"),
+            qpn: Qpn::MULTICAST,
+            qkey: QKEY,
+        };
+        let buf = self.pd.buf(64).expect("buffer");
+        self.b.post_recv(wr::recv(buf)).expect("receive");
+        let send = wr::send_to(wr::Inline(b"all"), to);
+        self.a.post_send(send).expect("send");
+        !self.received().is_empty()
     }
 
     /// Returns `b` as the destination of sends from `a`.
@@ -156,6 +174,32 @@ fn a_datagram_without_receive_or_qkey_match_is_dropped() {
             setup.a.send_slots_free(),
             usize::try_from(setup.a.caps().max_send_wr).expect("small")
         );
+        setup.finish();
+    }
+}
+
+#[test]
+fn a_member_receives_from_its_groups_until_it_detaches() {
+    for profile in PROFILES {
+        let mut setup = Setup::new(profile);
+        let [first, second, third] =
+            ["ff0e::ffff:239.1.2.3", "ff0e::1", "ff0e::2"].map(|gid| gid.parse().expect("a GID"));
+        let error = setup.b.attach_mcast(Gid::default(), Lid(0));
+        let error = error.expect_err("not the address of a group");
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        for group in [first, second] {
+            setup.b.attach_mcast(group, Lid(0)).expect("attach");
+        }
+        assert!(setup.reaches_b(first) && setup.reaches_b(second));
+        assert!(!setup.reaches_b(third));
+        for (group, lid) in [(third, 0), (second, 1)] {
+            let error = setup.b.detach_mcast(group, Lid(lid));
+            let error = error.expect_err("not attached");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        }
+        setup.b.detach_mcast(first, Lid(0)).expect("detach");
+        assert!(!setup.reaches_b(first) && setup.reaches_b(second));
+        // Destroying the queue pair detaches it from the second group.
         setup.finish();
     }
 }

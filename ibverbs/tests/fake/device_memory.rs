@@ -1,4 +1,10 @@
-//! Memory of the device: its regions, their bounds and their rights.
+//! Memory of the device and dma-bufs: their regions, bounds and rights.
+
+#![allow(unsafe_code, reason = "creates a file in memory")]
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, FromRawFd};
 
 use crate::fixture::{PROFILES, Pair, buf_bytes, open};
 use fake_provider::Profile;
@@ -45,6 +51,45 @@ fn requests_and_peers_use_device_memory_until_the_last_one() {
         assert_eq!(&seen, b"\0from the a peer\0");
         drop((region, memory));
         assert_eq!(pair.fake.live().dms, 1, "the queue pair holds the region");
+        pair.finish();
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri cannot map files")]
+fn requests_and_peers_use_a_dma_buf() {
+    for profile in PROFILES {
+        let mut pair = pair(profile);
+        // SAFETY: the name ends with NUL, and the descriptor has no other owner.
+        let mut file = unsafe { File::from_raw_fd(libc::memfd_create(c"dma-buf".as_ptr(), 0)) };
+        file.write_all(b"some bytes of another device")
+            .expect("write");
+        let region = pair.pd.reg_dmabuf(file.as_fd(), 5, 16, REMOTE_RW);
+        let region = region.expect("region");
+        let held = pair.a.hold(&region).expect("hold");
+        pair.post_recvs(1);
+        let text = held.slice(0..5).expect("in range");
+        pair.a.post_send(wr::send(text)).expect("send");
+        let (_, mut received) = pair.retire();
+        assert_eq!(buf_bytes(received.remove(0)), b"bytes");
+        let remote = region.remote().expect("peers have access");
+        let write = wr::write(wr::Inline(b"BYTES"), remote.slice(0, 5).expect("in range"));
+        pair.b.post_send(write).expect("write");
+        let (_, written) = pair.retire();
+        written[0].ok().expect("written");
+        pair.b.post_recv(wr::recv(held)).expect_err("of the other");
+        let held = pair.b.hold(&region).expect("hold");
+        let end = held.slice(5..16).expect("in range");
+        pair.b.post_recv(wr::recv(end)).expect("receive");
+        let send = wr::send(wr::Inline(b" RECEIVED"));
+        pair.a.post_send(send).expect("send");
+        let (_, received) = pair.retire();
+        received[0].ok().expect("received");
+        let mut seen = String::new();
+        file.rewind().expect("rewind");
+        file.read_to_string(&mut seen).expect("read");
+        assert_eq!(seen, "some BYTES RECEIVEDer device");
+        drop((region, received));
         pair.finish();
     }
 }

@@ -8,6 +8,8 @@ mod batches;
 mod channels;
 mod completions;
 mod datagrams;
+#[cfg(feature = "mlx5")]
+mod dc;
 mod device_memory;
 mod domains;
 mod errors;

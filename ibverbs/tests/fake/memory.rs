@@ -7,7 +7,8 @@ use std::io::{Cursor, Read, Write};
 
 use crate::fixture::{self, IN_ORDER, PROFILES, Pair, open};
 use fake_provider::{Fake, Profile, Verb};
-use ibverbs::{AccessFlags, Buf, CqOptions, ErrorKind, Frozen, MemoryOptions, Rc, mr::Backing, wr};
+use ibverbs::mr::{Advice, Backing};
+use ibverbs::{AccessFlags, Buf, CqOptions, ErrorKind, Frozen, MemoryOptions, Rc, wr};
 
 const REMOTE_RW: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 
@@ -45,6 +46,58 @@ fn a_reclaimed_region_is_a_buffer_without_rkey() {
         assert!(completions.all(|completion| completion.is_success()));
         drop((a, b, cq));
     }
+}
+
+#[test]
+fn peers_address_zero_based_memory_from_0() {
+    for profile in IN_ORDER {
+        let mut pair = Pair::new(profile);
+        let options = || MemoryOptions::new().zero_based(true);
+        let region = pair.pd.shared_with(64, REMOTE_RW, options());
+        let region = region.expect("region");
+        let again = region.register_in(&pair.pd, REMOTE_RW).expect("region");
+        for (region, text) in [(&region, b"once"), (&again, b"more")] {
+            let target = region.remote().slice(8, 4).expect("in range");
+            assert_eq!(target.addr, 8);
+            let write = wr::write(pair.buf(text), target);
+            pair.a.post_send(write).expect("write");
+            let (written, _) = pair.retire();
+            written[0].ok().expect("written");
+            let mut seen = [0; 4];
+            region.read(8, &mut seen).expect("in range");
+            assert_eq!(&seen, text);
+        }
+        let pool = pair.pd.pool_with(1, 64, options()).map(drop);
+        let sink = pair.pd.sink_with(64, options()).map(drop);
+        for result in [pool, sink] {
+            let error = result.expect_err("peers have no access").to_string();
+            assert!(error.contains("only valid for a SharedRegion"), "{error}");
+        }
+        drop((region, again));
+        pair.finish();
+    }
+}
+
+#[test]
+fn advice_needs_memory_for_on_demand_paging() {
+    let fake = Fake::new(Profile {
+        more_verbs: true,
+        ..Profile::RXE
+    });
+    let pd = open(&fake).alloc_pd().expect("protection domain");
+    let options = MemoryOptions::new().on_demand(true);
+    let paged = pd.shared_with(64, REMOTE_RW, options).expect("region");
+    let pinned = pd.shared(64, REMOTE_RW).expect("region");
+    for advice in [Advice::PREFETCH, Advice::PREFETCH_WRITE] {
+        paged.advise(advice, true).expect("advice");
+        let slice = paged.slice(8..64).expect("in range");
+        slice.advise(advice, false).expect("advice");
+        let error = pinned.advise(advice, true).expect_err("pinned");
+        assert!(error.help().is_some_and(|help| help.contains("on_demand")));
+    }
+    fake.set(|profile| profile.more_verbs = false);
+    let error = paged.advise(Advice::PREFETCH, true).expect_err("no verb");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
 #[test]
@@ -299,7 +352,8 @@ fn sizes_are_those_of_the_memory() {
     let frozen = buf.freeze();
     let held = pair.a.hold(&frozen).expect("hold");
     assert!(held.is_empty());
-    assert!(pair.a.hold_list(&[held, held]).expect("list").is_empty());
+    let list = pair.a.hold_list(&[held, held]).expect("list");
+    assert_eq!((list.len(), list.is_empty()), (0, true));
     assert_eq!(pair.pd.sink(24).expect("sink").size(), 24);
     let region = pair.pd.shared(8, REMOTE_RW).expect("region");
     let swap = |expected, new| region.compare_exchange(0, expected, new).expect("a word");
@@ -308,7 +362,8 @@ fn sizes_are_those_of_the_memory() {
         [Err(0), Ok(0), Err(7)]
     );
     let held = pair.a.hold(&region).expect("hold");
-    assert!(!pair.a.hold_list(&[held]).expect("list").is_empty());
+    let list = pair.a.hold_list(&[held, held]).expect("list");
+    assert_eq!((list.len(), list.is_empty()), (16, false));
     let mut buf = pool.take().expect("buf");
     let bytes: &mut [u8] = buf.borrow_mut();
     bytes.fill(7);

@@ -127,14 +127,15 @@ fn a_message_is_received_into_a_vector() {
         assert_eq!((vec.as_ptr(), vec.capacity()), (address, capacity));
         // A buffer that is dropped frees its vector.
         drop(pair.pd.buf_from(vec).expect("buffer"));
+        let other = pair.buf(b"other");
         let taken = pair.buf(b"pool").try_into_vec().expect_err("of a pool");
-        assert_eq!(taken, b"pool");
+        assert_eq!((&other[..], &taken[..]), (&b"other"[..], &b"pool"[..]));
         let single = pair.pd.buf(8).expect("buffer");
         assert_eq!(
             single.try_into_vec().expect_err("not from a vector").len(),
             8
         );
-        drop(taken);
+        drop((taken, other));
         pair.finish();
     }
 }
@@ -179,6 +180,8 @@ fn a_growing_pool_registers_up_to_its_limit_and_shrinks() {
     assert_eq!((pool.len(), pool.available()), (6, 0));
     assert_eq!(pair.fake.live().mrs, before + 2);
     drop(bufs);
+    assert!(!pool.is_empty());
+    assert_eq!(pool.available(), 6);
     pool.shrink();
     assert_eq!((pool.len(), pair.fake.live().mrs), (0, before));
     pair.fake.fail_next(Verb::RegMr, libc::EIO);

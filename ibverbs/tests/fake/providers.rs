@@ -29,6 +29,16 @@ const fn writes_after_failures(provider: Provider, profile: Profile) -> Profile 
 }
 
 #[test]
+fn an_empty_receive_needs_a_provider_that_completes_it() {
+    let mut pair = Pair::new(FINDS_BY_NUMBER);
+    let rejected = pair.b.post_recv(wr::recv(wr::Empty));
+    let error = rejected.expect_err("it never completes").error();
+    assert_eq!(error, PostError::EmptyReceive);
+    assert!(pair.b.is_idle());
+    pair.finish();
+}
+
+#[test]
 fn a_number_with_old_completions_is_not_used_again() {
     let mut pair = Pair::new(FINDS_BY_NUMBER);
     pair.post_recvs(1);

@@ -8,11 +8,11 @@ const REMOTE_RW: AccessFlags = AccessFlags::REMOTE_READ
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// Creates a [`Pair`] with queue pairs that accept lists of three entries, and a region with the
+/// Creates a [`Pair`] with queue pairs that accept lists of four entries, and a region with the
 /// numbers from 0.
 fn setup(profile: Profile) -> (Pair, SharedRegion) {
     let mut pair = Pair::new(profile);
-    let options = small().max_send_sge(3).max_recv_sge(3);
+    let options = small().max_send_sge(4).max_recv_sge(4);
     let create = |pair: &Pair| pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, options);
     pair.a = create(&pair).expect("a");
     pair.b = create(&pair).expect("b");
@@ -39,11 +39,12 @@ fn a_read_fills_the_buffers_of_a_list_in_order() {
     for profile in PROFILES {
         let (mut pair, region) = setup(profile);
         for (len, expected) in [
-            (10, [&[10, 11, 12][..], &[13, 14, 15, 16, 17], &[18, 19]]),
-            (3, [&[10, 11, 12], &[], &[]]),
-            (0, [&[], &[], &[]]),
+            (10, [&[10, 11, 12][..], &[13, 14, 15, 16], &[17], &[18, 19]]),
+            (3, [&[10, 11, 12], &[], &[], &[]]),
+            (0, [&[], &[], &[], &[]]),
         ] {
-            let list = pair.sized(&[3, 5, 40]);
+            // As many as the device can read into.
+            let list = pair.sized(&[3, 4, 1, 40]);
             pair.a
                 .post_send(wr::read(list, part(&region, 10, len)))
                 .expect("read");
@@ -55,6 +56,11 @@ fn a_read_fills_the_buffers_of_a_list_in_order() {
                 expected
             );
         }
+        // Buffers without data need no entry.
+        let list = pair.sized(&[1; 6]);
+        let read = wr::read(list, part(&region, 10, 4));
+        pair.a.post_send(read).expect("read");
+        drop(pair.retire());
         drop(region);
         pair.finish();
     }
@@ -113,6 +119,36 @@ fn a_read_fills_a_list_of_held_memory_of_its_length() {
         drop((into, region));
         pair.finish();
     }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri is slow")]
+fn a_read_is_shorter_than_4_gib() {
+    let (mut pair, region) = setup(Profile::RXE);
+    let into = pair.pd.shared(1 << 20, REMOTE_RW).expect("region");
+    let held = pair.a.hold(&into).expect("hold");
+    let list = pair.a.hold_list(&vec![held; 1 << 12]).expect("list");
+    let remote = |len| RemoteMemory {
+        len,
+        ..region.remote()
+    };
+    let local = list.len();
+    assert_eq!(local, 1 << 32);
+    for (len, error) in [
+        (local, PostError::BeyondLocal { len: local, local }),
+        (
+            local - 1,
+            PostError::BeyondRemote {
+                len: local,
+                remote: local - 1,
+            },
+        ),
+    ] {
+        let rejected = pair.a.post_send(wr::read(list, remote(len)));
+        assert_eq!(rejected.expect_err("too long").error(), error);
+    }
+    drop((into, region));
+    pair.finish();
 }
 
 #[test]
@@ -243,7 +279,7 @@ fn a_part_of_a_buffer_is_sent() {
         let (mut pair, region) = setup(profile);
         pair.post_recvs(1);
         let slice = pair.buf(b"a message").into_slice(2..9).expect("in range");
-        assert_eq!(slice.len(), 7);
+        assert_eq!((slice.len(), slice.is_empty()), (7, false));
         pair.a.post_send(wr::send(slice)).expect("send");
         let (sent, received) = pair.retire();
         let received: Vec<_> = received.into_iter().map(fixture::buf_bytes).collect();

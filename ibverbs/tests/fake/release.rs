@@ -262,6 +262,36 @@ fn memory_of_a_failed_request_is_kept_on_strict_devices() {
     }
 }
 
+#[test]
+fn memory_of_a_failed_receive_is_kept_by_a_strict_srq() {
+    let mut pair = Pair::new(Profile {
+        provider: Provider::BnxtRe,
+        writes_after_failures: true,
+        ..Profile::RXE
+    });
+    let srq = pair.pd.create_srq(SrqOptions::new().max_wr(3));
+    let mut srq = srq.expect("queue");
+    let create = pair.pd.create_qp::<Rc>(&pair.cq, &pair.cq, small());
+    pair.a = create.expect("a");
+    let create = pair
+        .pd
+        .create_qp_with_srq::<Rc>(&pair.cq, &pair.cq, &srq, small());
+    pair.b = create.expect("b");
+    fixture::connect(&mut pair.a, &mut pair.b);
+    let sink = pair.pd.sink(1).expect("sink");
+    let held = srq.hold(&sink).expect("hold");
+    srq.post_recv(wr::recv(held)).expect("receive");
+    let send = wr::send(wr::Inline(b"too long"));
+    pair.a.post_send(send).expect("send");
+    let mut completions = pair.cq.poll().expect("poll");
+    let failed = completions.find(|completion| completion.queue() == srq.id());
+    let failed = srq.retire(failed.expect("failed")).expect("in flight");
+    assert!(!failed.is_success());
+    assert!(!srq.release(held).expect("own token"), "the device writes");
+    drop((sink, srq));
+    pair.finish();
+}
+
 /// Soft-iWARP transmits unsignaled frozen memory at any later time. Memory that is held afterwards
 /// under the same number has another rule.
 #[test]

@@ -276,6 +276,8 @@ fn an_srq_accepts_lists_of_memory_it_holds() {
         .srq
         .post_recv(wr::recv(list).tag(4))
         .expect("a free slot");
+    let released = setup.srq.release_list(list);
+    assert!(!released.expect("its own"), "a receive uses it");
     let (sender, _) = &mut setup.pairs[0];
     sender
         .hold_list(&[held])
@@ -300,6 +302,10 @@ fn an_srq_accepts_lists_of_memory_it_holds() {
         ),
         (4, 6, true)
     );
+    assert!(setup.srq.release_list(list).expect("its own"));
+    let rejected = setup.srq.post_recv(wr::recv(list));
+    let error = rejected.expect_err("released").error();
+    assert_eq!(error, PostError::WrongQueue);
     drop(sink);
     setup.finish();
 }

@@ -14,10 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fake_provider::{AfterDestroy, Fake, Live, Profile, Provider, Verb};
-use fixture::{IN_ORDER, Owner, PROFILES, Pair, open, small};
+use fixture::{IN_ORDER, Owner, PROFILES, Pair, open, path, small};
 use ibverbs::mr::{Backing, CallerMemory};
+use ibverbs::qp::QpChange;
 use ibverbs::{
-    AccessFlags, CqOptions, ErrorKind, MemoryOptions, Rc, SrqOptions, leaked_objects, mw::Type1, wr,
+    AccessFlags, CqOptions, ErrorKind, MemoryOptions, QpState, Rc, SrqOptions, leaked_objects,
+    mw::Type1, wr,
 };
 
 /// Lets one test run at a time, because the count of leaked objects is per process.
@@ -427,6 +429,40 @@ fn a_queue_pair_with_a_failed_request_is_not_destroyed() {
         assert_eq!(cq.poll().expect("the device writes").len(), 0);
         drop((a, cq, pool, pd, context));
         assert_eq!(fake.live().qps, 1);
+    }
+}
+
+/// The second completion of a receive without memory would be that of a receive of a new queue pair
+/// with the same number.
+#[test]
+fn a_failed_receive_without_memory_keeps_its_queue_pair() {
+    let _guard = exclusive();
+    for provider in [Provider::Cxgb4, Provider::Unknown] {
+        let mut pair = Pair::new(Profile {
+            provider,
+            after_destroy: AfterDestroy::FindByNumber,
+            completes_flushed_receives: true,
+            ..Profile::RXE
+        });
+        let receive = wr::recv(wr::Empty);
+        pair.b.post_recv(receive).expect("receive");
+        pair.b.to_error().expect("ERR state");
+        let failed = pair.cq.poll_one().expect("poll").expect("the failure");
+        assert!(!pair.b.retire(failed).expect("in flight").is_success());
+        let reset = pair.b.modify(&QpChange::to(QpState::RESET));
+        assert!(reset.is_err(), "the number stays the same");
+        let leaked = leaked_objects();
+        let (b, mut cq) = (pair.b, pair.cq);
+        drop(b);
+        let mut new = pair.pd.create_qp::<Rc>(&cq, &cq, small()).expect("qp");
+        new.init(&path()).expect("INIT state");
+        let buf = pair.pool.take().expect("a free buffer");
+        new.post_recv(wr::recv(buf)).expect("receive");
+        for completion in cq.poll().expect("poll") {
+            let retired = new.retire(completion);
+            assert!(retired.is_err(), "a posted buffer was given away");
+        }
+        assert_eq!(leaked_objects(), leaked + 1);
     }
 }
 

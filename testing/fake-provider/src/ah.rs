@@ -1,4 +1,4 @@
-//! Address handles. The device has one port, so a handle stores only its protection domain.
+//! Address handles. The device has one port, so the GID only matters for multicast groups.
 
 use std::ffi::c_int;
 
@@ -15,7 +15,7 @@ unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *
     // SAFETY: the caller passes a valid domain and readable attributes.
     unsafe {
         if (*attr).port_num == 1 {
-            create(pd)
+            create(pd, (*attr).grh.dgid.raw)
         } else {
             null(libc::EINVAL)
         }
@@ -33,7 +33,7 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
     // SAFETY: the caller passes a valid domain.
     unsafe {
         if port == 1 {
-            create(pd)
+            create(pd, [0; 16])
         } else {
             null(libc::EINVAL)
         }
@@ -44,7 +44,7 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
 ///
 /// # Safety
 /// The domain is valid.
-unsafe fn create(pd: *mut ibv_pd) -> *mut ibv_ah {
+unsafe fn create(pd: *mut ibv_pd, gid: [u8; 16]) -> *mut ibv_ah {
     // SAFETY: the caller's promise.
     unsafe {
         let context = (*pd).context;
@@ -54,6 +54,7 @@ unsafe fn create(pd: *mut ibv_pd) -> *mut ibv_ah {
         }
         let index = state.ahs.insert(Ah {
             pd: crate::handle::pd(pd),
+            gid,
         });
         Box::into_raw(Box::new(ibv_ah {
             context,

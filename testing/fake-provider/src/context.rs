@@ -17,7 +17,7 @@ use crate::fault::Verb;
 use crate::profile::Transport;
 use crate::request::MAX_SGE;
 use crate::state::{Context, Handle, MAX_CQE, MAX_WR};
-use crate::{cq, cq_ex, dm, flow, mw, null, post, qp, set_errno, srq, td, xrc};
+use crate::{cq, cq_ex, dm, flow, mr, mw, null, post, qp, set_errno, srq, td, xrc};
 
 /// Length of the port's GID table.
 const GIDS: u8 = 2;
@@ -59,6 +59,7 @@ unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_contex
         alloc_dm: Some(dm::alloc_dm),
         free_dm: Some(dm::free_dm),
         reg_dm_mr: Some(dm::reg_dm_mr),
+        advise_mr: Some(mr::advise_mr),
         open_qp: Some(xrc::open_qp),
         sz: size_of::<verbs_context>(),
         context: ibv_context {

@@ -181,6 +181,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         address: 0,
         memory,
         dm: Some(index),
+        mapping: None,
         length,
         access,
     };

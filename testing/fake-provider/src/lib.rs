@@ -20,6 +20,7 @@
 //!                                       faults, inspect it
 //! device  context  pd  td  mr  mw  ah   entry points, one file per kind of object
 //! channel  event  srq  xrc  flow  dm
+//! multicast  dc
 //! cq  cq_ex  qp  post  wr               entry points and function tables, classic and extended
 //! state  request  slab  handle          state of a device: plain safe data behind one lock
 //! queue  execute  unconnected  window   execution of requests, and remote access to memory
@@ -56,6 +57,7 @@ mod context;
 mod copy;
 mod cq;
 mod cq_ex;
+mod dc;
 mod destroyed;
 mod device;
 mod dm;
@@ -67,6 +69,7 @@ mod handle;
 mod late;
 mod loader;
 mod mr;
+mod multicast;
 mod mw;
 mod pd;
 mod post;
@@ -117,6 +120,8 @@ fn keep_entry_points() {
         [
             srq::entry_points(),
             ah::entry_points(),
+            multicast::entry_points(),
+            dc::entry_points(),
             loader::entry_points(),
             event::entry_points(),
         ]

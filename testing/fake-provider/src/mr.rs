@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
 use rdma_sys::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE,
-    IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
-    ibv_sge,
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_REMOTE_ATOMIC,
+    IBV_ACCESS_REMOTE_WRITE, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_ERR_CMD,
+    IBV_REREG_MR_ERR_INPUT, ibv_advise_mr_advice, ibv_mr, ibv_pd, ibv_sge,
 };
 
 use crate::device::FakeDevice;
@@ -35,8 +35,20 @@ unsafe extern "C" fn ibv_reg_mr(
     }
 }
 
-/// Target of the inline function `ibv_reg_mr` if optional access flags are set. The IO virtual
-/// address must be the address of the memory.
+/// Target of the inline function `ibv_reg_mr_iova`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    unsafe { ibv_reg_mr_iova2(pd, addr, length, iova, u32::try_from(access).unwrap_or(0)) }
+}
+
+/// Target of the inline functions if optional access flags are set.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut ibv_pd,
@@ -56,7 +68,7 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
         return null(errno);
     }
     let address = addr.expose_provenance() as u64;
-    if length == 0 || iova != address || !is_consistent(access) {
+    if length == 0 || !is_consistent(access) {
         return null(libc::EINVAL);
     }
     // SAFETY: the caller passes a mapped range. A driver would pin it; this function reads both
@@ -68,9 +80,10 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     let region = Mr {
         pd: pd_index,
         key: 0,
-        address,
+        address: iova,
         memory: address,
         dm: None,
+        mapping: None,
         length,
         access,
     };
@@ -84,6 +97,92 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
         rkey: 0,
     };
     state.add_region(&region, raw)
+}
+
+/// `ibv_reg_dmabuf_mr(3)`, for any file that can be mapped.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ibv_reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller passes a valid domain.
+    let (context, mut state, pd_index) = unsafe {
+        (
+            (*pd).context,
+            FakeDevice::from_context((*pd).context).state(),
+            crate::handle::pd(pd),
+        )
+    };
+    let access = u32::try_from(access).unwrap_or(0);
+    if !state.profile.more_verbs {
+        return null(libc::EOPNOTSUPP);
+    }
+    if length == 0 || !is_consistent(access) {
+        return null(libc::EINVAL);
+    }
+    let mapped = usize::try_from(offset)
+        .unwrap_or(usize::MAX)
+        .saturating_add(length);
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the kernel chooses an unused range.
+    let start = unsafe { libc::mmap(ptr::null_mut(), mapped, rights, libc::MAP_SHARED, fd, 0) };
+    if start == libc::MAP_FAILED {
+        return ptr::null_mut();
+    }
+    let start = start.expose_provenance() as u64;
+    let region = Mr {
+        pd: pd_index,
+        key: 0,
+        address: iova,
+        memory: start + offset,
+        dm: None,
+        mapping: Some((start, mapped)),
+        length,
+        access,
+    };
+    let raw = ibv_mr {
+        context,
+        pd,
+        addr: ptr::null_mut(),
+        length,
+        handle: 0,
+        lkey: 0,
+        rkey: 0,
+    };
+    state.add_region(&region, raw)
+}
+
+/// `ibv_advise_mr(3)`, for memory that is registered for on-demand paging.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    _: ibv_advise_mr_advice,
+    _: u32,
+    list: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    // SAFETY: the caller passes a valid domain and `count` readable entries.
+    let (state, pd, list) = unsafe {
+        (
+            FakeDevice::from_context((*pd).context).state(),
+            crate::handle::pd(pd),
+            std::slice::from_raw_parts(list, count as usize),
+        )
+    };
+    let is_pageable = |sge: &ibv_sge| {
+        let region = state.region(pd, sge.lkey);
+        region.is_some_and(|mr| mr.covers(sge) && mr.access & IBV_ACCESS_ON_DEMAND != 0)
+    };
+    if !state.profile.more_verbs {
+        libc::EOPNOTSUPP
+    } else if list.iter().all(is_pageable) {
+        0
+    } else {
+        libc::EINVAL
+    }
 }
 
 /// `ibv_rereg_mr(3)`. It only changes the access rights, and also the keys, as a driver may.
@@ -158,7 +257,10 @@ unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
         // The program must free the memory only after this call. Otherwise Miri reports this
         // access.
         touch(memory, (*mr).length);
-        state.mrs.remove((*mr).handle as usize);
+        let gone = state.mrs.remove((*mr).handle as usize);
+        if let Some((start, length)) = gone.and_then(|region| region.mapping) {
+            libc::munmap(ptr::with_exposed_provenance_mut(to_usize(start)), length);
+        }
         drop(state);
         drop(Box::from_raw(mr));
     }
@@ -240,7 +342,7 @@ impl Mr {
 /// # Safety
 /// The range is mapped, and no other thread writes to it.
 unsafe fn touch(address: u64, length: usize) {
-    let start: *const u8 = ptr::with_exposed_provenance(usize::try_from(address).unwrap_or(0));
+    let start: *const u8 = ptr::with_exposed_provenance(to_usize(address));
     // SAFETY: the caller's promise.
     unsafe {
         start.read_volatile();
@@ -248,10 +350,16 @@ unsafe fn touch(address: u64, length: usize) {
     }
 }
 
+fn to_usize(address: u64) -> usize {
+    usize::try_from(address).unwrap_or(0)
+}
+
 pub(crate) fn entry_points() -> Vec<*const ()> {
     vec![
         ibv_reg_mr as *const (),
+        ibv_reg_mr_iova as *const (),
         ibv_reg_mr_iova2 as *const (),
+        ibv_reg_dmabuf_mr as *const (),
         ibv_rereg_mr as *const (),
         ibv_dereg_mr as *const (),
     ]

@@ -16,9 +16,9 @@ pub struct Profile {
     pub extended_cq: bool,
     /// Extended completion queues also support timestamps, VLAN tags and flow tags.
     pub extra_fields: bool,
-    /// Supports verbs that neither software driver has: XRC, raw packets, thread and parent
-    /// domains, path migration, resizing of queues, device memory, changes of access rights, and
-    /// enhanced connection establishment.
+    /// Supports verbs that neither software driver has: XRC, DC, raw packets, thread and parent
+    /// domains, path migration, resizing of queues, device memory, dma-bufs, advice, changes of
+    /// access rights, and enhanced connection establishment.
     pub more_verbs: bool,
     /// `vendor_id` returned by `ibv_query_device`. Soft-RoCE returns `0xffffff`.
     pub vendor_id: u32,
@@ -61,6 +61,9 @@ pub struct Profile {
     /// Writes to the memory of failed receives and READs at each later poll, until their queue pair
     /// is destroyed.
     pub writes_after_failures: bool,
+    /// Completes a flushed receive a second time, as successful. This is how the adapter of cxgb4
+    /// reports a message that it had placed when the provider flushed the queue in software.
+    pub completes_flushed_receives: bool,
 }
 
 /// A provider of rdma-core, by the name of its library.
@@ -193,6 +196,7 @@ impl Profile {
         after_destroy: AfterDestroy::Leave,
         error_state_posts: ErrorStatePosts::Flush,
         writes_after_failures: false,
+        completes_flushed_receives: false,
     };
 
     /// Behavior of Soft-iWARP: only classic verbs, negative error numbers, READs that later
@@ -220,5 +224,6 @@ impl Profile {
         after_destroy: AfterDestroy::LeaveAndFlush,
         error_state_posts: ErrorStatePosts::Discard,
         writes_after_failures: false,
+        completes_flushed_receives: false,
     };
 }

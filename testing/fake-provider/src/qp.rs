@@ -9,9 +9,10 @@ use rdma_sys::{
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
     IBV_QP_PATH_MIG_STATE, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
     IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
-    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RAW_PACKET,
-    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_ece,
-    ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_DRIVER,
+    IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND,
+    ibv_context, ibv_ece, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex,
 };
 
 use crate::cq::round_up;
@@ -107,7 +108,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 ///
 /// # Safety
 /// The domain, the completion queues and the shared receive queue are valid.
-unsafe fn create(
+pub(crate) unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
     verb: Verb,
@@ -124,7 +125,10 @@ unsafe fn create(
     let Some(caps) = granted(&state, &attr.cap) else {
         return null(libc::EINVAL);
     };
-    let datagrams = attr.qp_type == IBV_QPT_UD && state.profile.transport != Transport::Iwarp;
+    // Queue pairs that are not connected to a peer: UD, and the only type of driver, DC.
+    let dc = attr.qp_type == IBV_QPT_DRIVER && state.profile.more_verbs;
+    let ud = attr.qp_type == IBV_QPT_UD && state.profile.transport != Transport::Iwarp;
+    let datagrams = ud || dc;
     let xrc = attr.qp_type == IBV_QPT_XRC_SEND && state.profile.more_verbs;
     let raw = attr.qp_type == IBV_QPT_RAW_PACKET && state.profile.more_verbs;
     if !datagrams && !xrc && !raw && !matches!(attr.qp_type, IBV_QPT_RC | IBV_QPT_UC) {
@@ -430,6 +434,10 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
             return 0;
         }
         state.check_poll_lock_of_qp(slot, "a queue pair was destroyed");
+        if state.groups.iter().any(|group| group.qp == slot) {
+            state.violation("a queue pair was destroyed in a multicast group");
+            return libc::EBUSY;
+        }
         let flows = state.flows.iter().filter(|flow| flow.qp == slot).count();
         if flows > 0 {
             state.violation(format!(

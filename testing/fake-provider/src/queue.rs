@@ -136,6 +136,9 @@ impl DeviceState {
         while let Some(recv) = self.qps.get_mut(qp).and_then(|pair| pair.recvs.pop_front()) {
             self.keep_writing(qp, &Data::Registered(recv.sges));
             self.complete_recv(qp, recv.wr_id, IBV_WC_WR_FLUSH_ERR, 0, None);
+            if self.profile.completes_flushed_receives {
+                self.complete_recv(qp, recv.wr_id, IBV_WC_SUCCESS, 0, None);
+            }
         }
     }
 

@@ -49,6 +49,7 @@ pub(crate) struct DeviceState {
     pub(crate) tds: Slab<Td>,
     pub(crate) parents: Slab<Parent>,
     pub(crate) flows: Slab<Flow>,
+    pub(crate) groups: Vec<Group>,
     /// Queue pairs that enter the error state after the current request.
     pub(crate) to_disconnect: Vec<usize>,
     /// Memory that the device still reads, although the requests have completed.
@@ -106,6 +107,14 @@ pub(crate) struct Flow {
     pub(crate) to: Option<[u8; 6]>,
 }
 
+/// A queue pair that is attached to a multicast group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Group {
+    pub(crate) qp: usize,
+    pub(crate) gid: [u8; 16],
+    pub(crate) lid: u16,
+}
+
 pub(crate) struct Srq {
     pub(crate) pd: usize,
     pub(crate) recvs: VecDeque<RecvWr>,
@@ -140,6 +149,8 @@ pub(crate) enum XrcRole {
 
 pub(crate) struct Ah {
     pub(crate) pd: usize,
+    /// GID of the destination.
+    pub(crate) gid: [u8; 16],
 }
 
 pub(crate) struct Mr {
@@ -151,6 +162,8 @@ pub(crate) struct Mr {
     pub(crate) memory: u64,
     /// Device memory that the region is in.
     pub(crate) dm: Option<usize>,
+    /// Address and length of the mapping of a dma-buf.
+    pub(crate) mapping: Option<(u64, usize)>,
     pub(crate) length: usize,
     pub(crate) access: u32,
 }
@@ -310,6 +323,7 @@ impl DeviceState {
             tds: Slab::default(),
             parents: Slab::default(),
             flows: Slab::default(),
+            groups: Vec::new(),
             to_disconnect: Vec::new(),
             in_transit: Vec::new(),
             late_writes: Vec::new(),

@@ -60,8 +60,7 @@ impl DeviceState {
         Done(IBV_WC_SUCCESS)
     }
 
-    /// Sends a datagram. It is delivered, after space for a GRH, if the destination exists, has the
-    /// same Q_Key and has a posted receive.
+    /// Sends a datagram to a queue pair, or to all other members of a multicast group.
     pub(crate) fn send_datagram(
         &mut self,
         qp: usize,
@@ -73,17 +72,39 @@ impl DeviceState {
         let Some(send) = &self.located(pd, send) else {
             return Done(IBV_WC_LOC_PROT_ERR);
         };
-        let takes = |pair: &&Qp| {
-            pair.qkey == Some(to.qkey) && matches!(pair.state, IBV_QPS_RTR | IBV_QPS_RTS)
-        };
-        let Some(peer) = qp_index(to.qpn) else {
+        if to.qpn != MULTICAST_QPN {
+            if let Some(peer) = qp_index(to.qpn) {
+                self.deliver_datagram(qp, peer, to.qkey, send, inline);
+            }
             return Done(IBV_WC_SUCCESS);
-        };
+        }
+        let gid = self.ahs.get(to.ah).map(|ah| ah.gid);
+        for index in 0..self.groups.len() {
+            let member = self.groups[index];
+            if member.qp != qp && Some(member.gid) == gid {
+                self.deliver_datagram(qp, member.qp, to.qkey, send, inline);
+            }
+        }
+        Done(IBV_WC_SUCCESS)
+    }
+
+    /// Delivers a datagram, after space for a GRH, if the destination exists, has the same Q_Key
+    /// and has a posted receive.
+    fn deliver_datagram(
+        &mut self,
+        qp: usize,
+        peer: usize,
+        qkey: u32,
+        send: &SendWr,
+        inline: &[u8],
+    ) {
+        let takes =
+            |pair: &&Qp| pair.qkey == Some(qkey) && matches!(pair.state, IBV_QPS_RTR | IBV_QPS_RTS);
         let Some(pd) = self.qps.get(peer).filter(takes).map(|pair| pair.pd) else {
-            return Done(IBV_WC_SUCCESS);
+            return;
         };
         let Some(recv) = self.pop_recv(peer, None) else {
-            return Done(IBV_WC_SUCCESS);
+            return;
         };
         let length = GRH.len() + payload_len(send);
         if length > recv.sges.length() {
@@ -94,7 +115,6 @@ impl DeviceState {
         } else {
             self.complete_recv(peer, recv.wr_id, IBV_WC_LOC_PROT_ERR, 0, None);
         }
-        Done(IBV_WC_SUCCESS)
     }
 }
 
@@ -109,6 +129,9 @@ impl DeviceState {
         Some(located)
     }
 }
+
+/// Queue pair number of multicast datagrams.
+const MULTICAST_QPN: u32 = 0xff_ffff;
 
 /// Global routing header of a received datagram. Loopback leaves it empty.
 const GRH: [u8; 40] = [0; 40];
