@@ -2,10 +2,11 @@
 
 mod lab;
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use ibverbs::{AccessFlags, ErrorKind, device::TransportType, wr};
-use lab::{Peer, TIMEOUT, assert_no_leaks, endpoints};
+use ibverbs::{AccessFlags, Error, ErrorKind, device::TransportType, wr};
+use lab::{Peer, Resources, TIMEOUT, accept, assert_no_leaks, connect, endpoints};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -50,6 +51,55 @@ fn borrowed_memory_is_sent_and_received() {
             b.receive();
             a.send(b"still connected");
             a.retire().ok().expect("sent");
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn connections_send_memory_that_was_lent_once() {
+    for endpoint in endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let listener = endpoint.listen();
+            let address = listener.local_addr();
+            let first = endpoint.resources();
+            let second = Resources {
+                pd: first.pd.clone(),
+                cq: endpoint.resources().cq,
+            };
+            let mut pairs = [first, second].map(|resources| {
+                thread::scope(|scope| {
+                    let passive = scope.spawn(|| accept(&listener, resources, b""));
+                    let active = connect(address, endpoint.resources(), b"");
+                    (passive.join().expect("passive side"), active)
+                })
+            });
+            let [(one, to_one), (two, to_two)] = &mut pairs;
+            let message = *b"sent to two peers";
+            let deadline = Instant::now() + TIMEOUT;
+            one.connection
+                .qp_mut()
+                .scope(|scope| {
+                    let lent = scope.lend(&message)?;
+                    let mut joined = scope.join(two.connection.qp_mut())?;
+                    scope.post_send(wr::send(lent.clone()))?;
+                    joined.post_send(wr::send(lent))?;
+                    while scope.lent_in_flight() > 0 && Instant::now() < deadline {
+                        for completion in one.resources.cq.poll()? {
+                            scope.retire(completion)?.ok()?;
+                        }
+                        for completion in two.resources.cq.poll()? {
+                            joined.retire(completion)?.ok()?;
+                        }
+                    }
+                    Ok::<(), Error>(())
+                })
+                .expect("both complete in time");
+            for client in [to_one, to_two] {
+                let received = client.retire();
+                received.ok().expect("received");
+                assert_eq!(received.into_buf().as_deref(), Some(&message[..]));
+            }
         });
     }
 }
