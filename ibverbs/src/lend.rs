@@ -319,7 +319,7 @@ impl<T: ConnectedDuplexTransport> QueuePair<T> {
         }
         let mut raw = mlx5dv_qp::default();
         let mut object = mlx5dv_obj::default();
-        object.qp.in_ = self.as_raw();
+        object.qp.in_ = self.live(VERB)?.as_ptr();
         object.qp.out = &raw mut raw;
         // SAFETY: the queue pair is alive, and `raw` is writable.
         unsafe { export(&mut object, MLX5DV_OBJ_QP, || self.describe())? };

@@ -92,9 +92,9 @@
 //! destroyed; posting the token costs nothing. Memory can come from the heap, from pages or huge
 //! pages, from the caller ([`mr::CallerMemory`]) or from a dma-buf ([`MemoryOptions`]).
 //!
-//! A [scope](QueuePair::scope) posts borrowed slices. It ends when none of its requests is in
-//! flight and its regions are deregistered. If requests do not complete, it destroys the queue
-//! pair.
+//! A [scope](QueuePair::scope) posts borrowed slices, on one or several queue pairs. It ends when
+//! none of its requests is in flight and its regions are deregistered. If requests do not complete,
+//! it destroys their queue pairs. The module [`scope`] explains why this is safe.
 //!
 //! A [`mw::Window`] grants one peer access to a part of a shared region, with its own remote key.
 //! It is revoked without another registration.

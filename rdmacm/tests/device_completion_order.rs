@@ -142,22 +142,19 @@ fn a_returned_buffer_is_no_longer_transmitted() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn lent_memory_is_not_transmitted_after_its_scope() {
     for endpoint in iwarp() {
-        let (a, b) = connected(&endpoint);
+        let (mut a, b) = connected(&endpoint);
         let sink = b.resources.pd.shared(LEN, REMOTE).expect("sink");
-        let Peer {
-            connection,
-            mut resources,
-        } = a;
         let mut message = vec![b'A'; LEN];
         let _delay = NetworkDelay::start();
-        let (waited, connection) = connection.scope(|scope| {
-            let lent = scope.lend(&message).expect("lend");
+        let (qp, cq) = (a.connection.qp_mut(), &mut a.resources.cq);
+        let waited = qp.scope(|scope| {
+            let lent = scope.lend(&message)?;
             let write = wr::write(lent, sink.remote()).unsignaled();
-            scope.post_send(write).expect("WRITE");
-            scope.wait(&mut resources.cq, TIMEOUT, |_| ())
+            scope.post_send(write)?;
+            scope.wait(cq, TIMEOUT, |_| ())
         });
         waited.expect("the WRITE completed");
-        drop(connection.expect("the queue pair survived"));
+        drop(a.connection);
         message.fill(b'S');
         // The bytes that arrive together with the end of the connection can be lost (fault 56 in
         // ci/DRIVERS.md).

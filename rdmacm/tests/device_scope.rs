@@ -2,17 +2,18 @@
 
 mod lab;
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use ibverbs::{AccessFlags, ErrorKind, PostError, device::TransportType, wr};
-use lab::{Peer, TIMEOUT, assert_no_leaks, endpoints};
+use ibverbs::{AccessFlags, Error, ErrorKind, device::TransportType, wr};
+use lab::{Peer, Resources, TIMEOUT, accept, assert_no_leaks, connect, endpoints};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn borrowed_memory_is_sent_and_received() {
     for endpoint in endpoints() {
         assert_no_leaks(&endpoint, || {
-            let (a, mut b) = endpoint.pair();
+            let (mut a, mut b) = endpoint.pair();
             let message: Vec<u8> = (0..=255).cycle().take(50_000).collect();
             let mut reply = vec![0_u8; 60_000];
             let big = b.resources.pd.buf(50_000).expect("buffer");
@@ -20,19 +21,14 @@ fn borrowed_memory_is_sent_and_received() {
                 .qp_mut()
                 .post_recv(wr::recv(big))
                 .expect("receive");
-            let Peer {
-                connection,
-                mut resources,
-            } = a;
-            let (result, connection) = connection.scope(|scope| {
-                let reply = scope.lend_mut(&mut reply).expect("lend");
-                let message = scope.lend(&message).expect("lend");
+            let (qp, cq) = (a.connection.qp_mut(), &mut a.resources.cq);
+            qp.scope(|scope| {
+                let reply = scope.lend_mut(&mut reply)?;
+                let message = scope.lend(&message)?;
                 // The receive that each side has posted takes the first, short message.
-                scope
-                    .post_send(wr::send(message.clone().slice(0..8).expect("within")))
-                    .expect("send");
-                scope.post_send(wr::send(message)).expect("send");
-                scope.post_recv(wr::recv(reply)).expect("receive");
+                scope.post_send(wr::send(message.clone().slice(0..8).expect("within")))?;
+                scope.post_send(wr::send(message))?;
+                scope.post_recv(wr::recv(reply))?;
                 assert_eq!(b.retire().byte_len(), 8);
                 let received = b.retire();
                 received.ok().expect("received");
@@ -42,17 +38,13 @@ fn borrowed_memory_is_sent_and_received() {
                     .qp_mut()
                     .post_send(wr::send(echo))
                     .expect("echo");
-                scope.wait(&mut resources.cq, TIMEOUT, |item| {
+                scope.wait(cq, TIMEOUT, |item| {
                     item.expect("one queue pair").ok().expect("success");
                 })
-            });
-            result.expect("all retired");
+            })
+            .expect("all retired");
             assert_eq!(reply[..50_000], message);
             assert!(reply[50_000..].iter().all(|&byte| byte == 0));
-            let mut a = Peer {
-                connection: connection.expect("the queue pair survived"),
-                resources,
-            };
             for _ in 0..2 {
                 b.retire().ok().expect("sent");
             }
@@ -65,34 +57,78 @@ fn borrowed_memory_is_sent_and_received() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
+fn connections_send_memory_that_was_lent_once() {
+    for endpoint in endpoints() {
+        assert_no_leaks(&endpoint, || {
+            let listener = endpoint.listen();
+            let address = listener.local_addr();
+            let first = endpoint.resources();
+            let second = Resources {
+                pd: first.pd.clone(),
+                cq: endpoint.resources().cq,
+            };
+            let mut pairs = [first, second].map(|resources| {
+                thread::scope(|scope| {
+                    let passive = scope.spawn(|| accept(&listener, resources, b""));
+                    let active = connect(address, endpoint.resources(), b"");
+                    (passive.join().expect("passive side"), active)
+                })
+            });
+            let [(one, to_one), (two, to_two)] = &mut pairs;
+            let message = *b"sent to two peers";
+            let deadline = Instant::now() + TIMEOUT;
+            one.connection
+                .qp_mut()
+                .scope(|scope| {
+                    let lent = scope.lend(&message)?;
+                    let mut joined = scope.join(two.connection.qp_mut())?;
+                    scope.post_send(wr::send(lent.clone()))?;
+                    joined.post_send(wr::send(lent))?;
+                    while scope.lent_in_flight() > 0 && Instant::now() < deadline {
+                        for completion in one.resources.cq.poll()? {
+                            scope.retire(completion)?.ok()?;
+                        }
+                        for completion in two.resources.cq.poll()? {
+                            joined.retire(completion)?.ok()?;
+                        }
+                    }
+                    Ok::<(), Error>(())
+                })
+                .expect("both complete in time");
+            for client in [to_one, to_two] {
+                let received = client.retire();
+                received.ok().expect("received");
+                assert_eq!(received.into_buf().as_deref(), Some(&message[..]));
+            }
+        });
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
 fn late_messages_do_not_write_to_borrowed_memory() {
     for endpoint in endpoints() {
         assert_no_leaks(&endpoint, || {
-            let (a, mut b) = endpoint.pair();
+            let (mut a, mut b) = endpoint.pair();
             let mut memory = vec![1_u8; 1 << 20];
-            let Peer {
-                connection,
-                mut resources,
-            } = a;
             b.send(b"uses the receive posted earlier");
             let mut early = b.resources.pd.buf(1 << 20).expect("buffer");
             early.fill(7);
-            let (result, connection) = connection.scope(|scope| {
-                let lent = scope.lend_mut(&mut memory).expect("lend");
-                scope.post_recv(wr::recv(lent)).expect("receive");
+            let (qp, cq) = (a.connection.qp_mut(), &mut a.resources.cq);
+            let ended = qp.scope(|scope| {
+                let lent = scope.lend_mut(&mut memory)?;
+                scope.post_recv(wr::recv(lent))?;
                 // The message is in flight when the scope ends, or is about to be.
-                b.connection
-                    .qp_mut()
-                    .post_send(wr::send(early))
-                    .expect("send");
-                scope.wait(&mut resources.cq, Duration::ZERO, |_| ())
+                b.connection.qp_mut().post_send(wr::send(early))?;
+                scope.wait(cq, Duration::ZERO, |_| ())
             });
             memory.fill(2);
-            if result.is_err() {
-                drop(connection.expect_err("the queue pair was destroyed"));
-            }
+            assert_eq!(ended.is_err(), a.connection.qp().is_destroyed());
             std::thread::sleep(Duration::from_millis(200));
             assert!(memory.iter().all(|&byte| byte == 2));
+            a.connection.disconnect().expect("disconnect");
+            let event = b.connection.wait_event(Some(TIMEOUT)).expect("event");
+            assert!(event.is_some(), "the peer must learn of the end");
         });
     }
 }
@@ -102,23 +138,24 @@ fn late_messages_do_not_write_to_borrowed_memory() {
 fn an_iwarp_read_needs_shared_memory() {
     for endpoint in endpoints() {
         assert_no_leaks(&endpoint, || {
-            let (a, b) = endpoint.pair();
+            let (mut a, b) = endpoint.pair();
             let region = b
                 .resources
                 .pd
                 .shared(64, AccessFlags::REMOTE_READ)
                 .expect("region");
             let mut memory = [0_u8; 64];
-            let (result, _) = a.connection.scope(|scope| {
-                let lent = scope.lend_mut(&mut memory).expect("lend");
-                scope
-                    .post_send(wr::read(lent, region.remote()))
-                    .map_err(|rejected| rejected.error())
+            let ended = a.connection.qp_mut().scope(|scope| {
+                let lent = scope.lend_mut(&mut memory)?;
+                scope.post_send(wr::read(lent, region.remote()))?;
+                scope.wait(&mut a.resources.cq, TIMEOUT, |_| ())
             });
             if b.connection.transport() == TransportType::IWARP {
-                assert_eq!(result, Err(PostError::NeedsShared));
+                let error = ended.expect_err("the memory is not shared");
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+                assert!(!a.connection.qp().is_destroyed(), "nothing was posted");
             } else {
-                result.expect("posted");
+                ended.expect("read");
             }
         });
     }

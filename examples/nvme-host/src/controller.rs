@@ -106,6 +106,7 @@ impl Controller {
         for qid in 1..=wire::granted_queues(granted).min(IO_QUEUES) {
             let context = Some(admin.context());
             let mut queue = Queue::connect(subsystem.target, qid, depth, max_transfer, context)?;
+            queue.set_max_capsule_data(data.max_capsule_data);
             fabrics_connect(&mut queue, subsystem, id)?;
             io.push(queue);
         }

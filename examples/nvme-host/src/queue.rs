@@ -6,9 +6,9 @@ use std::mem;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use ibverbs::Direction;
 use ibverbs::mw::{Binding, BoundWindow, Type2, Window};
 use ibverbs::prelude::*;
+use ibverbs::{Direction, HeldList};
 use rdmacm::{ConnectParams, Connection, Resolver};
 
 use crate::wire::{self, COMMAND_LEN, Command, Completion, RESPONSE_LEN};
@@ -33,6 +33,7 @@ pub struct Queue {
     slots: Vec<Slot>,
     /// Slots without a command.
     free: Vec<usize>,
+    max_capsule_data: usize,
     invalidated: u64,
 }
 
@@ -40,6 +41,9 @@ pub struct Queue {
 #[derive(Debug)]
 struct Slot {
     data: SharedRegion,
+    held: Held<SharedRegion>,
+    /// The last capsule with data, and the length of the data.
+    capsule: Option<(usize, HeldList<SharedRegion>)>,
     key: Key,
     /// The SEND of the command has completed.
     is_sent: bool,
@@ -79,11 +83,11 @@ impl Queue {
         let cq = CqOptions::new().depth(commands + sends).channel(&channel);
         let cq = context.create_cq(cq)?;
         let options = QpOptions::new().max_send_wr(sends).max_batch(sends);
-        let options = options.max_recv_wr(commands);
+        let options = options.max_recv_wr(commands).max_send_sge(2);
         let pd = context.alloc_pd()?;
         let mut qp = pd.create_qp::<Rc>(&cq, &cq, options)?;
         let capsules = Capsules::new(&mut qp, depth.into())?;
-        let slots = allocate_slots(&pd, depth.into(), data_len, qid != 0)?;
+        let slots = allocate_slots(&mut qp, depth.into(), data_len, qid != 0)?;
 
         let mut ready = route.access(DATA_ACCESS).with_qp(qp)?;
         for slot in 0..slots.len() {
@@ -114,6 +118,7 @@ impl Queue {
             capsules,
             free: (0..slots.len()).rev().collect(),
             slots,
+            max_capsule_data: 0,
             invalidated: 0,
         })
     }
@@ -131,6 +136,11 @@ impl Queue {
     /// Returns the number of entries: one of them stays empty, to distinguish a full queue.
     pub(crate) fn entries(&self) -> u16 {
         self.entries
+    }
+
+    /// Sets the maximum length of data that is sent in the capsule of its command. Default: 0.
+    pub(crate) fn set_max_capsule_data(&mut self, len: usize) {
+        self.max_capsule_data = len;
     }
 
     /// Returns the open device.
@@ -218,20 +228,34 @@ impl Queue {
     /// Posts commands with one doorbell.
     fn post(&mut self, commands: &[(usize, Command)]) -> ibverbs::Result<()> {
         let (slots, capsules) = (&mut self.slots, &self.capsules);
-        let pd = self.connection.qp().pd().clone();
-        self.connection.qp_mut().batch(|batch| {
+        let in_capsule = |command: &Command| {
+            let to_controller = command.data_access() == AccessFlags::REMOTE_READ;
+            to_controller && (1..=self.max_capsule_data).contains(&command.data_len())
+        };
+        let qp = self.connection.qp_mut();
+        for (id, command) in commands.iter().filter(|(_, command)| in_capsule(command)) {
+            slots[*id].hold_capsule(qp, capsules.command(*id), command.data_len())?;
+        }
+        qp.batch(|batch| {
             for &(id, command) in commands {
-                slots[id].is_sent = false;
+                let slot = &mut slots[id];
+                slot.is_sent = false;
                 let mut command = command.with_id(u16::try_from(id).expect("a slot"));
+                if in_capsule(&command) {
+                    capsules.write_command(&command.with_data_in_capsule(), id)?;
+                    let (_, capsule) = slot.capsule.expect("held above");
+                    batch.send(wr::send(capsule).tag(id as u64))?;
+                    continue;
+                }
                 if command.data_len() > 0 {
-                    let (memory, binding) = slots[id].expose(&pd, &command)?;
+                    let (memory, binding) = slot.expose(&command)?;
                     command = command.with_data(memory, binding.is_some());
                     if let Some(binding) = binding {
                         batch.send(wr::bind(binding).unsignaled())?;
                     }
                 }
-                let capsule = capsules.write_command(&command, id)?;
-                batch.send(wr::send(capsule).tag(id as u64))?;
+                capsules.write_command(&command, id)?;
+                batch.send(wr::send(capsules.command(id)).tag(id as u64))?;
             }
             Ok(())
         })
@@ -304,11 +328,12 @@ impl Queue {
 /// Allocates the memory of the slots, with a window for each slot if `has_windows` and the device
 /// has windows.
 fn allocate_slots(
-    pd: &ProtectionDomain,
+    qp: &mut QueuePair<Rc>,
     depth: usize,
     data_len: usize,
     has_windows: bool,
 ) -> ibverbs::Result<Vec<Slot>> {
+    let pd = qp.pd();
     let windows = (0..if has_windows { depth } else { 0 }).map(|_| pd.alloc_mw::<Type2>());
     let windows = match windows.collect::<ibverbs::Result<Vec<_>>>() {
         Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
@@ -320,12 +345,15 @@ fn allocate_slots(
         AccessFlags::MW_BIND
     };
     let data = pd.shared(depth * data_len, access)?;
+    let held = qp.hold(&data)?;
     let mut windows = windows.into_iter();
     let slot = |index: usize| {
         let range = index * data_len..(index + 1) * data_len;
         let window = windows.next();
         Slot {
-            data: data.slice(range).expect("within the region"),
+            data: data.slice(range.clone()).expect("within the region"),
+            held: held.slice(range).expect("within the region"),
+            capsule: None,
             key: window.map_or(Key::Region, |window| Key::Window(Some(window))),
             is_sent: false,
             response: None,
@@ -337,11 +365,7 @@ fn allocate_slots(
 impl Slot {
     /// Gives the controller access to the data of a command. Returns the memory, and the binding of
     /// its window to post before the command.
-    fn expose(
-        &mut self,
-        pd: &ProtectionDomain,
-        command: &Command,
-    ) -> ibverbs::Result<(RemoteMemory, Option<Binding>)> {
+    fn expose(&mut self, command: &Command) -> ibverbs::Result<(RemoteMemory, Option<Binding>)> {
         let data = self.data.slice(0..command.data_len());
         let data = data.expect("at most the maximum length");
         let Key::Window(window) = &mut self.key else {
@@ -349,12 +373,26 @@ impl Slot {
         };
         let window = match window.take() {
             Some(window) => window,
-            None => pd.alloc_mw()?,
+            None => data.pd().alloc_mw()?,
         };
         let (bound, binding) = window.bind(&data, command.data_access())?;
         let memory = bound.remote();
         self.key = Key::Bound(bound);
         Ok((memory, Some(binding)))
+    }
+
+    /// Keeps the list of a command and `len` bytes of data, which are sent together.
+    fn hold_capsule(
+        &mut self,
+        qp: &mut QueuePair<Rc>,
+        command: Held<SharedRegion>,
+        len: usize,
+    ) -> ibverbs::Result<()> {
+        if self.capsule.is_none_or(|(held, _)| held != len) {
+            let data = self.held.slice(0..len).expect("at most the maximum length");
+            self.capsule = Some((len, qp.hold_list(&[command, data])?));
+        }
+        Ok(())
     }
 
     /// Returns the response if the command is complete. The controller then has no access to the
@@ -395,11 +433,14 @@ impl Capsules {
         slot * (COMMAND_LEN + RESPONSE_LEN)
     }
 
-    fn write_command(&self, command: &Command, slot: usize) -> ibverbs::Result<Held<SharedRegion>> {
+    fn write_command(&self, command: &Command, slot: usize) -> ibverbs::Result<()> {
+        self.memory.write(Self::offset(slot), command.as_bytes())
+    }
+
+    fn command(&self, slot: usize) -> Held<SharedRegion> {
         let offset = Self::offset(slot);
-        self.memory.write(offset, command.as_bytes())?;
-        let capsule = self.held.slice(offset..offset + COMMAND_LEN);
-        Ok(capsule.expect("within the region"))
+        let command = self.held.slice(offset..offset + COMMAND_LEN);
+        command.expect("within the region")
     }
 
     fn post_response(&self, qp: &mut QueuePair<Rc>, slot: usize) -> ibverbs::Result<()> {

@@ -26,6 +26,8 @@ const PSDT_SGL: u8 = 0b01 << 6;
 /// invalidates with its response.
 const SGL_KEYED_ADDRESS: u8 = 0x40;
 const SGL_KEYED_INVALIDATE: u8 = 0x4f;
+/// SGL Data Block descriptor with an offset: the data follows the command in its capsule.
+const SGL_OFFSET: u8 = 0x01;
 /// Feature identifier Number of Queues.
 const FEATURE_NUMBER_OF_QUEUES: u32 = 0x07;
 /// Offsets of a command's fields: command identifier, namespace identifier, SGL and dwords.
@@ -206,7 +208,14 @@ impl Command {
             .with(SGL + 15, [kind])
     }
 
-    /// Returns the capsule.
+    /// Sets the data pointer: a Data Block in the capsule. The data follows the command.
+    #[must_use]
+    pub fn with_data_in_capsule(self) -> Self {
+        let len = u32::try_from(self.data_len).expect("the length of a capsule");
+        self.with_u32(SGL + 8, len).with(SGL + 15, [SGL_OFFSET])
+    }
+
+    /// Returns the capsule without its data.
     pub fn as_bytes(&self) -> &[u8; COMMAND_LEN] {
         &self.bytes
     }
@@ -317,6 +326,10 @@ pub struct ControllerData {
     pub name: String,
     /// Maximum length of the data of a command in bytes (MDTS).
     pub max_transfer: usize,
+    /// Maximum length of the data that follows a command in its capsule on an I/O queue, in bytes
+    /// (IOCCSZ less the command). 0 if the controller does not accept offsets (SGLS bit 20), or if
+    /// the data has another offset than 64 (ICDOFF).
+    pub max_capsule_data: usize,
 }
 
 impl ControllerData {
@@ -325,7 +338,8 @@ impl ControllerData {
     /// # Errors
     /// Returns a description if the controller has no keyed SGLs (SGLS bit 2).
     pub fn parse(data: &[u8]) -> Result<Self, String> {
-        if data[536] & 1 << 2 == 0 {
+        let sgls = u32::from_le_bytes(array(data, 536));
+        if sgls & 1 << 2 == 0 {
             return Err("the controller has no keyed SGLs".into());
         }
         let [serial, model, firmware] = [4..24, 24..64, 64..72].map(|range| {
@@ -336,9 +350,17 @@ impl ControllerData {
             0 => usize::MAX,
             exponent => 1_usize.checked_shl(exponent.into()).unwrap_or(usize::MAX),
         };
+        let capsule = u32::from_le_bytes(array(data, 1792)); // in units of 16 bytes
+        let capsule = usize::try_from(capsule).map_or(usize::MAX, |units| units.saturating_mul(16));
+        let has_offsets = sgls & 1 << 20 != 0 && u16_at(data, 1800) == 0;
         Ok(Self {
             name: format!("{model} (firmware {firmware}, serial {serial})"),
             max_transfer: pages.saturating_mul(4096), // at least (CAP.MPSMIN)
+            max_capsule_data: if has_offsets {
+                capsule.saturating_sub(COMMAND_LEN)
+            } else {
+                0
+            },
         })
     }
 }
@@ -499,6 +521,10 @@ mod tests {
         assert_eq!(command.as_bytes()[32..40], rest);
         let kept = Command::read(1, 0, 1, 0).with_data(memory, false);
         assert_eq!(kept.as_bytes()[39], 0x40);
+        let in_capsule = Command::write(1, 0, 1, 0x1200).with_data_in_capsule();
+        assert_eq!(in_capsule.as_bytes()[24..32], [0; 8], "the offset");
+        let rest = [0, 0x12, 0, 0, 0, 0, 0, 0x01];
+        assert_eq!(in_capsule.as_bytes()[32..40], rest);
     }
 
     #[test]
@@ -534,7 +560,15 @@ mod tests {
         data[77] = 8;
         assert!(ControllerData::parse(&data).is_err());
         data[536] = 5;
+        data[1792..1794].copy_from_slice(&[4, 1]); // 260 units
         let parsed = ControllerData::parse(&data).expect("keyed SGLs");
+        assert_eq!(parsed.max_capsule_data, 0, "no offsets");
+        data[538] = 0x10;
+        let parsed = ControllerData::parse(&data).expect("keyed SGLs");
+        assert_eq!(parsed.max_capsule_data, 4096);
+        data[1800] = 1;
+        let parsed = ControllerData::parse(&data).expect("keyed SGLs");
+        assert_eq!(parsed.max_capsule_data, 0, "another offset");
         assert_eq!(parsed.name, "Linux (firmware 6.12, serial abcd)");
         assert_eq!(parsed.max_transfer, 1 << 20);
         for exponent in [0, 200] {

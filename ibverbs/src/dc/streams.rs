@@ -310,8 +310,9 @@ impl QueuePair<DcStreams> {
             return Err(Error::new(ErrorKind::WrongState, VERB, what)
                 .with_help("retire all completions, then destroy the queue pair"));
         }
+        let qp = self.live(VERB)?.as_ptr();
         // SAFETY: the queue pair is alive.
-        let returned = unsafe { mlx5dv_dci_stream_id_reset(self.as_raw(), stream) };
+        let returned = unsafe { mlx5dv_dci_stream_id_reset(qp, stream) };
         zero_or_errno(VERB, what, returned)
     }
 }

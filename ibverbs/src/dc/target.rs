@@ -139,8 +139,12 @@ impl ProtectionDomain {
 
 impl DcTarget {
     fn handle(&self) -> QpHandle<'_> {
+        let context = self.parts.pd.context();
         // SAFETY: `self` keeps the queue pair alive, and it belongs to the context of its domain.
-        unsafe { QpHandle::new(self.raw, Transport::DcTarget, self.parts.pd.context()) }
+        unsafe {
+            let number = QpHandle::number(self.raw);
+            QpHandle::new(Some(self.raw), number, Transport::DcTarget, context)
+        }
     }
 
     /// Returns the identity of the target in this process, which

@@ -24,6 +24,11 @@ impl Request {
         self
     }
 
+    /// Returns `true` if it uses borrowed memory.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.owned.is_lent()
+    }
+
     /// Returns all buffers in order.
     pub(crate) fn into_bufs(mut self) -> Vec<Buf> {
         match self.owned.take() {
@@ -56,9 +61,14 @@ impl Owned {
         }
     }
 
-    /// Returns the buffer if the value is one.
+    /// Returns `true` if the value is a loan.
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(self.0, Some(InFlight::Lent(_)))
+    }
+
+    /// Removes the buffer if the value is one.
     #[inline]
-    pub(crate) fn into_buf(mut self) -> Option<Buf> {
+    pub(crate) fn take_buf(&mut self) -> Option<Buf> {
         match self.take() {
             Some(InFlight::Buf(buf)) => Some(buf),
             other => {

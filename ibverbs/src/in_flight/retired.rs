@@ -152,8 +152,17 @@ impl Retired {
     /// Returns `None` if the request was posted without a buffer or with a list of buffers.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
-    pub fn into_buf(self) -> Option<Buf> {
-        self.owned.into_buf()
+    pub fn into_buf(mut self) -> Option<Buf> {
+        self.owned.take_buf()
+    }
+
+    /// Removes the buffer, so that the other results can still be used. After a receive, its length
+    /// is that of the received message.
+    ///
+    /// Returns `None` if it was removed before, or if the request was posted without a buffer or with
+    /// a list of buffers, which [`into_list`](Self::into_list) then returns.
+    pub fn take_buf(&mut self) -> Option<Buf> {
+        self.owned.take_buf()
     }
 
     /// Returns the list of buffers. After a receive, its total length is that of the received

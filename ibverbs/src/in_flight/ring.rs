@@ -225,6 +225,12 @@ impl Ring {
         slot.is_some_and(|slot| slot.holds(wr_id))
     }
 
+    /// Returns `true` if a request that uses borrowed memory is in flight, or has failed and its
+    /// loan is kept.
+    pub(crate) fn has_lent(&self) -> bool {
+        self.slots.iter().any(Slot::is_lent) || self.kept.iter().any(Request::is_lent)
+    }
+
     /// See [`RequestTable::unowned`](super::RequestTable::unowned).
     pub(crate) fn unowned(&self, found: &mut Vec<WrId>) {
         found.extend(self.slots.iter().filter_map(Slot::unowned));

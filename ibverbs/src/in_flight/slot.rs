@@ -49,6 +49,11 @@ impl Slot {
         matches!(self.state, State::InFlight(Owned(Some(InFlight::Marker))))
     }
 
+    /// Returns `true` if a request that uses borrowed memory is in flight.
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(&self.state, State::InFlight(owned) if owned.is_lent())
+    }
+
     /// Returns the identity of the request in flight if it owns no memory.
     pub(crate) fn unowned(&self) -> Option<WrId> {
         let is_unowned = matches!(

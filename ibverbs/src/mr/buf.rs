@@ -126,7 +126,8 @@ impl Buf {
         self.slot().domain
     }
 
-    pub(crate) fn pd(&self) -> &ProtectionDomain {
+    /// Returns the protection domain in which the buffer is registered.
+    pub fn pd(&self) -> &ProtectionDomain {
         // SAFETY: the Buf owns a reference to the PoolInner.
         unsafe { &*self.slot().pool.get() }.region.pd()
     }

@@ -203,7 +203,8 @@ impl DeviceRegion {
         }
     }
 
-    pub(crate) fn pd(&self) -> &ProtectionDomain {
+    /// Returns the protection domain in which the memory is registered.
+    pub fn pd(&self) -> &ProtectionDomain {
         self.0.registration.pd()
     }
 }

@@ -134,7 +134,8 @@ impl Frozen {
         }
     }
 
-    pub(crate) fn pd(&self) -> &ProtectionDomain {
+    /// Returns the protection domain in which the memory is registered.
+    pub fn pd(&self) -> &ProtectionDomain {
         match &*self.0 {
             Memory::Buf(buf) => buf.pd(),
             Memory::Region(region) => region.pd(),

@@ -253,7 +253,7 @@ mod private {
     label = "expected a `Frozen`, a `Sink`, a `SharedRegion` or a `DeviceRegion`",
     note = "a `Buf` has one owner and is posted as it is: `wr::send(buf)`; to send it many times, freeze it first: `qp.hold(&buf.freeze())`"
 )]
-pub trait Hold: private::Sealed + Sized {
+pub trait Hold: private::Sealed + Sized + 'static {
     /// `true` if peers can write to the memory.
     #[doc(hidden)]
     const OPEN_TO_PEER: bool = false;

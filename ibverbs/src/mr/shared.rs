@@ -304,7 +304,8 @@ impl SharedRegion {
         }
     }
 
-    pub(crate) fn pd(&self) -> &ProtectionDomain {
+    /// Returns the protection domain in which the region is registered.
+    pub fn pd(&self) -> &ProtectionDomain {
         self.region.pd()
     }
 

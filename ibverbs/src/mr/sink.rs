@@ -85,7 +85,8 @@ impl Sink {
         }
     }
 
-    pub(crate) fn pd(&self) -> &ProtectionDomain {
+    /// Returns the protection domain in which the memory is registered.
+    pub fn pd(&self) -> &ProtectionDomain {
         self.0.pd()
     }
 }

@@ -15,6 +15,7 @@ use super::pair::QueuePair;
 use super::post::write_extended;
 use super::tables::Tables;
 use crate::error::Errno;
+use crate::raw::AsRaw;
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;
 use crate::wr::{BatchError, Posted};
@@ -114,16 +115,15 @@ impl<T: DuplexTransport> QueuePair<T> {
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,
     ) -> Result<R, E> {
+        let (raw, number, handle) = (self.raw, self.number, RecvHandle::Qp(self.as_raw()));
         let tables = &mut *self.tables;
-        let raw = self.raw;
         let explain = |verb, error| {
+            let context = tables.owner.pd.context();
             // SAFETY: the queue pair is alive and belongs to the context of its domain.
-            let handle = unsafe { QpHandle::new(raw, T::TRANSPORT, tables.owner.pd.context()) };
+            let handle = unsafe { QpHandle::new(raw, number, T::TRANSPORT, context) };
             handle.explain_post(verb, error)
         };
-        tables
-            .recvs
-            .batch(RecvHandle::Qp(self.raw), &tables.owner, fill, explain)
+        tables.recvs.batch(handle, &tables.owner, fill, explain)
     }
 }
 
@@ -161,9 +161,9 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
     pub fn send<O: Operation<T, P>, P: Payload>(
         &mut self,
         request: SendRequest<O, P>,
-    ) -> Result<(), Rejected<P>> {
+    ) -> Result<(), Rejected<P::Returned>> {
         if let Err(error) = self.qp.check_send(&request) {
-            return Err(Rejected::new(VERB, error, Some(request.payload)));
+            return Err(Rejected::new(VERB, error, request.payload.into_returned()));
         }
         let Tables {
             sends,
@@ -172,9 +172,8 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             ..
         } = &mut *self.qp.tables;
         let Some(vacant) = sends.vacant() else {
-            let capacity = sends.capacity();
-            let error = PostError::QueueFull { capacity };
-            return Err(Rejected::new(VERB, error, Some(request.payload)));
+            let error = PostError::no_slot(self.qp.raw.is_none(), sends.capacity());
+            return Err(Rejected::new(VERB, error, request.payload.into_returned()));
         };
         let needs_mark = match self.extended {
             // SAFETY: this is between `ibv_wr_start` and the closing call. The memory of the
@@ -185,7 +184,9 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             },
             None => match self.qp.scratch.add(vacant.wr_id(), &request, owner) {
                 Ok(needs_mark) => needs_mark,
-                Err(error) => return Err(Rejected::new(VERB, error, Some(request.payload))),
+                Err(error) => {
+                    return Err(Rejected::new(VERB, error, request.payload.into_returned()));
+                }
             },
         };
         windows.extend(O::bound(&request.payload));
@@ -209,7 +210,7 @@ impl<'qp, T: SendTransport> Batch<'qp, T> {
             },
             // SAFETY: the queue pair is alive and `&mut` keeps other threads away. `count` requests
             // were added, and their memory is in the table or held.
-            None => unsafe { self.qp.scratch.post_batch(self.qp.raw) },
+            None => unsafe { self.qp.scratch.post_batch(self.qp.as_raw()) },
         };
         let sends = &mut self.qp.tables.sends;
         let result = posted.into_result(VERB, count, || sends.pop());

@@ -13,7 +13,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::in_flight::{InFlight, Owned, Request, Retired, Vacant};
 use crate::mr::{AccessFlags, SharedRegion};
 use crate::mw::{Bound, BoundWindow, Type1, Type2, Window, WindowType};
-use crate::raw::AsRaw;
 use crate::transport::ConnectedTransport;
 use crate::wr::OWN_DOMAIN;
 
@@ -77,7 +76,7 @@ impl<T: ConnectedTransport> QueuePair<T> {
             let what = "the window and the queue pair belong to different protection domains";
             return Err(Error::new(ErrorKind::Mismatch, "ibv_bind_mw", what).with_help(OWN_DOMAIN));
         }
-        let qp = self.as_raw();
+        let qp = self.live("ibv_bind_mw")?.as_ptr();
         let Some(vacant) = self.tables.sends.vacant() else {
             return Err(Error::new(
                 ErrorKind::QueueFull,

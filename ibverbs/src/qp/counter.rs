@@ -38,10 +38,10 @@ impl<T: SendTransport> QueuePair<T> {
             comp_mask: 0,
             op_mask: ops.bits(),
         };
+        let qp = self.live(VERB)?.as_ptr();
         // SAFETY: both objects are alive and of one context, and the attributes are valid during
         // the call.
-        let returned =
-            unsafe { ibv_qp_attach_comp_cntr(self.raw.as_ptr(), counter.as_raw(), &raw mut attr) };
+        let returned = unsafe { ibv_qp_attach_comp_cntr(qp, counter.as_raw(), &raw mut attr) };
         zero_or_errno(VERB, || self.describe_state(), returned)?;
         self.tables.counters.push(counter.clone());
         Ok(())

@@ -140,9 +140,10 @@ impl QueuePair<Ud> {
     /// # References
     /// [`ibv_attach_mcast(3)`](https://man7.org/linux/man-pages/man3/ibv_attach_mcast.3.html)
     pub fn attach_mcast(&mut self, gid: Gid, lid: Lid) -> Result<()> {
+        let qp = self.live("ibv_attach_mcast")?.as_ptr();
         let raw = gid::to_raw(gid);
         // SAFETY: the queue pair is alive and the GID valid during the call.
-        let returned = unsafe { ibv_attach_mcast(self.as_raw(), &raw const raw, lid.0) };
+        let returned = unsafe { ibv_attach_mcast(qp, &raw const raw, lid.0) };
         zero_or_errno(
             "ibv_attach_mcast",
             || format!("{} to {gid}", self.describe()),
@@ -190,9 +191,10 @@ impl<T: SendTransport> QueuePair<T> {
     }
 
     fn detach(&mut self, gid: Gid, lid: Lid) -> Result<()> {
+        let qp = self.live("ibv_detach_mcast")?.as_ptr();
         let raw = gid::to_raw(gid);
         // SAFETY: the queue pair is alive and the GID valid during the call.
-        let returned = unsafe { ibv_detach_mcast(self.as_raw(), &raw const raw, lid.0) };
+        let returned = unsafe { ibv_detach_mcast(qp, &raw const raw, lid.0) };
         zero_or_errno(
             "ibv_detach_mcast",
             || format!("{} from {gid}", self.describe()),

@@ -7,7 +7,6 @@ use rdma_sys::{ibv_ece, ibv_query_ece, ibv_set_ece};
 use super::pair::QueuePair;
 use crate::convert::zero_or_errno;
 use crate::error::Result;
-use crate::raw::AsRaw;
 use crate::transport::SendTransport;
 
 /// Vendor-specific options of a queue pair (`struct ibv_ece`). The peers exchange the options that
@@ -49,9 +48,10 @@ impl<T: SendTransport> QueuePair<T> {
     /// # References
     /// [`ibv_query_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_query_ece.3.html)
     pub fn query_ece(&self) -> Result<Ece> {
+        let qp = self.live("ibv_query_ece")?.as_ptr();
         let mut raw = ibv_ece::default();
         // SAFETY: the queue pair is alive and the structure valid for writing.
-        let returned = unsafe { ibv_query_ece(self.as_raw(), &raw mut raw) };
+        let returned = unsafe { ibv_query_ece(qp, &raw mut raw) };
         zero_or_errno("ibv_query_ece", || self.describe(), returned)?;
         Ok(Ece {
             vendor_id: raw.vendor_id,
@@ -69,13 +69,14 @@ impl<T: SendTransport> QueuePair<T> {
     /// # References
     /// [`ibv_set_ece(3)`](https://man7.org/linux/man-pages/man3/ibv_set_ece.3.html)
     pub fn set_ece(&mut self, ece: Ece) -> Result<()> {
+        let qp = self.live("ibv_set_ece")?.as_ptr();
         let mut raw = ibv_ece {
             vendor_id: ece.vendor_id,
             options: ece.options,
             comp_mask: 0,
         };
         // SAFETY: the queue pair is alive and the structure valid during the call.
-        let returned = unsafe { ibv_set_ece(self.as_raw(), &raw mut raw) };
+        let returned = unsafe { ibv_set_ece(qp, &raw mut raw) };
         zero_or_errno("ibv_set_ece", || self.describe(), returned)
     }
 }

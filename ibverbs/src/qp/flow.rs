@@ -9,7 +9,6 @@ use super::state::QpState;
 use crate::convert::{non_null, zero_or_errno};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flow::{FlowId, FlowRule, Packed};
-use crate::raw::AsRaw;
 use crate::transport::{DuplexTransport, RawPacket};
 
 impl QueuePair<RawPacket> {
@@ -105,12 +104,13 @@ impl<T: DuplexTransport> QueuePair<T> {
                 rule.specs.len()
             )
         };
+        let qp = self.live(VERB)?.as_ptr();
         let mut packed =
             Packed::new(rule).ok_or_else(|| Error::new(ErrorKind::InvalidInput, VERB, what()))?;
         let raw = non_null(VERB, what, || {
             // SAFETY: the queue pair is alive. `Packed` holds the attributes followed by the number
             // of specifications that they state, and lives during the call.
-            unsafe { ibv_create_flow(self.as_raw(), packed.as_mut_ptr()) }
+            unsafe { ibv_create_flow(qp, packed.as_mut_ptr()) }
         })?;
         Ok(self.tables.flows.add(raw))
     }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use rdma_sys::{ibv_destroy_qp, ibv_qp, ibv_qp_ex};
@@ -73,7 +73,10 @@ use crate::wr::{Owner, SendScratch};
 /// # References
 /// [`ibv_create_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_create_qp.3.html); IBA 10.3.1
 pub struct QueuePair<T: SendTransport> {
-    pub(crate) raw: NonNull<ibv_qp>,
+    /// `None` after a scope has destroyed the queue pair. Its tables have no slots then, so nothing
+    /// is posted.
+    pub(super) raw: Option<NonNull<ibv_qp>>,
+    pub(super) number: Qpn,
     pub(crate) extended: Option<NonNull<ibv_qp_ex>>,
     caps: QpCaps,
     /// `true` on iWARP, where the peer writes the data of an RDMA read.
@@ -115,8 +118,11 @@ impl<T: SendTransport> QueuePair<T> {
             Some(_) => SendScratch::new(order, 0, 0),
             None => SendScratch::new(order, max_batch, created.caps.max_inline_data),
         };
+        // SAFETY: the queue pair was just created.
+        let number = unsafe { QpHandle::number(created.raw) };
         Self {
-            raw: created.raw,
+            raw: Some(created.raw),
+            number,
             extended: created.extended,
             caps: created.caps,
             extra_ops: created.extra_ops,
@@ -141,7 +147,7 @@ impl<T: SendTransport> QueuePair<T> {
 
     /// Returns the number of the queue pair, which the peer needs.
     pub fn qp_num(&self) -> Qpn {
-        self.handle().qp_num()
+        self.number
     }
 
     /// Returns the capacities granted by the device.
@@ -176,8 +182,23 @@ impl<T: SendTransport> QueuePair<T> {
         self.tables.recvs.table.slots_free()
     }
 
+    /// Returns `true` if a [scope](Self::scope) has destroyed the queue pair, because requests with
+    /// borrowed memory had not completed. Nothing can be posted to it anymore.
+    pub fn is_destroyed(&self) -> bool {
+        self.raw.is_none()
+    }
+
+    /// Returns the handle for a verb that is not on the data path.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Disconnected`] if a scope has destroyed the queue pair.
+    pub(crate) fn live(&self, verb: &'static str) -> Result<NonNull<ibv_qp>> {
+        self.handle().live(verb)
+    }
+
     /// Destroys the queue pair and returns the buffers of requests that never completed. The device
-    /// no longer accesses them.
+    /// no longer accesses them. If a [scope](Self::scope) has destroyed it, only the buffers are
+    /// returned.
     ///
     /// # Errors
     /// If the driver fails, the queue pair and everything it owns are leaked and counted
@@ -199,18 +220,34 @@ impl<T: SendTransport> QueuePair<T> {
     /// [`ibv_destroy_qp(3)`](https://man7.org/linux/man-pages/man3/ibv_destroy_qp.3.html)
     pub fn destroy(self) -> Result<Reclaimed> {
         let mut this = ManuallyDrop::new(self);
-        this.destroy_raw()?;
-        let reclaimed = Reclaimed::new(this.tables.sends.drain(), this.tables.recvs.table.drain());
+        this.destroy_in_place()?;
+        let reclaimed = std::mem::take(&mut this.tables.reclaimed);
         // SAFETY: the queue pair is destroyed, and `this` is neither used nor dropped after this.
         unsafe {
             ManuallyDrop::drop(&mut this.tables);
-            std::ptr::drop_in_place(&raw mut this.scratch);
+            ptr::drop_in_place(&raw mut this.scratch);
         }
         Ok(reclaimed)
     }
 
-    /// Destroys the queue pair. On failure the caller leaks everything that it guards.
+    /// Destroys the queue pair, unless a scope has, and keeps the buffers of its requests for
+    /// [`destroy`](Self::destroy). Nothing can be posted to it anymore.
+    ///
+    /// # Errors
+    /// Same as [`destroy`](Self::destroy). The caller must leak the queue pair then.
+    pub(crate) fn destroy_in_place(&mut self) -> Result<()> {
+        self.destroy_raw()?;
+        self.extended = None;
+        self.tables.close();
+        Ok(())
+    }
+
+    /// Destroys the queue pair, unless a scope has. On failure the caller leaks everything that it
+    /// guards.
     fn destroy_raw(&mut self) -> Result<()> {
+        let Some(raw) = self.raw else {
+            return Ok(());
+        };
         if let Err(error) = self.check_completions() {
             crate::leak::count_leaked_object();
             return Err(error);
@@ -220,19 +257,19 @@ impl<T: SendTransport> QueuePair<T> {
         // SAFETY: the queue pair is destroyed next.
         unsafe { self.tables.windows.free_all() };
         self.forget_functions();
-        // It cannot be read when the queue pair is destroyed.
-        let number = self.qp_num();
         let returned = {
             let mut numbers = self.tables.owner.pd.context().lock_numbers();
-            // SAFETY: `destroy` and `drop` are the only callers, and only one of them runs.
-            let returned = unsafe { ibv_destroy_qp(self.raw.as_ptr()) };
+            // SAFETY: the queue pair is alive. If this succeeds, `self.raw` is cleared below;
+            // otherwise the caller leaks the queue pair.
+            let returned = unsafe { ibv_destroy_qp(raw.as_ptr()) };
             if let Some(numbers) = numbers.as_mut().filter(|_| returned == 0) {
-                self.tables.leave_number(number, numbers);
+                self.tables.leave_number(self.number, numbers);
             }
             returned
         };
         if returned == 0 {
-            self.tables.leave_srq(number);
+            self.raw = None;
+            self.tables.leave_srq(self.number);
         } else {
             crate::leak::count_leaked_object();
         }
@@ -245,11 +282,11 @@ impl<T: SendTransport> QueuePair<T> {
         let mut this = ManuallyDrop::new(self);
         this.forget_functions();
         // SAFETY: `this` is neither used nor dropped after this.
-        if unsafe { ibv_destroy_qp(this.raw.as_ptr()) } == 0 {
+        if unsafe { ibv_destroy_qp(this.as_raw()) } == 0 {
             // SAFETY: as above, and the queue pair is destroyed.
             unsafe {
                 ManuallyDrop::drop(&mut this.tables);
-                std::ptr::drop_in_place(&raw mut this.scratch);
+                ptr::drop_in_place(&raw mut this.scratch);
             }
         } else {
             crate::leak::count_leaked_object();
@@ -283,8 +320,9 @@ impl<T: SendTransport> QueuePair<T> {
     }
 
     pub(crate) fn handle(&self) -> QpHandle<'_> {
+        let context = self.tables.owner.pd.context();
         // SAFETY: `self` keeps the queue pair alive, and it belongs to the context of its domain.
-        unsafe { QpHandle::new(self.raw, T::TRANSPORT, self.tables.owner.pd.context()) }
+        unsafe { QpHandle::new(self.raw, self.number, T::TRANSPORT, context) }
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -308,11 +346,13 @@ impl<T: SendTransport> Drop for QueuePair<T> {
     }
 }
 
+/// The handle is null after a [scope](QueuePair::scope) has destroyed the queue pair.
 impl<T: SendTransport> AsRaw for QueuePair<T> {
     type Raw = ibv_qp;
 
+    #[inline]
     fn as_raw(&self) -> *mut ibv_qp {
-        self.raw.as_ptr()
+        self.raw.map_or(ptr::null_mut(), NonNull::as_ptr)
     }
 }
 

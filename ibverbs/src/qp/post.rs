@@ -13,6 +13,7 @@ use super::pair::QueuePair;
 use super::tables::Tables;
 use crate::in_flight::Vacant;
 use crate::mw::BoundWindows;
+use crate::raw::AsRaw;
 use crate::transport::{DuplexTransport, SendTransport};
 use crate::wr::private::Payload;
 use crate::wr::{Gather, RecvPayload};
@@ -57,9 +58,9 @@ impl<T: SendTransport> QueuePair<T> {
     pub fn post_send<O: Operation<T, P>, P: Payload>(
         &mut self,
         request: SendRequest<O, P>,
-    ) -> Result<(), Rejected<P>> {
+    ) -> Result<(), Rejected<P::Returned>> {
         if let Err(error) = self.check_send(&request) {
-            return Err(Rejected::new(VERB, error, Some(request.payload)));
+            return Err(Rejected::new(VERB, error, request.payload.into_returned()));
         }
         let Tables {
             sends,
@@ -68,21 +69,18 @@ impl<T: SendTransport> QueuePair<T> {
             ..
         } = &mut *self.tables;
         let Some(vacant) = sends.vacant() else {
-            return Err(Rejected::new(
-                VERB,
-                PostError::QueueFull {
-                    capacity: sends.capacity(),
-                },
-                Some(request.payload),
-            ));
+            let error = PostError::no_slot(self.raw.is_none(), sends.capacity());
+            return Err(Rejected::new(VERB, error, request.payload.into_returned()));
         };
+        // The queue pair has a slot, so no scope has destroyed it.
+        let raw = self.raw.map_or(ptr::null_mut(), NonNull::as_ptr);
         // SAFETY: the queue pair is alive and used by one thread. The memory of the payload was
         // checked above and stays valid: the table takes a buffer below, the owner holds other
         // memory, and the provider copies inline data.
         let (returned, needs_mark) = unsafe {
             match self.extended {
                 Some(qp) => (post_extended(qp, &vacant, &request), false),
-                None => (self.scratch).post(self.raw, vacant.wr_id(), &request, owner),
+                None => (self.scratch).post(raw, vacant.wr_id(), &request, owner),
             }
         };
         if returned != 0 {
@@ -179,11 +177,12 @@ impl<T: DuplexTransport> QueuePair<T> {
     pub fn post_recv<P: RecvPayload>(
         &mut self,
         request: RecvRequest<P>,
-    ) -> Result<(), Rejected<P>> {
+    ) -> Result<(), Rejected<P::Returned>> {
+        let handle = RecvHandle::Qp(self.as_raw());
         let tables = &mut *self.tables;
         tables
             .recvs
-            .post(RecvHandle::Qp(self.raw), &tables.owner, request)
+            .post(handle, &tables.owner, request)
             .map_err(|rejected| {
                 rejected.explained(|verb, error| self.handle().explain_post(verb, error))
             })
@@ -199,10 +198,10 @@ fn reject<T: SendTransport, O: Operation<T, P>, P: Payload>(
     needs_mark: bool,
     vacant: Vacant<'_>,
     windows: &mut BoundWindows,
-) -> Rejected<P> {
+) -> Rejected<P::Returned> {
     if let PostError::Refused(_) = error {
         vacant.skip();
-        return Rejected::new(VERB, error, Some(request.payload));
+        return Rejected::new(VERB, error, request.payload.into_returned());
     }
     windows.extend(O::bound(&request.payload));
     vacant.fill(request.into_in_flight(needs_mark));

@@ -13,7 +13,7 @@ use crate::cq::{CqInner, WcFields};
 use crate::device::{LeftCompletions, LeftNumbers};
 use crate::flow::Flows;
 use crate::identity::Direction;
-use crate::in_flight::{CompletionOrder, Retired, Ring};
+use crate::in_flight::{CompletionOrder, Reclaimed, Retired, Ring};
 use crate::mw::BoundWindows;
 use crate::numbers::Qpn;
 use crate::pd::{AttachedQueuePair, ParentDomain};
@@ -34,6 +34,8 @@ pub(crate) struct Tables {
     recv_cq: Option<Arc<CqInner>>,
     srq: Option<Arc<SrqInner>>,
     pub(crate) counters: Vec<CompletionCounter>,
+    /// Buffers of the requests in flight when a scope destroyed the queue pair.
+    pub(crate) reclaimed: Reclaimed,
     #[allow(dead_code, reason = "kept to be dropped")]
     pub(crate) parent: Option<Arc<ParentDomain>>,
     _attached: AttachedQueuePair,
@@ -76,6 +78,7 @@ impl Tables {
             recv_cq: parts.recv_cq.map(|cq| Arc::clone(cq.inner())),
             srq: parts.srq.map(|srq| Arc::clone(srq.shared())),
             counters: Vec::new(),
+            reclaimed: Reclaimed::default(),
             parent: None,
             _attached: parts.pd.attach_queue_pair(),
         }
@@ -117,6 +120,21 @@ impl Tables {
     /// Returns `true` if no request is in flight, and none has a value that is kept.
     pub(crate) fn is_done(&self) -> bool {
         self.sends.is_done() && self.recvs.table.is_done()
+    }
+
+    /// Returns `true` if a request that uses borrowed memory is in flight.
+    pub(crate) fn has_lent(&self) -> bool {
+        self.sends.has_lent() || self.recvs.table.has_lent()
+    }
+
+    /// Removes all requests, and the slots for more, after the queue pair was destroyed.
+    pub(crate) fn close(&mut self) {
+        let (sends, recvs) = (self.sends.drain(), self.recvs.table.drain());
+        if !sends.is_empty() || !recvs.is_empty() {
+            self.reclaimed = Reclaimed::new(sends, recvs);
+        }
+        self.sends.resize(0);
+        self.recvs.table.resize(0);
     }
 
     /// Marks the number of the queue pair, which was destroyed, if completions may be left.

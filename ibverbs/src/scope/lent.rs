@@ -9,7 +9,7 @@ use rdma_sys::ibv_sge;
 use crate::identity::QueueId;
 use crate::in_flight::{InFlight, Loans};
 use crate::wr::{Gather, PostableTo, ReadPayload, RecvPayload, SendPayload};
-use crate::wr::{private::Payload, private::Source, private::Target};
+use crate::wr::{private::Payload, private::Source, private::Target, returned};
 
 /// Marks the one scope that a value belongs to: a lifetime that is equal to no other.
 pub(crate) type Brand<'scope> = PhantomData<fn(&'scope ()) -> &'scope ()>;
@@ -18,7 +18,7 @@ pub(crate) type Brand<'scope> = PhantomData<fn(&'scope ()) -> &'scope ()>;
 #[derive(Clone)]
 struct LentRange {
     sge: ibv_sge,
-    queue: QueueId,
+    scope: QueueId,
     loans: Loans,
 }
 
@@ -50,8 +50,8 @@ macro_rules! token {
         }
 
         impl $name<'_> {
-            pub(crate) fn new(sge: ibv_sge, queue: QueueId, loans: Loans) -> Self {
-                Self { range: LentRange { sge, queue, loans }, brand: PhantomData }
+            pub(crate) fn new(sge: ibv_sge, scope: QueueId, loans: Loans) -> Self {
+                Self { range: LentRange { sge, scope, loans }, brand: PhantomData }
             }
 
             /// Returns this range of the memory, or `None` if it is out of bounds.
@@ -77,8 +77,10 @@ macro_rules! token {
         }
 
         impl Payload for $name<'_> {
+            returned!(Infallible);
+
             fn postable_to(&self) -> PostableTo<'_> {
-                PostableTo::Queue(self.range.queue)
+                PostableTo::Scope(self.range.scope)
             }
 
             fn into_in_flight(self) -> Option<InFlight> {
@@ -124,17 +126,15 @@ token! {
     /// ```no_run
     /// use std::time::Duration;
     /// use ibverbs::{CompletionQueue, QueuePair, Rc, RemoteMemory, scope::LentMut, wr};
-    /// # fn f(qp: QueuePair<Rc>, cq: &mut CompletionQueue, remote: RemoteMemory) -> ibverbs::Result<QueuePair<Rc>> {
+    /// # fn f(qp: &mut QueuePair<Rc>, cq: &mut CompletionQueue, remote: RemoteMemory) -> ibverbs::Result<()> {
     /// let mut table = vec![0; 1 << 20];
-    /// let result = qp.scope(|scope| {
+    /// qp.scope(|scope| {
     ///     let into: LentMut<'_> = scope.lend_mut(&mut table)?;
     ///     scope.post_send(wr::read(into, remote))?;
     ///     scope.wait(cq, Duration::from_secs(5), |_| ())
-    /// });
-    /// let (qp, read) = result.into_result()?;
-    /// read?;
+    /// })?;
     /// println!("{:?}", &table[..16]);
-    /// # Ok(qp) }
+    /// # Ok(()) }
     /// ```
     LentMut
 }

@@ -1,4 +1,4 @@
-//! The queue pair and the memory registrations of a scope, and how they end.
+//! The queue pairs and the memory registrations of a scope, and how they end.
 
 #![allow(unsafe_code)]
 
@@ -7,26 +7,85 @@ use std::ptr::NonNull;
 use rdma_sys::ibv_sge;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::in_flight::{Loans, Reclaimed};
+use crate::identity::QueueId;
+use crate::in_flight::Loans;
 use crate::mr::{AccessFlags, Extras, Registration};
+use crate::pd::ProtectionDomain;
 use crate::qp::QueuePair;
 use crate::transport::SendTransport;
 use crate::unwind::{abort, abort_on_unwind};
 
-/// The queue pair of a scope and the registrations of borrowed memory.
-pub(crate) struct ScopeParts<T: SendTransport> {
-    pub(crate) qp: QueuePair<T>,
+/// A queue pair in a scope, of any transport.
+trait Member {
+    /// Lets the queue pair post memory lent to this scope, or to none but its own.
+    fn enter(&mut self, scope: Option<QueueId>);
+
+    /// Destroys the queue pair if requests with borrowed memory are in flight. The process is
+    /// aborted if that fails.
+    fn end(&mut self);
+}
+
+impl<T: SendTransport> Member for QueuePair<T> {
+    fn enter(&mut self, scope: Option<QueueId>) {
+        let own = self.id();
+        self.tables.owner.scope = scope.unwrap_or(own);
+    }
+
+    fn end(&mut self) {
+        if self.tables.has_lent() {
+            // Waiting for a flush could block forever. Destroying the queue pair ends the device's
+            // access.
+            if let Err(error) = self.destroy_in_place() {
+                abort(&error.to_string());
+            }
+        }
+    }
+}
+
+/// The queue pairs of a scope and its registrations of borrowed memory.
+pub(crate) struct ScopeParts {
+    pub(crate) id: QueueId,
     pub(crate) loans: Loans,
+    pd: ProtectionDomain,
+    members: Vec<NonNull<dyn Member>>,
     regions: Vec<Registration>,
 }
 
-impl<T: SendTransport> ScopeParts<T> {
-    pub(crate) fn new(qp: QueuePair<T>) -> Self {
-        Self {
-            qp,
+impl ScopeParts {
+    /// Starts the scope of a queue pair.
+    ///
+    /// # Safety
+    /// Same as [`add`](Self::add).
+    pub(crate) unsafe fn new<T: SendTransport>(mut first: NonNull<QueuePair<T>>) -> Self {
+        // SAFETY: guaranteed by the caller.
+        let qp = unsafe { first.as_mut() };
+        let mut parts = Self {
+            id: qp.id(),
             loans: Loans::default(),
+            pd: qp.pd().clone(),
+            members: Vec::new(),
             regions: Vec::new(),
-        }
+        };
+        // SAFETY: guaranteed by the caller.
+        unsafe { parts.add(first) };
+        parts
+    }
+
+    /// Adds a queue pair, which can then post lent memory.
+    ///
+    /// # Safety
+    /// The queue pair is exclusively borrowed until [`end`](Self::end) has returned, and other
+    /// pointers to it are not used during these two calls.
+    pub(crate) unsafe fn add<T: SendTransport>(&mut self, qp: NonNull<QueuePair<T>>) {
+        let mut member: NonNull<dyn Member> = qp;
+        // SAFETY: guaranteed by the caller.
+        unsafe { member.as_mut() }.enter(Some(self.id));
+        self.members.push(member);
+    }
+
+    /// Returns the protection domain of the scope.
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        &self.pd
     }
 
     /// Registers memory until [`end`](Self::end).
@@ -46,12 +105,11 @@ impl<T: SendTransport> ScopeParts<T> {
             )
             .with_help("lend 1 to 2^32-1 bytes"));
         };
-        let pd = self.qp.pd();
+        let (none, start) = (Extras::default(), bytes.cast());
         // SAFETY: the caller guarantees the borrow. `end` deregisters the memory or aborts the
         // process.
         let region = unsafe {
-            let none = Extras::default();
-            Registration::register(pd, bytes.cast(), bytes.len(), access.into(), false, none)
+            Registration::register(&self.pd, start, bytes.len(), access.into(), false, none)
         }?;
         let sge = ibv_sge {
             addr: region.base(),
@@ -62,30 +120,30 @@ impl<T: SendTransport> ScopeParts<T> {
         Ok(sge)
     }
 
-    /// Ends the borrows. Returns the queue pair unless requests were in flight, so that it had to
-    /// be destroyed.
-    pub(crate) fn end(self) -> (Option<QueuePair<T>>, Reclaimed) {
+    /// Ends the borrows. Returns `true` if requests were in flight, whose queue pairs had to be
+    /// destroyed.
+    pub(crate) fn end(self) -> bool {
         abort_on_unwind(|| self.end_or_abort())
     }
 
-    fn end_or_abort(self) -> (Option<QueuePair<T>>, Reclaimed) {
-        let Self { qp, loans, regions } = self;
-        let (qp, reclaimed) = if loans.count() == 0 {
-            (Some(qp), Reclaimed::default())
-        } else {
-            // Waiting for a flush could block forever. Destroying the queue pair ends the device's
-            // access.
-            match qp.destroy() {
-                Ok(reclaimed) if loans.count() == 0 => (None, reclaimed),
-                Ok(_) => abort("a request with borrowed memory outlived its queue pair"),
-                Err(error) => abort(&error.to_string()),
+    fn end_or_abort(self) -> bool {
+        let unfinished = self.loans.count() > 0;
+        for mut member in self.members {
+            // SAFETY: see `add`.
+            let member = unsafe { member.as_mut() };
+            if unfinished {
+                member.end();
             }
-        };
-        for region in regions {
+            member.enter(None);
+        }
+        if self.loans.count() > 0 {
+            abort("a request with borrowed memory outlived its queue pair");
+        }
+        for region in self.regions {
             if let Err((_, error)) = region.deregister() {
                 abort(&error.to_string());
             }
         }
-        (qp, reclaimed)
+        unfinished
     }
 }

@@ -342,7 +342,7 @@ impl<K: SrqType> SharedReceiveQueue<K> {
     pub fn post_recv<P: RecvPayload>(
         &mut self,
         request: RecvRequest<P>,
-    ) -> Result<(), Rejected<P>> {
+    ) -> Result<(), Rejected<P::Returned>> {
         let raw = self.0.raw;
         let Receiving {
             receives, owner, ..

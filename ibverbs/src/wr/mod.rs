@@ -74,7 +74,7 @@ pub use self::message::{Send, SendWithImm};
 pub use self::one_sided::{CompareSwap, FetchAdd, RdmaRead, RdmaWrite, RdmaWriteWithImm};
 pub use self::operation::Operation;
 pub(crate) use self::owner::{OWN_DOMAIN, Owner};
-pub(crate) use self::payload::{Gather, PostableTo, private};
+pub(crate) use self::payload::{Gather, PostableTo, private, returned};
 pub use self::payload::{ReadPayload, RecvPayload, SendPayload};
 pub use self::posted::BatchError;
 pub(crate) use self::posted::{Posted, post_error};

@@ -16,6 +16,9 @@ pub(crate) const OWN_DOMAIN: &str = "use the queue pair's own protection domain,
 #[derive(Debug)]
 pub(crate) struct Owner {
     pub(crate) id: QueueId,
+    /// The identity of the scope whose lent memory can be posted: that of the queue pair on which
+    /// it was started.
+    pub(crate) scope: QueueId,
     domain: DomainKey,
     pub(crate) pd: ProtectionDomain,
     holdings: Holdings,
@@ -26,6 +29,7 @@ impl Owner {
         let id = QueueId::next()?;
         Ok(Self {
             id,
+            scope: id,
             domain: pd.key(),
             pd: pd.clone(),
             holdings: Holdings::new(id),
@@ -88,7 +92,7 @@ impl Owner {
         match postable_to {
             PostableTo::DomainKey(domain) if domain != self.domain => Err(PostError::WrongDomain),
             PostableTo::Domain(pd) if !pd.is(&self.pd) => Err(PostError::WrongDomain),
-            PostableTo::Queue(queue) if queue != self.id => Err(PostError::WrongQueue),
+            PostableTo::Scope(scope) if scope != self.scope => Err(PostError::WrongQueue),
             PostableTo::Held(token) => self.holdings.check(token),
             PostableTo::NoQueue => Err(PostError::WrongDomain),
             _ => Ok(()),

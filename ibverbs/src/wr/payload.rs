@@ -80,8 +80,8 @@ pub enum PostableTo<'a> {
     Domain(&'a ProtectionDomain),
     /// The queues of the protection domain with this key. The payload keeps the domain alive.
     DomainKey(DomainKey),
-    /// The queue to which the memory is lent.
-    Queue(QueueId),
+    /// The queue pairs of the scope to which the memory is lent.
+    Scope(QueueId),
     /// The queue that holds the memory, until it is released.
     Held(Grant),
     /// No queue: the parts of the payload belong to different protection domains.
@@ -99,6 +99,28 @@ pub enum DeviceReads {
     Other,
 }
 
+/// Implements the part of [`Payload`](private::Payload) that returns the payload of a rejected
+/// request: `Self`, or `Infallible` for a payload that borrows memory.
+macro_rules! returned {
+    (Self) => {
+        type Returned = Self;
+
+        #[inline]
+        fn into_returned(self) -> Option<Self> {
+            Some(self)
+        }
+    };
+    (Infallible) => {
+        type Returned = std::convert::Infallible;
+
+        #[inline]
+        fn into_returned(self) -> Option<Self::Returned> {
+            None
+        }
+    };
+}
+pub(crate) use returned;
+
 pub(crate) mod private {
     use super::DeviceReads;
     use super::Gather;
@@ -114,6 +136,14 @@ pub(crate) mod private {
         /// `true` if peers can write to the memory. On iWARP the destination of an RDMA read must
         /// be such memory.
         const OPEN_TO_PEER: bool = false;
+
+        /// The payload that the error of a rejected request returns: the payload itself, or
+        /// [`Infallible`](std::convert::Infallible) if it borrows memory, so that the error borrows
+        /// none and the `?` operator can convert it into any error type.
+        type Returned: 'static;
+
+        /// Returns the payload of a rejected request, unless it borrows memory.
+        fn into_returned(self) -> Option<Self::Returned>;
 
         /// Called once when a request that reads the memory is created.
         fn prepare_source(&mut self) {}

@@ -19,7 +19,8 @@ use crate::in_flight::{AnyTable, Owned, Request, RequestTable, Vacant};
 /// The handle of the queue to which receives are posted.
 #[derive(Clone, Copy)]
 pub(crate) enum RecvHandle {
-    Qp(NonNull<ibv_qp>),
+    /// Null if a scope has destroyed the queue pair, which then has no slots.
+    Qp(*mut ibv_qp),
     Srq(NonNull<ibv_srq>),
 }
 
@@ -31,6 +32,12 @@ impl RecvHandle {
         }
     }
 
+    /// Returns the error for a queue with this number of slots, of which none is free.
+    fn no_slot(self, capacity: u32) -> PostError {
+        let is_destroyed = matches!(self, Self::Qp(qp) if qp.is_null());
+        PostError::no_slot(is_destroyed, capacity)
+    }
+
     /// # Safety
     /// The queue is alive and no other thread uses it. The requests are valid during the call, and
     /// their memory until they have completed.
@@ -39,7 +46,7 @@ impl RecvHandle {
         // SAFETY: guaranteed by the caller.
         unsafe {
             match self {
-                Self::Qp(qp) => ibv_post_recv(qp.as_ptr(), wr, bad),
+                Self::Qp(qp) => ibv_post_recv(qp, wr, bad),
                 Self::Srq(srq) => ibv_post_srq_recv(srq.as_ptr(), wr, bad),
             }
         }
@@ -69,20 +76,15 @@ impl<T: RequestTable> Receives<T> {
         handle: RecvHandle,
         owner: &Owner,
         request: RecvRequest<P>,
-    ) -> Result<(), Rejected<P>> {
+    ) -> Result<(), Rejected<P::Returned>> {
         let verb = handle.verb();
         let mut table = self.table.as_any();
         let Some(vacant) = table.vacant() else {
-            return Err(Rejected::new(
-                verb,
-                PostError::QueueFull {
-                    capacity: table.capacity(),
-                },
-                Some(request.payload),
-            ));
+            let error = handle.no_slot(table.capacity());
+            return Err(Rejected::new(verb, error, request.payload.into_returned()));
         };
         if let Err(error) = check(owner, self.max_sge, &request) {
-            return Err(Rejected::new(verb, error, Some(request.payload)));
+            return Err(Rejected::new(verb, error, request.payload.into_returned()));
         }
         let wr = self
             .scratch
@@ -153,10 +155,10 @@ fn reject<P: RecvPayload>(
     error: PostError,
     request: RecvRequest<P>,
     vacant: Vacant<'_>,
-) -> Rejected<P> {
+) -> Rejected<P::Returned> {
     if let PostError::Refused(_) = error {
         vacant.skip();
-        return Rejected::new(verb, error, Some(request.payload));
+        return Rejected::new(verb, error, request.payload.into_returned());
     }
     vacant.fill(Request {
         owned: Owned::new(request.payload.into_in_flight()),
@@ -203,23 +205,21 @@ impl RecvBatch<'_> {
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
     #[inline]
-    pub fn recv<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
+    pub fn recv<P: RecvPayload>(
+        &mut self,
+        request: RecvRequest<P>,
+    ) -> Result<(), Rejected<P::Returned>> {
         let verb = self.handle.verb();
         if let Err(error) = check(self.owner, self.max_sge, &request) {
-            return Err(Rejected::new(verb, error, Some(request.payload)));
+            return Err(Rejected::new(verb, error, request.payload.into_returned()));
         }
         let Some(vacant) = self.table.vacant() else {
-            return Err(Rejected::new(
-                verb,
-                PostError::QueueFull {
-                    capacity: self.table.capacity(),
-                },
-                Some(request.payload),
-            ));
+            let error = self.handle.no_slot(self.table.capacity());
+            return Err(Rejected::new(verb, error, request.payload.into_returned()));
         };
         let scatter = request.payload.scatter();
         if let Err(error) = self.scratch.add(self.count, vacant.wr_id(), scatter) {
-            return Err(Rejected::new(verb, error, Some(request.payload)));
+            return Err(Rejected::new(verb, error, request.payload.into_returned()));
         }
         vacant.fill(Request {
             owned: Owned::new(request.payload.into_in_flight()),

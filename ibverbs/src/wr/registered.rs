@@ -1,13 +1,15 @@
 //! Payloads in registered memory.
 
 use super::payload::{DeviceReads, Gather, PostableTo, ReadPayload, RecvPayload, SendPayload};
-use super::payload::{private::Payload, private::Source, private::Target};
+use super::payload::{private::Payload, private::Source, private::Target, returned};
 use crate::in_flight::InFlight;
 use crate::mr::{
     Buf, BufList, BufSlice, DeviceRegion, Frozen, Held, HeldList, Hold, SharedRegion, Sink,
 };
 
 impl Payload for Buf {
+    returned!(Self);
+
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
         PostableTo::DomainKey(self.domain())
@@ -38,6 +40,8 @@ impl RecvPayload for Buf {}
 impl ReadPayload for Buf {}
 
 impl Payload for BufSlice {
+    returned!(Self);
+
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
         PostableTo::DomainKey(self.domain())
@@ -74,6 +78,8 @@ impl ReadPayload for BufSlice {}
 impl<K: Hold> Payload for Held<K> {
     const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
 
+    returned!(Self);
+
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
         PostableTo::Held(self.token())
@@ -91,6 +97,8 @@ impl<K: Hold> Payload for Held<K> {
 }
 
 impl Payload for BufList {
+    returned!(Self);
+
     fn prepare_source(&mut self) {
         BufList::prepare_source(self);
     }
@@ -144,6 +152,8 @@ impl ReadPayload for HeldList<DeviceRegion> {}
 
 impl<K: Hold> Payload for HeldList<K> {
     const OPEN_TO_PEER: bool = K::OPEN_TO_PEER;
+
+    returned!(Self);
 
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {

@@ -33,6 +33,11 @@ pub enum PostError {
         /// Number of requests that the queue holds.
         capacity: u32,
     },
+    /// A [scope](crate::QueuePair::scope) has destroyed the queue pair.
+    #[error(
+        "a scope has destroyed the queue pair, because requests with borrowed memory had not completed; connect a new one"
+    )]
+    Destroyed,
     /// The batch is full.
     #[error("the batch is full: it holds {max} requests (QpOptions::max_batch)")]
     BatchFull {
@@ -111,9 +116,10 @@ pub enum PostError {
         "the buffer belongs to another protection domain than the queue pair; allocate it from QueuePair::pd"
     )]
     WrongDomain,
-    /// The memory or address is held by another queue pair, or was released.
+    /// The memory or address is held by another queue pair or was released, or the memory was lent
+    /// to another scope.
     #[error(
-        "the memory or address is held by another queue pair or was released; hold it on this queue pair"
+        "the memory or address is held by another queue pair or was released; hold it on this queue pair, or let the queue pair join the scope to which the memory was lent"
     )]
     WrongQueue,
     /// The provider refused the request; the device will not execute it.
@@ -134,11 +140,22 @@ impl fmt::Debug for PostError {
 }
 
 impl PostError {
+    /// Returns the error for a queue without a free slot.
+    #[cold]
+    pub(crate) fn no_slot(is_destroyed: bool, capacity: u32) -> Self {
+        if is_destroyed {
+            Self::Destroyed
+        } else {
+            Self::QueueFull { capacity }
+        }
+    }
+
     /// Returns the class of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Refused(errno) | Self::InDoubt(errno) => ErrorKind::from_errno(*errno),
             Self::QueueFull { .. } | Self::BatchFull { .. } => ErrorKind::QueueFull,
+            Self::Destroyed => ErrorKind::Disconnected,
             Self::WrongDomain | Self::WrongQueue => ErrorKind::Mismatch,
             Self::InlineTooLong { .. }
             | Self::NotRequested
@@ -182,7 +199,13 @@ pub(crate) fn refusal(verb: &'static str, error: PostError, errno: Errno, queue:
 
 /// A request that was not posted, with its payload.
 ///
-/// The `?` operator converts it into an [`Error`]. The buffer then returns to its pool.
+/// The `?` operator converts it into an [`Error`], or into the error of another crate. The buffer
+/// then returns to its pool.
+///
+/// `P` is the type of the payload. For payloads that borrow memory ([`Inline`](crate::wr::Inline),
+/// [`Lent`](crate::scope::Lent), [`LentMut`](crate::scope::LentMut)) it is
+/// [`Infallible`](std::convert::Infallible), so the error borrows nothing and returns nothing.
+/// Functions with a type parameter `P` for the payload return `Rejected<P::Returned>`.
 ///
 /// # Example
 /// ```no_run

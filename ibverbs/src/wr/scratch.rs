@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)]
 
-use std::ptr::{self, NonNull};
+use std::ptr;
 
 use rdma_sys::{IBV_SEND_INLINE, ibv_post_send, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge};
 
@@ -73,7 +73,7 @@ impl SendScratch {
     #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub(crate) unsafe fn post<T: SendTransport, O: Operation<T, P>, P: Payload>(
         &mut self,
-        qp: NonNull<ibv_qp>,
+        qp: *mut ibv_qp,
         wr_id: WrId,
         request: &SendRequest<O, P>,
         owner: &Owner,
@@ -83,7 +83,7 @@ impl SendScratch {
         // SAFETY: guaranteed by the caller; the request is linked to no other one.
         unsafe {
             let wr = Entry::write_send(&raw mut self.single, wr_id, request, flags);
-            let returned = ibv_post_send(qp.as_ptr(), wr, &raw mut self.bad);
+            let returned = ibv_post_send(qp, wr, &raw mut self.bad);
             (returned, needs_mark)
         }
     }
@@ -131,12 +131,12 @@ impl SendScratch {
     /// # Safety
     /// At least one request was [added](Self::add). `qp` is alive and no other thread uses it. The
     /// memory of the requests stays valid until they have completed.
-    pub(crate) unsafe fn post_batch(&mut self, qp: NonNull<ibv_qp>) -> Posted {
+    pub(crate) unsafe fn post_batch(&mut self, qp: *mut ibv_qp) -> Posted {
         self.set_inline_addresses(self.count);
         self.clear_batch();
         let (first, mut bad) = (self.batch.as_mut_ptr().cast(), ptr::null_mut());
         // SAFETY: guaranteed by the caller; the last request is linked to no other one.
-        let returned = unsafe { ibv_post_send(qp.as_ptr(), first, &raw mut bad) };
+        let returned = unsafe { ibv_post_send(qp, first, &raw mut bad) };
         Posted::new(
             returned,
             first.addr(),

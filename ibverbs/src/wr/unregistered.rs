@@ -1,6 +1,6 @@
 //! Payloads that need no registered memory: inline data and empty messages.
 
-use super::payload::{DeviceReads, Gather, PostableTo, RecvPayload, SendPayload};
+use super::payload::{DeviceReads, Gather, PostableTo, RecvPayload, SendPayload, returned};
 use super::payload::{private::Payload, private::Source, private::Target};
 use crate::in_flight::InFlight;
 
@@ -39,6 +39,8 @@ pub struct Inline<'a>(pub &'a [u8]);
 pub struct Empty;
 
 impl Payload for Inline<'_> {
+    returned!(Infallible);
+
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
         PostableTo::AnyQueue
@@ -65,6 +67,8 @@ impl Source for Inline<'_> {
 impl SendPayload for Inline<'_> {}
 
 impl Payload for Empty {
+    returned!(Self);
+
     #[inline]
     fn postable_to(&self) -> PostableTo<'_> {
         PostableTo::AnyQueue

@@ -12,7 +12,7 @@ use rdma_sys::{
 
 use super::operation::Operation;
 use super::operation::{private::Encode, private::Transfer};
-use super::payload::{Gather, PostableTo, SendPayload};
+use super::payload::{Gather, PostableTo, SendPayload, returned};
 use super::payload::{private::Payload, private::Source};
 use super::rejected::PostError;
 use crate::in_flight::InFlight;
@@ -57,6 +57,8 @@ impl Bind {
 }
 
 impl Payload for Binding {
+    returned!(Self);
+
     fn postable_to(&self) -> PostableTo<'_> {
         PostableTo::Domain(self.0.pd())
     }
@@ -105,6 +107,8 @@ impl Encode for Bind {
 pub struct Invalidate(pub(crate) u32);
 
 impl Payload for BoundWindow<Type2> {
+    returned!(Self);
+
     fn postable_to(&self) -> PostableTo<'_> {
         PostableTo::Domain(self.bound.pd())
     }

@@ -132,8 +132,12 @@ impl XrcDomain {
 
 impl XrcRecvQueuePair {
     fn handle(&self) -> QpHandle<'_> {
+        let context = self.xrcd().context();
         // SAFETY: `self` keeps the queue pair alive, and it belongs to the context of its domain.
-        unsafe { QpHandle::new(self.raw, Transport::XrcRecv, self.xrcd().context()) }
+        unsafe {
+            let number = QpHandle::number(self.raw);
+            QpHandle::new(Some(self.raw), number, Transport::XrcRecv, context)
+        }
     }
 
     /// Returns the identity of the queue pair in this process, which

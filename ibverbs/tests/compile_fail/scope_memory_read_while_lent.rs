@@ -1,13 +1,13 @@
 //! Memory lent for writing cannot be read inside the scope.
 use ibverbs::{wr, QueuePair, Rc};
 
-fn rule(qp: QueuePair<Rc>) {
+fn rule(qp: &mut QueuePair<Rc>) -> ibverbs::Result<u8> {
     let mut memory = [0_u8; 64];
-    let _ = qp.scope(|scope| {
-        let lent = scope.lend_mut(&mut memory).unwrap();
-        scope.post_recv(wr::recv(lent)).unwrap();
-        memory[0]
-    });
+    qp.scope(|scope| {
+        let lent = scope.lend_mut(&mut memory)?;
+        scope.post_recv(wr::recv(lent))?;
+        Ok(memory[0])
+    })
 }
 
 fn main() {}

@@ -1,11 +1,12 @@
 //! The queue pair cannot be moved out of its scope, where it would outlive the lent memory.
 use ibverbs::{QueuePair, Rc};
 
-fn rule(qp: QueuePair<Rc>, mut other: QueuePair<Rc>, memory: &mut [u8]) {
-    let _ = qp.scope(|scope| {
-        let _ = scope.lend_mut(memory);
+fn rule(qp: &mut QueuePair<Rc>, mut other: QueuePair<Rc>, memory: &mut [u8]) -> ibverbs::Result<()> {
+    qp.scope(|scope| {
+        scope.lend_mut(memory)?;
         std::mem::swap(scope.qp(), &mut other);
-    });
+        Ok(())
+    })
 }
 
 fn main() {}

@@ -1,10 +1,13 @@
-//! Two scopes cannot be swapped: each ends the requests of its own queue pair.
+//! Two scopes cannot be swapped: each ends the requests of its own queue pairs.
 use ibverbs::{QueuePair, Rc};
 
-fn rule(one: QueuePair<Rc>, two: QueuePair<Rc>) {
-    let _ = one.scope(|first| {
-        let _ = two.scope(|second| std::mem::swap(first, second));
-    });
+fn rule(one: &mut QueuePair<Rc>, two: &mut QueuePair<Rc>) -> ibverbs::Result<()> {
+    one.scope(|first| {
+        two.scope(|second| {
+            std::mem::swap(first, second);
+            Ok(())
+        })
+    })
 }
 
 fn main() {}

@@ -1,9 +1,12 @@
 //! A token of lent memory cannot be stored outside its scope.
 use ibverbs::{QueuePair, Rc, scope::LentMut};
 
-fn rule(qp: QueuePair<Rc>, memory: &mut [u8]) {
+fn rule(qp: &mut QueuePair<Rc>, memory: &mut [u8]) -> ibverbs::Result<()> {
     let mut kept: Option<LentMut<'_>> = None;
-    let _ = qp.scope(|scope| kept = scope.lend_mut(memory).ok());
+    qp.scope(|scope| {
+        kept = Some(scope.lend_mut(memory)?);
+        Ok(())
+    })
 }
 
 fn main() {}

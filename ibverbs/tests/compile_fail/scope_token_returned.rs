@@ -1,7 +1,7 @@
 //! A token of lent memory cannot be returned from its scope.
 use ibverbs::{QueuePair, Rc};
 
-fn rule(qp: QueuePair<Rc>, memory: &[u8]) {
+fn rule(qp: &mut QueuePair<Rc>, memory: &[u8]) {
     let _ = qp.scope(|scope| scope.lend(memory));
 }
 

@@ -31,6 +31,7 @@ mod raw;
 mod reads;
 mod release;
 mod scope;
+mod scope_ends;
 mod srq;
 mod stored_requests;
 mod threads;

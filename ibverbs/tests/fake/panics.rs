@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use crate::fixture::{self, PROFILES, Pair, small};
 use fake_provider::Verb;
 use ibverbs::{
-    MemoryOptions, Rc,
+    Error, MemoryOptions, Rc,
     mr::{Backing, CallerMemory},
     wr,
 };
@@ -102,17 +102,18 @@ fn child(test: &str, case: &str, closed: bool) -> Output {
 /// Lets the driver refuse to destroy the queue pair of a scope, or to deregister its memory. Does
 /// not return.
 fn fail_to_end_a_scope(case: &str) {
-    let pair = Pair::new(PROFILES[0]);
+    let mut pair = Pair::new(PROFILES[0]);
     pair.fake.stall();
     let mut memory = [1_u8; 64];
-    let _ = pair.a.scope(|scope| {
-        let lent = scope.lend_mut(&mut memory).expect("lend");
+    let _ = pair.a.scope(|scope| -> Result<(), Error> {
+        let lent = scope.lend_mut(&mut memory)?;
         if case == "destroy" {
-            scope.post_recv(wr::recv(lent)).expect("receive");
+            scope.post_recv(wr::recv(lent))?;
             pair.fake.fail_next(Verb::DestroyQp, libc::EBUSY);
         } else {
             pair.fake.fail_next(Verb::DeregMr, libc::EBUSY);
         }
+        Ok(())
     });
     unreachable!("the borrow ended while the device could access the memory");
 }

@@ -14,7 +14,7 @@ const NO_WAIT: Duration = Duration::ZERO;
 fn borrowed_memory_is_usable_after_the_scope() {
     for profile in PROFILES {
         let Pair {
-            a,
+            mut a,
             mut b,
             mut cq,
             pool,
@@ -26,7 +26,7 @@ fn borrowed_memory_is_usable_after_the_scope() {
         let mut reply = [0_u8; 32];
         b.post_recv(wr::recv(pool.take().expect("a free buffer")))
             .expect("receive");
-        let end = a.scope(|scope| -> Result<(), Error> {
+        a.scope(|scope| {
             let message = scope.lend(&message)?;
             let reply = scope.lend_mut(&mut reply)?;
             scope.post_recv(wr::recv(reply.slice(8..32).expect("in range")))?;
@@ -43,9 +43,8 @@ fn borrowed_memory_is_usable_after_the_scope() {
                     echoed = true;
                 }
             })
-        });
-        let (a, outcome) = end.into_result().expect("the queue pair still exists");
-        outcome.expect("no timeout");
+        })
+        .expect("no timeout");
         assert_eq!(&reply[8..15], b"message");
         reply.fill(1);
         assert!(message.starts_with(b"a m"));
@@ -60,7 +59,7 @@ fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
         let mut pair = Pair::new(profile);
         pair.post_recvs(2);
         let Pair {
-            a,
+            mut a,
             b,
             mut cq,
             pool,
@@ -69,7 +68,7 @@ fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
             fake,
         } = pair;
         let message = *b"bytes";
-        let end = a.scope(|scope| -> Result<(), Error> {
+        a.scope(|scope| {
             #[allow(clippy::reversed_empty_ranges, reason = "must be refused")]
             for wrong in [0..6, 3..1] {
                 let lent = scope.lend(&message)?;
@@ -86,9 +85,8 @@ fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
             assert_eq!(error.kind(), ErrorKind::TimedOut);
             fake.resume();
             scope.wait(&mut cq, Duration::from_secs(9), |_| ())
-        });
-        let (a, outcome) = end.into_result().expect("the queue pair still exists");
-        outcome.expect("no timeout");
+        })
+        .expect("no timeout");
         drop((a, b, cq, pool, pd, context));
         fake.assert_clean();
     }
@@ -98,7 +96,7 @@ fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
 fn borrowed_memory_works_in_one_sided_batches() {
     for profile in PROFILES {
         let Pair {
-            a,
+            mut a,
             b,
             mut cq,
             pool,
@@ -110,7 +108,7 @@ fn borrowed_memory_works_in_one_sided_batches() {
             .shared(64, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE)
             .expect("region");
         let (source, mut target) = ([3_u8; 64], [0_u8; 64]);
-        let end = a.scope(|scope| -> Result<(), Error> {
+        a.scope(|scope| {
             let (source, target) = (scope.lend(&source)?, scope.lend_mut(&mut target)?);
             scope.batch(|batch| -> Result<(), Error> {
                 batch.send(wr::write(source, region.remote()).unsignaled())?;
@@ -129,9 +127,8 @@ fn borrowed_memory_works_in_one_sided_batches() {
                     .ok()
                     .expect("success");
             })
-        });
-        let (a, outcome) = end.into_result().expect("the queue pair still exists");
-        outcome.expect("the signaled request retires both");
+        })
+        .expect("the signaled request retires both");
         assert_eq!(target, source);
         drop((region, a, b, cq, pool, pd, context));
         fake.assert_clean();
@@ -159,29 +156,25 @@ fn requests_in_flight_at_scope_end_are_not_executed() {
             a.post_send(wr::send(pool.take().expect("a free buffer")).tag(4))
                 .expect("send of an owned buffer");
             let mut memory = vec![1_u8; 64];
-            let end = a.scope(|scope| {
-                let lent = scope.lend_mut(&mut memory).expect("lend");
-                scope.post_recv(wr::recv(lent.clone())).expect("receive");
-                scope
-                    .post_send(wr::read(lent.clone(), region.remote()))
-                    .expect("read");
+            let ended = a.scope(|scope| -> Result<(), Error> {
+                let lent = scope.lend_mut(&mut memory)?;
+                scope.post_recv(wr::recv(lent.clone()))?;
+                scope.post_send(wr::read(lent.clone(), region.remote()))?;
                 if forgets {
                     std::mem::forget(lent);
                 }
+                Ok(())
             });
-            assert!(end.qp.is_none());
-            assert_eq!(
-                end.reclaimed
-                    .sends
-                    .iter()
-                    .map(|(tag, _)| *tag)
-                    .collect::<Vec<_>>(),
-                [4]
-            );
+            let error = ended.expect_err("requests were in flight");
+            assert_eq!(error.kind(), ErrorKind::Disconnected);
+            assert!(a.is_destroyed());
             assert_eq!(memory, [1; 64]);
             drop(memory);
             fake.resume(); // No request must be left to execute.
-            drop((end, region, b, cq, pool, pd, context));
+            let reclaimed = a.destroy().expect("destroyed by the scope");
+            let tags = reclaimed.sends.iter().map(|(tag, _)| *tag);
+            assert_eq!(tags.collect::<Vec<_>>(), [4]);
+            drop((reclaimed, region, b, cq, pool, pd, context));
             fake.assert_clean();
         }
     }
@@ -191,8 +184,8 @@ fn requests_in_flight_at_scope_end_are_not_executed() {
 fn nested_scopes_cannot_use_the_memory_of_each_other() {
     for profile in PROFILES {
         let Pair {
-            a,
-            b,
+            mut a,
+            mut b,
             mut cq,
             pool,
             pd,
@@ -200,10 +193,10 @@ fn nested_scopes_cannot_use_the_memory_of_each_other() {
             fake,
         } = Pair::new(profile);
         let (mut of_outer, of_inner) = ([0_u8; 16], *b"of the inner one");
-        let end = a.scope(|outer| {
-            let target = outer.lend_mut(&mut of_outer).expect("lend");
-            let end = b.scope(|inner| {
-                let source = inner.lend(&of_inner).expect("lend");
+        a.scope(|outer| {
+            let target = outer.lend_mut(&mut of_outer)?;
+            b.scope(|inner| {
+                let source = inner.lend(&of_inner)?;
                 let receive = inner.post_recv(wr::recv(target.clone()));
                 let send = inner.post_send(wr::send(target.clone()));
                 let of_inner = outer.post_send(wr::send(source.clone()));
@@ -214,23 +207,22 @@ fn nested_scopes_cannot_use_the_memory_of_each_other() {
                 ];
                 assert_eq!(errors, [PostError::WrongQueue; 3]);
                 assert_eq!((outer.lent_in_flight(), inner.lent_in_flight()), (0, 0));
-                outer.post_recv(wr::recv(target)).expect("receive");
-                inner.post_send(wr::send(source)).expect("send");
+                outer.post_recv(wr::recv(target))?;
+                inner.post_send(wr::send(source))?;
                 // The completion of the receive belongs to the outer scope.
-                let waited = inner.wait(&mut cq, Duration::from_secs(9), |item| {
+                inner.wait(&mut cq, Duration::from_secs(9), |item| {
                     if let Err(completion) = item {
                         let retired = outer.retire(completion).expect("of the outer scope");
                         retired.ok().expect("success");
                     }
-                });
-                waited.expect("no timeout");
-            });
+                })
+            })?;
             assert_eq!(outer.lent_in_flight(), 0);
-            end.qp.expect("nothing in flight")
-        });
-        assert!(end.qp.is_some(), "nothing in flight");
+            Ok::<(), Error>(())
+        })
+        .expect("nothing in flight");
         assert_eq!(of_outer, of_inner);
-        drop((end, cq, pool, pd, context));
+        drop((a, b, cq, pool, pd, context));
         fake.assert_clean();
     }
 }
@@ -239,7 +231,7 @@ fn nested_scopes_cannot_use_the_memory_of_each_other() {
 fn a_panic_ends_the_scope_before_it_unwinds_further() {
     for profile in PROFILES {
         let Pair {
-            a,
+            mut a,
             b,
             cq,
             pool,
@@ -250,17 +242,17 @@ fn a_panic_ends_the_scope_before_it_unwinds_further() {
         fake.stall();
         let mut memory = vec![1_u8; 64];
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            a.scope(|scope| {
-                let lent = scope.lend_mut(&mut memory).expect("lend");
-                scope.post_recv(wr::recv(lent)).expect("receive");
+            a.scope(|scope| -> Result<(), Error> {
+                let lent = scope.lend_mut(&mut memory)?;
+                scope.post_recv(wr::recv(lent))?;
                 std::panic::resume_unwind(Box::new("expected by the test"));
             })
-            .value
         }));
         panicked.expect_err("panicked");
         drop(memory);
         fake.resume();
-        drop((b, cq, pool, pd, context));
+        assert!(a.is_destroyed());
+        drop((a, b, cq, pool, pd, context));
         fake.assert_clean();
     }
 }
@@ -269,7 +261,7 @@ fn a_panic_ends_the_scope_before_it_unwinds_further() {
 fn a_rejected_request_is_not_in_flight_but_one_in_doubt_is() {
     for in_doubt in [false, true] {
         let Pair {
-            a,
+            mut a,
             b,
             cq,
             pool,
@@ -281,19 +273,20 @@ fn a_rejected_request_is_not_in_flight_but_one_in_doubt_is() {
             ..Profile::RXE
         });
         let memory = [1_u8; 64];
-        let end = a.scope(|scope| {
-            let lent = scope.lend(&memory).expect("lend");
+        let ended = a.scope(|scope| -> Result<(), Error> {
+            let lent = scope.lend(&memory)?;
             fake.fail_post(fault(in_doubt));
             let rejected = scope.post_send(wr::send(lent)).expect_err("rejected");
             assert_eq!(matches!(rejected.error(), PostError::InDoubt(_)), in_doubt);
             assert_eq!(scope.lent_in_flight(), usize::from(in_doubt));
+            Ok(())
         });
         assert_eq!(
-            end.qp.is_none(),
-            in_doubt,
+            (ended.is_err(), a.is_destroyed()),
+            (in_doubt, in_doubt),
             "a request in doubt must destroy the queue pair"
         );
-        drop((end, b, cq, pool, pd, context));
+        drop((a, b, cq, pool, pd, context));
         fake.assert_clean();
     }
 }
@@ -302,7 +295,7 @@ fn a_rejected_request_is_not_in_flight_but_one_in_doubt_is() {
 fn a_poll_error_ends_the_wait() {
     for profile in PROFILES {
         let Pair {
-            a,
+            mut a,
             b,
             mut cq,
             pool,
@@ -312,16 +305,17 @@ fn a_poll_error_ends_the_wait() {
         } = Pair::new(profile);
         fake.stall();
         let mut memory = [1_u8; 64];
-        let end = a.scope(|scope| {
-            let lent = scope.lend_mut(&mut memory).expect("lend");
-            scope.post_recv(wr::recv(lent)).expect("receive");
+        let ended = a.scope(|scope| {
+            let lent = scope.lend_mut(&mut memory)?;
+            scope.post_recv(wr::recv(lent))?;
             fake.fail_next(fake_provider::Verb::PollCq, libc::EIO);
             scope.wait(&mut cq, Duration::from_secs(9), |_| ())
         });
-        end.value.as_ref().expect_err("poll error");
-        assert!(end.qp.is_none());
+        let error = ended.expect_err("poll error");
+        assert!(error.to_string().contains("ibv_poll_cq"), "{error}");
+        assert!(a.is_destroyed());
         fake.resume();
-        drop((end, b, cq, pool, pd, context));
+        drop((a, b, cq, pool, pd, context));
         fake.assert_clean();
     }
 }

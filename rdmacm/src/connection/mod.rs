@@ -7,12 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use ibverbs::{
-    QueuePair, Rc, Reclaimed, Result,
-    device::TransportType,
-    event::EventType,
-    scope::{Scope, ScopeResult},
-};
+use ibverbs::{QueuePair, Rc, Reclaimed, Result, device::TransportType, event::EventType};
 
 pub use self::connected_id::ConnectedId;
 use crate::event::{CmEvent, EventChannel, IdKey};
@@ -76,27 +71,28 @@ impl Connection {
     }
 
     /// Returns the queue pair, to post requests and to retire completions.
+    ///
+    /// If a [scope](QueuePair::scope) has [destroyed](QueuePair::is_destroyed) the queue pair, drop
+    /// or [close](Self::close) the connection, so that the peer learns that it has ended.
+    ///
+    /// # Example
+    /// A slice is sent without a copy:
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use ibverbs::{CompletionQueue, wr};
+    /// use rdmacm::Connection;
+    /// # fn f(connection: &mut Connection, cq: &mut CompletionQueue) -> ibverbs::Result<()> {
+    /// let message = vec![7; 1 << 20];
+    /// connection.qp_mut().scope(|scope| {
+    ///     let message = scope.lend(&message)?;
+    ///     scope.post_send(wr::send(message))?;
+    ///     scope.wait(cq, Duration::from_secs(5), |_| ())
+    /// })
+    /// # }
+    /// ```
     #[inline]
     pub fn qp_mut(&mut self) -> &mut QueuePair<Rc> {
         &mut self.qp
-    }
-
-    /// Lets requests use borrowed memory while a closure runs: see [`QueuePair::scope`]. Returns
-    /// the connection if its queue pair survived. Otherwise the connection has ended, and the
-    /// buffers of requests that never completed are returned.
-    pub fn scope<'env, R>(
-        self,
-        run: impl for<'scope> FnOnce(&mut Scope<'scope, 'env, Rc>) -> R,
-    ) -> (R, Result<Self, Reclaimed>) {
-        let Self { qp, id } = self;
-        let ScopeResult {
-            value,
-            qp,
-            reclaimed,
-            ..
-        } = qp.scope(run);
-        let connection = qp.map(|qp| Self { qp, id });
-        (value, connection.ok_or(reclaimed))
     }
 
     /// Returns the private data that the peer sent with its request or acceptance. On InfiniBand
@@ -262,9 +258,10 @@ impl Connection {
         stopped
     }
 
-    /// Moves the queue pair to the error state. On iWARP the kernel does that.
+    /// Moves the queue pair to the error state, unless a scope has destroyed it. On iWARP the kernel
+    /// does that.
     fn stop(&mut self) -> Result<()> {
-        if self.id.transport() == TransportType::IWARP {
+        if self.id.transport() == TransportType::IWARP || self.qp.is_destroyed() {
             Ok(())
         } else {
             self.qp.to_error()

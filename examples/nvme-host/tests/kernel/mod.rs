@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use nvme_host::controller::Subsystem;
 use test_support::process;
 
 const NVMET: &str = "/sys/kernel/config/nvmet";
@@ -95,6 +96,14 @@ impl Target {
 
     pub(crate) fn nqn(&self) -> &str {
         &self.nqn
+    }
+
+    pub(crate) fn subsystem(&self) -> Subsystem {
+        Subsystem {
+            target: self.address,
+            nqn: self.nqn.clone(),
+            host_id: "0d1f3a52-8f3e-4b6e-9d6c-0f3c3b1f6a11".into(),
+        }
     }
 
     /// Changes the name that hosts are started with.

@@ -5,7 +5,7 @@ use test_support::random::Random;
 
 use crate::action::Kind;
 use crate::model::{End, Entry, Id, Leaked, QpIndex, Removed, Written};
-use crate::transport::{AnyQp, with_connected, with_qp};
+use crate::transport::{with_connected, with_qp};
 use crate::violation::{Violation, unexpected};
 use crate::world::{World, choose};
 
@@ -96,19 +96,12 @@ impl World<'_> {
             self.forget_end(at, &removed)?;
             return Ok(removed.queues);
         }
-        let reclaimed = match end.qp {
-            AnyQp::Rc(qp) if destroy => qp.destroy().map(Some)?,
-            AnyQp::Uc(qp) if destroy => qp.destroy().map(Some)?,
-            AnyQp::Ud(qp) if destroy => qp.destroy().map(Some)?,
-            AnyQp::Srd(qp) if destroy => qp.destroy().map(Some)?,
-            qp => {
-                drop(qp);
-                None
-            }
-        };
-        match reclaimed {
-            Some(reclaimed) => self.reclaimed(&name, &removed, reclaimed)?,
-            None => self.dropped(&removed),
+        if destroy {
+            let reclaimed = end.qp.destroy()?;
+            self.reclaimed(&name, &removed, reclaimed)?;
+        } else {
+            drop(end.qp);
+            self.dropped(&removed);
         }
         self.forget_end(at, &removed)?;
         Ok(removed.queues)
@@ -130,20 +123,14 @@ impl World<'_> {
         } = end;
         held.extend(releasing);
         self.leaked.push(Leaked { pd, held });
-        let result = match qp {
-            AnyQp::Rc(qp) if destroy => qp.destroy().map(drop),
-            AnyQp::Uc(qp) if destroy => qp.destroy().map(drop),
-            AnyQp::Ud(qp) if destroy => qp.destroy().map(drop),
-            AnyQp::Srd(qp) if destroy => qp.destroy().map(drop),
-            qp => {
-                drop(qp);
-                return Ok(());
-            }
-        };
-        match result {
+        if !destroy {
+            drop(qp);
+            return Ok(());
+        }
+        match qp.destroy() {
             Err(error) if error.kind() == ErrorKind::WrongState => Ok(()),
             Err(error) => Err(unexpected(name, error)),
-            Ok(()) => Err(Violation(format!(
+            Ok(_) => Err(Violation(format!(
                 "{name} was destroyed with requests in flight"
             ))),
         }

@@ -359,7 +359,10 @@ trait RecvQueue {
         pieces: &[Held<SharedRegion>],
     ) -> ibverbs::Result<HeldList<SharedRegion>>;
 
-    fn post<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>>;
+    fn post<P: RecvPayload>(
+        &mut self,
+        request: RecvRequest<P>,
+    ) -> Result<(), Rejected<P::Returned>>;
 
     fn batch(
         &mut self,
@@ -377,7 +380,7 @@ macro_rules! recv_queues {
                 self.hold_list(pieces)
             }
 
-            fn post<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P>> {
+            fn post<P: RecvPayload>(&mut self, request: RecvRequest<P>) -> Result<(), Rejected<P::Returned>> {
                 self.post_recv(request)
             }
 

@@ -4,13 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 use ibverbs::efa::Srd;
-use ibverbs::scope::{Scope, ScopeResult};
+use ibverbs::scope::Scope;
 use ibverbs::wr::{self, Destination};
 use ibverbs::{Completion, CompletionQueue, DuplexTransport, Rc, RemoteMemory, Retired, Ud};
 use test_support::random::Random;
 
 use crate::model::{Arrival, Effect, Message, Pending, QpIndex, Removed, data};
-use crate::transport::{AnyCq, AnyQp};
+use crate::transport::{AnyCq, AnyQp, with_qp};
 use crate::violation::Violation;
 use crate::world::{World, choose, pick};
 
@@ -301,51 +301,37 @@ impl World<'_> {
                 result = next;
             }
         };
-        let qp = end.qp;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             macro_rules! run {
-                ($qp:ident, $any:path) => {{
-                    let ScopeResult {
-                        value,
-                        qp,
-                        reclaimed,
-                        ..
-                    } = $qp.scope(|scope| run(scope, transfer, &mut queue, each));
-                    (value, qp.map($any).ok_or(reclaimed))
-                }};
+                ($qp:expr) => {
+                    $qp.scope(|scope| run(scope, transfer, &mut queue, each))
+                };
             }
-            match qp {
-                AnyQp::Rc(qp) => run!(qp, AnyQp::Rc),
-                AnyQp::Ud(qp) => run!(qp, AnyQp::Ud),
-                AnyQp::Srd(qp) => run!(qp, AnyQp::Srd),
-                AnyQp::Cm(connection) => {
-                    let (value, connection) =
-                        connection.scope(|scope| run(scope, transfer, &mut queue, each));
-                    (value, connection.map(AnyQp::Cm))
-                }
+            match &mut end.qp {
+                AnyQp::Rc(qp) => run!(qp),
+                AnyQp::Ud(qp) => run!(qp),
+                AnyQp::Srd(qp) => run!(qp),
+                AnyQp::Cm(connection) => run!(connection.qp_mut()),
                 AnyQp::Uc(_) => unreachable!("excluded by the caller"),
             }
         }));
         self.cqs[cq].cq = Some(AnyCq::Plain(queue));
         result?;
-        match outcome {
-            Ok((value, Ok(qp))) => {
-                value?;
-                end.qp = qp;
-                end.recvs = removed.recvs;
-                self.put_end(at, end);
-                return Ok(true);
-            }
-            Ok((value, Err(_))) if end_with == EndWith::Wait => {
-                return Err(Violation(format!(
-                    "{name}: the scope destroyed the queue pair: {value:?}"
-                )));
-            }
-            Ok((_, Err(reclaimed))) => {
-                self.reclaimed(&name, &removed, reclaimed)?;
-            }
-            Err(_) => self.dropped(&removed),
+        if !with_qp!(&mut end.qp, qp => qp.is_destroyed()) {
+            end.recvs = removed.recvs;
+            self.put_end(at, end);
+            return match outcome {
+                Ok(ended) => Ok(ended.map(|()| true)?),
+                Err(_) => Ok(true),
+            };
         }
+        if let (Ok(ended), EndWith::Wait) = (&outcome, end_with) {
+            return Err(Violation(format!(
+                "{name}: the scope destroyed the queue pair: {ended:?}"
+            )));
+        }
+        let reclaimed = end.qp.destroy()?;
+        self.reclaimed(&name, &removed, reclaimed)?;
         removed.sends.clear();
         self.set_failed(at);
         // Keeps the link until the effect of the WRITE is known.

@@ -4,7 +4,7 @@ use ibverbs::efa::Srd;
 use ibverbs::scope::Scope;
 use ibverbs::wr::{self, Destination, ReadPayload, SendPayload, SendRequest};
 use ibverbs::{
-    Batch, DuplexTransport, QueuePair, Rc, Rejected, RemoteMemory, SendTransport, Uc, Ud,
+    Batch, DuplexTransport, QueuePair, Rc, Reclaimed, Rejected, RemoteMemory, SendTransport, Uc, Ud,
 };
 use rdmacm::Connection;
 
@@ -16,6 +16,19 @@ pub(crate) enum AnyQp {
     Cm(Connection),
     Ud(QueuePair<Ud>),
     Srd(QueuePair<Srd>),
+}
+
+impl AnyQp {
+    /// Destroys the queue pair and returns the buffers of its requests in flight.
+    pub(crate) fn destroy(self) -> ibverbs::Result<Reclaimed> {
+        match self {
+            Self::Rc(qp) => qp.destroy(),
+            Self::Uc(qp) => qp.destroy(),
+            Self::Cm(connection) => connection.close(),
+            Self::Ud(qp) => qp.destroy(),
+            Self::Srd(qp) => qp.destroy(),
+        }
+    }
 }
 
 /// Evaluates an expression with `$qp`, a `&mut QueuePair` of whichever transport.
@@ -70,12 +83,12 @@ pub(crate) trait Poster<T: SendTransport> {
     fn send<O: wr::Operation<T, P>, P: SendPayload>(
         &mut self,
         request: SendRequest<O, P>,
-    ) -> Result<(), Rejected<P>>;
+    ) -> Result<(), Rejected<P::Returned>>;
 
     fn fetch<O: wr::Operation<T, P>, P: ReadPayload>(
         &mut self,
         request: SendRequest<O, P>,
-    ) -> Result<(), Rejected<P>>;
+    ) -> Result<(), Rejected<P::Returned>>;
 }
 
 macro_rules! posters {
@@ -84,14 +97,14 @@ macro_rules! posters {
             fn send<O: wr::Operation<T, P>, P: SendPayload>(
                 &mut self,
                 request: SendRequest<O, P>,
-            ) -> Result<(), Rejected<P>> {
+            ) -> Result<(), Rejected<P::Returned>> {
                 self.$method(request)
             }
 
             fn fetch<O: wr::Operation<T, P>, P: ReadPayload>(
                 &mut self,
                 request: SendRequest<O, P>,
-            ) -> Result<(), Rejected<P>> {
+            ) -> Result<(), Rejected<P::Returned>> {
                 self.$method(request)
             }
         }
@@ -182,7 +195,7 @@ pub(crate) trait Transport: DuplexTransport + Sized {
         outbound: Outbound,
         payload: P,
         flags: Flags,
-    ) -> Result<(), Rejected<P>>;
+    ) -> Result<(), Rejected<P::Returned>>;
 }
 
 macro_rules! connected_transports {
@@ -193,7 +206,7 @@ macro_rules! connected_transports {
                 outbound: Outbound,
                 payload: P,
                 flags: Flags,
-            ) -> Result<(), Rejected<P>> {
+            ) -> Result<(), Rejected<P::Returned>> {
                 match outbound.operation {
                     Operation::Send => poster.send(flags.apply(wr::send(payload))),
                     Operation::SendImm(imm) => {
@@ -222,7 +235,7 @@ impl Transport for Ud {
         outbound: Outbound,
         payload: P,
         flags: Flags,
-    ) -> Result<(), Rejected<P>> {
+    ) -> Result<(), Rejected<P::Returned>> {
         let to = outbound.destination();
         match outbound.operation {
             Operation::Send => poster.send(flags.apply(wr::send_to(payload, to))),
@@ -240,7 +253,7 @@ impl Transport for Srd {
         outbound: Outbound,
         payload: P,
         flags: Flags,
-    ) -> Result<(), Rejected<P>> {
+    ) -> Result<(), Rejected<P::Returned>> {
         let to = outbound.destination();
         match outbound.operation {
             Operation::Send => poster.send(flags.apply(wr::send(payload).to(to))),
@@ -262,7 +275,7 @@ pub(crate) fn fetch<P: ReadPayload>(
     operation: Fetch,
     payload: P,
     flags: Flags,
-) -> Result<(), Rejected<P>> {
+) -> Result<(), Rejected<P::Returned>> {
     let qp: &mut QueuePair<Rc> = match qp {
         AnyQp::Rc(qp) => qp,
         AnyQp::Cm(connection) => connection.qp_mut(),
