@@ -33,6 +33,8 @@ pub(crate) struct Queue {
     /// The receives, which are used again.
     _receives: Pool,
     path: RcPath,
+    /// Maximum number of requests in flight.
+    max_in_flight: usize,
     /// Number of its device in the engine.
     device: usize,
     /// Generation of the device.
@@ -145,7 +147,8 @@ impl Queue {
         let mut qp = pd.create_qp::<Rc>(&cq, &cq, qp_options)?;
         let path = open.path.psn(Psn::random());
         qp.init(&path)?;
-        let pool = pd.pool(qp.recv_slots_free(), Notice::LEN)?;
+        // Not more than the completion queue has entries for: the device may grant longer queues.
+        let pool = pd.pool(receives as usize, Notice::LEN)?;
         while let Some(buf) = pool.take() {
             qp.post_recv(wr::recv(buf))?;
         }
@@ -154,6 +157,7 @@ impl Queue {
             cq,
             _receives: pool,
             path,
+            max_in_flight: sends as usize,
             device,
             generation: open.generation,
             records: VecDeque::new(),
@@ -285,7 +289,8 @@ impl Queue {
         now: Instant,
     ) -> std::result::Result<(), Fault> {
         loop {
-            let count = self.qp.send_slots_free().min(BATCH);
+            let left = self.max_in_flight.saturating_sub(self.records.len());
+            let count = self.qp.send_slots_free().min(left).min(BATCH);
             self.batch.clear();
             while self.batch.len() < count {
                 let Some(request) = self.next_request(waiting, keys, now)? else {
@@ -351,7 +356,7 @@ impl Queue {
                 }
             }
         };
-        let max = UNSIGNALED.min(self.qp.caps().max_send_wr as usize / 2);
+        let max = UNSIGNALED.min(self.max_in_flight / 2);
         let is_signaled = is_last || self.unsignaled + 1 >= max;
         self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
         Ok(Some(Request {
