@@ -383,6 +383,11 @@ impl Handler for PeerInner {
     }
 
     fn poll_path(&self, path: usize, now: Instant) {
+        let mut state = lock(&self.state);
+        if let Some(queue) = state.paths.get_mut(path).and_then(|path| path.queue()) {
+            queue.note_event();
+        }
+        drop(state);
         self.run_path(path, now);
     }
 

@@ -21,6 +21,10 @@ use crate::work::{Job, Keys, Operation, Waiting};
 /// [`max_batch`](ibverbs::QpOptions::max_batch).
 const BATCH: usize = 32;
 
+/// Number of polls without an event that find completions until the events are lost. A device may
+/// send no more after one was lost.
+const MAX_SILENT: u32 = 16;
+
 /// Maximum number of requests between two signaled ones.
 const UNSIGNALED: usize = 16;
 
@@ -46,6 +50,8 @@ pub(crate) struct Queue {
     unsignaled: usize,
     /// Time of the last completion, or of the first request after the queue was empty.
     progress_at: Instant,
+    /// Number of polls since the last event that found completions without one.
+    silent: u32,
     /// Regions that the queue pair holds, by their number.
     tokens: HashMap<u64, HeldRegion>,
     /// Regions that were dropped, and that requests in flight may use.
@@ -164,6 +170,7 @@ impl Queue {
             next_number: 0,
             unsignaled: 0,
             progress_at: now,
+            silent: 0,
             tokens: HashMap::new(),
             releasing: Vec::new(),
             releases: 0,
@@ -196,6 +203,16 @@ impl Queue {
         (!self.records.is_empty()).then_some(self.progress_at)
     }
 
+    /// Records an event of the completion queue.
+    pub(crate) fn note_event(&mut self) {
+        self.silent = 0;
+    }
+
+    /// Returns `true` if completions arrive without events.
+    pub(crate) fn lost_events(&self) -> bool {
+        self.silent > MAX_SILENT
+    }
+
     /// Destroys the queue pair. No device accesses memory for it afterwards.
     ///
     /// # Errors
@@ -214,12 +231,14 @@ impl Queue {
     ) -> std::result::Result<(), Fault> {
         // Armed before it is polled, so that a later completion causes an event.
         self.cq.arm(false)?;
+        let mut is_first = true;
         loop {
             let completions = self.cq.poll()?;
             if completions.is_empty() {
                 return Ok(());
             }
             self.progress_at = now;
+            self.silent += u32::from(std::mem::take(&mut is_first));
             for completion in completions {
                 let retired = self.qp.retire(completion).map_err(Error::from)?;
                 if let Err(error) = retired.ok() {

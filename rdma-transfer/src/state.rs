@@ -422,10 +422,16 @@ impl State {
         let polled = queue.poll(now, false, |event| events.push(event));
         let waits = queue.waits_since();
         let has_stalled = waits.is_some_and(|since| now > since + core.options.stall);
+        let has_lost_events =
+            queue.lost_events() && !core.options.manual && !core.options.busy_poll;
         queue.release(core.owner.releases.count.load(Ordering::Acquire));
         let down = nic.down(queue.generation);
         if let Some(reason) = down {
             path.fail(&reason);
+        }
+        if has_lost_events {
+            let what = "completion events were lost";
+            path.fail(&Failure::new(ErrorKind::TimedOut, what));
         }
         if has_stalled {
             let what = format!("no request has completed for {:?}", core.options.stall);

@@ -57,6 +57,7 @@ struct Busy {
     transfer: Transfer,
     start: usize,
     sent: Vec<u8>,
+    is_read: bool,
     imm: Option<u32>,
     began: Instant,
 }
@@ -96,7 +97,7 @@ pub(crate) struct Stress<'a, W> {
 }
 
 /// Time in which a transfer must end after the last fault of its adapters.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(5);
 
 impl<'a, W: World> Stress<'a, W> {
     pub(crate) fn new(world: &'a mut W, a: &'a Engine, b: &'a Engine, seed: u64) -> Self {
@@ -213,11 +214,13 @@ impl<'a, W: World> Stress<'a, W> {
         self.check_unchanged(index);
         let random = &mut self.random;
         if random.below(16) == 0 {
-            self.outcome.released += 1;
-            let target = self.b.alloc(LEN).expect("region");
-            let old = std::mem::replace(&mut self.slots[index].target, target);
-            drop(old.release());
-            self.slots[index].expected = vec![0; LEN];
+            // Fails while no device works.
+            if let Ok(target) = self.b.alloc(LEN) {
+                self.outcome.released += 1;
+                let old = std::mem::replace(&mut self.slots[index].target, target);
+                drop(old.release());
+                self.slots[index].expected = vec![0; LEN];
+            }
         }
         let slot = &mut self.slots[index];
         let start = random.below(LEN - 1);
@@ -251,6 +254,7 @@ impl<'a, W: World> Stress<'a, W> {
             transfer: transfer.expect("valid"),
             start,
             sent,
+            is_read,
             imm,
             began: self.now,
         });
@@ -267,8 +271,18 @@ impl<'a, W: World> Stress<'a, W> {
         match busy.transfer.wait(Duration::ZERO) {
             Ok(()) => {
                 self.outcome.bytes += busy.sent.len();
-                slot.expected[range].copy_from_slice(&busy.sent);
-                assert!(now == slot.expected, "slot {index} has wrong bytes");
+                slot.expected[range.clone()].copy_from_slice(&busy.sent);
+                let wrong: Vec<usize> = (0..LEN)
+                    .filter(|&at| now[at] != slot.expected[at])
+                    .collect();
+                assert!(
+                    wrong.is_empty(),
+                    "slot {index}, {range:?}, read: {}: {} wrong bytes from {} to {}",
+                    busy.is_read,
+                    wrong.len(),
+                    wrong[0],
+                    wrong[wrong.len() - 1]
+                );
                 self.uncounted.extend(busy.imm.map(|imm| (imm, self.now)));
             }
             Err(error) => {
