@@ -96,8 +96,8 @@ pub(crate) struct Open {
     pub(crate) pd: ProtectionDomain,
     pub(crate) channel: CompletionChannel,
     pub(crate) events: AsyncEvents,
-    /// The path of its port, without a packet sequence number.
-    pub(crate) path: RcPath,
+    /// The path of its port when it was opened.
+    path: RcPath,
     max_message: usize,
 }
 
@@ -173,20 +173,26 @@ impl Nic {
         }
     }
 
-    /// Returns the device if its port is active.
-    pub(crate) fn usable(&self) -> Result<Arc<Open>> {
+    /// Returns the device and the path of its port, if the port is active.
+    pub(crate) fn usable(&self) -> Result<(Arc<Open>, RcPath)> {
         let open = self.device().ok_or_else(|| {
             let what = format!("{} is not open after a fatal error", self.name);
             Error::new(ErrorKind::Disconnected, "use a device", what)
         })?;
-        let port = open.pd.context().query_port(self.options.port_num)?;
+        let context = open.pd.context();
+        let port = context.query_port(self.options.port_num)?;
         if port.state != PortState::ACTIVE {
             let what = format!("port {} of {} is down", self.options.port_num, self.name);
             return Err(Error::new(ErrorKind::PortDown, "use a device", what));
         }
         // An event that says so can be late or lost.
         lock(&self.state).down = None;
-        Ok(open)
+        // The address can have another index since the link was down.
+        let gid = context.select_gid(self.options.port_num, &GidQuery::default())?;
+        let mut path = open.path;
+        path.sgid_index = Some(gid.entry.index);
+        path.mtu = port.active_mtu;
+        Ok((open, path))
     }
 
     /// Lets the events of a completion queue advance a path.

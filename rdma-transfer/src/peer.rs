@@ -334,8 +334,9 @@ impl PeerInner {
                 }
                 Step::Create => {
                     drop(state);
-                    let created = nic.usable().and_then(|open| {
-                        let queue = Queue::create(device, &open, &self.core.options, now)?;
+                    let created = nic.usable().and_then(|(open, path)| {
+                        let options = &self.core.options;
+                        let queue = Queue::create(device, &open, path, options, now)?;
                         let address = queue.address()?;
                         Ok((queue, address))
                     });

@@ -137,6 +137,7 @@ impl Queue {
     pub(crate) fn create(
         device: usize,
         open: &Open,
+        path: RcPath,
         options: &EngineOptions,
         now: Instant,
     ) -> Result<Self> {
@@ -151,7 +152,7 @@ impl Queue {
             .max_recv_wr(receives)
             .max_inline_data(u32::try_from(Notice::LEN).unwrap_or(u32::MAX));
         let mut qp = pd.create_qp::<Rc>(&cq, &cq, qp_options)?;
-        let path = open.path.psn(Psn::random());
+        let path = path.psn(Psn::random());
         qp.init(&path)?;
         // Not more than the completion queue has entries for: the device may grant longer queues.
         let pool = pd.pool(receives as usize, Notice::LEN)?;

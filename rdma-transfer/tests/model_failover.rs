@@ -46,7 +46,7 @@ impl World for Model {
 
     fn fault(&mut self, random: &mut Random) {
         let adapter = random.below(ADAPTERS.len());
-        let times = 1 + random.next() % 40;
+        let times = 1 + random.next() % 8;
         let delay = random.next() % 30_000_000;
         let kind = random.below(self.counts.len());
         self.counts[kind] += 1;
@@ -144,7 +144,7 @@ fn no_byte_is_wrong_or_late_on_four_adapters() {
         counts: [0; 8],
     };
     let faults = usize::try_from(faults).expect("fits");
-    let mut outcome = Stress::new(&mut model, &a, &b, seed).run(faults, 50);
+    let mut outcome = Stress::new(&mut model, &a, &b, seed).run(faults, 200);
     report(&mut outcome, &model);
     assert!(outcome.transfers > faults && outcome.path_failures > 0);
 }

@@ -194,7 +194,7 @@ impl<'a, W: World> Stress<'a, W> {
                     let limit = busy.began + LIMIT;
                     assert!(self.now < limit, "{:?} {:?}", busy.transfer, self.b_of_a);
                 }
-                None if begins && self.random.below(8) == 0 => self.begin(index),
+                None if begins && self.random.below(64) == 0 => self.begin(index),
                 None => {}
             }
         }
@@ -230,7 +230,7 @@ impl<'a, W: World> Stress<'a, W> {
         let span = [Span::new(start, start as u64, len)];
         let mut options = TransferOptions::new();
         if random.below(8) == 0 {
-            let deadline = Duration::from_micros(random.next() % 50_000);
+            let deadline = Duration::from_micros(random.next() % 20_000);
             options = options.deadline(deadline);
         }
         if random.below(4) == 0 {

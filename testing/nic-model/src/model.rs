@@ -141,7 +141,12 @@ impl Model {
             shared: Shared {
                 keys: Keys::new(identity.max_keys),
                 channels: Channels::new(),
-                network: Network::new(identity.name, identity.qpn_bits, identity.largest_qpn),
+                network: Network::new(
+                    identity.name,
+                    identity.qpn_bits,
+                    identity.largest_qpn,
+                    options.adapters > 1,
+                ),
                 clock: Clock::new(options.drive == Drive::Step),
                 link: options.link,
                 gids: identity.gids,

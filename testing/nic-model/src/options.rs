@@ -59,7 +59,8 @@ pub struct Options {
     pub link: Link,
     /// Drive mode. Default: `Drive::Thread`.
     pub drive: Drive,
-    /// Number of adapters `mlx5_0`, `mlx5_1` and so on, 1 to 4. Default: `1`.
+    /// Number of adapters `mlx5_0`, `mlx5_1` and so on, 1 to 4. Several ones reach no other
+    /// process. Default: `1`.
     pub adapters: usize,
     pub(crate) fault: Option<Planned>,
 }
