@@ -335,8 +335,9 @@ fn raw_seconds(name: &str) -> ibverbs::Result<f64> {
     let (to_a, to_b) = (a.endpoint(&path)?, b.endpoint(&path)?);
     a.connect(&path, &to_b)?;
     b.connect(&path, &to_a)?;
-    let [source, target] = [(); 2].map(|()| pd.shared(ONE, AccessFlags::REMOTE_WRITE));
-    let (held, remote) = (a.hold(&source?)?, target?.remote());
+    let source = pd.shared(ONE, AccessFlags::empty())?;
+    let target = pd.shared(ONE, AccessFlags::REMOTE_WRITE)?;
+    let (held, remote) = (a.hold(&source)?, target.remote());
     let (all, mut posted, mut done) = (ALL / PIECE, 0, 0);
     let start = Instant::now();
     while done < all {

@@ -59,6 +59,8 @@ struct Busy {
     sent: Vec<u8>,
     is_read: bool,
     imm: Option<u32>,
+    /// The receiver has counted it, and uses the memory for something else.
+    has_arrived: bool,
     began: Instant,
 }
 
@@ -188,6 +190,7 @@ impl<'a, W: World> Stress<'a, W> {
         self.b.poll(self.now);
         assert!(self.b_of_a.is_connected() && self.a_of_b.is_connected());
         for index in 0..SLOTS {
+            self.arrive(index);
             match &self.slots[index].busy {
                 Some(busy) if busy.transfer.has_ended() => self.end(index),
                 Some(busy) => {
@@ -256,8 +259,31 @@ impl<'a, W: World> Stress<'a, W> {
             sent,
             is_read,
             imm,
+            has_arrived: false,
             began: self.now,
         });
+    }
+
+    /// Takes the immediate of a slot. The receiver then uses the memory for something else, before
+    /// the sender knows that the transfer has ended.
+    fn arrive(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        let Some(busy) = slot.busy.as_mut().filter(|busy| !busy.has_arrived) else {
+            return;
+        };
+        let Some(imm) = busy.imm else { return };
+        if self.b.imm_counter(imm).wait(1, Duration::ZERO).is_ok() {
+            busy.has_arrived = true;
+            self.outcome.counted += 1;
+            let range = busy.start..busy.start + busy.sent.len();
+            slot.expected[range].copy_from_slice(&busy.sent);
+            assert!(
+                bytes(&slot.target) == slot.expected,
+                "slot {index} was counted too early"
+            );
+            slot.expected = self.random.bytes(LEN);
+            slot.target.write(0, &slot.expected).expect("in range");
+        }
     }
 
     fn end(&mut self, index: usize) {
@@ -269,6 +295,13 @@ impl<'a, W: World> Stress<'a, W> {
         let now = bytes(&slot.target);
         let range = busy.start..busy.start + busy.sent.len();
         match busy.transfer.wait(Duration::ZERO) {
+            _ if busy.has_arrived => {
+                self.outcome.bytes += busy.sent.len();
+                assert!(
+                    now == slot.expected,
+                    "memory of slot {index} was written after it was counted"
+                );
+            }
             Ok(()) => {
                 self.outcome.bytes += busy.sent.len();
                 slot.expected[range.clone()].copy_from_slice(&busy.sent);
