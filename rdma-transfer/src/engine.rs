@@ -1,17 +1,21 @@
-//! The engine: devices, their threads and the counters of immediates.
+//! The engine: devices, memory, peers and the counters of immediates.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, MemoryOptions, Result};
 
+use crate::control::Control;
+use crate::failure::lock;
 use crate::immediates::ImmCounter;
-use crate::nic::Nic;
+use crate::nic::{Nic, Waker};
 use crate::options::EngineOptions;
-use crate::peer::PendingPeer;
-use crate::region::Region;
-use crate::shared::Shared;
+use crate::peer::Peer;
+use crate::region::{Owner, Region, Releases};
+use crate::shared::{Core, Shared};
 
 /// Devices that transfer data together. Regions, peers and counters belong to one engine, which
 /// can be dropped before them.
@@ -36,43 +40,103 @@ impl Engine {
         let nics = nics
             .map(|(index, name)| Ok(Arc::new(Nic::open(index, name, &options)?)))
             .collect::<Result<Vec<_>>>()?;
-        let stripe = nics
-            .iter()
-            .fold(options.stripe, |stripe, nic| stripe.min(nic.max_message()));
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let shared = Arc::new(Shared::new(id, nics, options, stripe));
-        shared.start()?;
-        Ok(Self(shared))
+        let releases = Releases {
+            count: AtomicU64::new(0),
+            wakers: nics.iter().map(|nic| nic.waker.clone()).collect(),
+        };
+        let owner = Owner {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            releases: Arc::new(releases),
+        };
+        let core = Arc::new(Core::new(owner, nics, options, Waker::new()?));
+        Ok(Self(Arc::new(Shared::new(core)?)))
     }
 
     /// Allocates and registers `len` zeroed bytes.
     ///
     /// # Errors
-    /// Those of [`ProtectionDomain::shared`](ibverbs::ProtectionDomain::shared).
+    /// Those of [`ProtectionDomain::shared`](ibverbs::ProtectionDomain::shared), and
+    /// [`ErrorKind::Disconnected`] if no device works.
     pub fn alloc(&self, len: usize) -> Result<Region> {
         self.alloc_with(len, MemoryOptions::new())
     }
 
-    /// Like [`alloc`](Self::alloc), with options, for example huge pages or relaxed ordering.
+    /// Like [`alloc`](Self::alloc), with options, for example huge pages, memory of the caller or
+    /// relaxed ordering.
     ///
     /// # Errors
-    /// Those of [`ProtectionDomain::shared_with`](ibverbs::ProtectionDomain::shared_with).
+    /// Those of [`ProtectionDomain::shared_with`](ibverbs::ProtectionDomain::shared_with), and
+    /// [`ErrorKind::Disconnected`] if no device works.
     pub fn alloc_with(&self, len: usize, options: MemoryOptions) -> Result<Region> {
-        Region::register(&self.0.nics, len, options, self.0.id)
+        self.add(|core| Region::alloc(&core.owner, &core.domains(), len, options))
     }
 
-    /// Creates the queue pairs for one peer.
+    /// Registers the bytes of a value without a copy: a `Vec<u8>`, a `Box<[u8]>`, a
+    /// `bytes::Bytes`, a mapped file. The region can be the source of transfers of both sides, but
+    /// not their target.
+    ///
+    /// The value is dropped when the region is released.
     ///
     /// # Errors
-    /// Those of [`ProtectionDomain::create_qp`](ibverbs::ProtectionDomain::create_qp), for example
-    /// if a queue is longer than the device supports.
-    pub fn new_peer(&self) -> Result<PendingPeer> {
-        PendingPeer::create(&self.0)
+    /// Those of
+    /// [`ProtectionDomain::frozen_shared_from`](ibverbs::ProtectionDomain::frozen_shared_from).
+    /// [`ErrorKind::InvalidInput`] if there are 4 GiB or more.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # fn f(engine: &rdma_transfer::Engine) -> rdma_transfer::Result<()> {
+    /// let region = engine.register(std::fs::read("weights").expect("a file"))?;
+    /// # Ok(()) }
+    /// ```
+    pub fn register<T>(&self, owner: T) -> Result<Region>
+    where
+        T: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        self.add(|core| Region::from_owner(&core.owner, &core.domains(), owner))
+    }
+
+    /// Registers `len` bytes of a dma-buf, starting at `offset`, for example memory of a GPU.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if a driver does not support it, and [`ErrorKind::InvalidInput`]
+    /// for 4 GiB or more.
+    pub fn register_dmabuf(&self, dmabuf: OwnedFd, offset: u64, len: usize) -> Result<Region> {
+        self.add(|core| Region::from_dmabuf(&core.owner, &core.domains(), dmabuf, offset, len))
+    }
+
+    fn add(&self, create: impl FnOnce(&Core) -> Result<Region>) -> Result<Region> {
+        let core = &self.0.core;
+        let mut regions = lock(&core.regions);
+        let region = create(core)?;
+        if regions.len() == regions.capacity() {
+            regions.retain(|region| region.strong_count() > 0);
+        }
+        regions.push(Arc::downgrade(&region.0));
+        Ok(region)
+    }
+
+    /// Connects to the engine at the other end of a control connection, which must do the same.
+    /// Does not wait: the paths are connected meanwhile, and transfers wait for the first one.
+    ///
+    /// # Errors
+    /// Fails if the descriptor of the connection cannot be duplicated.
+    pub fn connect(&self, control: impl Control + 'static) -> Result<Peer> {
+        Peer::connect(&self.0, Box::new(control))
     }
 
     /// Returns the counter of an immediate value. It also counts what arrived before this call.
     pub fn imm_counter(&self, value: u32) -> ImmCounter {
-        ImmCounter::new(&self.0.immediates, value)
+        ImmCounter::new(&self.0.core.immediates, value)
+    }
+
+    /// Advances an engine without threads ([`EngineOptions::manual`]) once. `now` is the time for
+    /// deadlines, backoff and stalls. It can be that of a simulation, and must not decrease.
+    pub fn poll(&self, now: Instant) {
+        let core = &self.0.core;
+        core.poll_control(now);
+        for nic in &core.nics {
+            core.poll_device(nic, now);
+        }
     }
 }
 
@@ -88,6 +152,8 @@ fn check(devices: &[&str], options: &EngineOptions) -> Result<()> {
             "timeout is not 1 to 31",
         ),
         (options.retry_cnt <= 6, "retry_cnt is not 0 to 6"),
+        (options.stall > Duration::ZERO, "stall is zero"),
+        (options.min_backoff > Duration::ZERO, "min_backoff is zero"),
     ];
     match limits.iter().find(|(holds, _)| !holds) {
         None => Ok(()),
@@ -98,8 +164,8 @@ fn check(devices: &[&str], options: &EngineOptions) -> Result<()> {
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine")
-            .field("devices", &self.0.nics)
-            .field("options", &self.0.options)
+            .field("devices", &self.0.core.nics)
+            .field("options", &self.0.core.options)
             .finish_non_exhaustive()
     }
 }

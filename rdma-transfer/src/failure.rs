@@ -1,5 +1,6 @@
-//! The reason why a peer was disconnected, and locks that outlive panics.
+//! The reasons of failures, and locks that outlive panics.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ibverbs::{Error, ErrorKind};
@@ -27,6 +28,12 @@ impl Failure {
             Some(help) => error.with_help(help.to_string()),
             None => error,
         }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
     }
 }
 

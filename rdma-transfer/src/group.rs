@@ -2,24 +2,27 @@
 
 use ibverbs::{Error, ErrorKind, Result};
 
-use crate::peer::{Peer, Write, submit};
+use crate::options::TransferOptions;
+use crate::peer::{Peer, Plan, submit};
 use crate::region::{Region, RemoteRegion};
 use crate::stripe::Span;
 use crate::transfer::Transfer;
+use crate::work::Operation;
 
 /// Peers with the region of each that this side writes to.
 ///
 /// # Example
 /// ```no_run
-/// # use rdma_transfer::{Peer, PeerGroup, Region, RemoteRegion, Span};
+/// # use rdma_transfer::{Peer, PeerGroup, Region, RemoteRegion, Span, TransferOptions};
 /// # fn f(peers: Vec<(Peer, RemoteRegion)>, region: &Region) -> rdma_transfer::Result<()> {
 /// # let timeout = std::time::Duration::from_secs(1);
 /// let group = PeerGroup::new(peers);
 /// // The same page to every peer:
-/// group.broadcast(region, &[Span::new(0, 0, 4096)], Some(1))?.wait(timeout)?;
+/// let options = TransferOptions::new().imm(1);
+/// group.broadcast(region, &[Span::new(0, 0, 4096)], options)?.wait(timeout)?;
 /// // Page i to peer i:
 /// let pages: Vec<_> = (0..group.len()).map(|i| vec![Span::new(i * 4096, 0, 4096)]).collect();
-/// group.scatter(region, &pages, Some(2))?.wait(timeout)?;
+/// group.scatter(region, &pages, TransferOptions::new())?.wait(timeout)?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -49,9 +52,14 @@ impl PeerGroup {
     ///
     /// # Errors
     /// Those of [`Peer::write`], if they apply to one of the peers. Nothing was written then.
-    pub fn broadcast(&self, region: &Region, spans: &[Span], imm: Option<u32>) -> Result<Transfer> {
-        let writes = self.writes(|_| spans);
-        submit(&writes, region, imm)
+    pub fn broadcast(
+        &self,
+        region: &Region,
+        spans: &[Span],
+        options: TransferOptions,
+    ) -> Result<Transfer> {
+        let plans = self.plans(|_| spans);
+        submit(Operation::Write, &plans, region, options)
     }
 
     /// Writes ranges of its own to each peer: `spans` has a list for each of them. A peer with an
@@ -64,20 +72,20 @@ impl PeerGroup {
         &self,
         region: &Region,
         spans: &[Vec<Span>],
-        imm: Option<u32>,
+        options: TransferOptions,
     ) -> Result<Transfer> {
         if spans.len() != self.len() {
             let what = format!("{} lists for a group of {} peers", spans.len(), self.len());
             return Err(Error::new(ErrorKind::InvalidInput, "scatter", what));
         }
-        let writes = self.writes(|index| &spans[index]);
-        submit(&writes, region, imm)
+        let plans = self.plans(|index| spans[index].as_slice());
+        submit(Operation::Write, &plans, region, options)
     }
 
-    fn writes<'a>(&'a self, spans: impl Fn(usize) -> &'a [Span]) -> Vec<Write<'a>> {
+    fn plans<'a>(&'a self, spans: impl Fn(usize) -> &'a [Span]) -> Vec<Plan<'a>> {
         let members = self.members.iter().enumerate();
         members
-            .map(|(index, (peer, remote))| Write {
+            .map(|(index, (peer, remote))| Plan {
                 peer,
                 remote,
                 spans: spans(index),

@@ -1,6 +1,6 @@
-//! Immediates: the merging of those of one transfer, and the counters.
+//! Immediates: the notices of the jobs of a transfer, and the counters.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,8 +42,8 @@ impl ImmCounter {
     /// bytes are then visible in the region.
     ///
     /// # Errors
-    /// [`ErrorKind::TimedOut`]; the counter is unchanged. A receiver does not notice that a peer
-    /// has died, so the timeout is the only sign of it.
+    /// [`ErrorKind::TimedOut`]; the counter is unchanged. If the sender is gone,
+    /// [`Peer::is_connected`](crate::Peer::is_connected) returns `false`.
     pub fn wait(&self, transfers: u64, timeout: Duration) -> Result<()> {
         let (value, count) = (self.value, |counts: &Counts| {
             counts.get(&self.value).copied().unwrap_or(0)
@@ -102,42 +102,107 @@ impl Immediates {
     }
 }
 
-/// The immediates of one peer. Each of its queue pairs delivers the immediate of every transfer, in
-/// the order of the transfers.
-#[derive(Debug)]
-pub(crate) struct Merge {
-    queues: usize,
-    /// Number of immediates by value and queue pair, without those of complete transfers.
-    counts: HashMap<u32, Vec<u64>>,
+/// The message behind the bytes of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Notice {
+    /// Number of the transfer among those with an immediate to this peer.
+    pub(crate) transfer: u64,
+    /// Number of the job in the transfer.
+    pub(crate) job: u32,
+    /// Number of jobs of the transfer.
+    pub(crate) jobs: u32,
+    pub(crate) value: u32,
 }
 
-impl Merge {
-    pub(crate) fn new(queues: usize) -> Self {
-        Self {
-            queues,
-            counts: HashMap::new(),
+impl Notice {
+    pub(crate) const LEN: usize = 20;
+    /// A message that only shows that a path works.
+    pub(crate) const PROBE: Self = Self {
+        transfer: u64::MAX,
+        job: 0,
+        jobs: 0,
+        value: 0,
+    };
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&self.transfer.to_le_bytes());
+        for (into, number) in bytes[8..]
+            .chunks_exact_mut(4)
+            .zip([self.job, self.jobs, self.value])
+        {
+            into.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (transfer, rest) = bytes.split_first_chunk::<8>()?;
+        let number = |at: usize| Some(u32::from_le_bytes(*rest.get(at..)?.first_chunk()?));
+        let notice = Self {
+            transfer: u64::from_le_bytes(*transfer),
+            job: number(0)?,
+            jobs: number(4)?,
+            value: number(8)?,
+        };
+        let is_valid = rest.len() == 12 && (notice.job < notice.jobs || notice == Self::PROBE);
+        is_valid.then_some(notice)
+    }
+}
+
+/// The jobs of one peer that have arrived.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    /// The transfers with lower numbers are counted, or will never be complete.
+    next: u64,
+    /// The same for transfers with higher numbers.
+    counted: BTreeSet<u64>,
+    /// The jobs of the others.
+    jobs: BTreeMap<u64, BTreeSet<u32>>,
+}
+
+impl Arrivals {
+    /// Records the arrival of a job. Returns `true` if it completes its transfer.
+    pub(crate) fn add(&mut self, notice: &Notice) -> Result<bool> {
+        if self.is_counted(notice.transfer) {
+            return Ok(false);
+        }
+        if self.jobs.len() >= MAX_VALUES && !self.jobs.contains_key(&notice.transfer) {
+            let what = format!("{MAX_VALUES} transfers of a peer have arrived in part");
+            return Err(Error::new(ErrorKind::Malformed, "immediates", what));
+        }
+        let jobs = self.jobs.entry(notice.transfer).or_default();
+        jobs.insert(notice.job);
+        if jobs.len() < notice.jobs as usize {
+            return Ok(false);
+        }
+        self.count(notice.transfer);
+        Ok(true)
+    }
+
+    /// Returns `true` if the job has arrived.
+    pub(crate) fn has(&self, transfer: u64, job: u32) -> bool {
+        let arrived = self.jobs.get(&transfer);
+        self.is_counted(transfer) || arrived.is_some_and(|jobs| jobs.contains(&job))
+    }
+
+    /// Forgets a transfer that will never be complete.
+    pub(crate) fn abandon(&mut self, transfer: u64) {
+        if !self.is_counted(transfer) {
+            self.count(transfer);
         }
     }
 
-    /// Counts an immediate of the queue pair `queue`. Returns `true` if it completes a transfer.
-    pub(crate) fn add(&mut self, queue: usize, value: u32) -> Result<bool> {
-        if self.queues == 1 {
-            return Ok(true);
+    fn is_counted(&self, transfer: u64) -> bool {
+        transfer < self.next || self.counted.contains(&transfer)
+    }
+
+    fn count(&mut self, transfer: u64) {
+        self.jobs.remove(&transfer);
+        self.counted.insert(transfer);
+        while self.counted.remove(&self.next) {
+            self.next += 1;
         }
-        check_limit(&self.counts, value)?;
-        let queues = self.queues;
-        let counts = self.counts.entry(value).or_insert_with(|| vec![0; queues]);
-        counts[queue] += 1;
-        if counts.contains(&0) {
-            return Ok(false);
-        }
-        for count in counts.iter_mut() {
-            *count -= 1;
-        }
-        if counts.iter().all(|&count| count == 0) {
-            self.counts.remove(&value);
-        }
-        Ok(true)
     }
 }
 
@@ -155,17 +220,52 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transfer_counts_once_all_queue_pairs_delivered_it() {
-        let mut merge = Merge::new(3);
-        let mut add = |queue, value| merge.add(queue, value).expect("few values");
-        assert!(!add(0, 7) && !add(1, 7));
-        assert!(!add(1, 7), "the second transfer on queue pair 1");
-        assert!(!add(2, 8), "another value");
-        assert!(add(2, 7), "the first transfer");
-        assert!(!add(0, 7));
-        assert!(add(2, 7), "the second transfer");
-        assert!(!add(0, 8) && add(1, 8));
-        assert!(merge.counts.is_empty(), "nothing is kept");
+    fn a_transfer_counts_once_when_all_jobs_have_arrived() {
+        let mut arrivals = Arrivals::default();
+        let mut add = |transfer, job| {
+            let notice = Notice {
+                transfer,
+                job,
+                jobs: 2,
+                value: 7,
+            };
+            arrivals.add(&notice).expect("few transfers")
+        };
+        assert!(!add(0, 1) && !add(1, 0));
+        assert!(!add(0, 1), "the same job again");
+        assert!(add(1, 1), "the second transfer");
+        assert!(!add(1, 0) && !add(1, 1), "repeated after it was counted");
+        assert!(add(0, 0) && !add(0, 0));
+        assert!(!add(3, 0));
+        assert!(arrivals.has(1, 5) && arrivals.has(3, 0) && !arrivals.has(3, 1));
+        arrivals.abandon(2);
+        arrivals.abandon(3);
+        assert_eq!(arrivals.next, 4);
+        let notice = Notice {
+            transfer: 3,
+            job: 1,
+            jobs: 2,
+            value: 7,
+        };
+        assert!(!arrivals.add(&notice).expect("abandoned"));
+        assert!(arrivals.counted.is_empty() && arrivals.jobs.is_empty());
+    }
+
+    #[test]
+    fn notices_are_encoded_and_checked() {
+        let notice = Notice {
+            transfer: 1 << 40,
+            job: 2,
+            jobs: 3,
+            value: u32::MAX,
+        };
+        for notice in [notice, Notice::PROBE] {
+            assert_eq!(Notice::from_bytes(&notice.to_bytes()), Some(notice));
+        }
+        let bytes = Notice { job: 3, ..notice }.to_bytes();
+        assert_eq!(Notice::from_bytes(&bytes), None, "job 3 of 3");
+        assert_eq!(Notice::from_bytes(&notice.to_bytes()[1..]), None);
+        assert_eq!(Notice::from_bytes(&[0; Notice::LEN + 1]), None);
     }
 
     #[test]
@@ -198,15 +298,23 @@ mod tests {
 
     #[test]
     fn the_number_of_values_is_limited() {
-        let (immediates, mut merge) = (Immediates::default(), Merge::new(2));
+        let (immediates, mut arrivals) = (Immediates::default(), Arrivals::default());
+        let mut add = |transfer| {
+            arrivals.add(&Notice {
+                transfer,
+                job: 0,
+                jobs: 2,
+                value: 1,
+            })
+        };
         let last = u32::try_from(MAX_VALUES).expect("fits");
         for value in 0..last {
             immediates.add(value).expect("within the limit");
-            merge.add(0, value).expect("within the limit");
+            add(u64::from(value)).expect("within the limit");
         }
         let error = immediates.add(last).expect_err("beyond the limit");
         assert_eq!(error.kind(), ErrorKind::Malformed);
-        assert!(merge.add(0, last).is_err() && merge.add(0, 1).is_ok());
+        assert!(add(u64::from(last)).is_err() && add(1).is_ok());
         immediates.add(1).expect("a known value");
     }
 }

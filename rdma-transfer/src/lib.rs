@@ -1,93 +1,108 @@
-//! A transfer engine over RDMA, without `unsafe`: registered memory, scattered writes that are
-//! striped over several devices and queue pairs, peer groups, and counters of immediates.
+//! Transfers between the memory of hosts over several RDMA adapters, which continue when an adapter
+//! fails. Without `unsafe`.
 //!
-//! It is built on the public API of [`ibverbs`] and shows that this API suffices for the data path
-//! of a distributed program, for example to move the pages of a key-value cache or to dispatch
-//! tokens to experts.
+//! Registered memory is written to peers and read from them, striped over all adapters. Peer groups
+//! and counted immediates make it fit to move the pages of a key-value cache or to dispatch tokens
+//! to experts. It is built on the public API of [`ibverbs`].
 //!
 //! # Objects
 //!
 //! ```text
-//! Engine ── alloc ─────▶ Region ── remote ──▶ RemoteRegion   (sent to the peer)
-//!    ├───── new_peer ──▶ PendingPeer ─ address ─▶ PeerAddress  (sent to the peer)
-//!    │                       └─ connect ──▶ Peer ──▶ PeerGroup
-//!    │                                        └─ write ─▶ Transfer ── wait
-//!    └───── imm_counter ──▶ ImmCounter ── wait
+//! Engine ── alloc, register ──▶ Region ── remote ──▶ RemoteRegion  (sent to the peer)
+//!    ├───── connect ──────────▶ Peer ──────────────▶ PeerGroup
+//!    │                            └─ write, read ──▶ Transfer ── wait
+//!    └───── imm_counter ──────▶ ImmCounter ── wait
 //! ```
 //!
-//! Programs exchange [`PeerAddress`] and [`RemoteRegion`] over a connection of their own. Both can
-//! be serialized with serde.
+//! Programs connect engines with a stream of their own, usually TCP, which the engines keep as
+//! their [control connection](Control). [`RemoteRegion`] can be serialized with serde, and is
+//! exchanged by the program.
 //!
 //! # Example
 //! ```no_run
-//! use rdma_transfer::{Engine, EngineOptions, PeerAddress, RemoteRegion, Span};
+//! use rdma_transfer::{
+//!     Engine, EngineOptions, RemoteRegion, Span, StreamControl, TransferOptions,
+//! };
+//! use std::net::TcpStream;
 //! use std::time::Duration;
 //! # fn exchange<T>(ours: T) -> T { ours }
-//! # fn main() -> rdma_transfer::Result<()> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::open(&["mlx5_0", "mlx5_1"], EngineOptions::new().queue_pairs(2))?;
 //! let region = engine.alloc(1 << 30)?;
-//! let pending = engine.new_peer()?;
-//! let address: PeerAddress = exchange(pending.address().clone());
-//! let peer = pending.connect(&address)?;
+//! let stream = TcpStream::connect("10.0.0.2:7600")?;
+//! let peer = engine.connect(StreamControl::new(stream)?)?;
 //! let remote: RemoteRegion = exchange(region.remote());
 //!
 //! // The sender: two pages, and the immediate 7 after both.
 //! let pages = [Span::new(0, 8192, 4096), Span::new(65536, 0, 4096)];
-//! let transfer = peer.write(&region, &remote, &pages, Some(7))?;
-//! transfer.wait(Duration::from_secs(1))?;
+//! let options = TransferOptions::new().imm(7).deadline(Duration::from_secs(5));
+//! let transfer = peer.write(&region, &remote, &pages, options)?;
+//! transfer.wait(Duration::from_secs(10))?;
 //!
 //! // The receiver: waits until one transfer with the immediate 7 has arrived.
-//! engine.imm_counter(7).wait(1, Duration::from_secs(1))?;
+//! engine.imm_counter(7).wait(1, Duration::from_secs(10))?;
 //! # Ok(()) }
 //! ```
 //!
+//! # Failures
+//!
+//! - When a queue pair or an adapter fails, its transfers continue on the remaining ones. Both
+//!   sides destroy the failed queue pair before a request is repeated, so no late packet changes
+//!   memory after that.
+//! - The adapter is connected again after a [backoff](EngineOptions::min_backoff), and used when a
+//!   message over it has been acknowledged. [`Peer::paths`] shows the state.
+//! - Without any adapter, transfers wait. They end with success, by their
+//!   [deadline](TransferOptions::deadline), or when the peer is disconnected.
+//! - A transfer fails if its memory permits no such access, for example because the peer has
+//!   released it.
+//!
 //! # Memory in flight
 //!
-//! - A queue pair holds each [`Region`] that it was used with, until it is destroyed. Dropping a
-//!   region or a transfer therefore never frees memory that a device may still access.
-//! - [`Transfer::wait`] returns `Ok`, or an error other than
-//!   [`TimedOut`](ibverbs::ErrorKind::TimedOut), when no device accesses the memory for this
-//!   transfer any more. After a failure, the queue pairs of the peer are destroyed first.
-//! - After a timeout the transfer is still in flight. Wait again, or call [`Peer::disconnect`],
-//!   which destroys the queue pairs.
+//! - Dropping a region or a transfer never frees memory that a device may still access.
+//!   [`Region::release`] tells when it is free.
+//! - When [`Transfer::wait`] returns and the transfer has [ended](Transfer::has_ended), no device
+//!   of either side accesses memory for it anymore. [`Transfer::wait`] names the one exception.
 //!
 //! # Immediates
 //!
-//! A transfer with an immediate counts once at each peer, after all of its bytes have arrived.
-//! Every queue pair of the peer delivers the immediate behind its share of the bytes, and the
-//! engine counts the transfer when the last one has arrived. This needs no additional round trip,
-//! and no ordering between devices.
+//! A transfer with an immediate counts exactly once at each peer, after all of its bytes have
+//! arrived, also if parts of it were repeated.
 //!
 //! # Devices
 //!
-//! The engine needs reliable connections and RDMA writes with immediate data, so the devices are
-//! InfiniBand or RoCE. iWARP has no immediate data, and EFA no reliable connections:
+//! The engine needs reliable connections that verbs connect, so the devices are InfiniBand or RoCE.
 //! [`Engine::open`] fails with [`Unsupported`](ibverbs::ErrorKind::Unsupported) and names the
 //! device.
 
 #![forbid(unsafe_code)]
 
-mod connection;
+mod control;
 mod engine;
 mod failure;
 mod group;
 mod immediates;
 mod nic;
 mod options;
+mod path;
 mod peer;
+mod queue;
 mod region;
 mod shared;
+mod state;
 mod stripe;
 mod transfer;
+mod work;
 
 pub use ibverbs::{Error, ErrorKind, Result};
 
+pub use crate::control::{Control, StreamControl};
 pub use crate::engine::Engine;
 pub use crate::group::PeerGroup;
 pub use crate::immediates::ImmCounter;
-pub use crate::options::EngineOptions;
-pub use crate::peer::{Peer, PeerAddress, PendingPeer, QueuePairAddress};
-pub use crate::region::{Region, RemoteRegion};
+pub use crate::options::{EngineOptions, TransferOptions};
+pub use crate::path::PathStatus;
+pub use crate::peer::Peer;
+pub use crate::region::{Region, Release, RemoteRegion};
 pub use crate::stripe::Span;
 pub use crate::transfer::Transfer;
 

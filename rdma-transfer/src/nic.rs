@@ -1,53 +1,327 @@
-//! One device of an engine, and the thread that processes its completions.
+//! One device of an engine: its state, its events, and opening it again after a fatal error.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, Weak};
-use std::thread;
+use std::time::{Duration, Instant};
 
 use ibverbs::device::TransportType;
+use ibverbs::event::{AsyncEvents, EventSource, EventType};
 use ibverbs::{
-    AccessFlags, CompletionChannel, CqId, CqOptions, Device, Error, ErrorKind, GidQuery,
-    ProtectionDomain, Psn, QpOptions, Rc, RcPath, Result, call_failed,
+    CompletionChannel, CqId, Device, Error, ErrorKind, GidQuery, PortState, ProtectionDomain,
+    RcPath, RemoteMemory, Result, call_failed,
 };
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::connection::{Connection, Queue};
 use crate::failure::{Failure, lock};
 use crate::options::EngineOptions;
+use crate::region::{ACCESS, Domain};
 
-/// Access of peers to regions.
-pub(crate) const ACCESS: AccessFlags = AccessFlags::REMOTE_WRITE;
+/// Maximum number of READs in flight on a queue pair.
+const MAX_READS: u32 = 16;
 
-/// A peer, as the threads of the devices use it.
-pub(crate) trait CompletionHandler: Send + Sync {
-    /// Processes the completions of one device. After a failure, the peer is disconnected.
-    fn poll(&self, device: usize);
-
-    /// Destroys the queue pairs on all devices. The first reason is kept. Completions that have
-    /// already arrived still count.
-    fn disconnect(&self, reason: &Failure);
+/// A peer, as the threads of an engine use it.
+pub(crate) trait Handler: Send + Sync {
+    /// Advances all paths of a device.
+    fn poll(&self, device: usize, now: Instant);
+    /// Advances one path.
+    fn poll_path(&self, path: usize, now: Instant);
+    /// Ends the queue pair of a path.
+    fn fail_path(&self, path: usize, reason: &Failure);
+    /// Processes the control messages that have arrived.
+    fn poll_control(&self, now: Instant);
+    /// Returns the descriptor of the control connection.
+    fn control(&self) -> Option<Arc<OwnedFd>>;
+    /// Sends the new key of a region to the peer.
+    fn send_key(&self, region: u64, device: usize, key: RemoteMemory);
+    /// Returns `true` if it must be polled soon although no event is expected.
+    fn is_busy(&self) -> bool;
 }
 
-/// An open device with the connections of all peers.
-pub(crate) struct Nic {
-    /// Number of the device in the engine.
-    index: usize,
-    pd: ProtectionDomain,
-    channel: CompletionChannel,
+/// Wakes a thread that waits in [`wait_readable`].
+#[derive(Clone, Debug)]
+pub(crate) struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    pub(crate) fn new() -> Result<Self> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| from_rustix("eventfd", errno))?;
+        Ok(Self(Arc::new(fd)))
+    }
+
+    pub(crate) fn wake(&self) {
+        // Fails only if the counter is full. The thread is awake then.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Makes the next wait sleep again.
+    pub(crate) fn clear(&self) {
+        // Fails if nothing has woken the thread.
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until one of the descriptors is readable. Returns `true` if it is one of the first
+/// `urgent`.
+pub(crate) fn wait_readable(
+    fds: &[BorrowedFd<'_>],
+    urgent: usize,
+    timeout: Duration,
+) -> Result<bool> {
+    let fds = fds.iter();
+    let mut fds: Vec<_> = fds
+        .map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    let timeout = Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) => Ok(fds.iter().take(urgent).any(|fd| !fd.revents().is_empty())),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(from_rustix("poll", errno)),
+    }
+}
+
+/// An open device.
+pub(crate) struct Open {
+    pub(crate) generation: u64,
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) channel: CompletionChannel,
+    pub(crate) events: AsyncEvents,
+    /// The path of its port when it was opened.
     path: RcPath,
     max_message: usize,
+}
+
+struct State {
+    /// `None` after a fatal error, until it was opened again.
+    open: Option<Arc<Open>>,
+    generation: u64,
+    /// Number of failures to open it since it has worked, and the time of the next attempt.
+    failures: u32,
+    retry_at: Option<Instant>,
+    /// The reason why it cannot be used, if an event has reported one.
+    down: Option<Failure>,
+}
+
+/// A device with the paths of all peers.
+pub(crate) struct Nic {
+    /// Number of the device in the engine.
+    pub(crate) index: usize,
+    pub(crate) name: String,
     options: EngineOptions,
-    peers: Mutex<HashMap<CqId, Weak<dyn CompletionHandler>>>,
-    stopping: AtomicBool,
-    /// Wakes the thread.
-    waker: OwnedFd,
+    state: Mutex<State>,
+    /// The peer and the number of the path of each completion queue.
+    paths: Mutex<HashMap<CqId, (Weak<dyn Handler>, usize)>>,
+    pub(crate) waker: Waker,
 }
 
 impl Nic {
     pub(crate) fn open(index: usize, name: &str, options: &EngineOptions) -> Result<Self> {
+        let open = Open::new(name, options, 0)?;
+        Ok(Self {
+            index,
+            name: name.to_owned(),
+            options: *options,
+            state: Mutex::new(State {
+                open: Some(Arc::new(open)),
+                generation: 0,
+                failures: 0,
+                retry_at: None,
+                down: None,
+            }),
+            paths: Mutex::default(),
+            waker: Waker::new()?,
+        })
+    }
+
+    /// Returns the open device.
+    pub(crate) fn device(&self) -> Option<Arc<Open>> {
+        lock(&self.state).open.clone()
+    }
+
+    pub(crate) fn domain(&self) -> Option<Domain> {
+        self.device().map(|open| Domain {
+            generation: open.generation,
+            pd: open.pd.clone(),
+        })
+    }
+
+    /// Returns the maximum length of a message in bytes.
+    pub(crate) fn max_message(&self) -> usize {
+        self.device().map_or(usize::MAX, |open| open.max_message)
+    }
+
+    /// Returns the reason why queue pairs of this generation cannot be used, if an event has
+    /// reported one.
+    pub(crate) fn down(&self, generation: u64) -> Option<Failure> {
+        let state = lock(&self.state);
+        match &state.open {
+            Some(open) if open.generation == generation => state.down.clone(),
+            _ => Some(Failure::new(
+                ErrorKind::Disconnected,
+                "the device reported a fatal error",
+            )),
+        }
+    }
+
+    /// Returns the device and the path of its port, if the port is active.
+    pub(crate) fn usable(&self) -> Result<(Arc<Open>, RcPath)> {
+        let open = self.device().ok_or_else(|| {
+            let what = format!("{} is not open after a fatal error", self.name);
+            Error::new(ErrorKind::Disconnected, "use a device", what)
+        })?;
+        let context = open.pd.context();
+        let port = context.query_port(self.options.port_num)?;
+        if port.state != PortState::ACTIVE {
+            let what = format!("port {} of {} is down", self.options.port_num, self.name);
+            return Err(Error::new(ErrorKind::PortDown, "use a device", what));
+        }
+        // An event that says so can be late or lost.
+        lock(&self.state).down = None;
+        // The address can have another index since the link was down.
+        let gid = context.select_gid(self.options.port_num, &GidQuery::default())?;
+        let mut path = open.path;
+        path.sgid_index = Some(gid.entry.index);
+        path.mtu = port.active_mtu;
+        Ok((open, path))
+    }
+
+    /// Lets the events of a completion queue advance a path.
+    pub(crate) fn add(&self, cq: CqId, peer: Weak<dyn Handler>, path: usize) {
+        lock(&self.paths).insert(cq, (peer, path));
+    }
+
+    /// Reverses [`add`](Self::add).
+    pub(crate) fn remove(&self, cq: CqId) {
+        lock(&self.paths).remove(&cq);
+    }
+
+    fn path(&self, cq: CqId) -> Option<(Arc<dyn Handler>, usize)> {
+        let (peer, path) = lock(&self.paths).get(&cq)?.clone();
+        Some((peer.upgrade()?, path))
+    }
+
+    /// Advances the paths whose completion queues have reported an event.
+    pub(crate) fn poll_completions(&self, now: Instant) {
+        let Some(open) = self.device() else {
+            return;
+        };
+        while let Ok(Some(cq)) = open.channel.try_get() {
+            if let Some((peer, path)) = self.path(cq) {
+                peer.poll_path(path, now);
+            }
+        }
+    }
+
+    /// Processes the asynchronous events.
+    pub(crate) fn poll_events(&self, now: Instant) {
+        let Some(open) = self.device() else {
+            return;
+        };
+        loop {
+            let event = match open.events.try_get() {
+                Ok(Some(event)) => event,
+                Ok(None) => return,
+                Err(error) => return self.fail(&open, now, &Failure::from(&error)),
+            };
+            let reason = || {
+                Failure::new(
+                    ErrorKind::PortDown,
+                    &format!("{} reported {event}", self.name),
+                )
+            };
+            match (event.event_type, event.source) {
+                (EventType::DEVICE_FATAL, _) => return self.fail(&open, now, &reason()),
+                (EventType::PORT_ERR, EventSource::Port(port)) if port == self.options.port_num => {
+                    lock(&self.state).down = Some(reason());
+                }
+                (EventType::PORT_ACTIVE, EventSource::Port(port))
+                    if port == self.options.port_num =>
+                {
+                    lock(&self.state).down = None;
+                }
+                (EventType::CQ_ERR, EventSource::CompletionQueue(cq)) => {
+                    if let Some((peer, path)) = self.path(cq) {
+                        peer.fail_path(path, &reason());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Stops to use an open device.
+    fn fail(&self, open: &Arc<Open>, now: Instant, reason: &Failure) {
+        let mut state = lock(&self.state);
+        let is_current = |current: &Arc<Open>| Arc::ptr_eq(current, open);
+        if state.open.as_ref().is_some_and(is_current) {
+            state.open = None;
+            state.down = Some(reason.clone());
+            state.retry_at = Some(now + backoff(&self.options, state.failures, 0));
+            state.failures += 1;
+        }
+    }
+
+    /// Opens the device again, if it is time to. Returns it if that succeeded. The caller registers
+    /// the regions, and then calls [`reopened`](Self::reopened).
+    pub(crate) fn reopen(&self, now: Instant) -> Option<Open> {
+        let generation = {
+            let mut state = lock(&self.state);
+            if state.open.is_some() || state.retry_at.is_none_or(|at| at > now) {
+                return None;
+            }
+            state.generation += 1;
+            state.generation
+        };
+        let opened = Open::new(&self.name, &self.options, generation);
+        let mut state = lock(&self.state);
+        state.retry_at = Some(now + backoff(&self.options, state.failures, 0));
+        state.failures += 1;
+        match opened {
+            Ok(open) => Some(open),
+            Err(error) => {
+                state.down = Some(Failure::from(&error));
+                None
+            }
+        }
+    }
+
+    /// Uses a device that was opened again.
+    pub(crate) fn reopened(&self, open: Open) {
+        let mut state = lock(&self.state);
+        state.open = Some(Arc::new(open));
+        state.down = None;
+    }
+
+    /// Records that a path of the device works.
+    pub(crate) fn works(&self) {
+        lock(&self.state).failures = 0;
+    }
+}
+
+/// Returns the wait after a number of earlier failures, varied by up to a quarter.
+pub(crate) fn backoff(options: &EngineOptions, failures: u32, salt: u64) -> Duration {
+    let doubled = options
+        .min_backoff
+        .saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX));
+    let wait = doubled.min(options.max_backoff);
+    // The multiplier of Knuth's multiplicative hash.
+    let hash = (salt ^ u64::from(failures)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
+    let part = u32::try_from(hash).unwrap_or(0);
+    wait + wait / 4 * part / 1024
+}
+
+impl Open {
+    fn new(name: &str, options: &EngineOptions, generation: u64) -> Result<Self> {
         let device = Device::by_name(name)?;
         if device.transport() != TransportType::IB {
             return Err(unsupported(&device));
@@ -55,137 +329,29 @@ impl Nic {
         let context = device.open()?;
         let port = context.query_port(options.port_num)?;
         let gid = context.select_gid(options.port_num, &GidQuery::default())?;
+        let limits = context.query_device()?;
+        let reads = |max: u32| u8::try_from(max.min(MAX_READS)).unwrap_or(1);
         let path = RcPath::new(options.port_num, gid.entry.index, port.active_mtu)
             .timeout(options.timeout)
             .retry_cnt(options.retry_cnt)
+            .max_rd_atomic(reads(limits.max_qp_init_rd_atom))
+            .max_dest_rd_atomic(reads(limits.max_qp_rd_atom))
             .access(ACCESS);
-        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| from_rustix("eventfd", errno))?;
         Ok(Self {
-            index,
+            generation,
             pd: context.alloc_pd()?,
             channel: context.create_comp_channel()?,
+            events: context.async_events()?,
             path,
             max_message: usize::try_from(port.max_msg_sz).unwrap_or(usize::MAX),
-            options: *options,
-            peers: Mutex::default(),
-            stopping: AtomicBool::new(false),
-            waker,
         })
-    }
-
-    pub(crate) fn pd(&self) -> &ProtectionDomain {
-        &self.pd
-    }
-
-    /// Returns the maximum length of a message in bytes.
-    pub(crate) fn max_message(&self) -> usize {
-        self.max_message
-    }
-
-    /// Creates the queue pairs for one peer, in state INIT, and their completion queue.
-    pub(crate) fn create_queues(&self) -> Result<(ibverbs::CompletionQueue, Vec<Queue>)> {
-        let EngineOptions {
-            queue_pairs,
-            max_send_wr,
-            max_recv_wr,
-            ..
-        } = self.options;
-        let options = QpOptions::new()
-            .max_send_wr(max_send_wr)
-            .max_recv_wr(max_recv_wr);
-        let entries = queue_pairs.saturating_mul(max_send_wr as usize + max_recv_wr as usize);
-        let depth = u32::try_from(entries).unwrap_or(u32::MAX);
-        let cq_options = CqOptions::new().depth(depth).channel(&self.channel);
-        let mut cq = self.pd.context().create_cq(cq_options)?;
-        cq.arm(false)?;
-        let create = |_| {
-            let qp = self.pd.create_qp::<Rc>(&cq, &cq, options)?;
-            Queue::new(qp, self.path.psn(Psn::random()))
-        };
-        let queues = (0..queue_pairs).map(create).collect::<Result<_>>()?;
-        Ok((cq, queues))
-    }
-
-    /// Lets the thread process the completions of a peer.
-    pub(crate) fn add(&self, connection: &Connection, peer: Weak<dyn CompletionHandler>) {
-        lock(&self.peers).insert(connection.cq_id(), peer);
-    }
-
-    /// Reverses [`add`](Self::add).
-    pub(crate) fn remove(&self, connection: &Connection) {
-        lock(&self.peers).remove(&connection.cq_id());
-    }
-
-    /// Starts the thread.
-    pub(crate) fn start(self: &Arc<Self>) -> Result<thread::JoinHandle<()>> {
-        let nic = Arc::clone(self);
-        let name = format!("transfer {}", self.pd.context().device_name());
-        let run = move || {
-            if let Err(error) = nic.run() {
-                // The device was removed.
-                for peer in nic.all_peers() {
-                    peer.disconnect(&Failure::from(&error));
-                }
-            }
-        };
-        thread::Builder::new()
-            .name(name)
-            .spawn(run)
-            .map_err(|error| Error::new(ErrorKind::Os, "start a thread", error.to_string()))
-    }
-
-    /// Makes the thread end.
-    pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
-        // Fails only if the counter is full. The thread is awake then.
-        let _ = rustix::io::write(&self.waker, &1_u64.to_ne_bytes());
-    }
-
-    /// Processes completions until [`stop`](Self::stop) is called.
-    fn run(&self) -> Result<()> {
-        while !self.stopping.load(Ordering::Acquire) {
-            if self.options.busy_poll {
-                for peer in self.all_peers() {
-                    peer.poll(self.index);
-                }
-                thread::yield_now();
-                while self.channel.try_get()?.is_some() {}
-                continue;
-            }
-            self.wait_readable()?;
-            while let Some(id) = self.channel.try_get()? {
-                let peer = lock(&self.peers).get(&id).and_then(Weak::upgrade);
-                if let Some(peer) = peer {
-                    peer.poll(self.index);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn all_peers(&self) -> Vec<Arc<dyn CompletionHandler>> {
-        lock(&self.peers)
-            .values()
-            .filter_map(Weak::upgrade)
-            .collect()
-    }
-
-    /// Waits for an event of a completion queue, or until the thread must end.
-    fn wait_readable(&self) -> Result<()> {
-        let (channel, waker) = (self.channel.as_fd(), self.waker.as_fd());
-        let mut fds = [channel, waker].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        match poll(&mut fds, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(from_rustix("poll", errno)),
-        }
     }
 }
 
 fn unsupported(device: &Device) -> Error {
     let name = device.name();
     let what = if device.transport() == TransportType::IWARP {
-        format!("{name} is iWARP, which has no RDMA writes with immediate data")
+        format!("{name} is iWARP, whose queue pairs only the connection manager connects")
     } else {
         format!(
             "{name} ({}) has no reliable connections",
@@ -196,14 +362,35 @@ fn unsupported(device: &Device) -> Error {
         .with_help("use InfiniBand or RoCE devices")
 }
 
-fn from_rustix(call: &'static str, errno: rustix::io::Errno) -> Error {
+pub(crate) fn from_rustix(call: &'static str, errno: rustix::io::Errno) -> Error {
     call_failed(call, ibverbs::Errno(errno.raw_os_error()), "")
 }
 
 impl fmt::Debug for Nic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Nic")
-            .field("device", &self.pd.context().device_name())
+            .field("device", &self.name)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backoff_doubles_up_to_its_limit() {
+        let options = EngineOptions::new()
+            .min_backoff(Duration::from_millis(10))
+            .max_backoff(Duration::from_secs(1));
+        let mut salts = 0..100;
+        assert!(salts.all(|salt| {
+            let wait = |failures| backoff(&options, failures, salt).as_millis();
+            (10..=12).contains(&wait(0))
+                && (40..=50).contains(&wait(2))
+                && (1000..=1250).contains(&wait(7))
+                && (1000..=1250).contains(&wait(1000))
+        }));
+        assert_ne!(backoff(&options, 3, 1), backoff(&options, 3, 2));
     }
 }

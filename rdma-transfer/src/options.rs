@@ -1,4 +1,6 @@
-//! Options of an engine.
+//! Options of an engine and of a transfer.
+
+use std::time::Duration;
 
 use rdma_types::setters;
 
@@ -15,7 +17,8 @@ use rdma_types::setters;
 pub struct EngineOptions {
     /// Port of each device, from 1. Default: `1`.
     pub port_num: u8,
-    /// Number of queue pairs for each peer on each device, at least 1. Default: `1`.
+    /// Number of queue pairs for each peer on each device, at least 1. The side with more queue
+    /// pairs in all decides for both. Default: `1`.
     pub queue_pairs: usize,
     /// Maximum length of one request in bytes, at least 1. Longer ranges are divided, and the
     /// pieces distributed over the queue pairs. The maximum message of a port limits it. Default:
@@ -24,16 +27,28 @@ pub struct EngineOptions {
     /// Maximum number of requests in flight on each queue pair, at least 2. Further requests wait
     /// in the engine. Default: `128`.
     pub max_send_wr: u32,
-    /// Number of immediates that a queue pair can receive before the engine has processed the
-    /// first one, at least 1. A peer that sends more waits. Default: `128`.
+    /// Number of notices that a queue pair can receive before the engine has processed the first
+    /// one, at least 1. A peer that sends more waits. Default: `128`.
     pub max_recv_wr: u32,
     /// Acknowledgement timeout: 4.096 µs × 2^timeout, 1 to 31. Default: `14` (67 ms).
     pub timeout: u8,
-    /// Retries without an acknowledgement, 0 to 6. A peer that does not answer is disconnected
-    /// after the last one. Default: `6`.
+    /// Retries without an acknowledgement, 0 to 6. The path fails after the last one. Default: `6`.
     pub retry_cnt: u8,
+    /// Time without a completion after which a path with requests in flight has failed. It must be
+    /// longer than the retries take. Default: `Duration::from_secs(5)`.
+    pub stall: Duration,
+    /// Wait before a failed path is connected again. It doubles with each failure. Default:
+    /// `Duration::from_millis(10)`.
+    pub min_backoff: Duration,
+    /// Limit of that wait. A path that has worked for this time begins with `min_backoff` again.
+    /// Default: `Duration::from_secs(5)`.
+    pub max_backoff: Duration,
     /// `true` to poll without sleeping. Each device then occupies a processor. Default: `false`.
     pub busy_poll: bool,
+    /// `true` for an engine without threads. The program calls
+    /// [`Engine::poll`](crate::Engine::poll) again and again, and the functions that wait do not
+    /// make progress. Default: `false`.
+    pub manual: bool,
 }
 
 impl EngineOptions {
@@ -47,7 +62,11 @@ impl EngineOptions {
             max_recv_wr: 128,
             timeout: 14,
             retry_cnt: 6,
+            stall: Duration::from_secs(5),
+            min_backoff: Duration::from_millis(10),
+            max_backoff: Duration::from_secs(5),
             busy_poll: false,
+            manual: false,
         }
     }
 }
@@ -67,6 +86,51 @@ setters! {
         max_recv_wr: u32,
         timeout: u8,
         retry_cnt: u8,
+        stall: Duration,
+        min_backoff: Duration,
+        max_backoff: Duration,
         busy_poll: bool,
+        manual: bool,
+    }
+}
+
+/// Options of a transfer.
+///
+/// # Example
+/// ```
+/// use rdma_transfer::TransferOptions;
+/// use std::time::Duration;
+/// let options = TransferOptions::new().imm(7).deadline(Duration::from_secs(1));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransferOptions {
+    /// Immediate value that the peer counts when all bytes have arrived
+    /// ([`Engine::imm_counter`](crate::Engine::imm_counter)). Only writes have one. Default:
+    /// `None`.
+    pub imm: Option<u32>,
+    /// Time after which the transfer is canceled. Default: `None`, no limit.
+    pub deadline: Option<Duration>,
+    /// Device to use, by its position in [`Engine::open`](crate::Engine::open), as long as it
+    /// works. Default: `None`, all devices.
+    pub device: Option<usize>,
+}
+
+impl TransferOptions {
+    /// Returns the default options.
+    pub const fn new() -> Self {
+        Self {
+            imm: None,
+            deadline: None,
+            device: None,
+        }
+    }
+}
+
+setters! {
+    TransferOptions {
+        imm: Option<u32>,
+        deadline: Option<Duration>,
+        device: Option<usize>,
     }
 }

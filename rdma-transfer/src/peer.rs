@@ -1,128 +1,25 @@
-//! Peers: connected engines, and writes to them.
+//! Peers: connected engines, and transfers with them.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Instant;
 
-use ibverbs::{Endpoint, Error, ErrorKind, Result};
-use serde::{Deserialize, Serialize};
+use ibverbs::{Error, ErrorKind, RemoteMemory, Result};
 
-use crate::connection::{Connection, Job};
+use crate::control::{Control, Message};
 use crate::failure::{Failure, lock};
-use crate::immediates::{Immediates, Merge};
-use crate::nic::{CompletionHandler, Nic};
+use crate::nic::Handler;
+use crate::options::TransferOptions;
+use crate::path::{Link, PathStatus, Step};
+use crate::queue::Queue;
 use crate::region::{Region, RemoteRegion};
-use crate::shared::Shared;
+use crate::shared::{Core, Shared};
+use crate::state::State;
 use crate::stripe::{Span, distribute};
 use crate::transfer::{Progress, Transfer};
-
-/// The addresses of the queue pairs that an engine has created for one peer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PeerAddress {
-    /// The queue pairs. Each is connected to the one with the same index at the other side.
-    pub queue_pairs: Vec<QueuePairAddress>,
-}
-
-/// The address of one queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueuePairAddress {
-    /// Index of its device in the engine, which selects the key of a region.
-    pub device: usize,
-    /// Its address.
-    pub endpoint: Endpoint,
-    /// MTU of its port, as `enum ibv_mtu`.
-    pub mtu: u32,
-}
-
-/// Queue pairs that are not connected yet ([`Engine::new_peer`](crate::Engine::new_peer)).
-pub struct PendingPeer {
-    shared: Arc<Shared>,
-    connections: Vec<Connection>,
-    address: PeerAddress,
-}
-
-impl PendingPeer {
-    pub(crate) fn create(shared: &Arc<Shared>) -> Result<Self> {
-        let (mut connections, mut columns) = (Vec::new(), Vec::new());
-        for (device, nic) in shared.nics.iter().enumerate() {
-            let (cq, queues) = nic.create_queues()?;
-            let address = |queue: &crate::connection::Queue| {
-                Ok(QueuePairAddress {
-                    device,
-                    endpoint: queue.endpoint()?,
-                    mtu: queue.mtu(),
-                })
-            };
-            columns.push(queues.iter().map(address).collect::<Result<Vec<_>>>()?);
-            connections.push(Connection::new(cq, queues));
-        }
-        // The devices in turn, so that few pieces use all of them.
-        let rows = 0..shared.options.queue_pairs;
-        let queue_pairs = rows
-            .flat_map(|row| columns.iter().map(move |column| column[row]))
-            .collect();
-        Ok(Self {
-            shared: Arc::clone(shared),
-            connections,
-            address: PeerAddress { queue_pairs },
-        })
-    }
-
-    /// Returns the address to send to the peer. It is valid for one peer.
-    pub fn address(&self) -> &PeerAddress {
-        &self.address
-    }
-
-    /// Connects to the peer with this address. Its engine must do the same with the address of this
-    /// side. Writes can begin when both sides are connected.
-    ///
-    /// # Errors
-    /// - [`ErrorKind::InvalidInput`] if the peer has another number of queue pairs.
-    /// - Those of [`QueuePair::connect`](ibverbs::QueuePair::connect).
-    pub fn connect(self, peer: &PeerAddress) -> Result<Peer> {
-        let (ours, theirs) = (self.address.queue_pairs.len(), peer.queue_pairs.len());
-        if ours != theirs {
-            let what = format!("this side has {ours} queue pairs, and the peer has {theirs}");
-            return Err(
-                Error::new(ErrorKind::InvalidInput, "connect", what).with_help(
-                    "choose EngineOptions::queue_pairs so that devices × queue pairs are equal",
-                ),
-            );
-        }
-        let devices = self.connections.len();
-        for (number, remote) in peer.queue_pairs.iter().enumerate() {
-            let connection = &self.connections[number % devices];
-            connection.connect(number / devices, &remote.endpoint, remote.mtu)?;
-        }
-        let inner = Arc::new(PeerInner {
-            nics: self.shared.nics.clone(),
-            connections: self.connections,
-            remote_devices: peer.queue_pairs.iter().map(|pair| pair.device).collect(),
-            order: Mutex::new(0),
-            merge: Mutex::new(Merge::new(ours)),
-            immediates: Arc::clone(&self.shared.immediates),
-            failure: OnceLock::new(),
-        });
-        for (nic, connection) in inner.nics.iter().zip(&inner.connections) {
-            let peer: Weak<PeerInner> = Arc::downgrade(&inner);
-            nic.add(connection, peer);
-        }
-        // For what arrived before the thread knew the peer.
-        (0..devices).for_each(|device| inner.poll(device));
-        Ok(Peer(Arc::new(Handle {
-            inner,
-            shared: self.shared,
-        })))
-    }
-}
-
-impl fmt::Debug for PendingPeer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PendingPeer")
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
+use crate::work::{Job, Operation, PeerTransfer, Waiting};
 
 /// A connected engine. Clones refer to the same connection, which ends when the last one is
 /// dropped.
@@ -138,45 +35,68 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.inner.disconnect(&dropped());
+        let reason = Failure::new(ErrorKind::Disconnected, "the peer was dropped");
+        self.inner.disconnect(&reason);
     }
 }
 
 /// The connection to a peer.
 pub(crate) struct PeerInner {
-    nics: Vec<Arc<Nic>>,
-    /// One for each device.
-    connections: Vec<Connection>,
-    /// Index of the peer's device for each queue pair.
-    remote_devices: Vec<usize>,
-    /// Locked while a transfer is submitted, so that the immediates of two transfers have the same
-    /// order on all queue pairs. The value is the queue pair that the next transfer begins with.
-    order: Mutex<usize>,
-    merge: Mutex<Merge>,
-    immediates: Arc<Immediates>,
-    /// The reason why the peer was disconnected.
-    failure: OnceLock<Failure>,
+    core: Arc<Core>,
+    this: Weak<Self>,
+    state: Mutex<State>,
+    /// A path of a disconnected peer was closed.
+    closed: Condvar,
+    control: Option<Arc<OwnedFd>>,
 }
 
-/// A checked write to one peer that was not submitted yet.
-pub(crate) struct Write<'a> {
+/// A checked transfer with one peer that was not submitted yet.
+pub(crate) struct Plan<'a> {
     pub(crate) peer: &'a Peer,
     pub(crate) remote: &'a RemoteRegion,
     pub(crate) spans: &'a [Span],
 }
 
 impl Peer {
+    pub(crate) fn connect(shared: &Arc<Shared>, control: Box<dyn Control>) -> Result<Self> {
+        let core = &shared.core;
+        let clone = |fd: BorrowedFd<'_>| fd.try_clone_to_owned();
+        let descriptor = control.descriptor().map(clone).transpose();
+        let descriptor =
+            descriptor.map_err(|error| Error::new(ErrorKind::Os, "connect", error.to_string()))?;
+        let mut state = State::new(control);
+        state.send(&Message::Hello {
+            version: crate::control::VERSION,
+            devices: core.nics.len(),
+            queue_pairs: core.options.queue_pairs,
+        });
+        let inner = Arc::new_cyclic(|this| PeerInner {
+            core: Arc::clone(core),
+            this: Weak::clone(this),
+            state: Mutex::new(state),
+            closed: Condvar::new(),
+            control: descriptor.map(Arc::new),
+        });
+        let handler: Weak<PeerInner> = Arc::downgrade(&inner);
+        core.add_peer(handler);
+        core.wake();
+        Ok(Self(Arc::new(Handle {
+            inner,
+            shared: Arc::clone(shared),
+        })))
+    }
+
     /// Writes ranges of `region` to `remote`. With an immediate, the peer counts the transfer when
     /// all bytes have arrived ([`Engine::imm_counter`](crate::Engine::imm_counter)).
     ///
-    /// A transfer without bytes is allowed, for example to deliver an immediate alone. Transfers
-    /// with the same immediate are counted in the order in which they were submitted. Their bytes
-    /// can arrive in any order.
+    /// A transfer without bytes is allowed, for example to deliver an immediate alone. The bytes of
+    /// several transfers can arrive in any order. A transfer that begins before the first path is
+    /// connected waits for it.
     ///
     /// # Errors
     /// Nothing was written then:
-    /// - [`ErrorKind::InvalidInput`]: a range is out of bounds, or `remote` does not belong to the
-    ///   engine of the peer.
+    /// - [`ErrorKind::InvalidInput`]: a range is out of bounds, or the options name a device that
+    ///   the engine does not have.
     /// - [`ErrorKind::Mismatch`]: `region` belongs to another engine.
     /// - The reason of the disconnection if the peer was disconnected.
     pub fn write(
@@ -184,160 +104,344 @@ impl Peer {
         region: &Region,
         remote: &RemoteRegion,
         spans: &[Span],
-        imm: Option<u32>,
+        options: TransferOptions,
     ) -> Result<Transfer> {
-        let write = Write {
+        let plan = Plan {
             peer: self,
             remote,
             spans,
         };
-        submit(&[write], region, imm)
+        submit(Operation::Write, &[plan], region, options)
     }
 
-    /// Destroys the queue pairs, which ends the access of the device to the memory of all transfers
-    /// to the peer. These transfers fail.
+    /// Reads ranges of `remote` into `region`. The peer does not notice it.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write), and:
+    /// - [`ErrorKind::InvalidInput`]: the options have an immediate.
+    /// - [`ErrorKind::Unsupported`]: `region` is read-only.
+    pub fn read(
+        &self,
+        region: &Region,
+        remote: &RemoteRegion,
+        spans: &[Span],
+        options: TransferOptions,
+    ) -> Result<Transfer> {
+        if options.imm.is_some() {
+            let what = "only a write has an immediate";
+            return Err(Error::new(ErrorKind::InvalidInput, "read", what));
+        }
+        if !region.is_writable() {
+            let what = "the region is read-only";
+            return Err(Error::new(ErrorKind::Unsupported, "read", what)
+                .with_help("read into a region of Engine::alloc"));
+        }
+        let plan = Plan {
+            peer: self,
+            remote,
+            spans,
+        };
+        submit(Operation::Read, &[plan], region, options)
+    }
+
+    /// Destroys the queue pairs, which ends the access of the devices of this side to the memory of
+    /// all transfers with the peer. These transfers fail. The peer does the same when it is told
+    /// over the control connection.
     pub fn disconnect(&self) {
-        self.0.inner.disconnect(&Failure::new(
-            ErrorKind::Disconnected,
-            "this side has disconnected the peer",
-        ));
+        let what = "this side has disconnected the peer";
+        let reason = Failure::new(ErrorKind::Disconnected, what);
+        self.0.inner.disconnect(&reason);
     }
 
-    /// Returns `false` if the peer was disconnected, by this side or because a transfer failed.
+    /// Returns `false` if the peer was disconnected by either side, or its control connection was
+    /// lost. No device of this side accesses memory for it then.
     pub fn is_connected(&self) -> bool {
-        self.0.inner.failure.get().is_none()
+        let state = lock(&self.0.inner.state);
+        state.ended.is_none() || !state.is_closed()
+    }
+
+    /// Returns the state of each path to the peer. The list is empty until the peer has answered.
+    pub fn paths(&self) -> Vec<PathStatus> {
+        let inner = &self.0.inner;
+        let mut state = lock(&inner.state);
+        let status = |path: &mut crate::path::Path| PathStatus {
+            device: inner.core.nics[path.device].name.clone(),
+            is_ready: path.is_ready(),
+            failures: path.all_failures,
+            last_failure: path.last_failure.as_ref().map(ToString::to_string),
+            in_flight: path.queue().map_or(0, |queue| queue.in_flight()),
+        };
+        state.paths.iter_mut().map(status).collect()
     }
 }
 
-/// Submits writes to several peers as one transfer. Nothing is written if one of them is invalid.
-pub(crate) fn submit(writes: &[Write<'_>], region: &Region, imm: Option<u32>) -> Result<Transfer> {
-    for write in writes {
-        write.check(region)?;
+/// Submits transfers with several peers as one. Nothing is transferred if one of them is invalid.
+pub(crate) fn submit(
+    operation: Operation,
+    plans: &[Plan<'_>],
+    region: &Region,
+    options: TransferOptions,
+) -> Result<Transfer> {
+    for plan in plans {
+        plan.check(region, options)?;
     }
-    let shares: Vec<_> = writes.iter().map(Write::shares).collect();
-    let is_part = |share: &&VecDeque<Span>| imm.is_some() || !share.is_empty();
-    let progress = Progress::new(shares.iter().flatten().filter(is_part).count());
-    for (write, shares) in writes.iter().zip(shares) {
-        write.post(shares, region, imm, &progress);
+    let jobs: Vec<_> = plans.iter().map(|plan| plan.jobs(options)).collect();
+    let bytes = plans.iter().flat_map(|plan| plan.spans);
+    let bytes = bytes.map(|span| span.len as u64).sum();
+    let count = jobs.iter().map(Vec::len).sum();
+    let cancels = plans.first().map(|plan| &plan.core().cancels);
+    let progress = Progress::new(count, bytes, cancels.cloned().unwrap_or_default());
+    for (plan, jobs) in plans.iter().zip(jobs) {
+        if !jobs.is_empty() {
+            plan.launch(operation, jobs, region, options, &progress);
+        }
     }
     Ok(Transfer::new(progress))
 }
 
-impl Write<'_> {
-    fn check(&self, region: &Region) -> Result<()> {
+impl Plan<'_> {
+    fn core(&self) -> &Core {
+        &self.peer.0.shared.core
+    }
+
+    fn check(&self, region: &Region, options: TransferOptions) -> Result<()> {
         let Handle { inner, shared } = &*self.peer.0;
-        if let Some(failure) = inner.failure.get() {
-            return Err(failure.to_error("write"));
+        if let Some(failure) = &lock(&inner.state).ended {
+            return Err(failure.to_error("transfer"));
         }
-        if region.engine != shared.id {
+        if region.0.engine != shared.core.owner.id {
             let what = "the region belongs to another engine than the peer";
-            return Err(Error::new(ErrorKind::Mismatch, "write", what));
+            return Err(Error::new(ErrorKind::Mismatch, "transfer", what));
         }
-        let keys = self.remote.keys.len();
-        if inner.remote_devices.iter().any(|&device| device >= keys) {
-            let what = format!("the remote region has {keys} keys, less than the peer's devices");
-            return Err(Error::new(ErrorKind::InvalidInput, "write", what));
+        let devices = shared.core.nics.len();
+        if let Some(device) = options.device.filter(|&device| device >= devices) {
+            let what = format!("device {device}; the engine has {devices}, from 0");
+            return Err(Error::new(ErrorKind::InvalidInput, "transfer", what));
         }
-        let (source, target) = (region.len(), self.remote.len());
+        let (local, remote) = (region.len(), self.remote.len());
         match self
             .spans
             .iter()
-            .find(|span| !span.is_within(source, target))
+            .find(|span| !span.is_within(local, remote))
         {
             None => Ok(()),
             Some(span) => {
                 let what = format!(
-                    "{span:?} is out of bounds; the region has {source} bytes, the remote region \
-                     {target}"
+                    "{span:?} is out of bounds; the region has {local} bytes, the remote region \
+                     {remote}"
                 );
-                Err(Error::new(ErrorKind::InvalidInput, "write", what))
+                Err(Error::new(ErrorKind::InvalidInput, "transfer", what))
             }
         }
     }
 
-    /// Divides the write among the queue pairs of the peer.
-    fn shares(&self) -> Vec<VecDeque<Span>> {
-        let Handle { inner, shared } = &*self.peer.0;
-        let queues = inner.remote_devices.len();
-        let mut next = lock(&inner.order);
-        let shares = distribute(self.spans, shared.stripe, queues, *next);
-        *next = (*next + 1) % queues;
-        shares
+    /// Divides the transfer among the paths that are ready, or will be. Returns the pieces of each
+    /// job with the position of its path among these.
+    fn jobs(&self, options: TransferOptions) -> Vec<(usize, VecDeque<Span>)> {
+        let mut state = lock(&self.peer.0.inner.state);
+        let paths = state.eligible(options.device).len().max(1);
+        let first = state.next_path;
+        state.next_path = first.wrapping_add(1);
+        let mut jobs = distribute(self.spans, self.core().stripe, paths, first);
+        if jobs.is_empty() && options.imm.is_some() {
+            jobs.push((first % paths, VecDeque::new()));
+        }
+        jobs
     }
 
-    fn post(
+    fn launch(
         &self,
-        shares: Vec<VecDeque<Span>>,
+        operation: Operation,
+        jobs: Vec<(usize, VecDeque<Span>)>,
         region: &Region,
-        imm: Option<u32>,
+        options: TransferOptions,
         progress: &Arc<Progress>,
     ) {
         let inner = &self.peer.0.inner;
-        let devices = inner.connections.len();
-        let mut result = Ok(());
-        let order = lock(&inner.order);
-        for (number, spans) in shares.into_iter().enumerate() {
-            if spans.is_empty() && imm.is_none() {
-                continue;
-            }
-            let job = Job {
-                region: region.registered[number % devices].clone(),
-                remote: self.remote.keys[inner.remote_devices[number]],
-                spans,
-                imm,
-                progress: Arc::clone(progress),
-            };
-            let connection = &inner.connections[number % devices];
-            let failure = inner.failure.get().cloned().unwrap_or_else(dropped);
-            result = result.and(connection.submit(number / devices, job, &failure));
+        let mut state = lock(&inner.state);
+        let number = state.next_transfer;
+        state.next_transfer += u64::from(options.imm.is_some());
+        let transfer = Arc::new(PeerTransfer {
+            operation,
+            notices: options.imm.is_some(),
+            number,
+            value: options.imm.unwrap_or_default(),
+            jobs: u32::try_from(jobs.len()).unwrap_or(u32::MAX),
+            region: Arc::clone(&region.0),
+            remote: self.remote.clone(),
+            device: options.device,
+            progress: Arc::clone(progress),
+            failure: OnceLock::new(),
+        });
+        let now = state.now.unwrap_or_else(Instant::now);
+        if let Some(deadline) = options.deadline {
+            state.add_deadline(now + deadline, &transfer);
         }
-        drop(order);
-        if let Err(error) = result {
-            inner.disconnect(&Failure::from(&error));
+        let paths = state.eligible(options.device);
+        for (job, (share, spans)) in jobs.into_iter().enumerate() {
+            let job = Arc::new(Job {
+                transfer: Arc::clone(&transfer),
+                number: u32::try_from(job).unwrap_or(u32::MAX),
+            });
+            let path = (!paths.is_empty()).then(|| paths[share % paths.len()]);
+            state.add(path, Waiting::new(job, spans));
+        }
+        for path in paths {
+            state.post(path, now);
         }
     }
 }
 
 impl PeerInner {
-    fn process(&self, device: usize) -> Result<()> {
-        let devices = self.connections.len();
-        self.connections[device].poll(|queue, value| {
-            let number = queue * devices + device;
-            if lock(&self.merge).add(number, value)? {
-                self.immediates.add(value)?;
-            }
-            Ok(())
-        })
-    }
-}
-
-impl CompletionHandler for PeerInner {
-    fn poll(&self, device: usize) {
-        if let Err(error) = self.process(device) {
-            self.disconnect(&Failure::from(&error));
-        }
-    }
-
+    /// Destroys the queue pairs of this side, and ends the transfers.
     fn disconnect(&self, reason: &Failure) {
-        let reason = self.failure.get_or_init(|| reason.clone());
-        for (device, nic) in self.nics.iter().enumerate() {
-            // A further failure has no consequences.
-            let _ = self.process(device);
-            let connection = &self.connections[device];
-            connection.destroy(reason);
-            nic.remove(connection);
+        let now = {
+            let mut state = lock(&self.state);
+            if state.ended.is_none() {
+                state.send(&Message::Bye);
+            }
+            state.end(reason);
+            state.now.unwrap_or_else(Instant::now)
+        };
+        for device in 0..self.core.nics.len() {
+            self.poll(device, now);
+        }
+        // A thread may be destroying one.
+        let state = lock(&self.state);
+        let closed = self
+            .closed
+            .wait_while(state, |state| !state.is_closed())
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(closed);
+    }
+
+    /// Performs the steps of a path, until it waits for something.
+    fn run_path(&self, number: usize, now: Instant) {
+        let mut state = lock(&self.state);
+        loop {
+            state.advance(&self.core, number, now);
+            let ended = state.ended.is_some();
+            let Some(path) = state.paths.get_mut(number) else {
+                return;
+            };
+            let device = path.device;
+            let nic = &self.core.nics[device];
+            match path.next_step(now, ended) {
+                Step::Wait => break,
+                Step::Close => {
+                    state.closed(number);
+                    self.closed.notify_all();
+                }
+                Step::Create => {
+                    drop(state);
+                    let created = nic.usable().and_then(|(open, path)| {
+                        let options = &self.core.options;
+                        let queue = Queue::create(device, &open, path, options, now)?;
+                        let address = queue.address()?;
+                        Ok((queue, address))
+                    });
+                    state = lock(&self.state);
+                    if let Ok((queue, _)) = &created {
+                        let this: Weak<Self> = self.this.clone();
+                        nic.add(queue.cq_id(), this, number);
+                    }
+                    state.created(&self.core, number, created, now);
+                }
+                Step::Connect(mut queue, endpoint, mtu) => {
+                    drop(state);
+                    let connected = queue.connect(&endpoint, mtu);
+                    state = lock(&self.state);
+                    state.connected(number, queue, connected);
+                }
+                Step::Destroy(mut queue) => {
+                    state.drain(&self.core, number, &mut queue, now);
+                    drop(state);
+                    nic.remove(queue.cq_id());
+                    let destroyed = queue.destroy();
+                    state = lock(&self.state);
+                    if let Err(error) = destroyed {
+                        state.end(&Failure::from(&error));
+                    }
+                    state.closed(number);
+                    self.closed.notify_all();
+                }
+            }
         }
     }
 }
 
-fn dropped() -> Failure {
-    Failure::new(ErrorKind::Disconnected, "the peer was dropped")
+impl Handler for PeerInner {
+    fn poll(&self, device: usize, now: Instant) {
+        let paths: Vec<usize> = {
+            let mut state = lock(&self.state);
+            state.tick(&self.core, now);
+            let on_device = state.paths.iter().filter(|path| path.device == device);
+            on_device.map(|path| path.number).collect()
+        };
+        for path in paths {
+            self.run_path(path, now);
+        }
+    }
+
+    fn poll_path(&self, path: usize, now: Instant) {
+        let mut state = lock(&self.state);
+        if let Some(queue) = state.paths.get_mut(path).and_then(|path| path.queue()) {
+            queue.note_event();
+        }
+        drop(state);
+        self.run_path(path, now);
+    }
+
+    fn fail_path(&self, path: usize, reason: &Failure) {
+        if let Some(path) = lock(&self.state).paths.get_mut(path) {
+            path.fail(reason);
+        }
+    }
+
+    fn poll_control(&self, now: Instant) {
+        let mut state = lock(&self.state);
+        let mut has_changed = false;
+        while state.ended.is_none() {
+            let Some(message) = state.receive() else {
+                break;
+            };
+            has_changed = true;
+            state.handle(&self.core, message, now);
+        }
+        has_changed |= state.ended.is_some() && !state.is_closed();
+        drop(state);
+        if has_changed {
+            self.core.nics.iter().for_each(|nic| nic.waker.wake());
+        }
+    }
+
+    fn control(&self) -> Option<Arc<OwnedFd>> {
+        let is_open = lock(&self.state).ended.is_none();
+        self.control.clone().filter(|_| is_open)
+    }
+
+    fn send_key(&self, region: u64, device: usize, key: RemoteMemory) {
+        lock(&self.state).send(&Message::Key {
+            region,
+            device,
+            key,
+        });
+    }
+
+    fn is_busy(&self) -> bool {
+        let mut state = lock(&self.state);
+        !state.pending.is_empty()
+            || state.paths.iter_mut().any(|path| {
+                let is_settled = matches!(path.link, Link::Live(_)) && path.is_ready();
+                !is_settled || path.queue().is_some_and(|queue| queue.in_flight() > 0)
+            })
+    }
 }
 
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Peer")
-            .field("queue_pairs", &self.0.inner.remote_devices.len())
+            .field("paths", &self.paths())
             .field("is_connected", &self.is_connected())
             .finish_non_exhaustive()
     }

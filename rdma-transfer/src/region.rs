@@ -1,103 +1,465 @@
 //! Memory registered with every device of an engine, and its remote keys.
 
 use std::fmt;
-use std::sync::Arc;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
-use ibverbs::{MemoryOptions, RemoteMemory, Result, SharedRegion};
+use ibverbs::{
+    AccessFlags, DeviceRegion, Error, ErrorKind, Frozen, Held, MemoryOptions, ProtectionDomain,
+    QueuePair, Rc, RemoteMemory, Result, SharedRegion,
+};
 use serde::{Deserialize, Serialize};
 
-use crate::nic::{ACCESS, Nic};
+use crate::failure::lock;
+use crate::nic::Waker;
 
-/// Memory that is the source or the target of transfers. Clones refer to the same memory.
+/// Access of peers to writable regions.
+pub(crate) const ACCESS: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ);
+
+/// The key of a device that is not open.
+const NO_KEY: RemoteMemory = RemoteMemory {
+    addr: 0,
+    len: 0,
+    rkey: 0,
+};
+
+/// Memory that is the source or the target of transfers, on this side or at a peer. Clones refer to
+/// the same memory.
 ///
-/// Peers can write to it at any time, so there are no references to its bytes: they are copied in
-/// and out. The memory is freed when the last clone was dropped and the queue pairs that have used
-/// it as a source are destroyed.
+/// Peers that have its [remote region](Self::remote) can access it at any time, so there are no
+/// references to its bytes: they are copied in and out. The memory is deregistered and freed when
+/// the last clone was dropped and no transfer of this side uses it anymore.
 #[derive(Clone)]
-pub struct Region {
-    /// The same memory, registered with each device.
-    pub(crate) registered: Vec<SharedRegion>,
+pub struct Region(pub(crate) Arc<Inner>);
+
+/// Registers the memory in a protection domain.
+type Register = Box<dyn FnMut(&ProtectionDomain) -> Result<Memory> + Send>;
+
+pub(crate) struct Inner {
+    pub(crate) id: u64,
     /// Identity of the engine.
     pub(crate) engine: u64,
+    len: usize,
+    is_writable: bool,
+    register: Mutex<Register>,
+    /// The same memory, registered with each device that was open.
+    registered: Mutex<Vec<Option<Registered>>>,
+    /// The last field: the queue pairs release the memory when the others are dropped.
+    uses: Notify,
+}
+
+/// Memory as registered with an open device, by the generation of the device.
+#[derive(Clone)]
+pub(crate) struct Registered {
+    pub(crate) generation: u64,
+    pub(crate) memory: Memory,
+}
+
+/// Memory as registered with one device.
+#[derive(Clone, Debug)]
+pub(crate) enum Memory {
+    Shared(SharedRegion),
+    Frozen(Frozen),
+    Device(DeviceRegion),
+}
+
+/// The token of memory that a queue pair holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Token {
+    Shared(Held<SharedRegion>),
+    Frozen(Held<Frozen>),
+    Device(Held<DeviceRegion>),
+}
+
+/// Bytes of an owner that several devices register.
+struct SharedOwner<T>(Arc<T>);
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for SharedOwner<T> {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+/// Number of users of the memory: the region, and each queue pair that holds it.
+#[derive(Debug)]
+pub(crate) struct Uses {
+    count: Mutex<usize>,
+    none: Condvar,
+}
+
+impl Uses {
+    pub(crate) fn add(&self) {
+        *lock(&self.count) += 1;
+    }
+
+    pub(crate) fn remove(&self) {
+        let mut count = lock(&self.count);
+        *count -= 1;
+        if *count == 0 {
+            self.none.notify_all();
+        }
+    }
+}
+
+/// Counts the regions that were dropped, so that queue pairs look for what they can release.
+#[derive(Debug, Default)]
+pub(crate) struct Releases {
+    pub(crate) count: AtomicU64,
+    pub(crate) wakers: Vec<Waker>,
+}
+
+/// The use of the memory by its region.
+struct Notify {
+    uses: Arc<Uses>,
+    releases: Arc<Releases>,
+}
+
+impl Drop for Notify {
+    fn drop(&mut self) {
+        self.uses.remove();
+        self.releases.count.fetch_add(1, Ordering::AcqRel);
+        self.releases.wakers.iter().for_each(Waker::wake);
+    }
+}
+
+impl Memory {
+    pub(crate) fn hold(&self, qp: &mut QueuePair<Rc>) -> Result<Token> {
+        Ok(match self {
+            Self::Shared(region) => Token::Shared(qp.hold(region)?),
+            Self::Frozen(frozen) => Token::Frozen(qp.hold(frozen)?),
+            Self::Device(region) => Token::Device(qp.hold(region)?),
+        })
+    }
+
+    fn remote(&self) -> RemoteMemory {
+        match self {
+            Self::Shared(region) => region.remote(),
+            Self::Frozen(frozen) => frozen.remote().unwrap_or(NO_KEY),
+            Self::Device(region) => region.remote().unwrap_or(NO_KEY),
+        }
+    }
+}
+
+impl Token {
+    pub(crate) fn slice(self, range: Range<usize>) -> Option<Self> {
+        Some(match self {
+            Self::Shared(token) => Self::Shared(token.slice(range)?),
+            Self::Frozen(token) => Self::Frozen(token.slice(range)?),
+            Self::Device(token) => Self::Device(token.slice(range)?),
+        })
+    }
+
+    /// Returns `true` if the queue pair does not keep the memory alive anymore.
+    pub(crate) fn release(self, qp: &mut QueuePair<Rc>) -> Result<bool> {
+        match self {
+            Self::Shared(token) => qp.release(token),
+            Self::Frozen(token) => qp.release(token),
+            Self::Device(token) => qp.release(token),
+        }
+    }
+}
+
+/// The protection domain of an open device, and the generation of the device.
+pub(crate) struct Domain {
+    pub(crate) generation: u64,
+    pub(crate) pd: ProtectionDomain,
 }
 
 impl Region {
-    /// Allocates memory and registers it with each device. There is at least one.
-    pub(crate) fn register(
-        nics: &[Arc<Nic>],
+    /// Allocates memory and registers it with each device that is open. At least one must be.
+    pub(crate) fn alloc(
+        engine: &Owner,
+        domains: &[Option<Domain>],
         len: usize,
         options: MemoryOptions,
-        engine: u64,
     ) -> Result<Self> {
-        let mut registered = vec![nics[0].pd().shared_with(len, ACCESS, options)?];
-        for nic in &nics[1..] {
-            registered.push(registered[0].register_in(nic.pd(), ACCESS)?);
-        }
-        Ok(Self { registered, engine })
+        let Some(domain) = domains.iter().flatten().next() else {
+            let what = "no device of the engine works";
+            return Err(Error::new(ErrorKind::Disconnected, "alloc", what));
+        };
+        let origin = domain.pd.shared_with(len, ACCESS, options)?;
+        let mut first = Some(Memory::Shared(origin.clone()));
+        Self::new(engine, domains, len, move |pd| match first.take() {
+            Some(memory) => Ok(memory),
+            None => origin.register_in(pd, ACCESS).map(Memory::Shared),
+        })
     }
 
-    fn first(&self) -> &SharedRegion {
-        &self.registered[0]
+    pub(crate) fn from_owner<T>(
+        engine: &Owner,
+        domains: &[Option<Domain>],
+        owner: T,
+    ) -> Result<Self>
+    where
+        T: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        let owner = Arc::new(owner);
+        let len = (*owner).as_ref().len();
+        Self::new(engine, domains, limited(len)?, move |pd| {
+            let owner = SharedOwner(Arc::clone(&owner));
+            pd.frozen_shared_from(owner).map(Memory::Frozen)
+        })
+    }
+
+    pub(crate) fn from_dmabuf(
+        engine: &Owner,
+        domains: &[Option<Domain>],
+        fd: OwnedFd,
+        offset: u64,
+        len: usize,
+    ) -> Result<Self> {
+        Self::new(engine, domains, limited(len)?, move |pd| {
+            let region = pd.reg_dmabuf(fd.as_fd(), offset, len, ACCESS)?;
+            Ok(Memory::Device(region))
+        })
+    }
+
+    fn new(
+        engine: &Owner,
+        domains: &[Option<Domain>],
+        len: usize,
+        mut register: impl FnMut(&ProtectionDomain) -> Result<Memory> + Send + 'static,
+    ) -> Result<Self> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let register_in = |domain: &Option<Domain>| {
+            let Some(domain) = domain else {
+                return Ok(None);
+            };
+            Ok(Some(Registered {
+                generation: domain.generation,
+                memory: register(&domain.pd)?,
+            }))
+        };
+        let registered = domains
+            .iter()
+            .map(register_in)
+            .collect::<Result<Vec<_>>>()?;
+        let uses = Arc::new(Uses {
+            count: Mutex::new(1),
+            none: Condvar::new(),
+        });
+        Ok(Self(Arc::new(Inner {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            engine: engine.id,
+            len,
+            is_writable: !matches!(
+                registered.iter().flatten().next(),
+                Some(Registered {
+                    memory: Memory::Frozen(_),
+                    ..
+                })
+            ),
+            register: Mutex::new(Box::new(register)),
+            registered: Mutex::new(registered),
+            uses: Notify {
+                uses,
+                releases: Arc::clone(&engine.releases),
+            },
+        })))
     }
 
     /// Returns the length in bytes.
     pub fn len(&self) -> usize {
-        self.first().len()
-    }
-
-    /// Returns `true` if the length is 0.
-    pub fn is_empty(&self) -> bool {
-        self.first().is_empty()
-    }
-
-    /// Copies bytes starting at `offset` out of the region.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](ibverbs::ErrorKind::InvalidInput) if the range is out of bounds.
-    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
-        self.first().read(offset, into)
-    }
-
-    /// Copies bytes into the region, starting at `offset`. A transfer of these bytes that is in
-    /// flight sends the old or the new ones.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](ibverbs::ErrorKind::InvalidInput) if the range is out of bounds.
-    pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
-        self.first().write(offset, from)
-    }
-
-    /// Returns the region as peers address it. Give it to the peers that may write to the region.
-    pub fn remote(&self) -> RemoteRegion {
-        let keys = self.registered.iter().map(SharedRegion::remote).collect();
-        RemoteRegion { keys }
-    }
-}
-
-impl fmt::Debug for Region {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Region")
-            .field("len", &self.len())
-            .field("devices", &self.registered.len())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A peer's region: its address and its key for each device of the peer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoteRegion {
-    /// The region as each device of the peer has registered it.
-    pub keys: Vec<RemoteMemory>,
-}
-
-impl RemoteRegion {
-    /// Returns the length in bytes that all devices have registered.
-    pub fn len(&self) -> u64 {
-        self.keys.iter().map(|key| key.len).min().unwrap_or(0)
+        self.0.len
     }
 
     /// Returns `true` if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Returns `true` if transfers can write to the memory.
+    pub fn is_writable(&self) -> bool {
+        self.0.is_writable
+    }
+
+    /// Copies bytes starting at `offset` out of the region.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidInput`]: the range is out of bounds.
+    /// - [`ErrorKind::Unsupported`]: the memory is a dma-buf, which the processor does not access.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        match self.0.any_memory()? {
+            Memory::Shared(region) => region.read(offset, into),
+            Memory::Frozen(frozen) => {
+                let end = offset.saturating_add(into.len());
+                let from = frozen.get(offset..end).ok_or_else(|| {
+                    let what = format!("{offset}..{end} of {} bytes", frozen.len());
+                    Error::new(ErrorKind::InvalidInput, "read a region", what)
+                })?;
+                into.copy_from_slice(from);
+                Ok(())
+            }
+            Memory::Device(_) => Err(no_access("read a region", "a dma-buf")),
+        }
+    }
+
+    /// Copies bytes into the region, starting at `offset`. A transfer of these bytes that is in
+    /// flight sends the old or the new ones.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::InvalidInput`]: the range is out of bounds.
+    /// - [`ErrorKind::Unsupported`]: the memory is a dma-buf, or that of a value
+    ///   ([`Engine::register`](crate::Engine::register)).
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        match self.0.any_memory()? {
+            Memory::Shared(region) => region.write(offset, from),
+            Memory::Frozen(_) => Err(no_access("write a region", "read-only")),
+            Memory::Device(_) => Err(no_access("write a region", "a dma-buf")),
+        }
+    }
+
+    /// Returns the region as peers address it. Give it to the peers that may access the region.
+    pub fn remote(&self) -> RemoteRegion {
+        let registered = lock(&self.0.registered);
+        let key = |one: &Option<Registered>| match one {
+            Some(registered) => registered.memory.remote(),
+            None => NO_KEY,
+        };
+        RemoteRegion {
+            id: self.0.id,
+            keys: registered.iter().map(key).collect(),
+        }
+    }
+
+    /// Gives up the region, and returns a handle that waits until no device can access the memory
+    /// and it is freed. Other clones and transfers in flight prevent that until they have ended.
+    pub fn release(self) -> Release {
+        Release {
+            uses: Arc::clone(&self.0.uses.uses),
+        }
+    }
+}
+
+impl Inner {
+    /// Returns the memory as registered with a device of this generation.
+    pub(crate) fn memory(&self, device: usize, generation: u64) -> Option<Memory> {
+        let registered = lock(&self.registered);
+        let registered = registered[device].as_ref()?;
+        (registered.generation == generation).then(|| registered.memory.clone())
+    }
+
+    fn any_memory(&self) -> Result<Memory> {
+        let registered = lock(&self.registered);
+        let memory = registered.iter().flatten().next();
+        let memory = memory.map(|registered| registered.memory.clone());
+        memory.ok_or_else(|| no_access("access a region", "not registered"))
+    }
+
+    pub(crate) fn uses(&self) -> Arc<Uses> {
+        Arc::clone(&self.uses.uses)
+    }
+
+    /// Registers the memory with a device that was opened again, and returns its new key.
+    pub(crate) fn register_again(&self, device: usize, domain: &Domain) -> Result<RemoteMemory> {
+        let memory = lock(&self.register)(&domain.pd)?;
+        let key = memory.remote();
+        let registered = Registered {
+            generation: domain.generation,
+            memory,
+        };
+        let old = lock(&self.registered)[device].replace(registered);
+        // Deregistered without the lock.
+        drop(old);
+        Ok(key)
+    }
+}
+
+/// The engine that a new region belongs to.
+pub(crate) struct Owner {
+    pub(crate) id: u64,
+    pub(crate) releases: Arc<Releases>,
+}
+
+/// Memory that is being released ([`Region::release`]).
+#[derive(Debug)]
+pub struct Release {
+    uses: Arc<Uses>,
+}
+
+impl Release {
+    /// Returns `true` if the memory is deregistered.
+    pub fn is_done(&self) -> bool {
+        *lock(&self.uses.count) == 0
+    }
+
+    /// Waits until the memory is deregistered.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TimedOut`]: clones of the region exist, transfers use it, or a queue pair has
+    /// requests in flight that may use it. The memory is released as soon as they have ended, also
+    /// without this handle.
+    pub fn wait(&self, timeout: Duration) -> Result<()> {
+        let uses = &*self.uses;
+        let (count, _) = uses
+            .none
+            .wait_timeout_while(lock(&uses.count), timeout, |count| *count > 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *count == 0 {
+            return Ok(());
+        }
+        let what = format!("{} users of the memory are left after {timeout:?}", *count);
+        Err(Error::new(ErrorKind::TimedOut, "release a region", what)
+            .with_help("drop the clones of the region, and wait for its transfers"))
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("id", &self.id)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A peer's region: its identity, and its address and key for each device of the peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoteRegion {
+    /// Number of the region in the process of the peer.
+    pub id: u64,
+    /// The region as each device of the peer has registered it. The keys of a device that was
+    /// opened again are replaced over the control connection.
+    pub keys: Vec<RemoteMemory>,
+}
+
+impl RemoteRegion {
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        self.keys.iter().map(|key| key.len).max().unwrap_or(0)
+    }
+
+    /// Returns `true` if the length is 0.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Refuses memory that one scatter entry cannot name.
+fn limited(len: usize) -> Result<usize> {
+    if u32::try_from(len).is_ok() {
+        return Ok(len);
+    }
+    let what = format!("{len} bytes; at most 2^32-1 are allowed");
+    Err(
+        Error::new(ErrorKind::InvalidInput, "register a region", what)
+            .with_help("register several regions"),
+    )
+}
+
+fn no_access(call: &'static str, what: &str) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        call,
+        format!("the memory is {what}"),
+    )
 }

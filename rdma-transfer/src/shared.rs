@@ -1,50 +1,234 @@
-//! The state of an engine that its peers share.
+//! The state of an engine that its peers and threads share.
 
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use ibverbs::Result;
+use ibverbs::{Error, ErrorKind, Result};
 
 use crate::failure::lock;
 use crate::immediates::Immediates;
-use crate::nic::Nic;
+use crate::nic::{Handler, Nic, Waker, wait_readable};
 use crate::options::EngineOptions;
+use crate::region::{Domain, Inner, Owner};
 
-/// The devices of an engine and their threads, which end when this is dropped.
-pub(crate) struct Shared {
-    pub(crate) id: u64,
+/// Time after which a thread looks for lost events while requests are in flight.
+const BUSY: Duration = Duration::from_millis(10);
+/// The same without requests in flight.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// The devices, regions and peers of an engine.
+pub(crate) struct Core {
+    pub(crate) owner: Owner,
     pub(crate) nics: Vec<Arc<Nic>>,
     pub(crate) immediates: Arc<Immediates>,
     pub(crate) options: EngineOptions,
     /// Maximum length of a request in bytes.
     pub(crate) stripe: usize,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// All regions. Locked while one is registered, so that a device that is opened again gets
+    /// every region.
+    pub(crate) regions: Mutex<Vec<Weak<Inner>>>,
+    peers: Mutex<Vec<Weak<dyn Handler>>>,
+    /// Number of canceled transfers.
+    pub(crate) cancels: Arc<AtomicU64>,
+    /// Wakes the thread of the control connections.
+    pub(crate) control: Waker,
+    stopping: AtomicBool,
 }
 
-impl Shared {
-    pub(crate) fn new(id: u64, nics: Vec<Arc<Nic>>, options: EngineOptions, stripe: usize) -> Self {
+impl Core {
+    pub(crate) fn new(
+        owner: Owner,
+        nics: Vec<Arc<Nic>>,
+        options: EngineOptions,
+        control: Waker,
+    ) -> Self {
+        let stripes = nics.iter().map(|nic| nic.max_message());
         Self {
-            id,
+            owner,
+            stripe: stripes.fold(options.stripe, usize::min),
             nics,
             immediates: Arc::default(),
             options,
-            stripe,
-            threads: Mutex::default(),
+            regions: Mutex::default(),
+            peers: Mutex::default(),
+            cancels: Arc::default(),
+            control,
+            stopping: AtomicBool::new(false),
         }
     }
 
-    /// Starts the thread of each device.
-    pub(crate) fn start(&self) -> Result<()> {
-        for nic in &self.nics {
-            lock(&self.threads).push(nic.start()?);
+    /// Returns the protection domain of each device that is open.
+    pub(crate) fn domains(&self) -> Vec<Option<Domain>> {
+        self.nics.iter().map(|nic| nic.domain()).collect()
+    }
+
+    pub(crate) fn add_peer(&self, peer: Weak<dyn Handler>) {
+        let mut peers = lock(&self.peers);
+        peers.retain(|peer| peer.strong_count() > 0);
+        peers.push(peer);
+    }
+
+    fn all_peers(&self) -> Vec<Arc<dyn Handler>> {
+        lock(&self.peers).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Advances a device and the paths on it.
+    pub(crate) fn poll_device(&self, nic: &Nic, now: Instant) {
+        nic.poll_events(now);
+        self.reopen(nic, now);
+        nic.poll_completions(now);
+        for peer in self.all_peers() {
+            peer.poll(nic.index, now);
         }
-        Ok(())
+    }
+
+    /// Processes the control messages of all peers.
+    pub(crate) fn poll_control(&self, now: Instant) {
+        for peer in self.all_peers() {
+            peer.poll_control(now);
+        }
+    }
+
+    /// Opens a device again after a fatal error, if it is time to, and registers all regions.
+    fn reopen(&self, nic: &Nic, now: Instant) {
+        let Some(open) = nic.reopen(now) else {
+            return;
+        };
+        let domain = Domain {
+            generation: open.generation,
+            pd: open.pd.clone(),
+        };
+        let mut regions = lock(&self.regions);
+        let mut keys = Vec::new();
+        regions.retain(|region| {
+            let Some(region) = region.upgrade() else {
+                return false;
+            };
+            keys.push((region.id, region.register_again(nic.index, &domain)));
+            true
+        });
+        let peers = self.all_peers();
+        for (region, key) in keys {
+            // Without a key the device is tried again.
+            let Ok(key) = key else { return };
+            peers
+                .iter()
+                .for_each(|peer| peer.send_key(region, nic.index, key));
+        }
+        nic.reopened(open);
+    }
+
+    /// Starts the threads.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<Vec<thread::JoinHandle<()>>> {
+        let mut threads = Vec::new();
+        for nic in &self.nics {
+            let (core, nic) = (Arc::clone(self), Arc::clone(nic));
+            let name = format!("transfer {}", nic.name);
+            threads.push(spawn(name, move || core.run_device(&nic))?);
+        }
+        let core = Arc::clone(self);
+        let run = move || core.run_control();
+        threads.push(spawn("transfer control".to_owned(), run)?);
+        Ok(threads)
+    }
+
+    /// Makes the threads end.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Wakes all threads.
+    pub(crate) fn wake(&self) {
+        self.nics.iter().for_each(|nic| nic.waker.wake());
+        self.control.wake();
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    fn run_device(&self, nic: &Nic) {
+        let mut polled_at = None::<Instant>;
+        while !self.is_stopping() {
+            if self.options.busy_poll {
+                self.poll_device(nic, Instant::now());
+                thread::yield_now();
+                continue;
+            }
+            let is_busy = self.all_peers().iter().any(|peer| peer.is_busy());
+            let limit = if is_busy { BUSY } else { IDLE };
+            let open = nic.device();
+            let mut fds = vec![nic.waker.as_fd()];
+            if let Some(open) = &open {
+                fds.extend([open.events.as_fd(), open.channel.as_fd()]);
+            }
+            // Without the wait, the loop polls.
+            let was_woken = wait_readable(&fds, 2, limit).unwrap_or(true);
+            let now = Instant::now();
+            nic.waker.clear();
+            nic.poll_completions(now);
+            // Everything else less often than completions arrive.
+            if was_woken || polled_at.is_none_or(|at| now >= at + limit / 2) {
+                polled_at = Some(now);
+                self.poll_device(nic, now);
+            }
+        }
+    }
+
+    fn run_control(&self) {
+        while !self.is_stopping() {
+            let peers = self.all_peers();
+            let controls: Vec<_> = peers.iter().filter_map(|peer| peer.control()).collect();
+            // A connection without a descriptor is asked again and again.
+            let limit = if controls.len() < peers.len() {
+                BUSY
+            } else {
+                IDLE
+            };
+            let mut fds = vec![self.control.as_fd()];
+            fds.extend(controls.iter().map(AsFd::as_fd));
+            drop(peers);
+            let _ = wait_readable(&fds, 0, limit);
+            self.control.clear();
+            self.poll_control(Instant::now());
+        }
+    }
+}
+
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>> {
+    thread::Builder::new()
+        .name(name)
+        .spawn(run)
+        .map_err(|error| Error::new(ErrorKind::Os, "start a thread", error.to_string()))
+}
+
+/// The handles of the program on an engine. Dropping the last one ends the threads.
+pub(crate) struct Shared {
+    pub(crate) core: Arc<Core>,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+impl Shared {
+    pub(crate) fn new(core: Arc<Core>) -> Result<Self> {
+        let threads = if core.options.manual {
+            Vec::new()
+        } else {
+            core.start()?
+        };
+        Ok(Self {
+            core,
+            threads: Mutex::new(threads),
+        })
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.nics.iter().for_each(|nic| nic.stop());
+        self.core.stop();
         for thread in lock(&self.threads).drain(..) {
             // A thread that panicked has nothing left to do.
             let _ = thread.join();

@@ -1,60 +1,68 @@
-//! Ranges of a transfer, and their distribution over queue pairs.
+//! Ranges of a transfer, and their distribution over paths.
 
 use std::collections::VecDeque;
 
-/// A range of bytes to write: from an offset of the local region to an offset of the remote one.
+/// Maximum number of pieces of a job. Long transfers have several jobs on each path, so that a
+/// failed path leaves jobs to several others.
+const JOB_PIECES: usize = 64;
+
+/// A range of bytes to transfer, in the local and in the remote region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Offset of the first byte in the local region.
-    pub source: usize,
+    pub local: usize,
     /// Offset of the first byte in the remote region.
-    pub target: u64,
+    pub remote: u64,
     /// Number of bytes.
     pub len: usize,
 }
 
 impl Span {
     /// Returns a range of `len` bytes.
-    pub const fn new(source: usize, target: u64, len: usize) -> Self {
-        Self {
-            source,
-            target,
-            len,
-        }
+    pub const fn new(local: usize, remote: u64, len: usize) -> Self {
+        Self { local, remote, len }
     }
 
     /// Returns `true` if the range is within both regions.
-    pub(crate) fn is_within(&self, source: usize, target: u64) -> bool {
-        let end = self.source.checked_add(self.len);
-        let target_end = self.target.checked_add(self.len as u64);
-        end.is_some_and(|end| end <= source) && target_end.is_some_and(|end| end <= target)
+    pub(crate) fn is_within(&self, local: usize, remote: u64) -> bool {
+        let end = self.local.checked_add(self.len);
+        let remote_end = self.remote.checked_add(self.len as u64);
+        end.is_some_and(|end| end <= local) && remote_end.is_some_and(|end| end <= remote)
     }
 }
 
-/// Divides ranges into pieces of at most `stripe` bytes, and distributes them over `queues` queues
-/// in turn, beginning with the queue `first`. Ranges without bytes are omitted.
+/// Divides ranges into pieces of at most `stripe` bytes, and distributes them over `shares` shares
+/// in turn, beginning with the share `first`. Returns jobs of at most [`JOB_PIECES`] pieces with
+/// their share. Ranges without bytes are omitted.
 pub(crate) fn distribute(
     spans: &[Span],
     stripe: usize,
-    queues: usize,
+    shares: usize,
     first: usize,
-) -> Vec<VecDeque<Span>> {
-    let mut shares = vec![VecDeque::new(); queues];
-    let mut next = first % queues;
+) -> Vec<(usize, VecDeque<Span>)> {
+    let mut jobs: Vec<(usize, VecDeque<Span>)> = Vec::new();
+    // The last job of each share.
+    let mut open: Vec<Option<usize>> = vec![None; shares];
+    let mut next = first % shares;
     for span in spans {
         let mut done = 0;
         while done < span.len {
             let len = stripe.min(span.len - done);
-            shares[next].push_back(Span::new(
-                span.source + done,
-                span.target + done as u64,
-                len,
-            ));
+            let piece = Span::new(span.local + done, span.remote + done as u64, len);
+            let job = match open[next] {
+                Some(job) if jobs[job].1.len() < JOB_PIECES => job,
+                _ => {
+                    jobs.push((next, VecDeque::new()));
+                    jobs.len() - 1
+                }
+            };
+            open[next] = Some(job);
+            jobs[job].1.push_back(piece);
             done += len;
-            next = (next + 1) % queues;
+            next = (next + 1) % shares;
         }
     }
-    shares
+    jobs
 }
 
 #[cfg(test)]
@@ -62,29 +70,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_go_to_the_queues_in_turn() {
+    fn pieces_go_to_the_shares_in_turn() {
         let spans = [
             Span::new(0, 100, 25),
             Span::new(50, 0, 0),
             Span::new(60, 9, 4),
         ];
-        let shares = distribute(&spans, 10, 2, 3);
+        let jobs = distribute(&spans, 10, 2, 3);
+        let first = [Span::new(0, 100, 10), Span::new(20, 120, 5)];
+        let second = [Span::new(10, 110, 10), Span::new(60, 9, 4)];
         assert_eq!(
-            shares[1],
-            [Span::new(0, 100, 10), Span::new(20, 120, 5)],
-            "the queue 3 % 2 is the first"
+            jobs,
+            [(1, first.into()), (0, second.into())],
+            "share 3 % 2 first"
         );
-        assert_eq!(shares[0], [Span::new(10, 110, 10), Span::new(60, 9, 4)]);
     }
 
     #[test]
     fn every_byte_is_in_one_piece() {
-        for (stripe, queues) in [(1, 1), (3, 2), (7, 5), (64, 3), (1000, 4)] {
+        for (stripe, shares) in [(1, 1), (3, 2), (7, 5), (64, 3), (1000, 4)] {
             let spans = [Span::new(5, 5, 100), Span::new(200, 200, 37)];
             let mut times = [0; 300];
-            for piece in distribute(&spans, stripe, queues, 1).iter().flatten() {
-                assert!(piece.len <= stripe && piece.source as u64 == piece.target);
-                times[piece.source..piece.source + piece.len]
+            let jobs = distribute(&spans, stripe, shares, 1);
+            assert!(jobs.iter().all(|(_, job)| job.len() <= JOB_PIECES));
+            for piece in jobs.iter().flat_map(|(_, job)| job) {
+                assert!(piece.len <= stripe && piece.local as u64 == piece.remote);
+                times[piece.local..piece.local + piece.len]
                     .iter_mut()
                     .for_each(|count| *count += 1);
             }

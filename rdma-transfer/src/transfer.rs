@@ -1,6 +1,7 @@
 //! Transfers and their progress.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,15 +20,25 @@ impl Transfer {
         Self { progress }
     }
 
-    /// Waits until the transfer has ended. After `Ok`, the peers have received all bytes, and the
-    /// source can be changed.
+    /// Waits until the transfer has ended. After `Ok`, all bytes have been transferred.
     ///
     /// # Errors
-    /// - [`ErrorKind::TimedOut`]: the transfer is still in flight, and devices may access its
-    ///   memory. Wait again, or [disconnect](crate::Peer::disconnect) the peers.
-    /// - Any other kind: the transfer has failed, its failed peers are disconnected, and no device
-    ///   accesses its memory. Parts of the bytes may have arrived. The other peers of a group have
-    ///   received all bytes.
+    /// - [`ErrorKind::TimedOut`], and [`has_ended`](Self::has_ended) returns `false`: the transfer
+    ///   is still in flight, and devices may access its memory. Wait again, or
+    ///   [cancel](Self::cancel) it.
+    /// - [`ErrorKind::TimedOut`] otherwise: its [deadline](crate::TransferOptions::deadline) has
+    ///   passed.
+    /// - [`ErrorKind::WrongState`]: it was [canceled](Self::cancel).
+    /// - [`ErrorKind::Disconnected`]: a peer was disconnected by either side, or its control
+    ///   connection was lost.
+    /// - Other kinds: the memory permits no such access, for example because the peer has released
+    ///   it.
+    ///
+    /// After an error of a transfer that has ended, no device accesses memory for it, neither here
+    /// nor at the peer, and parts of the bytes may have been transferred. Only after
+    /// `Disconnected`, the peer's memory may be written to until
+    /// [`Peer::is_connected`](crate::Peer::is_connected) of the peer's engine returns `false`. The
+    /// other peers of a group have received all bytes.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let state = lock(&self.progress.state);
         let (state, _) = self
@@ -37,11 +48,11 @@ impl Transfer {
             .unwrap_or_else(PoisonError::into_inner);
         if state.in_flight > 0 {
             let what = format!(
-                "{} of {} queue pairs have requests in flight after {timeout:?}",
-                state.in_flight, state.parts
+                "{} of {} bytes are transferred after {timeout:?}",
+                state.bytes_done, state.bytes
             );
             return Err(Error::new(ErrorKind::TimedOut, "transfer", what)
-                .with_help("wait again, or disconnect the peer before the memory is used again"));
+                .with_help("wait again, or cancel the transfer"));
         }
         match &state.failure {
             Some(failure) => Err(failure.to_error("transfer")),
@@ -53,46 +64,79 @@ impl Transfer {
     pub fn has_ended(&self) -> bool {
         lock(&self.progress.state).in_flight == 0
     }
+
+    /// Returns the number of bytes, to all peers together.
+    pub fn bytes(&self) -> u64 {
+        lock(&self.progress.state).bytes
+    }
+
+    /// Returns the number of bytes that are known to have been transferred.
+    pub fn bytes_done(&self) -> u64 {
+        lock(&self.progress.state).bytes_done
+    }
+
+    /// Ends the transfer as its deadline would. It ends when none of its requests is in flight, so
+    /// [wait](Self::wait) for it before the memory is used again.
+    pub fn cancel(&self) {
+        let reason = Failure::new(ErrorKind::WrongState, "the transfer was canceled");
+        self.progress.cancel(&reason);
+    }
 }
 
 impl fmt::Debug for Transfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = lock(&self.progress.state);
         f.debug_struct("Transfer")
-            .field("has_ended", &self.has_ended())
+            .field("has_ended", &(state.in_flight == 0))
+            .field("bytes", &state.bytes)
+            .field("bytes_done", &state.bytes_done)
             .finish()
     }
 }
 
-/// The progress of a transfer. Its parts are the shares of the queue pairs.
+/// The progress of a transfer.
 #[derive(Debug)]
 pub(crate) struct Progress {
     state: Mutex<State>,
     ended: Condvar,
+    /// Number of canceled transfers of the engine, so that peers look for their jobs.
+    cancels: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct State {
-    parts: usize,
+    /// Number of jobs that have not ended.
     in_flight: usize,
-    /// The first failure of a part.
+    bytes: u64,
+    bytes_done: u64,
+    /// The first failure.
     failure: Option<Failure>,
+    is_canceled: bool,
 }
 
 impl Progress {
-    pub(crate) fn new(parts: usize) -> Arc<Self> {
+    pub(crate) fn new(jobs: usize, bytes: u64, cancels: Arc<AtomicU64>) -> Arc<Self> {
         let state = State {
-            parts,
-            in_flight: parts,
+            in_flight: jobs,
+            bytes,
+            bytes_done: 0,
             failure: None,
+            is_canceled: false,
         };
         Arc::new(Self {
             state: Mutex::new(state),
             ended: Condvar::new(),
+            cancels,
         })
     }
 
-    /// Records the end of one part. The device must not access its memory any more.
-    pub(crate) fn end_part(&self, failure: Option<&Failure>) {
+    /// Records transferred bytes.
+    pub(crate) fn add_bytes(&self, bytes: u64) {
+        lock(&self.state).bytes_done += bytes;
+    }
+
+    /// Records the end of a job. No device accesses memory for it anymore.
+    pub(crate) fn end_job(&self, failure: Option<&Failure>) {
         let mut state = lock(&self.state);
         state.in_flight -= 1;
         if state.failure.is_none() {
@@ -102,6 +146,20 @@ impl Progress {
             self.ended.notify_all();
         }
     }
+
+    /// Lets the jobs end early, unless the transfer has ended.
+    pub(crate) fn cancel(&self, reason: &Failure) {
+        let mut state = lock(&self.state);
+        if state.in_flight > 0 {
+            state.is_canceled = true;
+            state.failure.get_or_insert_with(|| reason.clone());
+            self.cancels.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(crate) fn is_canceled(&self) -> bool {
+        lock(&self.state).is_canceled
+    }
 }
 
 #[cfg(test)]
@@ -109,17 +167,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transfer_ends_with_its_last_part() {
-        let progress = Progress::new(2);
+    fn a_transfer_ends_with_its_last_job() {
+        let progress = Progress::new(2, 100, Arc::default());
         let transfer = Transfer::new(Arc::clone(&progress));
         let failure = Failure::new(ErrorKind::Completion, "first");
-        progress.end_part(Some(&failure));
-        let error = transfer.wait(Duration::ZERO).expect_err("one part is left");
+        progress.end_job(Some(&failure));
+        progress.add_bytes(30);
+        let error = transfer.wait(Duration::ZERO).expect_err("one job is left");
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(error.to_string().contains("1 of 2 queue pairs"), "{error}");
-        progress.end_part(Some(&Failure::new(ErrorKind::Disconnected, "second")));
+        assert!(error.to_string().contains("30 of 100 bytes"), "{error}");
+        progress.end_job(Some(&Failure::new(ErrorKind::Disconnected, "second")));
         let error = transfer.wait(Duration::ZERO).expect_err("failed");
         assert_eq!(error.kind(), ErrorKind::Completion, "the first failure");
         assert!(transfer.has_ended());
+        assert_eq!((transfer.bytes(), transfer.bytes_done()), (100, 30));
+    }
+
+    #[test]
+    fn canceling_a_transfer_that_has_ended_changes_nothing() {
+        let progress = Progress::new(1, 0, Arc::default());
+        let transfer = Transfer::new(Arc::clone(&progress));
+        progress.end_job(None);
+        transfer.cancel();
+        transfer.wait(Duration::ZERO).expect("it was complete");
+        assert!(!progress.is_canceled());
     }
 }

@@ -2,9 +2,10 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
-use std::time::Duration;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
-use rdma_transfer::{Engine, Peer, PeerAddress, Region};
+use rdma_transfer::{Engine, Peer, Region, StreamControl, TransferOptions};
 
 /// Time limit for what must happen.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -12,17 +13,34 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// Connects two engines, and returns each as the other sees it: the peer `b` of `a`, and the peer
 /// `a` of `b`.
 pub(crate) fn connect(a: &Engine, b: &Engine) -> (Peer, Peer) {
-    let (of_a, of_b) = (a.new_peer().expect("a"), b.new_peer().expect("b"));
-    let (to_b, to_a) = (exchange(of_a.address()), exchange(of_b.address()));
-    let b_of_a = of_a.connect(&to_a).expect("a connects");
-    let a_of_b = of_b.connect(&to_b).expect("b connects");
-    (b_of_a, a_of_b)
+    let (of_a, of_b) = UnixStream::pair().expect("sockets");
+    let peer = |engine: &Engine, stream| {
+        let control = StreamControl::new(stream).expect("non-blocking");
+        engine.connect(control).expect("connects")
+    };
+    (peer(a, of_a), peer(b, of_b))
 }
 
-/// Sends an address as text, as programs do.
-fn exchange(address: &PeerAddress) -> PeerAddress {
-    let text = serde_json::to_string(address).expect("serializable");
-    serde_json::from_str(&text).expect("the same address")
+/// Waits until a condition holds.
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < SOON, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until all paths to a peer are ready.
+pub(crate) fn wait_ready(peer: &Peer) {
+    wait_until("the paths are ready", || {
+        let paths = peer.paths();
+        !paths.is_empty() && paths.iter().all(|path| path.is_ready)
+    });
+}
+
+/// Returns options with an immediate.
+pub(crate) fn imm(value: u32) -> TransferOptions {
+    TransferOptions::new().imm(value)
 }
 
 /// Returns a region of this length with bytes that depend on their offset and on `seed`.

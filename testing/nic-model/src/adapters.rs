@@ -13,6 +13,19 @@ pub(crate) fn identity(options: Options) -> Identity {
     }
 }
 
+/// Returns the facts of one of several adapters. They differ in their names only, and each has a
+/// network of its own.
+pub(crate) fn numbered(options: Options, number: usize) -> Identity {
+    let mut identity = identity(options);
+    if options.device == Device::Mlx5 {
+        identity.name = MLX5_NAMES[number];
+    }
+    identity
+}
+
+/// Names of the adapters of libmlx5.
+pub(crate) const MLX5_NAMES: [&str; 4] = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"];
+
 /// Creates the adapter.
 pub(crate) fn create(device: Device) -> Box<dyn Nic> {
     match device {

@@ -28,8 +28,8 @@ pub(crate) struct Channels {
     table: Table<Channel>,
     /// The next completion event is lost.
     pub(crate) lose_next: bool,
-    /// Channel and object of the event that was lost.
-    lost: Option<(u32, u64)>,
+    /// Channel and object of each event that was lost.
+    lost: Vec<(u32, u64)>,
 }
 
 /// Size of a completion event, in bytes.
@@ -42,7 +42,7 @@ impl Channels {
         Self {
             table: Table::new(1 << 16),
             lose_next: false,
-            lost: None,
+            lost: Vec::new(),
         }
     }
 
@@ -89,7 +89,7 @@ impl Channels {
     /// Reports a completion event of the completion queue with this user handle.
     pub(crate) fn completion(&mut self, number: u32, user_handle: u64) {
         if std::mem::take(&mut self.lose_next) {
-            self.lost = Some((number, user_handle));
+            self.lost.push((number, user_handle));
             return;
         }
         self.post(number, &user_handle.to_ne_bytes());
@@ -122,7 +122,9 @@ impl Channels {
 
     /// Removes the unread events of an object and returns their number.
     pub(crate) fn forget(&mut self, number: u32, user_handle: u64) -> u32 {
-        let lost = self.lost.take_if(|lost| *lost == (number, user_handle));
+        let before = self.lost.len();
+        self.lost.retain(|lost| *lost != (number, user_handle));
+        let lost = before - self.lost.len();
         let Some(channel) = self.table.get_mut(number) else {
             return 0;
         };
@@ -135,7 +137,7 @@ impl Channels {
         let all = events.len();
         let key = user_handle.to_ne_bytes();
         events.retain(|event| event[..8] != key);
-        let removed = all - events.len() + usize::from(lost.is_some());
+        let removed = all - events.len() + lost;
         channel.waiting = events.into();
         channel.flush();
         u32::try_from(removed).unwrap_or(u32::MAX)

@@ -5,7 +5,8 @@ pub(crate) const FLAP: u64 = 300_000_000;
 
 /// A fault of the adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceFault {
+#[non_exhaustive]
+pub enum DeviceFault {
     /// The link goes down, and up again after 0.3 s.
     LinkFlap,
     /// The link goes down.
@@ -19,6 +20,7 @@ pub(crate) enum DeviceFault {
 }
 
 impl DeviceFault {
+    /// The faults with their names.
     pub(crate) const ALL: [(&'static str, Self); 5] = [
         ("link-flap", Self::LinkFlap),
         ("link-down", Self::LinkDown),
@@ -76,6 +78,16 @@ impl DeviceFaults {
             planned,
             ..Self::default()
         }
+    }
+
+    /// Orders a fault for the next step, instead of one that has not happened.
+    pub(crate) fn order(&mut self, fault: DeviceFault) {
+        self.planned = Some(Planned { fault, packets: 0 });
+    }
+
+    /// Ends all faults.
+    pub(crate) fn repair(&mut self) {
+        *self = Self::default();
     }
 
     /// Returns what happens now, after the program has sent this number of packets.

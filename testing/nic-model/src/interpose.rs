@@ -43,24 +43,22 @@ unsafe fn open_any(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
         // SAFETY: as the function's.
         return unsafe { syscall::open(path, flags, mode) };
     };
-    if own == sysfs::DEVICE_PATH {
-        let opened = match model::lock().as_mut() {
+    if let Some(number) = sysfs::device_number(own.to_bytes()) {
+        let opened = match model::lock().get_mut(number) {
             Some(model) => model.open(),
             None => Err(Errno::ENOENT),
         };
         return opened.unwrap_or_else(fail);
     }
     if own == sysfs::CM_PATH {
-        let opened = match model::lock().as_mut() {
+        let opened = match model::lock().first_mut() {
             Some(model) => model.open_cm(flags),
             None => Err(Errno::ENOENT),
         };
         return opened.unwrap_or_else(fail);
     }
     if let Some(name) = test_files::file_name(own.to_bytes()) {
-        let content = model::lock()
-            .as_mut()
-            .and_then(|model| test_files::read(model, name));
+        let content = test_files::read(&mut model::lock(), own.to_bytes(), name);
         return content
             .ok_or(Errno::ENOENT)
             .and_then(|content| syscall::memory_file(&content))
@@ -102,7 +100,7 @@ pub unsafe extern "C" fn stat(path: *const c_char, status: *mut libc::stat) -> c
     let own = unsafe { own_path(path) };
     let redirected = own.and_then(|own| sysfs::redirect(own.to_bytes()));
     let path = match own {
-        Some(own) if own == sysfs::DEVICE_PATH => sysfs::STAND_IN.as_ptr(),
+        Some(own) if sysfs::device_number(own.to_bytes()).is_some() => sysfs::STAND_IN.as_ptr(),
         _ => redirected.as_deref().map_or(path, CStr::as_ptr),
     };
     // SAFETY: as the function's.
@@ -132,7 +130,7 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     if descriptors::is_known(fd)
-        && let Some(model) = model::lock().as_mut()
+        && let Some(model) = model::owner(&mut model::lock(), fd)
     {
         model.close(fd);
     }
@@ -160,7 +158,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if descriptors::is_known(fd) && request == RDMA_VERBS_IOCTL {
-        let result = match model::lock().as_mut() {
+        let result = match model::owner(&mut model::lock(), fd) {
             Some(model) => model.ioctl(fd, argument as u64),
             None => Err(Errno::EBADF),
         };
@@ -194,7 +192,7 @@ pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t)
 /// for calls that do not block.
 fn write_command(fd: c_int, address: u64, length: usize) -> Option<Result<()>> {
     loop {
-        let (result, step) = match model::lock().as_mut() {
+        let (result, step) = match model::owner(&mut model::lock(), fd) {
             Some(model) => (model.write_cm(fd, address, length)?, model.is_stepped()),
             None => return Some(Err(Errno::EBADF)),
         };
@@ -219,7 +217,7 @@ pub unsafe extern "C" fn fstat(fd: c_int, status: *mut libc::stat) -> c_int {
     let result = unsafe { syscall::fstat(fd, status) };
     let is_cm = result == 0
         && descriptors::is_known(fd)
-        && model::lock().as_ref().is_some_and(|model| model.is_cm(fd));
+        && model::owner(&mut model::lock(), fd).is_some_and(|model| model.is_cm(fd));
     if is_cm {
         // SAFETY: the kernel has written the structure.
         unsafe { (*status).st_mode = libc::S_IFCHR | 0o666 };
@@ -237,7 +235,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
     if result >= 0
         && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
         && descriptors::is_known(fd)
-        && let Some(model) = model::lock().as_mut()
+        && let Some(model) = model::owner(&mut model::lock(), fd)
     {
         model.duplicate(fd, result);
     }
@@ -265,8 +263,7 @@ unsafe fn map_any(
     offset: off_t,
 ) -> *mut c_void {
     if descriptors::is_known(fd) {
-        let mapped = model::lock()
-            .as_mut()
+        let mapped = model::owner(&mut model::lock(), fd)
             .and_then(|model| model.mmap(fd, length, protection, offset.cast_unsigned()));
         match mapped {
             Some(Ok(start)) => return start,

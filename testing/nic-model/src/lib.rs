@@ -28,6 +28,7 @@ mod table;
 mod test_files;
 mod uverbs;
 
+pub use fault::DeviceFault;
 pub use network::fault::{Fault, FaultRule, Nak};
 pub use options::{Device, Drive, Link, Options};
 
@@ -46,7 +47,7 @@ pub fn start(options: Options) -> std::io::Result<()> {
 ///
 /// A step starts posted requests, delivers packets that have arrived, and sends events.
 pub fn step() -> bool {
-    model::lock().as_mut().is_some_and(model::Model::step)
+    model::step(&mut model::lock())
 }
 
 /// Runs the adapter until it has no work left, in step mode. Requests that wait for a timer stay.
@@ -56,7 +57,33 @@ pub fn settle() {
 
 /// Orders a fault of the network. It has no effect before [`start`].
 pub fn inject(rule: FaultRule) {
-    if let Some(model) = model::lock().as_mut() {
+    inject_at(0, rule);
+}
+
+/// Orders a fault of the network of one adapter, from 0.
+pub fn inject_at(adapter: usize, rule: FaultRule) {
+    if let Some(model) = model::lock().get_mut(adapter) {
         model.shared.network.faults.add(rule);
     }
+}
+
+/// Orders a fault of an adapter, from 0, for the next step.
+pub fn fail(adapter: usize, fault: DeviceFault) {
+    if let Some(model) = model::lock().get_mut(adapter) {
+        model.fail(fault);
+    }
+}
+
+/// Ends the faults of an adapter, from 0. After a fatal error, programs must open it again.
+pub fn repair(adapter: usize) {
+    if let Some(model) = model::lock().get_mut(adapter) {
+        model.repair();
+    }
+}
+
+/// Returns the time of the adapters in nanoseconds. In step mode, a step takes 1 µs.
+pub fn now() -> u64 {
+    model::lock()
+        .first()
+        .map_or(0, |model| model.shared.clock.now())
 }

@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::cm::{Cm, Command};
 use crate::descriptors::{Descriptors, Meaning};
 use crate::errno::{Errno, Result};
-use crate::fault::{DeviceFaults, Effect};
+use crate::fault::{DeviceFault, DeviceFaults, Effect};
 use crate::keys::Keys;
 use crate::network::{Network, packet};
 use crate::nic::{Nic, Shared};
@@ -32,7 +32,11 @@ const CATCH_UP_STEPS: usize = 64;
 /// Packets that one step delivers at most.
 const PACKETS_PER_STEP: usize = 64;
 
+/// An adapter and its driver.
 pub(crate) struct Model {
+    /// Name of the device.
+    pub(crate) name: &'static str,
+    number: usize,
     pub(crate) options: Options,
     pub(crate) shared: Shared,
     nic: Box<dyn Nic>,
@@ -40,33 +44,36 @@ pub(crate) struct Model {
     pub(crate) cm: Cm,
     files: Table<File>,
     descriptors: Descriptors,
-    engine_runs: bool,
     faults: DeviceFaults,
 }
 
-static MODEL: Mutex<Option<Model>> = Mutex::new(None);
+/// The adapters. Empty before the start.
+static MODELS: Mutex<Vec<Model>> = Mutex::new(Vec::new());
 static STARTED: AtomicBool = AtomicBool::new(false);
+/// The thread that runs the adapters was started in this process.
+static ENGINE_RUNS: AtomicBool = AtomicBool::new(false);
 
 /// Returns `true` if the model has been started in this process.
 pub(crate) fn is_started() -> bool {
     STARTED.load(Ordering::Acquire)
 }
 
-/// Locks the model.
-pub(crate) fn lock() -> MutexGuard<'static, Option<Model>> {
-    MODEL.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks all adapters.
+pub(crate) fn lock() -> MutexGuard<'static, Vec<Model>> {
+    MODELS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts the model. Returns `false` if it was started before.
 pub(crate) fn start(options: Options) -> std::io::Result<bool> {
     static FORK: Once = Once::new();
 
-    let mut model = lock();
-    if model.is_some() {
+    let mut models = lock();
+    if !models.is_empty() {
         return Ok(false);
     }
     sysfs::install(options)?;
-    *model = Some(Model::new(options));
+    let numbers = 0..options.adapters;
+    *models = numbers.map(|number| Model::new(options, number)).collect();
     STARTED.store(true, Ordering::Release);
     FORK.call_once(|| {
         // SAFETY: the handlers are functions without arguments.
@@ -75,11 +82,25 @@ pub(crate) fn start(options: Options) -> std::io::Result<bool> {
     Ok(true)
 }
 
+/// Returns the adapter that a descriptor belongs to.
+pub(crate) fn owner(models: &mut [Model], fd: RawFd) -> Option<&mut Model> {
+    models
+        .iter_mut()
+        .find(|model| model.descriptors.get(fd).is_some())
+}
+
+/// Runs all adapters for a moment. Returns `true` if there was work.
+pub(crate) fn step(models: &mut [Model]) -> bool {
+    models
+        .iter_mut()
+        .fold(false, |worked, model| model.step() | worked)
+}
+
 /// Guard that is held while the process forks.
 static FORKING: Mutex<Option<ForkGuard>> = Mutex::new(None);
 
 /// The lock of the model. Only the thread that forks takes it and gives it back.
-struct ForkGuard(MutexGuard<'static, Option<Model>>);
+struct ForkGuard(MutexGuard<'static, Vec<Model>>);
 
 // SAFETY: the guard is dropped by the thread that stored it, or by its copy in the child.
 unsafe impl Send for ForkGuard {}
@@ -104,22 +125,28 @@ extern "C" fn in_child() {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .take();
-    if let Some(mut guard) = guard
-        && let Some(model) = guard.0.as_mut()
-    {
-        model.become_child();
+    ENGINE_RUNS.store(false, Ordering::Release);
+    if let Some(mut guard) = guard {
+        guard.0.iter_mut().for_each(Model::become_child);
     }
 }
 
 impl Model {
-    fn new(options: Options) -> Self {
-        let identity = adapters::identity(options);
+    fn new(options: Options, number: usize) -> Self {
+        let identity = adapters::numbered(options, number);
         Self {
+            name: identity.name,
+            number,
             options,
             shared: Shared {
                 keys: Keys::new(identity.max_keys),
                 channels: Channels::new(),
-                network: Network::new(identity.name, identity.qpn_bits, identity.largest_qpn),
+                network: Network::new(
+                    identity.name,
+                    identity.qpn_bits,
+                    identity.largest_qpn,
+                    options.adapters > 1,
+                ),
                 clock: Clock::new(options.drive == Drive::Step),
                 link: options.link,
                 gids: identity.gids,
@@ -132,7 +159,6 @@ impl Model {
             cm: Cm::new(identity.guid),
             files: Table::new(1 << 16),
             descriptors: Descriptors::default(),
-            engine_runs: false,
             faults: DeviceFaults::new(options.fault),
         }
     }
@@ -140,7 +166,7 @@ impl Model {
     /// Replaces what a child process has inherited. Descriptors of the device stay usable, with
     /// their protection domains. Queues are not: their memory belongs to the parent.
     fn become_child(&mut self) {
-        let fresh = Self::new(self.options);
+        let fresh = Self::new(self.options, self.number);
         let mut parent = std::mem::replace(self, fresh);
         std::mem::swap(&mut self.core, &mut parent.core);
         self.core.forget_targets();
@@ -170,8 +196,8 @@ impl Model {
     }
 
     fn run_engine(&mut self) {
-        if self.options.drive == Drive::Thread && !self.engine_runs {
-            self.engine_runs = true;
+        let must_run = self.options.drive == Drive::Thread;
+        if must_run && !ENGINE_RUNS.swap(true, Ordering::AcqRel) {
             start_engine();
         }
     }
@@ -352,6 +378,18 @@ impl Model {
         }
     }
 
+    /// Orders a fault for the next step.
+    pub(crate) fn fail(&mut self, fault: DeviceFault) {
+        self.faults.order(fault);
+    }
+
+    /// Ends all faults.
+    pub(crate) fn repair(&mut self) {
+        self.faults.repair();
+        self.shared.has_failed = false;
+        self.set_link(true);
+    }
+
     fn apply(&mut self, effect: Effect) {
         match effect {
             Effect::Link { up } => self.set_link(up),
@@ -419,7 +457,7 @@ fn trace(text: impl FnOnce() -> String) {
 extern "C" fn run_engine() {
     let mut idle = 0_u32;
     loop {
-        let worked = lock().as_mut().is_some_and(Model::step);
+        let worked = step(&mut lock());
         idle = if worked { 0 } else { idle.saturating_add(1) };
         match idle {
             0..=3 => thread::yield_now(),

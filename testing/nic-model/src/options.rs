@@ -50,7 +50,7 @@ pub enum Drive {
 }
 
 /// Options of the model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
     /// Device. Default: `Device::Mlx5`.
@@ -59,7 +59,16 @@ pub struct Options {
     pub link: Link,
     /// Drive mode. Default: `Drive::Thread`.
     pub drive: Drive,
+    /// Number of adapters `mlx5_0`, `mlx5_1` and so on, 1 to 4. Several ones reach no other
+    /// process. Default: `1`.
+    pub adapters: usize,
     pub(crate) fault: Option<Planned>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Options {
@@ -69,6 +78,7 @@ impl Options {
             device: Device::Mlx5,
             link: Link::InfiniBand,
             drive: Drive::Thread,
+            adapters: 1,
             fault: None,
         }
     }
@@ -91,6 +101,14 @@ impl Options {
     #[must_use]
     pub const fn drive(mut self, drive: Drive) -> Self {
         self.drive = drive;
+        self
+    }
+
+    /// Sets [`adapters`](Self::adapters).
+    #[must_use]
+    pub const fn adapters(mut self, adapters: usize) -> Self {
+        assert!(adapters >= 1 && adapters <= crate::adapters::MLX5_NAMES.len());
+        self.adapters = adapters;
         self
     }
 

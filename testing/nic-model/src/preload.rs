@@ -49,7 +49,7 @@ pub struct Progress {
 #[unsafe(no_mangle)]
 pub extern "C" fn nic_model_progress(cq_handle: u32) -> Progress {
     let model = model::lock();
-    let Some(model) = model.as_ref() else {
+    let Some(model) = model.first() else {
         return Progress::default();
     };
     Progress {

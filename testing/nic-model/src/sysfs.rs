@@ -12,8 +12,8 @@ use crate::nic::{Identity, guid_text};
 use crate::options::Options;
 use zerocopy::IntoBytes;
 
-/// Path that the program opens.
-pub(crate) const DEVICE_PATH: &std::ffi::CStr = c"/dev/infiniband/uverbs0";
+/// Path of a device that the program opens, before its number.
+const DEVICE_PATH: &[u8] = b"/dev/infiniband/uverbs";
 /// Path of the connection manager that the program opens.
 pub(crate) const CM_PATH: &std::ffi::CStr = c"/dev/infiniband/rdma_cm";
 /// Device that is opened instead. libibverbs compares its number with the file `dev`.
@@ -25,6 +25,14 @@ const CLASS: &[u8] = b"/sys/class/infiniband";
 
 /// Directory of the files.
 static ROOT: OnceLock<PathBuf> = OnceLock::new();
+
+/// Returns the number of the adapter whose device has this path.
+pub(crate) fn device_number(path: &[u8]) -> Option<usize> {
+    match path.strip_prefix(DEVICE_PATH)? {
+        [digit @ b'0'..=b'9'] => Some(usize::from(digit - b'0')),
+        _ => None,
+    }
+}
 
 /// Returns the path that replaces a path of sysfs.
 pub(crate) fn redirect(path: &[u8]) -> Option<CString> {
@@ -41,6 +49,34 @@ pub(crate) fn redirect(path: &[u8]) -> Option<CString> {
 pub(crate) fn install(options: Options) -> io::Result<()> {
     let user = crate::syscall::user();
     let Identity {
+        name, link_layer, ..
+    } = adapters::identity(options);
+    let mut directory = format!("nic-model-{user}-{name}-{link_layer}");
+    if options.adapters > 1 {
+        directory = format!("{directory}-{}", options.adapters);
+    }
+    let root = std::env::temp_dir().join(directory);
+    for (path, content) in [
+        ("class/infiniband_verbs/abi_version", "6"),
+        ("class/misc/rdma_cm/abi_version", "4"),
+    ] {
+        write(root.join(path), content)?;
+    }
+    for number in 0..options.adapters {
+        for (path, content) in files(adapters::numbered(options, number), number) {
+            write(root.join(path), &content)?;
+        }
+    }
+    let root = ROOT.get_or_init(|| root);
+    // SAFETY: the model starts before the program has other threads (its constructor), or the
+    // caller of `start` promises it.
+    unsafe { std::env::set_var("SYSFS_PATH", root) };
+    Ok(())
+}
+
+/// Returns the files of an adapter.
+fn files(identity: Identity, number: usize) -> Vec<(String, String)> {
+    let Identity {
         name,
         node_type,
         guid,
@@ -51,18 +87,12 @@ pub(crate) fn install(options: Options) -> io::Result<()> {
         link_layer,
         gids,
         ..
-    } = adapters::identity(options);
+    } = identity;
     let guid = guid_text(guid);
-    let root = std::env::temp_dir().join(format!("nic-model-{user}-{name}-{link_layer}"));
-    let verbs = "class/infiniband_verbs/uverbs0";
+    let verbs = format!("class/infiniband_verbs/uverbs{number}");
     let device = format!("class/infiniband/{name}");
     let port = format!("{device}/ports/1");
     let mut files = vec![
-        (
-            "class/infiniband_verbs/abi_version".to_owned(),
-            "6".to_owned(),
-        ),
-        ("class/misc/rdma_cm/abi_version".to_owned(), "4".to_owned()),
         (format!("{verbs}/ibdev"), name.to_owned()),
         (format!("{verbs}/dev"), STAND_IN_NUMBER.to_owned()),
         (format!("{verbs}/abi_version"), "1".to_owned()),
@@ -97,14 +127,7 @@ pub(crate) fn install(options: Options) -> io::Result<()> {
             files.push((format!("{port}/gid_attrs/ndevs/{index}"), "lo".to_owned()));
         }
     }
-    for (path, content) in files {
-        write(root.join(path), &content)?;
-    }
-    let root = ROOT.get_or_init(|| root);
-    // SAFETY: the model starts before the program has other threads (its constructor), or the
-    // caller of `start` promises it.
-    unsafe { std::env::set_var("SYSFS_PATH", root) };
-    Ok(())
+    files
 }
 
 /// Writes a line to a file, unless it is already there. Other processes may read it meanwhile.

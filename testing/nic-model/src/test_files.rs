@@ -7,6 +7,7 @@
 //! | `/dev/infiniband/nic-model/link-down` | takes the link of the port down |
 //! | `/dev/infiniband/nic-model/link-up` | takes it up again |
 
+use crate::adapters::MLX5_NAMES;
 use crate::model::Model;
 use crate::uverbs::objects::Kind;
 
@@ -21,14 +22,31 @@ pub(crate) fn file_name(path: &[u8]) -> Option<&[u8]> {
     path.strip_prefix(DIRECTORY)
 }
 
+/// Returns the number of the adapter that a path names, from 0.
+pub(crate) fn adapter(path: &[u8]) -> usize {
+    let is_named = |name: &str| path.windows(name.len()).any(|part| part == name.as_bytes());
+    MLX5_NAMES
+        .iter()
+        .position(|name| is_named(name))
+        .unwrap_or(0)
+}
+
 /// Reads a control file: returns its content, after its effect. `None` if there is no such file.
-pub(crate) fn read(model: &mut Model, name: &[u8]) -> Option<String> {
+///
+/// `path` names the adapter of a file of sysfs. The files that change the link apply to the first
+/// adapter, the others to all.
+pub(crate) fn read(models: &mut [Model], path: &[u8], name: &[u8]) -> Option<String> {
     match name {
-        b"objects" => Some(objects(model)),
-        b"descriptors" => Some(descriptors(model)),
-        b"state" => Some(port_state(model).to_owned()),
-        b"link-down" => Some(set_link(model, false)),
-        b"link-up" => Some(set_link(model, true)),
+        b"objects" => Some(models.iter().map(objects).collect()),
+        b"descriptors" => {
+            let count: usize = models.iter().map(descriptors).sum();
+            Some(format!("{count}\n"))
+        }
+        b"state" => models
+            .get(adapter(path))
+            .map(|model| port_state(model).to_owned()),
+        b"link-down" => models.first_mut().map(|model| set_link(model, false)),
+        b"link-up" => models.first_mut().map(|model| set_link(model, true)),
         _ => None,
     }
 }
@@ -53,16 +71,14 @@ fn objects(model: &Model) -> String {
     counts[4] = model.contexts();
     let [pd, cq, qp, mr, ctx, srq] = counts;
     let cm = model.cm.count();
-    let device = model.options.device.name();
+    let device = model.name;
     format!("0: {device}: pd {pd} cq {cq} qp {qp} cm_id {cm} mr {mr} ctx {ctx} srq {srq}\n")
 }
 
 /// Counts the file descriptors that a process has only because of the model.
-fn descriptors(model: &Model) -> String {
+fn descriptors(model: &Model) -> usize {
     let shared = &model.shared;
-    let count =
-        shared.channels.descriptors() + shared.network.descriptors() + model.cm.descriptors();
-    format!("{count}\n")
+    shared.channels.descriptors() + shared.network.descriptors() + model.cm.descriptors()
 }
 
 fn set_link(model: &mut Model, up: bool) -> String {

@@ -30,6 +30,8 @@ pub(crate) struct Network {
     /// Packets that the queue pairs of this process have sent.
     pub(crate) sent: u64,
     sockets: Option<Sockets>,
+    /// The process reaches no other one.
+    is_alone: bool,
     services: Services,
     queue: VecDeque<Packet>,
     /// Delayed packets with the time of their arrival.
@@ -37,7 +39,12 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    pub(crate) fn new(device: &'static str, qpn_bits: u32, largest_qpn: u32) -> Self {
+    pub(crate) fn new(
+        device: &'static str,
+        qpn_bits: u32,
+        largest_qpn: u32,
+        is_alone: bool,
+    ) -> Self {
         Self {
             device,
             node: 1,
@@ -47,6 +54,7 @@ impl Network {
             faults: Faults::default(),
             sent: 0,
             sockets: None,
+            is_alone,
             services: Services::default(),
             queue: VecDeque::new(),
             delayed: Vec::new(),
@@ -57,7 +65,7 @@ impl Network {
     ///
     /// The first queue pair needs this, because its number contains that of the process.
     pub(crate) fn open(&mut self) {
-        if self.sockets.is_none() {
+        if self.sockets.is_none() && !self.is_alone {
             match Sockets::open(self.device, self.largest_qpn, self.qpn_bits) {
                 Ok((node, sockets)) => {
                     self.node = node;

@@ -1,0 +1,263 @@
+//! The control connection: messages between two engines beside the adapters.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use ibverbs::{Endpoint, RemoteMemory};
+use serde::{Deserialize, Serialize};
+
+/// Version of the messages and of the notices.
+pub(crate) const VERSION: u32 = 1;
+
+/// Maximum length of a message in bytes.
+const MAX_LEN: usize = 16 << 20;
+
+/// A reliable connection to the peer's engine that delivers messages whole and in order. It must
+/// not depend on the adapters of the transfers.
+///
+/// [`StreamControl`] makes one from a stream. Other implementations can send the messages over a
+/// connection that the program has already.
+pub trait Control: Send {
+    /// Sends a message, or queues it. Does not wait.
+    ///
+    /// # Errors
+    /// The connection is lost. The engine then disconnects the peer.
+    fn send(&mut self, message: Vec<u8>) -> io::Result<()>;
+
+    /// Returns the next message, or `None` if none has arrived. Does not wait. Also continues to
+    /// send what is queued.
+    ///
+    /// # Errors
+    /// The connection is lost, or the peer has closed it.
+    fn receive(&mut self) -> io::Result<Option<Vec<u8>>>;
+
+    /// Returns a descriptor that is readable when a message arrives. Without one, the engine asks
+    /// every 10 ms. Default: `None`.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// A control connection over a stream, usually TCP.
+///
+/// A peer whose host has failed is noticed when the stream ends. TCP notices it sooner with
+/// keepalives, which the program can set on the stream.
+///
+/// # Example
+/// ```no_run
+/// # fn f(engine: &rdma_transfer::Engine) -> Result<(), Box<dyn std::error::Error>> {
+/// use rdma_transfer::StreamControl;
+/// use std::net::TcpStream;
+/// let stream = TcpStream::connect("10.0.0.2:7600")?;
+/// let peer = engine.connect(StreamControl::new(stream)?)?;
+/// # Ok(()) }
+/// ```
+pub struct StreamControl<S> {
+    stream: S,
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+    has_ended: bool,
+}
+
+impl<S: Read + Write + AsFd + Send> StreamControl<S> {
+    /// Takes a connected stream, which must carry nothing else, and makes it non-blocking.
+    ///
+    /// # Errors
+    /// The stream cannot be made non-blocking.
+    pub fn new(stream: S) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&stream, true)?;
+        Ok(Self {
+            stream,
+            incoming: Vec::new(),
+            outgoing: Vec::new(),
+            has_ended: false,
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.outgoing.is_empty() {
+            match self.stream.write(&self.outgoing) {
+                Ok(count) => drop(self.outgoing.drain(..count)),
+                Err(error) if is_temporary(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let mut chunk = [0; 4096];
+        while !self.has_ended && self.incoming.len() < MAX_LEN + 4 {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => self.has_ended = true,
+                Ok(count) => self.incoming.extend_from_slice(&chunk[..count]),
+                Err(error) if is_temporary(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a whole message from the front of what has arrived.
+    fn take(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let Some((len, rest)) = self.incoming.split_first_chunk::<4>() else {
+            return Ok(None);
+        };
+        let len = u32::from_le_bytes(*len) as usize;
+        if len > MAX_LEN {
+            let what = format!("a control message of {len} bytes; at most {MAX_LEN} are allowed");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        let Some(message) = rest.get(..len).map(<[u8]>::to_vec) else {
+            return Ok(None);
+        };
+        self.incoming.drain(..4 + len);
+        Ok(Some(message))
+    }
+}
+
+impl<S: Read + Write + AsFd + Send> Control for StreamControl<S> {
+    fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
+        let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        self.outgoing.extend_from_slice(&len.to_le_bytes());
+        self.outgoing.extend_from_slice(&message);
+        self.flush()
+    }
+
+    fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if let Some(message) = self.take()? {
+            return Ok(Some(message));
+        }
+        self.flush()?;
+        self.fill()?;
+        match self.take()? {
+            None if self.has_ended => Err(io::ErrorKind::UnexpectedEof.into()),
+            message => Ok(message),
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.stream.as_fd())
+    }
+}
+
+impl<S> fmt::Debug for StreamControl<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamControl")
+            .field("incoming", &self.incoming.len())
+            .field("outgoing", &self.outgoing.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, WouldBlock};
+    matches!(error.kind(), Interrupted | WouldBlock)
+}
+
+/// A message between two engines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// The first message of each side.
+    Hello {
+        version: u32,
+        devices: usize,
+        queue_pairs: usize,
+    },
+    /// A queue pair of the epoch exists.
+    Up {
+        path: usize,
+        epoch: u64,
+        endpoint: Endpoint,
+        mtu: u32,
+    },
+    /// It is connected.
+    Ready { path: usize, epoch: u64 },
+    /// It is destroyed, or was not created. `unknown` are the jobs with a notice whose state this
+    /// side does not know, as transfer and job.
+    Down {
+        path: usize,
+        epoch: u64,
+        unknown: Vec<(u64, u32)>,
+    },
+    /// The answer to `Down`, after the queue pair of this side was destroyed too. `arrived` are
+    /// those of the unknown jobs that have arrived.
+    Settled {
+        path: usize,
+        epoch: u64,
+        arrived: Vec<(u64, u32)>,
+    },
+    /// A transfer that will never be complete.
+    Abandoned { transfer: u64 },
+    /// A region has a new key on a device that was opened again.
+    Key {
+        region: u64,
+        device: usize,
+        key: RemoteMemory,
+    },
+    /// This side disconnects.
+    Bye,
+}
+
+impl Message {
+    pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        Ok(serde_json::to_vec(self)?)
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
+        Ok(serde_json::from_slice(bytes)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn messages_arrive_whole_and_the_end_after_them() {
+        let (a, b) = UnixStream::pair().expect("sockets");
+        let mut a = StreamControl::new(a).expect("non-blocking");
+        let mut b = StreamControl::new(b).expect("non-blocking");
+        assert_eq!(b.receive().expect("open"), None);
+        // More than the socket takes at once.
+        let long = vec![7; 1 << 20];
+        a.send(long.clone()).expect("queued");
+        a.send(vec![1]).expect("queued");
+        let mut next = || loop {
+            assert_eq!(a.receive().expect("open"), None);
+            if let Some(message) = b.receive().expect("open") {
+                break message;
+            }
+        };
+        assert_eq!(next(), long);
+        assert_eq!(next(), [1]);
+        a.send(vec![2]).expect("sent");
+        drop(a);
+        assert_eq!(b.receive().expect("open"), Some(vec![2]));
+        let error = b.receive().expect_err("closed");
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_refused() {
+        let (mut a, b) = UnixStream::pair().expect("sockets");
+        let mut b = StreamControl::new(b).expect("non-blocking");
+        a.write_all(&[0xff; 4]).expect("sent");
+        let error = b.receive().expect_err("4 GiB");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn messages_are_the_same_after_encoding() {
+        let message = Message::Down {
+            path: 3,
+            epoch: 1 << 60,
+            unknown: vec![(9, 1)],
+        };
+        let bytes = message.to_bytes().expect("encoded");
+        assert_eq!(Message::from_bytes(&bytes).expect("decoded"), message);
+        assert!(Message::from_bytes(b"{}").is_err());
+    }
+}

@@ -1,0 +1,573 @@
+//! The state of the connection to a peer: its paths, jobs and messages. No function waits.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use ibverbs::{Endpoint, Error, ErrorKind, RemoteMemory, Result};
+
+use crate::control::{Control, Message, VERSION};
+use crate::failure::Failure;
+use crate::immediates::{Arrivals, Notice};
+use crate::nic::backoff;
+use crate::path::{Link, Path};
+use crate::queue::{Event, Fault, Queue};
+use crate::shared::Core;
+use crate::work::{Job, Keys, PeerTransfer, Waiting};
+
+/// Maximum number of paths to a peer, and of its keys that were replaced. They bound the memory
+/// that a peer can make this engine use.
+const MAX_PATHS: usize = 1 << 12;
+const MAX_KEYS: usize = 1 << 20;
+
+pub(crate) struct State {
+    control: Box<dyn Control>,
+    /// Number of devices of the peer.
+    remote_devices: usize,
+    /// Empty until the peer has said how many devices it has.
+    pub(crate) paths: Vec<Path>,
+    /// Jobs that no path has.
+    pub(crate) pending: VecDeque<Waiting>,
+    arrivals: Arrivals,
+    /// Keys of devices of the peer that were opened again, by region and device.
+    replaced: HashMap<(u64, usize), RemoteMemory>,
+    pub(crate) next_transfer: u64,
+    pub(crate) next_path: usize,
+    deadlines: BTreeMap<(Instant, u64), Weak<PeerTransfer>>,
+    next_deadline: u64,
+    /// Number of canceled transfers of the engine when the jobs were last searched.
+    cancels: u64,
+    /// The time of the last step in an engine without threads.
+    pub(crate) now: Option<Instant>,
+    /// The reason why the peer was disconnected.
+    pub(crate) ended: Option<Failure>,
+}
+
+impl State {
+    pub(crate) fn new(control: Box<dyn Control>) -> Self {
+        Self {
+            control,
+            remote_devices: 0,
+            paths: Vec::new(),
+            pending: VecDeque::new(),
+            arrivals: Arrivals::default(),
+            replaced: HashMap::new(),
+            next_transfer: 0,
+            next_path: 0,
+            deadlines: BTreeMap::new(),
+            next_deadline: 0,
+            cancels: 0,
+            now: None,
+            ended: None,
+        }
+    }
+
+    /// Returns `true` if no queue pair exists, and none will be created by a step in progress.
+    pub(crate) fn is_closed(&self) -> bool {
+        let is_closed = |path: &Path| matches!(path.link, Link::Idle | Link::Closed);
+        self.paths.iter().all(is_closed)
+    }
+
+    /// Returns the paths that are ready, only those of a device if one of them is.
+    pub(crate) fn eligible(&self, device: Option<usize>) -> Vec<usize> {
+        let ready = || self.paths.iter().filter(|path| path.is_ready());
+        let is_preferred = |path: &&Path| Some(path.device) == device;
+        let mut paths: Vec<usize> = ready()
+            .filter(is_preferred)
+            .map(|path| path.number)
+            .collect();
+        if paths.is_empty() {
+            paths = ready().map(|path| path.number).collect();
+        }
+        paths
+    }
+
+    // Messages.
+
+    pub(crate) fn send(&mut self, message: &Message) {
+        let sent = message
+            .to_bytes()
+            .and_then(|bytes| self.control.send(bytes));
+        if let Err(error) = sent {
+            self.control_failed(&error);
+        }
+    }
+
+    pub(crate) fn receive(&mut self) -> Option<Message> {
+        let received = self.control.receive();
+        let message =
+            received.and_then(|bytes| bytes.as_deref().map(Message::from_bytes).transpose());
+        message.unwrap_or_else(|error| {
+            self.control_failed(&error);
+            None
+        })
+    }
+
+    fn control_failed(&mut self, error: &io::Error) {
+        let what = format!("the control connection was lost: {error}");
+        self.end(&Failure::new(ErrorKind::Disconnected, &what));
+    }
+
+    pub(crate) fn handle(&mut self, core: &Core, message: Message, now: Instant) {
+        if let Err(error) = self.try_handle(core, message, now) {
+            self.end(&Failure::from(&error));
+        }
+    }
+
+    fn try_handle(&mut self, core: &Core, message: Message, now: Instant) -> Result<()> {
+        match message {
+            Message::Hello {
+                version,
+                devices,
+                queue_pairs,
+            } => return self.hello(core, version, devices, queue_pairs, now),
+            Message::Up {
+                path,
+                epoch,
+                endpoint,
+                mtu,
+            } => {
+                if let Some(path) = self.path(path, epoch)? {
+                    path.remote.address = Some((endpoint, mtu));
+                }
+            }
+            Message::Ready { path, epoch } => {
+                if let Some(path) = self.path(path, epoch)? {
+                    path.remote.is_connected = true;
+                }
+            }
+            Message::Down {
+                path: number,
+                epoch,
+                unknown,
+            } => {
+                if let Some(path) = self.path(number, epoch)? {
+                    path.closed_by_peer = Some(unknown);
+                    self.settle(number);
+                }
+            }
+            Message::Settled {
+                path,
+                epoch,
+                arrived,
+            } => {
+                let is_closed = |path: &mut Path| matches!(path.link, Link::Closed);
+                if self.path(path, epoch)?.is_some_and(is_closed) {
+                    self.settled(core, path, &arrived, now);
+                }
+            }
+            Message::Abandoned { transfer } => self.arrivals.abandon(transfer),
+            Message::Key {
+                region,
+                device,
+                key,
+            } => {
+                if self.replaced.len() >= MAX_KEYS || device >= self.remote_devices {
+                    return Err(malformed("a key that this side cannot keep"));
+                }
+                self.replaced.insert((region, device), key);
+            }
+            Message::Bye => {
+                let what = "the peer has disconnected";
+                self.end(&Failure::new(ErrorKind::Disconnected, what));
+            }
+        }
+        Ok(())
+    }
+
+    fn hello(
+        &mut self,
+        core: &Core,
+        version: u32,
+        devices: usize,
+        queue_pairs: usize,
+        now: Instant,
+    ) -> Result<()> {
+        if version != VERSION {
+            let what =
+                format!("the peer has version {version} of the protocol, expected {VERSION}");
+            return Err(Error::new(ErrorKind::Unsupported, "connect", what));
+        }
+        let here = core.nics.len();
+        let count = devices.saturating_mul(queue_pairs);
+        let count = count.max(here * core.options.queue_pairs);
+        if devices == 0 || count > MAX_PATHS || !self.paths.is_empty() {
+            return Err(malformed("its first message"));
+        }
+        self.remote_devices = devices;
+        let paths = 0..count;
+        self.paths = paths
+            .map(|number| Path::new(number, number % here, now))
+            .collect();
+        Ok(())
+    }
+
+    /// Returns a path that a message names, if the epoch is the current one.
+    fn path(&mut self, number: usize, epoch: u64) -> Result<Option<&mut Path>> {
+        let path = self.paths.get_mut(number);
+        let path = path.ok_or_else(|| malformed("a path that does not exist"))?;
+        Ok((path.epoch == epoch).then_some(path))
+    }
+
+    /// Answers the peer's `Down`, if both sides have closed the path.
+    fn settle(&mut self, number: usize) {
+        let path = &mut self.paths[number];
+        if !matches!(path.link, Link::Closed) {
+            return;
+        }
+        let epoch = path.epoch;
+        let Some(unknown) = path.closed_by_peer.take() else {
+            return;
+        };
+        let mut arrived = unknown;
+        arrived.retain(|&(transfer, job)| self.arrivals.has(transfer, job));
+        self.send(&Message::Settled {
+            path: number,
+            epoch,
+            arrived,
+        });
+    }
+
+    /// Ends the epoch of a path that both sides have closed. Jobs that have not arrived continue
+    /// on other paths.
+    fn settled(&mut self, core: &Core, number: usize, arrived: &[(u64, u32)], now: Instant) {
+        let path = &mut self.paths[number];
+        path.begin_epoch();
+        let salt = path.epoch << 16 | number as u64;
+        path.retry_at = now + backoff(&core.options, path.failures.saturating_sub(1), salt);
+        for waiting in std::mem::take(&mut path.unsettled) {
+            let has_arrived = |id| arrived.contains(&id);
+            if waiting.job.id().is_some_and(has_arrived) {
+                waiting.job.transfer.progress.add_bytes(waiting.bytes());
+                self.end_job(&waiting.job);
+            } else {
+                self.assign(waiting);
+            }
+        }
+        self.post_all(now);
+    }
+
+    // Jobs.
+
+    /// Adds a job to a path, or to those that wait for one.
+    pub(crate) fn add(&mut self, path: Option<usize>, waiting: Waiting) {
+        match path {
+            _ if self.ended.is_some() => self.end_job(&waiting.job),
+            Some(path) => self.paths[path].waiting.push_back(waiting),
+            None => self.pending.push_back(waiting),
+        }
+    }
+
+    /// Gives a job to the path with the fewest requests, unless it is over.
+    fn assign(&mut self, waiting: Waiting) {
+        let transfer = &waiting.job.transfer;
+        if transfer.is_over() {
+            return self.end_job(&waiting.job);
+        }
+        let mut paths = self.eligible(transfer.device);
+        paths.sort_by_key(|&path| {
+            let path = &mut self.paths[path];
+            let waiting: usize = path.waiting.iter().map(|job| job.spans.len()).sum();
+            waiting + path.queue().map_or(0, |queue| queue.in_flight())
+        });
+        self.add(paths.first().copied(), waiting);
+    }
+
+    /// Gives the jobs without a path to the paths that are ready.
+    fn assign_pending(&mut self) {
+        for waiting in std::mem::take(&mut self.pending) {
+            self.assign(waiting);
+        }
+    }
+
+    fn end_job(&mut self, job: &Job) {
+        let transfer = &job.transfer;
+        let failure = transfer.failure.get().or(self.ended.as_ref());
+        transfer.progress.end_job(failure);
+        if transfer.notices && transfer.is_over() && self.ended.is_none() {
+            self.send(&Message::Abandoned {
+                transfer: transfer.number,
+            });
+        }
+    }
+
+    pub(crate) fn add_deadline(&mut self, at: Instant, transfer: &Arc<PeerTransfer>) {
+        self.next_deadline += 1;
+        let key = (at, self.next_deadline);
+        self.deadlines.insert(key, Arc::downgrade(transfer));
+    }
+
+    /// Cancels transfers whose deadline has passed, and removes the jobs of canceled transfers.
+    pub(crate) fn tick(&mut self, core: &Core, now: Instant) {
+        if core.options.manual {
+            self.now = Some(now);
+        }
+        while let Some(entry) = self.deadlines.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            if let Some(transfer) = entry.remove().upgrade() {
+                let what = "the deadline has passed";
+                let reason = Failure::new(ErrorKind::TimedOut, what);
+                transfer.progress.cancel(&reason);
+            }
+        }
+        let cancels = core.cancels.load(Ordering::Acquire);
+        if self.cancels != cancels {
+            self.cancels = cancels;
+            self.remove_over();
+        }
+    }
+
+    /// Ends the jobs that are over and not started, and shortens those that are started.
+    fn remove_over(&mut self) {
+        let mut over = Vec::new();
+        let queues = self.paths.iter_mut().map(|path| &mut path.waiting);
+        for queue in queues.chain([&mut self.pending]) {
+            for mut waiting in std::mem::take(queue) {
+                if !waiting.job.transfer.is_over() {
+                    queue.push_back(waiting);
+                } else if waiting.is_started {
+                    waiting.cut();
+                    queue.push_back(waiting);
+                } else {
+                    over.push(waiting);
+                }
+            }
+        }
+        for waiting in over {
+            self.end_job(&waiting.job);
+        }
+    }
+
+    /// Disconnects the peer. The queue pairs are destroyed by the next steps.
+    pub(crate) fn end(&mut self, reason: &Failure) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.ended = Some(reason.clone());
+        for waiting in std::mem::take(&mut self.pending) {
+            self.end_job(&waiting.job);
+        }
+        for number in 0..self.paths.len() {
+            // Those of closed paths have no queue pair anymore.
+            if matches!(self.paths[number].link, Link::Closed) {
+                self.end_unsettled(number);
+            }
+        }
+    }
+
+    fn end_unsettled(&mut self, number: usize) {
+        for waiting in std::mem::take(&mut self.paths[number].unsettled) {
+            self.end_job(&waiting.job);
+        }
+    }
+
+    // Paths.
+
+    /// Posts waiting requests of a path.
+    pub(crate) fn post(&mut self, number: usize, now: Instant) {
+        let Self {
+            paths,
+            replaced,
+            remote_devices,
+            ..
+        } = self;
+        let path = &mut paths[number];
+        if !path.is_ready() || path.fault.is_some() {
+            return;
+        }
+        let Link::Live(queue) = &mut path.link else {
+            return;
+        };
+        let keys = Keys {
+            replaced,
+            device: number % *remote_devices,
+        };
+        let posted = queue.post(&mut path.waiting, &keys, now);
+        self.check(number, posted);
+    }
+
+    fn post_all(&mut self, now: Instant) {
+        for number in 0..self.paths.len() {
+            self.post(number, now);
+        }
+    }
+
+    /// Notes a failure of a path.
+    fn check(&mut self, number: usize, result: std::result::Result<(), Fault>) {
+        let Err(Fault { failure, job }) = result else {
+            return;
+        };
+        self.paths[number].fail(&failure);
+        if let Some(job) = job {
+            // The first failure is kept.
+            let _ = job.transfer.failure.set(failure);
+            self.remove_over();
+        }
+    }
+
+    /// Processes completions and timers of a path.
+    pub(crate) fn advance(&mut self, core: &Core, number: usize, now: Instant) {
+        let Some(path) = self.paths.get_mut(number) else {
+            return;
+        };
+        let nic = &core.nics[path.device];
+        let Some(queue) = path.queue() else {
+            return;
+        };
+        let mut events = Vec::new();
+        let polled = queue.poll(now, false, |event| events.push(event));
+        let waits = queue.waits_since();
+        let has_stalled = waits.is_some_and(|since| now > since + core.options.stall);
+        let has_lost_events =
+            queue.lost_events() && !core.options.manual && !core.options.busy_poll;
+        queue.release(core.owner.releases.count.load(Ordering::Acquire));
+        let down = nic.down(queue.generation);
+        if let Some(reason) = down {
+            path.fail(&reason);
+        }
+        if has_lost_events {
+            let what = "completion events were lost";
+            path.fail(&Failure::new(ErrorKind::TimedOut, what));
+        }
+        if has_stalled {
+            let what = format!("no request has completed for {:?}", core.options.stall);
+            path.fail(&Failure::new(ErrorKind::TimedOut, &what));
+        }
+        self.process(core, number, events, now);
+        self.check(number, polled);
+        self.probe(number, now);
+        self.post(number, now);
+    }
+
+    /// Posts the probe when both sides are connected.
+    fn probe(&mut self, number: usize, now: Instant) {
+        let path = &mut self.paths[number];
+        let must_probe = path.remote.is_connected && !path.is_probed && path.fault.is_none();
+        if let (true, Link::Live(queue)) = (must_probe, &mut path.link) {
+            let posted = queue.post_probe(now);
+            path.is_probed = true;
+            self.check(number, posted.map_err(Fault::from));
+        }
+    }
+
+    fn process(&mut self, core: &Core, number: usize, events: Vec<Event>, now: Instant) {
+        for event in events {
+            match event {
+                Event::Done(job, bytes) => job.transfer.progress.add_bytes(bytes as u64),
+                Event::Ended(job) => self.end_job(&job),
+                Event::Probed => {
+                    let path = &mut self.paths[number];
+                    if path.fault.is_none() && matches!(path.link, Link::Live(_)) {
+                        path.ready_at = Some(now);
+                        core.nics[path.device].works();
+                        self.assign_pending();
+                        self.post_all(now);
+                    }
+                }
+                Event::Arrived(Notice::PROBE) => {}
+                Event::Arrived(notice) => {
+                    let counted = match self.arrivals.add(&notice) {
+                        Ok(true) => core.immediates.add(notice.value),
+                        Ok(false) => Ok(()),
+                        Err(error) => Err(error),
+                    };
+                    if let Err(error) = counted {
+                        self.end(&Failure::from(&error));
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn created(
+        &mut self,
+        core: &Core,
+        number: usize,
+        created: Result<(Queue, (Endpoint, u32))>,
+        now: Instant,
+    ) {
+        let path = &mut self.paths[number];
+        let epoch = path.epoch;
+        match created {
+            Ok((queue, (endpoint, mtu))) => {
+                path.link = Link::Offered(Box::new(queue));
+                self.send(&Message::Up {
+                    path: number,
+                    epoch,
+                    endpoint,
+                    mtu,
+                });
+            }
+            Err(error) => {
+                path.link = Link::Idle;
+                path.fault = None;
+                path.count_failure(Failure::from(&error));
+                let salt = path.epoch << 16 | number as u64;
+                path.retry_at = now + backoff(&core.options, path.failures - 1, salt);
+            }
+        }
+    }
+
+    pub(crate) fn connected(&mut self, number: usize, queue: Box<Queue>, result: Result<()>) {
+        let path = &mut self.paths[number];
+        let epoch = path.epoch;
+        path.link = Link::Live(queue);
+        match result {
+            Ok(()) => self.send(&Message::Ready {
+                path: number,
+                epoch,
+            }),
+            Err(error) => path.fail(&Failure::from(&error)),
+        }
+    }
+
+    /// Polls a queue pair for the last time, before it is destroyed. Its jobs that are not started
+    /// continue on other paths.
+    pub(crate) fn drain(&mut self, core: &Core, number: usize, queue: &mut Queue, now: Instant) {
+        self.paths[number].close(core.options.max_backoff, now);
+        let mut events = Vec::new();
+        // The queue pair is destroyed anyway.
+        let _ = queue.poll(now, true, |event| events.push(event));
+        self.process(core, number, events, now);
+        let path = &mut self.paths[number];
+        path.unsettled = queue.take_unfinished(&mut path.waiting);
+        for waiting in std::mem::take(&mut self.paths[number].waiting) {
+            self.assign(waiting);
+        }
+        self.post_all(now);
+    }
+
+    /// Records that the queue pair of a path does not exist anymore, and tells the peer.
+    pub(crate) fn closed(&mut self, number: usize) {
+        let path = &mut self.paths[number];
+        path.link = Link::Closed;
+        let reason = path.fault.take().or_else(|| self.ended.clone());
+        path.count_failure(reason.unwrap_or_else(|| {
+            Failure::new(
+                ErrorKind::Disconnected,
+                "the peer has closed its queue pair",
+            )
+        }));
+        if self.ended.is_some() {
+            return self.end_unsettled(number);
+        }
+        let unsettled = path.unsettled.iter();
+        let unknown = unsettled.filter_map(|waiting| waiting.job.id()).collect();
+        let epoch = path.epoch;
+        self.send(&Message::Down {
+            path: number,
+            epoch,
+            unknown,
+        });
+        self.settle(number);
+    }
+}
+
+fn malformed(what: &str) -> Error {
+    let what = format!("the peer has sent a wrong control message: {what}");
+    Error::new(ErrorKind::Malformed, "transfer", what)
+}

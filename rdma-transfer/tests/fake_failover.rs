@@ -1,0 +1,279 @@
+//! Failures of devices of the fake provider, and what transfers do then.
+
+mod common;
+#[path = "common/stress.rs"]
+mod stress;
+
+use std::time::{Duration, Instant};
+
+use common::{SOON, bytes, connect, filled, imm, pattern, wait_ready, wait_until};
+use fake_provider::{Fake, Profile, Verb};
+use rdma_transfer::{Engine, EngineOptions, Peer, Span, TransferOptions};
+use stress::{Random, Stress, World};
+
+/// Values of `enum ibv_event_type`.
+const DEVICE_FATAL: u32 = rdma_sys::IBV_EVENT_DEVICE_FATAL;
+const PORT_ERR: u32 = rdma_sys::IBV_EVENT_PORT_ERR;
+
+fn engine(fakes: &[Fake], options: EngineOptions) -> Engine {
+    let names: Vec<&str> = fakes.iter().map(Fake::name).collect();
+    Engine::open(&names, options).expect("engine")
+}
+
+fn quick() -> EngineOptions {
+    EngineOptions::new()
+        .stripe(64)
+        .max_send_wr(8)
+        .stall(Duration::from_millis(50))
+        .min_backoff(Duration::from_millis(5))
+        .max_backoff(Duration::from_millis(50))
+}
+
+fn failures(peer: &Peer) -> u64 {
+    peer.paths().iter().map(|path| path.failures).sum()
+}
+
+/// A device that no longer executes requests (Mooncake#2960, NIXL#149, NCCL#1434).
+#[test]
+fn a_stuck_device_delays_transfers_only() {
+    let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
+    let (a, b) = (engine(&fakes, quick()), engine(&fakes, quick()));
+    let (peer, a_of_b) = connect(&a, &b);
+    let source = filled(&a, 8192, 1);
+    let target = b.alloc(8192).expect("region");
+    wait_ready(&peer);
+    wait_ready(&a_of_b);
+    fakes[0].stall();
+    let all = [Span::new(0, 0, 8192)];
+    let write = peer
+        .write(&source, &target.remote(), &all, imm(1))
+        .expect("write");
+    let copy = b.alloc(8192).expect("region");
+    let read = a_of_b
+        .read(&copy, &source.remote(), &all, TransferOptions::new())
+        .expect("read");
+    write.wait(SOON).expect("written over the other device");
+    read.wait(SOON).expect("read over the other device");
+    b.imm_counter(1).wait(1, SOON).expect("arrived");
+    assert_eq!(bytes(&target), pattern(8192, 1));
+    assert_eq!(bytes(&copy), pattern(8192, 1));
+    assert!(!peer.paths()[0].is_ready && peer.paths()[1].is_ready);
+    // The requests that the device has kept are gone with their queue pairs.
+    target.write(0, &[7; 8192]).expect("in range");
+    fakes[0].resume();
+    wait_ready(&peer);
+    assert_eq!(bytes(&target), [7; 8192]);
+    assert_eq!(b.imm_counter(1).count(), 0);
+    let options = imm(2).device(0);
+    peer.write(&source, &target.remote(), &all, options)
+        .expect("write")
+        .wait(SOON)
+        .expect("the device is used again");
+    assert_eq!(bytes(&target), pattern(8192, 1));
+}
+
+#[test]
+fn transfers_wait_while_no_device_works() {
+    let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
+    let (a, b) = (engine(&fakes, quick()), engine(&fakes, quick()));
+    let (peer, _a) = connect(&a, &b);
+    let source = filled(&a, 8192, 1);
+    let target = b.alloc(8192).expect("region");
+    wait_ready(&peer);
+    fakes.iter().for_each(Fake::stall);
+    let all = [Span::new(0, 0, 8192)];
+    let transfer = peer
+        .write(&source, &target.remote(), &all, imm(1))
+        .expect("write");
+    wait_until("both paths fail", || {
+        peer.paths().iter().all(|path| path.failures > 0)
+    });
+    assert!(!transfer.has_ended());
+    let deadline = imm(2).deadline(Duration::from_millis(1));
+    let late = peer
+        .write(&source, &target.remote(), &all, deadline)
+        .expect("write");
+    late.wait(SOON).expect_err("the deadline has passed");
+    fakes.iter().for_each(Fake::resume);
+    transfer.wait(SOON).expect("written");
+    b.imm_counter(1).wait(1, SOON).expect("arrived");
+    assert_eq!(bytes(&target), pattern(8192, 1));
+}
+
+/// A link that goes down and up again (Mooncake#3299).
+#[test]
+fn a_link_that_goes_down_is_left_at_once() {
+    let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
+    // The stall would be noticed after an hour.
+    let options = quick().stall(Duration::from_secs(3600));
+    let (a, b) = (engine(&fakes, options), engine(&fakes, options));
+    let (peer, _a) = connect(&a, &b);
+    let source = filled(&a, 8192, 1);
+    let target = b.alloc(8192).expect("region");
+    wait_ready(&peer);
+    fakes[1].stall();
+    let all = [Span::new(0, 0, 8192)];
+    let transfer = peer
+        .write(&source, &target.remote(), &all, imm(1))
+        .expect("write");
+    fakes[1].raise(PORT_ERR);
+    transfer.wait(SOON).expect("written over the other device");
+    assert_eq!(bytes(&target), pattern(8192, 1));
+    let failure = peer.paths()[1].last_failure.clone().expect("a failure");
+    assert!(
+        failure.contains("port error") || failure.contains("closed"),
+        "{failure}"
+    );
+    fakes[1].resume();
+    wait_ready(&peer);
+}
+
+#[test]
+fn a_device_is_opened_again_after_a_fatal_error() {
+    let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
+    let (a, b) = (engine(&fakes, quick()), engine(&fakes, quick()));
+    let (peer, _a) = connect(&a, &b);
+    let source = filled(&a, 8192, 1);
+    let target = b.alloc(8192).expect("region");
+    // The peer has the keys of the first time.
+    let remote = target.remote();
+    let all = [Span::new(0, 0, 8192)];
+    wait_ready(&peer);
+    for (round, device) in [(0, 0), (1, 1), (2, 0)] {
+        let before = failures(&peer);
+        fakes[device].stall();
+        let transfer = peer
+            .write(&source, &remote, &all, imm(round))
+            .expect("write");
+        fakes[device].raise(DEVICE_FATAL);
+        transfer.wait(SOON).expect("written over the other device");
+        fakes[device].resume();
+        wait_until("the path fails", || failures(&peer) > before);
+        wait_ready(&peer);
+        target.write(0, &[0; 8192]).expect("in range");
+        peer.write(&source, &remote, &all, imm(round).device(device))
+            .expect("write")
+            .wait(SOON)
+            .expect("written with the new keys");
+        b.imm_counter(round).wait(2, SOON).expect("arrived");
+        assert_eq!(bytes(&target), pattern(8192, 1));
+        assert_eq!(peer.paths()[device].in_flight, 0);
+    }
+    let region = a.alloc(8).expect("registered with the new devices");
+    assert_ne!(target.remote(), remote);
+    drop((peer, region));
+}
+
+#[test]
+fn memory_can_be_allocated_while_a_device_has_failed() {
+    let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
+    let (a, b) = (engine(&fakes, quick()), engine(&fakes, quick()));
+    let (peer, _a) = connect(&a, &b);
+    wait_ready(&peer);
+    for _ in 0..40 {
+        fakes[0].fail_next(Verb::OpenDevice, 19);
+    }
+    fakes[0].raise(DEVICE_FATAL);
+    wait_until("the path fails", || !peer.paths()[0].is_ready);
+    let source = filled(&a, 8192, 1);
+    let target = b.alloc(8192).expect("region");
+    let remote = target.remote();
+    let all = [Span::new(0, 0, 8192)];
+    peer.write(&source, &remote, &all, imm(1))
+        .expect("write")
+        .wait(SOON)
+        .expect("written");
+    wait_ready(&peer);
+    peer.write(&source, &remote, &all, imm(1).device(0))
+        .expect("write")
+        .wait(SOON)
+        .expect("with the key that was sent later");
+    assert_eq!(bytes(&target), pattern(8192, 1));
+}
+
+#[test]
+fn a_path_that_never_works_is_not_tried_often() {
+    let fakes = [Fake::new(Profile::RXE)];
+    let options = EngineOptions::new()
+        .manual(true)
+        .min_backoff(Duration::from_millis(10))
+        .max_backoff(Duration::from_secs(5));
+    let (a, b) = (engine(&fakes, options), engine(&fakes, options));
+    let (peer, _a) = connect(&a, &b);
+    for _ in 0..1000 {
+        fakes[0].fail_next(Verb::ModifyQp, 12);
+    }
+    let start = Instant::now();
+    for millisecond in 0..60_000 {
+        let now = start + Duration::from_millis(millisecond);
+        a.poll(now);
+        b.poll(now);
+    }
+    // 10 ms, 20 ms, … to 5 s, and then every 5 s or more.
+    let tries = failures(&peer);
+    assert!((10..=22).contains(&tries), "{tries} tries in a minute");
+    let last = peer.paths()[0].last_failure.clone().expect("a failure");
+    assert!(last.contains("ENOMEM"), "{last}");
+}
+
+/// Fake devices whose time passes by a millisecond in each step.
+struct Fakes {
+    fakes: [Fake; 4],
+    now: Instant,
+    /// The devices that are stuck, and until when.
+    stuck: Vec<(usize, Instant)>,
+}
+
+impl World for Fakes {
+    fn step(&mut self) -> Instant {
+        self.now += Duration::from_millis(1);
+        let Self { fakes, now, stuck } = self;
+        stuck.retain(|&(device, until)| {
+            if until <= *now {
+                fakes[device].resume();
+            }
+            until > *now
+        });
+        self.now
+    }
+
+    fn fault(&mut self, random: &mut Random) {
+        let device = random.below(4);
+        let fake = &self.fakes[device];
+        match random.below(8) {
+            0..=2 => {
+                fake.stall();
+                let time = Duration::from_millis(random.next() % 200);
+                self.stuck.push((device, self.now + time));
+            }
+            3 => fake.raise(PORT_ERR),
+            4 => fake.raise(DEVICE_FATAL),
+            5 => fake.fail_next(Verb::CreateCq, 12),
+            6 => fake.fail_next(Verb::ModifyQp, 22),
+            _ => fake.fail_next(Verb::PollCq, 5),
+        }
+    }
+}
+
+#[test]
+fn no_byte_is_wrong_or_late_under_random_faults() {
+    for seed in 0..2 {
+        let fakes = [Profile::RXE; 4].map(Fake::new);
+        let options = quick().manual(true);
+        let (a, b) = (engine(&fakes, options), engine(&fakes, options));
+        let mut world = Fakes {
+            fakes,
+            now: Instant::now(),
+            stuck: Vec::new(),
+        };
+        let outcome = Stress::new(&mut world, &a, &b, seed).run(300, 20);
+        assert!(
+            outcome.transfers > 1000 && outcome.path_failures > 100,
+            "{outcome:?}"
+        );
+        assert!(
+            outcome.deadlines > 10 && outcome.released > 10,
+            "{outcome:?}"
+        );
+    }
+}
