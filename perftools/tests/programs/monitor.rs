@@ -173,9 +173,9 @@ fn a_server_that_restarts_under_load_is_used_again() {
         // A failed assertion must end the clients, because the scope waits for them.
         let _on_panic = on_panic;
         let mut server = first;
-        for round in 0..4 {
+        for signal in ["KILL", "TERM"] {
             std::thread::sleep(Duration::from_millis(700));
-            server.signal(if round % 2 == 0 { "KILL" } else { "TERM" });
+            server.signal(signal);
             server.wait();
             next_line(&monitor, "\"to\":\"lost\"");
             server = Server::spawn(rperf().args(["-lp", &port.to_string()]));

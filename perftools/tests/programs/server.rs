@@ -215,11 +215,11 @@ fn a_client_with_a_token_rejects_a_server_without() {
 fn an_allocation_that_fails_ends_only_the_test() {
     let mut command = std::process::Command::new("sh");
     let rperf = env!("CARGO_BIN_EXE_rperf");
-    command.args(["-c", "ulimit -v 800000; exec \"$0\" -lp 0", rperf]);
+    command.args(["-c", "ulimit -v 300000; exec \"$0\" -lp 0", rperf]);
     let server = Server::spawn(&mut command);
-    let text = fails(&format!("{} -m 1G tcp_bw", server.target()), 1);
+    let text = fails(&format!("{} -m 300M tcp_bw", server.target()), 1);
     assert!(
-        text.contains("the server: cannot allocate a buffer of 1 GiB"),
+        text.contains("the server: cannot allocate a buffer of 300 MiB"),
         "{text}"
     );
     server.assert_responds();

@@ -25,6 +25,8 @@ const VIRTUAL_FUNCTIONS: [&str; 9] = [
 /// The root, and the nodes of all devices.
 struct Reader<'a> {
     root: &'a Root,
+    /// Read the tables of GIDs and P_Keys.
+    with_tables: bool,
     /// The names of the verbs nodes, by device.
     uverbs: HashMap<String, String>,
     /// The names of the nodes for management datagrams, by device and port.
@@ -33,8 +35,18 @@ struct Reader<'a> {
     remaining: usize,
 }
 
-/// Returns the devices, sorted by name. A name that cannot be part of a command is omitted.
+/// Returns the devices, sorted by name, without the GIDs and P_Keys of their ports, which are in
+/// hundreds of files. A name that cannot be part of a command is omitted.
 pub fn all(root: &Root) -> Vec<Device> {
+    read_all(root, false)
+}
+
+/// Returns the devices as [`all`] does, with the GIDs and P_Keys of their ports.
+pub fn all_with_tables(root: &Root) -> Vec<Device> {
+    read_all(root, true)
+}
+
+fn read_all(root: &Root, with_tables: bool) -> Vec<Device> {
     let ibdev = |class: &str, node: &str| root.value(&format!("{class}/{node}/ibdev"));
     let uverbs = root.list(VERBS).into_iter();
     // The directory also contains an `issm` node for each port, for subnet managers.
@@ -48,6 +60,7 @@ pub fn all(root: &Root) -> Vec<Device> {
     };
     let mut reader = Reader {
         root,
+        with_tables,
         uverbs: uverbs
             .filter_map(|node| Some((ibdev(VERBS, &node)?, node)))
             .collect(),
@@ -169,35 +182,35 @@ fn read_port(reader: &mut Reader<'_>, device: &str, port: u32) -> Option<Port> {
     };
     // Old drivers, all for InfiniBand, do not have this file. libibumad uses the same fallback.
     let link_layer = value("link_layer").unwrap_or_else(|| "IB".to_owned());
-    let mut gids = Vec::new();
     let indices = root.list(&format!("{directory}/gids"));
     reader.remaining = reader.remaining.checked_sub(indices.len())?;
-    for index in indices.iter().filter_map(|index| index.parse().ok()) {
-        let gid = value(&format!("gids/{index}"))
-            .and_then(|text| text.parse::<Ipv6Addr>().ok())
-            .map(Gid::from);
-        if let Some(gid) = gid.filter(|gid| !gid.is_zero()) {
-            let kind = value(&format!("gid_attrs/types/{index}"));
-            gids.push(GidRow {
-                index,
-                gid,
-                kind,
-                netdev: value(&format!("gid_attrs/ndevs/{index}")),
-            });
-        }
-    }
-    let pkeys = root.list(&format!("{directory}/pkeys"));
-    reader.remaining = reader.remaining.checked_sub(pkeys.len())?;
-    let pkeys = pkeys
-        .iter()
-        .filter_map(|index| value(&format!("pkeys/{index}")))
-        .filter_map(|text| u16::try_from(unsigned(&text)?).ok())
-        .filter(|pkey| *pkey != 0)
-        .collect();
+    let row = |index: &String| {
+        let text = value(&format!("gids/{index}"))?;
+        let gid = Gid::from(text.parse::<Ipv6Addr>().ok()?);
+        (!gid.is_zero()).then_some(GidRow {
+            index: index.parse().ok()?,
+            gid,
+            kind: value(&format!("gid_attrs/types/{index}")),
+            netdev: value(&format!("gid_attrs/ndevs/{index}")),
+        })
+    };
+    let mut rows = indices.iter().filter_map(row);
+    let (gids, gid_netdev) = if reader.with_tables {
+        let gids: Vec<GidRow> = rows.collect();
+        let netdev = gids.iter().find_map(|row| row.netdev.clone());
+        (gids, netdev)
+    } else {
+        let is_ethernet = link_layer == "Ethernet";
+        let netdev = is_ethernet.then(|| rows.find_map(|row| row.netdev));
+        (Vec::new(), netdev.flatten())
+    };
+    let pkeys = if reader.with_tables {
+        read_pkeys(reader, &directory)?
+    } else {
+        Vec::new()
+    };
     let umad = reader.umads.get(&(device.to_owned(), port)).cloned();
-    let netdev = gids
-        .iter()
-        .find_map(|row: &GidRow| row.netdev.clone())
+    let netdev = gid_netdev
         .or_else(|| root.value(&format!("/sys/class/infiniband/{device}/parent")))
         .or_else(|| netdev_of_port(root, device, port))
         .filter(|name| link_layer == "Ethernet" && is_name(name));
@@ -219,6 +232,19 @@ fn read_port(reader: &mut Reader<'_>, device: &str, port: u32) -> Option<Port> {
             "/sys/kernel/config/rdma_cm/{device}/ports/{port}/default_roce_mode"
         )),
     })
+}
+
+/// Reads the partition keys of a port. Returns `None` if no more entries may be read.
+fn read_pkeys(reader: &mut Reader<'_>, directory: &str) -> Option<Vec<u16>> {
+    let root = reader.root;
+    let indices = root.list(&format!("{directory}/pkeys"));
+    reader.remaining = reader.remaining.checked_sub(indices.len())?;
+    let pkeys = indices
+        .iter()
+        .filter_map(|index| root.value(&format!("{directory}/pkeys/{index}")))
+        .filter_map(|text| u16::try_from(unsigned(&text)?).ok())
+        .filter(|pkey| *pkey != 0);
+    Some(pkeys.collect())
 }
 
 /// Returns the Ethernet interface of a port, from the PCI device of the adapter.

@@ -143,9 +143,9 @@ pub struct Port {
     pub cap_mask: u32,
     /// The link layer: `InfiniBand` or `Ethernet`, or `IB` if the driver does not report it.
     pub link_layer: String,
-    /// The entries of the GID table that are in use.
+    /// The entries of the GID table that are in use, if the tables were read.
     pub gids: Vec<GidRow>,
-    /// The partition keys.
+    /// The partition keys, if the tables were read.
     pub pkeys: Vec<u16>,
     /// The name of the node for management datagrams in `/dev/infiniband`.
     pub umad: Option<String>,

@@ -21,6 +21,10 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// of the oldest one.
 const MAX_CANDIDATES: usize = 16;
 
+/// Maximum number of streams that wait to be accepted. The client's first attempt to connect is lost
+/// if there are more, and its next one follows a second later.
+const BACKLOG: i32 = 64;
+
 /// Size of SCTP buffers in bytes if the user requested none. The kernel reduces it to the limit for
 /// unprivileged processes. Its default buffers hold little more than one packet of a loopback
 /// interface, and a packet that arrives alone is acknowledged only after 200 ms.
@@ -109,7 +113,7 @@ impl BoundSocket {
             let socket = bind(kind, address)?;
             set_buffers(&socket, kind, buffers)?;
             if !kind.is_datagram() {
-                socket.listen(1)?;
+                socket.listen(BACKLOG)?;
                 socket.set_nonblocking(true)?;
             }
             Ok(socket)

@@ -22,7 +22,7 @@ struct Row<'a> {
 /// # Errors
 /// Returns an error if the JSON cannot be written.
 pub fn show(root: &Root, json: bool) -> Result<String> {
-    let devices = device::all(root);
+    let devices = device::all_with_tables(root);
     let rows: Vec<Row<'_>> = devices
         .iter()
         .flat_map(|device| device.ports.iter().map(move |port| (device, port)))

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
+use host::device;
+use host::root::Root;
 use test_support::temp_dir::TempDir;
 
 use super::tree::{hosts, names, ribinfo, unpack};
@@ -239,4 +241,19 @@ fn capture_follows_no_link_and_replaces_nothing() {
     let (text, status) = ribinfo(tree.path(), &["capture", real.to_str().expect("a path")]);
     assert_eq!(status, 0, "{text}");
     assert_eq!(fs::metadata(&real).expect("metadata").mode() & 0o777, 0o700);
+}
+
+#[test]
+fn devices_differ_from_those_with_tables_only_in_the_tables() {
+    let trees: Vec<_> = names().iter().map(|name| unpack(name)).collect();
+    let paths = trees.iter().map(|tree| tree.path().to_owned());
+    for path in paths.chain(hosts()) {
+        let root = Root::at(&path).expect("a tree");
+        let mut expected = device::all_with_tables(&root);
+        for port in expected.iter_mut().flat_map(|device| &mut device.ports) {
+            port.gids.clear();
+            port.pkeys.clear();
+        }
+        assert_eq!(device::all(&root), expected, "{}", path.display());
+    }
 }
