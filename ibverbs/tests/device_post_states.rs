@@ -3,6 +3,8 @@
 
 mod lab;
 
+use std::convert::Infallible;
+
 use ibverbs::{
     AhAttr, ConnectedDuplexTransport, Context, CqOptions, DuplexTransport, Errno, Error, ErrorKind,
     PostError, ProtectionDomain, Psn, Qkey, QpOptions, QpState, QpType, QueuePair, Rc, Rejected,
@@ -49,7 +51,7 @@ fn post_in_each_state<T: DuplexTransport>(
     context: &Context,
     pd: &ProtectionDomain,
     enter: impl Fn(&mut QueuePair<T>, QpState),
-    mut send: impl FnMut(&mut QueuePair<T>) -> Result<(), Rejected<wr::Inline<'static>>>,
+    mut send: impl FnMut(&mut QueuePair<T>) -> Result<(), Rejected<Infallible>>,
 ) {
     let cq = context
         .create_cq(CqOptions::default())
