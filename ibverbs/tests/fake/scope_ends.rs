@@ -85,6 +85,14 @@ fn a_queue_pair_that_left_a_scope_can_start_its_own() {
         let (first, second) = ([1_u8; 32], [2_u8; 32]);
         for bytes in [&first, &second] {
             a.scope(|scope| scope.join(c).map(drop)).expect("join");
+            a.scope(|scope| {
+                let lent = scope.lend(bytes)?;
+                let left = c.post_send(wr::write(lent, region.remote()));
+                let error = left.expect_err("not in this scope").error();
+                assert_eq!(error, PostError::WrongQueue);
+                Ok::<(), Error>(())
+            })
+            .expect("nothing was posted");
             c.scope(|scope| {
                 let lent = scope.lend(bytes)?;
                 let foreign = a.post_send(wr::write(lent.clone(), region.remote()));
