@@ -18,6 +18,8 @@ pub mod controller;
 pub mod queue;
 pub mod session;
 pub mod wire;
+#[cfg(test)]
+mod wire_tests;
 
 /// A result with an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;

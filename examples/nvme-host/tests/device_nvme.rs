@@ -132,7 +132,7 @@ fn data_in_capsules_arrives() {
         assert!(controller.data.max_capsule_data >= LEN, "{device}");
         let (mut written, queue) = (Vec::new(), &mut controller.io[0]);
         for lba in 0..256_u16 {
-            let byte = |index: usize| (index % 251) as u8 ^ lba.to_le_bytes()[0];
+            let byte = |index: usize| (index % 251).to_le_bytes()[0] ^ lba.to_le_bytes()[0];
             let block: Vec<u8> = (0..LEN).map(byte).collect();
             let command = Command::write(nsid, lba.into(), 1, LEN);
             queue.execute(command, &block).expect("write");

@@ -11,7 +11,11 @@ fn the_host_is_small_and_has_no_unsafe_code() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut lines = 0;
     for entry in fs::read_dir(directory).expect("the sources") {
-        let text = fs::read_to_string(entry.expect("an entry").path()).expect("a source");
+        let path = entry.expect("an entry").path();
+        let text = fs::read_to_string(&path).expect("a source");
+        if path.to_string_lossy().ends_with("_tests.rs") {
+            continue;
+        }
         let code = text.lines().take_while(|line| *line != "#[cfg(test)]");
         let code = code.map(str::trim_start);
         lines += code

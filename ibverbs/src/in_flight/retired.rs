@@ -159,8 +159,8 @@ impl Retired {
     /// Removes the buffer, so that the other results can still be used. After a receive, its length
     /// is that of the received message.
     ///
-    /// Returns `None` if it was removed before, or if the request was posted without a buffer or with
-    /// a list of buffers, which [`into_list`](Self::into_list) then returns.
+    /// Returns `None` if it was removed before, or if the request was posted without a buffer or
+    /// with a list of buffers, which [`into_list`](Self::into_list) then returns.
     pub fn take_buf(&mut self) -> Option<Buf> {
         self.owned.take_buf()
     }

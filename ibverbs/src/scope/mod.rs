@@ -15,12 +15,12 @@
 //!   fail, and [`destroy`](QueuePair::destroy) returns the buffers of its other requests.
 //! - The closure works with every lifetime `'scope`, so values of the scope cannot leave it, and
 //!   those of two scopes are different types.
-//! - The closure cannot reach the `&mut QueuePair`, so it cannot exchange the queue pair for another
-//!   one that would outlive the borrow. [`Scope::qp`](ScopedQueuePair::qp) is a shared reference.
+//! - The closure cannot reach the `&mut QueuePair`, so it cannot replace the queue pair and let it
+//!   outlive the borrow. [`Scope::qp`](ScopedQueuePair::qp) is a shared reference.
 //! - A nested scope has its own queue pairs. Memory lent to one scope cannot be posted in another:
 //!   [`PostError::WrongQueue`](crate::PostError::WrongQueue).
-//! - If the driver cannot destroy a queue pair or deregister memory, the process is aborted, because
-//!   borrowed memory cannot be leaked.
+//! - If the driver cannot destroy a queue pair or deregister memory, the process is aborted,
+//!   because borrowed memory cannot be leaked.
 
 #![allow(unsafe_code)]
 

@@ -32,7 +32,7 @@ impl RecvHandle {
         }
     }
 
-    /// Returns the error for a queue with this number of slots, of which none is free.
+    /// Returns the error for a queue with this number of slots, none of them free.
     fn no_slot(self, capacity: u32) -> PostError {
         let is_destroyed = matches!(self, Self::Qp(qp) if qp.is_null());
         PostError::no_slot(is_destroyed, capacity)

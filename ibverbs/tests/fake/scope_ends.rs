@@ -85,6 +85,14 @@ fn a_queue_pair_that_left_a_scope_can_start_its_own() {
         let (first, second) = ([1_u8; 32], [2_u8; 32]);
         for bytes in [&first, &second] {
             a.scope(|scope| scope.join(c).map(drop)).expect("join");
+            a.scope(|scope| {
+                let lent = scope.lend(bytes)?;
+                let left = c.post_send(wr::write(lent, region.remote()));
+                let error = left.expect_err("not in this scope").error();
+                assert_eq!(error, PostError::WrongQueue);
+                Ok::<(), Error>(())
+            })
+            .expect("nothing was posted");
             c.scope(|scope| {
                 let lent = scope.lend(bytes)?;
                 let foreign = a.post_send(wr::write(lent.clone(), region.remote()));
@@ -115,10 +123,12 @@ fn only_queue_pairs_with_requests_in_flight_are_destroyed() {
                 let lent = scope.lend(&memory)?;
                 let mut joined = scope.join(c)?;
                 let write = wr::write(lent, region.remote());
-                Ok(match of_first {
-                    true => scope.post_send(write)?,
-                    false => joined.post_send(write)?,
-                })
+                let posted = if of_first {
+                    scope.post_send(write)
+                } else {
+                    joined.post_send(write)
+                };
+                Ok(posted?)
             });
             drop(memory);
             assert_eq!(
@@ -296,8 +306,8 @@ fn a_destroyed_queue_pair_can_be_dropped() {
     }
 }
 
-/// A device that writes after a failure still has the memory of a failed request. The scope destroys
-/// its queue pair, although no request is in flight.
+/// A device that writes after a failure still has the memory of a failed request. The scope
+/// destroys its queue pair, although no request is in flight.
 #[test]
 fn a_failed_request_that_keeps_its_memory_ends_its_queue_pair() {
     for profile in IN_ORDER {

@@ -258,8 +258,8 @@ impl Connection {
         stopped
     }
 
-    /// Moves the queue pair to the error state, unless a scope has destroyed it. On iWARP the kernel
-    /// does that.
+    /// Moves the queue pair to the error state, unless a scope has destroyed it. On iWARP the
+    /// kernel does that.
     fn stop(&mut self) -> Result<()> {
         if self.id.transport() == TransportType::IWARP || self.qp.is_destroyed() {
             Ok(())
