@@ -105,6 +105,9 @@ impl Options {
     }
 
     /// Sets [`adapters`](Self::adapters).
+    ///
+    /// # Panics
+    /// Panics if the number is not 1 to 4.
     #[must_use]
     pub const fn adapters(mut self, adapters: usize) -> Self {
         assert!(adapters >= 1 && adapters <= crate::adapters::MLX5_NAMES.len());
