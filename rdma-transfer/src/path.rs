@@ -21,7 +21,7 @@ pub(crate) enum Link {
     Offered(Box<Queue>),
     /// It is connected.
     Live(Box<Queue>),
-    /// It was destroyed, or will not be created. The peer was told so.
+    /// It was destroyed, or will not be created. The peer knows it.
     Closed,
 }
 
