@@ -112,6 +112,9 @@ struct State {
     down: Option<Failure>,
 }
 
+/// A peer and the number of its path.
+type PathOf = (Weak<dyn Handler>, usize);
+
 /// A device with the paths of all peers.
 pub(crate) struct Nic {
     /// Number of the device in the engine.
@@ -120,7 +123,7 @@ pub(crate) struct Nic {
     options: EngineOptions,
     state: Mutex<State>,
     /// The peer and the number of the path of each completion queue.
-    paths: Mutex<HashMap<CqId, (Weak<dyn Handler>, usize)>>,
+    paths: Mutex<HashMap<CqId, PathOf>>,
     pub(crate) waker: Waker,
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum Link {
     Offered(Box<Queue>),
     /// It is connected.
     Live(Box<Queue>),
-    /// It was destroyed, or will not be created. The peer was told so.
+    /// It was destroyed, or will not be created. The peer knows it.
     Closed,
 }
 
@@ -119,13 +119,13 @@ impl Path {
             Link::Offered(queue) | Link::Live(queue) if must_close => Step::Destroy(queue),
             Link::Idle if must_close => Step::Close,
             Link::Idle if now >= self.retry_at => Step::Create,
-            Link::Offered(queue) => match self.remote.address {
-                Some((endpoint, mtu)) => Step::Connect(queue, endpoint, mtu),
-                None => {
-                    self.link = Link::Offered(queue);
-                    Step::Wait
+            Link::Offered(queue) => {
+                if let Some((endpoint, mtu)) = self.remote.address {
+                    return Step::Connect(queue, endpoint, mtu);
                 }
-            },
+                self.link = Link::Offered(queue);
+                Step::Wait
+            }
             other => {
                 self.link = other;
                 Step::Wait

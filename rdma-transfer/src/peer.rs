@@ -145,8 +145,8 @@ impl Peer {
     }
 
     /// Destroys the queue pairs, which ends the access of the devices of this side to the memory of
-    /// all transfers with the peer. These transfers fail. The peer does the same when it is told
-    /// over the control connection.
+    /// all transfers with the peer. These transfers fail. The peer does the same when it
+    /// receives the message about it.
     pub fn disconnect(&self) {
         let what = "this side has disconnected the peer";
         let reason = Failure::new(ErrorKind::Disconnected, what);

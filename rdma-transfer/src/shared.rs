@@ -114,9 +114,9 @@ impl Core {
         for (region, key) in keys {
             // Without a key the device is tried again.
             let Ok(key) = key else { return };
-            peers
-                .iter()
-                .for_each(|peer| peer.send_key(region, nic.index, key));
+            for peer in &peers {
+                peer.send_key(region, nic.index, key);
+            }
         }
         nic.reopened(open);
     }

@@ -63,7 +63,7 @@ impl Job {
         }
     }
 
-    /// Returns the numbers by which the peer knows the job, if it has a notice.
+    /// Returns the numbers that name the job at the peer, if it has a notice.
     pub(crate) fn id(&self) -> Option<(u64, u32)> {
         let transfer = &self.transfer;
         transfer.notices.then_some((transfer.number, self.number))

@@ -184,7 +184,7 @@ fn a_read_returns_the_bytes_of_a_value() {
     }
 }
 
-/// A target that the receiver frees while it is written to (SPDK#3830, pegaflow#403).
+/// A target that the receiver has freed.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_released_target_fails_the_transfer_only() {
@@ -246,7 +246,7 @@ fn a_dead_peer_ends_its_transfers_and_frees_their_memory() {
     }
 }
 
-/// The link of the only adapter goes down and up again (Mooncake#3299, NIXL#149).
+/// The link of the only adapter goes down and up again, as in the test of Mooncake#2960.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_transfer_outlives_a_link_that_goes_down() {
@@ -366,7 +366,8 @@ fn the_engine_is_compared_with_a_loop_over_one_queue_pair() {
             let raw = raw_seconds(&name).expect("the loop");
             let engine = engine_seconds(&name);
             ratios.push(raw / engine);
-            let gbits = |seconds: f64| 8.0 * (ALL >> 20) as f64 / 1024.0 / seconds;
+            let mebibytes = u32::try_from(ALL >> 20).expect("fits");
+            let gbits = |seconds: f64| 8.0 * f64::from(mebibytes) / 1024.0 / seconds;
             let (raw, engine) = (gbits(raw), gbits(engine));
             println!("{name}: engine {engine:.2} Gibit/s, loop {raw:.2} Gibit/s");
         }

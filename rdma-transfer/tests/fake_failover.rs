@@ -33,7 +33,7 @@ fn failures(peer: &Peer) -> u64 {
     peer.paths().iter().map(|path| path.failures).sum()
 }
 
-/// A device that no longer executes requests (Mooncake#2960, NIXL#149, NCCL#1434).
+/// An adapter fails on one side while transfers use it (Mooncake#2960).
 #[test]
 fn a_stuck_device_delays_transfers_only() {
     let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
@@ -72,6 +72,7 @@ fn a_stuck_device_delays_transfers_only() {
     assert_eq!(bytes(&target), pattern(8192, 1));
 }
 
+/// The connection recovers from a failure without the program (NIXL#149).
 #[test]
 fn transfers_wait_while_no_device_works() {
     let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
@@ -100,7 +101,7 @@ fn transfers_wait_while_no_device_works() {
     assert_eq!(bytes(&target), pattern(8192, 1));
 }
 
-/// A link that goes down and up again (Mooncake#3299).
+/// A port error during transfers, and the port works again (Mooncake#2960).
 #[test]
 fn a_link_that_goes_down_is_left_at_once() {
     let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
@@ -218,7 +219,7 @@ fn a_path_that_never_works_is_not_tried_often() {
 
 /// Fake devices whose time passes by a millisecond in each step.
 struct Fakes {
-    fakes: [Fake; 4],
+    devices: [Fake; 4],
     now: Instant,
     /// The devices that are stuck, and until when.
     stuck: Vec<(usize, Instant)>,
@@ -227,10 +228,14 @@ struct Fakes {
 impl World for Fakes {
     fn step(&mut self) -> Instant {
         self.now += Duration::from_millis(1);
-        let Self { fakes, now, stuck } = self;
+        let Self {
+            devices,
+            now,
+            stuck,
+        } = self;
         stuck.retain(|&(device, until)| {
             if until <= *now {
-                fakes[device].resume();
+                devices[device].resume();
             }
             until > *now
         });
@@ -239,7 +244,7 @@ impl World for Fakes {
 
     fn fault(&mut self, random: &mut Random) {
         let device = random.below(4);
-        let fake = &self.fakes[device];
+        let fake = &self.devices[device];
         match random.below(8) {
             0..=2 => {
                 fake.stall();
@@ -262,13 +267,13 @@ fn no_byte_is_wrong_or_late_under_random_faults() {
         let options = quick().manual(true);
         let (a, b) = (engine(&fakes, options), engine(&fakes, options));
         let mut world = Fakes {
-            fakes,
+            devices: fakes,
             now: Instant::now(),
             stuck: Vec::new(),
         };
         let outcome = Stress::new(&mut world, &a, &b, seed).run(300, 20);
         assert!(
-            outcome.transfers > 1000 && outcome.path_failures > 100,
+            outcome.transfers > 300 && outcome.path_failures > 100,
             "{outcome:?}"
         );
         assert!(

@@ -3,7 +3,7 @@
 use crate::nic::efa::{self, Efa};
 use crate::nic::mlx5::{self, Mlx5};
 use crate::nic::{Identity, Nic};
-use crate::options::{Device, Options};
+use crate::options::{Device, MLX5_NAMES, Options};
 
 /// Returns the facts that sysfs and the core report.
 pub(crate) fn identity(options: Options) -> Identity {
@@ -22,9 +22,6 @@ pub(crate) fn numbered(options: Options, number: usize) -> Identity {
     }
     identity
 }
-
-/// Names of the adapters of libmlx5.
-pub(crate) const MLX5_NAMES: [&str; 4] = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"];
 
 /// Creates the adapter.
 pub(crate) fn create(device: Device) -> Box<dyn Nic> {

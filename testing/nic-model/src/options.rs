@@ -4,6 +4,9 @@ use std::env;
 
 use crate::fault::{DeviceFault, Planned};
 
+/// Names of the adapters of libmlx5.
+pub(crate) const MLX5_NAMES: [&str; 4] = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"];
+
 /// The device that the model shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -105,9 +108,12 @@ impl Options {
     }
 
     /// Sets [`adapters`](Self::adapters).
+    ///
+    /// # Panics
+    /// Panics if the number is not 1 to 4.
     #[must_use]
     pub const fn adapters(mut self, adapters: usize) -> Self {
-        assert!(adapters >= 1 && adapters <= crate::adapters::MLX5_NAMES.len());
+        assert!(adapters >= 1 && adapters <= MLX5_NAMES.len());
         self.adapters = adapters;
         self
     }

@@ -7,8 +7,8 @@
 //! | `/dev/infiniband/nic-model/link-down` | takes the link of the port down |
 //! | `/dev/infiniband/nic-model/link-up` | takes it up again |
 
-use crate::adapters::MLX5_NAMES;
 use crate::model::Model;
+use crate::options::MLX5_NAMES;
 use crate::uverbs::objects::Kind;
 
 /// Directory of the control files.
