@@ -5,6 +5,7 @@ pub(crate) mod namespace;
 pub(crate) mod resources;
 pub(crate) mod second_device;
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -16,6 +17,13 @@ pub(crate) fn rperf() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rperf"));
     command.stdin(Stdio::null());
     command
+}
+
+/// Returns the output and the exit code of `ribinfo --root`.
+pub(crate) fn ribinfo(root: &Path, args: &[&str]) -> (String, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
+    let output = process::output(command.args(args).arg("--root").arg(root));
+    (output.text(), output.code().expect("an exit code"))
 }
 
 /// Runs `rperf` with arguments that are split at white space.
