@@ -5,6 +5,7 @@ pub(crate) mod namespace;
 pub(crate) mod resources;
 pub(crate) mod second_device;
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -152,14 +153,21 @@ pub(crate) fn ipv4_address(device: &str) -> String {
     address.expect("an IPv4 address").to_string()
 }
 
-/// Returns the commands in code blocks and code spans of the README, without shell comments.
-pub(crate) fn readme_commands() -> Vec<String> {
+/// Returns the text of a document, whose path is relative to the root of the repository.
+pub(crate) fn document(path: &str) -> String {
+    let path = format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"));
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Returns the commands in code blocks and code spans of a document, without shell comments.
+pub(crate) fn commands_of(document: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut in_block = false;
-    for line in include_str!("../../../README.md").lines() {
-        if line.starts_with("```") {
+    for line in document.replace("\\\n", " ").lines() {
+        if line.trim_start().starts_with("```") {
             in_block = !in_block;
-        } else if in_block {
+        } else if in_block || line.starts_with("    ") {
+            let line = line.trim_start().trim_start_matches("$ ");
             all.extend(line.split([';', '&']).map(str::to_owned));
         } else {
             all.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));

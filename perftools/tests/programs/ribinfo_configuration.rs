@@ -248,4 +248,9 @@ fn a_host_without_rdma_says_so() {
     fs::create_dir_all(directory.path().join("sys/class/infiniband/rxe0")).unwrap();
     let (text, status) = ribinfo(directory.path(), &["devices"]);
     assert!(text.contains("ENOSYS") && status == 1, "{text}");
+    // libibverbs omits devices whose nodes a container lacks.
+    directory.write("probe.json", r#"{"verbs": {"devices": []}}"#);
+    let (text, status) = ribinfo(directory.path(), &["devices"]);
+    assert!(text.contains("`ribinfo check nodes`"), "{text}");
+    assert_eq!(status, 1, "{text}");
 }

@@ -52,6 +52,10 @@ fn verbs(root: &Root) -> Result<Verbs> {
     }
     match verbs.error {
         Some(error) => Err(Error::device(error)),
+        None if verbs.devices.is_empty() => Err(Error::device(
+            "libibverbs finds none of the RDMA devices of this host",
+        )
+        .with_help("`ribinfo check nodes` finds the cause, such as a container without them")),
         None => Ok(verbs),
     }
 }
