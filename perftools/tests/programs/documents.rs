@@ -25,7 +25,9 @@ fn words(text: &str) -> String {
 
 /// Parses a command of the tools as they do. Returns `None` for other commands.
 fn parse(line: &str) -> Option<(&'static str, Result<(), String>)> {
-    let words: Vec<&str> = line.split_whitespace().collect();
+    // Redirections and pipes are not arguments.
+    let end = |word: &&str| !word.starts_with(['>', '|']);
+    let words: Vec<&str> = line.split_whitespace().take_while(end).collect();
     Some(match words.as_slice() {
         // The name of a tool or of a subcommand in a sentence.
         [_] | ["rperf", "mesh" | "monitor" | "report" | "compare"] => return None,
@@ -48,10 +50,7 @@ fn parse(line: &str) -> Option<(&'static str, Result<(), String>)> {
             )
         }
         ["rperf", rest @ ..] => {
-            // Redirections and pipes are not arguments.
-            let end = |word: &&&str| !word.starts_with(['>', '|']);
-            let words = rest.iter().take_while(end).copied();
-            let result = args::parse(words);
+            let result = args::parse(rest.iter().copied());
             (
                 "rperf",
                 result.map(|_| ()).map_err(|error| error.to_string()),
