@@ -45,7 +45,7 @@ common_files() {
             "/usr/share/bash-completion/completions/$tool" "/usr/share/fish/vendor_completions.d/$tool.fish"
     done
     printf '%s\n' "${UNITS[@]/#//usr/lib/systemd/system/}" /usr/share/man/man1/ribinfo-check.1.gz \
-        "/usr/share/doc/$NAME"/{FORMAT.md,METHODOLOGY.md,schema/rperf-1.json,prometheus/rules.yml}
+        "/usr/share/doc/$NAME"/{formats.md,methodology.md,schema/rperf-1.json,prometheus/rules.yml}
 }
 
 # A file that is writable for others, or that does not belong to root, is a way to become root.

@@ -25,12 +25,6 @@
 //!
 //! Both sides must use a messenger. Each message has a header with credits and acknowledgements, so
 //! a sender waits if the peer's receives are used up, and no message is lost without an error.
-//!
-//! # Structure
-//!
-//! `codec`, `flow` and `inbox` are the protocol, without I/O. `state` applies it to a connection,
-//! and `endpoint` is its lock. `driver` polls the completion queue, and `shared` waits for it. Only
-//! `resources`, `group` and `receives` create objects of the device.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

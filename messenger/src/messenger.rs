@@ -34,6 +34,8 @@ use crate::state::{Side, State};
 /// A messenger has no thread. It processes acknowledgements and credits of the peer only while one
 /// of its methods runs, or while a received [`Message`] is dropped.
 ///
+/// The library guide lists [common mistakes](https://github.com/rdma-rs/rdma-rs/blob/main/docs/library.md#messenger).
+///
 /// # Example
 /// ```no_run
 /// use messenger::{Messenger, MessengerOptions};

@@ -1,4 +1,4 @@
-//! The `rperf` commands of the README, run on real drivers.
+//! The `rperf` commands of the README and of the recipes, run on real drivers.
 
 mod common;
 
@@ -7,7 +7,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Finished, Server, connects_directly, devices, ipv4_address, readme_commands, rperf};
+use common::{
+    Finished, Server, commands_of, connects_directly, devices, document, ipv4_address, rperf,
+};
 use test_support::process;
 use test_support::temp_dir::TempDir;
 
@@ -44,10 +46,12 @@ fn shortened(line: &str) -> String {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
-fn all_rperf_commands_of_the_readme_work() {
-    let all: BTreeSet<String> = readme_commands()
+fn all_rperf_commands_of_the_recipes_work() {
+    let all: BTreeSet<String> = ["README.md", "docs/recipes.md"]
         .into_iter()
-        .filter(|line| line.split(' ').next() == Some("rperf"))
+        .flat_map(|page| commands_of(&document(page)))
+        // `ci/test mesh` runs those of a mesh.
+        .filter(|line| line.split(' ').next() == Some("rperf") && !line.contains("mesh"))
         .collect();
     let temp_dir = TempDir::new();
     let dir = temp_dir.path();

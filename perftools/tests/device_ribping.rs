@@ -368,8 +368,16 @@ fn misbehaving_servers_do_not_count_as_answers() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn missing_server_is_named_with_a_remedy() {
-    for (_, ip) in endpoints() {
+    for (context, ip) in endpoints() {
+        let has_datagrams = context.device().transport() != TransportType::IWARP;
+        let is_gid = ip.is_ipv6() && has_datagrams;
         let ip = ip.to_string();
+        if is_gid {
+            let line = ["-c", "1", "--via", "umad", &ip];
+            let output = process::output(Command::new(RIBPING).args(line));
+            let expected = format!("Gid {ip} is reachable, but no `ribping -S` answers there");
+            assert!(output.stderr.contains(&expected), "{output}");
+        }
         let value = report(&["-c", "1", "--via", "rdma_cm", "--cm-port", "7999", &ip]);
         let value = value.expect("a report");
         assert_eq!(

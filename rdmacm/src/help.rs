@@ -29,6 +29,10 @@ pub(crate) fn help_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
         ("rdma_bind_addr" | "rdma_listen", libc::EACCES | libc::EPERM) => {
             "ports below 1024 need the capability CAP_NET_BIND_SERVICE".into()
         }
+        // librdmacm opens the device.
+        ("rdma_resolve_addr", libc::EACCES | libc::EPERM) => {
+            "check the permissions of /dev/infiniband/uverbs*".into()
+        }
         ("rdma_resolve_addr", libc::ENETUNREACH) => {
             "check the route with `ip route get ADDRESS`".into()
         }

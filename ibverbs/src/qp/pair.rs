@@ -31,6 +31,8 @@ use crate::wr::{Owner, SendScratch};
 /// One thread at a time uses it (`&mut`), and it can be sent to another thread. Dropping it
 /// destroys the queue pair first, and then releases the buffers that it owned.
 ///
+/// The library guide lists [common mistakes](https://github.com/rdma-rs/rdma-rs/blob/main/docs/library.md#queuepair).
+///
 /// # Example
 /// Two queue pairs of one process are connected to each other:
 /// ```no_run

@@ -78,7 +78,12 @@ impl UmadPinger {
         match VendorMad::from_mad(&received.mad).filter(|vendor| vendor.oui() == self.oui) {
             Some(_) if !received.mad.status().is_ok() => PingEvent::Failed {
                 seq,
-                reason: received.mad.status().to_string(),
+                // The kernel of the peer replies so if no program serves the class.
+                reason: format!(
+                    "{} is reachable, but no `ribping -S` answers there ({})",
+                    self.target,
+                    received.mad.status()
+                ),
             },
             Some(vendor) => PingEvent::Pong {
                 seq,

@@ -5,6 +5,8 @@ pub(crate) mod namespace;
 pub(crate) mod resources;
 pub(crate) mod second_device;
 
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -16,6 +18,13 @@ pub(crate) fn rperf() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rperf"));
     command.stdin(Stdio::null());
     command
+}
+
+/// Returns the output and the exit code of `ribinfo --root`.
+pub(crate) fn ribinfo(root: &Path, args: &[&str]) -> (String, i32) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
+    let output = process::output(command.args(args).arg("--root").arg(root));
+    (output.text(), output.code().expect("an exit code"))
 }
 
 /// Runs `rperf` with arguments that are split at white space.
@@ -144,14 +153,21 @@ pub(crate) fn ipv4_address(device: &str) -> String {
     address.expect("an IPv4 address").to_string()
 }
 
-/// Returns the commands in code blocks and code spans of the README, without shell comments.
-pub(crate) fn readme_commands() -> Vec<String> {
+/// Returns the text of a document, whose path is relative to the root of the repository.
+pub(crate) fn document(path: &str) -> String {
+    let path = format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"));
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Returns the commands in code blocks and code spans of a document, without shell comments.
+pub(crate) fn commands_of(document: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut in_block = false;
-    for line in include_str!("../../../README.md").lines() {
-        if line.starts_with("```") {
+    for line in document.replace("\\\n", " ").lines() {
+        if line.trim_start().starts_with("```") {
             in_block = !in_block;
-        } else if in_block {
+        } else if in_block || line.starts_with("    ") {
+            let line = line.trim_start().trim_start_matches("$ ");
             all.extend(line.split([';', '&']).map(str::to_owned));
         } else {
             all.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));

@@ -1,4 +1,4 @@
-//! The tests that docs/hardening.md names exist.
+//! The tests that tests/HARDENING.md names exist.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ fn source(file: &str) -> String {
 
 #[test]
 fn tests_of_the_table_exist() {
-    let table = include_str!("../../../docs/hardening.md");
+    let table = include_str!("../HARDENING.md");
     let rows = table
         .lines()
         .filter(|line| line.starts_with("| ") && line.contains('`'));

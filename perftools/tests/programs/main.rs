@@ -4,6 +4,7 @@
 mod cli;
 #[path = "../common/mod.rs"]
 mod common;
+mod documents;
 mod hardening;
 mod hostile_peer;
 mod manuals;
@@ -11,7 +12,6 @@ mod mesh;
 mod monitor;
 mod other_tools;
 mod prometheus_files;
-mod readme;
 mod recipes;
 mod report;
 mod ribinfo;

@@ -6,19 +6,14 @@ use std::process::Command;
 use test_support::process;
 use test_support::temp_dir::TempDir;
 
+use crate::common::ribinfo as ribinfo_at;
+
 const HOSTS: [&str; 4] = ["mlx4", "ipoib", "rxe", "siw"];
 
 /// Returns the output and the exit code of `ribinfo` on a host.
 fn ribinfo(host: &str, args: &[&str]) -> (String, i32) {
     let root = format!("{}/tests/fixtures/hosts/{host}", env!("CARGO_MANIFEST_DIR"));
     ribinfo_at(Path::new(&root), args)
-}
-
-/// Returns the output and the exit code of `ribinfo --root`.
-fn ribinfo_at(root: &Path, args: &[&str]) -> (String, i32) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
-    let output = process::output(command.args(args).arg("--root").arg(root));
-    (output.text(), output.code().expect("an exit code"))
 }
 
 /// Returns the output of `ribinfo` without `--root`.

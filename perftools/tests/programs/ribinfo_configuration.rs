@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::{Value, json};
-use test_support::process;
 use test_support::temp_dir::TempDir;
+
+use crate::common::ribinfo;
 
 /// A copy of a captured host.
 struct Host {
@@ -59,13 +59,6 @@ impl Host {
         }
         assert_eq!(status, code, "{text}");
     }
-}
-
-/// Returns the output and the exit code of `ribinfo --root`.
-fn ribinfo(root: &Path, args: &[&str]) -> (String, i32) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
-    let output = process::output(command.args(args).arg("--root").arg(root));
-    (output.text(), output.code().expect("an exit code"))
 }
 
 #[test]
@@ -233,8 +226,21 @@ fn a_host_without_rdma_says_so() {
     let error = "ibv_get_device_list: Function not implemented (ENOSYS)";
     let probe = format!(r#"{{"verbs": {{"devices": [], "error": "{error}"}}}}"#);
     directory.write("probe.json", &probe);
-    for args in [&["devices"][..], &["devices", "--json"], &["devinfo"]] {
-        let (text, status) = ribinfo(directory.path(), args);
+    for args in [
+        "devices",
+        "devices --json",
+        "devinfo",
+        "stat",
+        "stat mlx5_0",
+        "gids",
+        "links",
+        "links --json",
+        "counters",
+        "counters --watch",
+        "top",
+    ] {
+        let args: Vec<&str> = args.split(' ').collect();
+        let (text, status) = ribinfo(directory.path(), &args);
         assert!(text.contains("no RDMA device on this host;"), "{text}");
         assert!(!text.contains("ENOSYS") && status == 1, "{text}");
     }
@@ -242,4 +248,9 @@ fn a_host_without_rdma_says_so() {
     fs::create_dir_all(directory.path().join("sys/class/infiniband/rxe0")).unwrap();
     let (text, status) = ribinfo(directory.path(), &["devices"]);
     assert!(text.contains("ENOSYS") && status == 1, "{text}");
+    // libibverbs omits devices whose nodes a container lacks.
+    directory.write("probe.json", r#"{"verbs": {"devices": []}}"#);
+    let (text, status) = ribinfo(directory.path(), &["devices"]);
+    assert!(text.contains("`ribinfo check nodes`"), "{text}");
+    assert_eq!(status, 1, "{text}");
 }

@@ -26,6 +26,8 @@ use crate::params::Ece;
 /// unnoticed until more data arrives. Post empty WRITEs (`wr::write(wr::Empty, …)`) from time to
 /// time until the peer answers, as the crate `rdma-messenger` does.
 ///
+/// The library guide lists [common mistakes](https://github.com/rdma-rs/rdma-rs/blob/main/docs/library.md#connection).
+///
 /// # Example
 /// ```no_run
 /// use ibverbs::{CompletionQueue, wr};

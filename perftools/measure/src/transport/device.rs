@@ -49,9 +49,9 @@ pub fn open(id: Option<&DeviceId>, addrs: ControlAddrs) -> Result<OpenedDevice> 
     let devices = Device::list()?;
     if devices.is_empty() {
         return Err(Error::device(
-            "this host has no RDMA device",
+            "libibverbs finds no RDMA device",
         )
-        .with_help("load the driver of the device, or create a software device on a network interface with `rdma link add rxe0 type rxe netdev NETDEV`"));
+        .with_help("`ribinfo check modules nodes` finds the cause; to create a software device: `rdma link add rxe0 type rxe netdev NETDEV`"));
     }
     if let Some(id) = id {
         let Some(device) = devices.iter().find(|d| d.name() == id.name) else {

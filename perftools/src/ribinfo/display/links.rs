@@ -1,7 +1,7 @@
 //! `ribinfo links`, in the layout of `rdma link`.
 
 use base::error::Result;
-use host::device::{self, Device, Port};
+use host::device::{Device, Port};
 use host::root::Root;
 use serde::Serialize;
 
@@ -28,9 +28,9 @@ struct Row<'a> {
 /// Lists the links of all ports.
 ///
 /// # Errors
-/// Returns an error if the JSON cannot be written.
+/// Returns an error if there is no device, or if the JSON cannot be written.
 pub fn show(root: &Root, json: bool) -> Result<String> {
-    let devices = device::all(root);
+    let devices = super::devices(root)?;
     let rows: Vec<Row<'_>> = devices
         .iter()
         .flat_map(|device| device.ports.iter().map(move |port| row(device, port)))

@@ -15,12 +15,30 @@ mod caps;
 mod columns;
 
 use base::error::{Error, Result};
+use host::device::{self, Device};
 use host::root::Root;
 use host::verbs::Verbs;
 use serde::Serialize;
 
 /// Exit status if facts cannot be read, or if a check found a fault.
 pub const PROBLEM: u8 = 1;
+
+/// Returns the devices of the kernel.
+///
+/// # Errors
+/// Returns an error if there are none.
+pub fn devices(root: &Root) -> Result<Vec<Device>> {
+    let devices = device::all(root);
+    if devices.is_empty() {
+        return Err(no_device());
+    }
+    Ok(devices)
+}
+
+fn no_device() -> Error {
+    Error::device("no RDMA device on this host")
+        .with_help("`ribinfo check modules` finds missing drivers")
+}
 
 /// Returns the devices that libibverbs lists.
 ///
@@ -30,11 +48,14 @@ fn verbs(root: &Root) -> Result<Verbs> {
     let verbs = root.verbs();
     if verbs.devices.is_empty() && root.list("/sys/class/infiniband").is_empty() {
         // Without a device, the error of libibverbs is the missing kernel module.
-        return Err(Error::device("no RDMA device on this host")
-            .with_help("`ribinfo check modules` finds missing drivers"));
+        return Err(no_device());
     }
     match verbs.error {
         Some(error) => Err(Error::device(error)),
+        None if verbs.devices.is_empty() => Err(Error::device(
+            "libibverbs finds none of the RDMA devices of this host",
+        )
+        .with_help("`ribinfo check nodes` finds the cause, such as a container without them")),
         None => Ok(verbs),
     }
 }

@@ -1,7 +1,7 @@
 //! `ribinfo stat`, in the layout of ibstat. iWARP devices, which ibstat omits, are shown too.
 
 use base::error::{Error, Result};
-use host::device::{self, Device, Port};
+use host::device::{Device, Port};
 use host::root::Root;
 use serde::Serialize;
 
@@ -36,9 +36,9 @@ struct CaPort<'a> {
 /// Shows all devices, one device, or one port of a device.
 ///
 /// # Errors
-/// Returns an error if the device or port does not exist.
+/// Returns an error if there is no device, or not that device or port.
 pub fn show(root: &Root, device: Option<&str>, port: Option<u32>, json: bool) -> Result<String> {
-    let devices = device::all(root);
+    let devices = super::devices(root)?;
     let chosen: Vec<&Device> = devices
         .iter()
         .filter(|d| device.is_none_or(|name| d.name == name))

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 use host::counters::Counters;
-use host::device;
 use host::root::Root;
 use serde::Serialize;
 
@@ -31,11 +30,11 @@ pub(super) struct PortCounters {
 /// Reads the counters of the ports. `only` is a device, or a port such as `mlx5_0/1`.
 ///
 /// # Errors
-/// Returns an error if there is no such port.
+/// Returns an error if there is no device, or no such port.
 pub(super) fn read(root: &Root, only: Option<&str>) -> Result<Vec<PortCounters>> {
     let mut available = Vec::new();
     let mut ports = Vec::new();
-    for device in device::all(root) {
+    for device in display::devices(root)? {
         for port in &device.ports {
             let name = format!("{}/{}", device.name, port.port);
             let is_wanted = only.is_none_or(|only| only == device.name || only == name);

@@ -19,7 +19,7 @@ const DATA_UNIT: u64 = 4;
 /// Shows rates and objects until interrupted.
 ///
 /// # Errors
-/// Returns an error if the output is closed.
+/// Returns an error if there is no device, or the output is closed.
 pub fn top(root: &Root, interval: Duration) -> Result<()> {
     let screen = Screen::new()?;
     let (mut before, mut at) = (read(root, None)?, Instant::now());

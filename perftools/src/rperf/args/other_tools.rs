@@ -17,7 +17,7 @@ const IPERF3: &[(&str, &str)] = &[
     ("-l", "-l SIZE is --msg-size SIZE"),
     ("-w", "-w SIZE is --sock-buf-size SIZE"),
     ("-B", "-B ADDRESS is --bind ADDRESS"),
-    ("-O", "-O SECONDS is --warm-up SECONDS"),
+    ("-O", "-O has no equivalent for tests over sockets"),
     ("-J", "-J is --json"),
     ("--client", "--client HOST is `rperf HOST tcp_bw`"),
     ("--server", "--server is `rperf` without arguments"),
@@ -72,4 +72,23 @@ pub(super) fn unknown_options(args: &[String]) -> Error {
             hints.join("; ")
         },
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use measure::spec::test::Test;
+
+    #[test]
+    fn equivalents_of_iperf3_act_on_tests_over_sockets() {
+        let tests = ["tcp_bw", "udp_bw"].map(|name| Test::from_name(name).unwrap());
+        for (name, hint) in IPERF3 {
+            let (_, equivalent) = hint.split_once(" is ").unwrap_or_default();
+            let mut options = equivalent.split(' ').filter(|word| word.starts_with("--"));
+            assert!(
+                options.all(|option| tests.iter().all(|test| scope::acts_on(option, *test))),
+                "{name}: {hint}"
+            );
+        }
+    }
 }

@@ -8,7 +8,8 @@ use host::device;
 use host::root::Root;
 use test_support::temp_dir::TempDir;
 
-use super::tree::{hosts, names, ribinfo, unpack};
+use super::tree::{hosts, names, unpack};
+use crate::common::ribinfo;
 
 /// Files of a host that have a secret, as administrators write them.
 const SECRETS: &[(&str, &str)] = &[

@@ -10,7 +10,8 @@ use nix::unistd::mkfifo;
 use serde_json::{Value, json};
 use test_support::temp_dir::TempDir;
 
-use super::tree::{ribinfo, unpack};
+use super::tree::unpack;
+use crate::common::ribinfo;
 
 /// The commands that read a tree.
 const COMMANDS: &[&[&str]] = &[

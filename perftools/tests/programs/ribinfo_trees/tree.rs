@@ -3,9 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use test_support::process;
 use test_support::temp_dir::TempDir;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
@@ -90,11 +88,4 @@ fn remove_empty(directory: &Path) {
             let _ = fs::remove_dir(entry.path());
         }
     }
-}
-
-/// Returns the output and the exit status of `ribinfo --root`.
-pub(crate) fn ribinfo(root: &Path, args: &[&str]) -> (String, i32) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ribinfo"));
-    let output = process::output(command.args(args).arg("--root").arg(root));
-    (output.text(), output.code().expect("an exit code"))
 }

@@ -1,7 +1,8 @@
 //! The findings on each tree.
 
 use super::host_builder::Host;
-use super::tree::{names, ribinfo, unpack};
+use super::tree::{names, unpack};
+use crate::common::ribinfo;
 
 /// Trees with a fault or a mistake: words of the finding, and words of its remedy.
 const EXPECTED: &[(&str, &str, &str)] = &[
