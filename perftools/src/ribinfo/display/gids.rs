@@ -1,7 +1,7 @@
 //! `ribinfo gids`: the GID tables.
 
 use base::error::Result;
-use host::device::{Device, GidRow, Port};
+use host::device::{self, Device, GidRow, Port};
 use host::root::Root;
 use serde::Serialize;
 
