@@ -21,8 +21,8 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// of the oldest one.
 const MAX_CANDIDATES: usize = 16;
 
-/// Maximum number of streams that wait to be accepted. If there are more, the client's first attempt
-/// to connect is lost, and its next one follows a second later.
+/// Maximum number of streams that wait to be accepted. If there are more, the client's first
+/// attempt to connect is lost, and its next one follows a second later.
 const BACKLOG: i32 = 64;
 
 /// Size of SCTP buffers in bytes if the user requested none. The kernel reduces it to the limit for
