@@ -102,8 +102,8 @@ fn region_in_huge_pages_registers() {
     }
 }
 
-/// Names the test that leaks on purpose, for LeakSanitizer: what peers could read over Soft-iWARP is
-/// never released.
+/// Names the test that leaks on purpose, for LeakSanitizer: memory that peers could read over
+/// Soft-iWARP is never released.
 #[unsafe(no_mangle)]
 extern "C" fn __lsan_default_suppressions() -> *const c_char {
     c"leak:caller_memory_is_released_after_deregistration".as_ptr()
