@@ -64,7 +64,7 @@ impl<T> Table<T> {
         self.slots[number as usize - 1] = Some(value);
     }
 
-    /// Returns the numbers in use. A program can have created and removed many thousands of objects.
+    /// Returns the numbers in use, without a look at those that were used before.
     pub(crate) fn numbers(&mut self) -> Vec<u32> {
         let slots = &self.slots;
         self.live
