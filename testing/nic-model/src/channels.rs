@@ -113,7 +113,7 @@ impl Channels {
 
     /// Moves events that waited for room into the pipes.
     pub(crate) fn flush(&mut self) {
-        for number in 1..=self.table.last() {
+        for number in self.table.numbers() {
             if let Some(channel) = self.table.get_mut(number) {
                 channel.flush();
             }

@@ -171,7 +171,7 @@ impl Model {
         std::mem::swap(&mut self.core, &mut parent.core);
         self.core.forget_targets();
         std::mem::swap(&mut self.files, &mut parent.files);
-        for number in 1..=self.files.last() {
+        for number in self.files.numbers() {
             if let Some(file) = self.files.get_mut(number) {
                 file.forget_all_but_pds();
             }

@@ -6,6 +6,8 @@ use crate::errno::{Errno, Result};
 /// that a stale number finds nothing.
 pub(crate) struct Table<T> {
     slots: Vec<Option<Box<T>>>,
+    /// The numbers in use, and some of removed objects, in order.
+    live: Vec<u32>,
     next: usize,
     max: usize,
 }
@@ -15,6 +17,7 @@ impl<T> Table<T> {
     pub(crate) const fn new(max: u32) -> Self {
         Self {
             slots: Vec::new(),
+            live: Vec::new(),
             next: 0,
             max: max as usize,
         }
@@ -31,7 +34,11 @@ impl<T> Table<T> {
         }
         self.slots[index] = Some(Box::new(value));
         self.next = (index + 1) % self.max;
-        Ok(u32::try_from(index + 1).expect("at most `max`"))
+        let number = u32::try_from(index + 1).expect("at most `max`");
+        self.live.push(number);
+        self.live.sort_unstable();
+        self.live.dedup();
+        Ok(number)
     }
 
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
@@ -57,9 +64,12 @@ impl<T> Table<T> {
         self.slots[number as usize - 1] = Some(value);
     }
 
-    /// Returns the largest number in use, or 0.
-    pub(crate) fn last(&self) -> u32 {
-        u32::try_from(self.slots.len()).expect("at most `max`")
+    /// Returns the numbers in use, without a look at those that were used before.
+    pub(crate) fn numbers(&mut self) -> Vec<u32> {
+        let slots = &self.slots;
+        self.live
+            .retain(|&number| slots[number as usize - 1].is_some());
+        self.live.clone()
     }
 
     /// Returns the objects with their numbers.

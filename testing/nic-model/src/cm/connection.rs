@@ -206,7 +206,7 @@ impl Cm {
             return false;
         }
         self.next_timer = u64::MAX;
-        for number in 1..=self.ids.last() {
+        for number in self.ids.numbers() {
             if let Some(timer) = self.run_timer(cx, number, now) {
                 self.next_timer = self.next_timer.min(timer);
             }
@@ -263,7 +263,7 @@ impl Cm {
 
     /// The process of a peer has ended. The kernel would close its identifiers.
     fn peer_ended(&mut self, cx: &mut Shared, node: u32) {
-        for number in 1..=self.ids.last() {
+        for number in self.ids.numbers() {
             let Some(connection) = self.connection(number) else {
                 continue;
             };

@@ -161,7 +161,7 @@ impl Cm {
 
     /// Destroys the identifiers of a closed file.
     pub(crate) fn close(&mut self, cx: &mut Shared, file: u32) {
-        for id in 1..=self.ids.last() {
+        for id in self.ids.numbers() {
             if self.ids.get(id).is_some_and(|other| other.file == file) {
                 self.remove_id(cx, id);
             }

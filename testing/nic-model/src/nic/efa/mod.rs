@@ -217,7 +217,7 @@ impl Nic for Efa {
 
     fn step(&mut self, cx: &mut Shared) -> bool {
         let mut worked = false;
-        for number in 1..=self.qps.last() {
+        for number in self.qps.numbers() {
             worked |= self.run(cx, number);
         }
         self.notify_all(cx);

@@ -147,7 +147,7 @@ impl Mlx5 {
 
     /// Sends the events of queues that were armed after their last entry.
     pub(super) fn notify_all(&mut self, cx: &mut Shared) {
-        for number in 1..=self.cqs.last() {
+        for number in self.cqs.numbers() {
             if let Some(cq) = self.cqs.get_mut(number) {
                 cq.notify(cx);
             }

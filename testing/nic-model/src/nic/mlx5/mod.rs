@@ -250,7 +250,7 @@ impl Nic for Mlx5 {
     fn step(&mut self, cx: &mut Shared) -> bool {
         self.pages.update_clock(cx.clock.now());
         let mut worked = false;
-        for number in 1..=self.qps.last() {
+        for number in self.qps.numbers() {
             worked |= self
                 .with_qp(number, |nic, qp| {
                     if qp.state == ERR {
