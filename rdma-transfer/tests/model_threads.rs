@@ -39,7 +39,7 @@ fn transfers_continue_after_each_fault_of_an_adapter() {
         (2, DeviceFault::Fatal),
     ] {
         nic_model::fail(0, fault);
-        target.write(0, &[0; LEN]).expect("in range");
+        target.write(0, &vec![0; LEN]).expect("in range");
         write(value);
         assert_eq!(bytes(&target), pattern(LEN, 1), "{fault:?}");
         nic_model::repair(0);
