@@ -12,7 +12,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # Directory → library, and the package in between.
 readonly CRATES=(rdma-types:rdma-types:rdma_types ibverbs:rdma-verbs:ibverbs rdmacm:rdmacm:rdmacm
-    messenger:rdma-messenger:messenger ibumad:ibumad:ibumad gpu-memory:gpu-memory:gpu_memory)
+    messenger:rdma-messenger:messenger rdma-transfer:rdma-transfer:rdma_transfer ibumad:ibumad:ibumad
+    gpu-memory:gpu-memory:gpu_memory)
 readonly FEATURES='rdma-verbs/serde rdma-verbs/tokio rdma-verbs/tracing rdma-verbs/efa rdma-verbs/mlx5 rdmacm/tokio rdma-messenger/tokio rdma-messenger/bytes'
 
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
