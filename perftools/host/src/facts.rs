@@ -85,7 +85,7 @@ impl HostFacts {
     /// if `checks` is empty. `peer` is the result of the request to the peer.
     pub fn read(root: &Root, checks: &[String], peer: Option<Result<PeerFacts, String>>) -> Self {
         let wanted = |check: &str| checks.is_empty() || checks.iter().any(|name| name == check);
-        let devices = device::all_with_tables(root);
+        let devices = device::all(root);
         let netdevs = netdev::all(root);
         let probe = redaction::probe(root.probe(wanted));
         let ports = || {

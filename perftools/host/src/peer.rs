@@ -74,7 +74,7 @@ impl PeerFacts {
     pub fn collect(root: &Root) -> Self {
         let verbs = root.verbs();
         let mut ports = Vec::new();
-        for device in device::all_with_tables(root) {
+        for device in device::all(root) {
             for port in &device.ports {
                 let roce = roce::is_roce(&device, port);
                 let mut kinds: Vec<String> = port

@@ -29,7 +29,7 @@ pub(super) struct HostMetrics {
 impl HostMetrics {
     /// Reads the state of the host. `checks` are the latest results of the checks.
     pub(super) fn read(root: &Root, checks: Option<Arc<CheckResults>>) -> Self {
-        let devices = device::all(root);
+        let devices = device::all_without_tables(root);
         let ports = ports(&devices).filter_map(|(device, port)| {
             let number = u8::try_from(port.port).ok()?;
             Some(PortCounters {

@@ -35,15 +35,15 @@ struct Reader<'a> {
     remaining: usize,
 }
 
-/// Returns the devices, sorted by name, without the GIDs and P_Keys of their ports, which are in
-/// hundreds of files. A name that cannot be part of a command is omitted.
+/// Returns the devices, sorted by name. A name that cannot be part of a command is omitted.
 pub fn all(root: &Root) -> Vec<Device> {
-    read_all(root, false)
+    read_all(root, true)
 }
 
-/// Returns the devices as [`all`] does, with the GIDs and P_Keys of their ports.
-pub fn all_with_tables(root: &Root) -> Vec<Device> {
-    read_all(root, true)
+/// Returns the devices as [`all`] does, but without the GIDs and P_Keys of their ports, which are
+/// in hundreds of files.
+pub fn all_without_tables(root: &Root) -> Vec<Device> {
+    read_all(root, false)
 }
 
 fn read_all(root: &Root, with_tables: bool) -> Vec<Device> {

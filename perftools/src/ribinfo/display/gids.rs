@@ -1,7 +1,7 @@
 //! `ribinfo gids`: the GID tables.
 
 use base::error::Result;
-use host::device::{self, Device, GidRow, Port};
+use host::device::{Device, GidRow, Port};
 use host::root::Root;
 use serde::Serialize;
 
@@ -22,10 +22,7 @@ struct Row<'a> {
 /// # Errors
 /// Returns an error if there is no device, or if the JSON cannot be written.
 pub fn show(root: &Root, json: bool) -> Result<String> {
-    let devices = device::all_with_tables(root);
-    if devices.is_empty() {
-        return Err(super::no_device());
-    }
+    let devices = super::devices(root)?;
     let rows: Vec<Row<'_>> = devices
         .iter()
         .flat_map(|device| device.ports.iter().map(move |port| (device, port)))
