@@ -78,6 +78,7 @@ impl<S: Read + Write + AsFd + Send> StreamControl<S> {
     fn flush(&mut self) -> io::Result<()> {
         while !self.outgoing.is_empty() {
             match self.stream.write(&self.outgoing) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => drop(self.outgoing.drain(..count)),
                 Err(error) if is_temporary(&error) => break,
                 Err(error) => return Err(error),

@@ -311,12 +311,15 @@ impl Nic {
     }
 }
 
+/// Limit of the wait, which is added to the time.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Returns the wait after a number of earlier failures, varied by up to a quarter.
 pub(crate) fn backoff(options: &EngineOptions, failures: u32, salt: u64) -> Duration {
     let doubled = options
         .min_backoff
         .saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX));
-    let wait = doubled.min(options.max_backoff);
+    let wait = doubled.min(options.max_backoff).min(LONGEST_BACKOFF);
     // The multiplier of Knuth's multiplicative hash.
     let hash = (salt ^ u64::from(failures)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
     let part = u32::try_from(hash).unwrap_or(0);

@@ -137,7 +137,7 @@ impl Path {
     /// shortest one.
     pub(crate) fn close(&mut self, max_backoff: Duration, now: Instant) {
         let worked = self.ready_at.take();
-        if worked.is_some_and(|since| now >= since + max_backoff) {
+        if worked.is_some_and(|since| now.saturating_duration_since(since) >= max_backoff) {
             self.failures = 0;
         }
     }

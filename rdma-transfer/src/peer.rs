@@ -274,8 +274,10 @@ impl Plan<'_> {
             failure: OnceLock::new(),
         });
         let now = state.now.unwrap_or_else(Instant::now);
-        if let Some(deadline) = options.deadline {
-            state.add_deadline(now + deadline, &transfer);
+        // One that no clock reaches is no limit.
+        let deadline = options.deadline.and_then(|time| now.checked_add(time));
+        if let Some(deadline) = deadline {
+            state.add_deadline(deadline, &transfer);
         }
         let paths = state.eligible(options.device);
         for (job, (share, spans)) in jobs.into_iter().enumerate() {

@@ -192,7 +192,7 @@ impl State {
         }
         let here = core.nics.len();
         let count = devices.saturating_mul(queue_pairs);
-        let count = count.max(here * core.options.queue_pairs);
+        let count = count.max(here.saturating_mul(core.options.queue_pairs));
         if devices == 0 || count > MAX_PATHS || !self.paths.is_empty() {
             return Err(malformed("its first message"));
         }
@@ -421,7 +421,8 @@ impl State {
         let mut events = Vec::new();
         let polled = queue.poll(now, false, |event| events.push(event));
         let waits = queue.waits_since();
-        let has_stalled = waits.is_some_and(|since| now > since + core.options.stall);
+        let has_stalled =
+            waits.is_some_and(|since| now.saturating_duration_since(since) > core.options.stall);
         let has_lost_events =
             queue.lost_events() && !core.options.manual && !core.options.busy_poll;
         queue.release(core.owner.releases.count.load(Ordering::Acquire));

@@ -293,6 +293,31 @@ fn a_request_with_a_wrong_key_fails_only_its_transfer() {
     assert!((1..=2).contains(&failures(&peer)), "{peer:?}");
 }
 
+#[test]
+fn times_that_no_clock_reaches_are_no_limits() {
+    let fakes = [Fake::new(Profile::RXE)];
+    let options = EngineOptions::new()
+        .stall(Duration::MAX)
+        .max_backoff(Duration::MAX);
+    let (a, b) = (engine(&fakes, options), engine(&fakes, options));
+    let (peer, _a) = connect(&a, &b);
+    let source = filled(&a, 64, 1);
+    let target = b.alloc(64).expect("region");
+    wait_ready(&peer);
+    let mut wrong = target.remote();
+    for key in &mut wrong.keys {
+        key.rkey ^= 0xff00;
+    }
+    let all = [Span::new(0, 0, 64)];
+    let options = TransferOptions::new().deadline(Duration::MAX);
+    // After the wrong key the path waits, and is connected again.
+    for (remote, is_written) in [(wrong, false), (target.remote(), true)] {
+        let transfer = peer.write(&source, &remote, &all, options).expect("write");
+        assert_eq!(transfer.wait(SOON).is_ok(), is_written);
+    }
+    assert_eq!(bytes(&target), pattern(64, 1));
+}
+
 /// A READ that timed out, whose memory the program gives away: a late response must not write to it
 /// (pegaflow#403).
 #[test]
