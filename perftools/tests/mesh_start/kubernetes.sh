@@ -33,6 +33,13 @@ for _ in $(seq 50); do
     sleep 0.2
 done
 servers() { ps ax | grep -c '[0-9] [^ ]*rperf --mesh --supervised' || true; }
+# Waits up to 30 s for a number of servers.
+await_servers() {
+    for _ in $(seq 150); do
+        [ "$(servers)" != "$1" ] || break
+        sleep 0.2
+    done
+}
 mesh() {
     "$rperf" mesh --selector app=rperf --start kubectl --remote-rperf "$rperf" \
         --slow-latency 1000 "$@"
@@ -40,16 +47,10 @@ mesh() {
 mesh --csv -n 100 tcp_lat
 echo "servers after the run: $(servers)"
 mesh -t 60 tcp_bw >/dev/null 2>&1 &
-for _ in $(seq 100); do
-    [ "$(servers)" != 3 ] || break
-    sleep 0.2
-done
+await_servers 3
 echo "servers during the run: $(servers)"
 kill -KILL "$(pgrep -f "^$rperf mesh")"
-for _ in $(seq 100); do
-    [ "$(servers)" != 0 ] || break
-    sleep 0.2
-done
+await_servers 0
 echo "servers after the death of the coordinator: $(servers)"
 "$rperf" mesh --selector app=other rc_bw 2>&1 || echo "status $?"
 echo "requests:"

@@ -60,6 +60,13 @@ for _ in $(seq 60); do
 done
 sinfo
 servers() { ps ax | grep -c '[0-9] [^ ]*rperf --mesh --supervised' || true; }
+# Waits up to 30 s for a number of servers.
+await_servers() {
+    for _ in $(seq 150); do
+        [ "$(servers)" != "$1" ] || break
+        sleep 0.2
+    done
+}
 mesh() {
     salloc --nodes=4 --quiet "$rperf" mesh --start slurm --remote-rperf "$rperf" \
         --slow-latency 1000 "$@"
@@ -67,8 +74,8 @@ mesh() {
 mesh --csv -n 100 tcp_lat
 echo "servers after the run: $(servers)"
 mesh -t 60 tcp_bw >/dev/null 2>&1 &
-sleep 8
+await_servers 4
 echo "servers during the run: $(servers)"
 kill -KILL "$(pgrep -f "^$rperf mesh")"
-sleep 10
+await_servers 0
 echo "servers after the death of the coordinator: $(servers)"

@@ -26,6 +26,13 @@ sleep 1
 ssh="ssh -p 2222 -i /run/mesh/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
 ssh="$ssh -o BatchMode=yes -o LogLevel=ERROR"
 servers() { ps ax | grep -c '[r]perf --mesh --supervised' || true; }
+# Waits up to 30 s for a number of servers.
+await_servers() {
+    for _ in $(seq 150); do
+        [ "$(servers)" != "$1" ] || break
+        sleep 0.2
+    done
+}
 mesh() {
     "$rperf" mesh 127.0.0.2:7002,127.0.0.3:7003 --start ssh --launcher "$ssh" \
         --remote-rperf "$rperf" --slow-latency 1000 "$@"
@@ -33,8 +40,8 @@ mesh() {
 mesh --csv -n 100 tcp_lat
 echo "servers after the run: $(servers)"
 mesh -t 60 tcp_bw >/dev/null 2>&1 &
-sleep 4
+await_servers 2
 echo "servers during the run: $(servers)"
 pkill -KILL --parent $$ -x rperf || kill -KILL "$(pgrep -f '^[^ ]*rperf mesh')"
-sleep 6
+await_servers 0
 echo "servers after the death of the coordinator: $(servers)"
