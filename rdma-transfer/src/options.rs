@@ -40,8 +40,8 @@ pub struct EngineOptions {
     /// Wait before a failed path is connected again. It doubles with each failure. Default:
     /// `Duration::from_millis(10)`.
     pub min_backoff: Duration,
-    /// Limit of that wait, at most a day. A path that has worked for this time begins with `min_backoff` again.
-    /// Default: `Duration::from_secs(5)`.
+    /// Limit of that wait, at most a day. A path that has worked for this time begins with
+    /// `min_backoff` again. Default: `Duration::from_secs(5)`.
     pub max_backoff: Duration,
     /// `true` to poll without sleeping. Each device then occupies a processor. Default: `false`.
     pub busy_poll: bool,
