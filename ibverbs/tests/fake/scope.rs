@@ -13,43 +13,37 @@ const NO_WAIT: Duration = Duration::ZERO;
 #[test]
 fn borrowed_memory_is_usable_after_the_scope() {
     for profile in PROFILES {
-        let Pair {
-            mut a,
-            mut b,
-            mut cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = Pair::new(profile);
+        let mut pair = Pair::new(profile);
         let message = *b"a message of the caller";
         let mut reply = [0_u8; 32];
-        b.post_recv(wr::recv(pool.take().expect("a free buffer")))
+        pair.b
+            .post_recv(wr::recv(pair.pool.take().expect("a free buffer")))
             .expect("receive");
-        a.scope(|scope| {
-            let message = scope.lend(&message)?;
-            let reply = scope.lend_mut(&mut reply)?;
-            scope.post_recv(wr::recv(reply.slice(8..32).expect("in range")))?;
-            scope.post_send(wr::send(message.slice(2..9).expect("in range")))?;
-            let mut echoed = false;
-            scope.wait(&mut cq, Duration::from_secs(9), |item| match item {
-                Ok(retired) => retired.ok().expect("success"),
-                Err(completion) => {
-                    let retired = b.retire(completion).expect("posted on the peer");
-                    if !echoed {
-                        b.post_send(wr::send(retired.into_buf().expect("received")))
-                            .expect("echo");
+        pair.a
+            .scope(|scope| {
+                let message = scope.lend(&message)?;
+                let reply = scope.lend_mut(&mut reply)?;
+                scope.post_recv(wr::recv(reply.slice(8..32).expect("in range")))?;
+                scope.post_send(wr::send(message.slice(2..9).expect("in range")))?;
+                let mut echoed = false;
+                scope.wait(&mut pair.cq, Duration::from_secs(9), |item| match item {
+                    Ok(retired) => retired.ok().expect("success"),
+                    Err(completion) => {
+                        let retired = pair.b.retire(completion).expect("posted on the peer");
+                        if !echoed {
+                            pair.b
+                                .post_send(wr::send(retired.into_buf().expect("received")))
+                                .expect("echo");
+                        }
+                        echoed = true;
                     }
-                    echoed = true;
-                }
+                })
             })
-        })
-        .expect("no timeout");
+            .expect("no timeout");
         assert_eq!(&reply[8..15], b"message");
         reply.fill(1);
         assert!(message.starts_with(b"a m"));
-        drop((a, b, cq, pool, pd, context));
-        fake.assert_clean();
+        pair.finish();
     }
 }
 
@@ -58,37 +52,30 @@ fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
     for profile in PROFILES {
         let mut pair = Pair::new(profile);
         pair.post_recvs(2);
-        let Pair {
-            mut a,
-            b,
-            mut cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = pair;
         let message = *b"bytes";
-        a.scope(|scope| {
-            #[allow(clippy::reversed_empty_ranges, reason = "must be refused")]
-            for wrong in [0..6, 3..1] {
-                let lent = scope.lend(&message)?;
-                assert!(lent.slice(wrong.clone()).is_none(), "{wrong:?}");
-            }
-            let empty = scope.lend(&message)?.slice(2..2);
-            let whole = scope.lend(&message)?;
-            scope.post_send(wr::send(whole))?;
-            // No time is left, but the request has completed.
-            scope.wait(&mut cq, NO_WAIT, |_| ())?;
-            fake.stall();
-            scope.post_send(wr::send(empty.expect("an empty range")))?;
-            let error = scope.wait(&mut cq, NO_WAIT, |_| ()).expect_err("stalled");
-            assert_eq!(error.kind(), ErrorKind::TimedOut);
-            fake.resume();
-            scope.wait(&mut cq, Duration::from_secs(9), |_| ())
-        })
-        .expect("no timeout");
-        drop((a, b, cq, pool, pd, context));
-        fake.assert_clean();
+        pair.a
+            .scope(|scope| {
+                #[allow(clippy::reversed_empty_ranges, reason = "must be refused")]
+                for wrong in [0..6, 3..1] {
+                    let lent = scope.lend(&message)?;
+                    assert!(lent.slice(wrong.clone()).is_none(), "{wrong:?}");
+                }
+                let empty = scope.lend(&message)?.slice(2..2);
+                let whole = scope.lend(&message)?;
+                scope.post_send(wr::send(whole))?;
+                // No time is left, but the request has completed.
+                scope.wait(&mut pair.cq, NO_WAIT, |_| ())?;
+                pair.fake.stall();
+                scope.post_send(wr::send(empty.expect("an empty range")))?;
+                let error = scope
+                    .wait(&mut pair.cq, NO_WAIT, |_| ())
+                    .expect_err("stalled");
+                assert_eq!(error.kind(), ErrorKind::TimedOut);
+                pair.fake.resume();
+                scope.wait(&mut pair.cq, Duration::from_secs(9), |_| ())
+            })
+            .expect("no timeout");
+        pair.finish();
     }
 }
 
@@ -183,66 +170,50 @@ fn requests_in_flight_at_scope_end_are_not_executed() {
 #[test]
 fn nested_scopes_cannot_use_the_memory_of_each_other() {
     for profile in PROFILES {
-        let Pair {
-            mut a,
-            mut b,
-            mut cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = Pair::new(profile);
+        let mut pair = Pair::new(profile);
         let (mut of_outer, of_inner) = ([0_u8; 16], *b"of the inner one");
-        a.scope(|outer| {
-            let target = outer.lend_mut(&mut of_outer)?;
-            b.scope(|inner| {
-                let source = inner.lend(&of_inner)?;
-                let receive = inner.post_recv(wr::recv(target.clone()));
-                let send = inner.post_send(wr::send(target.clone()));
-                let of_inner = outer.post_send(wr::send(source.clone()));
-                let errors = [
-                    receive.expect_err("memory of the outer scope").error(),
-                    send.expect_err("memory of the outer scope").error(),
-                    of_inner.expect_err("memory of the inner scope").error(),
-                ];
-                assert_eq!(errors, [PostError::WrongQueue; 3]);
-                assert_eq!((outer.lent_in_flight(), inner.lent_in_flight()), (0, 0));
-                outer.post_recv(wr::recv(target))?;
-                inner.post_send(wr::send(source))?;
-                // The completion of the receive belongs to the outer scope.
-                inner.wait(&mut cq, Duration::from_secs(9), |item| {
-                    if let Err(completion) = item {
-                        let retired = outer.retire(completion).expect("of the outer scope");
-                        retired.ok().expect("success");
-                    }
-                })
-            })?;
-            assert_eq!(outer.lent_in_flight(), 0);
-            Ok::<(), Error>(())
-        })
-        .expect("nothing in flight");
+        pair.a
+            .scope(|outer| {
+                let target = outer.lend_mut(&mut of_outer)?;
+                pair.b.scope(|inner| {
+                    let source = inner.lend(&of_inner)?;
+                    let receive = inner.post_recv(wr::recv(target.clone()));
+                    let send = inner.post_send(wr::send(target.clone()));
+                    let of_inner = outer.post_send(wr::send(source.clone()));
+                    let errors = [
+                        receive.expect_err("memory of the outer scope").error(),
+                        send.expect_err("memory of the outer scope").error(),
+                        of_inner.expect_err("memory of the inner scope").error(),
+                    ];
+                    assert_eq!(errors, [PostError::WrongQueue; 3]);
+                    assert_eq!((outer.lent_in_flight(), inner.lent_in_flight()), (0, 0));
+                    outer.post_recv(wr::recv(target))?;
+                    inner.post_send(wr::send(source))?;
+                    // The completion of the receive belongs to the outer scope.
+                    inner.wait(&mut pair.cq, Duration::from_secs(9), |item| {
+                        if let Err(completion) = item {
+                            let retired = outer.retire(completion).expect("of the outer scope");
+                            retired.ok().expect("success");
+                        }
+                    })
+                })?;
+                assert_eq!(outer.lent_in_flight(), 0);
+                Ok::<(), Error>(())
+            })
+            .expect("nothing in flight");
         assert_eq!(of_outer, of_inner);
-        drop((a, b, cq, pool, pd, context));
-        fake.assert_clean();
+        pair.finish();
     }
 }
 
 #[test]
 fn a_panic_ends_the_scope_before_it_unwinds_further() {
     for profile in PROFILES {
-        let Pair {
-            mut a,
-            b,
-            cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = Pair::new(profile);
-        fake.stall();
+        let mut pair = Pair::new(profile);
+        pair.fake.stall();
         let mut memory = vec![1_u8; 64];
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            a.scope(|scope| -> Result<(), Error> {
+            pair.a.scope(|scope| -> Result<(), Error> {
                 let lent = scope.lend_mut(&mut memory)?;
                 scope.post_recv(wr::recv(lent))?;
                 std::panic::resume_unwind(Box::new("expected by the test"));
@@ -250,73 +221,54 @@ fn a_panic_ends_the_scope_before_it_unwinds_further() {
         }));
         panicked.expect_err("panicked");
         drop(memory);
-        fake.resume();
-        assert!(a.is_destroyed());
-        drop((a, b, cq, pool, pd, context));
-        fake.assert_clean();
+        pair.fake.resume();
+        assert!(pair.a.is_destroyed());
+        pair.finish();
     }
 }
 
 #[test]
 fn a_rejected_request_is_not_in_flight_but_one_in_doubt_is() {
     for in_doubt in [false, true] {
-        let Pair {
-            mut a,
-            b,
-            cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = Pair::new(Profile {
+        let mut pair = Pair::new(Profile {
             extended_qp: false,
             ..Profile::RXE
         });
         let memory = [1_u8; 64];
-        let ended = a.scope(|scope| -> Result<(), Error> {
+        let ended = pair.a.scope(|scope| -> Result<(), Error> {
             let lent = scope.lend(&memory)?;
-            fake.fail_post(fault(in_doubt));
+            pair.fake.fail_post(fault(in_doubt));
             let rejected = scope.post_send(wr::send(lent)).expect_err("rejected");
             assert_eq!(matches!(rejected.error(), PostError::InDoubt(_)), in_doubt);
             assert_eq!(scope.lent_in_flight(), usize::from(in_doubt));
             Ok(())
         });
         assert_eq!(
-            (ended.is_err(), a.is_destroyed()),
+            (ended.is_err(), pair.a.is_destroyed()),
             (in_doubt, in_doubt),
             "a request in doubt must destroy the queue pair"
         );
-        drop((a, b, cq, pool, pd, context));
-        fake.assert_clean();
+        pair.finish();
     }
 }
 
 #[test]
 fn a_poll_error_ends_the_wait() {
     for profile in PROFILES {
-        let Pair {
-            mut a,
-            b,
-            mut cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = Pair::new(profile);
-        fake.stall();
+        let mut pair = Pair::new(profile);
+        pair.fake.stall();
         let mut memory = [1_u8; 64];
-        let ended = a.scope(|scope| {
+        let ended = pair.a.scope(|scope| {
             let lent = scope.lend_mut(&mut memory)?;
             scope.post_recv(wr::recv(lent))?;
-            fake.fail_next(fake_provider::Verb::PollCq, libc::EIO);
-            scope.wait(&mut cq, Duration::from_secs(9), |_| ())
+            pair.fake.fail_next(fake_provider::Verb::PollCq, libc::EIO);
+            scope.wait(&mut pair.cq, Duration::from_secs(9), |_| ())
         });
         let error = ended.expect_err("poll error");
         assert!(error.to_string().contains("ibv_poll_cq"), "{error}");
-        assert!(a.is_destroyed());
-        fake.resume();
-        drop((a, b, cq, pool, pd, context));
-        fake.assert_clean();
+        assert!(pair.a.is_destroyed());
+        pair.fake.resume();
+        pair.finish();
     }
 }
 
