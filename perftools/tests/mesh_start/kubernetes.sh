@@ -2,6 +2,7 @@
 # namespaces, and kills a coordinator. Arguments: the path of rperf.
 set -eu
 rperf=$1
+. "$(dirname "$0")/await_servers.sh"
 api=$(dirname "$0")/kubernetes_api.py
 mount -t tmpfs none /run
 mkdir -p /run/mesh
@@ -33,13 +34,6 @@ for _ in $(seq 50); do
     sleep 0.2
 done
 servers() { ps ax | grep -c '[0-9] [^ ]*rperf --mesh --supervised' || true; }
-# Waits up to 30 s for a number of servers.
-await_servers() {
-    for _ in $(seq 150); do
-        [ "$(servers)" != "$1" ] || break
-        sleep 0.2
-    done
-}
 mesh() {
     "$rperf" mesh --selector app=rperf --start kubectl --remote-rperf "$rperf" \
         --slow-latency 1000 "$@"

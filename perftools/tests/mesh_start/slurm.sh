@@ -2,6 +2,7 @@
 # mesh in a job, and kills a coordinator. Arguments: the path of rperf.
 set -eu
 rperf=$1
+. "$(dirname "$0")/await_servers.sh"
 mount -t tmpfs none /run
 mkdir -p /run/mesh/state /run/munge
 chmod 755 /run/mesh /run/munge
@@ -60,13 +61,6 @@ for _ in $(seq 60); do
 done
 sinfo
 servers() { ps ax | grep -c '[0-9] [^ ]*rperf --mesh --supervised' || true; }
-# Waits up to 30 s for a number of servers.
-await_servers() {
-    for _ in $(seq 150); do
-        [ "$(servers)" != "$1" ] || break
-        sleep 0.2
-    done
-}
 mesh() {
     salloc --nodes=4 --quiet "$rperf" mesh --start slurm --remote-rperf "$rperf" \
         --slow-latency 1000 "$@"

@@ -2,6 +2,7 @@
 # Arguments: the path of rperf.
 set -eu
 rperf=$1
+. "$(dirname "$0")/await_servers.sh"
 mount -t tmpfs none /run
 mkdir -p /run/sshd /run/mesh
 cd /run/mesh
@@ -26,13 +27,6 @@ sleep 1
 ssh="ssh -p 2222 -i /run/mesh/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
 ssh="$ssh -o BatchMode=yes -o LogLevel=ERROR"
 servers() { ps ax | grep -c '[r]perf --mesh --supervised' || true; }
-# Waits up to 30 s for a number of servers.
-await_servers() {
-    for _ in $(seq 150); do
-        [ "$(servers)" != "$1" ] || break
-        sleep 0.2
-    done
-}
 mesh() {
     "$rperf" mesh 127.0.0.2:7002,127.0.0.3:7003 --start ssh --launcher "$ssh" \
         --remote-rperf "$rperf" --slow-latency 1000 "$@"
