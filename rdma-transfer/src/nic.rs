@@ -269,8 +269,7 @@ impl Nic {
         if state.open.as_ref().is_some_and(is_current) {
             state.open = None;
             state.down = Some(reason.clone());
-            state.retry_at = Some(now + backoff(&self.options, state.failures, 0));
-            state.failures += 1;
+            state.back_off(&self.options, now);
         }
     }
 
@@ -287,8 +286,7 @@ impl Nic {
         };
         let opened = Open::new(&self.name, &self.options, generation);
         let mut state = lock(&self.state);
-        state.retry_at = Some(now + backoff(&self.options, state.failures, 0));
-        state.failures += 1;
+        state.back_off(&self.options, now);
         match opened {
             Ok(open) => Some(open),
             Err(error) => {
@@ -324,6 +322,14 @@ pub(crate) fn backoff(options: &EngineOptions, failures: u32, salt: u64) -> Dura
     let hash = (salt ^ u64::from(failures)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
     let part = u32::try_from(hash).unwrap_or(0);
     wait + wait / 4 * part / 1024
+}
+
+impl State {
+    /// Sets the time of the next attempt to open the device.
+    fn back_off(&mut self, options: &EngineOptions, now: Instant) {
+        self.retry_at = Some(now + backoff(options, self.failures, 0));
+        self.failures += 1;
+    }
 }
 
 impl Open {
