@@ -1,5 +1,6 @@
 //! Comparison of two documents with a test of statistical significance.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use base::units::{Figure, Size, Style};
@@ -110,7 +111,7 @@ pub fn compare(old: &Document, new: &Document, threshold: f64) -> Comparison {
         .map(|(old, new)| format!("{}: {} → {}", old.0, old.1, new.1))
         .collect();
     let (old, new) = (samples(old), samples(new));
-    let (mut rows, mut incomparable) = (Vec::new(), Vec::new());
+    let (mut rows, mut incomparable) = (Vec::new(), Incomparable::default());
     for before in &old {
         let same_test = |after: &&Samples| {
             (after.test, after.size, after.metric) == (before.test, before.size, before.metric)
@@ -141,18 +142,44 @@ pub fn compare(old: &Document, new: &Document, threshold: f64) -> Comparison {
             .map(|after| differences(&before.key, &after.key))
             .min_by_key(Vec::len);
         if let Some(differences) = nearest {
-            incomparable.push(format!(
-                "{} {}: {}",
-                before.test.name(),
-                Size(before.size),
-                differences.join(", ")
-            ));
+            incomparable.insert(before.test, before.size, differences.join(", "));
         }
     }
     Comparison {
         rows,
-        incomparable,
+        incomparable: incomparable.sentences(),
         environment,
+    }
+}
+
+/// Tests that are in both documents with different parameters. The sizes of a test that have the
+/// same differences are one entry.
+#[derive(Default)]
+struct Incomparable(Vec<(Test, String, BTreeSet<u64>)>);
+
+impl Incomparable {
+    fn insert(&mut self, test: Test, size: u64, differences: String) {
+        let same =
+            |(other, text, _): &&mut (Test, String, _)| (*other, &*text) == (test, &differences);
+        match self.0.iter_mut().find(same) {
+            Some((.., sizes)) => _ = sizes.insert(size),
+            None => self.0.push((test, differences, [size].into())),
+        }
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        let sentence = |(test, differences, sizes): &(Test, String, BTreeSet<u64>)| {
+            let test = test.name();
+            match (sizes.first(), sizes.last(), sizes.len()) {
+                (Some(first), Some(last), 2..) => {
+                    let (first, last, count) = (Size(*first), Size(*last), sizes.len());
+                    format!("{test} with {count} sizes from {first} to {last}: {differences}")
+                }
+                (Some(size), ..) => format!("{test} {}: {differences}", Size(*size)),
+                (None, ..) => format!("{test}: {differences}"),
+            }
+        };
+        self.0.iter().map(sentence).collect()
     }
 }
 
@@ -483,6 +510,27 @@ mod tests {
         );
         let text = render(&comparison);
         assert!(text.contains("    differs: time 2 s → 9 s\n"), "{text}");
+    }
+
+    #[test]
+    fn sizes_with_the_same_differences_are_one_line() {
+        let sized = |size, depth| {
+            changed(one_way(), |m| {
+                (m.spec.msg_size, m.spec.depth) = (size, depth)
+            })
+        };
+        let document = |deep, deeper| {
+            let depths = [(2, deep), (64, deep), (4096, deep), (1 << 20, deeper)];
+            Document::new(depths.map(|(size, depth)| sized(size, depth)).to_vec())
+        };
+        let comparison = compare(&document(8, 8), &document(16, 32), 0.05);
+        assert_eq!(
+            comparison.incomparable,
+            [
+                "rc_bw with 3 sizes from 2 bytes to 4 KiB: depth 8 → 16",
+                "rc_bw 1 MiB: depth 8 → 32"
+            ]
+        );
     }
 
     #[test]

@@ -41,27 +41,29 @@ pub(super) fn changes(runs: &[Run]) -> Markup {
     html! {
         section {
             h2 { "Changes from " (old.name) " to " (new.name) }
-            p { "Means of all runs of a test, with the 95 % confidence interval of the change. Changes up to 5 % count as equal." }
-            div.wide { table {
-                thead { tr {
-                    th.text { "test" } th.text { "figure" } th { "old" } th { "new" } th { "change" } th.text { "verdict" }
+            @if !comparison.rows.is_empty() {
+                p { "Means of all runs of a test, with the 95 % confidence interval of the change. Changes up to 5 % count as equal." }
+                div.wide { table {
+                    thead { tr {
+                        th.text { "test" } th.text { "figure" } th { "old" } th { "new" } th { "change" } th.text { "verdict" }
+                    } }
+                    tbody { @for row in &comparison.rows { tr {
+                        td.text {
+                            (row.test)
+                            @if !row.differences.is_empty() { " (" (row.differences.join(", ")) ")" }
+                            @for cause in &row.causes { br; "cause: " (cause) }
+                        }
+                        td.text { (row.metric.name()) }
+                        td { (row.metric.format(row.means.0)) }
+                        td { (row.metric.format(row.means.1)) }
+                        td {
+                            (format!("{:+.1} %", row.change * 100.0))
+                            @if let Some(interval) = row.interval { (format!(" ± {:.1} %", interval * 100.0)) }
+                        }
+                        td.text.worse[row.verdict == Verdict::Worse] { (verdict(row.verdict)) }
+                    } } }
                 } }
-                tbody { @for row in &comparison.rows { tr {
-                    td.text {
-                        (row.test)
-                        @if !row.differences.is_empty() { " (" (row.differences.join(", ")) ")" }
-                        @for cause in &row.causes { br; "cause: " (cause) }
-                    }
-                    td.text { (row.metric.name()) }
-                    td { (row.metric.format(row.means.0)) }
-                    td { (row.metric.format(row.means.1)) }
-                    td {
-                        (format!("{:+.1} %", row.change * 100.0))
-                        @if let Some(interval) = row.interval { (format!(" ± {:.1} %", interval * 100.0)) }
-                    }
-                    td.text.worse[row.verdict == Verdict::Worse] { (verdict(row.verdict)) }
-                } } }
-            } }
+            }
             @if !comparison.incomparable.is_empty() {
                 p { "Not compared, because a parameter differs:" }
                 ul { @for test in &comparison.incomparable { li { (test) } } }
