@@ -312,7 +312,8 @@ impl Messenger {
     }
 
     /// Waits until the peer's messenger has received all messages sent before, at most for
-    /// `timeout`. The peer's application may not have taken them yet.
+    /// `timeout`. The peer's application may not have taken them yet, but must be waiting in a call
+    /// such as [`recv`](Self::recv), because the acknowledgement is sent there.
     ///
     /// # Errors
     /// Same as [`send`](Self::send). After [`ErrorKind::TimedOut`] the messages may still arrive.

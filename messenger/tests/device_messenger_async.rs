@@ -13,6 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
+/// Maximum time of a whole test, many times what it needs on an emulated machine.
+const LIMIT: Duration = TIMEOUT.saturating_mul(10);
+
 fn options() -> MessengerOptions<'static> {
     MessengerOptions::new().buffer_len(1000).depth(4)
 }
@@ -46,7 +49,7 @@ fn run<F: Future<Output = ()>>(test: impl Fn(AsyncMessenger, AsyncMessenger) -> 
             assert_no_leaks(&endpoint, || {
                 runtime(has_threads).block_on(async {
                     let (active, passive) = timeout(TIMEOUT, pair(&endpoint)).await.expect("time");
-                    timeout(TIMEOUT, test(active, passive)).await.expect("time");
+                    timeout(LIMIT, test(active, passive)).await.expect("time");
                 });
             });
         }

@@ -117,7 +117,8 @@ fn a_message_longer_than_the_receive_fails_at_the_receiver() {
                 64
             );
             let sent = a.retire();
-            assert_eq!(sent.is_success(), iwarp, "{sent:?}");
+            // On iWARP, the send completes when its bytes are sent, if the error does not come first.
+            assert!(iwarp || !sent.is_success(), "{sent:?}");
             assert!(sent.into_buf().is_some());
         });
     }
