@@ -6,12 +6,14 @@
 #![allow(unsafe_code, reason = "accesses memory of the program by address")]
 
 use std::ffi::{c_int, c_void};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::errno::{Errno, Result};
+use crate::syscall;
 
 /// Size of a page, in bytes.
 pub(crate) const PAGE: u64 = 4096;
@@ -129,6 +131,75 @@ pub(crate) fn pin(start: u64, length: u64, writable: bool) -> Result<Pinned> {
         length,
         copier: None,
     })
+}
+
+/// A page of memory that a file backs, such as that of a virtual machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// The file, opened for reading and writing.
+    pub file: &'a File,
+    /// Offset of the page in the file, in bytes.
+    pub offset: u64,
+}
+
+/// Pages that are mapped side by side, until the value is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: *mut c_void,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and is accessed only as `Pinned`.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps pages of `page_size` bytes. The files must keep their size.
+    pub(crate) fn new(pages: &[Page<'_>], page_size: u64) -> Result<Self> {
+        let length = page_size.checked_mul(pages.len() as u64);
+        let length = length.and_then(|length| usize::try_from(length).ok());
+        let length = length.filter(|length| *length > 0).ok_or(Errno::EINVAL)?;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let start =
+            unsafe { syscall::mmap(std::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let mapping = Self { start, length };
+        let mut at = start as u64;
+        // Adjacent pages of a file take one mapping: a process may have 65,530.
+        let adjacent = |one: &Page<'_>, next: &Page<'_>| {
+            let same = one.file.as_raw_fd() == next.file.as_raw_fd();
+            same && one.offset.checked_add(page_size) == Some(next.offset)
+        };
+        for run in pages.chunk_by(adjacent) {
+            let bytes = page_size * run.len() as u64;
+            let offset = libc::off_t::try_from(run[0].offset).map_err(|_| Errno::EINVAL)?;
+            let both = libc::PROT_READ | libc::PROT_WRITE;
+            let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
+            let size = usize::try_from(bytes).map_err(|_| Errno::EINVAL)?;
+            let fd = run[0].file.as_raw_fd();
+            // SAFETY: the range is a part of the mapping above.
+            let part = unsafe { syscall::mmap(at as *mut c_void, size, both, fixed, fd, offset) };
+            if part == libc::MAP_FAILED {
+                return Err(Errno::last());
+            }
+            at += bytes;
+        }
+        Ok(mapping)
+    }
+
+    /// Returns a part of the mapping, or `None` if it is not inside. The mapping must outlive it.
+    pub(crate) fn part(&self, offset: u64, length: u64) -> Option<Pinned> {
+        Pinned::of_model(self.start, self.length as u64).part(offset, length)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is that of `new`. Its owner has removed all that accesses it.
+        unsafe { libc::munmap(self.start, self.length) };
+    }
 }
 
 /// Parses a line of `/proc/self/maps` such as `7f00-7f10 rw-p …`.

@@ -6,6 +6,7 @@ mod caps;
 pub(crate) use caps::identity;
 mod cq;
 mod cqe;
+pub mod engine;
 mod flush;
 mod pages;
 mod progress;

@@ -1,0 +1,502 @@
+//! The adapter without a driver: its queues, memory keys and network.
+//!
+//! `testing/mlx5-device` puts the interface of the firmware before it, which Linux's own driver
+//! uses. The memory is that of a virtual machine.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+
+use super::qp::{Qp, Transport, rings};
+use super::{Mlx5, caps, cq};
+use crate::abi::core::{ModifyQp, access, event};
+use crate::channels::{ASYNC, COMPLETION, Channels};
+use crate::clock::Clock;
+use crate::errno::{Errno, Result};
+use crate::keys::{Keys, Region, Target, index};
+use crate::memory::{Mapping, Page, Pinned};
+use crate::network::{Network, packet};
+use crate::nic::{CreateCq, EventTarget, Nic, Shared};
+use crate::options::Link;
+use crate::qp_state::{self, mask};
+use crate::syscall;
+
+/// Name of the network, which only other engines use.
+const NETWORK: &str = "mlx5-engine";
+/// Packets that one step delivers at most.
+const PACKETS_PER_STEP: usize = 64;
+
+/// Memory that consists of pages.
+#[derive(Clone, Debug)]
+pub struct Buffer<'a> {
+    /// The pages in their order.
+    pub pages: Vec<Page<'a>>,
+    /// Size of a page in bytes: a multiple of 4096.
+    pub page_size: u64,
+    /// Offset of the memory in the first page, in bytes.
+    pub offset: u64,
+}
+
+/// A new memory key.
+#[derive(Clone, Debug)]
+pub struct MemoryKey<'a> {
+    /// Low byte of the key.
+    pub variant: u8,
+    /// Protection domain.
+    pub pd: u32,
+    /// Rights (`IBV_ACCESS_*`).
+    pub access: u32,
+    /// Address of the first byte in requests.
+    pub iova: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// The memory, or `None` for a key that permits no access.
+    pub memory: Option<Buffer<'a>>,
+}
+
+/// A new completion queue.
+#[derive(Clone, Debug)]
+pub struct CompletionQueue<'a> {
+    /// Number of entries: a power of 2.
+    pub entries: u32,
+    /// Size of an entry in bytes: 64 or 128.
+    pub entry_size: u32,
+    /// The entries.
+    pub memory: Buffer<'a>,
+    /// The doorbell record of 8 bytes.
+    pub doorbell: Buffer<'a>,
+}
+
+/// Transports of queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Reliable connection.
+    Reliable,
+    /// Unreliable connection.
+    Unreliable,
+    /// Datagrams.
+    Datagram,
+}
+
+/// A new queue pair.
+#[derive(Clone, Debug)]
+pub struct QueuePair<'a> {
+    /// Transport.
+    pub service: Service,
+    /// Protection domain.
+    pub pd: u32,
+    /// Completion queue of send requests.
+    pub send_cq: u32,
+    /// Completion queue of receive requests.
+    pub receive_cq: u32,
+    /// Number in completions by which the driver finds the queue pair.
+    pub user_index: u32,
+    /// Number of receive requests: 0 or a power of 2.
+    pub receives: u32,
+    /// Size of a receive request in bytes, as a power of 2.
+    pub log_receive_size: u32,
+    /// Number of blocks of 64 bytes of the send queue: 0 or a power of 2.
+    pub send_blocks: u32,
+    /// The receive queue, which the send queue follows.
+    pub memory: Buffer<'a>,
+    /// The doorbell record of 8 bytes.
+    pub doorbell: Buffer<'a>,
+}
+
+/// States of queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// After the creation.
+    Reset = 0,
+    /// Receive requests can be posted.
+    Init = 1,
+    /// Messages are received.
+    ReadyToReceive = 2,
+    /// Messages are sent and received.
+    ReadyToSend = 3,
+    /// All requests complete as flushed.
+    Error = 6,
+}
+
+/// Changes of a queue pair. What is `None` stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Change {
+    /// Rights of the peer (`IBV_ACCESS_*`).
+    pub access: Option<u32>,
+    /// Q_Key of datagrams.
+    pub qkey: Option<u32>,
+    /// Service level of the path to the peer.
+    pub service_level: Option<u8>,
+    /// Path MTU (`ibv_mtu`).
+    pub path_mtu: Option<u8>,
+    /// Number of the peer.
+    pub peer: Option<u32>,
+    /// Sequence number of the first packet that arrives.
+    pub receive_psn: Option<u32>,
+    /// Sequence number of the first packet to send.
+    pub send_psn: Option<u32>,
+    /// Largest number of RDMA READ and atomic operations in flight that the peer sends.
+    pub reads_of_peer: Option<u8>,
+    /// Largest number of RDMA READ and atomic operations in flight to the peer.
+    pub reads: Option<u8>,
+    /// Code of the time that the peer waits if no receive request is posted.
+    pub min_rnr_timer: Option<u8>,
+    /// Code of the time without an acknowledgement after which packets are repeated.
+    pub timeout: Option<u8>,
+    /// Number of repetitions after a missing acknowledgement.
+    pub retries: Option<u8>,
+    /// Number of repetitions if the peer has no receive request; 7 means no limit.
+    pub rnr_retries: Option<u8>,
+}
+
+/// Events that the adapter reports to its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An armed completion queue has a new entry.
+    Completion(u32),
+    /// A completion queue is overrun.
+    CompletionQueueError(u32),
+    /// A queue pair has received a request that is invalid.
+    InvalidRequest(u32),
+    /// A queue pair has received a request that accesses memory without the right to it.
+    AccessError(u32),
+}
+
+/// Objects whose memory is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Object {
+    Key,
+    CompletionQueue,
+    QueuePair,
+}
+
+/// Handle of a queue pair in asynchronous events. Other handles are those of completion queues.
+const QUEUE_PAIR: u64 = 1 << 32;
+
+/// The adapter without a driver.
+pub struct Engine {
+    nic: Mlx5,
+    cx: Shared,
+    /// Mappings of the memory of objects. They are dropped after the objects.
+    mappings: HashMap<(Object, u32), Vec<Mapping>>,
+    completions: Pipe,
+    asynchronous: Pipe,
+}
+
+/// The end of a channel that a driver reads.
+struct Pipe {
+    channel: u32,
+    reader: File,
+}
+
+impl Pipe {
+    fn new(channels: &mut Channels, size: usize) -> Result<Self> {
+        let (channel, reader) = channels.create(size)?;
+        let reader = File::from(reader);
+        syscall::set_nonblocking(reader.as_raw_fd())?;
+        Ok(Self { channel, reader })
+    }
+
+    /// Returns the next event.
+    fn next<const SIZE: usize>(&mut self) -> Option<[u8; SIZE]> {
+        let mut event = [0; SIZE];
+        self.reader.read_exact(&mut event).ok().map(|()| event)
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Creates an adapter that reaches only itself.
+    ///
+    /// # Errors
+    /// Fails if the process cannot open more files.
+    pub fn new() -> io::Result<Self> {
+        Self::with_network(true)
+    }
+
+    /// Creates an adapter that reaches the adapters of other processes of the user.
+    ///
+    /// # Errors
+    /// Fails if the process cannot open more files.
+    pub fn connected() -> io::Result<Self> {
+        Self::with_network(false)
+    }
+
+    fn with_network(is_alone: bool) -> io::Result<Self> {
+        let mut channels = Channels::new();
+        let completions = Pipe::new(&mut channels, COMPLETION)?;
+        let asynchronous = Pipe::new(&mut channels, ASYNC)?;
+        let largest = packet::MULTICAST_QPN;
+        let mut network = Network::new(NETWORK, caps::QPN_BITS, largest, is_alone);
+        network.open();
+        Ok(Self {
+            nic: Mlx5::new(),
+            cx: Shared {
+                keys: Keys::new(caps::MAX_KEYS),
+                channels,
+                network,
+                clock: Clock::new(false),
+                link: Link::InfiniBand,
+                gids: Vec::new(),
+                sent: 0,
+                received: 0,
+                has_failed: false,
+            },
+            mappings: HashMap::new(),
+            completions,
+            asynchronous,
+        })
+    }
+
+    /// Returns the number of the adapter in its network, from 1.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.cx.network.node
+    }
+
+    /// Returns the number of objects.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.mappings.len()
+    }
+
+    /// Removes all objects.
+    pub fn reset(&mut self) {
+        self.nic = Mlx5::new();
+        self.cx.keys = Keys::new(caps::MAX_KEYS);
+        self.mappings.clear();
+    }
+
+    /// Creates a memory key and returns its index: the upper 24 bits.
+    ///
+    /// # Errors
+    /// Fails if the memory is too short or if there are too many keys.
+    pub fn create_key(&mut self, new: &MemoryKey<'_>) -> io::Result<u32> {
+        let mut mappings = Vec::new();
+        let memory = match &new.memory {
+            Some(buffer) => map(buffer, new.length, &mut mappings)?,
+            None => Pinned::of_model(std::ptr::null_mut(), 0),
+        };
+        let region = Region {
+            memory,
+            iova: new.iova,
+            access: new.access,
+            mapping: None,
+        };
+        let target = Target::Region(region);
+        let value = self.cx.keys.insert_variant(new.pd, target, new.variant)?;
+        self.mappings.insert((Object::Key, index(value)), mappings);
+        Ok(index(value))
+    }
+
+    /// Destroys a memory key. Returns `false` if it does not exist.
+    pub fn destroy_key(&mut self, index: u32) -> bool {
+        self.cx.keys.remove(index);
+        self.mappings.remove(&(Object::Key, index)).is_some()
+    }
+
+    /// Creates a completion queue and returns its number.
+    ///
+    /// # Errors
+    /// Fails if the memory is too short, if the sizes are invalid, or if there are too many queues.
+    pub fn create_cq(&mut self, new: &CompletionQueue<'_>) -> io::Result<u32> {
+        let mut mappings = Vec::new();
+        let last = new.entries.checked_sub(1).ok_or(Errno::EINVAL)?;
+        let length = cq::check(last, new.entry_size)?;
+        let memory = map(&new.memory, length, &mut mappings)?;
+        let doorbell = map(&new.doorbell, 8, &mut mappings)?;
+        let events = EventTarget {
+            channel: Some(self.asynchronous.channel),
+            user_handle: 0,
+        };
+        let create = CreateCq {
+            entries: last,
+            comp_channel: Some(self.completions.channel),
+            events,
+        };
+        let number = self.nic.add_cq(&create, memory, doorbell, new.entry_size)?;
+        self.nic.name_cq(number);
+        self.mappings
+            .insert((Object::CompletionQueue, number), mappings);
+        Ok(number)
+    }
+
+    /// Destroys a completion queue. Returns `false` if it does not exist.
+    pub fn destroy_cq(&mut self, number: u32) -> bool {
+        self.nic.remove_cq(number);
+        self.mappings
+            .remove(&(Object::CompletionQueue, number))
+            .is_some()
+    }
+
+    /// Creates a queue pair and returns its number.
+    ///
+    /// # Errors
+    /// Fails if the memory is too short or if there are too many queue pairs.
+    pub fn create_qp(&mut self, new: &QueuePair<'_>) -> io::Result<u32> {
+        let mut mappings = Vec::new();
+        let receives = u64::from(new.receives) << new.log_receive_size;
+        let length = receives + u64::from(new.send_blocks) * 64;
+        let mut qp = Qp::new(
+            match new.service {
+                Service::Reliable => Transport::Rc,
+                Service::Unreliable => Transport::Uc,
+                Service::Datagram => Transport::Ud,
+            },
+            EventTarget {
+                channel: Some(self.asynchronous.channel),
+                user_handle: 0,
+            },
+        );
+        if length > 0 {
+            let memory = map(&new.memory, length, &mut mappings)?;
+            (qp.receive, qp.send) =
+                rings(&memory, new.receives, new.log_receive_size, new.send_blocks);
+            qp.doorbell = Some(map(&new.doorbell, 8, &mut mappings)?);
+        }
+        qp.pd = Some(new.pd);
+        qp.send_cq = Some(new.send_cq);
+        qp.recv_cq = Some(new.receive_cq);
+        qp.uidx = new.user_index;
+        let (index, number) = self.nic.add_qp(&mut self.cx, qp)?;
+        self.nic.with_qp(index, |_, qp| {
+            qp.events.user_handle = QUEUE_PAIR | u64::from(number);
+        });
+        self.mappings.insert((Object::QueuePair, number), mappings);
+        Ok(number)
+    }
+
+    /// Returns the state of a queue pair, or `None` if it does not exist.
+    #[must_use]
+    pub fn state(&self, number: u32) -> Option<State> {
+        self.mappings.get(&(Object::QueuePair, number))?;
+        let index = self.cx.network.local_index(number)?;
+        Some(match self.nic.qp_state(index) {
+            qp_state::RESET => State::Reset,
+            qp_state::INIT => State::Init,
+            qp_state::RTR => State::ReadyToReceive,
+            qp_state::RTS => State::ReadyToSend,
+            _ => State::Error,
+        })
+    }
+
+    /// Changes a queue pair and its state.
+    ///
+    /// # Errors
+    /// Fails if it does not exist, or if the state cannot follow the present one.
+    pub fn modify_qp(&mut self, number: u32, state: State, change: &Change) -> io::Result<()> {
+        let index = self.cx.network.local_index(number).ok_or(Errno::EINVAL)?;
+        let modify = modification(state, change);
+        Ok(self.nic.modify(&mut self.cx, index, &modify)?)
+    }
+
+    /// Destroys a queue pair. Returns `false` if it does not exist.
+    pub fn destroy_qp(&mut self, number: u32) -> bool {
+        if let Some(index) = self.cx.network.local_index(number) {
+            self.nic.remove_qp(index);
+        }
+        self.mappings.remove(&(Object::QueuePair, number)).is_some()
+    }
+
+    /// Executes posted requests, handles packets and timers. Returns `true` if there was work.
+    pub fn step(&mut self) -> bool {
+        let mut worked = self.cx.network.poll();
+        worked |= self.nic.step(&mut self.cx);
+        for _ in 0..PACKETS_PER_STEP {
+            let Some(packet) = self.cx.network.receive(self.cx.clock.now()) else {
+                break;
+            };
+            worked = true;
+            if packet.header.kind != packet::MANAGEMENT {
+                self.nic.receive(&mut self.cx, packet);
+            }
+        }
+        self.cx.channels.flush();
+        worked
+    }
+
+    /// Returns the events since the last call.
+    pub fn events(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        while let Some(bytes) = self.completions.next() {
+            let number = u32::try_from(u64::from_ne_bytes(bytes)).unwrap_or(0);
+            events.push(Event::Completion(number));
+        }
+        while let Some(bytes) = self.asynchronous.next::<ASYNC>() {
+            let (handle, kind) = bytes.split_at(8);
+            let handle = u64::from_ne_bytes(handle.try_into().unwrap_or_default());
+            let kind = u32::from_ne_bytes(kind[..4].try_into().unwrap_or_default());
+            let number = u32::try_from(handle & (QUEUE_PAIR - 1)).unwrap_or(0);
+            events.extend(match kind {
+                event::CQ_ERR => Some(Event::CompletionQueueError(number)),
+                event::QP_REQ_ERR => Some(Event::InvalidRequest(number)),
+                event::QP_ACCESS_ERR => Some(Event::AccessError(number)),
+                _ => None,
+            });
+        }
+        events
+    }
+}
+
+/// Maps the first `length` bytes of a buffer.
+fn map(buffer: &Buffer<'_>, length: u64, mappings: &mut Vec<Mapping>) -> Result<Pinned> {
+    let mapping = Mapping::new(&buffer.pages, buffer.page_size)?;
+    let memory = mapping.part(buffer.offset, length).ok_or(Errno::EINVAL)?;
+    mappings.push(mapping);
+    Ok(memory)
+}
+
+/// Returns the command of the kernel's core for a change.
+fn modification(state: State, change: &Change) -> ModifyQp {
+    let mut modify = ModifyQp {
+        attr_mask: mask::STATE,
+        qp_state: state as u8,
+        ..ModifyQp::default()
+    };
+    macro_rules! set {
+        ($($field:ident: $bit:ident, $($to:ident).+;)+) => {
+            $(if let Some(value) = change.$field {
+                modify.attr_mask |= mask::$bit;
+                modify.$($to).+ = value;
+            })+
+        };
+    }
+    set! {
+        access: ACCESS_FLAGS, qp_access_flags;
+        qkey: QKEY, qkey;
+        service_level: AV, dest.sl;
+        path_mtu: PATH_MTU, path_mtu;
+        peer: DEST_QPN, dest_qp_num;
+        receive_psn: RQ_PSN, rq_psn;
+        send_psn: SQ_PSN, sq_psn;
+        reads_of_peer: MAX_DEST_RD_ATOMIC, max_dest_rd_atomic;
+        reads: MAX_QP_RD_ATOMIC, max_rd_atomic;
+        min_rnr_timer: MIN_RNR_TIMER, min_rnr_timer;
+        timeout: TIMEOUT, timeout;
+        retries: RETRY_CNT, retry_cnt;
+        rnr_retries: RNR_RETRY, rnr_retry;
+    }
+    modify
+}
+
+/// Rights of memory keys and of queue pairs, as in [`MemoryKey::access`] and [`Change::access`].
+pub mod rights {
+    use super::access;
+
+    /// The adapter writes received data.
+    pub const LOCAL_WRITE: u32 = access::LOCAL_WRITE;
+    /// Peers write with RDMA.
+    pub const REMOTE_WRITE: u32 = access::REMOTE_WRITE;
+    /// Peers read with RDMA.
+    pub const REMOTE_READ: u32 = access::REMOTE_READ;
+    /// Peers change numbers with atomic operations.
+    pub const REMOTE_ATOMIC: u32 = access::REMOTE_ATOMIC;
+    /// Windows can be bound.
+    pub const BIND: u32 = access::MW_BIND;
+}
