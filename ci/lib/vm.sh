@@ -172,8 +172,8 @@ qemu_command() {
     [[ $(wanted_kernel) != debug ]] || extra+=" $KERNEL_DEBUG"
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
-    if [[ -n $LAB_FUNCTION ]]; then
-        start_function
+    if ((${#LAB_FUNCTIONS[@]} > 0)); then
+        start_functions
         mapfile -t function < <(function_options)
     fi
     # shellcheck disable=SC2054 # commas are part of QEMU's options
@@ -221,8 +221,8 @@ vm_stop_all() {
     for pid in "${VM_PIDS[@]}"; do kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true; done
     for pid in "${VM_PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
     VM_PIDS=()
-    for pid in $SWITCH_PID $FUNCTION_PID; do { kill -KILL "$pid"; wait "$pid"; } 2>/dev/null || true; done
-    SWITCH_PID='' FUNCTION_PID=''
+    for pid in $SWITCH_PID $FUNCTION_PIDS; do { kill -KILL "$pid"; wait "$pid"; } 2>/dev/null || true; done
+    SWITCH_PID='' FUNCTION_PIDS=''
     # Opens each pipe, because a reader blocks forever if its machine never opened the other end.
     for fifo in "$VM_DIR"/host*/{out,err}; do
         [[ -p $fifo ]] && { exec {LAB_FIFO_FD}<>"$fifo"; exec {LAB_FIFO_FD}>&-; }
