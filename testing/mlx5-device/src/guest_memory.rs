@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Error, ErrorKind};
 use std::os::unix::fs::FileExt;
 
+use nic_model::Page;
+
 /// A range of guest addresses that a file backs.
 #[derive(Debug)]
 struct Range {
@@ -57,6 +59,22 @@ impl GuestMemory {
     pub(crate) fn write(&self, address: u64, data: &[u8]) -> io::Result<()> {
         let (file, offset) = self.find(address, data.len())?;
         file.write_all_at(data, offset)
+    }
+
+    /// Returns the pages of `size` bytes at some addresses.
+    pub(crate) fn pages(
+        &self,
+        addresses: impl IntoIterator<Item = u64>,
+        size: u64,
+    ) -> io::Result<Vec<Page<'_>>> {
+        let length = usize::try_from(size).map_err(|_| ErrorKind::InvalidInput)?;
+        addresses
+            .into_iter()
+            .map(|address| {
+                let (file, offset) = self.find(address, length)?;
+                Ok(Page { file, offset })
+            })
+            .collect()
     }
 
     /// Returns the file of a transfer and the offset in it.

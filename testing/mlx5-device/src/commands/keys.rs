@@ -1,0 +1,85 @@
+//! Memory keys.
+
+use nic_model::engine::{MemoryKey, rights};
+
+use super::buffer;
+use crate::adapter::Adapter;
+use crate::layout::{Field, structures};
+use crate::status::{Failure, Status, ensure};
+
+structures! {
+    mkc {
+        FREE = 0x1, 1;
+        ACCESS_MODE_4_2 = 0x3, 3;
+        UMR_EN = 0x10, 1;
+        A = 0x11, 1;
+        RW = 0x12, 1;
+        RR = 0x13, 1;
+        LW = 0x14, 1;
+        ACCESS_MODE_1_0 = 0x16, 2;
+        MKEY_7_0 = 0x38, 8;
+        PD = 0x68, 24;
+        START_ADDR = 0x80, 64;
+        LEN = 0xc0, 64;
+        LOG_PAGE_SIZE = 0x1db, 5;
+    }
+
+    /// The index of the key, at the same offset in outputs and inputs.
+    key {
+        MKEY_INDEX = 0x48, 24;
+    }
+}
+
+/// Byte offsets of the context, and of the list of pages.
+const CONTEXT: std::ops::Range<usize> = 0x10..0x50;
+const PAGES: usize = 0x110;
+/// Access mode of keys whose memory is a list of pages.
+const PAGE_LIST: u64 = 1;
+
+/// Creates a key. One without a list of pages permits no access: those of all physical memory, and
+/// those that a request on a queue would change.
+pub(super) fn create(
+    adapter: &mut Adapter,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Failure> {
+    let context = &input[CONTEXT];
+    let mode = mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context);
+    let (iova, length) = (mkc::START_ADDR.get(context), mkc::LEN.get(context));
+    let has_pages = mode == PAGE_LIST && mkc::FREE.get(context) == 0;
+    let memory = if has_pages {
+        let log_page_size = mkc::LOG_PAGE_SIZE.get(context);
+        let offset = iova & ((1 << log_page_size) - 1);
+        let list = &input[PAGES..];
+        Some(buffer(
+            &adapter.memory,
+            list,
+            log_page_size,
+            offset,
+            length,
+        )?)
+    } else {
+        None
+    };
+    let right = |field: Field, right| if field.get(context) == 1 { right } else { 0 };
+    let index = adapter.engine.create_key(&MemoryKey {
+        variant: u8::try_from(mkc::MKEY_7_0.get(context)).expect("the field has 8 bits"),
+        pd: mkc::PD.get32(context),
+        access: right(mkc::LW, rights::LOCAL_WRITE)
+            | right(mkc::RW, rights::REMOTE_WRITE)
+            | right(mkc::RR, rights::REMOTE_READ)
+            | right(mkc::A, rights::REMOTE_ATOMIC)
+            | right(mkc::UMR_EN, rights::BIND),
+        iova,
+        length,
+        memory,
+    });
+    let index = index.map_err(|_| Failure::new(Status::NoResource, "the key cannot be created"))?;
+    key::MKEY_INDEX.set(output, u64::from(index));
+    Ok(())
+}
+
+pub(super) fn destroy(adapter: &mut Adapter, input: &[u8], _: &mut [u8]) -> Result<(), Failure> {
+    let existed = adapter.engine.destroy_key(key::MKEY_INDEX.get32(input));
+    ensure(existed, Status::BadResource, "no such key")
+}
