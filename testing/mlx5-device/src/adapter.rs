@@ -25,7 +25,6 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     ProtectionDomain,
-    SharedReceiveQueue,
     XrcDomain,
     TransportDomain,
     CounterSet,
@@ -136,6 +135,8 @@ impl Adapter {
         const COMPLETION_QUEUE_ERROR: u8 = 0x04;
         const INVALID_REQUEST: u8 = 0x10;
         const ACCESS_ERROR: u8 = 0x11;
+        const LAST_REQUEST: u8 = 0x13;
+        const LIMIT_REACHED: u8 = 0x14;
         let mut data = [0; 28];
         match event {
             Event::Completion(number) => {
@@ -152,17 +153,19 @@ impl Adapter {
                 data[11] = OVERRUN;
                 self.report(COMPLETION_QUEUE_ERROR, &data)
             }
-            Event::InvalidRequest(number) | Event::AccessError(number) => {
-                // The type of the resource before the number is 0: a queue pair.
-                data[24..].copy_from_slice(&number.to_be_bytes());
-                let kind = if matches!(event, Event::AccessError(_)) {
-                    ACCESS_ERROR
-                } else {
-                    INVALID_REQUEST
-                };
-                self.report(kind, &data)
-            }
+            Event::InvalidRequest(number) => self.report_queue(INVALID_REQUEST, number),
+            Event::AccessError(number) => self.report_queue(ACCESS_ERROR, number),
+            Event::LastRequest(number) => self.report_queue(LAST_REQUEST, number),
+            Event::LimitReached(number) => self.report_queue(LIMIT_REACHED, number),
         }
+    }
+
+    /// Reports an event of a queue pair or of a shared receive queue.
+    fn report_queue(&mut self, event: u8, number: u32) -> io::Result<()> {
+        let mut data = [0; 28];
+        // The type of the resource before the number is 0.
+        data[24..].copy_from_slice(&number.to_be_bytes());
+        self.report(event, &data)
     }
 
     /// Returns the number of the event queue that reports a type of event.

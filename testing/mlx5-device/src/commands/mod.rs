@@ -12,6 +12,7 @@ mod ports;
 mod queue_pairs;
 mod registers;
 mod setup;
+mod shared_receive_queues;
 
 use nic_model::engine::{Buffer, State};
 
@@ -115,8 +116,10 @@ const COMMANDS: &[Entry] = &[
     row(0x50a, "2RST_QP", Initialized, (0x10, 0x10), modify_qp!(Reset)),
     row(0x50b, "QUERY_QP", Initialized, (0x10, 0x110), queue_pairs::query),
     row(0x50e, "INIT2INIT_QP", Initialized, (0x110, 0x10), modify_qp!(Init)),
-    row(0x705, "CREATE_XRC_SRQ", Initialized, (0x110, 0x10), create!(SharedReceiveQueue)),
-    row(0x706, "DESTROY_XRC_SRQ", Initialized, (0x10, 0x10), destroy!(SharedReceiveQueue)),
+    row(0x705, "CREATE_XRC_SRQ", Initialized, (0x110, 0x10), shared_receive_queues::create_xrc),
+    row(0x706, "DESTROY_XRC_SRQ", Initialized, (0x10, 0x10), shared_receive_queues::destroy),
+    row(0x707, "QUERY_XRC_SRQ", Initialized, (0x10, 0x50), shared_receive_queues::query_xrc),
+    row(0x708, "ARM_XRC_SRQ", Initialized, (0x10, 0x10), shared_receive_queues::arm_xrc),
     row(0x762, "QUERY_HCA_VPORT_CONTEXT", Initialized, (0x10, 0x210), ports::query_context),
     row(0x763, "MODIFY_HCA_VPORT_CONTEXT", Initialized, (0x210, 0x10), ports::modify_context),
     row(0x764, "QUERY_HCA_VPORT_GID", Initialized, (0x10, 0x20), ports::query_gid),
@@ -134,8 +137,10 @@ const COMMANDS: &[Entry] = &[
     row(0x80f, "DEALLOC_XRCD", Initialized, (0x10, 0x10), destroy!(XrcDomain)),
     row(0x816, "ALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), create!(TransportDomain)),
     row(0x817, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), destroy!(TransportDomain)),
-    row(0x90c, "CREATE_RMP", Initialized, (0x110, 0x10), create!(SharedReceiveQueue)),
-    row(0x90e, "DESTROY_RMP", Initialized, (0x10, 0x10), destroy!(SharedReceiveQueue)),
+    row(0x90c, "CREATE_RMP", Initialized, (0x110, 0x10), shared_receive_queues::create),
+    row(0x90d, "MODIFY_RMP", Initialized, (0x110, 0x10), shared_receive_queues::modify),
+    row(0x90e, "DESTROY_RMP", Initialized, (0x10, 0x10), shared_receive_queues::destroy),
+    row(0x90f, "QUERY_RMP", Initialized, (0x10, 0x110), shared_receive_queues::query),
 ];
 
 /// Executes a command and returns its output. Prints the command and its result.

@@ -35,10 +35,12 @@ structures! {
         PAGE_OFFSET = 0x494, 6;
         MIN_RNR_NAK = 0x4a3, 5;
         NEXT_RCV_PSN = 0x4a8, 24;
+        XRCD = 0x4c8, 24;
         CQN_RCV = 0x4e8, 24;
         DBR_ADDR = 0x500, 64;
         Q_KEY = 0x540, 32;
         RQ_TYPE = 0x565, 3;
+        SRQN_RMPN_XRQN = 0x568, 24;
     }
 
     /// The number of the queue pair, at the same offset in outputs and inputs.
@@ -76,8 +78,10 @@ const SEND_BLOCK: u64 = 64;
 const NONE: Failure = Failure::new(Status::BadResource, "no such queue pair");
 
 /// Returns the transport of a type of queue pair (`MLX5_QP_ST_*`).
-fn service(kind: u64) -> Option<Service> {
+fn service(kind: u64, has_send_queue: bool) -> Option<Service> {
     Some(match kind {
+        0x3 if has_send_queue => Service::XrcInitiator,
+        0x3 => Service::XrcTarget,
         // The last one is a queue pair of the driver itself, for changes of memory keys.
         0x0 | 0xc => Service::Reliable,
         0x1 => Service::Unreliable,
@@ -93,8 +97,10 @@ pub(super) fn create(
     output: &mut [u8],
 ) -> Result<(), Failure> {
     const RECEIVE_QUEUE: u64 = 0;
+    const SHARED: u64 = 1;
     let context = &input[CONTEXT];
-    let service = service(qpc::ST.get(context)).ok_or(Failure::new(
+    let has_send_queue = qpc::NO_SQ.get(context) == 0;
+    let service = service(qpc::ST.get(context), has_send_queue).ok_or(Failure::new(
         Status::BadParameter,
         "unknown type of queue pair",
     ))?;
@@ -103,7 +109,9 @@ pub(super) fn create(
     } else {
         0
     };
-    let send_blocks = if qpc::NO_SQ.get(context) == 0 {
+    let is_xrc = matches!(service, Service::XrcInitiator | Service::XrcTarget);
+    let is_shared = qpc::RQ_TYPE.get(context) == SHARED && !is_xrc;
+    let send_blocks = if has_send_queue {
         1_u32 << qpc::LOG_SQ_SIZE.get(context)
     } else {
         0
@@ -113,17 +121,20 @@ pub(super) fn create(
     let log_page_size = qpc::LOG_PAGE_SIZE.get(context) + LOG_ADAPTER_PAGE;
     let offset = qpc::PAGE_OFFSET.get(context) << (log_page_size - 6);
     let memory = &adapter.memory;
+    let record = qpc::DBR_ADDR.get(context);
     let new = QueuePair {
         service,
         pd: qpc::PD.get32(context),
         send_cq: qpc::CQN_SND.get32(context),
         receive_cq: qpc::CQN_RCV.get32(context),
+        srq: is_shared.then(|| qpc::SRQN_RMPN_XRQN.get32(context)),
+        xrcd: is_xrc.then(|| qpc::XRCD.get32(context)),
         user_index: qpc::USER_INDEX.get32(context),
         receives,
         log_receive_size,
         send_blocks,
         memory: buffer(memory, &input[PAGES..], log_page_size, offset, length)?,
-        doorbell: doorbell(memory, qpc::DBR_ADDR.get(context))?,
+        doorbell: doorbell(memory, record)?,
     };
     let number = adapter.engine.create_qp(&new);
     let number =

@@ -141,6 +141,21 @@ fn changed_capabilities_leave_the_largest_values() {
 }
 
 #[test]
+fn the_driver_sets_only_the_order_of_bytes_of_atomic_operations() {
+    const ORDER: Field = Field::new(0x40, 2);
+    const OPERATIONS: Field = Field::new(0x90, 16);
+    let mut adapter = Adapter::alone();
+    send(&mut adapter, 0x104, 0, &[]);
+    let mut wanted = vec![0; capabilities::SIZE];
+    ORDER.set(&mut wanted, 1);
+    let output = send_with(&mut adapter, 0x109, 3 << 1, &[], &wanted, 0x10);
+    assert_eq!(status(&output), 0);
+    let present = send_with(&mut adapter, 0x100, 3 << 1 | 1, &[], &[], 0x1010);
+    assert_eq!(ORDER.at(0x10).get(&present), 1);
+    assert_eq!(OPERATIONS.at(0x10).get(&present), 3);
+}
+
+#[test]
 fn an_event_queue_needs_a_page_of_doorbells_and_keeps_it() {
     let mut adapter = started();
     let mut body = vec![0; 0x108];

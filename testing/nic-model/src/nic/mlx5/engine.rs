@@ -17,7 +17,7 @@ use crate::errno::{Errno, Result};
 use crate::keys::{Keys, Region, Target, index};
 use crate::memory::{Mapping, Page, Pinned};
 use crate::network::{Network, packet};
-use crate::nic::{CreateCq, EventTarget, Nic, Shared};
+use crate::nic::{CreateCq, CreateSrq, EventTarget, Nic, Shared};
 use crate::options::Link;
 use crate::qp_state::{self, mask};
 use crate::syscall;
@@ -77,6 +77,29 @@ pub enum Service {
     Unreliable,
     /// Datagrams.
     Datagram,
+    /// The sending side of an extended reliable connection.
+    XrcInitiator,
+    /// The receiving side of an extended reliable connection.
+    XrcTarget,
+}
+
+/// A new shared receive queue.
+#[derive(Clone, Debug)]
+pub struct SharedReceiveQueue<'a> {
+    /// Protection domain.
+    pub pd: u32,
+    /// Number in completions by which the driver finds an XRC queue.
+    pub user_index: u32,
+    /// XRC domain and completion queue of an XRC queue.
+    pub xrc: Option<(u32, u32)>,
+    /// Number of requests in memory: a power of 2.
+    pub requests: u32,
+    /// Size of a request in bytes, as a power of 2 of at least 5.
+    pub log_request_size: u32,
+    /// The requests.
+    pub memory: Buffer<'a>,
+    /// The doorbell record of 8 bytes.
+    pub doorbell: Buffer<'a>,
 }
 
 /// A new queue pair.
@@ -90,6 +113,10 @@ pub struct QueuePair<'a> {
     pub send_cq: u32,
     /// Completion queue of receive requests.
     pub receive_cq: u32,
+    /// Shared receive queue, if it has one.
+    pub srq: Option<u32>,
+    /// XRC domain of the receiving side.
+    pub xrcd: Option<u32>,
     /// Number in completions by which the driver finds the queue pair.
     pub user_index: u32,
     /// Number of receive requests: 0 or a power of 2.
@@ -161,6 +188,10 @@ pub enum Event {
     InvalidRequest(u32),
     /// A queue pair has received a request that accesses memory without the right to it.
     AccessError(u32),
+    /// A queue pair in the error state takes no more requests from its shared receive queue.
+    LastRequest(u32),
+    /// A shared receive queue has fewer requests than its limit.
+    LimitReached(u32),
 }
 
 /// Objects whose memory is mapped.
@@ -169,10 +200,13 @@ enum Object {
     Key,
     CompletionQueue,
     QueuePair,
+    SharedReceiveQueue,
 }
 
-/// Handle of a queue pair in asynchronous events. Other handles are those of completion queues.
+/// Part of the handles of queue pairs and of shared receive queues in asynchronous events. Other
+/// handles are the numbers of completion queues.
 const QUEUE_PAIR: u64 = 1 << 32;
+const SHARED_RECEIVE_QUEUE: u64 = 1 << 33;
 
 /// The adapter without a driver.
 pub struct Engine {
@@ -348,6 +382,8 @@ impl Engine {
                 Service::Reliable => Transport::Rc,
                 Service::Unreliable => Transport::Uc,
                 Service::Datagram => Transport::Ud,
+                Service::XrcInitiator => Transport::XrcInitiator,
+                Service::XrcTarget => Transport::XrcTarget,
             },
             EventTarget {
                 channel: Some(self.asynchronous.channel),
@@ -363,6 +399,8 @@ impl Engine {
         qp.pd = Some(new.pd);
         qp.send_cq = Some(new.send_cq);
         qp.recv_cq = Some(new.receive_cq);
+        qp.srq = new.srq;
+        qp.xrcd = new.xrcd;
         qp.uidx = new.user_index;
         let (index, number) = self.nic.add_qp(&mut self.cx, qp)?;
         self.nic.with_qp(index, |_, qp| {
@@ -370,6 +408,57 @@ impl Engine {
         });
         self.mappings.insert((Object::QueuePair, number), mappings);
         Ok(number)
+    }
+
+    /// Creates a shared receive queue and returns its number.
+    ///
+    /// # Errors
+    /// Fails if the memory is too short or if there are too many queues.
+    pub fn create_srq(&mut self, new: &SharedReceiveQueue<'_>) -> io::Result<u32> {
+        let mut mappings = Vec::new();
+        let length = u64::from(new.requests) << new.log_request_size;
+        let memory = map(&new.memory, length, &mut mappings)?;
+        let doorbell = map(&new.doorbell, 8, &mut mappings)?;
+        let stride = 1 << new.log_request_size;
+        let create = CreateSrq {
+            pd: new.pd,
+            xrc: new.xrc,
+            max_wr: new.requests,
+            max_sge: stride / 16 - 1,
+            limit: 0,
+            events: EventTarget {
+                channel: Some(self.asynchronous.channel),
+                user_handle: 0,
+            },
+        };
+        let nic = &mut self.nic;
+        let number = nic.add_srq(&create, memory, doorbell, stride, new.user_index)?;
+        nic.name_srq(number, SHARED_RECEIVE_QUEUE | u64::from(number));
+        self.mappings
+            .insert((Object::SharedReceiveQueue, number), mappings);
+        Ok(number)
+    }
+
+    /// Sets the limit of a shared receive queue, below which it reports an event.
+    ///
+    /// # Errors
+    /// Fails if it does not exist, or if the limit is above its size.
+    pub fn limit_srq(&mut self, number: u32, limit: u32) -> io::Result<()> {
+        Ok(self.nic.modify_srq(&mut self.cx, number, limit)?)
+    }
+
+    /// Returns the limit of a shared receive queue, or `None` if it does not exist.
+    #[must_use]
+    pub fn srq_limit(&self, number: u32) -> Option<u32> {
+        self.nic.query_srq(number).ok().map(|attr| attr.limit)
+    }
+
+    /// Destroys a shared receive queue. Returns `false` if it does not exist.
+    pub fn destroy_srq(&mut self, number: u32) -> bool {
+        self.nic.remove_srq(number);
+        self.mappings
+            .remove(&(Object::SharedReceiveQueue, number))
+            .is_some()
     }
 
     /// Returns the state of a queue pair, or `None` if it does not exist.
@@ -432,11 +521,13 @@ impl Engine {
             let (handle, kind) = bytes.split_at(8);
             let handle = u64::from_ne_bytes(handle.try_into().unwrap_or_default());
             let kind = u32::from_ne_bytes(kind[..4].try_into().unwrap_or_default());
-            let number = u32::try_from(handle & (QUEUE_PAIR - 1)).unwrap_or(0);
+            let number = u32::try_from(handle & u64::from(u32::MAX)).unwrap_or(0);
             events.extend(match kind {
                 event::CQ_ERR => Some(Event::CompletionQueueError(number)),
                 event::QP_REQ_ERR => Some(Event::InvalidRequest(number)),
                 event::QP_ACCESS_ERR => Some(Event::AccessError(number)),
+                event::QP_LAST_WQE_REACHED => Some(Event::LastRequest(number)),
+                event::SRQ_LIMIT_REACHED => Some(Event::LimitReached(number)),
                 _ => None,
             });
         }
