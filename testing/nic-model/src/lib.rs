@@ -29,7 +29,7 @@ mod test_files;
 mod uverbs;
 
 pub use fault::DeviceFault;
-pub use memory::Page;
+pub use memory::Part;
 pub use network::fault::{Fault, FaultRule, Nak};
 pub use nic::mlx5::engine::{self, Engine};
 pub use options::{Device, Drive, Link, Options};

@@ -133,16 +133,20 @@ pub(crate) fn pin(start: u64, length: u64, writable: bool) -> Result<Pinned> {
     })
 }
 
-/// A page of memory that a file backs, such as that of a virtual machine.
+/// A part of a memory, which a file backs, such as pages of a virtual machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Page<'a> {
+pub struct Part<'a> {
+    /// Offset in the memory in bytes, a multiple of 4096.
+    pub at: u64,
+    /// Length in bytes, a multiple of 4096.
+    pub length: u64,
     /// The file, opened for reading and writing.
     pub file: &'a File,
-    /// Offset of the page in the file, in bytes.
+    /// Offset in the file in bytes, a multiple of 4096.
     pub offset: u64,
 }
 
-/// Pages that are mapped side by side, until the value is dropped.
+/// A mapping of memory that consists of parts, until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: *mut c_void,
@@ -153,40 +157,41 @@ pub(crate) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps pages of `page_size` bytes. The files must keep their size.
-    pub(crate) fn new(pages: &[Page<'_>], page_size: u64) -> Result<Self> {
-        let length = page_size.checked_mul(pages.len() as u64);
+    /// Maps parts in the order of their offsets. What is between them is memory without a meaning.
+    /// The files must keep their size.
+    pub(crate) fn new(parts: &[Part<'_>]) -> Result<Self> {
+        let length = parts
+            .last()
+            .and_then(|part| part.at.checked_add(part.length));
         let length = length.and_then(|length| usize::try_from(length).ok());
         let length = length.filter(|length| *length > 0).ok_or(Errno::EINVAL)?;
+        let both = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping, at an address that the kernel chooses.
-        let start =
-            unsafe { syscall::mmap(std::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
+        let start = unsafe { syscall::mmap(std::ptr::null_mut(), length, both, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(Errno::last());
         }
         let mapping = Self { start, length };
-        let mut at = start as u64;
-        // Adjacent pages of a file take one mapping: a process may have 65,530.
-        let adjacent = |one: &Page<'_>, next: &Page<'_>| {
-            let same = one.file.as_raw_fd() == next.file.as_raw_fd();
-            same && one.offset.checked_add(page_size) == Some(next.offset)
-        };
-        for run in pages.chunk_by(adjacent) {
-            let bytes = page_size * run.len() as u64;
-            let offset = libc::off_t::try_from(run[0].offset).map_err(|_| Errno::EINVAL)?;
-            let both = libc::PROT_READ | libc::PROT_WRITE;
-            let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
-            let size = usize::try_from(bytes).map_err(|_| Errno::EINVAL)?;
-            let fd = run[0].file.as_raw_fd();
-            // SAFETY: the range is a part of the mapping above.
-            let part = unsafe { syscall::mmap(at as *mut c_void, size, both, fixed, fd, offset) };
-            if part == libc::MAP_FAILED {
-                return Err(Errno::last());
-            }
-            at += bytes;
+        for part in parts {
+            mapping.place(part)?;
         }
         Ok(mapping)
+    }
+
+    fn place(&self, part: &Part<'_>) -> Result<()> {
+        let range = self.part(part.at, part.length).ok_or(Errno::EINVAL)?;
+        let offset = libc::off_t::try_from(part.offset).map_err(|_| Errno::EINVAL)?;
+        let length = usize::try_from(part.length).map_err(|_| Errno::EINVAL)?;
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
+        let (address, fd) = (range.start as *mut c_void, part.file.as_raw_fd());
+        // SAFETY: the range is inside the mapping, as `part` checked.
+        let placed = unsafe { syscall::mmap(address, length, both, fixed, fd, offset) };
+        if placed == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        Ok(())
     }
 
     /// Returns a part of the mapping, or `None` if it is not inside. The mapping must outlive it.

@@ -1,6 +1,6 @@
 //! Memory keys.
 
-use nic_model::engine::{MemoryKey, rights};
+use nic_model::engine::{Buffer, MemoryKey, rights};
 
 use super::buffer;
 use crate::adapter::Adapter;
@@ -21,6 +21,7 @@ structures! {
         PD = 0x68, 24;
         START_ADDR = 0x80, 64;
         LEN = 0xc0, 64;
+        LENGTH64 = 0x60, 1;
         LOG_PAGE_SIZE = 0x1db, 5;
     }
 
@@ -33,11 +34,11 @@ structures! {
 /// Byte offsets of the context, and of the list of pages.
 const CONTEXT: std::ops::Range<usize> = 0x10..0x50;
 const PAGES: usize = 0x110;
-/// Access mode of keys whose memory is a list of pages.
+/// Access modes of keys of physical addresses, and of those whose memory is a list of pages.
+const PHYSICAL: u64 = 0;
 const PAGE_LIST: u64 = 1;
 
-/// Creates a key. One without a list of pages permits no access: those of all physical memory, and
-/// those that a request on a queue would change.
+/// Creates a key. One that only a request on a queue could give memory permits no access.
 pub(super) fn create(
     adapter: &mut Adapter,
     input: &[u8],
@@ -45,21 +46,27 @@ pub(super) fn create(
 ) -> Result<(), Failure> {
     let context = &input[CONTEXT];
     let mode = mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context);
-    let (iova, length) = (mkc::START_ADDR.get(context), mkc::LEN.get(context));
-    let has_pages = mode == PAGE_LIST && mkc::FREE.get(context) == 0;
-    let memory = if has_pages {
-        let log_page_size = mkc::LOG_PAGE_SIZE.get(context);
-        let offset = iova & ((1 << log_page_size) - 1);
-        let list = &input[PAGES..];
-        Some(buffer(
-            &adapter.memory,
-            list,
-            log_page_size,
-            offset,
-            length,
-        )?)
-    } else {
-        None
+    let (mut iova, mut length) = (mkc::START_ADDR.get(context), mkc::LEN.get(context));
+    let memory = match mode {
+        _ if mkc::FREE.get(context) == 1 => None,
+        PAGE_LIST => {
+            let log_page_size = mkc::LOG_PAGE_SIZE.get(context);
+            let offset = iova & ((1 << log_page_size) - 1);
+            let list = &input[PAGES..];
+            Some(buffer(
+                &adapter.memory,
+                list,
+                log_page_size,
+                offset,
+                length,
+            )?)
+        }
+        PHYSICAL if mkc::LENGTH64.get(context) == 1 => {
+            let parts = adapter.memory.all();
+            (iova, length) = (0, parts.last().map_or(0, |part| part.at + part.length));
+            Some(Buffer { parts, offset: 0 })
+        }
+        _ => None,
     };
     let right = |field: Field, right| if field.get(context) == 1 { right } else { 0 };
     let index = adapter.engine.create_key(&MemoryKey {

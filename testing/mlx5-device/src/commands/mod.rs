@@ -230,14 +230,8 @@ fn buffer<'a>(
             Status::BadInputLength,
             "the list of pages is too short",
         ))?;
-    let pages = memory
-        .pages(addresses.iter().copied(), page_size)
-        .map_err(|_| NOT_MEMORY)?;
-    Ok(Buffer {
-        pages,
-        page_size,
-        offset,
-    })
+    let parts = memory.pages(addresses, page_size).map_err(|_| NOT_MEMORY)?;
+    Ok(Buffer { parts, offset })
 }
 
 /// Returns a doorbell record of the guest.
@@ -245,8 +239,7 @@ fn doorbell(memory: &GuestMemory, address: u64) -> Result<Buffer<'_>, Failure> {
     const PAGE: u64 = 4096;
     let page = address & !(PAGE - 1);
     Ok(Buffer {
-        pages: memory.pages([page], PAGE).map_err(|_| NOT_MEMORY)?,
-        page_size: PAGE,
+        parts: memory.pages(&[page], PAGE).map_err(|_| NOT_MEMORY)?,
         offset: address - page,
     })
 }

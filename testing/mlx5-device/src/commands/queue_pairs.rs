@@ -85,8 +85,9 @@ fn service(kind: u64, has_send_queue: bool) -> Option<Service> {
         // The last one is a queue pair of the driver itself, for changes of memory keys.
         0x0 | 0xc => Service::Reliable,
         0x1 => Service::Unreliable,
-        // The last two are those of management datagrams.
-        0x2 | 0x7 | 0x8 => Service::Datagram,
+        0x2 => Service::Datagram,
+        0x7 => Service::SubnetManagement,
+        0x8 => Service::GeneralServices,
         _ => return None,
     })
 }

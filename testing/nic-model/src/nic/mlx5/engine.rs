@@ -15,7 +15,7 @@ use crate::channels::{ASYNC, COMPLETION, Channels};
 use crate::clock::Clock;
 use crate::errno::{Errno, Result};
 use crate::keys::{Keys, Region, Target, index};
-use crate::memory::{Mapping, Page, Pinned};
+use crate::memory::{Mapping, Part, Pinned};
 use crate::network::{Network, packet};
 use crate::nic::{CreateCq, CreateSrq, EventTarget, Nic, Shared};
 use crate::options::Link;
@@ -27,14 +27,12 @@ const NETWORK: &str = "mlx5-engine";
 /// Packets that one step delivers at most.
 const PACKETS_PER_STEP: usize = 64;
 
-/// Memory that consists of pages.
+/// Memory of an object.
 #[derive(Clone, Debug)]
 pub struct Buffer<'a> {
-    /// The pages in their order.
-    pub pages: Vec<Page<'a>>,
-    /// Size of a page in bytes: a multiple of 4096.
-    pub page_size: u64,
-    /// Offset of the memory in the first page, in bytes.
+    /// The parts, in the order of their offsets.
+    pub parts: Vec<Part<'a>>,
+    /// Offset of the first byte of the object.
     pub offset: u64,
 }
 
@@ -77,6 +75,10 @@ pub enum Service {
     Unreliable,
     /// Datagrams.
     Datagram,
+    /// Datagrams of the subnet management: queue pair 0 of the port.
+    SubnetManagement,
+    /// Datagrams of the other management: queue pair 1 of the port.
+    GeneralServices,
     /// The sending side of an extended reliable connection.
     XrcInitiator,
     /// The receiving side of an extended reliable connection.
@@ -269,6 +271,7 @@ impl Engine {
         let largest = packet::MULTICAST_QPN;
         let mut network = Network::new(NETWORK, caps::QPN_BITS, largest, is_alone);
         network.open();
+        let lid = u16::try_from(network.node).unwrap_or(u16::MAX);
         Ok(Self {
             nic: Mlx5::new(),
             cx: Shared {
@@ -277,6 +280,7 @@ impl Engine {
                 network,
                 clock: Clock::new(false),
                 link: Link::InfiniBand,
+                lid,
                 gids: Vec::new(),
                 sent: 0,
                 received: 0,
@@ -288,7 +292,7 @@ impl Engine {
         })
     }
 
-    /// Returns the number of the adapter in its network, from 1.
+    /// Returns the number of the adapter in its network, from 1, which is its LID as well.
     #[must_use]
     pub fn number(&self) -> u32 {
         self.cx.network.node
@@ -381,7 +385,9 @@ impl Engine {
             match new.service {
                 Service::Reliable => Transport::Rc,
                 Service::Unreliable => Transport::Uc,
-                Service::Datagram => Transport::Ud,
+                Service::Datagram | Service::SubnetManagement | Service::GeneralServices => {
+                    Transport::Ud
+                }
                 Service::XrcInitiator => Transport::XrcInitiator,
                 Service::XrcTarget => Transport::XrcTarget,
             },
@@ -402,7 +408,16 @@ impl Engine {
         qp.srq = new.srq;
         qp.xrcd = new.xrcd;
         qp.uidx = new.user_index;
+        qp.special = match new.service {
+            Service::SubnetManagement => Some(0),
+            Service::GeneralServices => Some(1),
+            _ => None,
+        };
+        let special = qp.special;
         let (index, number) = self.nic.add_qp(&mut self.cx, qp)?;
+        if let Some(special) = special {
+            self.nic.special[usize::from(special)] = Some(index);
+        }
         self.nic.with_qp(index, |_, qp| {
             qp.events.user_handle = QUEUE_PAIR | u64::from(number);
         });
@@ -537,7 +552,7 @@ impl Engine {
 
 /// Maps the first `length` bytes of a buffer.
 fn map(buffer: &Buffer<'_>, length: u64, mappings: &mut Vec<Mapping>) -> Result<Pinned> {
-    let mapping = Mapping::new(&buffer.pages, buffer.page_size)?;
+    let mapping = Mapping::new(&buffer.parts)?;
     let memory = mapping.part(buffer.offset, length).ok_or(Errno::EINVAL)?;
     mappings.push(mapping);
     Ok(memory)

@@ -68,6 +68,8 @@ impl Ring {
 pub(super) struct Qp {
     pub(super) number: u32,
     pub(super) transport: Transport,
+    /// Number 0 or 1 that other ports see, if it is a queue pair for management datagrams.
+    pub(super) special: Option<u8>,
     pub(super) pd: Option<u32>,
     pub(super) send_cq: Option<u32>,
     pub(super) recv_cq: Option<u32>,
@@ -118,6 +120,7 @@ impl Qp {
         Self {
             number: 0,
             transport,
+            special: None,
             pd: None,
             send_cq: None,
             recv_cq: None,
@@ -343,6 +346,9 @@ impl Mlx5 {
     }
 
     pub(super) fn remove_qp(&mut self, number: u32) -> Destroyed {
+        for special in &mut self.special {
+            *special = special.filter(|index| *index != number);
+        }
         let asynchronous = self.qps.remove(number).map_or(0, |qp| qp.async_events);
         Destroyed {
             completion: 0,

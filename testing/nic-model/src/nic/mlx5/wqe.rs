@@ -100,6 +100,10 @@ impl AddressVector {
         self.dqp_dct.get() & 0x00ff_ffff
     }
 
+    pub(super) fn lid(&self) -> u16 {
+        u16::from_be_bytes(self.rlid)
+    }
+
     pub(super) fn service_level(&self) -> u8 {
         self.stat_rate_sl & 0xf
     }
