@@ -41,6 +41,8 @@ structures! {
         CQE_VERSION = 0x1fc, 4;
         UMR_MODIFY_ENTITY_SIZE_DISABLED = 0x207, 1;
         ATOMIC = 0x21e, 1;
+        CQ_RESIZE = 0x221, 1;
+        IMAICL = 0x231, 1;
         XRC = 0x23c, 1;
         UD = 0x23d, 1;
         UC = 0x23e, 1;
@@ -106,6 +108,9 @@ const GENERAL_VALUES: &[(Field, u64)] = &[
     // The driver then registers memory with a command, and not with a request on a queue.
     (cmd_hca_cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
     (cmd_hca_cap::ATOMIC, 1),
+    (cmd_hca_cap::CQ_RESIZE, 1),
+    // Memory windows.
+    (cmd_hca_cap::IMAICL, 1),
     (cmd_hca_cap::XRC, 1),
     (cmd_hca_cap::UD, 1),
     (cmd_hca_cap::UC, 1),

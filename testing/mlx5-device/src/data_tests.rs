@@ -238,3 +238,58 @@ fn objects_of_pages_outside_of_the_memory_are_refused() {
     const BAD_RESOURCE: u8 = 5;
     assert_eq!(again[0], BAD_RESOURCE);
 }
+
+#[test]
+fn a_completion_queue_continues_in_its_new_memory() {
+    const LARGER: u64 = 0x6_0000;
+    let mut guest = Guest::new();
+    guest.connect();
+    let number = (NUMBER, u64::from(guest.cq));
+    let resize = (Field::new(0x30, 16), 1);
+    let size = (Field::new(0xe3, 5), 4);
+    let page = (Field::new(0x880, 64), LARGER);
+    guest.command(0x403, 0x118, &[number, resize, size, page]);
+    // The old memory ends with an entry that tells the driver to continue in the new one.
+    const RESIZED: u8 = 5;
+    assert_eq!(guest.completion(0).0 >> 4, RESIZED);
+    let key = guest.key;
+    let data = guest.segment(8, 0);
+    guest.post_send(0, 0x08, &[remote(key, 0x40), data]);
+    let entry = guest.read(LARGER + 64, 64);
+    assert_eq!((entry[63], entry[35]), (0, 0x70));
+    let other = (Field::new(0x30, 16), 0);
+    assert_eq!(guest.try_command(0x403, 0x118, &[number, other])[0], 3);
+}
+
+#[test]
+fn a_key_of_physical_addresses_reaches_all_memory() {
+    let mut guest = Guest::new();
+    guest.connect();
+    let context = |offset, width| Field::new(offset, width).at(0x10);
+    let fields = [
+        (context(0x60, 1), 1),
+        (context(0x14, 2), 3),
+        (context(0x12, 1), 1),
+    ];
+    let key = guest.create(0x200, 0x110, &fields) << 8;
+    guest.write(DATA[0] + 0xf00, b"physical");
+    let data = guest.segment(8, 0);
+    let address = (DATA[1] + 0x800).to_be_bytes();
+    let target = [&address[..], &key.to_be_bytes(), &[0; 4]].concat();
+    guest.post_send(0, 0x08, &[target, data]);
+    assert_eq!(guest.read(DATA[1] + 0x800, 8), b"physical");
+}
+
+#[test]
+fn a_queue_pair_leaves_only_a_group_that_it_is_in() {
+    let mut guest = Guest::new();
+    let number = (NUMBER, u64::from(guest.qps[0]));
+    let group = (Field::new(0x80, 64), 0xff12);
+    guest.command(0x806, 0x20, &[number, group]);
+    guest.command(0x807, 0x20, &[number, group]);
+    const BAD_RESOURCE: u8 = 5;
+    assert_eq!(
+        guest.try_command(0x807, 0x20, &[number, group])[0],
+        BAD_RESOURCE
+    );
+}

@@ -1,9 +1,10 @@
 //! Completion queues.
 
-use nic_model::engine::CompletionQueue;
+use nic_model::engine::{Buffer, CompletionQueue};
 
-use super::{buffer, doorbell};
+use super::{buffer, doorbell, header_in};
 use crate::adapter::Adapter;
+use crate::guest_memory::GuestMemory;
 use crate::layout::structures;
 use crate::status::{Failure, Status, ensure};
 
@@ -29,13 +30,17 @@ const PAGES: usize = 0x110;
 /// Pages of the adapter are at least as large.
 const LOG_ADAPTER_PAGE: u64 = 12;
 
-pub(super) fn create(
-    adapter: &mut Adapter,
-    input: &[u8],
-    output: &mut [u8],
-) -> Result<(), Failure> {
+/// The entries of a queue: their number, their size in bytes, and their memory.
+struct Entries<'a> {
+    count: u32,
+    size: u32,
+    memory: Buffer<'a>,
+}
+
+/// Returns the entries that the context in an input describes.
+fn entries<'a>(memory: &'a GuestMemory, input: &[u8]) -> Result<Entries<'a>, Failure> {
     let context = &input[CONTEXT];
-    let entry_size = match cqc::CQE_SZ.get(context) {
+    let size = match cqc::CQE_SZ.get(context) {
         0 => 64,
         1 => 128,
         _ => {
@@ -45,22 +50,35 @@ pub(super) fn create(
             ));
         }
     };
+    let log_page_size = cqc::LOG_PAGE_SIZE.get(context) + LOG_ADAPTER_PAGE;
+    let offset = cqc::PAGE_OFFSET.get(context) << (log_page_size - 6);
+    let count = 1_u32 << cqc::LOG_CQ_SIZE.get(context);
+    let length = u64::from(count) * u64::from(size);
+    Ok(Entries {
+        count,
+        size,
+        memory: buffer(memory, &input[PAGES..], log_page_size, offset, length)?,
+    })
+}
+
+pub(super) fn create(
+    adapter: &mut Adapter,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Failure> {
+    let context = &input[CONTEXT];
     let events = cqc::C_EQN.get32(context);
     ensure(
         adapter.objects.event_queues.get(events).is_some(),
         Status::BadResource,
         "no such event queue",
     )?;
-    let log_page_size = cqc::LOG_PAGE_SIZE.get(context) + LOG_ADAPTER_PAGE;
-    let offset = cqc::PAGE_OFFSET.get(context) << (log_page_size - 6);
-    let entries = 1_u32 << cqc::LOG_CQ_SIZE.get(context);
-    let length = u64::from(entries) * u64::from(entry_size);
-    let memory = &adapter.memory;
+    let entries = entries(&adapter.memory, input)?;
     let new = CompletionQueue {
-        entries,
-        entry_size,
-        memory: buffer(memory, &input[PAGES..], log_page_size, offset, length)?,
-        doorbell: doorbell(memory, cqc::DBR_ADDR.get(context))?,
+        entries: entries.count,
+        entry_size: entries.size,
+        memory: entries.memory,
+        doorbell: doorbell(&adapter.memory, cqc::DBR_ADDR.get(context))?,
     };
     let number = adapter.engine.create_cq(&new);
     let number =
@@ -68,6 +86,22 @@ pub(super) fn create(
     adapter.objects.completion_queues.insert(number, events);
     queue::CQN.set(output, u64::from(number));
     Ok(())
+}
+
+/// Changes the size of a queue. Nothing else can be changed.
+pub(super) fn modify(adapter: &mut Adapter, input: &[u8], _: &mut [u8]) -> Result<(), Failure> {
+    const RESIZE: u64 = 1;
+    let known = header_in::OP_MOD.get(input) == RESIZE;
+    ensure(known, Status::BadParameter, "only the size can be changed")?;
+    let Entries {
+        count,
+        size,
+        memory,
+    } = entries(&adapter.memory, input)?;
+    let number = queue::CQN.get32(input);
+    let resized = adapter.engine.resize_cq(number, count, size, &memory);
+    let reason = "no such queue, or it has more entries";
+    ensure(resized.is_ok(), Status::BadResource, reason)
 }
 
 pub(super) fn destroy(adapter: &mut Adapter, input: &[u8], _: &mut [u8]) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! Memory keys.
 
-use nic_model::engine::{Buffer, MemoryKey, rights};
+use nic_model::engine::{Buffer, KeyMemory, MemoryKey, rights};
 
 use super::buffer;
 use crate::adapter::Adapter;
@@ -18,10 +18,11 @@ structures! {
         LW = 0x14, 1;
         ACCESS_MODE_1_0 = 0x16, 2;
         MKEY_7_0 = 0x38, 8;
+        LENGTH64 = 0x60, 1;
+        EN_RINVAL = 0x67, 1;
         PD = 0x68, 24;
         START_ADDR = 0x80, 64;
         LEN = 0xc0, 64;
-        LENGTH64 = 0x60, 1;
         LOG_PAGE_SIZE = 0x1db, 5;
     }
 
@@ -34,9 +35,11 @@ structures! {
 /// Byte offsets of the context, and of the list of pages.
 const CONTEXT: std::ops::Range<usize> = 0x10..0x50;
 const PAGES: usize = 0x110;
-/// Access modes of keys of physical addresses, and of those whose memory is a list of pages.
+/// Access modes of keys of physical addresses, of those whose memory is a list of pages, and of those
+/// that consist of other keys, such as windows.
 const PHYSICAL: u64 = 0;
 const PAGE_LIST: u64 = 1;
+const INDIRECT: u64 = 2;
 
 /// Creates a key. One that only a request on a queue could give memory permits no access.
 pub(super) fn create(
@@ -47,26 +50,29 @@ pub(super) fn create(
     let context = &input[CONTEXT];
     let mode = mkc::ACCESS_MODE_4_2.get(context) << 2 | mkc::ACCESS_MODE_1_0.get(context);
     let (mut iova, mut length) = (mkc::START_ADDR.get(context), mkc::LEN.get(context));
+    let is_free = mkc::FREE.get(context) == 1;
     let memory = match mode {
-        _ if mkc::FREE.get(context) == 1 => None,
-        PAGE_LIST => {
-            let log_page_size = mkc::LOG_PAGE_SIZE.get(context);
-            let offset = iova & ((1 << log_page_size) - 1);
-            let list = &input[PAGES..];
-            Some(buffer(
-                &adapter.memory,
-                list,
-                log_page_size,
-                offset,
-                length,
-            )?)
+        // A request gives the memory to it.
+        INDIRECT if is_free && mkc::UMR_EN.get(context) == 1 => {
+            let kind = if mkc::EN_RINVAL.get(context) == 1 {
+                2
+            } else {
+                1
+            };
+            KeyMemory::Window(kind)
         }
-        PHYSICAL if mkc::LENGTH64.get(context) == 1 => {
+        PAGE_LIST if !is_free => {
+            let size = mkc::LOG_PAGE_SIZE.get(context);
+            let offset = iova & ((1 << size) - 1);
+            let memory = &adapter.memory;
+            KeyMemory::Region(buffer(memory, &input[PAGES..], size, offset, length)?)
+        }
+        PHYSICAL if !is_free && mkc::LENGTH64.get(context) == 1 => {
             let parts = adapter.memory.all();
             (iova, length) = (0, parts.last().map_or(0, |part| part.at + part.length));
-            Some(Buffer { parts, offset: 0 })
+            KeyMemory::Region(Buffer { parts, offset: 0 })
         }
-        _ => None,
+        _ => KeyMemory::Nothing,
     };
     let right = |field: Field, right| if field.get(context) == 1 { right } else { 0 };
     let index = adapter.engine.create_key(&MemoryKey {

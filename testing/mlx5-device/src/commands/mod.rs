@@ -7,8 +7,9 @@ mod completion_queues;
 mod doorbells;
 mod events;
 mod keys;
+mod mads;
 mod objects;
-mod ports;
+pub(crate) mod ports;
 mod queue_pairs;
 mod registers;
 mod setup;
@@ -106,6 +107,7 @@ const COMMANDS: &[Entry] = &[
     row(0x302, "DESTROY_EQ", Initialized, (0x10, 0x10), events::destroy),
     row(0x400, "CREATE_CQ", Initialized, (0x118, 0x10), completion_queues::create),
     row(0x401, "DESTROY_CQ", Initialized, (0x10, 0x10), completion_queues::destroy),
+    row(0x403, "MODIFY_CQ", Initialized, (0x110, 0x10), completion_queues::modify),
     row(0x500, "CREATE_QP", Initialized, (0x110, 0x10), queue_pairs::create),
     row(0x501, "DESTROY_QP", Initialized, (0x10, 0x10), queue_pairs::destroy),
     row(0x502, "RST2INIT_QP", Initialized, (0x110, 0x10), modify_qp!(Init)),
@@ -115,6 +117,7 @@ const COMMANDS: &[Entry] = &[
     row(0x507, "2ERR_QP", Initialized, (0x10, 0x10), modify_qp!(Error)),
     row(0x50a, "2RST_QP", Initialized, (0x10, 0x10), modify_qp!(Reset)),
     row(0x50b, "QUERY_QP", Initialized, (0x10, 0x110), queue_pairs::query),
+    row(0x50d, "MAD_IFC", Initialized, (0x110, 0x110), mads::answer),
     row(0x50e, "INIT2INIT_QP", Initialized, (0x110, 0x10), modify_qp!(Init)),
     row(0x705, "CREATE_XRC_SRQ", Initialized, (0x110, 0x10), shared_receive_queues::create_xrc),
     row(0x706, "DESTROY_XRC_SRQ", Initialized, (0x10, 0x10), shared_receive_queues::destroy),
@@ -133,6 +136,8 @@ const COMMANDS: &[Entry] = &[
     row(0x802, "ALLOC_UAR", Initialized, (0x10, 0x10), doorbells::alloc),
     row(0x803, "DEALLOC_UAR", Initialized, (0x10, 0x10), doorbells::dealloc),
     row(0x805, "ACCESS_REG", Enabled, (0x10, 0x10), registers::access),
+    row(0x806, "ATTACH_TO_MCG", Initialized, (0x20, 0x10), |adapter, input, _| queue_pairs::join(true, adapter, input)),
+    row(0x807, "DETACH_FROM_MCG", Initialized, (0x20, 0x10), |adapter, input, _| queue_pairs::join(false, adapter, input)),
     row(0x80e, "ALLOC_XRCD", Initialized, (0x10, 0x10), create!(XrcDomain)),
     row(0x80f, "DEALLOC_XRCD", Initialized, (0x10, 0x10), destroy!(XrcDomain)),
     row(0x816, "ALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), create!(TransportDomain)),

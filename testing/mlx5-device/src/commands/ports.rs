@@ -38,20 +38,28 @@ structures! {
 const BODY: usize = 0x10;
 /// The GUID of `testing/nic-model`, to which the number of the adapter in its network is added.
 const GUIDS: u64 = 0x0200_5eff_fe10_0000;
-const SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
+pub(super) const SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
 const DEFAULT_PKEY: u16 = 0xffff;
-const PHYSICAL_LINK_UP: u64 = 5;
-const ACTIVE: u64 = 4;
+pub(super) const PHYSICAL_LINK_UP: u64 = 5;
+pub(super) const ACTIVE: u64 = 4;
 /// LID of the subnet manager, which does not exist.
-const SUBNET_MANAGER: u64 = 1;
+pub(super) const SUBNET_MANAGER: u64 = 1;
+/// Code of the largest time for a datagram through the subnet.
+pub(super) const SUBNET_TIMEOUT: u64 = 18;
 /// Capabilities of the port that the driver sets for its agents: subnet management, communication
 /// management, SNMP, device management and vendor classes.
 const CHANGEABLE: u32 = 1 << 1 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 20;
 /// Index that asks for the whole table.
 const WHOLE_TABLE: u64 = 0xffff;
 
+/// Returns the first GID of the port of an adapter with a number in its network.
+pub(crate) fn gid(number: u32) -> [u8; 16] {
+    let guid = GUIDS + u64::from(number);
+    (u128::from(SUBNET_PREFIX) << 64 | u128::from(guid)).to_be_bytes()
+}
+
 /// Returns the GUID of the adapter.
-fn guid(adapter: &Adapter) -> u64 {
+pub(super) fn guid(adapter: &Adapter) -> u64 {
     GUIDS + u64::from(adapter.engine.number())
 }
 
@@ -76,7 +84,7 @@ pub(super) fn query_context(
         ),
         (context::CAP_MASK1_FIELD_SELECT, u64::from(CHANGEABLE)),
         (context::LID, u64::from(adapter.engine.number())),
-        (context::SUBNET_TIMEOUT, 18),
+        (context::SUBNET_TIMEOUT, SUBNET_TIMEOUT),
         (context::SM_LID, SUBNET_MANAGER),
     ] {
         field.at(BODY).set(output, value);

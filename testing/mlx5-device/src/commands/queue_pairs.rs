@@ -262,3 +262,14 @@ pub(super) fn query(adapter: &mut Adapter, input: &[u8], output: &mut [u8]) -> R
     qpc::STATE.set(&mut output[CONTEXT], state as u64);
     Ok(())
 }
+
+/// Adds a queue pair to a multicast group, or removes it.
+pub(super) fn join(member: bool, adapter: &mut Adapter, input: &[u8]) -> Result<(), Failure> {
+    const GROUP: std::ops::Range<usize> = 0x10..0x20;
+    let group = input[GROUP].try_into().expect("16 bytes");
+    let joined = adapter
+        .engine
+        .join(queue_pair::QPN.get32(input), group, member);
+    let reason = "no such queue pair, or it is not in the group";
+    ensure(joined.is_ok(), Status::BadResource, reason)
+}

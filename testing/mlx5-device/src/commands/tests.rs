@@ -263,3 +263,23 @@ fn the_driver_changes_only_capabilities_that_the_port_permits() {
     );
     assert_eq!(query(&mut adapter), 0);
 }
+
+#[test]
+fn datagrams_for_the_port_are_answered() {
+    const STATUS: Field = Field::new(0xa0, 16);
+    const METHOD: Field = Field::new(0x98, 8);
+    const ATTRIBUTE: Field = Field::new(0x100, 16);
+    let mut adapter = started();
+    let mut ask = |method, attribute| {
+        let fields = [(METHOD, method), (ATTRIBUTE, attribute)];
+        send_with(&mut adapter, 0x50d, 0, &fields, &[0; 0x100], 0x110)
+    };
+    let port = ask(1, 0x15);
+    let data = 0x10 + 64;
+    assert_eq!((METHOD.get(&port), STATUS.get(&port)), (0x81, 0));
+    // The port is active, its physical link is up, and it has the LID 1.
+    assert_eq!((port[data + 32], port[data + 33] >> 4), (0x44, 5));
+    assert_eq!(port[data + 16..data + 18], [0, 1]);
+    assert_eq!(STATUS.get(&ask(1, 0x20)), 0xc);
+    assert_eq!(STATUS.get(&ask(2, 0x15)), 0xc);
+}

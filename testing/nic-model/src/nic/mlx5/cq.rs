@@ -105,19 +105,31 @@ impl Mlx5 {
         udata: &Udata,
     ) -> Result<u32> {
         let user: UserResize = udata.read()?;
-        let cq = self.cqs.get_mut(number).ok_or(Errno::EINVAL)?;
         let size = u32::from(user.cqe_size);
-        let length = check(entries, size)?;
+        let memory = memory::pin(user.buf_addr, check(entries, size)?, true)?;
+        self.replace_cq(cx, number, entries, size, memory)?;
+        Ok(entries)
+    }
+
+    /// Replaces the memory of a queue. `entries` is one less than their number.
+    pub(super) fn replace_cq(
+        &mut self,
+        cx: &mut Shared,
+        number: u32,
+        entries: u32,
+        size: u32,
+        memory: Pinned,
+    ) -> Result<()> {
+        let cq = self.cqs.get_mut(number).ok_or(Errno::EINVAL)?;
         if cq.unread() > entries + 1 {
             return Err(Errno::EINVAL);
         }
-        let memory = memory::pin(user.buf_addr, length, true)?;
         cq.write(Cqe::default(), kind::RESIZE, false);
         cq.memory = memory;
         cq.entries = entries + 1;
         cq.entry_size = size;
         cq.notify(cx);
-        Ok(entries)
+        Ok(())
     }
 
     pub(super) fn remove_cq(&mut self, number: u32) -> Destroyed {

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 
 use super::qp::{Qp, Transport, rings};
 use super::{Mlx5, caps, cq};
-use crate::abi::core::{ModifyQp, access, event};
+use crate::abi::core::{GidEntry, ModifyQp, access, event};
 use crate::channels::{ASYNC, COMPLETION, Channels};
 use crate::clock::Clock;
 use crate::errno::{Errno, Result};
@@ -49,8 +49,19 @@ pub struct MemoryKey<'a> {
     pub iova: u64,
     /// Length in bytes.
     pub length: u64,
-    /// The memory, or `None` for a key that permits no access.
-    pub memory: Option<Buffer<'a>>,
+    /// The memory.
+    pub memory: KeyMemory<'a>,
+}
+
+/// Kinds of memory keys.
+#[derive(Clone, Debug)]
+pub enum KeyMemory<'a> {
+    /// A key that permits no access.
+    Nothing,
+    /// Registered memory.
+    Region(Buffer<'a>),
+    /// A window of this type, 1 or 2, which a request binds to registered memory.
+    Window(u8),
 }
 
 /// A new completion queue.
@@ -298,6 +309,15 @@ impl Engine {
         self.cx.network.node
     }
 
+    /// Sets the first GID of the port, which datagrams with a global route header contain.
+    pub fn set_gid(&mut self, gid: [u8; 16]) {
+        self.cx.gids = vec![GidEntry {
+            gid: zerocopy::transmute!(gid),
+            port_num: 1,
+            ..GidEntry::default()
+        }];
+    }
+
     /// Returns the number of objects.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -317,17 +337,22 @@ impl Engine {
     /// Fails if the memory is too short or if there are too many keys.
     pub fn create_key(&mut self, new: &MemoryKey<'_>) -> io::Result<u32> {
         let mut mappings = Vec::new();
-        let memory = match &new.memory {
-            Some(buffer) => map(buffer, new.length, &mut mappings)?,
-            None => Pinned::of_model(std::ptr::null_mut(), 0),
+        let region = |memory| {
+            Target::Region(Region {
+                memory,
+                iova: new.iova,
+                access: new.access,
+                mapping: None,
+            })
         };
-        let region = Region {
-            memory,
-            iova: new.iova,
-            access: new.access,
-            mapping: None,
+        let target = match &new.memory {
+            KeyMemory::Nothing => region(Pinned::of_model(std::ptr::null_mut(), 0)),
+            KeyMemory::Region(buffer) => region(map(buffer, new.length, &mut mappings)?),
+            KeyMemory::Window(kind) => Target::Window {
+                kind: *kind,
+                bound: None,
+            },
         };
-        let target = Target::Region(region);
         let value = self.cx.keys.insert_variant(new.pd, target, new.variant)?;
         self.mappings.insert((Object::Key, index(value)), mappings);
         Ok(index(value))
@@ -363,6 +388,29 @@ impl Engine {
         self.mappings
             .insert((Object::CompletionQueue, number), mappings);
         Ok(number)
+    }
+
+    /// Replaces the entries of a completion queue. The driver copies those that it has not read.
+    ///
+    /// # Errors
+    /// Fails if the queue does not exist, if the memory is too short, or if there are more unread
+    /// entries.
+    pub fn resize_cq(
+        &mut self,
+        number: u32,
+        entries: u32,
+        entry_size: u32,
+        memory: &Buffer<'_>,
+    ) -> io::Result<()> {
+        let object = (Object::CompletionQueue, number);
+        let last = entries.checked_sub(1).ok_or(Errno::EINVAL)?;
+        let mut mappings = Vec::new();
+        let memory = map(memory, cq::check(last, entry_size)?, &mut mappings)?;
+        self.nic
+            .replace_cq(&mut self.cx, number, last, entry_size, memory)?;
+        // The old entries stay mapped with the doorbell record.
+        self.mappings.entry(object).or_default().extend(mappings);
+        Ok(())
     }
 
     /// Destroys a completion queue. Returns `false` if it does not exist.
@@ -498,6 +546,19 @@ impl Engine {
         let index = self.cx.network.local_index(number).ok_or(Errno::EINVAL)?;
         let modify = modification(state, change);
         Ok(self.nic.modify(&mut self.cx, index, &modify)?)
+    }
+
+    /// Adds a queue pair to a multicast group, or removes it.
+    ///
+    /// # Errors
+    /// Fails if the queue pair does not exist, or if it is not in the group.
+    pub fn join(&mut self, number: u32, group: [u8; 16], member: bool) -> io::Result<()> {
+        let index = self.cx.network.local_index(number).ok_or(Errno::EINVAL)?;
+        Ok(if member {
+            self.nic.attach_multicast(index, group)?;
+        } else {
+            self.nic.detach_multicast(index, group)?;
+        })
     }
 
     /// Destroys a queue pair. Returns `false` if it does not exist.
