@@ -143,11 +143,10 @@ impl Adapter {
         match event {
             Event::Completion(number) => {
                 data[24..].copy_from_slice(&number.to_be_bytes());
-                let queue = self.objects.completion_queues.get(&number).copied();
-                return match queue {
-                    Some(queue) => self.push(queue, COMPLETION, &data),
+                match self.objects.completion_queues.get(&number) {
+                    Some(queue) => self.push(*queue, COMPLETION, &data),
                     None => Ok(()),
-                };
+                }
             }
             Event::CompletionQueueError(number) => {
                 const OVERRUN: u8 = 1;

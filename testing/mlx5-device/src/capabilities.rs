@@ -42,6 +42,7 @@ structures! {
         UMR_MODIFY_ENTITY_SIZE_DISABLED = 0x207, 1;
         ATOMIC = 0x21e, 1;
         CQ_RESIZE = 0x221, 1;
+        CQ_MODERATION = 0x222, 1;
         IMAICL = 0x231, 1;
         XRC = 0x23c, 1;
         UD = 0x23d, 1;
@@ -109,6 +110,7 @@ const GENERAL_VALUES: &[(Field, u64)] = &[
     (cmd_hca_cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
     (cmd_hca_cap::ATOMIC, 1),
     (cmd_hca_cap::CQ_RESIZE, 1),
+    (cmd_hca_cap::CQ_MODERATION, 1),
     // Memory windows.
     (cmd_hca_cap::IMAICL, 1),
     (cmd_hca_cap::XRC, 1),

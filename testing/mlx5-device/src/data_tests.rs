@@ -18,6 +18,14 @@ const IOVA: u64 = 0x7f00_0000_0f00;
 const UAR: u64 = 16;
 const NUMBER: Field = Field::new(0x48, 24);
 const SEND_SIZE: u64 = 64;
+/// Kinds of completions, and the reason of a failed one.
+const RESIZED: u8 = 5;
+const REQUEST_ERROR: u8 = 13;
+const REMOTE_ACCESS: u8 = 0x13;
+/// Statuses of commands.
+const BAD_PARAMETER: u8 = 3;
+const BAD_STATE: u8 = 4;
+const BAD_RESOURCE: u8 = 5;
 
 struct Guest {
     device: Device,
@@ -75,8 +83,13 @@ impl Guest {
 
     /// Creates a reliable queue pair with four receive requests of 16 bytes and four send blocks.
     fn create_qp(&mut self, index: usize) -> u32 {
+        self.create_qp_of_type(index, 0)
+    }
+
+    fn create_qp_of_type(&mut self, index: usize, kind: u64) -> u32 {
         let context = |offset, width| Field::new(offset, width).at(0x18);
         let fields = [
+            (context(0x8, 8), kind),
             (context(0x49, 4), 2),
             (context(0x51, 4), 2),
             (context(0x3e8, 24), u64::from(self.cq)),
@@ -205,8 +218,7 @@ fn a_write_without_a_right_fails_and_both_sides_report_it() {
     let data = guest.segment(8, 0);
     guest.post_send(0, 0x08, &[remote, data]);
     let (kind, index, _) = guest.completion(0);
-    assert_eq!((kind >> 4, index), (13, 0x70));
-    const REMOTE_ACCESS: u8 = 0x13;
+    assert_eq!((kind >> 4, index), (REQUEST_ERROR, 0x70));
     assert_eq!(guest.read(COMPLETIONS + 55, 1), [REMOTE_ACCESS]);
     let state = guest.command(0x50b, 0x10, &[(NUMBER, u64::from(guest.qps[1]))]);
     assert_eq!(state[0x18] >> 4, 6);
@@ -216,7 +228,6 @@ fn a_write_without_a_right_fails_and_both_sides_report_it() {
 fn a_state_follows_only_the_one_before() {
     let mut guest = Guest::new();
     let number = (NUMBER, u64::from(guest.qps[0]));
-    const BAD_STATE: u8 = 4;
     assert_eq!(guest.try_command(0x504, 0x110, &[number])[0], BAD_STATE);
     guest.connect();
     let context = guest.command(0x50b, 0x10, &[number]);
@@ -228,14 +239,12 @@ fn a_state_follows_only_the_one_before() {
 #[test]
 fn objects_of_pages_outside_of_the_memory_are_refused() {
     let mut guest = Guest::new();
-    const BAD_PARAMETER: u8 = 3;
     let doorbell = (Field::new(0x240, 64), COMPLETION_DOORBELL);
     let page = (Field::new(0x880, 64), 0x10_0000);
     let output = guest.try_command(0x400, 0x118, &[doorbell, page]);
     assert_eq!(output[0], BAD_PARAMETER);
     guest.command(0x501, 0x10, &[(NUMBER, u64::from(guest.qps[0]))]);
     let again = guest.try_command(0x501, 0x10, &[(NUMBER, u64::from(guest.qps[0]))]);
-    const BAD_RESOURCE: u8 = 5;
     assert_eq!(again[0], BAD_RESOURCE);
 }
 
@@ -250,15 +259,15 @@ fn a_completion_queue_continues_in_its_new_memory() {
     let page = (Field::new(0x880, 64), LARGER);
     guest.command(0x403, 0x118, &[number, resize, size, page]);
     // The old memory ends with an entry that tells the driver to continue in the new one.
-    const RESIZED: u8 = 5;
     assert_eq!(guest.completion(0).0 >> 4, RESIZED);
     let key = guest.key;
     let data = guest.segment(8, 0);
     guest.post_send(0, 0x08, &[remote(key, 0x40), data]);
     let entry = guest.read(LARGER + 64, 64);
     assert_eq!((entry[63], entry[35]), (0, 0x70));
-    let other = (Field::new(0x30, 16), 0);
-    assert_eq!(guest.try_command(0x403, 0x118, &[number, other])[0], 3);
+    let other = (Field::new(0x30, 16), 2);
+    let output = guest.try_command(0x403, 0x118, &[number, other]);
+    assert_eq!(output[0], BAD_PARAMETER);
 }
 
 #[test]
@@ -287,9 +296,38 @@ fn a_queue_pair_leaves_only_a_group_that_it_is_in() {
     let group = (Field::new(0x80, 64), 0xff12);
     guest.command(0x806, 0x20, &[number, group]);
     guest.command(0x807, 0x20, &[number, group]);
-    const BAD_RESOURCE: u8 = 5;
     assert_eq!(
         guest.try_command(0x807, 0x20, &[number, group])[0],
         BAD_RESOURCE
     );
+}
+
+#[test]
+fn only_the_driver_changes_the_rights_of_registered_memory() {
+    const UMR: u8 = 0x25;
+    const REMOTE_WRITE: u64 = 1 << 20;
+    const REQUESTER: u64 = 0xc;
+    for (kind, result) in [(REQUESTER, 0), (0, REQUEST_ERROR)] {
+        let mut guest = Guest::new();
+        guest.qps[0] = guest.create_qp_of_type(0, kind);
+        guest.connect();
+        let mut control = vec![0; 48];
+        control[8..16].copy_from_slice(&REMOTE_WRITE.to_be_bytes());
+        let request = [
+            vec![0, 0, 0, UMR],
+            (guest.qps[0] << 8 | 8).to_be_bytes().to_vec(),
+        ];
+        let key = guest.key.to_be_bytes();
+        let rest = [&[0, 0, 0, 8][..], &key, &control, &[0; 64]].concat();
+        guest.write(QUEUES[0] + SEND_SIZE, &[request.concat(), rest].concat());
+        guest.write(QUEUE_DOORBELLS[0] + 4, &2_u32.to_be_bytes());
+        guest.device.write(UAR * 4096 + 0x800, &[0; 8]);
+        assert_eq!(guest.completion(0).0 >> 4, result);
+        if result == 0 {
+            // The right was taken away.
+            let (key, data) = (guest.key, guest.segment(8, 0));
+            guest.post_send(1, 0x08, &[remote(key, 0x40), data]);
+            assert_eq!(guest.completion(1).0 >> 4, REQUEST_ERROR);
+        }
+    }
 }

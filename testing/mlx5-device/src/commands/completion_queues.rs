@@ -88,11 +88,15 @@ pub(super) fn create(
     Ok(())
 }
 
-/// Changes the size of a queue. Nothing else can be changed.
+/// Changes the size of a queue. Its events are never delayed, so moderation has no effect.
 pub(super) fn modify(adapter: &mut Adapter, input: &[u8], _: &mut [u8]) -> Result<(), Failure> {
+    const MODERATE: u64 = 0;
     const RESIZE: u64 = 1;
-    let known = header_in::OP_MOD.get(input) == RESIZE;
-    ensure(known, Status::BadParameter, "only the size can be changed")?;
+    match header_in::OP_MOD.get(input) {
+        MODERATE => return Ok(()),
+        RESIZE => {}
+        _ => return Err(Failure::new(Status::BadParameter, "unknown change")),
+    }
     let Entries {
         count,
         size,

@@ -38,7 +38,9 @@ structures! {
 const BODY: usize = 0x10;
 /// The GUID of `testing/nic-model`, to which the number of the adapter in its network is added.
 const GUIDS: u64 = 0x0200_5eff_fe10_0000;
-pub(super) const SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
+/// Prefix of a subnet that a router can reach: tests of the workspace need an address that is not
+/// link-local.
+pub(super) const SUBNET_PREFIX: u64 = 0xfec0_0000_0000_0000;
 const DEFAULT_PKEY: u16 = 0xffff;
 pub(super) const PHYSICAL_LINK_UP: u64 = 5;
 pub(super) const ACTIVE: u64 = 4;

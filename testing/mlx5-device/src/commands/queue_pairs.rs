@@ -82,8 +82,8 @@ fn service(kind: u64, has_send_queue: bool) -> Option<Service> {
     Some(match kind {
         0x3 if has_send_queue => Service::XrcInitiator,
         0x3 => Service::XrcTarget,
-        // The last one is a queue pair of the driver itself, for changes of memory keys.
-        0x0 | 0xc => Service::Reliable,
+        0x0 => Service::Reliable,
+        0xc => Service::KeyChanges,
         0x1 => Service::Unreliable,
         0x2 => Service::Datagram,
         0x7 => Service::SubnetManagement,

@@ -224,7 +224,7 @@ fn the_port_has_one_address_in_the_subnet() {
     );
     let prefixes = gids[0x10..]
         .chunks_exact(16)
-        .filter(|gid| gid[..2] == [0xfe, 0x80])
+        .filter(|gid| gid[..2] == [0xfe, 0xc0])
         .count();
     let interfaces = gids[0x10..]
         .chunks_exact(16)

@@ -82,6 +82,8 @@ pub struct CompletionQueue<'a> {
 pub enum Service {
     /// Reliable connection.
     Reliable,
+    /// A queue pair of the driver, which changes memory keys.
+    KeyChanges,
     /// Unreliable connection.
     Unreliable,
     /// Datagrams.
@@ -431,7 +433,7 @@ impl Engine {
         let length = receives + u64::from(new.send_blocks) * 64;
         let mut qp = Qp::new(
             match new.service {
-                Service::Reliable => Transport::Rc,
+                Service::Reliable | Service::KeyChanges => Transport::Rc,
                 Service::Unreliable => Transport::Uc,
                 Service::Datagram | Service::SubnetManagement | Service::GeneralServices => {
                     Transport::Ud
@@ -461,6 +463,7 @@ impl Engine {
             Service::GeneralServices => Some(1),
             _ => None,
         };
+        qp.changes_regions = new.service == Service::KeyChanges;
         let special = qp.special;
         let (index, number) = self.nic.add_qp(&mut self.cx, qp)?;
         if let Some(special) = special {
@@ -554,11 +557,12 @@ impl Engine {
     /// Fails if the queue pair does not exist, or if it is not in the group.
     pub fn join(&mut self, number: u32, group: [u8; 16], member: bool) -> io::Result<()> {
         let index = self.cx.network.local_index(number).ok_or(Errno::EINVAL)?;
-        Ok(if member {
-            self.nic.attach_multicast(index, group)?;
+        let joined = if member {
+            self.nic.attach_multicast(index, group)
         } else {
-            self.nic.detach_multicast(index, group)?;
-        })
+            self.nic.detach_multicast(index, group)
+        };
+        Ok(joined?)
     }
 
     /// Destroys a queue pair. Returns `false` if it does not exist.

@@ -70,6 +70,8 @@ pub(super) struct Qp {
     pub(super) transport: Transport,
     /// Number 0 or 1 that other ports see, if it is a queue pair for management datagrams.
     pub(super) special: Option<u8>,
+    /// Requests may change keys of registered memory: the queue pair belongs to the kernel.
+    pub(super) changes_regions: bool,
     pub(super) pd: Option<u32>,
     pub(super) send_cq: Option<u32>,
     pub(super) recv_cq: Option<u32>,
@@ -121,6 +123,7 @@ impl Qp {
             number: 0,
             transport,
             special: None,
+            changes_regions: false,
             pd: None,
             send_cq: None,
             recv_cq: None,
