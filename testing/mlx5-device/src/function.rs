@@ -40,7 +40,7 @@ pub fn serve(socket: &Path) -> Result<(), Box<dyn Error>> {
     })?)
 }
 
-/// Pause of the adapter when it has nothing to do. Timers and packets of other adapters wait for it.
+/// Pause of the adapter when it has nothing to do. Timers and packets of others wait for it.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// Runs the adapter beside the commands of the client, until the function is gone.

@@ -35,8 +35,8 @@ structures! {
 /// Byte offsets of the context, and of the list of pages.
 const CONTEXT: std::ops::Range<usize> = 0x10..0x50;
 const PAGES: usize = 0x110;
-/// Access modes of keys of physical addresses, of those whose memory is a list of pages, and of those
-/// that consist of other keys, such as windows.
+/// Access modes of keys of physical addresses, of keys whose memory is a list of pages, and of keys
+/// that consist of others, such as windows.
 const PHYSICAL: u64 = 0;
 const PAGE_LIST: u64 = 1;
 const INDIRECT: u64 = 2;

@@ -1,4 +1,4 @@
-//! Objects that the driver creates and destroys by their number, and whose contexts the adapter keeps.
+//! Objects that the driver creates and destroys by their number. The adapter keeps their contexts.
 
 use crate::adapter::{Adapter, Kind};
 use crate::layout::{Field, structures};

@@ -101,8 +101,8 @@ pub(super) struct Qp {
 const RECEIVE: u64 = 0;
 const SEND: u64 = 4;
 
-/// Returns the queues in the memory of a queue pair: `rq` receive requests of `1 << shift` bytes, and
-/// `sq` blocks of the send queue.
+/// Returns the queues in the memory of a queue pair: `rq` receive requests of `1 << shift` bytes,
+/// and `sq` blocks of the send queue.
 pub(super) fn rings(memory: &Pinned, rq: u32, shift: u32, sq: u32) -> (Option<Ring>, Option<Ring>) {
     let ring = |offset, blocks: u32, shift| {
         let memory = memory.part(offset, u64::from(blocks) << shift)?;
