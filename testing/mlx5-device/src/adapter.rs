@@ -8,7 +8,6 @@ use nic_model::{Engine, Table};
 
 use crate::bar;
 use crate::capabilities::{self, Capabilities};
-use crate::commands::ports;
 use crate::event_queue::EventQueue;
 use crate::guest_memory::GuestMemory;
 use crate::interrupts::Interrupts;
@@ -93,8 +92,7 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    pub(crate) fn new(mut engine: Engine) -> Self {
-        engine.set_gid(ports::gid(engine.number()));
+    pub(crate) fn new(engine: Engine) -> Self {
         Self {
             memory: GuestMemory::default(),
             interrupts: Interrupts::new(bar::VECTORS),

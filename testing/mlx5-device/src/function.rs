@@ -19,6 +19,7 @@ use nic_model::Engine;
 
 use crate::adapter::Adapter;
 use crate::bar;
+use crate::commands::ports;
 use crate::config_space::{self, ConfigSpace};
 use crate::device::Device;
 
@@ -29,7 +30,9 @@ use crate::device::Device;
 /// Fails if the socket exists already or cannot be opened, or if the connection fails.
 pub fn serve(socket: &Path) -> Result<(), Box<dyn Error>> {
     let server = Server::new(socket, true, interrupts(), regions())?;
-    let adapter = Adapter::new(Engine::connected()?);
+    let mut engine = Engine::connected()?;
+    engine.set_gid(ports::gid(engine.number()));
+    let adapter = Adapter::new(engine);
     let device = Arc::new(Mutex::new(Device::new(adapter)));
     let runs = Arc::downgrade(&device);
     thread::spawn(move || run(&runs));
