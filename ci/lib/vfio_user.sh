@@ -50,15 +50,17 @@ fill_qemu_cache() {
     touch "$work/ready"
 }
 
-# Starts the programs of --vfio-user. The guest can read their output as well.
+# Starts the programs of --vfio-user for host N: start_functions N. The guests can read the output of
+# all functions as well, which are numbered through all hosts; the number of the first one is omitted.
 start_functions() {
-    local number i pid socket log
+    local host=$1 number index i pid socket log
     for number in "${!LAB_FUNCTIONS[@]}"; do
-        socket=$VM_DIR/function$number log=$VM_DIR/shared/function$((number + 1)).log
-        ((number > 0)) || log=$VM_DIR/shared/function.log
+        index=$(((host - 1) * ${#LAB_FUNCTIONS[@]} + number + 1)) socket=$VM_DIR/function$host-$number i=0
+        ((index > 1)) || index=''
+        log=$VM_DIR/shared/function$index.log
         rm -f "$socket"
         setpriv --pdeathsig KILL "${LAB_FUNCTIONS[number]}" "$socket" >"$log" 2>&1 &
-        pid=$! i=0
+        pid=$!
         FUNCTION_PIDS+=" $pid"
         until [[ -S $socket ]]; do
             if ((i++ == 100)) || ! kill -0 "$pid" 2>/dev/null; then
@@ -69,12 +71,12 @@ start_functions() {
     done
 }
 
-# Prints the QEMU options of the functions, which need the guest's memory as a file.
+# Prints the QEMU options of the functions of host N, which need the guest's memory as a file.
 function_options() {
     local number
     printf '%s\n' -object "memory-backend-memfd,id=guest,size=${LAB_MEM}M,share=on" -machine memory-backend=guest
     for number in "${!LAB_FUNCTIONS[@]}"; do
         printf '%s\n' -device "pcie-root-port,id=function$number,chassis=$((number + 1))" \
-            -device "{\"driver\":\"vfio-user-pci\",\"bus\":\"function$number\",\"socket\":{\"type\":\"unix\",\"path\":\"$VM_DIR/function$number\"}}"
+            -device "{\"driver\":\"vfio-user-pci\",\"bus\":\"function$number\",\"socket\":{\"type\":\"unix\",\"path\":\"$VM_DIR/function$1-$number\"}}"
     done
 }

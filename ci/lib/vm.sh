@@ -131,7 +131,7 @@ vm_network_options() {
         ((hosts == 2)) || remote=$VM_DIR/port$link.$host
         printf -v mac '52:54:00:1a:b%d:%02x' "$link" "$host"
         printf '%s ' -netdev "dgram,id=lab$link,local.type=unix,local.path=$VM_DIR/link$link.$host,remote.type=unix,remote.path=$remote" \
-            -device "virtio-net-pci,netdev=lab$link,mac=$mac,host_mtu=9000"
+            -device "virtio-net-pci,netdev=lab$link,mac=$mac,host_mtu=9000,romfile="
     done
 }
 
@@ -173,8 +173,8 @@ qemu_command() {
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
     if ((${#LAB_FUNCTIONS[@]} > 0)); then
-        start_functions
-        mapfile -t function < <(function_options)
+        start_functions "$host"
+        mapfile -t function < <(function_options "$host")
     fi
     # shellcheck disable=SC2054 # commas are part of QEMU's options
     VM_COMMAND=(
