@@ -50,8 +50,9 @@ fill_qemu_cache() {
     touch "$work/ready"
 }
 
-# Starts the programs of --vfio-user for host N: start_functions N. The guests can read the output of
-# all functions as well, which are numbered through all hosts; the number of the first one is omitted.
+# Starts the programs of --vfio-user for host N: start_functions N. The guests can read the output
+# of all functions as well. The functions of all hosts are counted, and the log of the first one has
+# no number.
 start_functions() {
     local host=$1 number index i pid socket log
     for number in "${!LAB_FUNCTIONS[@]}"; do

@@ -57,7 +57,7 @@ impl Guest {
         let page = (Field::new(0x880, 64), COMPLETIONS);
         guest.cq = guest.create(0x400, 0x118, &[log_size, doorbell, page]);
         guest.qps = [0, 1].map(|index| guest.create_qp(index));
-        guest.key = guest.create_key();
+        guest.key = guest.create_key(0);
         guest
     }
 
@@ -102,13 +102,12 @@ impl Guest {
     }
 
     /// Creates a key for 0x200 bytes of two pages, with all rights.
-    fn create_key(&mut self) -> u32 {
-        const VARIANT: u64 = 0x5a;
+    fn create_key(&mut self, variant: u32) -> u32 {
         let context = |offset, width| Field::new(offset, width).at(0x10);
         let fields = [
             (context(0x11, 5), 0x1f),
             (context(0x16, 2), 1),
-            (context(0x38, 8), VARIANT),
+            (context(0x38, 8), u64::from(variant)),
             (context(0x80, 64), IOVA),
             (context(0xc0, 64), 0x200),
             (context(0x1db, 5), 12),
@@ -116,7 +115,7 @@ impl Guest {
             (Field::new(0x880, 64), DATA[0] | 3),
             (Field::new(0x8c0, 64), DATA[1] | 3),
         ];
-        self.create(0x200, 0x120, &fields) << 8 | 0x5a
+        self.create(0x200, 0x120, &fields) << 8 | variant
     }
 
     /// Changes both queue pairs to be able to send to each other.
@@ -243,6 +242,19 @@ fn objects_of_pages_outside_of_the_memory_are_refused() {
     let page = (Field::new(0x880, 64), 0x10_0000);
     let output = guest.try_command(0x400, 0x118, &[doorbell, page]);
     assert_eq!(output[0], BAD_PARAMETER);
+    // The length of a key, and the size of its pages, are too large.
+    let context = |offset, width| Field::new(offset, width).at(0x10);
+    let mode = (context(0x16, 2), 1);
+    for (length, log_page) in [(u64::MAX, 12), (0x200, 31)] {
+        let fields = [
+            mode,
+            (context(0x80, 64), IOVA),
+            (context(0xc0, 64), length),
+            (context(0x1db, 5), log_page),
+            (Field::new(0x880, 64), DATA[0]),
+        ];
+        assert_eq!(guest.try_command(0x200, 0x120, &fields)[0], BAD_PARAMETER);
+    }
     guest.command(0x501, 0x10, &[(NUMBER, u64::from(guest.qps[0]))]);
     let again = guest.try_command(0x501, 0x10, &[(NUMBER, u64::from(guest.qps[0]))]);
     assert_eq!(again[0], BAD_RESOURCE);
@@ -330,4 +342,13 @@ fn only_the_driver_changes_the_rights_of_registered_memory() {
             assert_eq!(guest.completion(1).0 >> 4, REQUEST_ERROR);
         }
     }
+}
+
+#[test]
+fn no_key_is_the_one_that_ends_a_list_of_memory() {
+    const END_OF_LIST: u32 = 0x100;
+    let mut guest = Guest::new();
+    // The driver chooses the low byte.
+    assert!(guest.key & 0xff == 0 && guest.key > END_OF_LIST);
+    assert!(guest.create_key(0x5a) > guest.key);
 }

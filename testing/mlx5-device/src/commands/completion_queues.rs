@@ -2,7 +2,7 @@
 
 use nic_model::engine::{Buffer, CompletionQueue};
 
-use super::{buffer, doorbell, header_in};
+use super::{buffer, doorbell, header_in, page_offset};
 use crate::adapter::Adapter;
 use crate::guest_memory::GuestMemory;
 use crate::layout::structures;
@@ -51,7 +51,7 @@ fn entries<'a>(memory: &'a GuestMemory, input: &[u8]) -> Result<Entries<'a>, Fai
         }
     };
     let log_page_size = cqc::LOG_PAGE_SIZE.get(context) + LOG_ADAPTER_PAGE;
-    let offset = cqc::PAGE_OFFSET.get(context) << (log_page_size - 6);
+    let offset = page_offset(cqc::PAGE_OFFSET.get(context), log_page_size);
     let count = 1_u32 << cqc::LOG_CQ_SIZE.get(context);
     let length = u64::from(count) * u64::from(size);
     Ok(Entries {

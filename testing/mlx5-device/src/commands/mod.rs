@@ -226,7 +226,8 @@ fn buffer<'a>(
         .and_then(|shift| 1_u64.checked_shl(shift))
         .filter(|size| *size >= 4096)
         .ok_or(Failure::new(Status::BadParameter, "unknown size of pages"))?;
-    let count = (offset + length).div_ceil(page_size);
+    let end = offset.checked_add(length).ok_or(NOT_MEMORY)?;
+    let count = end.div_ceil(page_size);
     let addresses: Vec<u64> = pages(list).map(|page| page & ADDRESS).collect();
     let addresses = usize::try_from(count)
         .ok()
@@ -237,6 +238,12 @@ fn buffer<'a>(
         ))?;
     let parts = memory.pages(addresses, page_size).map_err(|_| NOT_MEMORY)?;
     Ok(Buffer { parts, offset })
+}
+
+/// Returns the offset in a page that a context has in units of a 64th of a page.
+fn page_offset(units: u64, log_page_size: u64) -> u64 {
+    const LARGEST_PAGE: u64 = 40;
+    units << (log_page_size.min(LARGEST_PAGE) - 6)
 }
 
 /// Returns a doorbell record of the guest.

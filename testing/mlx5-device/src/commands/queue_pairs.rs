@@ -2,7 +2,7 @@
 
 use nic_model::engine::{Change, QueuePair, Service, State, rights};
 
-use super::{buffer, doorbell};
+use super::{buffer, doorbell, page_offset};
 use crate::adapter::Adapter;
 use crate::layout::{Field, structures};
 use crate::status::{Failure, Status, ensure};
@@ -120,7 +120,7 @@ pub(super) fn create(
     let log_receive_size = qpc::LOG_RQ_STRIDE.get32(context) + 4;
     let length = (u64::from(receives) << log_receive_size) + u64::from(send_blocks) * SEND_BLOCK;
     let log_page_size = qpc::LOG_PAGE_SIZE.get(context) + LOG_ADAPTER_PAGE;
-    let offset = qpc::PAGE_OFFSET.get(context) << (log_page_size - 6);
+    let offset = page_offset(qpc::PAGE_OFFSET.get(context), log_page_size);
     let memory = &adapter.memory;
     let record = qpc::DBR_ADDR.get(context);
     let new = QueuePair {

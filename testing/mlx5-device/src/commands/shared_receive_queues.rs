@@ -2,7 +2,7 @@
 
 use nic_model::engine::SharedReceiveQueue;
 
-use super::{buffer, doorbell};
+use super::{buffer, doorbell, page_offset};
 use crate::adapter::Adapter;
 use crate::layout::structures;
 use crate::status::{Failure, Status, ensure};
@@ -69,7 +69,7 @@ pub(super) fn create(
     let context = &input[WORK_QUEUE];
     let (size, stride) = (wq::LOG_WQ_SZ.get(context), wq::LOG_WQ_STRIDE.get(context));
     let log_page_size = wq::LOG_WQ_PG_SZ.get(context) + LOG_ADAPTER_PAGE;
-    let offset = wq::PAGE_OFFSET.get(context) << (log_page_size - 6);
+    let offset = page_offset(wq::PAGE_OFFSET.get(context), log_page_size);
     let memory = &adapter.memory;
     let new = SharedReceiveQueue {
         pd: wq::PD.get32(context),
@@ -99,7 +99,7 @@ pub(super) fn create_xrc(
     let size = xrc_srqc::LOG_XRC_SRQ_SIZE.get(context);
     let stride = xrc_srqc::LOG_RQ_STRIDE.get32(context) + 4;
     let log_page_size = xrc_srqc::LOG_PAGE_SIZE.get(context) + LOG_ADAPTER_PAGE;
-    let offset = xrc_srqc::PAGE_OFFSET.get(context) << (log_page_size - 6);
+    let offset = page_offset(xrc_srqc::PAGE_OFFSET.get(context), log_page_size);
     let length = 1 << (size + u64::from(stride));
     let memory = &adapter.memory;
     let new = SharedReceiveQueue {
