@@ -349,6 +349,7 @@ fn no_key_is_the_one_that_ends_a_list_of_memory() {
     const END_OF_LIST: u32 = 0x100;
     let mut guest = Guest::new();
     // The driver chooses the low byte.
-    assert!(guest.key & 0xff == 0 && guest.key > END_OF_LIST);
+    assert_eq!(guest.key & 0xff, 0);
+    assert!(guest.key > END_OF_LIST);
     assert!(guest.create_key(0x5a) > guest.key);
 }
