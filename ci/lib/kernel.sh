@@ -39,7 +39,7 @@ cached_kernel() {
     if [[ $(wanted_kernel) != debug && ! -L $(echo "$link"/lib/modules/*) && ! -d $(echo "$link"/lib/modules/*/kernel/$modules) ]]; then
         return 1
     fi
-    [[ -z ${LAB_FUNCTION:-} || -d $(echo "$link"/lib/modules/*/kernel/drivers/infiniband/hw/mlx5) ]] || return
+    [[ -z ${LAB_FUNCTIONS[0]:-} || -d $(echo "$link"/lib/modules/*/kernel/drivers/infiniband/hw/mlx5) ]] || return
     readlink "$link"
 }
 

@@ -4,7 +4,7 @@
 
 # Sets LAB_BACKEND for a request (auto, host, kernel, vm, kvm, tcg, uml).
 pick_backend() {
-    if [[ -n $LAB_FUNCTION ]]; then
+    if ((${#LAB_FUNCTIONS[@]} > 0)); then
         case $1 in
         auto | vm) pick_accelerator; return ;;
         host | kernel | uml) die "--vfio-user needs a virtual machine, not RDMA_LAB=$1" "help: available with RDMA_LAB=vm, kvm and tcg" ;;
@@ -77,7 +77,7 @@ vm_tools_ready() {
     ensure_vm_tools
     cache_complete || with_cache_lock fill_cache
     # shellcheck disable=SC2034 # used by lib/vm.sh
-    [[ -z $LAB_FUNCTION ]] || LAB_QEMU=$(vfio_user_qemu)
+    ((${#LAB_FUNCTIONS[@]} == 0)) || LAB_QEMU=$(vfio_user_qemu)
     find_kernel
 }
 

@@ -16,7 +16,7 @@ readonly QEMU_LIBRARIES=(
     libpixman-1-0 libpmem1 libpng16-16t64 librdmacm1t64 libsasl2-2 libseccomp2 libselinux1 libslirp0 libssl3t64 libtasn1-6
     libudev1 libunistring5 liburing2 libuuid1 libvdeplug2t64 libzstd1 zlib1g
 )
-FUNCTION_PID=
+FUNCTION_PIDS=''
 
 # Prints the QEMU that can attach a function of vfio-user, after unpacking it if necessary.
 vfio_user_qemu() {
@@ -50,23 +50,34 @@ fill_qemu_cache() {
     touch "$work/ready"
 }
 
-# Starts the program of --vfio-user. The guest can read its output as well.
-start_function() {
-    local i=0
-    rm -f "$VM_DIR/function"
-    setpriv --pdeathsig KILL "$LAB_FUNCTION" "$VM_DIR/function" >"$VM_DIR/shared/function.log" 2>&1 &
-    FUNCTION_PID=$!
-    until [[ -S $VM_DIR/function ]]; do
-        if ((i++ == 100)) || ! kill -0 "$FUNCTION_PID" 2>/dev/null; then
-            die "$LAB_FUNCTION did not open its socket: $(tail -n 5 "$VM_DIR/shared/function.log")"
-        fi
-        sleep 0.1
+# Starts the programs of --vfio-user for host N: start_functions N. The guests can read the output
+# of all functions as well. The functions of all hosts are counted, and the log of the first one has
+# no number.
+start_functions() {
+    local host=$1 number index i pid socket log
+    for number in "${!LAB_FUNCTIONS[@]}"; do
+        index=$(((host - 1) * ${#LAB_FUNCTIONS[@]} + number + 1)) socket=$VM_DIR/function$host-$number i=0
+        ((index > 1)) || index=''
+        log=$VM_DIR/shared/function$index.log
+        rm -f "$socket"
+        setpriv --pdeathsig KILL "${LAB_FUNCTIONS[number]}" "$socket" >"$log" 2>&1 &
+        pid=$!
+        FUNCTION_PIDS+=" $pid"
+        until [[ -S $socket ]]; do
+            if ((i++ == 100)) || ! kill -0 "$pid" 2>/dev/null; then
+                die "${LAB_FUNCTIONS[number]} did not open its socket: $(tail -n 5 "$log")"
+            fi
+            sleep 0.1
+        done
     done
 }
 
-# Prints the QEMU options of the function, which needs the guest's memory as a file.
+# Prints the QEMU options of the functions of host N, which need the guest's memory as a file.
 function_options() {
-    printf '%s\n' -object "memory-backend-memfd,id=guest,size=${LAB_MEM}M,share=on" -machine memory-backend=guest \
-        -device pcie-root-port,id=function \
-        -device "{\"driver\":\"vfio-user-pci\",\"bus\":\"function\",\"socket\":{\"type\":\"unix\",\"path\":\"$VM_DIR/function\"}}"
+    local number
+    printf '%s\n' -object "memory-backend-memfd,id=guest,size=${LAB_MEM}M,share=on" -machine memory-backend=guest
+    for number in "${!LAB_FUNCTIONS[@]}"; do
+        printf '%s\n' -device "pcie-root-port,id=function$number,chassis=$((number + 1))" \
+            -device "{\"driver\":\"vfio-user-pci\",\"bus\":\"function$number\",\"socket\":{\"type\":\"unix\",\"path\":\"$VM_DIR/function$1-$number\"}}"
+    done
 }

@@ -131,7 +131,7 @@ vm_network_options() {
         ((hosts == 2)) || remote=$VM_DIR/port$link.$host
         printf -v mac '52:54:00:1a:b%d:%02x' "$link" "$host"
         printf '%s ' -netdev "dgram,id=lab$link,local.type=unix,local.path=$VM_DIR/link$link.$host,remote.type=unix,remote.path=$remote" \
-            -device "virtio-net-pci,netdev=lab$link,mac=$mac,host_mtu=9000"
+            -device "virtio-net-pci,netdev=lab$link,mac=$mac,host_mtu=9000,romfile="
     done
 }
 
@@ -172,9 +172,9 @@ qemu_command() {
     [[ $(wanted_kernel) != debug ]] || extra+=" $KERNEL_DEBUG"
     read -ra cpu < <(vm_cpu_options)
     read -ra network < <(vm_network_options "$host" "$hosts") || true
-    if [[ -n $LAB_FUNCTION ]]; then
-        start_function
-        mapfile -t function < <(function_options)
+    if ((${#LAB_FUNCTIONS[@]} > 0)); then
+        start_functions "$host"
+        mapfile -t function < <(function_options "$host")
     fi
     # shellcheck disable=SC2054 # commas are part of QEMU's options
     VM_COMMAND=(
@@ -221,8 +221,8 @@ vm_stop_all() {
     for pid in "${VM_PIDS[@]}"; do kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true; done
     for pid in "${VM_PIDS[@]}"; do wait "$pid" 2>/dev/null || true; done
     VM_PIDS=()
-    for pid in $SWITCH_PID $FUNCTION_PID; do { kill -KILL "$pid"; wait "$pid"; } 2>/dev/null || true; done
-    SWITCH_PID='' FUNCTION_PID=''
+    for pid in $SWITCH_PID $FUNCTION_PIDS; do { kill -KILL "$pid"; wait "$pid"; } 2>/dev/null || true; done
+    SWITCH_PID='' FUNCTION_PIDS=''
     # Opens each pipe, because a reader blocks forever if its machine never opened the other end.
     for fifo in "$VM_DIR"/host*/{out,err}; do
         [[ -p $fifo ]] && { exec {LAB_FIFO_FD}<>"$fifo"; exec {LAB_FIFO_FD}>&-; }

@@ -11,6 +11,7 @@ pub(crate) const LOG_MAX_EVENT_QUEUES: u32 = 6;
 
 /// Types of capabilities, `enum mlx5_cap_type`.
 pub(crate) const GENERAL: u16 = 0x0;
+pub(crate) const ATOMIC: u16 = 0x3;
 
 structures! {
     /// General capabilities.
@@ -39,6 +40,10 @@ structures! {
         LOG_MAX_MSG = 0x1c3, 5;
         CQE_VERSION = 0x1fc, 4;
         UMR_MODIFY_ENTITY_SIZE_DISABLED = 0x207, 1;
+        ATOMIC = 0x21e, 1;
+        CQ_RESIZE = 0x221, 1;
+        CQ_MODERATION = 0x222, 1;
+        IMAICL = 0x231, 1;
         XRC = 0x23c, 1;
         UD = 0x23d, 1;
         UC = 0x23e, 1;
@@ -57,6 +62,16 @@ structures! {
         MAX_NUM_EQS = 0x470, 16;
         DEVICE_FREQUENCY_KHZ = 0x4e0, 32;
         NUM_OF_UARS_PER_PAGE = 0x520, 32;
+    }
+}
+
+structures! {
+    /// Capabilities of atomic operations.
+    atomic_caps {
+        ATOMIC_REQ_8B_ENDIANNESS_MODE = 0x40, 2;
+        SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1 = 0x46, 1;
+        ATOMIC_OPERATIONS = 0x90, 16;
+        ATOMIC_SIZE_QP = 0xb0, 16;
     }
 }
 
@@ -93,6 +108,11 @@ const GENERAL_VALUES: &[(Field, u64)] = &[
     (cmd_hca_cap::CQE_VERSION, 1),
     // The driver then registers memory with a command, and not with a request on a queue.
     (cmd_hca_cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1),
+    (cmd_hca_cap::ATOMIC, 1),
+    (cmd_hca_cap::CQ_RESIZE, 1),
+    (cmd_hca_cap::CQ_MODERATION, 1),
+    // Memory windows.
+    (cmd_hca_cap::IMAICL, 1),
     (cmd_hca_cap::XRC, 1),
     (cmd_hca_cap::UD, 1),
     (cmd_hca_cap::UC, 1),
@@ -114,8 +134,16 @@ const GENERAL_VALUES: &[(Field, u64)] = &[
     (cmd_hca_cap::NUM_OF_UARS_PER_PAGE, 1),
 ];
 
+/// Atomic operations: compare and swap, fetch and add, of 8 bytes, with operands and results in the
+/// order of the processor.
+const ATOMIC_VALUES: &[(Field, u64)] = &[
+    (atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1),
+    (atomic_caps::ATOMIC_OPERATIONS, 1 << 0 | 1 << 1),
+    (atomic_caps::ATOMIC_SIZE_QP, 1 << 3),
+];
+
 /// The types of capabilities that the adapter has.
-const TYPES: &[(u16, &[(Field, u64)])] = &[(GENERAL, GENERAL_VALUES)];
+const TYPES: &[(u16, &[(Field, u64)])] = &[(GENERAL, GENERAL_VALUES), (ATOMIC, ATOMIC_VALUES)];
 
 /// The largest values and the present ones.
 #[derive(Debug)]
@@ -147,11 +175,19 @@ impl Capabilities {
     }
 
     /// Sets the present capabilities of a type. Returns `false` if the adapter does not have it.
+    ///
+    /// Of those of atomic operations, only the order of bytes can be set: the driver passes zero in
+    /// all other fields (`handle_hca_cap_atomic`).
     pub(crate) fn set(&mut self, kind: u16, capabilities: &[u8]) -> bool {
         let Some(current) = self.current.get_mut(&kind) else {
             return false;
         };
-        current.copy_from_slice(capabilities);
+        if kind == ATOMIC {
+            let order = atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE;
+            order.set(current, order.get(capabilities));
+        } else {
+            current.copy_from_slice(capabilities);
+        }
         true
     }
 }

@@ -9,7 +9,7 @@ pub(crate) const SIZE: usize = 4096;
 
 const VENDOR_MELLANOX: u16 = 0x15b3;
 /// ConnectX-5, as `testing/nic-model` reports it.
-const DEVICE: u16 = 0x1017;
+pub(crate) const DEVICE: u16 = 0x1017;
 /// Network controller, InfiniBand: the link layer of its port.
 const CLASS: [u8; 3] = [0x00, 0x07, 0x02];
 

@@ -17,6 +17,9 @@ const DOORBELL_COMPLETIONS: u64 = 0x20;
 /// Offset of the first doorbell of send queues (BlueFlame).
 const DOORBELL_REQUESTS: u64 = 0x800;
 
+/// Steps of the adapter after a write to a doorbell. The others are made later.
+const STEPS: usize = 64;
+
 /// The adapter behind its memory region.
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -25,9 +28,9 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(adapter: Adapter) -> Self {
         Self {
-            adapter: Adapter::new(),
+            adapter,
             segment: InitializationSegment::new(),
         }
     }
@@ -71,14 +74,29 @@ impl Device {
         }
     }
 
+    /// Moves data until there is nothing to do now. Returns `true` if there was work.
+    pub(crate) fn work(&mut self) -> bool {
+        let mut worked = false;
+        for _ in 0..STEPS {
+            if !self.adapter.step() {
+                break;
+            }
+            worked = true;
+        }
+        worked
+    }
+
     /// Takes a write to a page of doorbells.
     fn ring(&mut self, offset: u64, data: &[u8]) {
         let (page, register) = (offset / bar::PAGE, offset % bar::PAGE);
         let arm = match (register, data.len()) {
             (DOORBELL_ARM, 4) => true,
             (DOORBELL_CONSUME, 4) => false,
-            // No queue moves data.
-            (DOORBELL_COMPLETIONS | DOORBELL_REQUESTS.., _) => return,
+            // The adapter reads the doorbell records.
+            (DOORBELL_COMPLETIONS | DOORBELL_REQUESTS.., _) => {
+                self.work();
+                return;
+            }
             _ => {
                 eprintln!("the doorbell {register:#x} of page {page} has no effect: {data:02x?}");
                 return;
@@ -108,7 +126,7 @@ impl Device {
     fn execute_entry(&mut self, queue: u64, index: u32) -> io::Result<()> {
         // The driver polls until it has an event queue for completions. An event for the command
         // that creates it would complete that command twice.
-        let polled = !self.adapter.reports(COMMAND_EVENT);
+        let polled = self.adapter.reporter(COMMAND_EVENT).is_none();
         match command_queue::read(&self.adapter.memory, queue, index)? {
             None => return Err(io::Error::other("the driver owns it")),
             Some(Ok(command)) => self.execute_command(&command)?,
@@ -134,7 +152,7 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::Device;
-    use crate::adapter::Phase;
+    use crate::adapter::{Adapter, Phase};
     use crate::command_queue::write_entry;
     use crate::layout::Field;
 
@@ -159,18 +177,18 @@ mod tests {
     fn an_event_queue_does_not_report_its_own_creation() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(0x1_0000).unwrap();
-        let mut device = Device::new();
+        let mut device = Device::new(Adapter::alone());
         device.adapter.memory.map(0, 0x1_0000, Some(file), 0);
         device.adapter.memory.write(EVENTS, &[0xff; 64]).unwrap();
         device.adapter.objects.phase = Phase::Initialized;
-        device.adapter.objects.doorbell_pages.insert(());
+        device.adapter.objects.doorbell_pages.insert(()).unwrap();
 
         let mut create = vec![0; 0x118];
         Field::new(0x68, 24).at(0x10).set(&mut create, 16);
         Field::new(0x2c0, 64).set(&mut create, 1 << 0xa);
         Field::new(0x880, 64).set(&mut create, EVENTS);
         send(&mut device, 0x301, create);
-        assert_eq!(device.adapter.objects.event_queues.len(), 1);
+        assert_eq!(device.adapter.objects.event_queues.iter().count(), 1);
         assert_eq!(first_event(&device), (0xff, 0xff));
 
         send(&mut device, 0x802, vec![0; 0x10]);

@@ -1,8 +1,12 @@
 //! The PCI function as vfio-user serves it: regions, interrupts and the guest's memory.
 
+use std::error::Error;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread;
+use std::time::Duration;
 
 use vfio_bindings::bindings::vfio::{
     VFIO_IRQ_INFO_EVENTFD, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX,
@@ -11,7 +15,11 @@ use vfio_bindings::bindings::vfio::{
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
 
+use nic_model::Engine;
+
+use crate::adapter::Adapter;
 use crate::bar;
+use crate::commands::ports;
 use crate::config_space::{self, ConfigSpace};
 use crate::device::Device;
 
@@ -20,13 +28,40 @@ use crate::device::Device;
 /// # Errors
 ///
 /// Fails if the socket exists already or cannot be opened, or if the connection fails.
-pub fn serve(socket: &Path) -> Result<(), vfio_user::Error> {
+pub fn serve(socket: &Path) -> Result<(), Box<dyn Error>> {
     let server = Server::new(socket, true, interrupts(), regions())?;
+    let mut engine = Engine::connected()?;
+    engine.set_gid(ports::gid(engine.number()));
+    let adapter = Adapter::new(engine);
+    let device = Arc::new(Mutex::new(Device::new(adapter)));
+    let runs = Arc::downgrade(&device);
+    thread::spawn(move || run(&runs));
     println!("serving at {}", socket.display());
-    server.run(&mut Function {
+    Ok(server.run(&mut Function {
         config: ConfigSpace::new(),
-        device: Device::new(),
-    })
+        device,
+    })?)
+}
+
+/// Pause of the adapter when it has nothing to do. Timers and packets of others wait for it.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// Runs the adapter beside the commands of the client, until the function is gone.
+fn run(device: &Weak<Mutex<Device>>) {
+    while let Some(device) = device.upgrade() {
+        let worked = lock(&device).work();
+        drop(device);
+        if worked {
+            thread::yield_now();
+        } else {
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// Locks the device. A panic of the other thread ends this one as well, and so the connection.
+fn lock(device: &Mutex<Device>) -> MutexGuard<'_, Device> {
+    device.lock().expect("the adapter has failed")
 }
 
 fn regions() -> Vec<ServerRegion> {
@@ -75,7 +110,7 @@ fn interrupts() -> Vec<IrqInfo> {
 
 struct Function {
     config: ConfigSpace,
-    device: Device,
+    device: Arc<Mutex<Device>>,
 }
 
 impl ServerBackend for Function {
@@ -85,7 +120,7 @@ impl ServerBackend for Function {
                 self.config
                     .read(usize::try_from(offset).unwrap_or(config_space::SIZE), data);
             }
-            _ => self.device.read(offset, data),
+            _ => lock(&self.device).read(offset, data),
         }
         Ok(())
     }
@@ -96,7 +131,7 @@ impl ServerBackend for Function {
                 self.config
                     .write(usize::try_from(offset).unwrap_or(config_space::SIZE), data);
             }
-            _ => self.device.write(offset, data),
+            _ => lock(&self.device).write(offset, data),
         }
         Ok(())
     }
@@ -109,22 +144,25 @@ impl ServerBackend for Function {
         size: u64,
         file: Option<File>,
     ) -> io::Result<()> {
-        self.device.adapter.memory.map(address, size, file, offset);
+        lock(&self.device)
+            .adapter
+            .memory
+            .map(address, size, file, offset);
         Ok(())
     }
 
     fn dma_unmap(&mut self, flags: DmaUnmapFlags, address: u64, size: u64) -> io::Result<()> {
         if flags.contains(DmaUnmapFlags::UNMAP_ALL) {
-            self.device.adapter.memory.unmap_all();
+            lock(&self.device).adapter.memory.unmap_all();
         } else {
-            self.device.adapter.memory.unmap(address, size);
+            lock(&self.device).adapter.memory.unmap(address, size);
         }
         Ok(())
     }
 
     fn reset(&mut self) -> io::Result<()> {
         self.config = ConfigSpace::new();
-        self.device.reset();
+        lock(&self.device).reset();
         Ok(())
     }
 
@@ -141,9 +179,9 @@ impl ServerBackend for Function {
         }
         if flags & VFIO_IRQ_SET_DATA_EVENTFD == 0 {
             // Without data and with a count of zero, the client disables all vectors.
-            self.device.adapter.interrupts.clear();
+            lock(&self.device).adapter.interrupts.clear();
         } else {
-            self.device
+            lock(&self.device)
                 .adapter
                 .interrupts
                 .set(start, count, descriptors);

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Error, ErrorKind};
 use std::os::unix::fs::FileExt;
 
+use nic_model::Part;
+
 /// A range of guest addresses that a file backs.
 #[derive(Debug)]
 struct Range {
@@ -11,6 +13,17 @@ struct Range {
     size: u64,
     file: File,
     offset: u64,
+}
+
+impl Range {
+    fn part(&self) -> Part<'_> {
+        Part {
+            at: self.address,
+            length: self.size,
+            file: &self.file,
+            offset: self.offset,
+        }
+    }
 }
 
 /// Memory that the function accesses by bus-master transfers.
@@ -59,6 +72,39 @@ impl GuestMemory {
         file.write_all_at(data, offset)
     }
 
+    /// Returns the pages of `size` bytes at some addresses, one after the other. Pages that are
+    /// adjacent in a file are one part: a process may have only 65,530 mappings.
+    pub(crate) fn pages(&self, addresses: &[u64], size: u64) -> io::Result<Vec<Part<'_>>> {
+        let length = usize::try_from(size).map_err(|_| ErrorKind::InvalidInput)?;
+        let mut parts: Vec<Part<'_>> = Vec::new();
+        let mut at = 0;
+        for address in addresses {
+            let (file, offset) = self.find(*address, length)?;
+            match parts.last_mut() {
+                Some(last)
+                    if std::ptr::eq(last.file, file) && last.offset + last.length == offset =>
+                {
+                    last.length += size;
+                }
+                _ => parts.push(Part {
+                    at,
+                    length: size,
+                    file,
+                    offset,
+                }),
+            }
+            at += size;
+        }
+        Ok(parts)
+    }
+
+    /// Returns all memory, at the offsets that are its addresses.
+    pub(crate) fn all(&self) -> Vec<Part<'_>> {
+        let mut parts: Vec<_> = self.ranges.iter().map(Range::part).collect();
+        parts.sort_by_key(|part| part.at);
+        parts
+    }
+
     /// Returns the file of a transfer and the offset in it.
     fn find(&self, address: u64, length: usize) -> io::Result<(&File, u64)> {
         self.ranges
@@ -93,6 +139,22 @@ mod tests {
         assert_eq!(&data, b"abcd");
         memory.read(0x10_0ffc, &mut data).unwrap();
         assert_eq!(&data, b"abcd");
+    }
+
+    #[test]
+    fn adjacent_pages_are_one_part() {
+        let file = tempfile::tempfile().unwrap();
+        let mut memory = GuestMemory::default();
+        memory.map(0x10_0000, 0x10_0000, Some(file), 0x1000);
+        let pages = [0x10_3000, 0x10_4000, 0x10_1000];
+        let parts = memory.pages(&pages, 0x1000).unwrap();
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|part| (part.at, part.length, part.offset))
+            .collect();
+        assert_eq!(parts, [(0, 0x2000, 0x4000), (0x2000, 0x1000, 0x2000)]);
+        assert!(memory.pages(&[0x20_0000], 0x1000).is_err());
+        assert_eq!(memory.all()[0].at, 0x10_0000);
     }
 
     #[test]

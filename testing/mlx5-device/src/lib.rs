@@ -9,6 +9,8 @@ mod capabilities;
 mod command_queue;
 mod commands;
 mod config_space;
+#[cfg(test)]
+mod data_tests;
 mod device;
 mod event_queue;
 mod function;
@@ -17,6 +19,5 @@ mod initialization_segment;
 mod interrupts;
 mod layout;
 mod status;
-mod table;
 
 pub use function::serve;

@@ -2,7 +2,7 @@
 
 /// An error number, such as `EINVAL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Errno(pub(crate) i32);
+pub struct Errno(pub(crate) i32);
 
 impl Errno {
     pub(crate) const EINVAL: Self = Self(libc::EINVAL);
@@ -34,6 +34,12 @@ impl Errno {
                 .raw_os_error()
                 .unwrap_or(libc::EIO),
         )
+    }
+}
+
+impl From<Errno> for std::io::Error {
+    fn from(errno: Errno) -> Self {
+        Self::from_raw_os_error(errno.0)
     }
 }
 

@@ -59,7 +59,8 @@ pub(crate) const fn index(value: u32) -> u32 {
 impl Keys {
     pub(crate) fn new(max: u32) -> Self {
         Self {
-            table: Table::new(max),
+            // The key 0x100 ends the list of a receive request.
+            table: Table::between(2, max),
             next_variant: 0x11,
         }
     }
@@ -73,6 +74,11 @@ impl Keys {
             Target::Window { .. } => 0,
         };
         self.next_variant = self.next_variant.wrapping_add(0x35);
+        self.insert_variant(pd, target, variant)
+    }
+
+    /// Creates a key whose low byte is chosen by the caller, and returns its value.
+    pub(crate) fn insert_variant(&mut self, pd: u32, target: Target, variant: u8) -> Result<u32> {
         let number = self.table.insert(Key {
             value: 0,
             pd,

@@ -29,8 +29,11 @@ mod test_files;
 mod uverbs;
 
 pub use fault::DeviceFault;
+pub use memory::Part;
 pub use network::fault::{Fault, FaultRule, Nak};
+pub use nic::mlx5::engine::{self, Engine};
 pub use options::{Device, Drive, Link, Options};
+pub use table::Table;
 
 /// Starts the model in this process. Further calls have no effect.
 ///

@@ -6,12 +6,14 @@
 #![allow(unsafe_code, reason = "accesses memory of the program by address")]
 
 use std::ffi::{c_int, c_void};
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::errno::{Errno, Result};
+use crate::syscall;
 
 /// Size of a page, in bytes.
 pub(crate) const PAGE: u64 = 4096;
@@ -129,6 +131,80 @@ pub(crate) fn pin(start: u64, length: u64, writable: bool) -> Result<Pinned> {
         length,
         copier: None,
     })
+}
+
+/// A part of a memory, which a file backs, such as pages of a virtual machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// Offset in the memory in bytes, a multiple of 4096.
+    pub at: u64,
+    /// Length in bytes, a multiple of 4096.
+    pub length: u64,
+    /// The file, opened for reading and writing.
+    pub file: &'a File,
+    /// Offset in the file in bytes, a multiple of 4096.
+    pub offset: u64,
+}
+
+/// A mapping of memory that consists of parts, until the value is dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: *mut c_void,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and is accessed only as `Pinned`.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps parts in the order of their offsets. What is between them is memory without a meaning.
+    /// The files must keep their size.
+    pub(crate) fn new(parts: &[Part<'_>]) -> Result<Self> {
+        let length = parts
+            .last()
+            .and_then(|part| part.at.checked_add(part.length));
+        let length = length.and_then(|length| usize::try_from(length).ok());
+        let length = length.filter(|length| *length > 0).ok_or(Errno::EINVAL)?;
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let start = unsafe { syscall::mmap(std::ptr::null_mut(), length, both, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        let mapping = Self { start, length };
+        for part in parts {
+            mapping.place(part)?;
+        }
+        Ok(mapping)
+    }
+
+    fn place(&self, part: &Part<'_>) -> Result<()> {
+        let range = self.part(part.at, part.length).ok_or(Errno::EINVAL)?;
+        let offset = libc::off_t::try_from(part.offset).map_err(|_| Errno::EINVAL)?;
+        let length = usize::try_from(part.length).map_err(|_| Errno::EINVAL)?;
+        let both = libc::PROT_READ | libc::PROT_WRITE;
+        let fixed = libc::MAP_SHARED | libc::MAP_FIXED;
+        let (address, fd) = (range.start as *mut c_void, part.file.as_raw_fd());
+        // SAFETY: the range is inside the mapping, as `part` checked.
+        let placed = unsafe { syscall::mmap(address, length, both, fixed, fd, offset) };
+        if placed == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        Ok(())
+    }
+
+    /// Returns a part of the mapping, or `None` if it is not inside. The mapping must outlive it.
+    pub(crate) fn part(&self, offset: u64, length: u64) -> Option<Pinned> {
+        Pinned::of_model(self.start, self.length as u64).part(offset, length)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is that of `new`. Its owner has removed all that accesses it.
+        unsafe { libc::munmap(self.start, self.length) };
+    }
 }
 
 /// Parses a line of `/proc/self/maps` such as `7f00-7f10 rw-p …`.

@@ -149,6 +149,7 @@ impl Model {
                 ),
                 clock: Clock::new(options.drive == Drive::Step),
                 link: options.link,
+                lid: 1,
                 gids: identity.gids,
                 sent: 0,
                 received: 0,

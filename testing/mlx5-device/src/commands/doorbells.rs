@@ -12,7 +12,7 @@ structures! {
 }
 
 pub(super) fn alloc(adapter: &mut Adapter, _: &[u8], output: &mut [u8]) -> Result<(), Failure> {
-    let index = adapter.objects.doorbell_pages.insert(());
+    let index = adapter.objects.doorbell_pages.insert(()).ok();
     let index = index.ok_or(Failure::new(Status::NoResource, "all pages are in use"))?;
     page::UAR.set(output, u64::from(index));
     Ok(())
@@ -23,8 +23,8 @@ pub(super) fn dealloc(adapter: &mut Adapter, input: &[u8], _: &mut [u8]) -> Resu
     let used = adapter
         .objects
         .event_queues
-        .iter_mut()
-        .any(|queue| queue.uar() == index);
+        .iter()
+        .any(|(_, queue)| queue.uar() == index);
     ensure(!used, Status::BadResource, "an event queue uses the page")?;
     let page = adapter.objects.doorbell_pages.remove(index);
     ensure(

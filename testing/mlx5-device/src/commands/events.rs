@@ -52,7 +52,7 @@ pub(super) fn create(
         Status::BadParameter,
         "no such interrupt",
     )?;
-    let number = objects.event_queues.insert(queue);
+    let number = objects.event_queues.insert(queue).ok();
     let number = number.ok_or(Failure::new(
         Status::NoResource,
         "all event queues are in use",

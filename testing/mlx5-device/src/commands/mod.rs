@@ -3,14 +3,22 @@
 // All functions of the table have the same type.
 #![allow(clippy::unnecessary_wraps)]
 
+mod completion_queues;
 mod doorbells;
 mod events;
+mod keys;
+mod mads;
 mod objects;
-mod ports;
+pub(crate) mod ports;
+mod queue_pairs;
 mod registers;
 mod setup;
+mod shared_receive_queues;
+
+use nic_model::engine::{Buffer, State};
 
 use crate::adapter::{Adapter, Kind, Phase};
+use crate::guest_memory::GuestMemory;
 use crate::layout::structures;
 use crate::status::{Failure, Status, ensure};
 
@@ -74,7 +82,7 @@ macro_rules! destroy {
 }
 macro_rules! modify_qp {
     ($state:ident) => {
-        |adapter, input, _| objects::modify_qp(objects::$state, adapter, input)
+        |adapter, input, _| queue_pairs::modify(State::$state, adapter, input)
     };
 }
 
@@ -93,23 +101,28 @@ const COMMANDS: &[Entry] = &[
     row(0x10a, "QUERY_ISSI", Enabled, (0x10, 0x70), setup::query_issi),
     row(0x10b, "SET_ISSI", Enabled, (0x10, 0x10), setup::set_issi),
     row(0x10d, "SET_DRIVER_VERSION", Initialized, (0x50, 0x10), setup::set_driver_version),
-    row(0x200, "CREATE_MKEY", Initialized, (0x110, 0x10), create!(MemoryKey)),
-    row(0x202, "DESTROY_MKEY", Initialized, (0x10, 0x10), destroy!(MemoryKey)),
+    row(0x200, "CREATE_MKEY", Initialized, (0x110, 0x10), keys::create),
+    row(0x202, "DESTROY_MKEY", Initialized, (0x10, 0x10), keys::destroy),
     row(0x301, "CREATE_EQ", Initialized, (0x118, 0x10), events::create),
     row(0x302, "DESTROY_EQ", Initialized, (0x10, 0x10), events::destroy),
-    row(0x400, "CREATE_CQ", Initialized, (0x118, 0x10), create!(CompletionQueue)),
-    row(0x401, "DESTROY_CQ", Initialized, (0x10, 0x10), destroy!(CompletionQueue)),
-    row(0x500, "CREATE_QP", Initialized, (0x110, 0x10), create!(QueuePair)),
-    row(0x501, "DESTROY_QP", Initialized, (0x10, 0x10), destroy!(QueuePair)),
-    row(0x502, "RST2INIT_QP", Initialized, (0x110, 0x10), modify_qp!(INIT)),
-    row(0x503, "INIT2RTR_QP", Initialized, (0x110, 0x10), modify_qp!(READY_TO_RECEIVE)),
-    row(0x504, "RTR2RTS_QP", Initialized, (0x110, 0x10), modify_qp!(READY_TO_SEND)),
-    row(0x505, "RTS2RTS_QP", Initialized, (0x110, 0x10), modify_qp!(READY_TO_SEND)),
-    row(0x507, "2ERR_QP", Initialized, (0x10, 0x10), modify_qp!(ERROR)),
-    row(0x50a, "2RST_QP", Initialized, (0x10, 0x10), modify_qp!(RESET)),
-    row(0x50b, "QUERY_QP", Initialized, (0x10, 0x110), objects::query_qp),
-    row(0x705, "CREATE_XRC_SRQ", Initialized, (0x110, 0x10), create!(SharedReceiveQueue)),
-    row(0x706, "DESTROY_XRC_SRQ", Initialized, (0x10, 0x10), destroy!(SharedReceiveQueue)),
+    row(0x400, "CREATE_CQ", Initialized, (0x118, 0x10), completion_queues::create),
+    row(0x401, "DESTROY_CQ", Initialized, (0x10, 0x10), completion_queues::destroy),
+    row(0x403, "MODIFY_CQ", Initialized, (0x110, 0x10), completion_queues::modify),
+    row(0x500, "CREATE_QP", Initialized, (0x110, 0x10), queue_pairs::create),
+    row(0x501, "DESTROY_QP", Initialized, (0x10, 0x10), queue_pairs::destroy),
+    row(0x502, "RST2INIT_QP", Initialized, (0x110, 0x10), modify_qp!(Init)),
+    row(0x503, "INIT2RTR_QP", Initialized, (0x110, 0x10), modify_qp!(ReadyToReceive)),
+    row(0x504, "RTR2RTS_QP", Initialized, (0x110, 0x10), modify_qp!(ReadyToSend)),
+    row(0x505, "RTS2RTS_QP", Initialized, (0x110, 0x10), modify_qp!(ReadyToSend)),
+    row(0x507, "2ERR_QP", Initialized, (0x10, 0x10), modify_qp!(Error)),
+    row(0x50a, "2RST_QP", Initialized, (0x10, 0x10), modify_qp!(Reset)),
+    row(0x50b, "QUERY_QP", Initialized, (0x10, 0x110), queue_pairs::query),
+    row(0x50d, "MAD_IFC", Initialized, (0x110, 0x110), mads::answer),
+    row(0x50e, "INIT2INIT_QP", Initialized, (0x110, 0x10), modify_qp!(Init)),
+    row(0x705, "CREATE_XRC_SRQ", Initialized, (0x110, 0x10), shared_receive_queues::create_xrc),
+    row(0x706, "DESTROY_XRC_SRQ", Initialized, (0x10, 0x10), shared_receive_queues::destroy),
+    row(0x707, "QUERY_XRC_SRQ", Initialized, (0x10, 0x50), shared_receive_queues::query_xrc),
+    row(0x708, "ARM_XRC_SRQ", Initialized, (0x10, 0x10), shared_receive_queues::arm_xrc),
     row(0x762, "QUERY_HCA_VPORT_CONTEXT", Initialized, (0x10, 0x210), ports::query_context),
     row(0x763, "MODIFY_HCA_VPORT_CONTEXT", Initialized, (0x210, 0x10), ports::modify_context),
     row(0x764, "QUERY_HCA_VPORT_GID", Initialized, (0x10, 0x20), ports::query_gid),
@@ -123,12 +136,16 @@ const COMMANDS: &[Entry] = &[
     row(0x802, "ALLOC_UAR", Initialized, (0x10, 0x10), doorbells::alloc),
     row(0x803, "DEALLOC_UAR", Initialized, (0x10, 0x10), doorbells::dealloc),
     row(0x805, "ACCESS_REG", Enabled, (0x10, 0x10), registers::access),
+    row(0x806, "ATTACH_TO_MCG", Initialized, (0x20, 0x10), |adapter, input, _| queue_pairs::join(true, adapter, input)),
+    row(0x807, "DETACH_FROM_MCG", Initialized, (0x20, 0x10), |adapter, input, _| queue_pairs::join(false, adapter, input)),
     row(0x80e, "ALLOC_XRCD", Initialized, (0x10, 0x10), create!(XrcDomain)),
     row(0x80f, "DEALLOC_XRCD", Initialized, (0x10, 0x10), destroy!(XrcDomain)),
     row(0x816, "ALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), create!(TransportDomain)),
     row(0x817, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), destroy!(TransportDomain)),
-    row(0x90c, "CREATE_RMP", Initialized, (0x110, 0x10), create!(SharedReceiveQueue)),
-    row(0x90e, "DESTROY_RMP", Initialized, (0x10, 0x10), destroy!(SharedReceiveQueue)),
+    row(0x90c, "CREATE_RMP", Initialized, (0x110, 0x10), shared_receive_queues::create),
+    row(0x90d, "MODIFY_RMP", Initialized, (0x110, 0x10), shared_receive_queues::modify),
+    row(0x90e, "DESTROY_RMP", Initialized, (0x10, 0x10), shared_receive_queues::destroy),
+    row(0x90f, "QUERY_RMP", Initialized, (0x10, 0x110), shared_receive_queues::query),
 ];
 
 /// Executes a command and returns its output. Prints the command and its result.
@@ -193,6 +210,54 @@ fn pages(list: &[u8]) -> impl Iterator<Item = u64> {
     list.chunks_exact(8)
         .map(|page| u64::from_be_bytes(page.try_into().expect("eight bytes")))
 }
+
+/// Returns memory of the guest that begins at an offset in the first page of a list.
+fn buffer<'a>(
+    memory: &'a GuestMemory,
+    list: &[u8],
+    log_page_size: u64,
+    offset: u64,
+    length: u64,
+) -> Result<Buffer<'a>, Failure> {
+    // The lowest bits of an address are rights.
+    const ADDRESS: u64 = !0xfff;
+    let page_size = u32::try_from(log_page_size)
+        .ok()
+        .and_then(|shift| 1_u64.checked_shl(shift))
+        .filter(|size| *size >= 4096)
+        .ok_or(Failure::new(Status::BadParameter, "unknown size of pages"))?;
+    let end = offset.checked_add(length).ok_or(NOT_MEMORY)?;
+    let count = end.div_ceil(page_size);
+    let addresses: Vec<u64> = pages(list).map(|page| page & ADDRESS).collect();
+    let addresses = usize::try_from(count)
+        .ok()
+        .and_then(|count| addresses.get(..count))
+        .ok_or(Failure::new(
+            Status::BadInputLength,
+            "the list of pages is too short",
+        ))?;
+    let parts = memory.pages(addresses, page_size).map_err(|_| NOT_MEMORY)?;
+    Ok(Buffer { parts, offset })
+}
+
+/// Returns the offset in a page that a context has in units of a 64th of a page.
+fn page_offset(units: u64, log_page_size: u64) -> u64 {
+    const LARGEST_PAGE: u64 = 40;
+    units << (log_page_size.min(LARGEST_PAGE) - 6)
+}
+
+/// Returns a doorbell record of the guest.
+fn doorbell(memory: &GuestMemory, address: u64) -> Result<Buffer<'_>, Failure> {
+    const PAGE: u64 = 4096;
+    let page = address & !(PAGE - 1);
+    Ok(Buffer {
+        parts: memory.pages(&[page], PAGE).map_err(|_| NOT_MEMORY)?,
+        offset: address - page,
+    })
+}
+
+const NOT_MEMORY: Failure =
+    Failure::new(Status::BadParameter, "a page is not in the guest's memory");
 
 #[cfg(test)]
 mod tests;

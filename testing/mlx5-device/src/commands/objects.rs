@@ -1,5 +1,4 @@
-//! Objects that the driver creates and destroys by their number. The adapter keeps their contexts;
-//! it moves no data.
+//! Objects that the driver creates and destroys by their number. The adapter keeps their contexts.
 
 use crate::adapter::{Adapter, Kind};
 use crate::layout::{Field, structures};
@@ -19,22 +18,8 @@ structures! {
     query_q_counter_in {
         COUNTER_SET_ID = 0xf8, 8;
     }
-
-    /// Commands that change a queue pair, and the answer of its query.
-    qp {
-        STATE = 0xc0, 4;
-    }
 }
 
-/// States of a queue pair.
-pub(super) const RESET: u64 = 0;
-pub(super) const INIT: u64 = 1;
-pub(super) const READY_TO_RECEIVE: u64 = 2;
-pub(super) const READY_TO_SEND: u64 = 3;
-pub(super) const ERROR: u64 = 6;
-
-/// Byte range of the context of a queue pair in inputs and outputs.
-const QPC: std::ops::Range<usize> = 0x18..0x100;
 const NONE: Failure = Failure::new(Status::BadResource, "no such object");
 
 /// Returns the field with the number of an object.
@@ -52,7 +37,7 @@ pub(super) fn create(
     input: &[u8],
     output: &mut [u8],
 ) -> Result<(), Failure> {
-    let object = adapter.objects.inputs(kind).insert(input.to_vec());
+    let object = adapter.objects.inputs(kind).insert(input.to_vec()).ok();
     let object = object.ok_or(Failure::new(Status::NoResource, "all numbers are in use"))?;
     number(kind).set(output, u64::from(object));
     Ok(())
@@ -67,36 +52,6 @@ pub(super) fn destroy(kind: Kind, adapter: &mut Adapter, input: &[u8]) -> Result
         .remove(object)
         .map(drop)
         .ok_or(NONE)
-}
-
-/// Takes the new context of a queue pair and sets its state.
-pub(super) fn modify_qp(state: u64, adapter: &mut Adapter, input: &[u8]) -> Result<(), Failure> {
-    let number = object::NUMBER.get32(input);
-    let context = adapter
-        .objects
-        .inputs(Kind::QueuePair)
-        .get_mut(number)
-        .ok_or(NONE)?;
-    if let Some(new) = input.get(QPC) {
-        context[QPC].copy_from_slice(new);
-    }
-    qp::STATE.set(context, state);
-    Ok(())
-}
-
-pub(super) fn query_qp(
-    adapter: &mut Adapter,
-    input: &[u8],
-    output: &mut [u8],
-) -> Result<(), Failure> {
-    let number = object::NUMBER.get32(input);
-    let context = adapter
-        .objects
-        .inputs(Kind::QueuePair)
-        .get(number)
-        .ok_or(NONE)?;
-    output[QPC].copy_from_slice(&context[QPC]);
-    Ok(())
 }
 
 /// Returns the counters of a set, which are zero.

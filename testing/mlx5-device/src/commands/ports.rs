@@ -36,18 +36,34 @@ structures! {
 
 /// Byte offset of the body in outputs.
 const BODY: usize = 0x10;
-/// The GUID of `testing/nic-model`.
-const GUID: u64 = 0x0200_5eff_fe10_0001;
-const SUBNET_PREFIX: u64 = 0xfe80_0000_0000_0000;
+/// The GUID of `testing/nic-model`, to which the number of the adapter in its network is added.
+const GUIDS: u64 = 0x0200_5eff_fe10_0000;
+/// Prefix of a subnet that a router can reach: tests of the workspace need an address that is not
+/// link-local.
+pub(super) const SUBNET_PREFIX: u64 = 0xfec0_0000_0000_0000;
 const DEFAULT_PKEY: u16 = 0xffff;
-const PHYSICAL_LINK_UP: u64 = 5;
-const ACTIVE: u64 = 4;
-const LOCAL_IDENTIFIER: u64 = 1;
+pub(super) const PHYSICAL_LINK_UP: u64 = 5;
+pub(super) const ACTIVE: u64 = 4;
+/// LID of the subnet manager, which does not exist.
+pub(super) const SUBNET_MANAGER: u64 = 1;
+/// Code of the largest time for a datagram through the subnet.
+pub(super) const SUBNET_TIMEOUT: u64 = 18;
 /// Capabilities of the port that the driver sets for its agents: subnet management, communication
 /// management, SNMP, device management and vendor classes.
 const CHANGEABLE: u32 = 1 << 1 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 20;
 /// Index that asks for the whole table.
 const WHOLE_TABLE: u64 = 0xffff;
+
+/// Returns the first GID of the port of an adapter with a number in its network.
+pub(crate) fn gid(number: u32) -> [u8; 16] {
+    let guid = GUIDS + u64::from(number);
+    (u128::from(SUBNET_PREFIX) << 64 | u128::from(guid)).to_be_bytes()
+}
+
+/// Returns the GUID of the adapter.
+pub(super) fn guid(adapter: &Adapter) -> u64 {
+    GUIDS + u64::from(adapter.engine.number())
+}
 
 pub(super) fn query_context(
     adapter: &mut Adapter,
@@ -55,22 +71,23 @@ pub(super) fn query_context(
     output: &mut [u8],
 ) -> Result<(), Failure> {
     use hca_vport_context as context;
+    let guid = guid(adapter);
     for (field, value) in [
         (context::HAS_SMI, 1),
         (context::PORT_PHYSICAL_STATE, PHYSICAL_LINK_UP),
         (context::PORT_STATE, ACTIVE),
         (context::VPORT_STATE, ACTIVE),
-        (context::SYSTEM_IMAGE_GUID, GUID),
-        (context::PORT_GUID, GUID),
-        (context::NODE_GUID, GUID),
+        (context::SYSTEM_IMAGE_GUID, guid),
+        (context::PORT_GUID, guid),
+        (context::NODE_GUID, guid),
         (
             context::CAP_MASK1,
             u64::from(adapter.objects.port_capabilities),
         ),
         (context::CAP_MASK1_FIELD_SELECT, u64::from(CHANGEABLE)),
-        (context::LID, LOCAL_IDENTIFIER),
-        (context::SUBNET_TIMEOUT, 18),
-        (context::SM_LID, LOCAL_IDENTIFIER),
+        (context::LID, u64::from(adapter.engine.number())),
+        (context::SUBNET_TIMEOUT, SUBNET_TIMEOUT),
+        (context::SM_LID, SUBNET_MANAGER),
     ] {
         field.at(BODY).set(output, value);
     }
@@ -102,14 +119,19 @@ pub(super) fn modify_context(
 
 /// Returns entries of the table of addresses. All have the prefix of the subnet, and only the first
 /// one has an interface.
-pub(super) fn query_gid(_: &mut Adapter, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
+pub(super) fn query_gid(
+    adapter: &mut Adapter,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Failure> {
+    let guid = guid(adapter);
     let index = query_hca_vport_gid_in::GID_INDEX.get(input);
     let entries = output[BODY..].chunks_exact_mut(16);
     let count = entries.len() as u64;
     for (number, entry) in entries.enumerate() {
         entry[..8].copy_from_slice(&SUBNET_PREFIX.to_be_bytes());
         if number == 0 && matches!(index, 0 | WHOLE_TABLE) {
-            entry[8..].copy_from_slice(&GUID.to_be_bytes());
+            entry[8..].copy_from_slice(&guid.to_be_bytes());
         }
     }
     query_hca_vport_gid_out::GIDS_NUM.set(output, count);

@@ -77,7 +77,7 @@ const REGISTERS: &[(u64, u64, usize, Access)] = &[
 
 /// Byte offset of the register in the input and in the output.
 const BODY: usize = 0x10;
-const NODE_DESCRIPTION: &[u8] = b"mlx5-device";
+pub(super) const NODE_DESCRIPTION: &[u8] = b"mlx5-device";
 /// Byte offset of the data in `mcqi_reg`.
 const MCQI_DATA: usize = 0x18;
 

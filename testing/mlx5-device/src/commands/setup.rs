@@ -201,7 +201,7 @@ pub(super) fn init(adapter: &mut Adapter, _: &[u8], _: &mut [u8]) -> Result<(), 
 }
 
 pub(super) fn teardown(adapter: &mut Adapter, _: &[u8], _: &mut [u8]) -> Result<(), Failure> {
-    let kept = adapter.objects.count();
+    let kept = adapter.count();
     ensure(
         kept == 0,
         Status::BadResource,

@@ -42,7 +42,7 @@ fn give(adapter: &mut Adapter, pages: std::ops::Range<u64>) -> Vec<u8> {
 
 /// Starts the adapter as the driver does.
 fn started() -> Adapter {
-    let mut adapter = Adapter::new();
+    let mut adapter = Adapter::alone();
     assert_eq!(status(&send(&mut adapter, 0x104, 0, &[])), 0);
     let mut given = 0;
     for kind in [1, 2] {
@@ -68,7 +68,7 @@ fn the_table_has_each_opcode_once_in_order() {
 
 #[test]
 fn the_adapter_starts_only_with_the_pages_that_it_asked_for() {
-    let mut adapter = Adapter::new();
+    let mut adapter = Adapter::alone();
     assert_eq!(
         status(&send(&mut adapter, 0x107, 1, &[])),
         Status::BadSystemState as u64
@@ -115,7 +115,7 @@ fn all_pages_are_returned_before_the_adapter_is_disabled() {
 #[test]
 fn changed_capabilities_leave_the_largest_values() {
     const LOG_MAX_QP: Field = Field::new(0x9b, 5);
-    let mut adapter = Adapter::new();
+    let mut adapter = Adapter::alone();
     send(&mut adapter, 0x104, 0, &[]);
     let mut wanted = adapter
         .objects
@@ -138,6 +138,21 @@ fn changed_capabilities_leave_the_largest_values() {
         status(&send_with(&mut adapter, 0x100, 0x7e, &[], &[], 0x1010)),
         3
     );
+}
+
+#[test]
+fn the_driver_sets_only_the_order_of_bytes_of_atomic_operations() {
+    const ORDER: Field = Field::new(0x40, 2);
+    const OPERATIONS: Field = Field::new(0x90, 16);
+    let mut adapter = Adapter::alone();
+    send(&mut adapter, 0x104, 0, &[]);
+    let mut wanted = vec![0; capabilities::SIZE];
+    ORDER.set(&mut wanted, 1);
+    let output = send_with(&mut adapter, 0x109, 3 << 1, &[], &wanted, 0x10);
+    assert_eq!(status(&output), 0);
+    let present = send_with(&mut adapter, 0x100, 3 << 1 | 1, &[], &[], 0x1010);
+    assert_eq!(ORDER.at(0x10).get(&present), 1);
+    assert_eq!(OPERATIONS.at(0x10).get(&present), 3);
 }
 
 #[test]
@@ -209,7 +224,7 @@ fn the_port_has_one_address_in_the_subnet() {
     );
     let prefixes = gids[0x10..]
         .chunks_exact(16)
-        .filter(|gid| gid[..2] == [0xfe, 0x80])
+        .filter(|gid| gid[..2] == [0xfe, 0xc0])
         .count();
     let interfaces = gids[0x10..]
         .chunks_exact(16)
@@ -250,37 +265,21 @@ fn the_driver_changes_only_capabilities_that_the_port_permits() {
 }
 
 #[test]
-fn a_queue_pair_keeps_its_context_and_its_state() {
-    const NUMBER: Field = Field::new(0x48, 24);
-    const STATE: Field = Field::new(0xc0, 4);
-    const REMOTE: Field = Field::new(0xc0 + 0xa8, 24);
+fn datagrams_for_the_port_are_answered() {
+    const STATUS: Field = Field::new(0xa0, 16);
+    const METHOD: Field = Field::new(0x98, 8);
+    const ATTRIBUTE: Field = Field::new(0x100, 16);
     let mut adapter = started();
-    let created = send_with(&mut adapter, 0x500, 0, &[], &[0; 0x100], 0x10);
-    let number = NUMBER.get(&created);
-    let fields = [(NUMBER, number), (REMOTE, 77)];
-    assert_eq!(
-        status(&send_with(
-            &mut adapter,
-            0x503,
-            0,
-            &fields,
-            &[0; 0x100],
-            0x10
-        )),
-        0
-    );
-    let context = send_with(&mut adapter, 0x50b, 0, &[(NUMBER, number)], &[], 0x1d0);
-    assert_eq!((STATE.get(&context), REMOTE.get(&context)), (2, 77));
-    assert_eq!(
-        status(&send(&mut adapter, 0x103, 0, &[])),
-        Status::BadResource as u64
-    );
-    assert_eq!(
-        status(&send(&mut adapter, 0x501, 0, &[(NUMBER, number)])),
-        0
-    );
-    assert_eq!(
-        status(&send(&mut adapter, 0x501, 0, &[(NUMBER, number)])),
-        Status::BadResource as u64
-    );
+    let mut ask = |method, attribute| {
+        let fields = [(METHOD, method), (ATTRIBUTE, attribute)];
+        send_with(&mut adapter, 0x50d, 0, &fields, &[0; 0x100], 0x110)
+    };
+    let port = ask(1, 0x15);
+    let data = 0x10 + 64;
+    assert_eq!((METHOD.get(&port), STATUS.get(&port)), (0x81, 0));
+    // The port is active, its physical link is up, and it has the LID 1.
+    assert_eq!((port[data + 32], port[data + 33] >> 4), (0x44, 5));
+    assert_eq!(port[data + 16..data + 18], [0, 1]);
+    assert_eq!(STATUS.get(&ask(1, 0x20)), 0xc);
+    assert_eq!(STATUS.get(&ask(2, 0x15)), 0xc);
 }

@@ -98,6 +98,11 @@ impl Network {
         self.node << self.qpn_bits | index
     }
 
+    /// Returns the number of the queue pair with this index at the port with this LID.
+    pub(crate) fn address(&self, lid: u16, index: u32) -> u32 {
+        u32::from(lid) << self.qpn_bits | index
+    }
+
     /// Returns the index of a queue pair of this process.
     pub(crate) fn local_index(&self, qpn: u32) -> Option<u32> {
         (qpn >> self.qpn_bits == self.node).then_some(qpn & ((1 << self.qpn_bits) - 1))

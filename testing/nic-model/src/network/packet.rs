@@ -74,7 +74,9 @@ pub(crate) struct Header {
     pub(crate) flow_label: u32,
     /// Stream of a DC initiator, which the response repeats.
     pub(crate) stream: u32,
-    pub(crate) reserved2: u32,
+    /// LID of the port that sends the packet.
+    pub(crate) source_lid: u16,
+    pub(crate) reserved2: u16,
     pub(crate) address: u64,
     pub(crate) swap_add: u64,
     pub(crate) compare: u64,

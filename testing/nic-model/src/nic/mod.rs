@@ -98,6 +98,8 @@ pub(crate) struct Shared {
     pub(crate) network: Network,
     pub(crate) clock: Clock,
     pub(crate) link: crate::options::Link,
+    /// LID of the port.
+    pub(crate) lid: u16,
     /// GIDs of the port.
     pub(crate) gids: Vec<GidEntry>,
     /// Requests that send queues have started.

@@ -19,7 +19,7 @@ use crate::options::Link;
 /// Number of bits of a queue pair number below those of its process.
 pub(super) const QPN_BITS: u32 = 16;
 /// Maximum number of memory keys: the upper 24 bits of a key are its index.
-const MAX_KEYS: u32 = 1 << 20;
+pub(super) const MAX_KEYS: u32 = 1 << 20;
 pub(super) const MAX_CQ: u32 = 4000;
 pub(super) const MAX_SRQ: u32 = 4000;
 pub(super) const COMP_VECTORS: u32 = 2;

@@ -41,7 +41,8 @@ pub(super) struct Cq {
     overrun: bool,
 }
 
-fn check(entries: u32, size: u32) -> Result<u64> {
+/// Returns the size of a queue in bytes, if it is one that the adapter has.
+pub(super) fn check(entries: u32, size: u32) -> Result<u64> {
     if entries > MAX_CQE || !(entries + 1).is_power_of_two() || !matches!(size, 64 | 128) {
         return Err(Errno::EINVAL);
     }
@@ -52,13 +53,30 @@ impl Mlx5 {
     pub(super) fn new_cq(&mut self, create: &CreateCq, udata: &Udata) -> Result<u32> {
         let user: UserCreate = udata.read()?;
         let length = check(create.entries, user.cqe_size)?;
+        let memory = memory::pin(user.buf_addr, length, true)?;
         let doorbell = memory::pin(user.db_addr, 8, true)?;
+        let number = self.add_cq(create, memory, doorbell, user.cqe_size)?;
+        udata.write(&NumberResp {
+            number,
+            reserved: 0,
+        })?;
+        Ok(number)
+    }
+
+    /// Adds a queue with its memory and its doorbell record.
+    pub(super) fn add_cq(
+        &mut self,
+        create: &CreateCq,
+        memory: Pinned,
+        doorbell: Pinned,
+        entry_size: u32,
+    ) -> Result<u32> {
         doorbell.store_be32(ARM, NEVER_ARMED);
-        let number = self.cqs.insert(Cq {
-            memory: memory::pin(user.buf_addr, length, true)?,
+        self.cqs.insert(Cq {
+            memory,
             doorbell,
             entries: create.entries + 1,
-            entry_size: user.cqe_size,
+            entry_size,
             produced: 0,
             solicited: 0,
             events_sent: 0,
@@ -66,12 +84,14 @@ impl Mlx5 {
             channel: create.comp_channel,
             events: create.events,
             overrun: false,
-        })?;
-        udata.write(&NumberResp {
-            number,
-            reserved: 0,
-        })?;
-        Ok(number)
+        })
+    }
+
+    /// Makes the number of a queue its handle in events.
+    pub(super) fn name_cq(&mut self, number: u32) {
+        if let Some(cq) = self.cqs.get_mut(number) {
+            cq.events.user_handle = u64::from(number);
+        }
     }
 
     /// Changes the buffer. The provider copies the entries from the old buffer, up to a special
@@ -85,19 +105,31 @@ impl Mlx5 {
         udata: &Udata,
     ) -> Result<u32> {
         let user: UserResize = udata.read()?;
-        let cq = self.cqs.get_mut(number).ok_or(Errno::EINVAL)?;
         let size = u32::from(user.cqe_size);
-        let length = check(entries, size)?;
+        let memory = memory::pin(user.buf_addr, check(entries, size)?, true)?;
+        self.replace_cq(cx, number, entries, size, memory)?;
+        Ok(entries)
+    }
+
+    /// Replaces the memory of a queue. `entries` is one less than their number.
+    pub(super) fn replace_cq(
+        &mut self,
+        cx: &mut Shared,
+        number: u32,
+        entries: u32,
+        size: u32,
+        memory: Pinned,
+    ) -> Result<()> {
+        let cq = self.cqs.get_mut(number).ok_or(Errno::EINVAL)?;
         if cq.unread() > entries + 1 {
             return Err(Errno::EINVAL);
         }
-        let memory = memory::pin(user.buf_addr, length, true)?;
         cq.write(Cqe::default(), kind::RESIZE, false);
         cq.memory = memory;
         cq.entries = entries + 1;
         cq.entry_size = size;
         cq.notify(cx);
-        Ok(entries)
+        Ok(())
     }
 
     pub(super) fn remove_cq(&mut self, number: u32) -> Destroyed {

@@ -6,6 +6,7 @@ mod caps;
 pub(crate) use caps::identity;
 mod cq;
 mod cqe;
+pub mod engine;
 mod flush;
 mod pages;
 mod progress;
@@ -34,20 +35,26 @@ use crate::nic::{CreateCq, CreateQp, CreateSrq, Destroyed, Nic, Shared, SrqAttr}
 use crate::qp_state::ERR;
 use crate::table::Table;
 
+/// First index of ordinary queue pairs.
+const SPECIAL: u32 = 2;
+
 pub(crate) struct Mlx5 {
     cqs: Table<cq::Cq>,
     qps: Table<qp::Qp>,
     srqs: Table<srq::Srq>,
     pages: pages::Pages,
+    /// Indices of the queue pairs with the numbers 0 and 1, which receive management datagrams.
+    special: [Option<u32>; 2],
 }
 
 impl Mlx5 {
     pub(crate) fn new() -> Self {
         Self {
             cqs: Table::new(caps::MAX_CQ),
-            qps: Table::new((1 << caps::QPN_BITS) - 1),
+            qps: Table::between(SPECIAL, (1 << caps::QPN_BITS) - 1),
             srqs: Table::new(caps::MAX_SRQ),
             pages: pages::Pages::new(),
+            special: [None; 2],
         }
     }
 
@@ -62,10 +69,12 @@ impl Mlx5 {
                 .map(|(number, _)| number)
                 .collect();
         }
-        cx.network
-            .local_index(header.destination)
-            .into_iter()
-            .collect()
+        let index = cx.network.local_index(header.destination);
+        let index = index.and_then(|index| match self.special.get(index as usize) {
+            Some(special) => *special,
+            None => Some(index),
+        });
+        index.into_iter().collect()
     }
 }
 

@@ -68,6 +68,10 @@ impl Ring {
 pub(super) struct Qp {
     pub(super) number: u32,
     pub(super) transport: Transport,
+    /// Number 0 or 1 that other ports see, if it is a queue pair for management datagrams.
+    pub(super) special: Option<u8>,
+    /// Requests may change keys of registered memory: the queue pair belongs to the kernel.
+    pub(super) changes_regions: bool,
     pub(super) pd: Option<u32>,
     pub(super) send_cq: Option<u32>,
     pub(super) recv_cq: Option<u32>,
@@ -97,7 +101,52 @@ pub(super) struct Qp {
 const RECEIVE: u64 = 0;
 const SEND: u64 = 4;
 
+/// Returns the queues in the memory of a queue pair: `rq` receive requests of `1 << shift` bytes,
+/// and `sq` blocks of the send queue.
+pub(super) fn rings(memory: &Pinned, rq: u32, shift: u32, sq: u32) -> (Option<Ring>, Option<Ring>) {
+    let ring = |offset, blocks: u32, shift| {
+        let memory = memory.part(offset, u64::from(blocks) << shift)?;
+        (blocks > 0).then_some(Ring {
+            memory,
+            blocks,
+            shift,
+            taken: 0,
+        })
+    };
+    (ring(0, rq, shift), ring(u64::from(rq) << shift, sq, 6))
+}
+
 impl Qp {
+    /// Returns a queue pair without queues.
+    pub(super) fn new(transport: Transport, events: EventTarget) -> Self {
+        Self {
+            number: 0,
+            transport,
+            special: None,
+            changes_regions: false,
+            pd: None,
+            send_cq: None,
+            recv_cq: None,
+            srq: None,
+            xrcd: None,
+            uidx: 0,
+            dc_key: 0,
+            receive: None,
+            send: None,
+            doorbell: None,
+            state: RESET,
+            attr: ModifyQp::default(),
+            cap: QpCap::default(),
+            flags: 0,
+            groups: Vec::new(),
+            requester: Requester::default(),
+            streams: None,
+            responder: Responder::default(),
+            events,
+            async_events: 0,
+        }
+    }
+
     /// Returns the number of posted blocks of the send queue, modulo 2^16.
     pub(super) fn send_posted(&self) -> u16 {
         self.posted(SEND)
@@ -173,52 +222,43 @@ impl Mlx5 {
             }
             let rq_size = u64::from(rq) << user.rq_wqe_shift;
             let memory = memory::pin(user.buf_addr, rq_size + u64::from(sq) * 64, true)?;
-            let ring = |offset, blocks: u32, shift| {
-                let memory = memory.part(offset, u64::from(blocks) << shift)?;
-                (blocks > 0).then_some(Ring {
-                    memory,
-                    blocks,
-                    shift,
-                    taken: 0,
-                })
-            };
-            receive = ring(0, rq, user.rq_wqe_shift);
-            send = ring(rq_size, sq, 6);
+            (receive, send) = rings(&memory, rq, user.rq_wqe_shift, sq);
             doorbell = Some(memory::pin(user.db_addr, 8, true)?);
         }
-        let number = self.qps.insert(Qp {
-            number: 0,
-            transport,
-            pd: create.pd,
-            send_cq: create.send_cq,
-            recv_cq: create.recv_cq,
-            srq: create.srq,
-            xrcd: create.xrcd,
-            uidx: user.uidx,
-            dc_key: user.access_key,
-            receive,
-            send,
-            doorbell,
-            state: RESET,
-            attr: ModifyQp::default(),
-            cap: create.cap,
-            flags: create.flags,
-            groups: Vec::new(),
-            requester: Requester::default(),
-            streams,
-            responder: Responder::default(),
-            events: create.events,
-            async_events: 0,
-        })?;
-        cx.network.open();
-        let qpn = cx.network.qpn(number);
-        self.qps.get_mut(number).ok_or(Errno::EINVAL)?.number = qpn;
+        let (number, qpn) = self.add_qp(
+            cx,
+            Qp {
+                pd: create.pd,
+                send_cq: create.send_cq,
+                recv_cq: create.recv_cq,
+                srq: create.srq,
+                xrcd: create.xrcd,
+                uidx: user.uidx,
+                dc_key: user.access_key,
+                receive,
+                send,
+                doorbell,
+                cap: create.cap,
+                flags: create.flags,
+                streams,
+                ..Qp::new(transport, create.events)
+            },
+        )?;
         udata.write(&CreateQpResp {
             bfreg_index: user.bfreg_index,
             ece_options: user.ece_options,
             ..CreateQpResp::default()
         })?;
         Ok((number, qpn, create.cap))
+    }
+
+    /// Adds a queue pair, and returns its index and its number.
+    pub(super) fn add_qp(&mut self, cx: &mut Shared, qp: Qp) -> Result<(u32, u32)> {
+        let index = self.qps.insert(qp)?;
+        cx.network.open();
+        let qpn = cx.network.qpn(index);
+        self.qps.get_mut(index).ok_or(Errno::EINVAL)?.number = qpn;
+        Ok((index, qpn))
     }
 
     pub(super) fn change_qp(
@@ -229,6 +269,19 @@ impl Mlx5 {
         udata: &Udata,
     ) -> Result<()> {
         let user: UserModify = udata.read()?;
+        self.modify(cx, number, modify)?;
+        let qp = self.qps.get(number).ok_or(Errno::EINVAL)?;
+        let is_new_target = qp.transport == Transport::DcTarget && qp.state == RTR;
+        udata.write(&ModifyQpResp {
+            response_length: 16,
+            ece_options: user.ece_options,
+            dctn: if is_new_target { qp.number } else { 0 },
+            ..ModifyQpResp::default()
+        })
+    }
+
+    /// Changes attributes and the state of a queue pair.
+    pub(super) fn modify(&mut self, cx: &mut Shared, number: u32, modify: &ModifyQp) -> Result<()> {
         let qp = self.qps.get_mut(number).ok_or(Errno::EINVAL)?;
         let bits = modify.attr_mask;
         let remote = cx.network.is_remote(qp.attr.dest_qp_num);
@@ -239,14 +292,6 @@ impl Mlx5 {
         };
         check_driver(cx, qp, modify, next)?;
         copy_attributes(&mut qp.attr, modify);
-        let mut response = ModifyQpResp {
-            response_length: 16,
-            ece_options: user.ece_options,
-            ..ModifyQpResp::default()
-        };
-        if qp.transport == Transport::DcTarget && next == RTR {
-            response.dctn = qp.number;
-        }
         match next {
             RESET => reset(qp),
             ERR => {}
@@ -263,7 +308,7 @@ impl Mlx5 {
         if next == ERR {
             self.with_qp(number, |nic, qp| nic.enter_error(cx, qp));
         }
-        udata.write(&response)
+        Ok(())
     }
 
     pub(super) fn qp_attr(&self, number: u32) -> Result<QueryQpResp> {
@@ -304,6 +349,9 @@ impl Mlx5 {
     }
 
     pub(super) fn remove_qp(&mut self, number: u32) -> Destroyed {
+        for special in &mut self.special {
+            *special = special.filter(|index| *index != number);
+        }
         let asynchronous = self.qps.remove(number).map_or(0, |qp| qp.async_events);
         Destroyed {
             completion: 0,

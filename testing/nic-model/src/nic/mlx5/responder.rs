@@ -15,6 +15,8 @@ use crate::qp_state::{RTR, RTS, SQD, SQE};
 
 /// Results of atomic operations that are kept for repeated requests.
 const KEPT_RESULTS: usize = 16;
+/// Partition key of all ports.
+const DEFAULT_PKEY: u32 = 0xffff;
 /// Size of a global route header, in bytes. It precedes the data of a datagram.
 const GRH: usize = 40;
 
@@ -274,6 +276,10 @@ impl Mlx5 {
         let grh_kind = u32::from(header.flags & flag::GRH != 0) << 28;
         let level = u32::from(header.service_level) << 24;
         cqe.flags_rqpn = U32::new(header.source | grh_kind | level);
+        if qp.special.is_some() {
+            // The entry has the partition key in place of immediate data.
+            cqe.imm_inval_pkey = DEFAULT_PKEY.to_be_bytes();
+        }
         let kind = if header.opcode == opcode::SEND_IMM {
             kind::RESP_SEND_IMM
         } else {
@@ -439,7 +445,7 @@ fn receive_cqe(
     length: u32,
 ) -> Cqe {
     Cqe {
-        slid: U16::new(1),
+        slid: U16::new(header.source_lid),
         flags_rqpn: U32::new(header.source),
         srqn_uidx: U32::new(receiver.uidx),
         imm_inval_pkey: header.immediate.to_ne_bytes(),

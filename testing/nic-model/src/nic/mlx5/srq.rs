@@ -46,9 +46,28 @@ impl Mlx5 {
         let entries = (create.max_wr + 1).next_power_of_two();
         let stride = (16 + create.max_sge * 16).max(32).next_power_of_two();
         let length = u64::from(entries) * u64::from(stride);
-        let number = self.srqs.insert(Srq {
-            memory: memory::pin(user.buf_addr, length, true)?,
-            doorbell: memory::pin(user.db_addr, 4, true)?,
+        let memory = memory::pin(user.buf_addr, length, true)?;
+        let doorbell = memory::pin(user.db_addr, 4, true)?;
+        let number = self.add_srq(create, memory, doorbell, stride, user.uidx)?;
+        udata.write(&NumberResp {
+            number,
+            reserved: 0,
+        })?;
+        Ok(number)
+    }
+
+    /// Adds a queue with its memory, its doorbell record and the size of its requests in bytes.
+    pub(super) fn add_srq(
+        &mut self,
+        create: &CreateSrq,
+        memory: Pinned,
+        doorbell: Pinned,
+        stride: u32,
+        uidx: u32,
+    ) -> Result<u32> {
+        self.srqs.insert(Srq {
+            memory,
+            doorbell,
             stride,
             head: 0,
             taken: 0,
@@ -56,16 +75,18 @@ impl Mlx5 {
             max_sge: create.max_sge,
             limit: create.limit,
             pd: create.pd,
-            uidx: user.uidx,
+            uidx,
             xrc: create.xrc,
             events: create.events,
             async_events: 0,
-        })?;
-        udata.write(&NumberResp {
-            number,
-            reserved: 0,
-        })?;
-        Ok(number)
+        })
+    }
+
+    /// Makes a handle that of the events of a queue.
+    pub(super) fn name_srq(&mut self, number: u32, user_handle: u64) {
+        if let Some(srq) = self.srqs.get_mut(number) {
+            srq.events.user_handle = user_handle;
+        }
     }
 
     pub(super) fn remove_srq(&mut self, number: u32) -> Destroyed {

@@ -27,6 +27,9 @@ pub(super) fn execute(
         return false;
     };
     let target = keys.by_index(index(key)).map(|key| key.target);
+    if matches!(target, Some(Target::Region(_))) {
+        return qp.changes_regions && change_region(keys, key, umr);
+    }
     let Some(Target::Window { kind, .. }) = target else {
         return false;
     };
@@ -40,16 +43,7 @@ pub(super) fn execute(
     let Some(segment) = segment else {
         return false;
     };
-    let rights = [
-        (LOCAL_WRITE, access::LOCAL_WRITE),
-        (REMOTE_READ, access::REMOTE_READ),
-        (REMOTE_WRITE, access::REMOTE_WRITE),
-        (ATOMIC, access::REMOTE_ATOMIC),
-    ];
-    let granted = rights
-        .iter()
-        .filter(|(bit, _)| umr.access_flags & bit != 0)
-        .fold(0, |all, (_, right)| all | right);
+    let granted = granted(umr);
     let value = index(key) << 8 | umr.qpn_mkey.get() & 0xff;
     let binding = Binding {
         region: segment.lkey(),
@@ -59,6 +53,47 @@ pub(super) fn execute(
         qpn: (kind == 2).then_some(qp.number),
     };
     keys.bind(index(key), value, pd, binding)
+}
+
+/// Returns the access rights in the key context.
+fn granted(umr: &Umr) -> u32 {
+    let rights = [
+        (LOCAL_WRITE, access::LOCAL_WRITE),
+        (REMOTE_READ, access::REMOTE_READ),
+        (REMOTE_WRITE, access::REMOTE_WRITE),
+        (ATOMIC, access::REMOTE_ATOMIC),
+    ];
+    rights
+        .iter()
+        .filter(|(bit, _)| umr.access_flags & bit != 0)
+        .fold(0, |all, (_, right)| all | right)
+}
+
+/// Changes the rights and the protection domain of registered memory, as the kernel's driver does
+/// when a program registers it again (`mlx5r_umr_rereg_pd_access`). Its pages stay.
+fn change_region(keys: &mut Keys, key: u32, umr: &Umr) -> bool {
+    const PD: u64 = 1 << 7;
+    const RIGHTS: u64 = 1 << 18 | 1 << 19 | 1 << 20 | 1 << 21;
+    const OTHER_RIGHTS: u64 = 1 << 17 | 1 << 23 | 1 << 25;
+    const KEPT: u32 = access::MW_BIND;
+    let mask = umr.mask.get();
+    // Lengths, addresses and lists of pages do not change.
+    let known = PD | RIGHTS | OTHER_RIGHTS | 1 << 13 | 1 << 14 | 1 << 29;
+    let Some(entry) = keys.by_index(index(key)).filter(|_| mask & !known == 0) else {
+        return false;
+    };
+    if mask & PD != 0 {
+        entry.pd = umr.pd();
+    }
+    if let Target::Region(region) = &mut entry.target {
+        if mask & RIGHTS != 0 {
+            region.access = region.access & KEPT | granted(umr);
+        }
+        if umr.free & FREE != 0 {
+            region.access = 0;
+        }
+    }
+    true
 }
 
 fn unbind_type_1(keys: &mut Keys, key: u32, qpn_mkey: u32) -> bool {

@@ -100,6 +100,10 @@ impl AddressVector {
         self.dqp_dct.get() & 0x00ff_ffff
     }
 
+    pub(super) fn lid(&self) -> u16 {
+        u16::from_be_bytes(self.rlid)
+    }
+
     pub(super) fn service_level(&self) -> u8 {
         self.stat_rate_sl & 0xf
     }
@@ -117,19 +121,29 @@ impl AddressVector {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Umr {
-    control: [u8; 48],
+    control: [u8; 8],
+    /// Fields of the key that change.
+    pub(super) mask: U64,
+    control_rest: [u8; 32],
     pub(super) free: u8,
     reserved1: u8,
     pub(super) access_flags: u8,
     sf: u8,
     pub(super) qpn_mkey: U32,
-    reserved2: [u8; 8],
+    reserved2: [u8; 4],
+    flags_pd: U32,
     pub(super) start: U64,
     pub(super) length: U64,
     rest: [u8; 32],
 }
 
 const _: () = assert!(size_of::<Umr>() == 48 + 64);
+
+impl Umr {
+    pub(super) fn pd(&self) -> u32 {
+        self.flags_pd.get() & 0x00ff_ffff
+    }
+}
 
 #[derive(Clone, Debug)]
 pub(super) enum Data {
