@@ -1,5 +1,6 @@
 //! Finds the libraries with pkg-config and links them, unless the feature `dlopen` is enabled. The
-//! bindings are committed, so the build needs neither clang nor the C headers.
+//! bindings are committed, so the build needs neither clang nor the C headers. The providers libefa
+//! and libmlx5 are never linked (`src/library.rs`).
 
 use std::env;
 
@@ -14,7 +15,7 @@ struct Library {
     fedora: &'static str,
 }
 
-const LIBRARIES: [Library; 5] = [
+const LIBRARIES: [Library; 3] = [
     Library {
         feature: None,
         pkg_config: "libibverbs",
@@ -38,22 +39,6 @@ const LIBRARIES: [Library; 5] = [
         name: "ibumad",
         minimum: "3.2.32",
         debian: "libibumad-dev",
-        fedora: "rdma-core-devel",
-    },
-    Library {
-        feature: Some("CARGO_FEATURE_EFA"),
-        pkg_config: "libefa",
-        name: "efa",
-        minimum: "1.1.32",
-        debian: "libibverbs-dev",
-        fedora: "rdma-core-devel",
-    },
-    Library {
-        feature: Some("CARGO_FEATURE_MLX5"),
-        pkg_config: "libmlx5",
-        name: "mlx5",
-        minimum: "1.16.32",
-        debian: "libibverbs-dev",
         fedora: "rdma-core-devel",
     },
 ];

@@ -59,10 +59,10 @@ fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
              loaded, raise this process's limit on open files with `ulimit -n`"
         }
         (call, libc::ENOSYS) if call.starts_with("efadv_") => {
-            "with the feature dlopen, install a libefa that has this function"
+            "install a libefa that has this function"
         }
         (call, libc::ENOSYS) if call.starts_with("mlx5dv_") => {
-            "with the feature dlopen, install a libmlx5 that has this function"
+            "install a libmlx5 that has this function"
         }
         (call, libc::ENOSYS) => match first_version(call) {
             Some(version) => {

@@ -1,6 +1,6 @@
 //! Lending of the queues of mlx5 to code that posts requests by writing to memory, such as a GPU.
 //!
-//! This module needs the feature `mlx5`, which links libmlx5. An mlx5 adapter takes requests from
+//! This module needs the feature `mlx5`, which loads libmlx5. An mlx5 adapter takes requests from
 //! memory: an entry in the queue, the doorbell record with the number of entries, and a register
 //! that is written last. [`QueuePair::lend`] and [`SharedReceiveQueue::lend`] give their addresses
 //! to a closure. While it runs, the queues are borrowed, so that nothing else posts or polls.

@@ -152,9 +152,9 @@
 //! - `dlopen`: the program is not linked with libibverbs; the first call loads it. If it is not
 //!   installed, [`Device::list`] fails with [`ErrorKind::Unsupported`] and names it.
 //! - `efa`: the transport `efa::Srd` (reliable datagrams), completions with the GID of the sender
-//!   (`efa::SourceGid`) and queries of EFA. Links libefa.
+//!   (`efa::SourceGid`) and queries of EFA. The first call loads libefa.
 //! - `mlx5`: the dynamically connected transport of mlx5, `dc::Dc` and `dc::DcStreams`, and queues
-//!   that are lent to a GPU (`lend`). Links libmlx5.
+//!   that are lent to a GPU (`lend`). The first call loads libmlx5.
 //! - `serde`: [`Endpoint`], [`Gid`], [`RemoteMemory`] and their parts can be serialized and sent to
 //!   a peer. A GID is a string in human-readable formats such as JSON, and 16 bytes in others.
 //! - `tokio`: `AsyncCompletionQueue` awaits completions. Waiting is cancel-safe, and requests in

@@ -26,6 +26,11 @@ fn with_fault(command: &mut Command, fault: &str) {
 /// Runs a test in which the adapter of one end has a fault after 100 packets. Returns the result of
 /// the client. A server with a healthy adapter must then serve another client.
 fn run_with(fault: &str, end: End, test: &str) -> Finished {
+    run_on("mlx5_0", fault, end, &format!("-n 300 {test}"))
+}
+
+/// Does the same on a device, with other messages.
+fn run_on(device: &str, fault: &str, end: End, test: &str) -> Finished {
     let mut command = rperf();
     command.args(["-lp", "0"]);
     if end == End::Server {
@@ -36,7 +41,7 @@ fn run_with(fault: &str, end: End, test: &str) -> Finished {
     // The end with the fault gives up first, because only it knows the state of its port.
     let (local, remote) = if end == End::Client { (2, 20) } else { (20, 2) };
     let line = format!(
-        "{} -i mlx5_0 -n 300 --local-timeout {local} --remote-timeout {remote} {test}",
+        "{} -i {device} --local-timeout {local} --remote-timeout {remote} {test}",
         server.target()
     );
     client.args(line.split_whitespace());
@@ -114,6 +119,25 @@ fn lost_completion_event_does_not_end_the_test() {
     for_each_end("lost-event", "--wait events rc_lat", |output, end| {
         assert!(output.success(), "{end:?}: {output}");
     });
+}
+
+/// The requests that the flap loses complete after many later ones.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn late_requests_over_srd_are_verified_and_counted() {
+    for device in devices() {
+        if !device.starts_with("efa") {
+            report_no_device("only EFA has SRD");
+            continue;
+        }
+        for test in ["srd_rdma_read_bw", "srd_bw", "srd_bi_bw"] {
+            for end in [End::Client, End::Server] {
+                let line = format!("--verify -n 2000 -m 4K --depth 64 {test}");
+                let output = run_on(&device, "link-flap", end, &line);
+                assert!(output.success(), "{test}, {end:?}: {output}");
+            }
+        }
+    }
 }
 
 /// Pings of a run. The fault happens after about 16 of them.

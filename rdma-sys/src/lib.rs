@@ -14,11 +14,11 @@
 //! - The headers' `static inline` functions and function-like macros are `#[inline]` Rust functions
 //!   with the same names, which treat `errno` in the same way.
 //! - The features `rdmacm` and `umad` (both enabled by default) add `rdma_*` and `umad_*` and link
-//!   librdmacm and libibumad. The features `efa` and `mlx5` add `efadv_*` and `mlx5dv_*` and link
-//!   the providers libefa and libmlx5.
-//! - With the feature `dlopen` a program is not linked with the libraries. Each is loaded when a
-//!   function of it is first called, or by [`Library::load`]. A function that is missing fails with
-//!   `ENOSYS`.
+//!   librdmacm and libibumad. The features `efa` and `mlx5` add `efadv_*` and `mlx5dv_*` of the
+//!   providers libefa and libmlx5, which are not linked.
+//! - A library that is not linked is loaded when a function of it is first called, or by
+//!   [`Library::load`]. A function that is missing fails with `ENOSYS`. With the feature `dlopen`
+//!   no library is linked.
 //! - Functions that are newer than rdma-core 44 are looked up when they are first called, in both
 //!   forms. They were generated from the headers of rdma-core 65.
 //! - Functions of the headers that build or read raw work queue entries of mlx5 are not included.

@@ -1,4 +1,5 @@
-//! The C libraries: linked, or loaded when a function of theirs is first called (feature `dlopen`).
+//! The C libraries: linked, or loaded when a function of theirs is first called. The providers
+//! libefa and libmlx5 are always loaded so, and with the feature `dlopen` all libraries are.
 
 use core::fmt;
 
@@ -38,20 +39,34 @@ impl Library {
         }
     }
 
-    /// Loads the library with the feature `dlopen`, unless it is loaded. It stays loaded until the
-    /// process ends. Without this feature the program is linked with the library, and nothing is to
-    /// be done.
+    /// Loads the library, unless it is loaded. It stays loaded until the process ends. Nothing is
+    /// to be done for a library that the program is linked with, which are all but libefa and
+    /// libmlx5 without the feature `dlopen`.
     ///
     /// # Errors
     /// Fails if the library is not installed, or is not a library for this processor. Every call
     /// returns the first error again.
     pub fn load(self) -> Result<(), LoadError> {
-        #[cfg(feature = "dlopen")]
-        self.handle().map_err(|reason| LoadError {
-            library: self,
-            reason,
-        })?;
+        #[cfg(any(feature = "dlopen", feature = "efa", feature = "mlx5"))]
+        if !self.is_linked() {
+            self.handle().map_err(|reason| LoadError {
+                library: self,
+                reason,
+            })?;
+        }
         Ok(())
+    }
+
+    /// Returns `true` if the program is linked with the library.
+    #[cfg(any(feature = "dlopen", feature = "efa", feature = "mlx5"))]
+    const fn is_linked(self) -> bool {
+        match self {
+            #[cfg(feature = "efa")]
+            Self::Efa => false,
+            #[cfg(feature = "mlx5")]
+            Self::Mlx5 => false,
+            _ => !cfg!(feature = "dlopen"),
+        }
     }
 }
 
@@ -123,9 +138,10 @@ macro_rules! functions {
 /// called. They fail as [`Missing`](lookup::Missing) says if the library or the function is
 /// missing.
 ///
-/// All functions are defined so with the feature `dlopen`, and always those that are newer than the
+/// All functions are defined so with the feature `dlopen`. Those of the providers always are, so
+/// that a program also starts where a provider is not installed, and those that are newer than the
 /// oldest library that the crate is linked with.
-macro_rules! newer_functions {
+macro_rules! loaded_functions {
     ($library:ident;
         $($visibility:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $returned:ty)?;)*
     ) => {$(
@@ -152,22 +168,22 @@ macro_rules! newer_functions {
 
 #[cfg(not(feature = "dlopen"))]
 pub(crate) use functions;
-pub(crate) use newer_functions;
+pub(crate) use loaded_functions;
 #[cfg(feature = "dlopen")]
-pub(crate) use newer_functions as functions;
+pub(crate) use loaded_functions as functions;
 
 pub(crate) mod lookup {
-    //! Finding functions of libraries, and loading the libraries with the feature `dlopen`.
+    //! Finding functions of libraries, and loading the libraries.
 
     use core::ffi::{c_int, c_uint, c_void};
     use core::ptr::{self, NonNull};
     use core::sync::atomic::{AtomicPtr, Ordering};
-    #[cfg(feature = "dlopen")]
+    #[cfg(any(feature = "dlopen", feature = "efa", feature = "mlx5"))]
     use std::sync::OnceLock;
 
     use super::Library;
 
-    #[cfg(feature = "dlopen")]
+    #[cfg(any(feature = "dlopen", feature = "efa", feature = "mlx5"))]
     impl Library {
         /// Returns the loaded library, or why it could not be loaded.
         pub(super) fn handle(self) -> Result<&'static libloading::Library, &'static str> {
@@ -234,17 +250,15 @@ pub(crate) mod lookup {
             Some(address)
         }
 
-        #[cfg(feature = "dlopen")]
         fn find(&self) -> Option<NonNull<c_void>> {
-            let library = self.library.handle().ok()?;
-            // SAFETY: a symbol that is read as a pointer is the address of what it names.
-            let symbol = unsafe { library.get::<*mut c_void>(self.name.as_bytes()) };
-            symbol.ok().and_then(|symbol| NonNull::new(*symbol))
-        }
-
-        /// Looks in the libraries that the program is linked with.
-        #[cfg(not(feature = "dlopen"))]
-        fn find(&self) -> Option<NonNull<c_void>> {
+            #[cfg(any(feature = "dlopen", feature = "efa", feature = "mlx5"))]
+            if !self.library.is_linked() {
+                let library = self.library.handle().ok()?;
+                // SAFETY: a symbol that is read as a pointer is the address of what it names.
+                let symbol = unsafe { library.get::<*mut c_void>(self.name.as_bytes()) };
+                return symbol.ok().and_then(|symbol| NonNull::new(*symbol));
+            }
+            // All libraries that the program is linked with.
             // SAFETY: the name ends with a NUL byte.
             NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, self.name.as_ptr().cast()) })
         }

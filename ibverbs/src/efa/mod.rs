@@ -1,6 +1,6 @@
 //! The transport, the completion field and the queries that only EFA has, the adapter of Amazon.
 //!
-//! This module needs the feature `efa`, which links libefa. [`Srd`] sends reliable datagrams,
+//! This module needs the feature `efa`, which loads libefa. [`Srd`] sends reliable datagrams,
 //! [`SourceGid`] adds the GID of the sender to completions, and [`Context::query_efa`] returns the
 //! limits and capabilities of a device.
 //!

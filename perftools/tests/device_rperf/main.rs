@@ -11,9 +11,11 @@ mod transfers;
 use common::connects_directly;
 use serde_json::Value;
 
-/// Returns the options for the connection methods that a device supports.
+/// Returns the options for the connection methods that a device supports. The models of adapters
+/// have no datagrams of rdma_cm.
 fn connect_options(device: &str) -> Vec<&'static str> {
-    if connects_directly(device) {
+    let is_model = device.starts_with("mlx5_") || device.starts_with("efa_");
+    if connects_directly(device) && !is_model {
         vec!["", "-cm1"]
     } else {
         vec![""]

@@ -29,6 +29,18 @@ fn invalid_command_lines_exit_with_2_and_a_remedy() {
     }
 }
 
+/// A host has the provider of its own adapter only.
+#[test]
+fn the_program_starts_without_libefa_and_libmlx5() {
+    // The dynamic linker prints the libraries instead of starting the program.
+    let output = process::output(rperf().env("LD_TRACE_LOADED_OBJECTS", "1"));
+    let text = output.stdout.clone();
+    assert!(text.contains("libibverbs.so.1"), "{text}");
+    for provider in ["libefa", "libmlx5"] {
+        assert!(!text.contains(provider), "{text}");
+    }
+}
+
 #[test]
 fn values_out_of_range_are_rejected_before_connecting() {
     for (line, expected) in [

@@ -66,13 +66,18 @@ const LINES: &[(&str, Answer)] = &[
             "rperf HOST --sizes 2..4K ud_bw`; without an equivalent: -a, --all (4K is the largest MTU",
         ),
     ),
-    (
-        "rperf ib_send_bw -c DC HOST",
-        Refused("rperf does not measure DC (-c)"),
-    ),
+    ("rperf ib_send_bw -c DC HOST", Run("rperf HOST dc_bw")),
     (
         "rperf ib_write_bw -c SRD HOST",
-        Refused("rperf does not measure SRD (-c)"),
+        Run("rperf HOST --immediate off srd_rdma_write_bw"),
+    ),
+    (
+        "rperf ib_atomic_bw -c SRD HOST",
+        Refused("no test srd_fetch_add_mr, only these: rc_fetch_add_mr"),
+    ),
+    (
+        "rperf ib_send_bw -c SRD --sl 2 HOST",
+        Run("rperf HOST srd_bw`; without an equivalent: -S, --sl (no effect on srd_bw)"),
     ),
     (
         "rperf ib_write_bw -c UD HOST",
@@ -112,7 +117,13 @@ const LINES: &[(&str, Answer)] = &[
     ),
     (
         "rperf ib_send_bw --send_with_imm HOST",
-        Refused("--send_with_imm (not supported)"),
+        Run("rperf HOST --immediate on rc_bw"),
+    ),
+    (
+        "rperf ib_write_bw -c DC --log_dci_streams 3 HOST",
+        Run(
+            "rperf HOST --immediate off dc_rdma_write_bw`; without an equivalent: --log_dci_streams (an initiator has one target)",
+        ),
     ),
     (
         "rperf ib_send_bw --option_of_tomorrow HOST",

@@ -194,7 +194,7 @@ pub struct ibv_dmah_init_attr {
     pub ph: u8,
     pub tph_mem_type: u8,
 }
-crate::library::newer_functions! { Ibverbs;
+crate::library::loaded_functions! { Ibverbs;
     pub fn ibv_wr_opcode_str(opcode: ibv_wr_opcode) -> *const ::core::ffi::c_char;
     pub fn ibv_query_port_speed(
         context: *mut ibv_context,

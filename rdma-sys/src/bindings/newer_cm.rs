@@ -8,7 +8,7 @@ pub const RDMA_CM_EVENT_ADDRINFO_RESOLVED: rdma_cm_event_type = 16;
 pub const RDMA_CM_EVENT_ADDRINFO_ERROR: rdma_cm_event_type = 17;
 pub const RDMA_CM_EVENT_USER: rdma_cm_event_type = 18;
 pub const RDMA_CM_EVENT_INTERNAL: rdma_cm_event_type = 19;
-crate::library::newer_functions! { Rdmacm;
+crate::library::loaded_functions! { Rdmacm;
     pub fn rdma_resolve_addrinfo(
         id: *mut rdma_cm_id,
         node: *const ::core::ffi::c_char,

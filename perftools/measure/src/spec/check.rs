@@ -476,10 +476,7 @@ const RULES: &[Rule] = &[
         help: "remove --flip (-f)",
     },
     Rule {
-        is_broken: |spec| {
-            spec.use_cm == Cm::On
-                && spec.is_rdma(|plan| matches!(plan.service, Service::Xrc | Service::Uc))
-        },
+        is_broken: |spec| spec.use_cm == Cm::On && spec.is_rdma(|plan| !plan.service.uses_cm()),
         cause: |spec| {
             let name = spec.test.name();
             let service = spec.test.plan().map_or(Service::Xrc, |plan| plan.service);

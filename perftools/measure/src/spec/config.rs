@@ -29,7 +29,8 @@ pub struct Spec {
     /// Reverses the direction of a one-way test, so that the server sends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub flip: bool,
-    /// Use of immediate data in RDMA writes; none: used if the link supports it.
+    /// Use of immediate data; none: in RDMA writes, if the link supports it, and in sends over
+    /// services whose messages carry numbers.
     pub immediate: Option<bool>,
     /// Send without flow control on unreliable services.
     pub flood: bool,

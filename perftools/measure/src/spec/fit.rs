@@ -14,6 +14,7 @@ use super::limits::{
 use super::plan::{Pattern, Plan, Service, Verb};
 use super::shape::Shape;
 use super::side::Limit;
+use super::test::Test;
 
 /// Capabilities and limits of a device that bound a test.
 #[derive(Clone, Debug, Default)]
@@ -28,17 +29,20 @@ pub struct Bounds {
     pub max_cqe: u32,
     /// Active MTU of the port in bytes, which is the maximum size of a datagram.
     pub mtu: u32,
-    /// `true` for InfiniBand and RoCE. iWARP has no immediate data and no unreliable queue pairs,
-    /// and every RDMA read has a completion.
+    /// Services of the device. Creating a queue pair shows if an InfiniBand or RoCE device has DC.
+    pub services: Vec<Service>,
+    /// `false` on iWARP, which has no immediate data, and where every RDMA read has a completion.
     pub infiniband: bool,
+    /// Maximum size of an RDMA read in bytes; 0 if the device has none.
+    pub max_read: u64,
+    /// Maximum size of an RDMA write in bytes; 0 if the device has none.
+    pub max_write: u64,
     /// Message sizes in bytes that the device sends faster if each message requests a completion.
     pub signaled_sizes: Range<u64>,
     /// `true` if the device supports atomics.
     pub atomics: bool,
     /// Maximum number of requests in a shared receive queue; 0 if the device has none.
     pub max_srq_wr: u32,
-    /// `true` if the device supports extended reliable connections (XRC).
-    pub xrc: bool,
 }
 
 impl Bounds {
@@ -50,12 +54,46 @@ impl Bounds {
             max_qp_wr: u32::MAX,
             max_cqe: u32::MAX,
             mtu: u32::MAX,
+            services: vec![
+                Service::Rc,
+                Service::Uc,
+                Service::Ud,
+                Service::Xrc,
+                Service::Srd,
+                Service::Dc,
+            ],
             infiniband: true,
+            max_read: u64::MAX,
+            max_write: u64::MAX,
             signaled_sizes: 0..0,
             atomics: true,
             max_srq_wr: u32::MAX,
-            xrc: true,
         }
+    }
+
+    /// Returns what the device lacks for a plan.
+    fn lacks(&self, plan: Plan) -> Option<String> {
+        match plan.verb {
+            _ if !self.services.contains(&plan.service) => Some(plan.service.to_string()),
+            Verb::Read if self.max_read == 0 => Some("RDMA reads".to_owned()),
+            Verb::Write | Verb::WriteImm if self.max_write == 0 => Some("RDMA writes".to_owned()),
+            verb if verb.is_atomic() && !self.atomics => Some("atomics".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Returns the names of the tests with the same operation over another service of the device.
+    /// Only creating a queue pair shows if it has DC.
+    fn tests_like(&self, plan: Plan) -> Vec<&'static str> {
+        let is_like = |test: Test| {
+            test.plan().is_some_and(|other| {
+                let is_same = (other.verb, other.pattern) == (plan.verb, plan.pattern);
+                is_same && other.service != Service::Dc && self.lacks(other).is_none()
+            })
+        };
+        let tests = Test::names().filter_map(|name| Test::from_name(name).ok());
+        let tests = tests.filter(|test| is_like(*test) && !test.verifies());
+        tests.map(Test::name).collect()
     }
 }
 
@@ -68,10 +106,11 @@ impl Spec {
     pub fn fit(&self, bounds: &Bounds) -> Result<Shape> {
         self.check()?;
         let plan = self.plan_on(bounds)?;
-        let max_msg = if plan.service == Service::Ud {
-            u64::from(bounds.mtu)
-        } else {
-            bounds.max_msg
+        let max_msg = match plan.verb {
+            _ if plan.service == Service::Ud => u64::from(bounds.mtu),
+            Verb::Read => bounds.max_read,
+            Verb::Write | Verb::WriteImm => bounds.max_write,
+            _ => bounds.max_msg,
         };
         if self.msg_size > max_msg {
             let what = if plan.service == Service::Ud {
@@ -104,7 +143,7 @@ impl Spec {
         let receive_batch = self.tuning.recv_list.unwrap_or(1);
         let queues = self.qps.max(self.receivers());
         let slots = bounds.max_qp_wr.min(bounds.max_cqe / 2 / queues);
-        let slots = if self.tuning.srq || plan.service == Service::Xrc {
+        let slots = if self.tuning.srq || plan.service.always_shares_receives() {
             slots.min(Self::max_srq_requests(bounds)?)
         } else {
             slots
@@ -151,24 +190,29 @@ impl Spec {
         let unsupported = |what: &dyn std::fmt::Display| {
             Error::limit(format!("{} does not support {what}", bounds.device))
         };
-        match plan.service {
-            Service::Uc | Service::Ud if !bounds.infiniband => {
-                return Err(unsupported(&plan.service));
-            }
-            Service::Xrc if !bounds.xrc => return Err(unsupported(&plan.service)),
-            _ => {}
-        }
-        if plan.verb.is_atomic() && !bounds.atomics {
-            return Err(unsupported(&"atomics"));
+        if let Some(what) = bounds.lacks(plan) {
+            let error = unsupported(&what);
+            let tests = bounds.tests_like(plan);
+            return Err(match &*tests {
+                [] => error,
+                tests => error.with_help(format!("run {}", tests.join(" or "))),
+            });
         }
         let plan = match self.immediate {
             Some(false) => plan.without_immediate(),
-            Some(true) if plan.verb == Verb::WriteImm && !bounds.infiniband => {
-                return Err(unsupported(&"RDMA writes with immediate data"));
+            Some(true) if plan.verb.takes_receives() && !bounds.infiniband => {
+                let writes = plan.verb.is_one_sided();
+                let what = if writes { "RDMA writes" } else { "sends" };
+                return Err(unsupported(&format!("{what} with immediate data")));
             }
+            Some(true) => plan.with_immediate(),
             None if !bounds.infiniband => plan.without_immediate(),
             _ => plan,
         };
+        if plan.pattern == Pattern::Polled && !plan.service.is_ordered() {
+            let what = "polling memory for RDMA writes over SRD, whose packets arrive in any order";
+            return Err(unsupported(&what).with_help("remove --immediate off"));
+        }
         if self.tuning.access_received
             && plan.verb == Verb::Write
             && plan.pattern != Pattern::Polled

@@ -20,12 +20,44 @@ pub enum Service {
     Ud,
     /// Extended reliable connection.
     Xrc,
+    /// Scalable reliable datagram, which EFA has.
+    Srd,
+    /// Dynamically connected transport, which mlx5 has.
+    Dc,
 }
 
 impl Service {
-    /// Returns `true` if the service delivers every message or breaks the connection.
+    /// Returns `true` if the service delivers every message or reports an error.
     pub fn is_reliable(self) -> bool {
-        matches!(self, Self::Rc | Self::Xrc)
+        matches!(self, Self::Rc | Self::Xrc | Self::Srd | Self::Dc)
+    }
+
+    /// Returns `true` if messages arrive, and requests complete, in the order in which they were
+    /// posted.
+    pub fn is_ordered(self) -> bool {
+        self != Self::Srd
+    }
+
+    /// Returns `true` if messages must carry their numbers, because they may be lost or overtake
+    /// each other.
+    pub fn numbers_messages(self) -> bool {
+        !self.is_reliable() || !self.is_ordered()
+    }
+
+    /// Returns `true` if rperf can connect the queue pairs with rdma_cm.
+    pub fn uses_cm(self) -> bool {
+        matches!(self, Self::Rc | Self::Ud)
+    }
+
+    /// Returns `true` if a queue pair has a path of its own, with an MTU. Otherwise each message is
+    /// a datagram.
+    pub fn has_path(self) -> bool {
+        !matches!(self, Self::Ud | Self::Srd)
+    }
+
+    /// Returns `true` if queue pairs receive only from a shared receive queue.
+    pub fn always_shares_receives(self) -> bool {
+        matches!(self, Self::Xrc | Self::Dc)
     }
 }
 
@@ -36,6 +68,8 @@ impl std::fmt::Display for Service {
             Self::Uc => "UC (unreliable connections)",
             Self::Ud => "UD (unreliable datagrams)",
             Self::Xrc => "XRC (extended reliable connections)",
+            Self::Srd => "SRD (scalable reliable datagrams)",
+            Self::Dc => "DC (dynamically connected transport)",
         })
     }
 }
@@ -47,6 +81,8 @@ impl std::fmt::Display for Service {
 pub enum Verb {
     /// A send, which consumes a receive request of the peer.
     Send,
+    /// A send with immediate data, on services whose sends otherwise have none.
+    SendImm,
     /// An RDMA write, which does not notify the peer.
     Write,
     /// An RDMA write with immediate data, which consumes a receive request of the peer.
@@ -62,7 +98,7 @@ pub enum Verb {
 impl Verb {
     /// Returns `true` if each message consumes a receive request of the peer, which notifies it.
     pub fn takes_receives(self) -> bool {
-        matches!(self, Self::Send | Self::WriteImm)
+        matches!(self, Self::Send | Self::SendImm | Self::WriteImm)
     }
 
     /// Returns `true` if the verb is an atomic operation on 8 bytes of the peer.
@@ -77,13 +113,13 @@ impl Verb {
 
     /// Returns `true` if the verb accesses memory that the peer registered for remote access.
     pub fn is_one_sided(self) -> bool {
-        self != Self::Send
+        !matches!(self, Self::Send | Self::SendImm)
     }
 
     /// Returns the access rights that the verb needs to the memory of the other end.
     pub fn remote_access(self) -> AccessFlags {
         match self {
-            Verb::Send => AccessFlags::empty(),
+            Verb::Send | Verb::SendImm => AccessFlags::empty(),
             Verb::Write | Verb::WriteImm => AccessFlags::REMOTE_WRITE,
             Verb::Read => AccessFlags::REMOTE_READ,
             Verb::CompareSwap | Verb::FetchAdd => AccessFlags::REMOTE_ATOMIC,
@@ -133,6 +169,31 @@ impl Plan {
     /// Returns `true` if the software of the receiving end sees each message.
     pub fn has_receiver(self) -> bool {
         self.verb.takes_receives() || self.pattern == Pattern::Polled
+    }
+
+    /// Returns `true` if receives need memory. With other verbs than send they take only credits
+    /// and immediate data. But the provider of EFA keeps receives without memory from the adapter
+    /// (ci/DRIVERS.md).
+    pub(crate) fn receives_into_memory(self) -> bool {
+        let is_send = !self.verb.is_one_sided();
+        is_send || self.verb == Verb::WriteImm && self.service == Service::Srd
+    }
+
+    /// Returns `true` if messages that are not RDMA writes carry their numbers as immediate data.
+    pub(crate) fn numbers_messages(self) -> bool {
+        self.service.numbers_messages() || self.verb == Verb::SendImm
+    }
+
+    /// Returns the plan with immediate data.
+    #[must_use]
+    pub(crate) fn with_immediate(self) -> Self {
+        let is_plain_send = self.verb == Verb::Send && !self.service.numbers_messages();
+        let verb = if is_plain_send {
+            Verb::SendImm
+        } else {
+            self.verb
+        };
+        Self { verb, ..self }
     }
 
     /// Returns the plan without immediate data: RDMA writes that the peer detects by polling its

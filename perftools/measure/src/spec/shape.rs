@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ibverbs::AccessFlags;
 
-use super::plan::{Pattern, Plan, Service, Verb};
+use super::plan::{Pattern, Plan};
 use super::side::Limit;
 use super::tuning::Tuning;
 
@@ -123,7 +123,7 @@ impl Shape {
 
     /// Returns the number of receive queues: one per queue pair, or one shared by all.
     pub(crate) fn receive_queues(&self) -> u32 {
-        if self.tuning.srq || self.plan.service == Service::Xrc {
+        if self.tuning.srq || self.plan.service.always_shares_receives() {
             1
         } else {
             self.qps
@@ -131,10 +131,10 @@ impl Shape {
     }
 
     /// Returns `true` if only the last message of each credit batch solicits an event, so that the
-    /// receiver does not wake up for the others. On several queue pairs the others may arrive
-    /// later.
+    /// receiver does not wake up for the others. On several queue pairs, and over SRD, the others
+    /// may arrive later.
     pub(crate) fn solicits(&self) -> bool {
-        let is_ordered = self.qps == 1 && self.receivers == 1;
+        let is_ordered = self.qps == 1 && self.receivers == 1 && self.plan.service.is_ordered();
         self.credited && is_ordered && self.is_reliable() && self.plan.pattern == Pattern::OneWay
     }
 
@@ -180,7 +180,7 @@ impl Shape {
 
     /// Returns the number of receive buffers if each message has its own buffer.
     pub(crate) fn receive_buffers(&self) -> u32 {
-        if self.plan.verb == Verb::Send {
+        if self.plan.receives_into_memory() {
             self.receives() * self.receive_queues()
         } else {
             0
@@ -205,7 +205,7 @@ impl Shape {
                 self.sends() + self.receive_buffers()
             }
             // One buffer to send from, and one to receive into.
-            plan => 1 + u32::from(plan.verb == Verb::Send),
+            plan => 1 + u32::from(plan.receives_into_memory()),
         };
         let slots = u64::from(exposed) + u64::from(local);
         slots * self.stride() as u64
@@ -225,8 +225,41 @@ impl Shape {
         ))
     }
 
-    /// Returns `true` if the service delivers every message or breaks the connection.
+    /// Returns `true` if the service delivers every message or reports an error.
     pub fn is_reliable(&self) -> bool {
         self.plan.service.is_reliable()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::spec::fit::Bounds;
+    use crate::spec::plan::Service;
+    use crate::spec::{Spec, test::Test};
+
+    #[test]
+    fn messages_that_overtake_others_are_not_solicited() {
+        for (test, solicits, receives_into_memory) in [
+            (Test::RcBw, true, true),
+            (Test::DcBw, true, true),
+            (Test::SrdBw, false, true),
+            // The provider of EFA keeps receives without memory from the adapter.
+            (Test::SrdRdmaWriteBw, false, true),
+            (Test::DcRdmaWriteBw, true, false),
+        ] {
+            let shape = Spec::new(test).fit(&Bounds::unlimited()).unwrap();
+            assert_eq!(shape.solicits(), solicits, "{test:?}");
+            let has_buffers = shape.receive_buffers() > 0;
+            assert_eq!(has_buffers, receives_into_memory, "{test:?}");
+        }
+        let two = Spec {
+            qps: 2,
+            ..Spec::new(Test::DcBw)
+        };
+        let shape = two.fit(&Bounds::unlimited()).unwrap();
+        assert_eq!(
+            (shape.plan.service, shape.receive_queues()),
+            (Service::Dc, 1)
+        );
     }
 }

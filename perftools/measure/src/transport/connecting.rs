@@ -4,7 +4,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use base::error::{Error, Result};
-use ibverbs::{AhAttr, Endpoint, Gid, Lid, Psn, Qpn, wr::Destination};
+use ibverbs::{
+    AhAttr, DatagramTransport, Endpoint, Gid, HeldAddress, Lid, Psn, Qpn, QueuePair, RcPath,
+    wr::Destination,
+};
 
 use super::QpEndpoint;
 use super::data_path::AnyQp;
@@ -58,34 +61,41 @@ impl RdmaEndpoint {
                     .map(|()| AnyQp::Xrc(connection));
             }
             UnconnectedQp::Uc(mut qp) => qp.connect(&path, &remote).map(|()| AnyQp::Uc(qp)),
+            UnconnectedQp::Dc(connection) => {
+                return connection
+                    .connect(&path, peer.dc, |qp| self.hold_address(qp, &path, &remote))
+                    .map(AnyQp::Dc);
+            }
             UnconnectedQp::Ud(mut qp) => {
-                let mut to = match path.sgid_index {
-                    Some(index) => AhAttr::for_gid(path.port_num, index, gid),
-                    None => AhAttr::for_lid(path.port_num, remote.lid),
-                };
-                (to.sl, to.src_path_bits, to.static_rate) =
-                    (path.sl, path.src_path_bits, path.static_rate);
-                to.grh = to.grh.map(|grh| {
-                    grh.traffic_class(path.traffic_class)
-                        .flow_label(path.flow_label)
-                });
-                let address = self
-                    .pd
-                    .create_ah(&to)
-                    .and_then(|handle| qp.hold_address(&handle));
-                address.map(|address| {
-                    AnyQp::Ud(
-                        qp,
-                        Destination {
-                            address,
-                            qpn: remote.qpn,
-                            qkey: QKEY,
-                        },
-                    )
-                })
+                let to = self.hold_address(&mut qp, &path, &remote);
+                to.map(|address| AnyQp::Ud(qp, destination(address, remote.qpn)))
+            }
+            UnconnectedQp::Srd(mut qp) => {
+                let to = self.hold_address(&mut qp, &path, &remote);
+                to.map(|address| AnyQp::Srd(qp, destination(address, remote.qpn)))
             }
         }
         .map_err(Error::from)
+    }
+
+    /// Creates the address handle of the peer, which the queue pair holds.
+    fn hold_address<T: DatagramTransport>(
+        &self,
+        qp: &mut QueuePair<T>,
+        path: &RcPath,
+        remote: &Endpoint,
+    ) -> ibverbs::Result<HeldAddress> {
+        let mut to = match path.sgid_index {
+            Some(index) => AhAttr::for_gid(path.port_num, index, remote.gid),
+            None => AhAttr::for_lid(path.port_num, remote.lid),
+        };
+        (to.sl, to.src_path_bits, to.static_rate) = (path.sl, path.src_path_bits, path.static_rate);
+        to.grh = to.grh.map(|grh| {
+            grh.traffic_class(path.traffic_class)
+                .flow_label(path.flow_label)
+        });
+        let handle = self.pd.create_ah(&to)?;
+        qp.hold_address(&handle)
     }
 
     /// Joins the multicast group. Queue pairs prepared after this call belong to it.
@@ -137,6 +147,15 @@ impl RdmaEndpoint {
             ))
         });
         qps.collect()
+    }
+}
+
+/// Returns the destination of the datagrams to a queue pair.
+fn destination(address: HeldAddress, qpn: Qpn) -> Destination {
+    Destination {
+        address,
+        qpn,
+        qkey: QKEY,
     }
 }
 

@@ -9,6 +9,7 @@ use ibverbs::{
     Context, Device, LinkLayer, PortAttr, PortState,
     caps::{AtomicCap, DeviceCapFlags},
     device::TransportType,
+    efa::{EfaAttr, EfaCaps},
     gid::GidType,
 };
 use nix::ifaddrs::getifaddrs;
@@ -16,6 +17,7 @@ use nix::ifaddrs::getifaddrs;
 use super::address::PortAddress;
 use super::{ControlAddrs, LinkType};
 use crate::spec::Bounds;
+use crate::spec::plan::Service;
 
 /// An opened device with an active port.
 #[derive(Debug)]
@@ -151,15 +153,28 @@ fn open_port(device: &Device, port: Option<u8>) -> Result<OpenedDevice> {
             down = down.or(Some(port_down(&context, port_num, &port)));
             continue;
         }
-        let link = link_of(device, &port);
+        let efa = efa_attr(&context);
+        let link = match efa {
+            Some(_) => LinkType::Efa,
+            None => link_of(device, &port),
+        };
         let (addresses, link_name) = addresses(&context, port_num, link)?;
+        let max_msg = u64::from(port.max_msg_sz);
+        let max_rdma = |cap| match efa {
+            Some(efa) if efa.device_caps.contains(cap) => efa.max_rdma_size.into(),
+            Some(_) => 0,
+            None => max_msg,
+        };
         let bounds = Bounds {
             device: name,
-            max_msg: u64::from(port.max_msg_sz),
+            max_msg,
             max_qp_wr: attr.max_qp_wr,
             max_cqe: attr.max_cqe,
             mtu: port.active_mtu.bytes().unwrap_or(1024),
+            services: services(link, attr.device_cap_flags.contains(DeviceCapFlags::XRC)),
             infiniband: link != LinkType::Iwarp,
+            max_read: max_rdma(EfaCaps::RDMA_READ),
+            max_write: max_rdma(EfaCaps::RDMA_WRITE),
             signaled_sizes: if attr.is_soft_iwarp() {
                 SOFT_IWARP_SIGNALED_SIZES
             } else {
@@ -167,7 +182,6 @@ fn open_port(device: &Device, port: Option<u8>) -> Result<OpenedDevice> {
             },
             atomics: attr.atomic_cap != AtomicCap::NONE,
             max_srq_wr: if attr.max_srq > 0 { attr.max_srq_wr } else { 0 },
-            xrc: attr.device_cap_flags.contains(DeviceCapFlags::XRC) && link != LinkType::Iwarp,
         };
         let limited = |n: u32| u8::try_from(n.min(16)).unwrap_or(16);
         let rd_atomic = (
@@ -203,6 +217,28 @@ fn port_down(context: &Context, port_num: u8, port: &PortAttr) -> Error {
     .with_help(help)
 }
 
+/// Returns the attributes that only EFA devices have; `None` for other devices. The kernel reports
+/// no transport of EFA devices, so libefa is not loaded for others.
+fn efa_attr(context: &Context) -> Option<EfaAttr> {
+    if context.device().transport() != TransportType::UNSPECIFIED {
+        return None;
+    }
+    context.query_efa().ok()
+}
+
+/// Returns the services of a link. With `xrc` the device has XRC.
+fn services(link: LinkType, xrc: bool) -> Vec<Service> {
+    match link {
+        LinkType::Iwarp => vec![Service::Rc],
+        LinkType::Efa => vec![Service::Ud, Service::Srd],
+        LinkType::InfiniBand | LinkType::Roce => {
+            let mut services = vec![Service::Rc, Service::Uc, Service::Ud, Service::Dc];
+            services.extend(xrc.then_some(Service::Xrc));
+            services
+        }
+    }
+}
+
 fn link_of(device: &Device, port: &PortAttr) -> LinkType {
     match (device.transport(), port.link_layer) {
         (TransportType::IWARP, _) => LinkType::Iwarp,
@@ -211,8 +247,8 @@ fn link_of(device: &Device, port: &PortAttr) -> LinkType {
     }
 }
 
-/// Returns the addresses of a port and the name of its link. On RoCE the addresses are GIDs, those
-/// of RoCE v2 if there are any; on iWARP they are those of the interface.
+/// Returns the addresses of a port and the name of its link. On RoCE and EFA the addresses are
+/// GIDs, those of RoCE v2 if there are any; on iWARP they are those of the interface.
 fn addresses(
     context: &Context,
     port_num: u8,
@@ -229,7 +265,7 @@ fn addresses(
             link.to_string(),
         )),
         LinkType::Iwarp => Ok((interface_addresses(netdev.as_deref()), link.to_string())),
-        LinkType::Roce => {
+        LinkType::Roce | LinkType::Efa => {
             let gids = context.gids(port_num)?;
             let has_v2 = gids.iter().any(|g| g.kind == GidType::ROCE_V2);
             let prefixes = interface_addresses(None);
@@ -249,7 +285,12 @@ fn addresses(
                     }
                 })
                 .collect();
-            Ok((all, if has_v2 { "RoCE v2" } else { "RoCE v1" }.to_owned()))
+            let name = match link {
+                LinkType::Roce if has_v2 => "RoCE v2".to_owned(),
+                LinkType::Roce => "RoCE v1".to_owned(),
+                _ => link.to_string(),
+            };
+            Ok((all, name))
         }
     }
 }

@@ -4,9 +4,9 @@ use base::error::{Error, Result};
 use base::system::random;
 use host::hardware::Hardware;
 use ibverbs::{
-    CompletionChannel, CompletionQueue, CqOptions, DuplexTransport, Gid, GidIndex, Mtu,
+    CompletionChannel, CompletionQueue, CqOptions, DuplexTransport, ErrorKind, Gid, GidIndex, Mtu,
     ProtectionDomain, Psn, Qkey, QpOptions, Qpn, QueuePair, Rc, RcPath, SendTransport, Sink,
-    SrqOptions, Uc, Ud, caps::OdpGeneralCaps,
+    SrqOptions, Uc, Ud, caps::OdpGeneralCaps, efa::Srd,
 };
 
 use rdmacm::datagram::multicast::Membership;
@@ -15,6 +15,7 @@ use super::address::PortAddress;
 use super::cm::CmSettings;
 use super::cm_datagrams::LocalAddress;
 use super::data_path::{AnyQp, VerbsDataPath};
+use super::dc::UnconnectedDc;
 use super::device::OpenedDevice;
 use super::gpu::TestGpu;
 use super::path_checks::check_path;
@@ -53,6 +54,8 @@ pub(super) enum UnconnectedQp {
     Uc(QueuePair<Uc>),
     Ud(QueuePair<Ud>),
     Xrc(XrcConnection),
+    Srd(QueuePair<Srd>),
+    Dc(UnconnectedDc),
 }
 
 impl UnconnectedQp {
@@ -62,6 +65,8 @@ impl UnconnectedQp {
             UnconnectedQp::Uc(qp) => qp.qp_num(),
             UnconnectedQp::Ud(qp) => qp.qp_num(),
             UnconnectedQp::Xrc(connection) => connection.sender.qp_num(),
+            UnconnectedQp::Srd(qp) => qp.qp_num(),
+            UnconnectedQp::Dc(connection) => connection.initiator.qp_num(),
         }
     }
 }
@@ -123,10 +128,12 @@ impl ThreadQueues {
             .comp_vector(vector);
         let cq = opened.context.create_cq(options)?;
         let options = SrqOptions::new()
-            .max_wr(shape.receives())
+            .max_wr(shape.receives().max(1))
             .max_batch(MAX_POST_LIST);
         let srq = match shape.plan.service {
             Service::Xrc => Some(SharedRecvQueue::xrc(&opened.context, pd, &cq, options)?),
+            // A DC target has one, also if it receives no messages.
+            Service::Dc => Some(SharedRecvQueue::Basic(pd.create_srq(options)?)),
             _ if shape.tuning.srq && shape.receives() > 0 => {
                 Some(SharedRecvQueue::Basic(pd.create_srq(options)?))
             }
@@ -268,7 +275,13 @@ impl RdmaEndpoint {
             }
             result => result,
         }
-        .map_err(Error::from)
+        .map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => {
+                let (device, service) = (self.device_name(), self.shape.plan.service);
+                Error::limit(format!("{device} does not support {service}: {error}"))
+            }
+            _ => error.into(),
+        })
     }
 
     /// Creates queue pairs that this end connects itself, from `address`.
@@ -325,6 +338,18 @@ impl RdmaEndpoint {
                     self.create_with_options(|options| self.pd.create_xrc_send_qp(cq, options))?;
                 UnconnectedQp::Xrc(XrcConnection::new(sender, srq.as_ref(), &path)?)
             }
+            Service::Srd => {
+                let mut qp: QueuePair<Srd> = self.create_qp(index)?;
+                qp.start(path.port_num, path.pkey_index, QKEY, psn)?;
+                UnconnectedQp::Srd(qp)
+            }
+            Service::Dc => {
+                let ThreadQueues { cq, srq, .. } = self.thread_queues(index)?;
+                let initiator =
+                    self.create_with_options(|options| self.pd.create_dc_qp(cq, options))?;
+                let (pd, srq) = (&self.pd, srq.as_ref());
+                UnconnectedQp::Dc(UnconnectedDc::new(initiator, pd, cq, srq, &path)?)
+            }
             Service::Rc => {
                 UnconnectedQp::Rc(self.create_qp(index).and_then(|qp| init_qp(qp, &path))?)
             }
@@ -336,10 +361,13 @@ impl RdmaEndpoint {
             lid: self.opened.port.lid.0 | u16::from(path.src_path_bits),
             gid: gid.to_string(),
             rd_atomic: path.max_dest_rd_atomic,
-            xrc: if let UnconnectedQp::Xrc(connection) = &qp {
-                Some(connection.receiver())
-            } else {
-                None
+            xrc: match &qp {
+                UnconnectedQp::Xrc(connection) => Some(connection.receiver()),
+                _ => None,
+            },
+            dc: match &qp {
+                UnconnectedQp::Dc(connection) => Some(connection.receiver()),
+                _ => None,
             },
         };
         Ok(PreparedQp { qp, path, local })

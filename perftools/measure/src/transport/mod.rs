@@ -11,6 +11,7 @@ pub mod cm;
 pub mod cm_datagrams;
 mod connecting;
 pub mod data_path;
+pub mod dc;
 pub mod device;
 mod endpoint;
 mod gpu;
@@ -44,6 +45,8 @@ pub enum LinkType {
     Roce,
     /// iWARP.
     Iwarp,
+    /// Elastic Fabric Adapter of Amazon.
+    Efa,
 }
 
 impl std::fmt::Display for LinkType {
@@ -52,6 +55,7 @@ impl std::fmt::Display for LinkType {
             LinkType::InfiniBand => "InfiniBand",
             LinkType::Roce => "RoCE",
             LinkType::Iwarp => "iWARP",
+            LinkType::Efa => "EFA",
         })
     }
 }
@@ -96,6 +100,9 @@ pub struct QpEndpoint {
     /// Receiving half of an XRC connection. `qpn` is then the sending half.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xrc: Option<xrc::XrcReceiver>,
+    /// Target of the dynamically connected transport. `qpn` is then the initiator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dc: Option<dc::DcReceiver>,
 }
 
 /// The method of connecting, chosen by the server.

@@ -66,6 +66,10 @@ pub(super) fn uses_cm(
             "{device} is iWARP, which can only be connected by rdma_cm"
         ))
         .with_help("omit --use-cm off (-cm0)")),
+        (LinkType::Efa, Cm::On) => Err(Error::limit(format!(
+            "{device} is EFA, which rdma_cm cannot connect"
+        ))
+        .with_help("omit --use-cm on (-cm1)")),
         (LinkType::Iwarp, _) | (_, Cm::On) => Ok(true),
         _ => Ok(false),
     }

@@ -12,6 +12,7 @@ use ibverbs::Gid;
 use measure::engine::fake::{self, FakeDataPath};
 use measure::spec::connection::ConnectionInfo;
 use measure::spec::modes::Wait;
+use measure::spec::plan::Service;
 use measure::spec::{Bounds, Spec};
 use measure::transport::address::PortAddress;
 use measure::transport::{
@@ -49,11 +50,13 @@ fn bounds() -> Bounds {
         max_qp_wr: 1000,
         max_cqe: 2000,
         mtu: 1024,
+        services: vec![Service::Rc, Service::Uc, Service::Ud],
         infiniband: true,
+        max_read: 1 << 20,
+        max_write: 1 << 20,
         signaled_sizes: 0..0,
         atomics: true,
         max_srq_wr: 100,
-        xrc: false,
     }
 }
 
@@ -118,6 +121,7 @@ impl<'a> Backend for &'a FakeBackend {
             gid: Gid::from(self.server_address.unwrap_or(Ipv4Addr::LOCALHOST.into())).to_string(),
             rd_atomic: 1,
             xrc: None,
+            dc: None,
         }]);
         let offer = Offer {
             depth,

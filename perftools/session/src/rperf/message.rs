@@ -155,6 +155,15 @@ impl Message {
     /// Returns the error of the peer, prefixed with `peer_name`.
     pub fn or_error(self, peer_name: &str) -> Result<Self> {
         match self {
+            // The error of serde in a peer that lacks a test or an operation, with a list of those
+            // that it has.
+            Message::Error { text } if text.contains("unknown variant") => {
+                let end = text.find(", expected").unwrap_or(text.len());
+                let error = Error::new(Kind::Peer, format!("{peer_name}: {}", &text[..end]));
+                Err(error.with_help(
+                    "the rperf there is older and lacks it: install the same version on both hosts",
+                ))
+            }
             Message::Error { text } => Err(Error::new(Kind::Peer, format!("{peer_name}: {text}"))),
             other => Ok(other),
         }
@@ -177,6 +186,19 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_without_a_test_is_named_as_older() {
+        let new = serde_json::to_string(&Message::Heartbeat).unwrap();
+        let unknown = new.replace("at_work", "srd_bw");
+        let text = serde_json::from_str::<Message>(&unknown).unwrap_err();
+        let message = Message::Error {
+            text: format!("receive from the peer: invalid message: {text}"),
+        };
+        let error = message.or_error("the server").unwrap_err();
+        let expected = "the server: receive from the peer: invalid message: unknown variant `srd_bw`; help: the rperf there is older";
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
 
     #[test]
     fn renamed_variants_keep_their_names_on_the_wire() {

@@ -84,8 +84,8 @@ pub struct Options {
     /// its own queue pairs [default: 1]
     #[arg(long, value_name = "N", help_heading = TEST)]
     pub threads: Option<u32>,
-    /// Use RDMA writes with immediate data, which the receiver counts: on or off [default: on,
-    /// except on iWARP]
+    /// Use immediate data: on or off [default: on in RDMA writes, so that the receiver counts them,
+    /// except on iWARP; off in sends]
     #[arg(long, value_name = "on|off", value_parser = on_off, hide_possible_values = true, help_heading = TEST)]
     pub immediate: Option<bool>,
     /// Reverse the direction of a one-way test; the server then sends: on or off

@@ -172,12 +172,14 @@ fn test_help(test: Test) -> String {
         ));
     }
     match test.plan().map(|plan| plan.service) {
-        Some(Service::Rc | Service::Ud) => {
+        Some(service) if service.uses_cm() => {
             lines.push(format!(
                 "{DEVICES}; connect with rdma_cm: --use-cm on (-cm1)"
             ));
         }
-        Some(Service::Uc | Service::Xrc) => lines.push(DEVICES.to_owned()),
+        Some(Service::Srd) => lines.push(format!("{DEVICES} of EFA")),
+        Some(Service::Dc) => lines.push(format!("{DEVICES} of mlx5")),
+        Some(_) => lines.push(DEVICES.to_owned()),
         None if test.socket().is_some() => {
             lines.push(
                 "uses the network interface that reaches HOST: --ip-port (-ip), --sock-buf-size (-sb)"
@@ -257,7 +259,10 @@ mod tests {
     #[test]
     fn the_help_of_an_option_names_its_tests() {
         let help = requested("--help -mt").unwrap();
-        assert!(help.contains("Acts on tests over RC, UC and XRC"), "{help}");
+        assert!(
+            help.contains("Acts on tests over RC, UC, XRC and DC"),
+            "{help}"
+        );
         let help = requested("--help json").unwrap();
         assert!(!help.contains("Acts on"), "{help}");
     }

@@ -2,7 +2,7 @@
 //! refused.
 
 use base::error::{Error, Result};
-use measure::spec::plan::{Pattern, Plan, Service, Verb};
+use measure::spec::plan::{Pattern, Plan, Service};
 use measure::spec::test::Test;
 
 use super::qperf;
@@ -74,20 +74,24 @@ const RDMA_BANDWIDTH: &Kind = &Kind {
     name: "bandwidth tests over RDMA devices",
 };
 const CM: &Kind = &Kind {
-    contains: |test| {
-        plan(test, |plan| {
-            matches!(plan.service, Service::Rc | Service::Ud)
-        })
-    },
+    contains: |test| plan(test, |plan| plan.service.uses_cm()),
     name: "tests over RC and UD",
 };
 const CONNECTED: &Kind = &Kind {
-    contains: |test| plan(test, |plan| plan.service != Service::Ud),
-    name: "tests over RC, UC and XRC",
+    contains: |test| plan(test, |plan| plan.service.has_path()),
+    name: "tests over RC, UC, XRC and DC",
 };
 const RELIABLE: &Kind = &Kind {
-    contains: |test| plan(test, |plan| plan.service.is_reliable()),
-    name: "tests over RC and XRC",
+    contains: |test| {
+        plan(test, |plan| {
+            plan.service.has_path() && plan.service.is_reliable()
+        })
+    },
+    name: "tests over RC, XRC and DC",
+};
+const HEADERS: &Kind = &Kind {
+    contains: |test| plan(test, |plan| plan.service != Service::Srd),
+    name: "tests over RDMA devices, except SRD, whose packets have no such fields",
 };
 const FLOOD: &Kind = &Kind {
     contains: |test| {
@@ -102,8 +106,13 @@ const MULTICAST: &Kind = &Kind {
     name: "ud_bw",
 };
 const IMMEDIATE: &Kind = &Kind {
-    contains: |test| plan(test, |plan| plan.verb == Verb::WriteImm),
-    name: "tests of RDMA writes, except those that poll memory",
+    contains: |test| {
+        plan(test, |plan| {
+            plan.verb.takes_receives()
+                && (plan.verb.is_one_sided() || !plan.service.numbers_messages())
+        })
+    },
+    name: "tests of RDMA writes, except those that poll memory, and of sends over RC, XRC and DC",
 };
 const RECEIVES: &Kind = &Kind {
     contains: |test| plan(test, |plan| plan.verb.takes_receives()),
@@ -112,22 +121,25 @@ const RECEIVES: &Kind = &Kind {
 const OWN_RECEIVES: &Kind = &Kind {
     contains: |test| {
         plan(test, |plan| {
-            plan.verb.takes_receives() && plan.service != Service::Xrc
+            let has_choice = !plan.service.always_shares_receives() && plan.service != Service::Srd;
+            plan.verb.takes_receives() && has_choice
         })
     },
-    name: "tests of sends and of RDMA writes with immediate data; XRC always has a shared queue",
+    name: "tests of sends and of RDMA writes with immediate data; XRC and DC always have a shared queue, and SRD has none",
 };
 const INLINE: &Kind = &Kind {
     contains: |test| plan(test, |plan| !plan.verb.fetches()),
     name: "tests of sends and of RDMA writes",
 };
 const FETCHES: &Kind = &Kind {
-    contains: |test| plan(test, |plan| plan.verb.fetches()),
-    name: "tests of RDMA reads and atomics",
+    contains: |test| plan(test, |plan| plan.verb.fetches() && plan.service.has_path()),
+    name: "tests of RDMA reads and atomics, except SRD",
 };
 const MODERATED: &Kind = &Kind {
     contains: |test| {
-        plan(test, |plan| !(plan.is_latency() && plan.verb.fetches())) && !test.verifies()
+        plan(test, |plan| {
+            !(plan.is_latency() && plan.verb.fetches()) && plan.service.is_ordered()
+        }) && !test.verifies()
     },
     name: "tests that need no completion of each request",
 };
@@ -177,11 +189,11 @@ const TABLE: &[(&str, Scope)] = {
         ("rd-atomic", Tests(FETCHES)),
         ("gid-index", Tests(RDMA)),
         ("pkey-index", Tests(RDMA)),
-        ("service-level", Tests(RDMA)),
-        ("static-rate", Tests(RDMA)),
-        ("src-path-bits", Tests(RDMA)),
-        ("traffic-class", Tests(RDMA)),
-        ("flow-label", Tests(RDMA)),
+        ("service-level", Tests(HEADERS)),
+        ("static-rate", Tests(HEADERS)),
+        ("src-path-bits", Tests(HEADERS)),
+        ("traffic-class", Tests(HEADERS)),
+        ("flow-label", Tests(HEADERS)),
         ("qp-timeout", Tests(RELIABLE)),
         ("retry-count", Tests(RELIABLE)),
         ("cq-vector", Tests(RDMA)),

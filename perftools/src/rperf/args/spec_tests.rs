@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use base::error::Result;
 use measure::spec::modes::Wait;
-use measure::spec::plan::{Pattern, Verb};
+use measure::spec::plan::{Pattern, Service, Verb};
 use measure::spec::test::Test;
 use measure::spec::{Bounds, Limit, MAX_DEPTH, Spec};
 
@@ -22,11 +22,13 @@ fn bounds() -> Bounds {
         max_qp_wr: 1024,
         max_cqe: 2048,
         mtu: 4096,
+        services: vec![Service::Rc, Service::Uc, Service::Ud, Service::Xrc],
         infiniband: true,
+        max_read: 8 << 20,
+        max_write: 8 << 20,
         signaled_sizes: 0..0,
         atomics: true,
         max_srq_wr: 1024,
-        xrc: true,
     }
 }
 
@@ -40,9 +42,9 @@ fn default_spec(test: Test) -> Spec {
 #[test]
 fn missing_capabilities_are_reported_in_one_line() {
     let iwarp = Bounds {
+        services: vec![Service::Rc],
         infiniband: false,
         atomics: false,
-        xrc: false,
         ..bounds()
     };
     for (test, expected) in [
@@ -56,6 +58,26 @@ fn missing_capabilities_are_reported_in_one_line() {
     ] {
         let text = default_spec(test).fit(&iwarp).unwrap_err().to_string();
         assert!(text.starts_with(expected) && !text.contains('\n'), "{text}");
+    }
+    let efa = Bounds {
+        services: vec![Service::Ud, Service::Srd],
+        max_write: 0,
+        ..bounds()
+    };
+    for (test, expected) in [
+        (
+            Test::RcBw,
+            "RC (reliable connections); help: run ud_bw or srd_bw",
+        ),
+        (
+            Test::RcRdmaReadLat,
+            "RC (reliable connections); help: run srd_rdma_read_lat",
+        ),
+        (Test::SrdRdmaWriteBw, "RDMA writes"),
+        (Test::DcFetchAddMr, "DC (dynamically connected transport)"),
+    ] {
+        let text = default_spec(test).fit(&efa).unwrap_err().to_string();
+        assert_eq!(text, format!("dev0 does not support {expected}"));
     }
     let shape = default_spec(Test::RcRdmaWriteLat).fit(&iwarp).unwrap();
     assert_eq!(
@@ -73,6 +95,38 @@ fn missing_capabilities_are_reported_in_one_line() {
             .to_string()
             .contains("dev0 does not support RDMA writes with immediate data")
     );
+}
+
+#[test]
+fn messages_over_srd_are_unordered_and_arrive() {
+    let efa = Bounds {
+        services: vec![Service::Ud, Service::Srd],
+        max_msg: 8928,
+        max_read: 1 << 30,
+        max_write: 1 << 30,
+        ..bounds()
+    };
+    for (test, verb, size) in [
+        (Test::SrdBw, Verb::Send, 4 << 10),
+        (Test::SrdRdmaWriteBw, Verb::WriteImm, 64 << 10),
+        (Test::SrdRdmaReadBw, Verb::Read, 64 << 10),
+    ] {
+        let shape = default_spec(test).fit(&efa).unwrap();
+        assert_eq!((shape.plan.verb, shape.msg_size), (verb, size));
+        assert!(shape.is_reliable() && !shape.plan.service.is_ordered());
+    }
+    let large = Spec {
+        msg_size: 9000,
+        ..default_spec(Test::SrdBw)
+    };
+    let text = large.fit(&efa).unwrap_err().to_string();
+    assert!(text.contains("the maximum of dev0 is 8928 bytes"), "{text}");
+    let polled = Spec {
+        immediate: Some(false),
+        ..default_spec(Test::SrdRdmaWriteLat)
+    };
+    let text = polled.fit(&efa).unwrap_err().to_string();
+    assert!(text.contains("polling memory"), "{text}");
 }
 
 #[test]

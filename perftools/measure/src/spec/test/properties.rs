@@ -1,7 +1,7 @@
 //! Properties of the tests.
 
 use super::table::{Kind, Row, TESTS, Test};
-use crate::spec::plan::{Pattern, Plan, Service};
+use crate::spec::plan::{Pattern, Plan, Service, Verb};
 use crate::spec::socket_kind::SocketKind;
 
 impl Test {
@@ -68,12 +68,16 @@ impl Test {
     }
 
     /// Returns the default message size in bytes, which is the one of qperf: 64 KiB for bandwidth
-    /// (UDP and SCTP 32 KiB, RDS 8 KiB, UD 2 KiB), 1 byte for latency, 8 bytes for atomics.
+    /// (UDP and SCTP 32 KiB, RDS 8 KiB, UD 2 KiB), 1 byte for latency, 8 bytes for atomics. A send
+    /// over SRD is one packet: 4 KiB, the largest MTU of the verbs.
     pub fn default_size(self) -> u64 {
         match self.kind() {
             Kind::Rdma { plan, .. } if plan.verb.is_atomic() => 8,
             _ if self.is_latency() => 1,
             Kind::Rdma { plan, .. } if plan.service == Service::Ud => 2 << 10,
+            Kind::Rdma { plan, .. } if plan.service == Service::Srd && plan.verb == Verb::Send => {
+                4 << 10
+            }
             Kind::Sockets {
                 kind: SocketKind::Udp | SocketKind::Sctp,
                 ..

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::plan::Pattern::{self, BothWays, OneWay, PingPong, Polled};
 use crate::spec::plan::Plan;
-use crate::spec::plan::Service::{self, Rc, Uc, Ud, Xrc};
+use crate::spec::plan::Service::{self, Dc, Rc, Srd, Uc, Ud, Xrc};
 use crate::spec::plan::Verb::{self, CompareSwap, FetchAdd, Read, Send, Write, WriteImm};
 use crate::spec::socket_kind::SocketKind::{self, Rds, Sctp, Tcp, Udp};
 
@@ -135,6 +135,74 @@ tests! {
     VerRcCompareSwap "ver_rc_compare_swap" => verified(Rc, CompareSwap, OneWay);
     /// RC fetch-and-add, each result checked.
     VerRcFetchAdd "ver_rc_fetch_add" => verified(Rc, FetchAdd, OneWay);
+    /// XRC RDMA write, one-way bandwidth.
+    XrcRdmaWriteBw "xrc_rdma_write_bw" => rdma(Xrc, WriteImm, OneWay);
+    /// XRC RDMA write, bandwidth in both directions at once.
+    XrcRdmaWriteBiBw "xrc_rdma_write_bi_bw" => rdma(Xrc, WriteImm, BothWays);
+    /// XRC RDMA write ping-pong, one-way latency.
+    XrcRdmaWriteLat "xrc_rdma_write_lat" => rdma(Xrc, WriteImm, PingPong);
+    /// XRC RDMA write ping-pong with memory polling, one-way latency.
+    XrcRdmaWritePollLat "xrc_rdma_write_poll_lat" => rdma(Xrc, Write, Polled);
+    /// XRC RDMA read, one-way bandwidth.
+    XrcRdmaReadBw "xrc_rdma_read_bw" => rdma(Xrc, Read, OneWay);
+    /// XRC RDMA read, bandwidth in both directions at once.
+    XrcRdmaReadBiBw "xrc_rdma_read_bi_bw" => rdma(Xrc, Read, BothWays);
+    /// XRC RDMA read, round trip.
+    XrcRdmaReadLat "xrc_rdma_read_lat" => rdma(Xrc, Read, PingPong);
+    /// XRC compare-and-swap, messages per second.
+    XrcCompareSwapMr "xrc_compare_swap_mr" => rdma(Xrc, CompareSwap, OneWay);
+    /// XRC compare-and-swap, round trip.
+    XrcCompareSwapLat "xrc_compare_swap_lat" => rdma(Xrc, CompareSwap, PingPong);
+    /// XRC fetch-and-add, messages per second.
+    XrcFetchAddMr "xrc_fetch_add_mr" => rdma(Xrc, FetchAdd, OneWay);
+    /// XRC fetch-and-add, round trip.
+    XrcFetchAddLat "xrc_fetch_add_lat" => rdma(Xrc, FetchAdd, PingPong);
+    /// SRD send/receive, one-way bandwidth.
+    SrdBw "srd_bw" => rdma(Srd, Send, OneWay);
+    /// SRD send/receive, bandwidth in both directions at once.
+    SrdBiBw "srd_bi_bw" => rdma(Srd, Send, BothWays);
+    /// SRD send/receive ping-pong, one-way latency.
+    SrdLat "srd_lat" => rdma(Srd, Send, PingPong);
+    /// SRD RDMA write, one-way bandwidth.
+    SrdRdmaWriteBw "srd_rdma_write_bw" => rdma(Srd, WriteImm, OneWay);
+    /// SRD RDMA write, bandwidth in both directions at once.
+    SrdRdmaWriteBiBw "srd_rdma_write_bi_bw" => rdma(Srd, WriteImm, BothWays);
+    /// SRD RDMA write ping-pong, one-way latency.
+    SrdRdmaWriteLat "srd_rdma_write_lat" => rdma(Srd, WriteImm, PingPong);
+    /// SRD RDMA read, one-way bandwidth.
+    SrdRdmaReadBw "srd_rdma_read_bw" => rdma(Srd, Read, OneWay);
+    /// SRD RDMA read, bandwidth in both directions at once.
+    SrdRdmaReadBiBw "srd_rdma_read_bi_bw" => rdma(Srd, Read, BothWays);
+    /// SRD RDMA read, round trip.
+    SrdRdmaReadLat "srd_rdma_read_lat" => rdma(Srd, Read, PingPong);
+    /// DC send/receive, one-way bandwidth.
+    DcBw "dc_bw" => rdma(Dc, Send, OneWay);
+    /// DC send/receive, bandwidth in both directions at once.
+    DcBiBw "dc_bi_bw" => rdma(Dc, Send, BothWays);
+    /// DC send/receive ping-pong, one-way latency.
+    DcLat "dc_lat" => rdma(Dc, Send, PingPong);
+    /// DC RDMA write, one-way bandwidth.
+    DcRdmaWriteBw "dc_rdma_write_bw" => rdma(Dc, WriteImm, OneWay);
+    /// DC RDMA write, bandwidth in both directions at once.
+    DcRdmaWriteBiBw "dc_rdma_write_bi_bw" => rdma(Dc, WriteImm, BothWays);
+    /// DC RDMA write ping-pong, one-way latency.
+    DcRdmaWriteLat "dc_rdma_write_lat" => rdma(Dc, WriteImm, PingPong);
+    /// DC RDMA write ping-pong with memory polling, one-way latency.
+    DcRdmaWritePollLat "dc_rdma_write_poll_lat" => rdma(Dc, Write, Polled);
+    /// DC RDMA read, one-way bandwidth.
+    DcRdmaReadBw "dc_rdma_read_bw" => rdma(Dc, Read, OneWay);
+    /// DC RDMA read, bandwidth in both directions at once.
+    DcRdmaReadBiBw "dc_rdma_read_bi_bw" => rdma(Dc, Read, BothWays);
+    /// DC RDMA read, round trip.
+    DcRdmaReadLat "dc_rdma_read_lat" => rdma(Dc, Read, PingPong);
+    /// DC compare-and-swap, messages per second.
+    DcCompareSwapMr "dc_compare_swap_mr" => rdma(Dc, CompareSwap, OneWay);
+    /// DC compare-and-swap, round trip.
+    DcCompareSwapLat "dc_compare_swap_lat" => rdma(Dc, CompareSwap, PingPong);
+    /// DC fetch-and-add, messages per second.
+    DcFetchAddMr "dc_fetch_add_mr" => rdma(Dc, FetchAdd, OneWay);
+    /// DC fetch-and-add, round trip.
+    DcFetchAddLat "dc_fetch_add_lat" => rdma(Dc, FetchAdd, PingPong);
     /// TCP, one-way bandwidth.
     TcpBw "tcp_bw" => sockets(Tcp, OneWay);
     /// TCP ping-pong, one-way latency.

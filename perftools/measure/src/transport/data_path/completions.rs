@@ -175,7 +175,8 @@ impl QpGroup {
             _ => state.arrived * qps + index as u64,
         };
         let receivers = self.memory.shape.receivers;
-        if self.numbered {
+        let may_lose = !self.memory.shape.is_reliable();
+        if may_lose {
             let turn = if receivers > 1 { number } else { number / qps };
             if !state.arrivals.get_or_insert_default().record(turn) {
                 self.recycle(received);
@@ -188,7 +189,7 @@ impl QpGroup {
             // Every queue pair receives every message, so the slowest one limits the sender.
             let all = self.qps.iter().map(|state| state.reached);
             all.min().unwrap_or(0)
-        } else if self.numbered {
+        } else if may_lose {
             reached.max(number + 1)
         } else {
             reached + 1
@@ -202,6 +203,7 @@ impl QpGroup {
     /// Reads or checks the payload of a message.
     fn check_payload(&mut self, received: Received, number: u64) -> Result<()> {
         if self.with_imm {
+            self.recycle(received);
             let offset = self.memory.slot_offset(number);
             return self.memory.check_slot(offset, number, 0);
         }
@@ -229,8 +231,8 @@ impl QpGroup {
         }
     }
 
-    /// Counts completed sends of the latest queue pair, and checks fetched data. A completion also
-    /// completes all earlier requests on its queue pair.
+    /// Counts completed sends of the latest queue pair, and checks fetched data. On an ordered
+    /// service, a completion also completes all earlier requests on its queue pair.
     #[inline]
     fn handle_send(&mut self, opcode: WcOpcode, tag: u64) -> Result<()> {
         if let Some(placement) = &mut self.placement {
@@ -239,12 +241,28 @@ impl QpGroup {
                 return Ok(());
             }
         }
+        if !self.memory.shape.plan.service.is_ordered() {
+            return self.handle_unordered_send(tag);
+        }
         let state = &mut self.qps[self.latest];
         let done = state.completed;
         state.completed = done.max(tag);
         self.counts.sent += state.completed - done;
         if self.memory.shape.touches_payload() {
             self.check_fetched(done..tag)?;
+        }
+        Ok(())
+    }
+
+    /// Does the same on a service where requests complete in any order.
+    #[inline(never)]
+    fn handle_unordered_send(&mut self, tag: u64) -> Result<()> {
+        let state = &mut self.qps[self.latest];
+        let done = state.completed;
+        state.completed = state.completed_in_order();
+        self.counts.sent += state.completed - done;
+        if self.memory.shape.touches_payload() {
+            self.check_fetched(tag.saturating_sub(1)..tag)?;
         }
         Ok(())
     }

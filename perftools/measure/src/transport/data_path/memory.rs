@@ -131,9 +131,7 @@ impl Memory {
             },
         };
         let sink = match &content {
-            // With one-sided verbs, receives take only credits and immediate data, which need no
-            // memory.
-            Content::Same { .. } if plan.verb == Verb::Send => {
+            Content::Same { .. } if plan.receives_into_memory() => {
                 let sink = pd.sink_with(size + header, shape.tuning.memory())?;
                 Some(RecvTarget::Host(sink))
             }
@@ -203,7 +201,7 @@ impl Memory {
             state.held.gpu = Some(state.qp.hold(&region)?);
         }
         let header = header(&shape);
-        let target = if plan.verb == Verb::Send {
+        let target = if plan.receives_into_memory() {
             Some(RecvTarget::Gpu(gpu.register(
                 pd,
                 first.len() + header,
@@ -504,12 +502,13 @@ fn register_exposed(
 /// payload is accessed. On iWARP a read response is a write of the peer, so the memory allows
 /// those.
 fn register_fetched(pd: &ProtectionDomain, shape: &Shape) -> Result<SharedRegion> {
-    pd.shared_with(
-        shape.fetch_slots() as usize * shape.stride(),
-        AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE,
-        shape.tuning.memory(),
-    )
-    .map_err(Error::from)
+    let access = if is_iwarp(pd) {
+        AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE
+    } else {
+        AccessFlags::LOCAL_WRITE
+    };
+    let len = shape.fetch_slots() as usize * shape.stride();
+    Ok(pd.shared_with(len, access, shape.tuning.memory())?)
 }
 
 #[cfg(test)]

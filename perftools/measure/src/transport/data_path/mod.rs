@@ -74,8 +74,11 @@ struct QpGroup {
     memory: Memory,
     recv_queues: RecvQueues,
     counts: DataPathCounts,
-    /// Messages and credits carry numbers, because some may be lost.
+    /// Messages and credits carry numbers, because some may be lost or overtake others.
     numbered: bool,
+    /// Credit that waits for a slot of a send queue. Only where requests complete in any order can
+    /// one that is late keep the slots of many later ones.
+    waiting_credit: Option<u64>,
     /// Messages carry their numbers as immediate data, because they are RDMA writes.
     with_imm: bool,
     /// Length in bytes of a received message that is only counted. `None` if messages have numbers,
@@ -136,10 +139,10 @@ impl VerbsDataPath {
         };
         let (memory, target) = memory.map_err(Error::into_limit)?;
         let recv_queues = RecvQueues::new(&mut qps, srq, target.as_ref(), &shape)?;
-        let numbered = !shape.is_reliable();
+        let numbered = shape.plan.numbers_messages();
         let with_imm = shape.plan.verb == Verb::WriteImm;
         let only_counts =
-            !numbered && !with_imm && !shape.touches_payload() && shape.receivers == 1;
+            shape.is_reliable() && !with_imm && !shape.touches_payload() && shape.receivers == 1;
         let traffic = QpGroup {
             latest: 0,
             calls: Calls::new(&memory),
@@ -148,6 +151,7 @@ impl VerbsDataPath {
             recv_queues,
             counts: DataPathCounts::default(),
             numbered,
+            waiting_credit: None,
             with_imm,
             counted_len: only_counts.then_some(shape.msg_size as usize + memory.header),
             memory,
@@ -270,11 +274,16 @@ impl DataPath for VerbsDataPath {
     }
 
     fn send_credit(&mut self, reached: u64) -> Result<()> {
-        let batch = u64::from(self.traffic.memory.shape.batch);
+        let shape = self.traffic.memory.shape;
+        let batch = u64::from(shape.batch);
         let index = usize::try_from(reached / batch % self.traffic.qps.len() as u64).unwrap_or(0);
         let state = &mut self.traffic.qps[index];
-        if self.traffic.numbered && state.qp.send_slots_free() == 0 {
+        if !shape.is_reliable() && state.qp.send_slots_free() == 0 {
             return Ok(()); // the next credit acknowledges these messages too
+        }
+        if !shape.plan.service.is_ordered() && !state.has_slot_for_credit(shape.depth) {
+            self.traffic.waiting_credit = Some(reached);
+            return Ok(());
         }
         let tag = state.sends.posted;
         state.qp.post_credit(reached, tag).map_err(Error::from)
@@ -298,7 +307,11 @@ impl DataPath for VerbsDataPath {
             recv_queues,
             ..
         } = &mut self.traffic;
-        recv_queues.refill(qps, &mut memory.content)
+        recv_queues.refill(qps, &mut memory.content)?;
+        match self.traffic.waiting_credit.take() {
+            Some(reached) => self.send_credit(reached),
+            None => Ok(()),
+        }
     }
 
     #[inline]

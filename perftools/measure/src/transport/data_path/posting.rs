@@ -7,7 +7,8 @@
 
 use base::error::Result;
 use ibverbs::{
-    DeviceRegion, Frozen, Held, Rc, SharedRegion, Uc, Ud, wr::ReadPayload, xrc::XrcSend,
+    DeviceRegion, Frozen, Held, Rc, SharedRegion, Uc, Ud, dc::Dc, efa::Srd, wr::ReadPayload,
+    xrc::XrcSend,
 };
 
 use super::completions::{PollFn, poll, poll_with_memory};
@@ -40,24 +41,43 @@ impl Calls {
     pub(super) fn new(memory: &Memory) -> Self {
         let plan = memory.shape.plan;
         let source = SourceKind::new(memory);
+        let polled = plan.pattern == Pattern::Polled;
         match (plan.service, plan.verb) {
-            (Service::Rc, Verb::Read) => Self::fetch_with::<Read>(source),
-            (Service::Rc, Verb::CompareSwap) => Self::fetch_with::<CompareSwap>(source),
-            (Service::Rc, Verb::FetchAdd) => Self::fetch_with::<FetchAdd>(source),
-            (Service::Rc, Verb::Write) if plan.pattern == Pattern::Polled => {
-                Self::write_marked::<Rc>(source)
-            }
-            (Service::Rc, Verb::Write) => Self::send_with::<Rc, Write>(source),
-            (Service::Rc, Verb::WriteImm) => Self::send_with::<Rc, WriteNumbered>(source),
-            (Service::Rc, Verb::Send) => Self::send_with::<Rc, Send>(source),
-            (Service::Uc, Verb::Write) if plan.pattern == Pattern::Polled => {
-                Self::write_marked::<Uc>(source)
-            }
+            (Service::Rc, verb) => Self::connected::<Rc>(verb, polled, source),
+            (Service::Xrc, verb) => Self::connected::<XrcSend>(verb, polled, source),
+            (Service::Dc, verb) => Self::connected::<Dc>(verb, polled, source),
+            (Service::Uc, Verb::Write) if polled => Self::write_marked::<Uc>(source),
             (Service::Uc, Verb::Write) => Self::send_with::<Uc, Write>(source),
             (Service::Uc, Verb::WriteImm) => Self::send_with::<Uc, WriteNumbered>(source),
             (Service::Uc, _) => Self::send_with::<Uc, SendNumbered>(source),
             (Service::Ud, _) => Self::send_with::<Ud, SendNumbered>(source),
-            (Service::Xrc, _) => Self::send_with::<XrcSend, Send>(source),
+            (Service::Srd, Verb::Read) => Self::fetch_with::<Srd, Read>(source),
+            (Service::Srd, Verb::Write) => Self::send_with::<Srd, Write>(source),
+            (Service::Srd, Verb::WriteImm) => Self::send_with::<Srd, WriteNumbered>(source),
+            (Service::Srd, _) => Self::send_with::<Srd, SendNumbered>(source),
+        }
+    }
+
+    /// Returns the functions for a transport that has all verbs.
+    fn connected<T: DataPathTransport>(verb: Verb, polled: bool, source: SourceKind) -> Self
+    where
+        Send: SendVerb<T>,
+        SendNumbered: SendVerb<T>,
+        Write: SendVerb<T>,
+        WriteNumbered: SendVerb<T>,
+        Read: FetchVerb<T>,
+        CompareSwap: FetchVerb<T>,
+        FetchAdd: FetchVerb<T>,
+    {
+        match verb {
+            Verb::Read => Self::fetch_with::<T, Read>(source),
+            Verb::CompareSwap => Self::fetch_with::<T, CompareSwap>(source),
+            Verb::FetchAdd => Self::fetch_with::<T, FetchAdd>(source),
+            Verb::Write if polled => Self::write_marked::<T>(source),
+            Verb::Write => Self::send_with::<T, Write>(source),
+            Verb::WriteImm => Self::send_with::<T, WriteNumbered>(source),
+            Verb::Send => Self::send_with::<T, Send>(source),
+            Verb::SendImm => Self::send_with::<T, SendNumbered>(source),
         }
     }
 
@@ -94,21 +114,21 @@ impl Calls {
         }
     }
 
-    fn fetch_with<V: FetchVerb>(target: SourceKind) -> Self {
+    fn fetch_with<T: DataPathTransport, V: FetchVerb<T>>(target: SourceKind) -> Self {
         match target {
-            SourceKind::Gpu => Self::fetch::<V, DeviceRegion>(),
-            _ => Self::fetch::<V, SharedRegion>(),
+            SourceKind::Gpu => Self::fetch::<T, V, DeviceRegion>(),
+            _ => Self::fetch::<T, V, SharedRegion>(),
         }
     }
 
-    fn fetch<V: FetchVerb, M: Holdable>() -> Self
+    fn fetch<T: DataPathTransport, V: FetchVerb<T>, M: Holdable>() -> Self
     where
         Held<M>: ReadPayload,
     {
         Self {
-            post_one: fetch_one::<V, M>,
-            post_list: fetch_list::<V, M>,
-            poll: poll::<Rc>,
+            post_one: fetch_one::<T, V, M>,
+            post_list: fetch_list::<T, V, M>,
+            poll: poll::<T>,
         }
     }
 }
@@ -170,7 +190,7 @@ fn send_list<T: DataPathTransport, V: SendVerb<T>, S: Source>(
     Ok(())
 }
 
-fn fetch_one<V: FetchVerb, M: Holdable>(
+fn fetch_one<T: DataPathTransport, V: FetchVerb<T>, M: Holdable>(
     state: &mut QpState,
     memory: &mut Memory,
     rules: &FlagRules,
@@ -181,13 +201,13 @@ where
     Held<M>: ReadPayload,
 {
     let flags = state.sends.next(n, last, rules);
-    let (qp, ()) = Rc::sender(&mut state.qp).ok_or_else(|| missing("queue pair"))?;
+    let (qp, to) = T::sender(&mut state.qp).ok_or_else(|| missing("queue pair"))?;
     let target = fetch_target::<M>(&state.held, memory, n)?;
-    qp.post_send(flags.set_on(V::request(memory, n, target)?))?;
+    qp.post_send(flags.set_on(V::request(to, memory, n, target)?))?;
     Ok(())
 }
 
-fn fetch_list<V: FetchVerb, M: Holdable>(
+fn fetch_list<T: DataPathTransport, V: FetchVerb<T>, M: Holdable>(
     state: &mut QpState,
     memory: &mut Memory,
     rules: &FlagRules,
@@ -196,12 +216,12 @@ fn fetch_list<V: FetchVerb, M: Holdable>(
 where
     Held<M>: ReadPayload,
 {
-    let (qp, ()) = Rc::sender(&mut state.qp).ok_or_else(|| missing("queue pair"))?;
+    let (qp, to) = T::sender(&mut state.qp).ok_or_else(|| missing("queue pair"))?;
     let (held, sends) = (&state.held, &mut state.sends);
     qp.batch(|batch| -> ibverbs::Result<()> {
         for n in job.numbers(rules) {
             let target = fetch_target::<M>(held, memory, n)?;
-            let request = V::request(memory, n, target)?;
+            let request = V::request(to, memory, n, target)?;
             batch.send(sends.next(n, job.last, rules).set_on(request))?;
         }
         Ok(())

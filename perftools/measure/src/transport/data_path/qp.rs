@@ -4,6 +4,7 @@ use base::error::{Error, Result};
 use ibverbs::{
     Completion, DeviceRegion, Frozen, Held, Hold, Qpn, QueueId, QueuePair, Rc, RecvBatch,
     RemoteMemory, Retired, SharedRegion, Uc, Ud,
+    efa::Srd,
     wr::{self, Destination, RecvPayload},
 };
 
@@ -11,6 +12,7 @@ use super::flags::PostCounts;
 use super::message_number::low_bits;
 use crate::engine::arrivals::Arrivals;
 use crate::transport::cm::Connection;
+use crate::transport::dc::DcConnection;
 use crate::transport::xrc::XrcConnection;
 
 /// The owner of a connected queue pair.
@@ -29,6 +31,10 @@ pub enum AnyQp {
     Ud(QueuePair<Ud>, Destination),
     /// XRC, with one connection for each direction.
     Xrc(XrcConnection),
+    /// SRD, with the peer's address.
+    Srd(QueuePair<Srd>, Destination),
+    /// DC: an initiator and a target.
+    Dc(DcConnection),
 }
 
 /// Evaluates an expression with the queue pair of an [`AnyQp`] that sends.
@@ -44,6 +50,11 @@ macro_rules! with_qp {
             AnyQp::Ud($qp, _) => $body,
             AnyQp::Xrc(connection) => {
                 let $qp = &mut connection.sender;
+                $body
+            }
+            AnyQp::Srd($qp, _) => $body,
+            AnyQp::Dc(connection) => {
+                let $qp = &mut connection.initiator;
                 $body
             }
         }
@@ -72,8 +83,8 @@ impl AnyQp {
         with_qp!(self, qp => qp.retire(completion)).ok()
     }
 
-    /// Posts a credit message with the number that it acknowledges, on services that may lose
-    /// messages.
+    /// Posts a credit message, with the number that it acknowledges on services whose messages have
+    /// numbers.
     pub(super) fn post_credit(&mut self, reached: u64, tag: u64) -> ibverbs::Result<()> {
         let (plain, numbered) = (
             wr::send(wr::Empty).tag(tag),
@@ -87,8 +98,11 @@ impl AnyQp {
                 connection.sender.post_send(request)
             }
             AnyQp::Uc(qp) => qp.post_send(numbered),
-            AnyQp::Ud(qp, to) => {
-                qp.post_send(wr::send_to_with_imm(wr::Empty, *to, low_bits(reached)).tag(tag))
+            AnyQp::Ud(qp, to) => qp.post_send(numbered.to(*to)),
+            AnyQp::Srd(qp, to) => qp.post_send(numbered.to(*to)),
+            AnyQp::Dc(connection) => {
+                let request = plain.to(connection.peer);
+                connection.initiator.post_send(request)
             }
         }
         .map_err(Into::into)
@@ -109,7 +123,8 @@ impl AnyQp {
         match self {
             AnyQp::Rc(qp) => qp.post_send(request)?,
             AnyQp::Cm(connection) => connection.qp_mut().post_send(request)?,
-            AnyQp::Uc(_) | AnyQp::Ud(..) | AnyQp::Xrc(_) => {}
+            // Only iWARP, which has no other service, needs the read.
+            _ => {}
         }
         Ok(())
     }
@@ -122,7 +137,8 @@ impl AnyQp {
             AnyQp::Cm(connection) => connection.qp_mut().post_recv(wr::recv(target)),
             AnyQp::Uc(qp) => qp.post_recv(wr::recv(target)),
             AnyQp::Ud(qp, _) => qp.post_recv(wr::recv(target)),
-            AnyQp::Xrc(_) => return Ok(()), // XRC receives from the shared queue only
+            AnyQp::Srd(qp, _) => qp.post_recv(wr::recv(target)),
+            AnyQp::Xrc(_) | AnyQp::Dc(_) => return Ok(()), // these receive from the shared queue
         }
         .map_err(Into::into)
     }
@@ -137,7 +153,8 @@ impl AnyQp {
             AnyQp::Cm(connection) => connection.qp_mut().recv_batch(fill),
             AnyQp::Uc(qp) => qp.recv_batch(fill),
             AnyQp::Ud(qp, _) => qp.recv_batch(fill),
-            AnyQp::Xrc(_) => Ok(()), // XRC receives from the shared queue only
+            AnyQp::Srd(qp, _) => qp.recv_batch(fill),
+            AnyQp::Xrc(_) | AnyQp::Dc(_) => Ok(()), // these receive from the shared queue
         }
     }
 }
@@ -163,7 +180,9 @@ pub(super) struct QpState {
     pub(super) held: HeldMemory,
     /// Data messages posted.
     pub(super) sends: PostCounts,
-    /// Data messages whose sends completed.
+    /// Slots of the send queue.
+    send_slots: usize,
+    /// Data messages whose sends completed, as have all earlier ones.
     pub(super) completed: u64,
     /// Data messages that arrived.
     pub(super) arrived: u64,
@@ -176,8 +195,10 @@ pub(super) struct QpState {
 impl QpState {
     pub(super) fn new(mut qp: AnyQp) -> Self {
         let (id, qpn) = with_qp!(&mut qp, inner => (inner.id(), inner.qp_num()));
+        let send_slots = qp.send_slots_free();
         let recv_qpn = match &qp {
             AnyQp::Xrc(connection) => connection.recv_qpn(),
+            AnyQp::Dc(connection) => connection.recv_qpn(),
             _ => qpn,
         };
         Self {
@@ -186,10 +207,27 @@ impl QpState {
             recv_qpn,
             held: HeldMemory::default(),
             sends: PostCounts::default(),
+            send_slots,
             completed: 0,
             arrived: 0,
             reached: 0,
             arrivals: None,
         }
+    }
+
+    /// Returns the number of data messages that have completed with all earlier ones, on services
+    /// where requests complete in any order. The slots of the send queue are freed in order.
+    pub(super) fn completed_in_order(&mut self) -> u64 {
+        let in_queue = (self.send_slots - self.qp.send_slots_free()) as u64;
+        // Credits take slots, too, so this can be fewer than before.
+        self.completed
+            .max(self.sends.posted.saturating_sub(in_queue))
+    }
+
+    /// Returns `true` if a credit leaves slots of the send queue for `depth` data messages.
+    pub(super) fn has_slot_for_credit(&mut self, depth: u32) -> bool {
+        let in_flight = self.sends.posted - self.completed;
+        let reserved = u64::from(depth).saturating_sub(in_flight);
+        self.qp.send_slots_free() as u64 > reserved
     }
 }

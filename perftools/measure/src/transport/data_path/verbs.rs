@@ -4,8 +4,10 @@
 use std::marker::PhantomData;
 
 use ibverbs::{
-    Buf, ConnectedDuplexTransport, DeviceRegion, Frozen, Held, Hold, QueuePair, Rc, RemoteMemory,
-    SendTransport, SharedRegion, Uc, Ud,
+    Buf, DeviceRegion, Frozen, Held, Hold, QueuePair, Rc, RemoteMemory, SendTransport,
+    SharedRegion, Uc, Ud,
+    dc::{Dc, DcDestination},
+    efa::Srd,
     wr::{self, Destination, Operation, ReadPayload, SendPayload, SendRequest},
     xrc::{SrqNum, XrcSend},
 };
@@ -19,59 +21,79 @@ use super::qp::{AnyQp, HeldMemory};
 pub(super) trait DataPathTransport: SendTransport + Sized {
     /// Address of the peer.
     type Address: Copy;
+    /// An operation with the address of the peer.
+    type Addressed<O>;
 
     /// Returns the queue pair that sends, and the address of the peer. Returns `None` if the queue
     /// pair has another transport.
     fn sender(qp: &mut AnyQp) -> Option<(&mut QueuePair<Self>, Self::Address)>;
+
+    /// Adds the address of the peer to a request.
+    fn address<O, P>(
+        request: SendRequest<O, P>,
+        to: Self::Address,
+    ) -> SendRequest<Self::Addressed<O>, P>;
 }
 
-impl DataPathTransport for Rc {
-    type Address = ();
+/// Implements [`DataPathTransport`] for transports whose requests name the peer.
+macro_rules! addressed {
+    ($($transport:ident($address:ty): $pattern:pat => $sender:expr;)+) => {$(
+        impl DataPathTransport for $transport {
+            type Address = $address;
+            type Addressed<O> = wr::To<O, $address>;
 
-    #[inline]
-    fn sender(qp: &mut AnyQp) -> Option<(&mut QueuePair<Rc>, ())> {
-        match qp {
-            AnyQp::Rc(qp) => Some((qp, ())),
-            AnyQp::Cm(connection) => Some((connection.qp_mut(), ())),
-            _ => None,
+            #[inline]
+            fn sender(qp: &mut AnyQp) -> Option<(&mut QueuePair<$transport>, $address)> {
+                match qp {
+                    $pattern => Some($sender),
+                    _ => None,
+                }
+            }
+
+            #[inline]
+            fn address<O, P>(
+                request: SendRequest<O, P>,
+                to: $address,
+            ) -> SendRequest<wr::To<O, $address>, P> {
+                request.to(to)
+            }
         }
-    }
+    )+};
 }
 
-impl DataPathTransport for Uc {
-    type Address = ();
-
-    #[inline]
-    fn sender(qp: &mut AnyQp) -> Option<(&mut QueuePair<Uc>, ())> {
-        match qp {
-            AnyQp::Uc(qp) => Some((qp, ())),
-            _ => None,
-        }
-    }
+addressed! {
+    Ud(Destination): AnyQp::Ud(qp, to) => (qp, *to);
+    Srd(Destination): AnyQp::Srd(qp, to) => (qp, *to);
+    XrcSend(SrqNum): AnyQp::Xrc(xrc) => (&mut xrc.sender, xrc.peer_srq);
+    Dc(DcDestination): AnyQp::Dc(dc) => (&mut dc.initiator, dc.peer);
 }
 
-impl DataPathTransport for Ud {
-    type Address = Destination;
+/// Implements [`DataPathTransport`] for transports of queue pairs that have one peer.
+macro_rules! connected {
+    ($($transport:ident: $($pattern:pat => $sender:expr),+;)+) => {$(
+        impl DataPathTransport for $transport {
+            type Address = ();
+            type Addressed<O> = O;
 
-    #[inline]
-    fn sender(qp: &mut AnyQp) -> Option<(&mut QueuePair<Ud>, Destination)> {
-        match qp {
-            AnyQp::Ud(qp, to) => Some((qp, *to)),
-            _ => None,
+            #[inline]
+            fn sender(qp: &mut AnyQp) -> Option<(&mut QueuePair<$transport>, ())> {
+                match qp {
+                    $($pattern => Some(($sender, ())),)+
+                    _ => None,
+                }
+            }
+
+            #[inline]
+            fn address<O, P>(request: SendRequest<O, P>, (): ()) -> SendRequest<O, P> {
+                request
+            }
         }
-    }
+    )+};
 }
 
-impl DataPathTransport for XrcSend {
-    type Address = SrqNum;
-
-    #[inline]
-    fn sender(qp: &mut AnyQp) -> Option<(&mut QueuePair<XrcSend>, SrqNum)> {
-        match qp {
-            AnyQp::Xrc(connection) => Some((&mut connection.sender, connection.peer_srq)),
-            _ => None,
-        }
-    }
+connected! {
+    Rc: AnyQp::Rc(qp) => qp, AnyQp::Cm(connection) => connection.qp_mut();
+    Uc: AnyQp::Uc(qp) => qp;
 }
 
 /// A verb that sends or writes a payload.
@@ -85,152 +107,92 @@ pub(super) trait SendVerb<T: DataPathTransport> {
     ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>>;
 }
 
-/// Send.
-pub(super) struct Send;
-
-impl SendVerb<Rc> for Send {
-    #[inline]
-    fn request<P: SendPayload>(
-        (): (),
-        _: &Memory,
-        _: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<Rc, P>, P>> {
-        Ok(wr::send(payload))
-    }
-}
-
-/// Send to the shared receive queue of the peer.
-impl SendVerb<XrcSend> for Send {
-    #[inline]
-    fn request<P: SendPayload>(
-        to: SrqNum,
-        _: &Memory,
-        _: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<XrcSend, P>, P>> {
-        Ok(wr::send(payload).for_srq(to))
-    }
-}
-
-/// Send with the number of the message, on services that may lose it.
-pub(super) struct SendNumbered;
-
-impl SendVerb<Uc> for SendNumbered {
-    #[inline]
-    fn request<P: SendPayload>(
-        (): (),
-        _: &Memory,
-        n: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<Uc, P>, P>> {
-        Ok(wr::send_with_imm(payload, low_bits(n)))
-    }
-}
-
-impl SendVerb<Ud> for SendNumbered {
-    #[inline]
-    fn request<P: SendPayload>(
-        to: Destination,
-        _: &Memory,
-        n: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<Ud, P>, P>> {
-        Ok(wr::send_to_with_imm(payload, to, low_bits(n)))
-    }
-}
-
-/// RDMA write.
-pub(super) struct Write;
-
-impl<T: DataPathTransport + ConnectedDuplexTransport> SendVerb<T> for Write {
-    #[inline]
-    fn request<P: SendPayload>(
-        _: T::Address,
-        memory: &Memory,
-        n: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>> {
-        Ok(wr::write(payload, peer_slot(memory, n)?))
-    }
-}
-
-/// RDMA write with the number of the message as immediate data.
-pub(super) struct WriteNumbered;
-
-impl<T: DataPathTransport + ConnectedDuplexTransport> SendVerb<T> for WriteNumbered {
-    #[inline]
-    fn request<P: SendPayload>(
-        _: T::Address,
-        memory: &Memory,
-        n: u64,
-        payload: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>> {
-        Ok(wr::write_with_imm(
-            payload,
-            peer_slot(memory, n)?,
-            low_bits(n),
-        ))
-    }
-}
-
-/// A verb of reliable connections that returns data of the peer.
-pub(super) trait FetchVerb {
+/// A verb that returns data of the peer.
+pub(super) trait FetchVerb<T: DataPathTransport> {
     /// Makes the request of message `n`.
     fn request<P: ReadPayload>(
+        to: T::Address,
         memory: &Memory,
         n: u64,
-        target: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<Rc, P>, P>>;
+        payload: P,
+    ) -> ibverbs::Result<SendRequest<impl Operation<T, P>, P>>;
 }
 
+/// Send.
+pub(super) struct Send;
+/// Send with the number of the message as immediate data.
+pub(super) struct SendNumbered;
+/// RDMA write.
+pub(super) struct Write;
+/// RDMA write with the number of the message as immediate data.
+pub(super) struct WriteNumbered;
 /// RDMA read.
 pub(super) struct Read;
-
-impl FetchVerb for Read {
-    #[inline]
-    fn request<P: ReadPayload>(
-        memory: &Memory,
-        n: u64,
-        target: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<Rc, P>, P>> {
-        Ok(wr::read(target, peer_slot(memory, n)?))
-    }
-}
-
 /// Atomic compare-and-swap.
 pub(super) struct CompareSwap;
-
-impl FetchVerb for CompareSwap {
-    #[inline]
-    fn request<P: ReadPayload>(
-        memory: &Memory,
-        n: u64,
-        target: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<Rc, P>, P>> {
-        // Each queue pair has a counter of its own in the peer's memory.
-        let count = n / u64::from(memory.shape.qps);
-        Ok(wr::compare_swap(
-            target,
-            peer_slot(memory, n)?,
-            count,
-            count + 1,
-        ))
-    }
-}
-
 /// Atomic fetch-and-add.
 pub(super) struct FetchAdd;
 
-impl FetchVerb for FetchAdd {
-    #[inline]
-    fn request<P: ReadPayload>(
-        memory: &Memory,
-        n: u64,
-        target: P,
-    ) -> ibverbs::Result<SendRequest<impl Operation<Rc, P>, P>> {
-        Ok(wr::fetch_add(target, peer_slot(memory, n)?, 1))
-    }
+/// Makes the request of message `n` without the address of the peer.
+macro_rules! request {
+    (Send, $memory:ident, $n:ident, $payload:ident) => {
+        wr::send($payload)
+    };
+    (SendNumbered, $memory:ident, $n:ident, $payload:ident) => {
+        wr::send_with_imm($payload, low_bits($n))
+    };
+    (Write, $memory:ident, $n:ident, $payload:ident) => {
+        wr::write($payload, peer_slot($memory, $n)?)
+    };
+    (WriteNumbered, $memory:ident, $n:ident, $payload:ident) => {
+        wr::write_with_imm($payload, peer_slot($memory, $n)?, low_bits($n))
+    };
+    (Read, $memory:ident, $n:ident, $payload:ident) => {
+        wr::read($payload, peer_slot($memory, $n)?)
+    };
+    (CompareSwap, $memory:ident, $n:ident, $payload:ident) => {{
+        // Each queue pair has a counter of its own in the peer's memory.
+        let count = $n / u64::from($memory.shape.qps);
+        wr::compare_swap($payload, peer_slot($memory, $n)?, count, count + 1)
+    }};
+    (FetchAdd, $memory:ident, $n:ident, $payload:ident) => {
+        wr::fetch_add($payload, peer_slot($memory, $n)?, 1)
+    };
+}
+
+/// Implements the verbs of transports.
+macro_rules! verbs {
+    ($trait:ident<$bound:ident>: $($transport:ident: $($verb:ident),+;)+) => {$($(
+        impl $trait<$transport> for $verb {
+            #[inline]
+            #[allow(unused_variables, reason = "a send has no remote memory")]
+            fn request<P: $bound>(
+                to: <$transport as DataPathTransport>::Address,
+                memory: &Memory,
+                n: u64,
+                payload: P,
+            ) -> ibverbs::Result<SendRequest<impl Operation<$transport, P>, P>> {
+                let request = request!($verb, memory, n, payload);
+                Ok($transport::address(request, to))
+            }
+        }
+    )+)+};
+}
+
+verbs! { SendVerb<SendPayload>:
+    Rc: Send, SendNumbered, Write, WriteNumbered;
+    Uc: SendNumbered, Write, WriteNumbered;
+    Ud: SendNumbered;
+    XrcSend: Send, SendNumbered, Write, WriteNumbered;
+    Srd: SendNumbered, Write, WriteNumbered;
+    Dc: Send, SendNumbered, Write, WriteNumbered;
+}
+
+verbs! { FetchVerb<ReadPayload>:
+    Rc: Read, CompareSwap, FetchAdd;
+    XrcSend: Read, CompareSwap, FetchAdd;
+    Srd: Read;
+    Dc: Read, CompareSwap, FetchAdd;
 }
 
 /// Returns the memory of the peer that message `n` accesses.

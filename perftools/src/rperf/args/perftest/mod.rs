@@ -95,7 +95,8 @@ impl Selection<'_> {
         };
         match self.verb {
             Verb::Send => format!("{service}_{pattern}"),
-            Verb::Write if self.latency && !self.immediate => {
+            // Writes over SRD may place the last byte first, so the peer cannot poll for it.
+            Verb::Write if self.latency && !self.immediate && service != "srd" => {
                 format!("{service}_rdma_write_poll_lat")
             }
             Verb::Write => format!("{service}_rdma_write_{pattern}"),
@@ -227,7 +228,7 @@ impl CommandLine<'_> {
                 self.options.push((name, words));
             }
             (Meaning::Connection, Some(value)) => {
-                let services = ["rc", "uc", "ud", "xrc"];
+                let services = ["rc", "uc", "ud", "xrc", "srd", "dc"];
                 let known = services
                     .into_iter()
                     .find(|s| s.eq_ignore_ascii_case(&value));
@@ -264,7 +265,9 @@ impl CommandLine<'_> {
     fn combine(&mut self) {
         let is_write = self.selection.verb == Verb::Write;
         let note = match (self.all_sizes, self.selection.service) {
-            (true, "ud") => {
+            (true, service @ ("ud" | "srd"))
+                if service == "ud" || self.selection.verb == Verb::Send =>
+            {
                 self.add("--sizes", "2..4K");
                 Some("-a, --all (4K is the largest MTU: lower it to that of the port)".to_owned())
             }
@@ -418,6 +421,20 @@ mod tests {
                 "ib_send_bw -b -c UC -D 10 -t512 HOST",
                 "rperf HOST --time 10 --depth 512 uc_bi_bw",
             ),
+            ("ib_send_lat -c SRD HOST", "rperf HOST srd_lat"),
+            ("ib_write_lat -c SRD HOST", "rperf HOST srd_rdma_write_lat"),
+            (
+                "ib_read_bw -c SRD -a -x 0 HOST",
+                "rperf HOST --gid-index 0 --sizes 2..8M srd_rdma_read_bw",
+            ),
+            (
+                "ib_write_lat -c DC HOST",
+                "rperf HOST dc_rdma_write_poll_lat",
+            ),
+            (
+                "ib_atomic_bw -c DC -u 14 HOST",
+                "rperf HOST --qp-timeout 14 dc_fetch_add_mr",
+            ),
             ("ib_write_lat HOST", "rperf HOST rc_rdma_write_poll_lat"),
             (
                 "ib_atomic_bw -A CMP_AND_SWAP --rate_limit=5 HOST",
@@ -443,7 +460,7 @@ mod tests {
         assert_eq!(remedy("ib_send_bw -d mlx5_0"), "run `rperf`");
         assert_eq!(
             remedy("ib_send_bw -u 14 --dlid 3 HOST"),
-            "run `rperf HOST --qp-timeout 14 rc_bw`; without an equivalent: --dlid (not supported)"
+            "run `rperf HOST --qp-timeout 14 rc_bw`; without an equivalent: --dlid (the server sends its LID)"
         );
         assert!(remedy("ib_send_bw --kk HOST").contains("--kk is not known here"));
     }

@@ -64,7 +64,12 @@ const fn long(long: &'static str, takes_value: bool, meaning: Meaning) -> Row {
 }
 
 pub(super) const NOT_NEEDED: Meaning = Omitted("not needed");
-const NOT_SUPPORTED: Meaning = Omitted("not supported");
+const OTHER_MEMORY: Meaning = Omitted("memory is that of the host, or of a GPU with --gpu");
+const DCI_STREAMS: Meaning = Omitted("an initiator has one target");
+const REORDER: Meaning = Omitted("the order of packets is a choice of the driver");
+const TPH: Meaning = Omitted("rperf sets no hints for PCIe transactions");
+const OFFLOAD: Meaning = Omitted("rperf measures no signatures and no encryption");
+const CUDA_MEMORY: Meaning = Omitted("--gpu uses memory of cuMemAlloc, by a dma-buf");
 const RAW: Meaning = Omitted("rperf does not measure raw Ethernet");
 const OTHER_GPU: Meaning = Omitted("rperf supports GPUs of CUDA only");
 
@@ -87,7 +92,12 @@ pub(super) const OPTIONS: &[Row] = &[
     row('I', "inline_size", true, Value("inline")),
     row('l', "post_list", true, Value("post-list")),
     long("recv_post_list", true, Value("recv-list")),
-    row('L', "hop_limit", true, NOT_SUPPORTED),
+    row(
+        'L',
+        "hop_limit",
+        true,
+        Omitted("the packets of a test are not limited in hops"),
+    ),
     row('m', "mtu", true, Value("mtu")),
     row(
         'M',
@@ -133,16 +143,24 @@ pub(super) const OPTIONS: &[Row] = &[
     long("out_json", false, Words("--json")),
     long("out_json_file", true, Omitted("use --json > FILE")),
     long("cpu_util", false, Words("--verbose-time")),
-    long("dlid", true, NOT_SUPPORTED),
+    long("dlid", true, Omitted("the server sends its LID")),
     long("dont_xchg_versions", false, NOT_NEEDED),
     long("force-link", true, NOT_NEEDED),
     long("use-srq", false, Words("--srq")),
     long("ipv6", false, NOT_NEEDED),
     long("ipv6-addr", false, NOT_NEEDED),
     long("bind_source_ip", true, Value("bind")),
-    long("latency_gap", true, NOT_SUPPORTED),
-    long("mmap", true, NOT_SUPPORTED),
-    long("mr_per_qp", false, NOT_SUPPORTED),
+    long(
+        "latency_gap",
+        true,
+        Omitted("the next message is sent when the reply has arrived"),
+    ),
+    long("mmap", true, OTHER_MEMORY),
+    long(
+        "mr_per_qp",
+        false,
+        Omitted("a thread has one registration; --extra-memory fills the tables of the device"),
+    ),
     long("odp", false, Words("--on-demand")),
     long("output", true, Omitted("use --csv or --json")),
     long(
@@ -168,54 +186,86 @@ pub(super) const OPTIONS: &[Row] = &[
     long("use_cuda", true, Meaning::Gpu),
     long("use_cuda_dmabuf", false, NOT_NEEDED),
     long("use_hugepages", false, Words("--huge-pages 2M")),
-    long("use-null-mr", false, NOT_SUPPORTED),
-    long("wait_destroy", true, NOT_SUPPORTED),
+    long(
+        "use-null-mr",
+        false,
+        Omitted("the device discards the data, so the test would not transfer it"),
+    ),
+    long(
+        "wait_destroy",
+        true,
+        Omitted("queue pairs are destroyed when both ends are done"),
+    ),
     long(
         "disable_pcie_relaxed",
         false,
         Words("--relaxed-ordering off"),
     ),
     long("burst_size", true, Value("burst")),
-    long("typical_pkt_size", true, NOT_SUPPORTED),
+    long(
+        "typical_pkt_size",
+        true,
+        Omitted("the sender paces messages, not the device"),
+    ),
     long("rate_limit", true, Meaning::RateLimit),
     long("rate_units", true, Meaning::RateUnit),
     long("rate_limit_type", true, NOT_NEEDED),
     long("write_with_imm", false, Meaning::WriteWithImmediate),
     long("report-histogrm", false, Words("--json")),
     long("data_validation", false, Words("--verify")),
-    long("data_validation_debug", false, NOT_SUPPORTED),
+    long(
+        "data_validation_debug",
+        false,
+        Omitted("the error of --verify names the byte"),
+    ),
     long("pin_cores", true, Value("cpu-affinity")),
     long("numa_node", true, Omitted("use --cpu-affinity nodeN")),
     long("disable_numa", false, NOT_NEEDED),
     long("no_lock", false, NOT_NEEDED),
     long("disable_dynamic_polling", false, NOT_NEEDED),
-    long("cqe_poll", true, NOT_SUPPORTED),
-    long("congest_type", true, NOT_SUPPORTED),
-    long("connectionless", false, NOT_SUPPORTED),
-    long("log_dci_streams", true, NOT_SUPPORTED),
-    long("log_active_dci_streams", true, NOT_SUPPORTED),
-    long("send_with_imm", false, NOT_SUPPORTED),
-    long("unsolicited_write", false, NOT_SUPPORTED),
-    long("use_ooo", false, NOT_SUPPORTED),
-    long("no_enhanced_reorder", false, NOT_SUPPORTED),
-    long("tph_mem", true, NOT_SUPPORTED),
-    long("cpu_id", true, NOT_SUPPORTED),
-    long("ph", true, NOT_SUPPORTED),
-    long("sig_offload", false, NOT_SUPPORTED),
-    long("aes_xts", false, NOT_SUPPORTED),
-    long("encrypt_on_tx", false, NOT_SUPPORTED),
-    long("sig_before", false, NOT_SUPPORTED),
-    long("aes_block_size", true, NOT_SUPPORTED),
-    long("kek_path", true, NOT_SUPPORTED),
-    long("credentials_path", true, NOT_SUPPORTED),
-    long("data_enc_keys_number", true, NOT_SUPPORTED),
-    long("data_enc_key_app_path", true, NOT_SUPPORTED),
-    long("mmap-offset", true, NOT_SUPPORTED),
-    long("use_ib_dm_dmabuf", true, NOT_SUPPORTED),
-    long("use_data_direct", false, NOT_SUPPORTED),
-    long("cuda_mem_type", true, NOT_SUPPORTED),
-    long("use_cuda_pcie_mapping", false, NOT_SUPPORTED),
-    long("gpu_touch", true, NOT_SUPPORTED),
+    long("cqe_poll", true, Omitted("a poll takes all entries")),
+    long(
+        "congest_type",
+        true,
+        Omitted("a setting of one driver (hns)"),
+    ),
+    long(
+        "connectionless",
+        false,
+        Omitted("the two ends always agree on a test"),
+    ),
+    long("log_dci_streams", true, DCI_STREAMS),
+    long("log_active_dci_streams", true, DCI_STREAMS),
+    long("send_with_imm", false, Words("--immediate on")),
+    long(
+        "unsolicited_write",
+        false,
+        Omitted("each write with immediate data has a receive"),
+    ),
+    long("use_ooo", false, REORDER),
+    long("no_enhanced_reorder", false, REORDER),
+    long("tph_mem", true, TPH),
+    long("cpu_id", true, TPH),
+    long("ph", true, TPH),
+    long("sig_offload", false, OFFLOAD),
+    long("aes_xts", false, OFFLOAD),
+    long("encrypt_on_tx", false, OFFLOAD),
+    long("sig_before", false, OFFLOAD),
+    long("aes_block_size", true, OFFLOAD),
+    long("kek_path", true, OFFLOAD),
+    long("credentials_path", true, OFFLOAD),
+    long("data_enc_keys_number", true, OFFLOAD),
+    long("data_enc_key_app_path", true, OFFLOAD),
+    long("mmap-offset", true, OTHER_MEMORY),
+    long("use_ib_dm_dmabuf", true, OTHER_MEMORY),
+    long("use_data_direct", false, CUDA_MEMORY),
+    long("cuda_mem_type", true, CUDA_MEMORY),
+    long("use_cuda_pcie_mapping", false, CUDA_MEMORY),
+    long(
+        "gpu_touch",
+        true,
+        Omitted("only the RDMA device accesses the memory"),
+    ),
     long("use_cuda_bus_id", true, Omitted("use --gpu cuda:N")),
     long("use_rocm", true, OTHER_GPU),
     long("use_rocm_dmabuf", false, OTHER_GPU),
@@ -268,7 +318,9 @@ impl Row {
             Meaning::AllSizes => "--sizes 2..8M (UD: up to the MTU)".to_owned(),
             Meaning::Device => "--id DEVICE".to_owned(),
             Meaning::DevicePort => "--id DEVICE:PORT".to_owned(),
-            Meaning::Connection => "part of the test: rc_bw, uc_bw, ud_bw, xrc_bw".to_owned(),
+            Meaning::Connection => {
+                "part of the test: rc_bw, uc_bw, ud_bw, xrc_bw, srd_bw, dc_bw".to_owned()
+            }
             Meaning::Bidirectional => "part of the test, such as rc_bi_bw".to_owned(),
             Meaning::AtomicType => {
                 "part of the test: rc_fetch_add_mr, rc_compare_swap_mr".to_owned()

@@ -179,7 +179,8 @@ impl Run<'_> {
         let (message, remote) = (self.message()?, self.io.end.remote);
         let qp = self.io.end.connection.qp_mut();
         match verb {
-            Verb::Send => qp.post_send(wr::send(message))?,
+            // qperf has no option for immediate data in sends.
+            Verb::Send | Verb::SendImm => qp.post_send(wr::send(message))?,
             Verb::Write => qp.post_send(wr::write(message, remote))?,
             Verb::WriteImm => qp.post_send(wr::write_with_imm(message, remote, 0))?,
             Verb::Read => qp.post_send(wr::read(message, remote))?,
