@@ -1,0 +1,201 @@
+//! Remote procedure calls with SEND, and with WRITE and READ, on tokio: a port of the example `rpc`
+//! of the crate `async-rdma`. docs/comparison.md compares both. Server and client run in one
+//! process, on InfiniBand, RoCE or iWARP.
+//!
+//! ```toml
+//! [dependencies]
+//! rdma-messenger = { version = "0.1", features = ["tokio"] }
+//! rdma-verbs = "0.1"
+//! rdmacm = { version = "0.1", features = ["tokio"] }
+//! tokio = { version = "1", features = ["macros", "rt", "time"] }
+//! ```
+//!
+//! On one host, with the address of its RDMA interface:
+//!
+//! ```text
+//! $ async_rdma_rpc 10.0.0.1:5555
+//! ```
+
+use std::net::SocketAddr;
+
+use ibverbs::{AccessFlags, RemoteMemory, SharedRegion, wr};
+use messenger::{AsyncMessenger, Message, MessengerOptions};
+use rdmacm::{AsyncListener, Listener};
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T> = std::result::Result<T, Error>;
+
+/// Messages of the client: a request in the message itself, a demand for memory to write a request
+/// into, and the news that it is written.
+const CALL: u8 = 0;
+const LEASE: u8 = 1;
+const WRITTEN: u8 = 2;
+
+#[derive(Clone, Copy, Debug)]
+enum Request {
+    Add { arg1: u32, arg2: u32 },
+}
+
+#[derive(Debug)]
+enum Response {
+    Add { res: u32 },
+}
+
+impl Request {
+    const LEN: usize = 8;
+
+    fn to_bytes(self) -> [u8; Self::LEN] {
+        let Self::Add { arg1, arg2 } = self;
+        (u64::from(arg1) << 32 | u64::from(arg2)).to_be_bytes()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let (arg1, arg2) = bytes.split_at_checked(4).ok_or("a short request")?;
+        Ok(Self::Add {
+            arg1: u32::from_be_bytes(arg1.try_into()?),
+            arg2: u32::from_be_bytes(arg2.try_into()?),
+        })
+    }
+
+    fn process(self) -> Response {
+        let Self::Add { arg1, arg2 } = self;
+        Response::Add {
+            res: arg1.wrapping_add(arg2),
+        }
+    }
+}
+
+impl Response {
+    const LEN: usize = 4;
+
+    fn to_bytes(&self) -> [u8; Self::LEN] {
+        let Self::Add { res } = self;
+        res.to_be_bytes()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let res = u32::from_be_bytes(bytes.try_into()?);
+        Ok(Self::Add { res })
+    }
+}
+
+/// Serves one client until it shuts down.
+async fn serve(listener: AsyncListener) -> Result<()> {
+    let request = listener.accept().await?;
+    let options =
+        MessengerOptions::new().access(AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE);
+    let mut client = AsyncMessenger::accept(request, &options).await?;
+    let pd = client.get_ref().pd().clone();
+    // The memory that the client may access, until the next request replaces it.
+    let mut memory: Option<SharedRegion> = None;
+    while let Some(message) = client.recv().await? {
+        match &message[..] {
+            [CALL, request @ ..] => {
+                let response = Request::from_bytes(request)?.process();
+                client.send(&response.to_bytes()).await?;
+            }
+            [LEASE] => {
+                let region = pd.shared(Request::LEN, AccessFlags::REMOTE_WRITE)?;
+                client.send(region.remote().to_string().as_bytes()).await?;
+                memory = Some(region);
+            }
+            [WRITTEN] => {
+                let mut request = [0; Request::LEN];
+                memory.take().ok_or("no memory")?.read(0, &mut request)?;
+                let response = Request::from_bytes(&request)?.process();
+                let region = pd.shared(Response::LEN, AccessFlags::REMOTE_READ)?;
+                region.write(0, &response.to_bytes())?;
+                client.send(region.remote().to_string().as_bytes()).await?;
+                memory = Some(region);
+            }
+            _ => return Err("an unknown message".into()),
+        }
+    }
+    Ok(client.shutdown().await?)
+}
+
+struct Client {
+    server: AsyncMessenger,
+}
+
+impl Client {
+    async fn connect(server: SocketAddr) -> Result<Self> {
+        let options = MessengerOptions::new().requests(1);
+        let server = AsyncMessenger::connect(server, &options).await?;
+        Ok(Self { server })
+    }
+
+    /// Sends the request, and receives the response.
+    async fn call_by_send(&mut self, request: Request) -> Result<Response> {
+        let message = [&[CALL], &request.to_bytes()[..]].concat();
+        Response::from_bytes(&self.exchange(&message).await?)
+    }
+
+    /// Writes the request into memory of the server, and reads the response from there.
+    async fn call_by_write(&mut self, request: Request) -> Result<Response> {
+        let pd = self.server.get_ref().pd().clone();
+        let target = parse(&self.exchange(&[LEASE]).await?)?;
+        let mut buf = pd.buf(Request::LEN)?;
+        buf.copy_from_slice(&request.to_bytes());
+        self.server
+            .with_qp(|qp| qp.post_send(wr::write(buf, target).tag(1)))??;
+        self.completed().await?;
+
+        let source = parse(&self.exchange(&[WRITTEN]).await?)?;
+        // On iWARP, a READ needs local memory that the peer could write.
+        let copy = pd.shared(Response::LEN, AccessFlags::REMOTE_WRITE)?;
+        self.server.with_qp(|qp| -> Result<()> {
+            let held = qp.hold(&copy)?;
+            Ok(qp.post_send(wr::read(held, source).tag(1))?)
+        })??;
+        self.completed().await?;
+        let mut response = [0; Response::LEN];
+        copy.read(0, &mut response)?;
+        Response::from_bytes(&response)
+    }
+
+    /// Sends a message, and receives the answer.
+    async fn exchange(&mut self, message: &[u8]) -> Result<Message> {
+        self.server.send(message).await?;
+        let answer = self.server.recv().await?;
+        Ok(answer.ok_or("the server disconnected")?)
+    }
+
+    /// Waits for the request in flight.
+    async fn completed(&mut self) -> Result<()> {
+        Ok(self.server.completed().await?.ok()?)
+    }
+}
+
+fn parse(message: &[u8]) -> Result<RemoteMemory> {
+    Ok(std::str::from_utf8(message)?.parse()?)
+}
+
+async fn run(address: SocketAddr) -> Result<()> {
+    let listener = AsyncListener::new(Listener::bind(address, 1)?)?;
+    let server = tokio::spawn(serve(listener));
+    println!("rpc server started");
+    let mut client = Client::connect(address).await?;
+    let request = Request::Add { arg1: 1, arg2: 1 };
+    println!("request: {request:?}");
+    println!("response: {:?}", client.call_by_send(request).await?);
+    let request = Request::Add { arg1: 2, arg2: 2 };
+    println!("request: {request:?}");
+    println!("response: {:?}", client.call_by_write(request).await?);
+    client.server.shutdown().await?;
+    client.server.recv().await?; // the server ends when this side has seen its end
+    server.await?
+}
+
+fn main() {
+    let result = || -> Result<()> {
+        let address = std::env::args().nth(1);
+        let address = address.ok_or("expected argument: ADDRESS:PORT")?.parse()?;
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build()?.block_on(run(address))
+    };
+    if let Err(error) = result() {
+        eprintln!("error: {error}");
+        std::process::exit(1);
+    }
+}
