@@ -17,8 +17,9 @@
 //! ```
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
-use ibverbs::{AccessFlags, RemoteMemory, SharedRegion, wr};
+use ibverbs::{AccessFlags, Held, RemoteMemory, SharedRegion, wr};
 use messenger::{AsyncMessenger, Message, MessengerOptions};
 use rdmacm::{AsyncListener, Listener};
 
@@ -79,15 +80,18 @@ impl Response {
     }
 }
 
+/// Memory for a request, and for its response behind it.
+const REQUEST: Range<usize> = 0..Request::LEN;
+const RESPONSE: Range<usize> = Request::LEN..Request::LEN + Response::LEN;
+
 /// Serves one client until it shuts down.
 async fn serve(listener: AsyncListener) -> Result<()> {
     let request = listener.accept().await?;
-    let options =
-        MessengerOptions::new().access(AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE);
+    let access = AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE;
+    let options = MessengerOptions::new().access(access);
     let mut client = AsyncMessenger::accept(request, &options).await?;
-    let pd = client.get_ref().pd().clone();
-    // The memory that the client may access, until the next request replaces it.
-    let mut memory: Option<SharedRegion> = None;
+    let memory = client.get_ref().pd().shared(RESPONSE.end, access)?;
+    let key = |range| memory.slice(range).map(|part| part.remote().to_string());
     while let Some(message) = client.recv().await? {
         match &message[..] {
             [CALL, request @ ..] => {
@@ -95,18 +99,16 @@ async fn serve(listener: AsyncListener) -> Result<()> {
                 client.send(&response.to_bytes()).await?;
             }
             [LEASE] => {
-                let region = pd.shared(Request::LEN, AccessFlags::REMOTE_WRITE)?;
-                client.send(region.remote().to_string().as_bytes()).await?;
-                memory = Some(region);
+                let key = key(REQUEST).ok_or("out of bounds")?;
+                client.send(key.as_bytes()).await?;
             }
             [WRITTEN] => {
                 let mut request = [0; Request::LEN];
-                memory.take().ok_or("no memory")?.read(0, &mut request)?;
+                memory.read(REQUEST.start, &mut request)?;
                 let response = Request::from_bytes(&request)?.process();
-                let region = pd.shared(Response::LEN, AccessFlags::REMOTE_READ)?;
-                region.write(0, &response.to_bytes())?;
-                client.send(region.remote().to_string().as_bytes()).await?;
-                memory = Some(region);
+                memory.write(RESPONSE.start, &response.to_bytes())?;
+                let key = key(RESPONSE).ok_or("out of bounds")?;
+                client.send(key.as_bytes()).await?;
             }
             _ => return Err("an unknown message".into()),
         }
@@ -116,13 +118,24 @@ async fn serve(listener: AsyncListener) -> Result<()> {
 
 struct Client {
     server: AsyncMessenger,
+    /// Source of writes and destination of reads. On iWARP the latter is memory that the peer could
+    /// write.
+    memory: SharedRegion,
+    held: Held<SharedRegion>,
 }
 
 impl Client {
     async fn connect(server: SocketAddr) -> Result<Self> {
         let options = MessengerOptions::new().requests(1);
-        let server = AsyncMessenger::connect(server, &options).await?;
-        Ok(Self { server })
+        let mut server = AsyncMessenger::connect(server, &options).await?;
+        let pd = server.get_ref().pd();
+        let memory = pd.shared(RESPONSE.end, AccessFlags::REMOTE_WRITE)?;
+        let held = server.with_qp(|qp| qp.hold(&memory))??;
+        Ok(Self {
+            server,
+            memory,
+            held,
+        })
     }
 
     /// Sends the request, and receives the response.
@@ -133,24 +146,20 @@ impl Client {
 
     /// Writes the request into memory of the server, and reads the response from there.
     async fn call_by_write(&mut self, request: Request) -> Result<Response> {
-        let pd = self.server.get_ref().pd().clone();
         let target = parse(&self.exchange(&[LEASE]).await?)?;
-        let mut buf = pd.buf(Request::LEN)?;
-        buf.copy_from_slice(&request.to_bytes());
+        self.memory.write(REQUEST.start, &request.to_bytes())?;
+        let from = self.held.slice(REQUEST).ok_or("out of bounds")?;
         self.server
-            .with_qp(|qp| qp.post_send(wr::write(buf, target).tag(1)))??;
-        self.completed().await?;
+            .with_qp(|qp| qp.post_send(wr::write(from, target).tag(1)))??;
+        self.server.completed().await?.ok()?;
 
         let source = parse(&self.exchange(&[WRITTEN]).await?)?;
-        // On iWARP, a READ needs local memory that the peer could write.
-        let copy = pd.shared(Response::LEN, AccessFlags::REMOTE_WRITE)?;
-        self.server.with_qp(|qp| -> Result<()> {
-            let held = qp.hold(&copy)?;
-            Ok(qp.post_send(wr::read(held, source).tag(1))?)
-        })??;
-        self.completed().await?;
+        let into = self.held.slice(RESPONSE).ok_or("out of bounds")?;
+        self.server
+            .with_qp(|qp| qp.post_send(wr::read(into, source).tag(1)))??;
+        self.server.completed().await?.ok()?;
         let mut response = [0; Response::LEN];
-        copy.read(0, &mut response)?;
+        self.memory.read(RESPONSE.start, &mut response)?;
         Response::from_bytes(&response)
     }
 
@@ -159,11 +168,6 @@ impl Client {
         self.server.send(message).await?;
         let answer = self.server.recv().await?;
         Ok(answer.ok_or("the server disconnected")?)
-    }
-
-    /// Waits for the request in flight.
-    async fn completed(&mut self) -> Result<()> {
-        Ok(self.server.completed().await?.ok()?)
     }
 }
 
