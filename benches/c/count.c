@@ -19,6 +19,7 @@
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,7 @@ extern int nic_model_step(void);
 extern struct progress nic_model_progress(uint32_t cq_handle);
 
 static int (*original_poll)(struct ibv_cq *cq, int count, struct ibv_wc *wc);
+static int (*original_start)(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr);
 static int (*original_post)(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 static int (*original_complete)(struct ibv_qp_ex *qp);
 
@@ -42,6 +44,8 @@ static enum { BEFORE, COUNTING, AFTER } phase;
 static uint64_t from, to, first, polls, empty_polls, uncounted_polls;
 static long wait_ms;
 static int ping, has_posted;
+/* A queue pair whose change of state was only seen below libibverbs. */
+static struct ibv_qp *last_qp;
 
 static uint64_t number(const char *name, uint64_t unset)
 {
@@ -96,15 +100,20 @@ static void resume_count(struct progress p)
 		CALLGRIND_TOGGLE_COLLECT;
 }
 
-static int count_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc)
+static void intercept(struct ibv_qp *qp);
+
+/* Waits as described above. Returns 0 if the poll is not counted, and must find nothing. */
+static int await_completions(uint32_t cq_handle)
 {
 	struct progress p;
 	long end = 0;
 	int counts;
 
 	pause_count();
+	if (last_qp)
+		intercept(last_qp);
 	for (;;) {
-		p = nic_model_progress(cq->handle);
+		p = nic_model_progress(cq_handle);
 		if (p.has_completions && p.is_idle)
 			break;
 		if (!nic_model_step()) {
@@ -125,7 +134,17 @@ static int count_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc)
 		uncounted_polls += !counts;
 	}
 	resume_count(p);
-	return counts ? original_poll(cq, count, wc) : 0;
+	return counts;
+}
+
+static int count_poll(struct ibv_cq *cq, int count, struct ibv_wc *wc)
+{
+	return await_completions(cq->handle) ? original_poll(cq, count, wc) : 0;
+}
+
+static int count_start(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
+{
+	return await_completions(cq->handle) ? original_start(cq, attr) : ENOENT;
 }
 
 /* Waits until the peer has answered. */
@@ -175,16 +194,13 @@ static int count_complete(struct ibv_qp_ex *qp)
  * Intercepts the calls of a queue pair after each change of its state: libmlx5 replaces wr_complete
  * when a queue pair becomes able to send.
  */
-int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+static void intercept(struct ibv_qp *qp)
 {
-	static int (*original)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 	struct ibv_context_ops *ops = &qp->context->ops;
 	struct ibv_qp_ex *qp_ex = ibv_qp_to_qp_ex(qp);
-	int ret;
+	/* Both kinds of completion queues of libmlx5 have the same structure. */
+	struct ibv_cq_ex *cq_ex = (struct ibv_cq_ex *)qp->send_cq;
 
-	if (!original)
-		original = (int (*)(struct ibv_qp *, struct ibv_qp_attr *, int))dlsym(RTLD_NEXT, "ibv_modify_qp");
-	ret = original(qp, attr, mask);
 	if (ops->poll_cq != count_poll) {
 		from = number("COUNT_FROM", 0);
 		to = number("COUNT_TO", UINT64_MAX);
@@ -195,9 +211,42 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 		ops->poll_cq = count_poll;
 		ops->post_send = count_post;
 	}
+	if (cq_ex->start_poll && cq_ex->start_poll != count_start) {
+		original_start = cq_ex->start_poll;
+		cq_ex->start_poll = count_start;
+	}
 	if (qp_ex && qp_ex->wr_complete && qp_ex->wr_complete != count_complete) {
 		original_complete = qp_ex->wr_complete;
 		qp_ex->wr_complete = count_complete;
 	}
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	static int (*original)(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+	int ret;
+
+	if (!original)
+		original = (int (*)(struct ibv_qp *, struct ibv_qp_attr *, int))dlsym(RTLD_NEXT, "ibv_modify_qp");
+	ret = original(qp, attr, mask);
+	last_qp = NULL;
+	intercept(qp);
+	return ret;
+}
+
+/*
+ * libmlx5 calls this function. A program that has loaded libibverbs with dlopen is only seen here,
+ * before libmlx5 replaces wr_complete, so the next poll intercepts that.
+ */
+int ibv_cmd_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, void *cmd, size_t size)
+{
+	int (*original)(struct ibv_qp *, struct ibv_qp_attr *, int, void *, size_t);
+	void *verbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	int ret;
+
+	original = (int (*)(struct ibv_qp *, struct ibv_qp_attr *, int, void *, size_t))dlsym(verbs, "ibv_cmd_modify_qp");
+	ret = original(qp, attr, mask, cmd, size);
+	last_qp = qp;
+	intercept(qp);
 	return ret;
 }

@@ -236,6 +236,25 @@ fn async_echo_serves_many_clients() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_port_of_rpc_prints_each_sum() {
+    for (_, ip) in device_addresses() {
+        let address = SocketAddr::new(ip, tcp_port());
+        let [finished] = assert_success([run(example!("async_rdma_rpc"), &address.to_string())]);
+        assert_eq!(
+            finished.stdout.lines().collect::<Vec<_>>(),
+            [
+                "rpc server started",
+                "request: Add { arg1: 1, arg2: 1 }",
+                "response: Add { res: 2 }",
+                "request: Add { arg1: 2, arg2: 2 }",
+                "response: Add { res: 4 }",
+            ]
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
 fn ud_chat_interoperates_with_udaddy() {
     let ours = example!("ud_chat");
     for (device, ip) in device_addresses() {

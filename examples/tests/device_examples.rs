@@ -8,7 +8,7 @@ mod programs;
 use std::time::Instant;
 
 use ibverbs::{CqOptions, Device, GidQuery, QpOptions, Rc, RcPath};
-use programs::{assert_success, connects_directly, devices, example, run, start};
+use programs::{assert_success, connects_directly, devices, example, run, start, tcp_port};
 use test_support::leak_check::objects_of;
 use test_support::process::{Finished, memory};
 
@@ -199,6 +199,62 @@ fn atomics_draw_each_number_once() {
             assert_eq!(client.stdout.lines().collect::<Vec<_>>(), expected);
         }
         server.kill();
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_port_of_rc_pingpong_has_its_options() {
+    let ours = example!("sideway_rc_pingpong");
+    for device in devices() {
+        let (name, port) = (device.name(), tcp_port());
+        let stamped = run(ours, &format!("-d {name} -r 7 -t"));
+        assert!(
+            !stamped.success() && stamped.stderr.contains("8 entries with timestamp"),
+            "the software devices have no timestamps: {stamped:?}"
+        );
+        let is_iwarp = !connects_directly(&device);
+        let gid = if is_iwarp { 0 } else { gid_index(&device) };
+        // With fewer receives than messages, a message can wait for one, 655 ms each time.
+        let options =
+            format!("-d {name} -i 1 -g {gid} -p {port} -s 2048 -m 512 -r 300 -n 200 -l 1");
+        let server = start(ours, &options).wait_for_tcp_listener(port);
+        let client = run(ours, &format!("{options} 127.0.0.1"));
+        let finished = [server.wait(), client];
+        if is_iwarp {
+            finished.iter().for_each(assert_requires_rdma_cm);
+            continue;
+        }
+        for finished in assert_success(finished) {
+            for expected in ["819200 bytes in ", "200 iters in "] {
+                assert!(finished.stdout.contains(expected), "{finished:?}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_port_of_doorbell_batching_completes_twice() {
+    for device in devices() {
+        let finished = run(example!("ibverbs_doorbell_batching"), device.name());
+        if !connects_directly(&device) {
+            assert_requires_rdma_cm(&finished);
+            continue;
+        }
+        assert!(finished.success(), "{finished:?}");
+        let (completions, others): (Vec<_>, Vec<_>) = finished
+            .stdout
+            .lines()
+            .partition(|line| line.starts_with("completion: "));
+        assert_eq!(completions.len(), 2, "no write is signaled: {finished:?}");
+        for expected in [
+            "Send chain completed successfully.",
+            "Receive notification completed successfully. Count of writes: 5",
+            "Written data in destination buffer: \"Hello from chained RDMA writes!\"",
+        ] {
+            assert!(others.contains(&expected), "{finished:?}");
+        }
     }
 }
 

@@ -71,7 +71,9 @@
 //! 2. [`QueuePair::post_send`] or [`post_recv`](QueuePair::post_recv) takes the buffer. The device
 //!    may now access it, and you cannot.
 //! 3. [`CompletionQueue::poll`] returns [`Completion`]s. [`QueuePair::retire`] consumes one and
-//!    returns the buffer, whether the request succeeded or failed.
+//!    returns the buffer, whether the request succeeded or failed. [`Retired`] has the rest: the
+//!    status, the length, [send or receive](Retired::direction), and the
+//!    [tag](wr::SendRequest::tag) of the request, for what C programs use `wr_id`.
 //! 4. [Destroying](QueuePair::destroy) or [draining](QueuePair::drain) the queue pair returns the
 //!    buffers of requests that never completed.
 //!

@@ -324,7 +324,9 @@ impl Messenger {
     /// Ends the stream of messages to the peer, and waits at most for `timeout` until the peer's
     /// messenger has received all messages and the end. The peer's messages can still be received.
     ///
-    /// Dropping a messenger without it makes the peer's `recv` fail.
+    /// Dropping a messenger without it makes the peer's `recv` fail. The peer's `shutdown` waits
+    /// for this side in the same way, so call [`recv`](Self::recv) until it returns `None` before
+    /// the messenger is dropped.
     ///
     /// # Errors
     /// Same as [`flush`](Self::flush).

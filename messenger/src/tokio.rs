@@ -137,7 +137,8 @@ impl AsyncMessenger {
         Ok(this)
     }
 
-    /// Returns the messenger.
+    /// Returns the messenger, for its protection domain, its addresses and the private data of the
+    /// peer.
     pub fn get_ref(&self) -> &Messenger {
         &self.messenger
     }

@@ -75,7 +75,8 @@ impl Engine {
     /// `bytes::Bytes`, a mapped file. The region can be the source of transfers of both sides, but
     /// not their target.
     ///
-    /// The value is dropped when the region is released.
+    /// The value is dropped when the memory is deregistered, or returned by
+    /// [`Release::into_owner`](crate::Release::into_owner).
     ///
     /// # Errors
     /// Those of
@@ -93,6 +94,22 @@ impl Engine {
         T: AsRef<[u8]> + Send + Sync + 'static,
     {
         self.add(|core| Region::from_owner(&core.owner, &core.domains(), owner))
+    }
+
+    /// Like [`register`](Self::register), for a value whose bytes transfers of both sides can also
+    /// write: a `Vec<u8>`, a `Box<[u8]>`, a writable mapping of a file.
+    /// [`Release::into_owner`](crate::Release::into_owner) returns it, with the bytes that have
+    /// arrived.
+    ///
+    /// # Errors
+    /// Those of [`ProtectionDomain::shared_from`](ibverbs::ProtectionDomain::shared_from), for
+    /// example if the number of bytes is not a multiple of 8, and [`ErrorKind::Disconnected`] if no
+    /// device works. The value is then dropped.
+    pub fn register_mut<T>(&self, owner: T) -> Result<Region>
+    where
+        T: AsMut<[u8]> + Send + 'static,
+    {
+        self.add(|core| Region::from_owner_mut(&core.owner, &core.domains(), owner))
     }
 
     /// Registers `len` bytes of a dma-buf, starting at `offset`, for example memory of a GPU.

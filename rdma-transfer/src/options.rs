@@ -37,6 +37,11 @@ pub struct EngineOptions {
     /// Time without a completion after which a path with requests in flight has failed. It must be
     /// longer than the retries take. Default: `Duration::from_secs(5)`.
     pub stall: Duration,
+    /// Time that the peer has to confirm that it has closed a failed path. A transfer that was
+    /// canceled or has passed its deadline does not wait longer for that
+    /// ([`Transfer::is_confirmed`](crate::Transfer::is_confirmed)). Default:
+    /// `Duration::from_secs(1)`.
+    pub settle: Duration,
     /// Wait before a failed path is connected again. It doubles with each failure. Default:
     /// `Duration::from_millis(10)`.
     pub min_backoff: Duration,
@@ -63,6 +68,7 @@ impl EngineOptions {
             timeout: 14,
             retry_cnt: 6,
             stall: Duration::from_secs(5),
+            settle: Duration::from_secs(1),
             min_backoff: Duration::from_millis(10),
             max_backoff: Duration::from_secs(5),
             busy_poll: false,
@@ -87,6 +93,7 @@ setters! {
         timeout: u8,
         retry_cnt: u8,
         stall: Duration,
+        settle: Duration,
         min_backoff: Duration,
         max_backoff: Duration,
         busy_poll: bool,

@@ -53,6 +53,11 @@ pub(crate) struct Path {
     pub(crate) waiting: VecDeque<Waiting>,
     /// Jobs that were in flight when the queue pair was destroyed.
     pub(crate) unsettled: Vec<Waiting>,
+    /// Time at which this side closed this epoch.
+    pub(crate) closed_at: Option<Instant>,
+    /// Transfers with jobs that ended before the peer has closed its side. It can still count them
+    /// until then.
+    pub(crate) unconfirmed: Vec<u64>,
     /// Number of failures since the path has worked for a while.
     pub(crate) failures: u32,
     /// Number of all failures, and the reason of the last one.
@@ -87,6 +92,8 @@ impl Path {
             closed_by_peer: None,
             waiting: VecDeque::new(),
             unsettled: Vec::new(),
+            closed_at: None,
+            unconfirmed: Vec::new(),
             failures: 0,
             all_failures: 0,
             last_failure: None,
@@ -158,6 +165,22 @@ impl Path {
         self.ready_at = None;
         self.fault = None;
         self.closed_by_peer = None;
+        self.closed_at = None;
+    }
+
+    /// Removes the jobs that are over and have waited for the peer for this time. This side has
+    /// destroyed its queue pair, so its devices access no memory for them.
+    pub(crate) fn take_unconfirmed(&mut self, settle: Duration, now: Instant) -> Vec<Waiting> {
+        let waited = |at| now.saturating_duration_since(at) >= settle;
+        if self.unsettled.is_empty() || !self.closed_at.is_some_and(waited) {
+            return Vec::new();
+        }
+        let is_over = |waiting: &Waiting| waiting.job.transfer.is_over();
+        let (over, left) = std::mem::take(&mut self.unsettled)
+            .into_iter()
+            .partition(is_over);
+        self.unsettled = left;
+        over
     }
 }
 

@@ -331,7 +331,7 @@ impl PeerInner {
             match path.next_step(now, ended) {
                 Step::Wait => break,
                 Step::Close => {
-                    state.closed(number);
+                    state.closed(number, now);
                     self.closed.notify_all();
                 }
                 Step::Create => {
@@ -364,7 +364,7 @@ impl PeerInner {
                     if let Err(error) = destroyed {
                         state.end(&Failure::from(&error));
                     }
-                    state.closed(number);
+                    state.closed(number, now);
                     self.closed.notify_all();
                 }
             }

@@ -1,5 +1,6 @@
 //! Memory registered with every device of an engine, and its remote keys.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -47,6 +48,7 @@ pub(crate) struct Inner {
     register: Mutex<Register>,
     /// The same memory, registered with each device that was open.
     registered: Mutex<Vec<Option<Registered>>>,
+    returned: Returned,
     /// The last field: the queue pairs release the memory when the others are dropped.
     uses: Notify,
 }
@@ -74,10 +76,40 @@ pub(crate) enum Token {
     Device(Held<DeviceRegion>),
 }
 
-/// Bytes of an owner that several devices register.
-struct SharedOwner<T>(Arc<T>);
+/// Place for the value from which a region was registered, after the memory was deregistered.
+type Returned = Arc<Mutex<Option<Box<dyn Any + Send>>>>;
 
-impl<T: AsRef<[u8]>> AsRef<[u8]> for SharedOwner<T> {
+/// A value whose bytes are registered. It goes to its place when it is dropped.
+struct Lent<T: Send + 'static> {
+    /// `None` only while it is dropped.
+    value: Option<T>,
+    returned: Returned,
+}
+
+impl<T: Send + AsRef<[u8]>> AsRef<[u8]> for Lent<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.value.as_ref().map_or(&[], T::as_ref)
+    }
+}
+
+impl<T: Send + AsMut<[u8]>> AsMut<[u8]> for Lent<T> {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.value.as_mut().map_or(&mut [], T::as_mut)
+    }
+}
+
+impl<T: Send + 'static> Drop for Lent<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take() {
+            *lock(&self.returned) = Some(Box::new(value));
+        }
+    }
+}
+
+/// Bytes of an owner that several devices register.
+struct SharedOwner<T: Send + 'static>(Arc<Lent<T>>);
+
+impl<T: Send + AsRef<[u8]>> AsRef<[u8]> for SharedOwner<T> {
     fn as_ref(&self) -> &[u8] {
         (*self.0).as_ref()
     }
@@ -176,30 +208,60 @@ impl Region {
         len: usize,
         options: MemoryOptions,
     ) -> Result<Self> {
-        let Some(domain) = domains.iter().flatten().next() else {
-            let what = "no device of the engine works";
-            return Err(Error::new(ErrorKind::Disconnected, "alloc", what));
+        let origin = first(domains, "alloc")?.shared_with(len, ACCESS, options)?;
+        Self::from_shared(engine, domains, origin, Returned::default())
+    }
+
+    /// Registers the bytes of a value as memory that can be written.
+    pub(crate) fn from_owner_mut<T>(
+        engine: &Owner,
+        domains: &[Option<Domain>],
+        value: T,
+    ) -> Result<Self>
+    where
+        T: AsMut<[u8]> + Send + 'static,
+    {
+        let returned = Returned::default();
+        let lent = Lent {
+            value: Some(value),
+            returned: Arc::clone(&returned),
         };
-        let origin = domain.pd.shared_with(len, ACCESS, options)?;
-        let mut first = Some(Memory::Shared(origin.clone()));
-        Self::new(engine, domains, len, move |pd| match first.take() {
-            Some(memory) => Ok(memory),
-            None => origin.register_in(pd, ACCESS).map(Memory::Shared),
+        let origin = first(domains, "register_mut")?.shared_from(lent, ACCESS)?;
+        Self::from_shared(engine, domains, origin, returned)
+    }
+
+    /// Registers memory that the first open device has registered with the other ones.
+    fn from_shared(
+        engine: &Owner,
+        domains: &[Option<Domain>],
+        origin: SharedRegion,
+        returned: Returned,
+    ) -> Result<Self> {
+        let (len, mut first) = (origin.len(), Some(Memory::Shared(origin.clone())));
+        Self::new(engine, domains, len, returned, move |pd| {
+            match first.take() {
+                Some(memory) => Ok(memory),
+                None => origin.register_in(pd, ACCESS).map(Memory::Shared),
+            }
         })
     }
 
     pub(crate) fn from_owner<T>(
         engine: &Owner,
         domains: &[Option<Domain>],
-        owner: T,
+        value: T,
     ) -> Result<Self>
     where
         T: AsRef<[u8]> + Send + Sync + 'static,
     {
-        let owner = Arc::new(owner);
-        let len = (*owner).as_ref().len();
-        Self::new(engine, domains, limited(len)?, move |pd| {
-            let owner = SharedOwner(Arc::clone(&owner));
+        let returned = Returned::default();
+        let lent = Arc::new(Lent {
+            value: Some(value),
+            returned: Arc::clone(&returned),
+        });
+        let len = limited((*lent).as_ref().len())?;
+        Self::new(engine, domains, len, returned, move |pd| {
+            let owner = SharedOwner(Arc::clone(&lent));
             pd.frozen_shared_from(owner).map(Memory::Frozen)
         })
     }
@@ -211,7 +273,8 @@ impl Region {
         offset: u64,
         len: usize,
     ) -> Result<Self> {
-        Self::new(engine, domains, limited(len)?, move |pd| {
+        let returned = Returned::default();
+        Self::new(engine, domains, limited(len)?, returned, move |pd| {
             let region = pd.reg_dmabuf(fd.as_fd(), offset, len, ACCESS)?;
             Ok(Memory::Device(region))
         })
@@ -221,6 +284,7 @@ impl Region {
         engine: &Owner,
         domains: &[Option<Domain>],
         len: usize,
+        returned: Returned,
         mut register: impl FnMut(&ProtectionDomain) -> Result<Memory> + Send + 'static,
     ) -> Result<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -254,6 +318,7 @@ impl Region {
             ),
             register: Mutex::new(Box::new(register)),
             registered: Mutex::new(registered),
+            returned,
             uses: Notify {
                 uses,
                 releases: Arc::clone(&engine.releases),
@@ -302,8 +367,8 @@ impl Region {
     ///
     /// # Errors
     /// - [`ErrorKind::InvalidInput`]: the range is out of bounds.
-    /// - [`ErrorKind::Unsupported`]: the memory is a dma-buf, or that of a value
-    ///   ([`Engine::register`](crate::Engine::register)).
+    /// - [`ErrorKind::Unsupported`]: the memory is a dma-buf, or that of a value which is not
+    ///   written ([`Engine::register`](crate::Engine::register)).
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         match self.0.any_memory()? {
             Memory::Shared(region) => region.write(offset, from),
@@ -330,6 +395,7 @@ impl Region {
     pub fn release(self) -> Release {
         Release {
             uses: Arc::clone(&self.0.uses.uses),
+            returned: Arc::clone(&self.0.returned),
         }
     }
 }
@@ -378,6 +444,7 @@ pub(crate) struct Owner {
 #[derive(Debug)]
 pub struct Release {
     uses: Arc<Uses>,
+    returned: Returned,
 }
 
 impl Release {
@@ -404,6 +471,41 @@ impl Release {
         let what = format!("{} users of the memory are left after {timeout:?}", *count);
         Err(Error::new(ErrorKind::TimedOut, "release a region", what)
             .with_help("drop the clones of the region, and wait for its transfers"))
+    }
+
+    /// Returns the value from which the region was registered
+    /// ([`Engine::register`](crate::Engine::register),
+    /// [`Engine::register_mut`](crate::Engine::register_mut)), after [`wait`](Self::wait) has
+    /// succeeded.
+    ///
+    /// # Errors
+    /// Returns `self` if the memory is still in use, if the region was registered from a value of
+    /// another type or from none, or if a driver could not deregister it.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use std::time::Duration;
+    /// # fn f(engine: &rdma_transfer::Engine) -> rdma_transfer::Result<()> {
+    /// let region = engine.register_mut(vec![0; 4096])?;
+    /// // after transfers into it
+    /// let release = region.release();
+    /// release.wait(Duration::from_secs(5))?;
+    /// let bytes: Vec<u8> = release.into_owner().expect("not in use");
+    /// # Ok(()) }
+    /// ```
+    pub fn into_owner<T: 'static>(self) -> Result<T, Self> {
+        let taken = {
+            let mut returned = lock(&self.returned);
+            match returned.take().map(Box::<dyn Any + Send>::downcast::<T>) {
+                Some(Ok(value)) => Some(*value),
+                Some(Err(other)) => {
+                    *returned = Some(other);
+                    None
+                }
+                None => None,
+            }
+        };
+        taken.ok_or(self)
     }
 }
 
@@ -442,6 +544,16 @@ impl RemoteRegion {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// Returns the protection domain of the first open device.
+fn first<'a>(domains: &'a [Option<Domain>], call: &'static str) -> Result<&'a ProtectionDomain> {
+    let domain = domains.iter().flatten().next();
+    let domain = domain.ok_or_else(|| {
+        let what = "no device of the engine works";
+        Error::new(ErrorKind::Disconnected, call, what)
+    })?;
+    Ok(&domain.pd)
 }
 
 /// Refuses memory that one scatter entry cannot name.

@@ -235,9 +235,14 @@ impl State {
     fn settled(&mut self, core: &Core, number: usize, arrived: &[(u64, u32)], now: Instant) {
         let path = &mut self.paths[number];
         path.begin_epoch();
+        let unconfirmed = std::mem::take(&mut path.unconfirmed);
         let salt = path.epoch << 16 | number as u64;
         path.retry_at = now + backoff(&core.options, path.failures.saturating_sub(1), salt);
-        for waiting in std::mem::take(&mut path.unsettled) {
+        let unsettled = std::mem::take(&mut path.unsettled);
+        for transfer in unconfirmed {
+            self.send(&Message::Abandoned { transfer });
+        }
+        for waiting in unsettled {
             let has_arrived = |id| arrived.contains(&id);
             if waiting.job.id().is_some_and(has_arrived) {
                 waiting.job.transfer.progress.add_bytes(waiting.bytes());
@@ -318,6 +323,20 @@ impl State {
         if self.cancels != cancels {
             self.cancels = cancels;
             self.remove_over();
+        }
+        self.end_unconfirmed(core, now);
+    }
+
+    /// Ends the jobs that are over and on paths that the peer has not closed in time.
+    fn end_unconfirmed(&mut self, core: &Core, now: Instant) {
+        for path in &mut self.paths {
+            for waiting in path.take_unconfirmed(core.options.settle, now) {
+                let transfer = &waiting.job.transfer;
+                if transfer.notices {
+                    path.unconfirmed.push(transfer.number);
+                }
+                transfer.progress.end_unconfirmed(transfer.failure.get());
+            }
         }
     }
 
@@ -543,9 +562,10 @@ impl State {
     }
 
     /// Records that the queue pair of a path does not exist anymore, and tells the peer.
-    pub(crate) fn closed(&mut self, number: usize) {
+    pub(crate) fn closed(&mut self, number: usize, now: Instant) {
         let path = &mut self.paths[number];
         path.link = Link::Closed;
+        path.closed_at = Some(now);
         let reason = path.fault.take().or_else(|| self.ended.clone());
         path.count_failure(reason.unwrap_or_else(|| {
             Failure::new(

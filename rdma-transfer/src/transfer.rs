@@ -35,10 +35,11 @@ impl Transfer {
     ///   it.
     ///
     /// After an error of a transfer that has ended, no device accesses memory for it, neither here
-    /// nor at the peer, and parts of the bytes may have been transferred. Only after
-    /// `Disconnected`, the peer's memory may be written to until
-    /// [`Peer::is_connected`](crate::Peer::is_connected) of the peer's engine returns `false`. The
-    /// other peers of a group have received all bytes.
+    /// nor at the peer, and parts of the bytes may have been transferred. There are two exceptions,
+    /// in which packets on their way may still be written to the peer's memory: after
+    /// `Disconnected` until [`Peer::is_connected`](crate::Peer::is_connected) of the peer's engine
+    /// returns `false`, and if [`is_confirmed`](Self::is_confirmed) returns `false`. After
+    /// `Disconnected`, the other peers of a group have received all bytes.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         let state = lock(&self.progress.state);
         let (state, _) = self
@@ -63,6 +64,15 @@ impl Transfer {
     /// Returns `true` if the transfer has ended, with or without success.
     pub fn has_ended(&self) -> bool {
         lock(&self.progress.state).in_flight == 0
+    }
+
+    /// Returns `false` if the transfer was canceled or has passed its deadline, and a peer did not
+    /// confirm in time ([`EngineOptions::settle`](crate::EngineOptions::settle)) that it has closed
+    /// a failed path. Its process hangs, for example. No device of this side accesses memory for
+    /// the transfer. The peer's memory may be written to until the peer runs again and closes the
+    /// path.
+    pub fn is_confirmed(&self) -> bool {
+        lock(&self.progress.state).is_confirmed
     }
 
     /// Returns the number of bytes, to all peers together.
@@ -112,6 +122,7 @@ struct State {
     /// The first failure.
     failure: Option<Failure>,
     is_canceled: bool,
+    is_confirmed: bool,
 }
 
 impl Progress {
@@ -122,6 +133,7 @@ impl Progress {
             bytes_done: 0,
             failure: None,
             is_canceled: false,
+            is_confirmed: true,
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -145,6 +157,13 @@ impl Progress {
         if state.in_flight == 0 {
             self.ended.notify_all();
         }
+    }
+
+    /// Records the end of a job that is over. No device of this side accesses memory for it
+    /// anymore, and the peer has not confirmed the same.
+    pub(crate) fn end_unconfirmed(&self, failure: Option<&Failure>) {
+        lock(&self.state).is_confirmed = false;
+        self.end_job(failure);
     }
 
     /// Lets the jobs end early, unless the transfer has ended.

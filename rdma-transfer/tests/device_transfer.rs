@@ -2,13 +2,17 @@
 
 mod common;
 
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use common::{SOON, bytes, connect, filled, imm, pattern, wait_ready, wait_until};
 use ibverbs::{AccessFlags, CqOptions, Device, GidQuery, QpOptions, Rc, RcPath, wr};
 use rdma_transfer::{Engine, EngineOptions, ErrorKind, PeerGroup, Span, TransferOptions};
-use test_support::lab::{LinkDown, device_names, is_iwarp, is_model, netdev, report_device};
+use test_support::lab::{
+    LinkDown, device_names, is_iwarp, is_model, netdev, report_device, report_no_device, use_model,
+};
 use test_support::leak_check::{LeakCheck, objects_of};
+use test_support::{process, udmabuf};
 
 /// Returns the devices that the engine supports. Reports the others as unsupported, after checking
 /// the error.
@@ -288,6 +292,79 @@ fn a_transfer_outlives_a_link_that_goes_down() {
         write().wait(SOON).expect("written");
         b.imm_counter(1).wait(1, SOON).expect("counted once each");
     }
+}
+
+/// The memory of another device, for example of a GPU. `/dev/udmabuf` makes it of host memory, so
+/// that the test sees what has arrived.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_dma_buf_is_source_and_target() {
+    const LEN: usize = 16 << 10;
+    let _leak_check = LeakCheck::new();
+    if !udmabuf::is_available() {
+        return report_no_device("there is no /dev/udmabuf");
+    }
+    for name in supported() {
+        let options = EngineOptions::new().queue_pairs(2).stripe(4096);
+        let [a, b] = [(); 2].map(|()| Engine::open(&[&name], options).expect("engine"));
+        let (peer, a_of_b) = connect(&a, &b);
+        let source = filled(&a, LEN, 5);
+        let file = udmabuf::memory(LEN as u64).expect("memory");
+        let dmabuf = udmabuf::export(&file, 0, LEN as u64).expect("dma-buf");
+        let registered = b.register_dmabuf(dmabuf, 0, LEN);
+        if !is_model() {
+            let error = registered.expect_err("the software devices have no dma-bufs");
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{name}: {error}");
+            continue;
+        }
+        let target = registered.expect("region");
+        let all = [Span::new(0, 0, LEN)];
+        peer.write(&source, &target.remote(), &all, imm(1))
+            .expect("write")
+            .wait(SOON)
+            .expect("written");
+        b.imm_counter(1).wait(1, SOON).expect("arrived");
+        let mut arrived = vec![0; LEN];
+        file.read_exact_at(&mut arrived, 0).expect("in range");
+        assert_eq!(arrived, pattern(LEN, 5), "{name}");
+
+        file.write_all_at(&pattern(LEN, 6), 0).expect("in range");
+        let copy = a.alloc(LEN).expect("region");
+        a_of_b
+            .write(&target, &copy.remote(), &all, imm(2))
+            .expect("write")
+            .wait(SOON)
+            .expect("written");
+        a.imm_counter(2).wait(1, SOON).expect("arrived");
+        assert_eq!(bytes(&copy), pattern(LEN, 6), "{name}");
+        file.write_all_at(&pattern(LEN, 7), 0).expect("in range");
+        peer.read(&copy, &target.remote(), &all, TransferOptions::new())
+            .expect("read")
+            .wait(SOON)
+            .expect("read");
+        assert_eq!(bytes(&copy), pattern(LEN, 7), "{name}");
+        let error = target.read(0, &mut arrived).expect_err("not accessible");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        target.release().wait(SOON).expect("released");
+    }
+}
+
+/// Runs the test above on the model, in a kernel that has `/dev/udmabuf`.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn dma_bufs_work_on_the_model() {
+    if is_model() {
+        return report_no_device("this process has the model");
+    }
+    if !udmabuf::is_available() {
+        return report_no_device("there is no /dev/udmabuf");
+    }
+    let mut command = process::ignored_test("a_dma_buf_is_source_and_target");
+    use_model(&mut command);
+    let output = process::output(&mut command);
+    assert!(output.success(), "{output}");
+    assert!(output.stdout.contains("device: mlx5_0"), "{output}");
+    report_device("mlx5_0");
 }
 
 /// Number of bytes of the comparison, and of each of its transfers.

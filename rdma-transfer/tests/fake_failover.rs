@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{SOON, bytes, connect, filled, imm, pattern, wait_ready, wait_until};
 use fake_provider::{Fake, Profile, Verb};
-use rdma_transfer::{Engine, EngineOptions, Peer, Span, TransferOptions};
+use rdma_transfer::{Engine, EngineOptions, ErrorKind, Peer, Region, Span, TransferOptions};
 use stress::{Random, Stress, World};
 
 /// Values of `enum ibv_event_type`.
@@ -99,6 +99,68 @@ fn transfers_wait_while_no_device_works() {
     transfer.wait(SOON).expect("written");
     b.imm_counter(1).wait(1, SOON).expect("arrived");
     assert_eq!(bytes(&target), pattern(8192, 1));
+}
+
+/// The process of the peer hangs: its control connection stays open, and it answers nothing.
+#[test]
+fn a_deadline_holds_although_the_peer_hangs() {
+    let fakes = [Fake::new(Profile::RXE)];
+    let [fake] = &fakes;
+    let brief = Duration::from_millis(20);
+    let options = EngineOptions::new()
+        .stall(brief)
+        .settle(brief)
+        .min_backoff(Duration::from_millis(1));
+    let (a, b) = (
+        engine(&fakes, options),
+        engine(&fakes, options.manual(true)),
+    );
+    let (peer, a_of_b) = connect(&a, &b);
+    let [source, other] = [1, 2].map(|seed| filled(&a, 4096, seed));
+    let target = b.alloc(4096).expect("region");
+    let run = |peer: &Peer| {
+        wait_until("the path is ready", || {
+            b.poll(Instant::now());
+            peer.paths().first().is_some_and(|path| path.is_ready)
+        });
+    };
+    run(&peer);
+    run(&a_of_b);
+    // `b` is not polled anymore.
+    fake.stall();
+    let all = [Span::new(0, 0, 4096)];
+    let write = |source: &Region, options| {
+        let transfer = peer.write(source, &target.remote(), &all, options);
+        transfer.expect("write")
+    };
+    let late = write(&source, imm(1).deadline(brief));
+    let patient = write(&other, imm(2));
+    let error = late.wait(SOON).expect_err("the deadline has passed");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    assert!(late.has_ended() && !late.is_confirmed());
+    assert!(!patient.has_ended(), "it has no deadline");
+    let (first, second) = (source.release(), other.release());
+    first.wait(SOON).expect("no device of this side uses it");
+    assert!(!second.is_done(), "the other transfer needs it");
+
+    fake.resume();
+    let arrived = b.imm_counter(2);
+    wait_until("the other transfer has arrived", || {
+        b.poll(Instant::now());
+        arrived.count() == 1 && patient.has_ended()
+    });
+    patient.wait(SOON).expect("written");
+    assert!(patient.is_confirmed());
+    assert_eq!(bytes(&target), pattern(4096, 2));
+    assert_eq!(b.imm_counter(1).count(), 0, "its queue pair was destroyed");
+    // The peer forgets the number of the first transfer, so later ones are counted.
+    let next = write(&filled(&a, 4096, 3), imm(3));
+    let arrived = b.imm_counter(3);
+    wait_until("the next one has arrived", || {
+        b.poll(Instant::now());
+        arrived.count() == 1 && next.has_ended()
+    });
+    assert_eq!(bytes(&target), pattern(4096, 3));
 }
 
 /// A port error during transfers, and the port works again (Mooncake#2960).

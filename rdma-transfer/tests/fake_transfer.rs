@@ -502,6 +502,7 @@ fn devices_without_what_the_engine_needs_are_rejected() {
 fn options_are_checked_and_their_defaults_documented() {
     let source = include_str!("../src/options.rs");
     let named = [
+        named_value!(Duration::from_secs(1)),
         named_value!(Duration::from_secs(5)),
         named_value!(Duration::from_millis(10)),
     ];

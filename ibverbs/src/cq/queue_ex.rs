@@ -26,7 +26,9 @@ use crate::raw::AsRaw;
 /// A completion queue whose completions have the additional fields `F`. A field that the queue was
 /// not created with cannot be read: the program does not compile.
 ///
-/// It dereferences to a [`CompletionQueue`], so it is accepted wherever a reference to one is.
+/// It dereferences to a [`CompletionQueue`], so it is accepted wherever a reference to one is, and
+/// its completions convert into [`Completion`](crate::Completion). A program that decides at run
+/// time which fields it reads has an enum of both kinds of queues.
 ///
 /// # Example
 /// ```no_run

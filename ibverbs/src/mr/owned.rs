@@ -13,6 +13,7 @@ use super::frozen::Frozen;
 use super::options::{Backing, MemoryOptions};
 use super::pool::Pool;
 use super::region::Region;
+use super::shared::SharedRegion;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pd::ProtectionDomain;
 
@@ -61,6 +62,45 @@ impl ProtectionDomain {
     /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
     pub fn frozen_shared_from<T: AsRef<[u8]> + Send + 'static>(&self, owner: T) -> Result<Frozen> {
         self.freeze_owner(owner, AccessFlags::REMOTE_READ)
+    }
+
+    /// Registers the bytes of a value as memory that peers can access, without a copy: of a
+    /// `Vec<u8>`, a `Box<[u8]>`, a writable mapping of a file.
+    ///
+    /// The value is dropped after the last [`SharedRegion`] and the queue pairs that hold it, and
+    /// not before the device has finished with the memory. Its memory then has what peers and
+    /// requests have written.
+    ///
+    /// On devices that may transmit the memory after it was deregistered, such as Soft-iWARP, the
+    /// value is never dropped if peers can read it.
+    ///
+    /// # Errors
+    /// Those of [`shared`](Self::shared), also if there are no bytes, and
+    /// [`ErrorKind::InvalidInput`] if their address or number is not a multiple of 8. The value is
+    /// then dropped. `malloc` aligns vectors of 8 bytes or more, but not every allocator does.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use ibverbs::AccessFlags;
+    /// # let pd = ibverbs::Device::by_name("rxe0")?.open()?.alloc_pd()?;
+    /// let table = pd.shared_from(vec![0; 1 << 20], AccessFlags::REMOTE_WRITE)?;
+    /// println!("peers can write {:?}", table.remote());
+    /// # Ok::<(), ibverbs::Error>(())
+    /// ```
+    ///
+    /// # References
+    /// [`ibv_reg_mr(3)`](https://man7.org/linux/man-pages/man3/ibv_reg_mr.3.html)
+    pub fn shared_from<T: AsMut<[u8]> + Send + 'static>(
+        &self,
+        owner: T,
+        access: AccessFlags,
+    ) -> Result<SharedRegion> {
+        let (start, len, owner) = Owned::new_mut(owner);
+        // SAFETY: the owner keeps the memory valid until it is dropped, and its bytes are borrowed
+        // mutably until then. So there is no other access to them.
+        let memory = unsafe { CallerMemory::new(start, len, owner) };
+        let options = MemoryOptions::new().backing(Backing::Caller(memory));
+        self.shared_with(len, access, options)
     }
 
     fn freeze_owner<T: AsRef<[u8]> + Send + 'static>(
@@ -190,6 +230,16 @@ impl<T: AsRef<[u8]>> Owned<T> {
         // SAFETY: the value is alive, and nothing else refers to it. `drop` ends the borrow.
         let bytes = unsafe { value.0.as_ref() }.as_ref();
         (NonNull::from(bytes).cast(), bytes.len(), value)
+    }
+}
+
+impl<T: AsMut<[u8]>> Owned<T> {
+    /// Like [`new`](Self::new), with a mutable borrow.
+    fn new_mut(value: T) -> (NonNull<u8>, usize, Self) {
+        let mut value = Self(NonNull::from(Box::leak(Box::new(value))));
+        // SAFETY: as in `new`.
+        let bytes = unsafe { value.0.as_mut() }.as_mut();
+        (NonNull::from(&mut *bytes).cast(), bytes.len(), value)
     }
 }
 

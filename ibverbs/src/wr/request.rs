@@ -289,6 +289,10 @@ pub fn write_with_imm<P: SendPayload>(
 /// A list may have at most [`max_sge_rd`](crate::DeviceAttr::max_sge_rd) entries, which is 1 on
 /// Soft-iWARP.
 ///
+/// On iWARP the payload must be a held [`SharedRegion`](crate::SharedRegion) with
+/// [`REMOTE_WRITE`](crate::AccessFlags::REMOTE_WRITE), because the peer sends the response like a
+/// write. Other payloads are refused. A program that does so runs on all devices.
+///
 /// # Example
 /// ```no_run
 /// use ibverbs::{QueuePair, Rc, RemoteMemory, wr};

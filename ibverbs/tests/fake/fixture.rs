@@ -217,3 +217,15 @@ impl AsRef<[u8]> for Owner {
         &self.0
     }
 }
+
+/// The same with writable bytes, in whole words: Miri does not align a vector of bytes.
+pub(crate) struct Words(pub(crate) Box<Aligned>, pub(crate) Arc<()>);
+
+#[repr(align(8))]
+pub(crate) struct Aligned(pub(crate) [u8; 64]);
+
+impl AsMut<[u8]> for Words {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.0.0
+    }
+}

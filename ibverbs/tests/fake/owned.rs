@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::fixture::{self, Owner, PROFILES, Pair};
+use crate::fixture::{self, Aligned, Owner, PROFILES, Pair, Words};
 use fake_provider::{Profile, Verb};
 use ibverbs::mr::GrowingPool;
-use ibverbs::{ErrorKind, Frozen, wr};
+use ibverbs::{AccessFlags, ErrorKind, Frozen, wr};
 
 #[test]
 fn values_of_every_kind_are_sent_without_a_copy() {
@@ -136,6 +136,37 @@ fn a_message_is_received_into_a_vector() {
             8
         );
         drop((taken, other));
+        pair.finish();
+    }
+}
+
+#[test]
+fn peers_write_into_a_value_without_a_copy() {
+    for profile in PROFILES {
+        let mut pair = Pair::new(profile);
+        let alive = Arc::new(());
+        let owner = Words(Box::new(Aligned([7; 64])), Arc::clone(&alive));
+        let address = owner.0.0.as_ptr() as u64;
+        let access = AccessFlags::REMOTE_WRITE;
+        let region = pair.pd.shared_from(owner, access).expect("region");
+        let remote = region.remote();
+        assert_eq!((remote.addr, remote.len), (address, 64), "copied");
+        let place = remote.slice(8, 5).expect("in range");
+        let write = wr::write(wr::Inline(b"hello"), place);
+        pair.a.post_send(write).expect("write");
+        drop(pair.retire());
+        let mut bytes = [0; 16];
+        region.read(0, &mut bytes).expect("in range");
+        assert_eq!(&bytes, b"\x07\x07\x07\x07\x07\x07\x07\x07hello\x07\x07\x07");
+        let held = pair.b.hold(&region).expect("hold");
+        drop(region);
+        assert_eq!(Arc::strong_count(&alive), 2, "the queue pair holds it");
+        assert!(pair.b.release(held).expect("own token"));
+        assert_eq!(Arc::strong_count(&alive), 1);
+        for bytes in [vec![], vec![0; 12]] {
+            let error = pair.pd.shared_from(bytes, access).expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+        }
         pair.finish();
     }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fake_provider::{AfterDestroy, Fake, Live, Profile, Provider, Verb};
-use fixture::{IN_ORDER, Owner, PROFILES, Pair, open, path, small};
+use fixture::{Aligned, IN_ORDER, Owner, PROFILES, Pair, Words, open, path, small};
 use ibverbs::mr::{Backing, CallerMemory};
 use ibverbs::qp::QpChange;
 use ibverbs::{
@@ -554,6 +554,10 @@ fn peers_read_a_shared_value_and_siw_never_frees_it() {
                 drop(frozen);
             }
         }
+        assert_eq!(Arc::strong_count(&alive), if is_siw { 2 } else { 1 });
+        let alive = Arc::new(());
+        let owner = Words(Box::new(Aligned([0; 64])), Arc::clone(&alive));
+        drop(pair.pd.shared_from(owner, AccessFlags::REMOTE_READ));
         assert_eq!(Arc::strong_count(&alive), if is_siw { 2 } else { 1 });
         drop(into);
         pair.finish();
