@@ -117,7 +117,7 @@ fn a_message_longer_than_the_receive_fails_at_the_receiver() {
                 64
             );
             let sent = a.retire();
-            // On iWARP, the send completes when its bytes are sent, if the error does not come first.
+            // On iWARP, the send succeeds when its bytes are sent, unless the error comes first.
             assert!(iwarp || !sent.is_success(), "{sent:?}");
             assert!(sent.into_buf().is_some());
         });

@@ -159,8 +159,9 @@ struct Incomparable(Vec<(Test, String, BTreeSet<u64>)>);
 
 impl Incomparable {
     fn insert(&mut self, test: Test, size: u64, differences: String) {
-        let same =
-            |(other, text, _): &&mut (Test, String, _)| (*other, &*text) == (test, &differences);
+        let same = |(other, text, _): &&mut (Test, String, _)| {
+            (*other, text.as_str()) == (test, differences.as_str())
+        };
         match self.0.iter_mut().find(same) {
             Some((.., sizes)) => _ = sizes.insert(size),
             None => self.0.push((test, differences, [size].into())),
@@ -516,7 +517,7 @@ mod tests {
     fn sizes_with_the_same_differences_are_one_line() {
         let sized = |size, depth| {
             changed(one_way(), |m| {
-                (m.spec.msg_size, m.spec.depth) = (size, depth)
+                (m.spec.msg_size, m.spec.depth) = (size, depth);
             })
         };
         let document = |deep, deeper| {
