@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Converts the output of one run of bindgen to one module of rdma-sys.
 
-usage: split.py [--loaded] LIBRARY BINDGEN-OUTPUT [EARLIER-MODULE ...] > MODULE
+usage: split.py [--macro NAME] LIBRARY BINDGEN-OUTPUT [EARLIER-MODULE ...] > MODULE
 
 bindgen must see every type that a header depends on, because it otherwise cannot determine which
 structures may be `Copy` or `Default`. Therefore each run emits all types, and this script removes
 those that are already defined: by the libc crate (socket addresses, timespec) and by the modules
 given as EARLIER-MODULE. The new module imports the items of the latter. Its functions are declared
-as those of LIBRARY, a variant of `rdma_sys::Library`. With --loaded, the program is not linked with
-them: the oldest supported library does not have them, or LIBRARY is a provider.
+as those of LIBRARY, a variant of `rdma_sys::Library`, with the macro NAME of `src/library.rs`. The
+default is `functions`.
 """
 
 import pathlib
@@ -77,9 +77,9 @@ def defined(path):
 
 def main():
     macro = "functions"
-    if sys.argv[1] == "--loaded":
-        macro = "loaded_functions"
-        del sys.argv[1]
+    if sys.argv[1] == "--macro":
+        macro = sys.argv[2]
+        del sys.argv[1:3]
     earlier, earlier_funcs = {}, set()
     for path in sys.argv[3:]:
         module = pathlib.Path(path).stem.removesuffix("-x86_64")

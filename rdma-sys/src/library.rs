@@ -169,6 +169,11 @@ macro_rules! loaded_functions {
 #[cfg(not(feature = "dlopen"))]
 pub(crate) use functions;
 pub(crate) use loaded_functions;
+// Miri loads no libraries. Tests define the functions that they call there.
+#[cfg(all(miri, not(feature = "dlopen"), any(feature = "efa", feature = "mlx5")))]
+pub(crate) use functions as provider_functions;
+#[cfg(all(not(miri), any(feature = "efa", feature = "mlx5")))]
+pub(crate) use loaded_functions as provider_functions;
 #[cfg(feature = "dlopen")]
 pub(crate) use loaded_functions as functions;
 
@@ -251,16 +256,17 @@ pub(crate) mod lookup {
         }
 
         fn find(&self) -> Option<NonNull<c_void>> {
+            // First the program and the libraries that it is linked with, or that are preloaded.
+            // SAFETY: the name ends with a NUL byte.
+            let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, self.name.as_ptr().cast()) };
             #[cfg(any(feature = "dlopen", feature = "efa", feature = "mlx5"))]
-            if !self.library.is_linked() {
+            if address.is_null() && !self.library.is_linked() {
                 let library = self.library.handle().ok()?;
                 // SAFETY: a symbol that is read as a pointer is the address of what it names.
                 let symbol = unsafe { library.get::<*mut c_void>(self.name.as_bytes()) };
                 return symbol.ok().and_then(|symbol| NonNull::new(*symbol));
             }
-            // All libraries that the program is linked with.
-            // SAFETY: the name ends with a NUL byte.
-            NonNull::new(unsafe { libc::dlsym(libc::RTLD_DEFAULT, self.name.as_ptr().cast()) })
+            NonNull::new(address)
         }
 
         fn returns_descriptor(&self) -> bool {

@@ -51,7 +51,7 @@ pub struct efadv_cq_init_attr {
     pub comp_mask: u64,
     pub wc_flags: u64,
 }
-crate::library::loaded_functions! { Efa;
+crate::library::provider_functions! { Efa;
     pub fn efadv_create_driver_qp(
         ibvpd: *mut ibv_pd,
         attr: *mut ibv_qp_init_attr,

@@ -1928,7 +1928,7 @@ impl Default for mlx5dv_devx_eq {
         }
     }
 }
-crate::library::loaded_functions! { Mlx5;
+crate::library::provider_functions! { Mlx5;
     pub fn mlx5dv_create_cq(
         context: *mut ibv_context,
         cq_attr: *mut ibv_cq_init_attr_ex,
