@@ -1,5 +1,5 @@
-//! Lets tests define functions of libmlx5, which the library looks up when it first calls them. This
-//! file is not part of the package.
+//! Lets tests define functions of libmlx5, which the library looks up when it first calls them.
+//! This file is not part of the package.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
