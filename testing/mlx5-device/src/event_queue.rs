@@ -9,7 +9,7 @@ use crate::layout::structures;
 const EVENT: usize = 64;
 const LOG_EVENT: u64 = 6;
 /// Pages of the adapter are at least as large.
-const LOG_ADAPTER_PAGE: u64 = 12;
+pub(crate) const LOG_ADAPTER_PAGE: u64 = 12;
 
 /// Type of the event that reports executed commands.
 pub(crate) const COMMAND_EVENT: u8 = 0x0a;

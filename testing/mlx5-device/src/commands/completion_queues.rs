@@ -2,7 +2,7 @@
 
 use nic_model::engine::{Buffer, CompletionQueue};
 
-use super::{buffer, doorbell, header_in, page_offset};
+use super::{doorbell, header_in, queue_memory};
 use crate::adapter::Adapter;
 use crate::guest_memory::GuestMemory;
 use crate::layout::structures;
@@ -24,11 +24,8 @@ structures! {
     }
 }
 
-/// Byte offsets of the context, and of the list of pages.
+/// Byte range of the context.
 const CONTEXT: std::ops::Range<usize> = 0x10..0x50;
-const PAGES: usize = 0x110;
-/// Pages of the adapter are at least as large.
-const LOG_ADAPTER_PAGE: u64 = 12;
 
 /// The entries of a queue: their number, their size in bytes, and their memory.
 struct Entries<'a> {
@@ -50,14 +47,16 @@ fn entries<'a>(memory: &'a GuestMemory, input: &[u8]) -> Result<Entries<'a>, Fai
             ));
         }
     };
-    let log_page_size = cqc::LOG_PAGE_SIZE.get(context) + LOG_ADAPTER_PAGE;
-    let offset = page_offset(cqc::PAGE_OFFSET.get(context), log_page_size);
+    let (log_pages, offset) = (
+        cqc::LOG_PAGE_SIZE.get(context),
+        cqc::PAGE_OFFSET.get(context),
+    );
     let count = 1_u32 << cqc::LOG_CQ_SIZE.get(context);
     let length = u64::from(count) * u64::from(size);
     Ok(Entries {
         count,
         size,
-        memory: buffer(memory, &input[PAGES..], log_page_size, offset, length)?,
+        memory: queue_memory(memory, input, log_pages, offset, length)?,
     })
 }
 

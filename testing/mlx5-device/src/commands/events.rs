@@ -1,6 +1,6 @@
 //! Event queues.
 
-use super::pages;
+use super::{PAGES, pages};
 use crate::adapter::Adapter;
 use crate::bar;
 use crate::event_queue::EventQueue;
@@ -21,9 +21,8 @@ structures! {
     }
 }
 
-/// Byte offsets of the context, and of the list of pages.
+/// Byte range of the context.
 const CONTEXT: std::ops::Range<usize> = 0x10..0x50;
-const PAGES: usize = 0x110;
 
 pub(super) fn create(
     adapter: &mut Adapter,

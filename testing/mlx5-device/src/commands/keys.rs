@@ -2,7 +2,7 @@
 
 use nic_model::engine::{Buffer, KeyMemory, MemoryKey, rights};
 
-use super::buffer;
+use super::{PAGES, buffer};
 use crate::adapter::Adapter;
 use crate::layout::{Field, structures};
 use crate::status::{Failure, Status, ensure};
@@ -32,9 +32,8 @@ structures! {
     }
 }
 
-/// Byte offsets of the context, and of the list of pages.
+/// Byte range of the context.
 const CONTEXT: std::ops::Range<usize> = 0x10..0x50;
-const PAGES: usize = 0x110;
 /// Access modes of keys of physical addresses, of keys whose memory is a list of pages, and of keys
 /// that consist of others, such as windows.
 const PHYSICAL: u64 = 0;

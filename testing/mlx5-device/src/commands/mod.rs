@@ -18,6 +18,7 @@ mod shared_receive_queues;
 use nic_model::engine::{Buffer, State};
 
 use crate::adapter::{Adapter, Kind, Phase};
+use crate::event_queue::LOG_ADAPTER_PAGE;
 use crate::guest_memory::GuestMemory;
 use crate::layout::structures;
 use crate::status::{Failure, Status, ensure};
@@ -35,6 +36,9 @@ structures! {
         SYNDROME = 0x20, 32;
     }
 }
+
+/// Byte offset of the list of pages in the inputs that have one.
+const PAGES: usize = 0x110;
 
 /// Executes a command: reads the input and sets fields of the output, which is zero before.
 type Execute = fn(&mut Adapter, &[u8], &mut [u8]) -> Result<(), Failure>;
@@ -240,10 +244,19 @@ fn buffer<'a>(
     Ok(Buffer { parts, offset })
 }
 
-/// Returns the offset in a page that a context has in units of a 64th of a page.
-fn page_offset(units: u64, log_page_size: u64) -> u64 {
+/// Returns the memory of a queue. Its context has the size of the pages in those of the adapter, as
+/// a logarithm, and the offset in the first one in units of a 64th of a page.
+fn queue_memory<'a>(
+    memory: &'a GuestMemory,
+    input: &[u8],
+    log_pages: u64,
+    page_offset: u64,
+    length: u64,
+) -> Result<Buffer<'a>, Failure> {
     const LARGEST_PAGE: u64 = 40;
-    units << (log_page_size.min(LARGEST_PAGE) - 6)
+    let log_page_size = log_pages + LOG_ADAPTER_PAGE;
+    let offset = page_offset << (log_page_size.min(LARGEST_PAGE) - 6);
+    buffer(memory, &input[PAGES..], log_page_size, offset, length)
 }
 
 /// Returns a doorbell record of the guest.

@@ -2,7 +2,7 @@
 
 use nic_model::engine::{Change, QueuePair, Service, State, rights};
 
-use super::{buffer, doorbell, page_offset};
+use super::{doorbell, queue_memory};
 use crate::adapter::Adapter;
 use crate::layout::{Field, structures};
 use crate::status::{Failure, Status, ensure};
@@ -66,13 +66,10 @@ mod optional {
     pub(super) const ACK_TIMEOUT: u32 = 1 << 14;
 }
 
-/// Byte range of the context in inputs and outputs, and offset of the list of pages.
+/// Byte range of the context in inputs and outputs.
 const CONTEXT: std::ops::Range<usize> = 0x18..0x100;
-const PAGES: usize = 0x110;
 /// Byte range of the path to the peer in the context.
 const PATH: std::ops::Range<usize> = 0x18..0x44;
-/// Pages of the adapter are at least as large.
-const LOG_ADAPTER_PAGE: u64 = 12;
 /// Bytes of a block of the send queue.
 const SEND_BLOCK: u64 = 64;
 const NONE: Failure = Failure::new(Status::BadResource, "no such queue pair");
@@ -119,8 +116,10 @@ pub(super) fn create(
     };
     let log_receive_size = qpc::LOG_RQ_STRIDE.get32(context) + 4;
     let length = (u64::from(receives) << log_receive_size) + u64::from(send_blocks) * SEND_BLOCK;
-    let log_page_size = qpc::LOG_PAGE_SIZE.get(context) + LOG_ADAPTER_PAGE;
-    let offset = page_offset(qpc::PAGE_OFFSET.get(context), log_page_size);
+    let (log_pages, offset) = (
+        qpc::LOG_PAGE_SIZE.get(context),
+        qpc::PAGE_OFFSET.get(context),
+    );
     let memory = &adapter.memory;
     let record = qpc::DBR_ADDR.get(context);
     let new = QueuePair {
@@ -134,7 +133,7 @@ pub(super) fn create(
         receives,
         log_receive_size,
         send_blocks,
-        memory: buffer(memory, &input[PAGES..], log_page_size, offset, length)?,
+        memory: queue_memory(memory, input, log_pages, offset, length)?,
         doorbell: doorbell(memory, record)?,
     };
     let number = adapter.engine.create_qp(&new);

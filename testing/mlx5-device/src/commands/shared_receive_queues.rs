@@ -2,7 +2,7 @@
 
 use nic_model::engine::SharedReceiveQueue;
 
-use super::{buffer, doorbell, page_offset};
+use super::{doorbell, queue_memory};
 use crate::adapter::Adapter;
 use crate::layout::structures;
 use crate::status::{Failure, Status, ensure};
@@ -50,14 +50,11 @@ structures! {
     }
 }
 
-/// Byte offsets of the context of an XRC queue, of the context of a pool, of the work queue in the
-/// input, and of the list of pages.
+/// Byte offsets of the context of an XRC queue, of the context of a pool, and of the work queue in
+/// the input.
 const XRC_CONTEXT: std::ops::Range<usize> = 0x10..0x50;
 const POOL_CONTEXT: usize = 0x20;
 const WORK_QUEUE: std::ops::Range<usize> = 0x50..0x110;
-const PAGES: usize = 0x110;
-/// Pages of the adapter are at least as large.
-const LOG_ADAPTER_PAGE: u64 = 12;
 
 const NONE: Failure = Failure::new(Status::BadResource, "no such queue");
 
@@ -68,8 +65,8 @@ pub(super) fn create(
 ) -> Result<(), Failure> {
     let context = &input[WORK_QUEUE];
     let (size, stride) = (wq::LOG_WQ_SZ.get(context), wq::LOG_WQ_STRIDE.get(context));
-    let log_page_size = wq::LOG_WQ_PG_SZ.get(context) + LOG_ADAPTER_PAGE;
-    let offset = page_offset(wq::PAGE_OFFSET.get(context), log_page_size);
+    let (log_pages, offset) = (wq::LOG_WQ_PG_SZ.get(context), wq::PAGE_OFFSET.get(context));
+    let length = 1 << (size + stride);
     let memory = &adapter.memory;
     let new = SharedReceiveQueue {
         pd: wq::PD.get32(context),
@@ -77,13 +74,7 @@ pub(super) fn create(
         xrc: None,
         requests: 1 << size,
         log_request_size: wq::LOG_WQ_STRIDE.get32(context),
-        memory: buffer(
-            memory,
-            &input[PAGES..],
-            log_page_size,
-            offset,
-            1 << (size + stride),
-        )?,
+        memory: queue_memory(memory, input, log_pages, offset, length)?,
         doorbell: doorbell(memory, wq::DBR_ADDR.get(context))?,
     };
     let number = adapter.engine.create_srq(&new);
@@ -98,8 +89,10 @@ pub(super) fn create_xrc(
     let context = &input[XRC_CONTEXT];
     let size = xrc_srqc::LOG_XRC_SRQ_SIZE.get(context);
     let stride = xrc_srqc::LOG_RQ_STRIDE.get32(context) + 4;
-    let log_page_size = xrc_srqc::LOG_PAGE_SIZE.get(context) + LOG_ADAPTER_PAGE;
-    let offset = page_offset(xrc_srqc::PAGE_OFFSET.get(context), log_page_size);
+    let (log_pages, offset) = (
+        xrc_srqc::LOG_PAGE_SIZE.get(context),
+        xrc_srqc::PAGE_OFFSET.get(context),
+    );
     let length = 1 << (size + u64::from(stride));
     let memory = &adapter.memory;
     let new = SharedReceiveQueue {
@@ -108,7 +101,7 @@ pub(super) fn create_xrc(
         xrc: Some((xrc_srqc::XRCD.get32(context), xrc_srqc::CQN.get32(context))),
         requests: 1 << size,
         log_request_size: stride,
-        memory: buffer(memory, &input[PAGES..], log_page_size, offset, length)?,
+        memory: queue_memory(memory, input, log_pages, offset, length)?,
         doorbell: doorbell(memory, xrc_srqc::DB_RECORD_ADDR.get(context))?,
     };
     let number = adapter.engine.create_srq(&new);
