@@ -89,18 +89,18 @@ fn rows() -> [Row; 8] {
     ]
 }
 
+/// Returns the first test with a verb on a service.
+fn test_of(service: Service, verb: Verb) -> Option<Test> {
+    let is_it = |test: &Test| {
+        let plan = test.plan();
+        plan.is_some_and(|plan| plan.service == service && plan.verb == verb)
+    };
+    TESTS.iter().map(|row| row.test).find(is_it)
+}
+
 /// Returns the name of a test that has an operation, with the option that selects the operation.
 fn measured(service: Service, column: usize) -> Option<String> {
-    let find = |verb: Verb| {
-        let has_verb = |test: &&Test| {
-            test.plan()
-                .is_some_and(|plan| plan.service == service && plan.verb == verb)
-        };
-        TESTS
-            .iter()
-            .map(|row| row.test)
-            .find(|test| has_verb(&test))
-    };
+    let find = |verb| test_of(service, verb);
     let with = |option: &'static str| move |test: Test| format!("`{}{option}`", test.name());
     let numbered = service.numbers_messages();
     match column {
@@ -216,13 +216,7 @@ fn each_operation_of_the_library_is_measured_or_has_a_reason() {
         assert_eq!(page, new, "run the test with UPDATE_COVERAGE=1");
     }
     for service in rows().into_iter().filter_map(|row| row.1) {
-        let is_measured = |verb| {
-            TESTS.iter().any(|row| {
-                row.test
-                    .plan()
-                    .is_some_and(|plan| plan.service == service && plan.verb == verb)
-            })
-        };
+        let is_measured = |verb| test_of(service, verb).is_some();
         // The column of writes stands for both kinds of tests.
         assert!(!is_measured(Write) || is_measured(WriteImm), "{service}");
         assert!(!is_measured(SendImm), "{service}: an option selects it");
