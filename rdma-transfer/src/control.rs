@@ -4,8 +4,11 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use ibverbs::{Endpoint, RemoteMemory};
+use ibverbs::RemoteMemory;
 use serde::{Deserialize, Serialize};
+
+use crate::qp::Address;
+use crate::region::RemoteRegion;
 
 /// Version of the messages and of the notices.
 pub(crate) const VERSION: u32 = 1;
@@ -160,9 +163,11 @@ fn is_temporary(error: &io::Error) -> bool {
 /// A message between two engines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Message {
-    /// The first message of each side.
+    /// The first message of each side. The one with the larger random number accepts the
+    /// connections of the connection manager.
     Hello {
         version: u32,
+        random: u64,
         devices: usize,
         queue_pairs: usize,
     },
@@ -170,24 +175,25 @@ pub(crate) enum Message {
     Up {
         path: usize,
         epoch: u64,
-        endpoint: Endpoint,
-        mtu: u32,
+        address: Address,
     },
     /// It is connected.
     Ready { path: usize, epoch: u64 },
-    /// It is destroyed, or was not created. `unknown` are the jobs with a notice whose state this
-    /// side does not know, as transfer and job.
+    /// The number of messages that have arrived over an iWARP queue pair.
+    Received { path: usize, epoch: u64, count: u64 },
+    /// It is destroyed, or was not created. `unknown` are the jobs with a notice and the regions of
+    /// all jobs whose state this side does not know.
     Down {
         path: usize,
         epoch: u64,
-        unknown: Vec<(u64, u32)>,
+        unknown: Unknown,
     },
-    /// The answer to `Down`, after the queue pair of this side was destroyed too. `arrived` are
-    /// those of the unknown jobs that have arrived.
+    /// The answer to `Down`, after the queue pair of this side was destroyed too, with those of the
+    /// unknown jobs that have arrived, and of the regions that were released.
     Settled {
         path: usize,
         epoch: u64,
-        arrived: Vec<(u64, u32)>,
+        known: Unknown,
     },
     /// A transfer that will never be complete.
     Abandoned { transfer: u64 },
@@ -197,8 +203,17 @@ pub(crate) enum Message {
         device: usize,
         key: RemoteMemory,
     },
+    /// A region of this side that the peer can use.
+    Offer { name: String, region: RemoteRegion },
     /// This side disconnects.
     Bye,
+}
+
+/// Jobs with a notice, as transfer and job, and regions of the side that they write or read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Unknown {
+    pub(crate) jobs: Vec<(u64, u32)>,
+    pub(crate) regions: Vec<u64>,
 }
 
 impl Message {
@@ -255,7 +270,10 @@ mod tests {
         let message = Message::Down {
             path: 3,
             epoch: 1 << 60,
-            unknown: vec![(9, 1)],
+            unknown: Unknown {
+                jobs: vec![(9, 1)],
+                regions: vec![2],
+            },
         };
         let bytes = message.to_bytes().expect("encoded");
         assert_eq!(Message::from_bytes(&bytes).expect("decoded"), message);

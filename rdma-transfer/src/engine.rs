@@ -1,14 +1,15 @@
 //! The engine: devices, memory, peers and the counters of immediates.
 
 use std::fmt;
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, MemoryOptions, Result};
 
-use crate::control::Control;
+use crate::control::{Control, StreamControl};
 use crate::failure::lock;
 use crate::immediates::ImmCounter;
 use crate::nic::{Nic, Waker};
@@ -32,7 +33,7 @@ impl Engine {
     /// # Errors
     /// - [`ErrorKind::InvalidInput`]: there is no name, or an option is out of its limits.
     /// - [`ErrorKind::NotFound`]: a device does not exist, or its port has no address.
-    /// - [`ErrorKind::Unsupported`]: a device is neither InfiniBand nor RoCE.
+    /// - [`ErrorKind::Unsupported`]: a device has no reliable connections, for example that of EFA.
     pub fn open(devices: &[&str], options: EngineOptions) -> Result<Self> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         check(devices, &options)?;
@@ -41,6 +42,7 @@ impl Engine {
             .map(|(index, name)| Ok(Arc::new(Nic::open(index, name, &options)?)))
             .collect::<Result<Vec<_>>>()?;
         let releases = Releases {
+            registered: Mutex::default(),
             count: AtomicU64::new(0),
             wakers: nics.iter().map(|nic| nic.waker.clone()).collect(),
         };
@@ -133,12 +135,38 @@ impl Engine {
     }
 
     /// Connects to the engine at the other end of a control connection, which must do the same.
-    /// Does not wait: the paths are connected meanwhile, and transfers wait for the first one.
+    /// [`dial`](Self::dial) and [`accept`](Self::accept) make one. Does not wait: the paths are connected meanwhile, and transfers wait for the first one.
     ///
     /// # Errors
     /// Fails if the descriptor of the connection cannot be duplicated.
     pub fn connect(&self, control: impl Control + 'static) -> Result<Peer> {
         Peer::connect(&self.0, Box::new(control))
+    }
+
+    /// Connects to the engine that [accepts](Self::accept) at a TCP address.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Os`]: the TCP connection fails.
+    pub fn dial(&self, address: impl ToSocketAddrs) -> Result<Peer> {
+        self.over_tcp(|| TcpStream::connect(address))
+    }
+
+    /// Waits for an engine that [dials](Self::dial), and connects to it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Os`]: accepting fails.
+    pub fn accept(&self, listener: &TcpListener) -> Result<Peer> {
+        self.over_tcp(|| Ok(listener.accept()?.0))
+    }
+
+    fn over_tcp(&self, connect: impl FnOnce() -> std::io::Result<TcpStream>) -> Result<Peer> {
+        let stream = connect().and_then(|stream| {
+            stream.set_nodelay(true)?;
+            StreamControl::new(stream)
+        });
+        let failed =
+            |error: std::io::Error| Error::new(ErrorKind::Os, "connect", error.to_string());
+        self.connect(stream.map_err(failed)?)
     }
 
     /// Returns the counter of an immediate value. It also counts what arrived before this call.

@@ -3,35 +3,31 @@
 //!
 //! Registered memory is written to peers and read from them, striped over all adapters. Peer groups
 //! and counted immediates make it fit to move the pages of a key-value cache or to dispatch tokens
-//! to experts. It is built on the public API of [`ibverbs`].
+//! to experts. It is built on the public APIs of [`ibverbs`] and `rdmacm`.
 //!
 //! # Objects
 //!
 //! ```text
 //! Engine ── alloc, register ──▶ Region ── remote ──▶ RemoteRegion  (sent to the peer)
-//!    ├───── connect ──────────▶ Peer ──────────────▶ PeerGroup
+//!    ├───── dial, accept ─────▶ Peer ──────────────▶ PeerGroup
 //!    │                            └─ write, read ──▶ Transfer ── wait
 //!    └───── imm_counter ──────▶ ImmCounter ── wait
 //! ```
 //!
-//! Programs connect engines with a stream of their own, usually TCP, which the engines keep as
-//! their [control connection](Control). [`RemoteRegion`] can be serialized with serde, and is
-//! exchanged by the program.
+//! Engines are connected by a TCP stream ([`Engine::dial`], [`Engine::accept`]), or by another
+//! [control connection](Control), which they keep. A peer finds a region by the name under which it
+//! is [offered](Peer::offer). [`RemoteRegion`] can also be serialized with serde, and exchanged by
+//! the program.
 //!
 //! # Example
 //! ```no_run
-//! use rdma_transfer::{
-//!     Engine, EngineOptions, RemoteRegion, Span, StreamControl, TransferOptions,
-//! };
-//! use std::net::TcpStream;
+//! use rdma_transfer::{Engine, EngineOptions, Span, TransferOptions};
 //! use std::time::Duration;
-//! # fn exchange<T>(ours: T) -> T { ours }
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::open(&["mlx5_0", "mlx5_1"], EngineOptions::new().queue_pairs(2))?;
 //! let region = engine.alloc(1 << 30)?;
-//! let stream = TcpStream::connect("10.0.0.2:7600")?;
-//! let peer = engine.connect(StreamControl::new(stream)?)?;
-//! let remote: RemoteRegion = exchange(region.remote());
+//! let peer = engine.dial("10.0.0.2:7600")?;
+//! let remote = peer.remote("cache", Duration::from_secs(10))?;
 //!
 //! // The sender: two pages, and the immediate 7 after both.
 //! let pages = [Span::new(0, 8192, 4096), Span::new(65536, 0, 4096)];
@@ -39,7 +35,10 @@
 //! let transfer = peer.write(&region, &remote, &pages, options)?;
 //! transfer.wait(Duration::from_secs(10))?;
 //!
-//! // The receiver: waits until one transfer with the immediate 7 has arrived.
+//! // The receiver: accepts the sender, and waits until one transfer with the immediate 7 has
+//! // arrived.
+//! let listener = std::net::TcpListener::bind("10.0.0.2:7600")?;
+//! engine.accept(&listener)?.offer("cache", &region)?;
 //! engine.imm_counter(7).wait(1, Duration::from_secs(10))?;
 //! # Ok(()) }
 //! ```
@@ -70,9 +69,14 @@
 //!
 //! # Devices
 //!
-//! The engine needs reliable connections that verbs connect, so the devices are InfiniBand or RoCE.
-//! [`Engine::open`] fails with [`Unsupported`](ibverbs::ErrorKind::Unsupported) and names the
-//! device.
+//! InfiniBand, RoCE and iWARP. The latter is connected by the connection manager, to the IP address
+//! of the device. Its requests complete before they have arrived, so each write is followed by a
+//! message, and the peer's engine reports over the control connection which messages have arrived.
+//!
+//! A device without reliable connections makes [`Engine::open`] fail with
+//! [`Unsupported`](ibverbs::ErrorKind::Unsupported). Soft-iWARP may read memory after it was
+//! deregistered. Therefore [`Engine::alloc`] and [`Engine::register_mut`] fail with the same kind if
+//! an engine has another device beside it. [`Engine::register`] does not.
 
 #![forbid(unsafe_code)]
 
@@ -81,11 +85,14 @@ mod engine;
 mod failure;
 mod group;
 mod immediates;
+mod messages;
 mod nic;
 mod options;
 mod path;
 mod peer;
+mod qp;
 mod queue;
+mod records;
 mod region;
 mod shared;
 mod state;

@@ -96,8 +96,9 @@ pub(crate) struct Open {
     pub(crate) pd: ProtectionDomain,
     pub(crate) channel: CompletionChannel,
     pub(crate) events: AsyncEvents,
-    /// The path of its port when it was opened.
-    path: RcPath,
+    /// The path of its port when it was opened. `None` over iWARP, where the connection manager
+    /// connects.
+    path: Option<RcPath>,
     max_message: usize,
 }
 
@@ -177,7 +178,7 @@ impl Nic {
     }
 
     /// Returns the device and the path of its port, if the port is active.
-    pub(crate) fn usable(&self) -> Result<(Arc<Open>, RcPath)> {
+    pub(crate) fn usable(&self) -> Result<(Arc<Open>, Option<RcPath>)> {
         let open = self.device().ok_or_else(|| {
             let what = format!("{} is not open after a fatal error", self.name);
             Error::new(ErrorKind::Disconnected, "use a device", what)
@@ -190,12 +191,14 @@ impl Nic {
         }
         // An event that says so can be late or lost.
         lock(&self.state).down = None;
+        let Some(mut path) = open.path else {
+            return Ok((open, None));
+        };
         // The address can have another index since the link was down.
         let gid = context.select_gid(self.options.port_num, &GidQuery::default())?;
-        let mut path = open.path;
         path.sgid_index = Some(gid.entry.index);
         path.mtu = port.active_mtu;
-        Ok((open, path))
+        Ok((open, Some(path)))
     }
 
     /// Lets the events of a completion queue advance a path.
@@ -335,20 +338,24 @@ impl State {
 impl Open {
     fn new(name: &str, options: &EngineOptions, generation: u64) -> Result<Self> {
         let device = Device::by_name(name)?;
-        if device.transport() != TransportType::IB {
+        let is_iwarp = device.transport() == TransportType::IWARP;
+        if !is_iwarp && device.transport() != TransportType::IB {
             return Err(unsupported(&device));
         }
         let context = device.open()?;
         let port = context.query_port(options.port_num)?;
-        let gid = context.select_gid(options.port_num, &GidQuery::default())?;
-        let limits = context.query_device()?;
-        let reads = |max: u32| u8::try_from(max.min(MAX_READS)).unwrap_or(1);
-        let path = RcPath::new(options.port_num, gid.entry.index, port.active_mtu)
-            .timeout(options.timeout)
-            .retry_cnt(options.retry_cnt)
-            .max_rd_atomic(reads(limits.max_qp_init_rd_atom))
-            .max_dest_rd_atomic(reads(limits.max_qp_rd_atom))
-            .access(ACCESS);
+        let rc_path = || -> Result<RcPath> {
+            let gid = context.select_gid(options.port_num, &GidQuery::default())?;
+            let limits = context.query_device()?;
+            let reads = |max: u32| u8::try_from(max.min(MAX_READS)).unwrap_or(1);
+            let path = RcPath::new(options.port_num, gid.entry.index, port.active_mtu)
+                .timeout(options.timeout)
+                .retry_cnt(options.retry_cnt)
+                .max_rd_atomic(reads(limits.max_qp_init_rd_atom))
+                .max_dest_rd_atomic(reads(limits.max_qp_rd_atom));
+            Ok(path.access(ACCESS))
+        };
+        let path = (!is_iwarp).then(rc_path).transpose()?;
         Ok(Self {
             generation,
             pd: context.alloc_pd()?,
@@ -361,17 +368,10 @@ impl Open {
 }
 
 fn unsupported(device: &Device) -> Error {
-    let name = device.name();
-    let what = if device.transport() == TransportType::IWARP {
-        format!("{name} is iWARP, whose queue pairs only the connection manager connects")
-    } else {
-        format!(
-            "{name} ({}) has no reliable connections",
-            device.transport()
-        )
-    };
+    let (name, transport) = (device.name(), device.transport());
+    let what = format!("{name} ({transport}) has no reliable connections");
     Error::new(ErrorKind::Unsupported, "open an engine", what)
-        .with_help("use InfiniBand or RoCE devices")
+        .with_help("use InfiniBand, RoCE or iWARP devices")
 }
 
 pub(crate) fn from_rustix(call: &'static str, errno: rustix::io::Errno) -> Error {

@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ibverbs::Endpoint;
-
+use crate::control::Unknown;
 use crate::failure::Failure;
+use crate::qp::Address;
 use crate::queue::Queue;
 use crate::work::Waiting;
 
@@ -28,8 +28,8 @@ pub(crate) enum Link {
 /// The queue pair of the peer, as far as it has been reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Remote {
-    /// Its address and path MTU, if it exists.
-    pub(crate) address: Option<(Endpoint, u32)>,
+    /// Its address, if it exists.
+    pub(crate) address: Option<Address>,
     pub(crate) is_connected: bool,
 }
 
@@ -42,14 +42,16 @@ pub(crate) struct Path {
     pub(crate) epoch: u64,
     pub(crate) link: Link,
     pub(crate) remote: Remote,
+    /// Time of the first step of a connection that takes several.
+    pub(crate) connecting_since: Option<Instant>,
     /// The probe was posted.
     pub(crate) is_probed: bool,
     /// Time at which the probe was acknowledged. The path has jobs only after that.
     pub(crate) ready_at: Option<Instant>,
     /// The reason to destroy the queue pair.
     pub(crate) fault: Option<Failure>,
-    /// The jobs that the peer asked for when it closed its side of this epoch.
-    pub(crate) closed_by_peer: Option<Vec<(u64, u32)>>,
+    /// The jobs and regions that the peer asked for when it closed its side of this epoch.
+    pub(crate) closed_by_peer: Option<Unknown>,
     pub(crate) waiting: VecDeque<Waiting>,
     /// Jobs that were in flight when the queue pair was destroyed.
     pub(crate) unsettled: Vec<Waiting>,
@@ -72,7 +74,7 @@ pub(crate) struct Path {
 pub(crate) enum Step {
     Wait,
     Create,
-    Connect(Box<Queue>, Endpoint, u32),
+    Connect(Box<Queue>, Address),
     Destroy(Box<Queue>),
     /// The peer has closed an epoch that this side has not begun.
     Close,
@@ -86,6 +88,7 @@ impl Path {
             epoch: 0,
             link: Link::Idle,
             remote: Remote::default(),
+            connecting_since: None,
             is_probed: false,
             ready_at: None,
             fault: None,
@@ -127,8 +130,8 @@ impl Path {
             Link::Idle if must_close => Step::Close,
             Link::Idle if now >= self.retry_at => Step::Create,
             Link::Offered(queue) => {
-                if let Some((endpoint, mtu)) = self.remote.address {
-                    return Step::Connect(queue, endpoint, mtu);
+                if let Some(address) = self.remote.address {
+                    return Step::Connect(queue, address);
                 }
                 self.link = Link::Offered(queue);
                 Step::Wait
@@ -161,6 +164,7 @@ impl Path {
         self.epoch += 1;
         self.link = Link::Idle;
         self.remote = Remote::default();
+        self.connecting_since = None;
         self.is_probed = false;
         self.ready_at = None;
         self.fault = None;

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, RemoteMemory, Result};
 
 use crate::control::{Control, Message};
 use crate::failure::{Failure, lock};
+use crate::messages::MAX_NAME;
 use crate::nic::Handler;
 use crate::options::TransferOptions;
 use crate::path::{Link, PathStatus, Step};
@@ -45,8 +46,8 @@ pub(crate) struct PeerInner {
     core: Arc<Core>,
     this: Weak<Self>,
     state: Mutex<State>,
-    /// A path of a disconnected peer was closed.
-    closed: Condvar,
+    /// A path of a disconnected peer was closed, or messages of the peer have arrived.
+    changed: Condvar,
     control: Option<Arc<OwnedFd>>,
 }
 
@@ -67,6 +68,7 @@ impl Peer {
         let mut state = State::new(control);
         state.send(&Message::Hello {
             version: crate::control::VERSION,
+            random: state.random,
             devices: core.nics.len(),
             queue_pairs: core.options.queue_pairs,
         });
@@ -74,7 +76,7 @@ impl Peer {
             core: Arc::clone(core),
             this: Weak::clone(this),
             state: Mutex::new(state),
-            closed: Condvar::new(),
+            changed: Condvar::new(),
             control: descriptor.map(Arc::new),
         });
         let handler: Weak<PeerInner> = Arc::downgrade(&inner);
@@ -142,6 +144,49 @@ impl Peer {
             spans,
         };
         submit(Operation::Read, &[plan], region, options)
+    }
+
+    /// Lets the peer find a region by a name of at most 256 bytes. A peer keeps 4096 names. A name
+    /// that is used again replaces the earlier region.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidInput`]: the name is too long.
+    pub fn offer(&self, name: &str, region: &Region) -> Result<()> {
+        if name.len() > MAX_NAME {
+            let what = format!(
+                "a name of {} bytes; at most {MAX_NAME} are allowed",
+                name.len()
+            );
+            return Err(Error::new(ErrorKind::InvalidInput, "offer a region", what));
+        }
+        lock(&self.0.inner.state).send(&Message::Offer {
+            name: name.to_owned(),
+            region: region.remote(),
+        });
+        Ok(())
+    }
+
+    /// Waits for the region that the peer [offers](Self::offer) by this name, and returns it.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::TimedOut`]: the peer has offered none by this name.
+    /// - The reason of the disconnection if the peer was disconnected.
+    pub fn remote(&self, name: &str, timeout: Duration) -> Result<RemoteRegion> {
+        let inner = &self.0.inner;
+        let is_missing =
+            |state: &mut State| state.ended.is_none() && !state.offers.contains_key(name);
+        let (state, _) = inner
+            .changed
+            .wait_timeout_while(lock(&inner.state), timeout, is_missing)
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(region) = state.offers.get(name) {
+            return Ok(region.clone());
+        }
+        if let Some(failure) = &state.ended {
+            return Err(failure.to_error("find a region"));
+        }
+        let what = format!("the peer has offered no region {name:?} in {timeout:?}");
+        Err(Error::new(ErrorKind::TimedOut, "find a region", what))
     }
 
     /// Destroys the queue pairs, which ends the access of the devices of this side to the memory of
@@ -311,7 +356,7 @@ impl PeerInner {
         // A thread may be destroying one.
         let state = lock(&self.state);
         let closed = self
-            .closed
+            .changed
             .wait_while(state, |state| !state.is_closed())
             .unwrap_or_else(PoisonError::into_inner);
         drop(closed);
@@ -331,14 +376,15 @@ impl PeerInner {
             match path.next_step(now, ended) {
                 Step::Wait => break,
                 Step::Close => {
-                    state.closed(number, now);
-                    self.closed.notify_all();
+                    state.closed(&self.core, number, now);
+                    self.changed.notify_all();
                 }
                 Step::Create => {
+                    let accepts = state.accepts;
                     drop(state);
                     let created = nic.usable().and_then(|(open, path)| {
                         let options = &self.core.options;
-                        let queue = Queue::create(device, &open, path, options, now)?;
+                        let queue = Queue::create(device, &open, path, options, accepts, now)?;
                         let address = queue.address()?;
                         Ok((queue, address))
                     });
@@ -349,11 +395,15 @@ impl PeerInner {
                     }
                     state.created(&self.core, number, created, now);
                 }
-                Step::Connect(mut queue, endpoint, mtu) => {
+                Step::Connect(mut queue, address) => {
                     drop(state);
-                    let connected = queue.connect(&endpoint, mtu);
+                    let connected = queue.connect(&address);
+                    let must_wait = matches!(connected, Ok(false));
                     state = lock(&self.state);
-                    state.connected(number, queue, connected);
+                    state.connected(&self.core, number, queue, connected, now);
+                    if must_wait {
+                        break;
+                    }
                 }
                 Step::Destroy(mut queue) => {
                     state.drain(&self.core, number, &mut queue, now);
@@ -364,8 +414,8 @@ impl PeerInner {
                     if let Err(error) = destroyed {
                         state.end(&Failure::from(&error));
                     }
-                    state.closed(number, now);
-                    self.closed.notify_all();
+                    state.closed(&self.core, number, now);
+                    self.changed.notify_all();
                 }
             }
         }
@@ -413,6 +463,7 @@ impl Handler for PeerInner {
         has_changed |= state.ended.is_some() && !state.is_closed();
         drop(state);
         if has_changed {
+            self.changed.notify_all();
             self.core.nics.iter().for_each(|nic| nic.waker.wake());
         }
     }

@@ -5,14 +5,16 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use ibverbs::{
-    Batch, CompletionQueue, CqId, CqOptions, Direction, Endpoint, Error, ErrorKind, Pool, Psn,
-    QpOptions, QueuePair, Rc, RcPath, RemoteMemory, Result, Retired, WcStatus, wr,
+    Batch, CompletionQueue, CqId, CqOptions, Direction, Error, ErrorKind, Pool, QpOptions,
+    QueuePair, Rc, RcPath, RemoteMemory, Result, Retired, WcStatus, wr,
 };
 
 use crate::failure::Failure;
 use crate::immediates::Notice;
 use crate::nic::Open;
 use crate::options::EngineOptions;
+use crate::qp::{Address, Qp};
+use crate::records::{Event, Record, Records};
 use crate::region::{Inner, Memory, Token, Uses};
 use crate::stripe::Span;
 use crate::work::{Job, Keys, Operation, Waiting};
@@ -28,15 +30,17 @@ const MAX_SILENT: u32 = 16;
 /// Maximum number of requests between two signaled ones.
 const UNSIGNALED: usize = 16;
 
-/// A queue pair. Sends complete in the order of posting, because the device is InfiniBand or RoCE.
+/// A queue pair. On InfiniBand and RoCE, sends complete in the order of posting, and the completion
+/// of a send means that it has arrived.
 #[derive(Debug)]
 pub(crate) struct Queue {
     // Destroyed in this order.
-    qp: QueuePair<Rc>,
+    qp: Qp,
     cq: CompletionQueue,
     /// The receives, which are used again.
-    _receives: Pool,
-    path: RcPath,
+    receives: Pool,
+    /// This side accepts the connection over iWARP. The other one must send first.
+    accepts: bool,
     /// Maximum number of requests in flight.
     max_in_flight: usize,
     /// Number of its device in the engine.
@@ -44,8 +48,7 @@ pub(crate) struct Queue {
     /// Generation of the device.
     pub(crate) generation: u64,
     /// The requests in flight, oldest first.
-    records: VecDeque<Record>,
-    next_number: u64,
+    records: Records,
     /// Number of requests since the last signaled one.
     unsignaled: usize,
     /// Time of the last completion, or of the first request after the queue was empty.
@@ -75,18 +78,6 @@ impl Drop for HeldRegion {
     }
 }
 
-/// A request in flight.
-#[derive(Debug)]
-struct Record {
-    number: u64,
-    /// `None` for a probe.
-    job: Option<Arc<Job>>,
-    /// `None` for a notice or a probe.
-    span: Option<Span>,
-    /// The last request of its job.
-    is_last: bool,
-}
-
 /// A request that is about to be posted.
 #[derive(Clone, Copy, Debug)]
 struct Request {
@@ -100,19 +91,6 @@ enum Content {
     Write(Token, RemoteMemory),
     Read(Token, RemoteMemory),
     Notice([u8; Notice::LEN]),
-}
-
-/// A result of polling.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// Bytes of a job were transferred.
-    Done(Arc<Job>, usize),
-    /// All requests of a job are complete.
-    Ended(Arc<Job>),
-    /// The probe was acknowledged.
-    Probed,
-    /// A job of the peer has arrived.
-    Arrived(Notice),
 }
 
 /// A failure of the queue pair.
@@ -133,12 +111,13 @@ impl From<Error> for Fault {
 }
 
 impl Queue {
-    /// Creates a queue pair in state INIT and posts its receives.
+    /// Creates a queue pair for a path of its device. Over iWARP, one side accepts the connection.
     pub(crate) fn create(
         device: usize,
         open: &Open,
-        path: RcPath,
+        path: Option<RcPath>,
         options: &EngineOptions,
+        accepts: bool,
         now: Instant,
     ) -> Result<Self> {
         let pd = &open.pd;
@@ -151,24 +130,26 @@ impl Queue {
             .max_send_wr(sends)
             .max_recv_wr(receives)
             .max_inline_data(u32::try_from(Notice::LEN).unwrap_or(u32::MAX));
-        let mut qp = pd.create_qp::<Rc>(&cq, &cq, qp_options)?;
-        let path = path.psn(Psn::random());
-        qp.init(&path)?;
+        let qp = pd.create_qp::<Rc>(&cq, &cq, qp_options)?;
+        let records = Records::new(path.is_none());
+        let mut qp = match path {
+            Some(path) => Qp::verbs(qp, path)?,
+            None => Qp::iwarp(qp, accepts, receives)?,
+        };
         // Not more than the completion queue has entries for: the device may grant longer queues.
-        let pool = pd.pool(receives as usize, Notice::LEN)?;
-        while let Some(buf) = pool.take() {
-            qp.post_recv(wr::recv(buf))?;
+        let receives = pd.pool(receives as usize, Notice::LEN)?;
+        if let Some(qp) = qp.get() {
+            post_receives(qp, &receives)?;
         }
         Ok(Self {
             qp,
             cq,
-            _receives: pool,
-            path,
+            receives,
+            accepts,
             max_in_flight: sends as usize,
             device,
             generation: open.generation,
-            records: VecDeque::new(),
-            next_number: 0,
+            records,
             unsignaled: 0,
             progress_at: now,
             silent: 0,
@@ -183,15 +164,23 @@ impl Queue {
         self.cq.id()
     }
 
-    /// Returns the address of the queue pair, and the path MTU of this side.
-    pub(crate) fn address(&self) -> Result<(Endpoint, u32)> {
-        Ok((self.qp.endpoint(&self.path)?, self.path.mtu.0))
+    pub(crate) fn address(&self) -> Result<Address> {
+        self.qp.address()
     }
 
-    /// Connects the queue pair to the peer's.
-    pub(crate) fn connect(&mut self, remote: &Endpoint, mtu: u32) -> Result<()> {
-        self.path.mtu.0 = self.path.mtu.0.min(mtu);
-        self.qp.connect(&self.path, remote)
+    /// Takes the next step to connect the queue pair to the peer's. Returns `true` if it is
+    /// connected.
+    pub(crate) fn connect(&mut self, remote: &Address) -> Result<bool> {
+        if let Address::Cm { receives, .. } = remote {
+            self.records.set_limit(*receives);
+        }
+        let receives = &self.receives;
+        self.qp.connect(remote, |qp| post_receives(qp, receives))
+    }
+
+    /// Returns `true` if the peer must send first: on the accepting side over iWARP.
+    pub(crate) fn must_wait(&self) -> bool {
+        self.accepts && self.records.is_silent()
     }
 
     /// Returns the number of requests in flight.
@@ -201,7 +190,7 @@ impl Queue {
 
     /// Returns the time since when requests are in flight without a completion.
     pub(crate) fn waits_since(&self) -> Option<Instant> {
-        (!self.records.is_empty()).then_some(self.progress_at)
+        (self.records.len() > 0).then_some(self.progress_at)
     }
 
     /// Records an event of the completion queue.
@@ -219,7 +208,7 @@ impl Queue {
     /// # Errors
     /// The driver fails. The library then leaks the queue pair and the memory that it holds.
     pub(crate) fn destroy(self) -> Result<()> {
-        self.qp.destroy().map(drop)
+        self.qp.destroy()
     }
 
     /// Retires the completions that have arrived. Failures are ignored before the queue pair is
@@ -234,6 +223,9 @@ impl Queue {
         self.cq.arm(false)?;
         let mut is_first = true;
         loop {
+            let Some(qp) = self.qp.get() else {
+                return Ok(());
+            };
             let completions = self.cq.poll()?;
             if completions.is_empty() {
                 return Ok(());
@@ -241,63 +233,52 @@ impl Queue {
             self.progress_at = now;
             self.silent += u32::from(std::mem::take(&mut is_first));
             for completion in completions {
-                let retired = self.qp.retire(completion).map_err(Error::from)?;
+                let retired = qp.retire(completion).map_err(Error::from)?;
                 if let Err(error) = retired.ok() {
                     if is_last {
                         continue;
                     }
-                    return Err(self.fault(&retired, &error));
+                    return Err(fault(&mut self.records, &retired, &error));
                 }
                 if retired.direction() == Direction::Send {
-                    complete(&mut self.records, retired.tag(), &mut report);
+                    self.records.complete(retired.tag(), &mut report);
                     continue;
                 }
                 let buf = retired.into_buf().ok_or_else(unexpected_message)?;
                 let notice = Notice::from_bytes(&buf).ok_or_else(unexpected_message)?;
-                match self.qp.post_recv(wr::recv(buf)) {
+                match qp.post_recv(wr::recv(buf)) {
                     Err(_) if is_last => {}
                     posted => posted.map_err(Error::from)?,
                 }
+                self.records.note_received();
                 report(Event::Arrived(notice));
             }
         }
     }
 
-    /// Returns the failure of a request, with its job if its memory is the reason.
-    fn fault(&self, retired: &Retired, error: &Error) -> Fault {
-        let is_of_memory = matches!(
-            retired.status(),
-            WcStatus::REM_ACCESS_ERR
-                | WcStatus::REM_INV_REQ_ERR
-                | WcStatus::LOC_PROT_ERR
-                | WcStatus::LOC_LEN_ERR
-        );
-        let mut records = self.records.iter();
-        let failed = records.find(|record| {
-            record.number == retired.tag()
-                && record.span.is_some()
-                && retired.direction() == Direction::Send
-        });
-        Fault {
-            failure: Failure::from(error),
-            job: failed
-                .filter(|_| is_of_memory)
-                .and_then(|record| record.job.clone()),
-        }
+    /// Returns the number of messages that have arrived, if the peer must be told.
+    pub(crate) fn take_received(&mut self) -> Option<u64> {
+        self.records.take_received()
+    }
+
+    /// Records the number of messages that have arrived at the peer.
+    pub(crate) fn acknowledge(
+        &mut self,
+        count: u64,
+        now: Instant,
+        report: impl FnMut(Event),
+    ) -> Result<()> {
+        self.progress_at = now;
+        self.records.acknowledge(count, report)
     }
 
     /// Posts a message that shows that the path works.
     pub(crate) fn post_probe(&mut self, now: Instant) -> Result<()> {
-        let number = self.number(now);
-        self.records.push_back(Record {
-            number,
-            job: None,
-            span: None,
-            is_last: false,
-        });
+        let number = self.record(None, None, false, now);
         let bytes = Notice::PROBE.to_bytes();
         let probe = wr::send(wr::Inline(&bytes)).tag(number);
-        Ok(self.qp.post_send(probe)?)
+        let qp = self.qp.get().ok_or_else(not_connected)?;
+        Ok(qp.post_send(probe)?)
     }
 
     /// Posts requests of the waiting jobs while the queue pair has free slots, with one doorbell
@@ -309,8 +290,9 @@ impl Queue {
         now: Instant,
     ) -> std::result::Result<(), Fault> {
         loop {
-            let left = self.max_in_flight.saturating_sub(self.records.len());
-            let count = self.qp.send_slots_free().min(left).min(BATCH);
+            let left = self.max_in_flight.saturating_sub(self.records.posted());
+            let qp = self.qp.get().ok_or_else(not_connected)?;
+            let count = qp.send_slots_free().min(left).min(BATCH);
             self.batch.clear();
             while self.batch.len() < count {
                 let Some(request) = self.next_request(waiting, keys, now)? else {
@@ -327,7 +309,7 @@ impl Queue {
                     .iter()
                     .try_for_each(|request| request.add_to(batch))
             };
-            self.qp.batch(add)?;
+            self.qp.get().ok_or_else(not_connected)?.batch(add)?;
         }
     }
 
@@ -342,23 +324,23 @@ impl Queue {
         let Some(front) = waiting.front_mut() else {
             return Ok(None);
         };
+        if front.spans.is_empty() && !self.records.can_send() {
+            return Ok(None);
+        }
         front.is_started = true;
         let job = Arc::clone(&front.job);
         let span = front.spans.pop_front();
         let has_notice = job.transfer.notices && !front.is_cut;
-        let is_last = front.spans.is_empty() && (span.is_none() || !has_notice);
+        let is_write = job.transfer.operation == Operation::Write;
+        let ends_with_message = has_notice || (is_write && self.records.need_acks());
+        let is_last = front.spans.is_empty() && (span.is_none() || !ends_with_message);
         if is_last {
             waiting.pop_front();
         }
-        let number = self.number(now);
-        self.records.push_back(Record {
-            number,
-            job: Some(Arc::clone(&job)),
-            span,
-            is_last,
-        });
+        let number = self.record(Some(&job), span, is_last, now);
         let content = match span {
-            None => Content::Notice(job.notice().to_bytes()),
+            None if has_notice => Content::Notice(job.notice().to_bytes()),
+            None => Content::Notice(Notice::PROBE.to_bytes()),
             Some(span) => {
                 let blame = |error: Error| Fault {
                     failure: Failure::from(&error),
@@ -377,7 +359,8 @@ impl Queue {
             }
         };
         let max = UNSIGNALED.min(self.max_in_flight / 2);
-        let is_signaled = is_last || self.unsignaled + 1 >= max;
+        // Over iWARP, requests complete in another order.
+        let is_signaled = is_last || self.unsignaled + 1 >= max || self.records.need_acks();
         self.unsignaled = if is_signaled { 0 } else { self.unsignaled + 1 };
         Ok(Some(Request {
             number,
@@ -386,12 +369,18 @@ impl Queue {
         }))
     }
 
-    fn number(&mut self, now: Instant) -> u64 {
-        if self.records.is_empty() {
+    /// Records a request as in flight, and returns its number.
+    fn record(
+        &mut self,
+        job: Option<&Arc<Job>>,
+        span: Option<Span>,
+        is_last: bool,
+        now: Instant,
+    ) -> u64 {
+        if self.records.len() == 0 {
             self.progress_at = now;
         }
-        self.next_number += 1;
-        self.next_number
+        self.records.add(job, span, is_last)
     }
 
     /// Returns the token for a range of a region, which the queue pair holds until the region is
@@ -406,7 +395,8 @@ impl Queue {
         let memory = region
             .memory(self.device, self.generation)
             .ok_or_else(not_registered)?;
-        let token = memory.hold(&mut self.qp)?;
+        let qp = self.qp.get().ok_or_else(not_connected)?;
+        let token = memory.hold(qp)?;
         let held = HeldRegion {
             region: Arc::downgrade(region),
             token,
@@ -419,7 +409,7 @@ impl Queue {
             // Behind the first 4 GiB, which a token can name.
             (None, Memory::Shared(region)) => {
                 let part = region.slice(range).ok_or_else(out_of_bounds)?;
-                Ok(Token::Shared(self.qp.hold(&part)?))
+                Ok(Token::Shared(qp.hold(&part)?))
             }
             _ => Err(out_of_bounds()),
         }
@@ -440,7 +430,9 @@ impl Queue {
             let tokens = ids.iter().filter_map(|id| self.tokens.remove(id));
             self.releasing.extend(tokens);
         }
-        let qp = &mut self.qp;
+        let Some(qp) = self.qp.get() else {
+            return false;
+        };
         self.releasing
             .retain(|held| !held.token.release(qp).unwrap_or(false));
         !self.releasing.is_empty()
@@ -450,7 +442,7 @@ impl Queue {
     /// waiting job if it was started. The queue pair is destroyed, or will be.
     pub(crate) fn take_unfinished(&mut self, waiting: &mut VecDeque<Waiting>) -> Vec<Waiting> {
         let mut jobs: Vec<Waiting> = Vec::new();
-        for Record { job, span, .. } in self.records.drain(..) {
+        for Record { job, span, .. } in self.records.drain() {
             let Some(job) = job else { continue };
             match jobs.last_mut() {
                 Some(last) if Arc::ptr_eq(&last.job, &job) => last.spans.extend(span),
@@ -471,25 +463,23 @@ impl Queue {
     }
 }
 
-/// Removes the requests up to this number, which are complete, and reports them.
-fn complete(records: &mut VecDeque<Record>, number: u64, report: &mut impl FnMut(Event)) {
-    while records.front().is_some_and(|first| first.number <= number) {
-        let Some(Record {
-            job, span, is_last, ..
-        }) = records.pop_front()
-        else {
-            return;
-        };
-        let Some(job) = job else {
-            report(Event::Probed);
-            continue;
-        };
-        if let Some(span) = span {
-            report(Event::Done(Arc::clone(&job), span.len));
-        }
-        if is_last {
-            report(Event::Ended(job));
-        }
+/// Returns the failure of a request, with its job if its memory is the reason.
+fn fault(records: &mut Records, retired: &Retired, error: &Error) -> Fault {
+    let is_of_memory = matches!(
+        retired.status(),
+        WcStatus::REM_ACCESS_ERR
+            | WcStatus::REM_INV_REQ_ERR
+            | WcStatus::LOC_PROT_ERR
+            | WcStatus::LOC_LEN_ERR
+    );
+    let is_send = retired.direction() == Direction::Send;
+    let failed = records.get(retired.tag());
+    let failed = failed.filter(|record| is_send && record.span.is_some());
+    Fault {
+        failure: Failure::from(error),
+        job: failed
+            .filter(|_| is_of_memory)
+            .and_then(|record| record.job.clone()),
     }
 }
 
@@ -519,8 +509,24 @@ impl Request {
     }
 }
 
+/// Posts all receives of a new queue pair.
+fn post_receives(qp: &mut QueuePair<Rc>, receives: &Pool) -> Result<()> {
+    while let Some(buf) = receives.take() {
+        qp.post_recv(wr::recv(buf))?;
+    }
+    Ok(())
+}
+
 fn out_of_bounds() -> Error {
     Error::new(ErrorKind::InvalidInput, "transfer", "out of bounds")
+}
+
+fn not_connected() -> Error {
+    Error::new(
+        ErrorKind::WrongState,
+        "transfer",
+        "the path is not connected",
+    )
 }
 
 fn not_registered() -> Error {

@@ -1,6 +1,7 @@
 //! Memory registered with every device of an engine, and its remote keys.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -139,12 +140,15 @@ impl Uses {
 /// Counts the regions that were dropped, so that queue pairs look for what they can release.
 #[derive(Debug, Default)]
 pub(crate) struct Releases {
+    /// The numbers of those that were not dropped.
+    pub(crate) registered: Mutex<HashSet<u64>>,
     pub(crate) count: AtomicU64,
     pub(crate) wakers: Vec<Waker>,
 }
 
 /// The use of the memory by its region.
 struct Notify {
+    id: u64,
     uses: Arc<Uses>,
     releases: Arc<Releases>,
 }
@@ -152,6 +156,7 @@ struct Notify {
 impl Drop for Notify {
     fn drop(&mut self) {
         self.uses.remove();
+        lock(&self.releases.registered).remove(&self.id);
         self.releases.count.fetch_add(1, Ordering::AcqRel);
         self.releases.wakers.iter().for_each(Waker::wake);
     }
@@ -305,8 +310,10 @@ impl Region {
             count: Mutex::new(1),
             none: Condvar::new(),
         });
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        lock(&engine.releases.registered).insert(id);
         Ok(Self(Arc::new(Inner {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id,
             engine: engine.id,
             len,
             is_writable: !matches!(
@@ -320,6 +327,7 @@ impl Region {
             registered: Mutex::new(registered),
             returned,
             uses: Notify {
+                id,
                 uses,
                 releases: Arc::clone(&engine.releases),
             },

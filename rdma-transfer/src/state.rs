@@ -1,38 +1,42 @@
 //! The state of the connection to a peer: its paths, jobs and messages. No function waits.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use ibverbs::{Endpoint, Error, ErrorKind, RemoteMemory, Result};
+use ibverbs::{ErrorKind, RemoteMemory, Result};
 
-use crate::control::{Control, Message, VERSION};
+use crate::control::{Control, Message, Unknown};
 use crate::failure::Failure;
 use crate::immediates::{Arrivals, Notice};
 use crate::nic::backoff;
 use crate::path::{Link, Path};
-use crate::queue::{Event, Fault, Queue};
+use crate::qp::Address;
+use crate::queue::{Fault, Queue};
+use crate::records::Event;
+use crate::region::RemoteRegion;
 use crate::shared::Core;
 use crate::work::{Job, Keys, PeerTransfer, Waiting};
 
-/// Maximum number of paths to a peer, and of its keys that were replaced. They bound the memory
-/// that a peer can make this engine use.
-const MAX_PATHS: usize = 1 << 12;
-const MAX_KEYS: usize = 1 << 20;
-
 pub(crate) struct State {
-    control: Box<dyn Control>,
+    pub(crate) control: Box<dyn Control>,
+    /// The random number of this side.
+    pub(crate) random: u64,
+    /// This side accepts the connections of the connection manager.
+    pub(crate) accepts: bool,
     /// Number of devices of the peer.
-    remote_devices: usize,
+    pub(crate) remote_devices: usize,
     /// Empty until the peer has said how many devices it has.
     pub(crate) paths: Vec<Path>,
     /// Jobs that no path has.
     pub(crate) pending: VecDeque<Waiting>,
-    arrivals: Arrivals,
+    pub(crate) arrivals: Arrivals,
     /// Keys of devices of the peer that were opened again, by region and device.
-    replaced: HashMap<(u64, usize), RemoteMemory>,
+    pub(crate) replaced: HashMap<(u64, usize), RemoteMemory>,
+    /// Regions that the peer offers, by their name.
+    pub(crate) offers: HashMap<String, RemoteRegion>,
     pub(crate) next_transfer: u64,
     pub(crate) next_path: usize,
     deadlines: BTreeMap<(Instant, u64), Weak<PeerTransfer>>,
@@ -49,11 +53,15 @@ impl State {
     pub(crate) fn new(control: Box<dyn Control>) -> Self {
         Self {
             control,
+            // The keys of a new state are random.
+            random: RandomState::new().build_hasher().finish(),
+            accepts: false,
             remote_devices: 0,
             paths: Vec::new(),
             pending: VecDeque::new(),
             arrivals: Arrivals::default(),
             replaced: HashMap::new(),
+            offers: HashMap::new(),
             next_transfer: 0,
             next_path: 0,
             deadlines: BTreeMap::new(),
@@ -84,176 +92,6 @@ impl State {
         paths
     }
 
-    // Messages.
-
-    pub(crate) fn send(&mut self, message: &Message) {
-        let sent = message
-            .to_bytes()
-            .and_then(|bytes| self.control.send(bytes));
-        if let Err(error) = sent {
-            self.control_failed(&error);
-        }
-    }
-
-    pub(crate) fn receive(&mut self) -> Option<Message> {
-        let received = self.control.receive();
-        let message =
-            received.and_then(|bytes| bytes.as_deref().map(Message::from_bytes).transpose());
-        message.unwrap_or_else(|error| {
-            self.control_failed(&error);
-            None
-        })
-    }
-
-    fn control_failed(&mut self, error: &io::Error) {
-        let what = format!("the control connection was lost: {error}");
-        self.end(&Failure::new(ErrorKind::Disconnected, &what));
-    }
-
-    pub(crate) fn handle(&mut self, core: &Core, message: Message, now: Instant) {
-        if let Err(error) = self.try_handle(core, message, now) {
-            self.end(&Failure::from(&error));
-        }
-    }
-
-    fn try_handle(&mut self, core: &Core, message: Message, now: Instant) -> Result<()> {
-        match message {
-            Message::Hello {
-                version,
-                devices,
-                queue_pairs,
-            } => return self.hello(core, version, devices, queue_pairs, now),
-            Message::Up {
-                path,
-                epoch,
-                endpoint,
-                mtu,
-            } => {
-                if let Some(path) = self.path(path, epoch)? {
-                    path.remote.address = Some((endpoint, mtu));
-                }
-            }
-            Message::Ready { path, epoch } => {
-                if let Some(path) = self.path(path, epoch)? {
-                    path.remote.is_connected = true;
-                }
-            }
-            Message::Down {
-                path: number,
-                epoch,
-                unknown,
-            } => {
-                if let Some(path) = self.path(number, epoch)? {
-                    path.closed_by_peer = Some(unknown);
-                    self.settle(number);
-                }
-            }
-            Message::Settled {
-                path,
-                epoch,
-                arrived,
-            } => {
-                let is_closed = |path: &mut Path| matches!(path.link, Link::Closed);
-                if self.path(path, epoch)?.is_some_and(is_closed) {
-                    self.settled(core, path, &arrived, now);
-                }
-            }
-            Message::Abandoned { transfer } => self.arrivals.abandon(transfer),
-            Message::Key {
-                region,
-                device,
-                key,
-            } => {
-                if self.replaced.len() >= MAX_KEYS || device >= self.remote_devices {
-                    return Err(malformed("a key that this side cannot keep"));
-                }
-                self.replaced.insert((region, device), key);
-            }
-            Message::Bye => {
-                let what = "the peer has disconnected";
-                self.end(&Failure::new(ErrorKind::Disconnected, what));
-            }
-        }
-        Ok(())
-    }
-
-    fn hello(
-        &mut self,
-        core: &Core,
-        version: u32,
-        devices: usize,
-        queue_pairs: usize,
-        now: Instant,
-    ) -> Result<()> {
-        if version != VERSION {
-            let what =
-                format!("the peer has version {version} of the protocol, expected {VERSION}");
-            return Err(Error::new(ErrorKind::Unsupported, "connect", what));
-        }
-        let here = core.nics.len();
-        let count = devices.saturating_mul(queue_pairs);
-        let count = count.max(here.saturating_mul(core.options.queue_pairs));
-        if devices == 0 || count > MAX_PATHS || !self.paths.is_empty() {
-            return Err(malformed("its first message"));
-        }
-        self.remote_devices = devices;
-        let paths = 0..count;
-        self.paths = paths
-            .map(|number| Path::new(number, number % here, now))
-            .collect();
-        Ok(())
-    }
-
-    /// Returns a path that a message names, if the epoch is the current one.
-    fn path(&mut self, number: usize, epoch: u64) -> Result<Option<&mut Path>> {
-        let path = self.paths.get_mut(number);
-        let path = path.ok_or_else(|| malformed("a path that does not exist"))?;
-        Ok((path.epoch == epoch).then_some(path))
-    }
-
-    /// Answers the peer's `Down`, if both sides have closed the path.
-    fn settle(&mut self, number: usize) {
-        let path = &mut self.paths[number];
-        if !matches!(path.link, Link::Closed) {
-            return;
-        }
-        let epoch = path.epoch;
-        let Some(unknown) = path.closed_by_peer.take() else {
-            return;
-        };
-        let mut arrived = unknown;
-        arrived.retain(|&(transfer, job)| self.arrivals.has(transfer, job));
-        self.send(&Message::Settled {
-            path: number,
-            epoch,
-            arrived,
-        });
-    }
-
-    /// Ends the epoch of a path that both sides have closed. Jobs that have not arrived continue
-    /// on other paths.
-    fn settled(&mut self, core: &Core, number: usize, arrived: &[(u64, u32)], now: Instant) {
-        let path = &mut self.paths[number];
-        path.begin_epoch();
-        let unconfirmed = std::mem::take(&mut path.unconfirmed);
-        let salt = path.epoch << 16 | number as u64;
-        path.retry_at = now + backoff(&core.options, path.failures.saturating_sub(1), salt);
-        let unsettled = std::mem::take(&mut path.unsettled);
-        for transfer in unconfirmed {
-            self.send(&Message::Abandoned { transfer });
-        }
-        for waiting in unsettled {
-            let has_arrived = |id| arrived.contains(&id);
-            if waiting.job.id().is_some_and(has_arrived) {
-                waiting.job.transfer.progress.add_bytes(waiting.bytes());
-                self.end_job(&waiting.job);
-            } else {
-                self.assign(waiting);
-            }
-        }
-        self.post_all(now);
-    }
-
     // Jobs.
 
     /// Adds a job to a path, or to those that wait for one.
@@ -266,7 +104,7 @@ impl State {
     }
 
     /// Gives a job to the path with the fewest requests, unless it is over.
-    fn assign(&mut self, waiting: Waiting) {
+    pub(crate) fn assign(&mut self, waiting: Waiting) {
         let transfer = &waiting.job.transfer;
         if transfer.is_over() {
             return self.end_job(&waiting.job);
@@ -287,7 +125,7 @@ impl State {
         }
     }
 
-    fn end_job(&mut self, job: &Job) {
+    pub(crate) fn end_job(&mut self, job: &Job) {
         let transfer = &job.transfer;
         let failure = transfer.failure.get().or(self.ended.as_ref());
         transfer.progress.end_job(failure);
@@ -409,7 +247,7 @@ impl State {
         self.check(number, posted);
     }
 
-    fn post_all(&mut self, now: Instant) {
+    pub(crate) fn post_all(&mut self, now: Instant) {
         for number in 0..self.paths.len() {
             self.post(number, now);
         }
@@ -459,6 +297,7 @@ impl State {
         }
         self.process(core, number, events, now);
         self.check(number, polled);
+        self.report_received(number);
         self.probe(number, now);
         self.post(number, now);
     }
@@ -468,13 +307,16 @@ impl State {
         let path = &mut self.paths[number];
         let must_probe = path.remote.is_connected && !path.is_probed && path.fault.is_none();
         if let (true, Link::Live(queue)) = (must_probe, &mut path.link) {
+            if queue.must_wait() {
+                return;
+            }
             let posted = queue.post_probe(now);
             path.is_probed = true;
             self.check(number, posted.map_err(Fault::from));
         }
     }
 
-    fn process(&mut self, core: &Core, number: usize, events: Vec<Event>, now: Instant) {
+    pub(crate) fn process(&mut self, core: &Core, number: usize, events: Vec<Event>, now: Instant) {
         for event in events {
             match event {
                 Event::Done(job, bytes) => job.transfer.progress.add_bytes(bytes as u64),
@@ -507,19 +349,18 @@ impl State {
         &mut self,
         core: &Core,
         number: usize,
-        created: Result<(Queue, (Endpoint, u32))>,
+        created: Result<(Queue, Address)>,
         now: Instant,
     ) {
         let path = &mut self.paths[number];
         let epoch = path.epoch;
         match created {
-            Ok((queue, (endpoint, mtu))) => {
+            Ok((queue, address)) => {
                 path.link = Link::Offered(Box::new(queue));
                 self.send(&Message::Up {
                     path: number,
                     epoch,
-                    endpoint,
-                    mtu,
+                    address,
                 });
             }
             Err(error) => {
@@ -532,12 +373,29 @@ impl State {
         }
     }
 
-    pub(crate) fn connected(&mut self, number: usize, queue: Box<Queue>, result: Result<()>) {
+    /// Records the result of a step to connect a path.
+    pub(crate) fn connected(
+        &mut self,
+        core: &Core,
+        number: usize,
+        queue: Box<Queue>,
+        result: Result<bool>,
+        now: Instant,
+    ) {
         let path = &mut self.paths[number];
         let epoch = path.epoch;
+        if let Ok(false) = result {
+            let since = *path.connecting_since.get_or_insert(now);
+            path.link = Link::Offered(queue);
+            if now.saturating_duration_since(since) > core.options.stall {
+                let what = format!("not connected after {:?}", core.options.stall);
+                path.fail(&Failure::new(ErrorKind::TimedOut, &what));
+            }
+            return;
+        }
         path.link = Link::Live(queue);
         match result {
-            Ok(()) => self.send(&Message::Ready {
+            Ok(_) => self.send(&Message::Ready {
                 path: number,
                 epoch,
             }),
@@ -562,7 +420,7 @@ impl State {
     }
 
     /// Records that the queue pair of a path does not exist anymore, and tells the peer.
-    pub(crate) fn closed(&mut self, number: usize, now: Instant) {
+    pub(crate) fn closed(&mut self, core: &Core, number: usize, now: Instant) {
         let path = &mut self.paths[number];
         path.link = Link::Closed;
         path.closed_at = Some(now);
@@ -576,19 +434,20 @@ impl State {
         if self.ended.is_some() {
             return self.end_unsettled(number);
         }
-        let unsettled = path.unsettled.iter();
-        let unknown = unsettled.filter_map(|waiting| waiting.job.id()).collect();
+        let jobs = path.unsettled.iter().map(|waiting| &waiting.job);
+        let mut regions: Vec<u64> = jobs.clone().map(|job| job.transfer.remote.id).collect();
+        regions.sort_unstable();
+        regions.dedup();
+        let unknown = Unknown {
+            jobs: jobs.filter_map(|job| job.id()).collect(),
+            regions,
+        };
         let epoch = path.epoch;
         self.send(&Message::Down {
             path: number,
             epoch,
             unknown,
         });
-        self.settle(number);
+        self.settle(core, number);
     }
-}
-
-fn malformed(what: &str) -> Error {
-    let what = format!("the peer has sent a wrong control message: {what}");
-    Error::new(ErrorKind::Malformed, "transfer", what)
 }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -481,21 +482,61 @@ fn a_deadline_ends_a_transfer_without_a_path() {
 }
 
 #[test]
-fn devices_without_what_the_engine_needs_are_rejected() {
+fn engines_connect_over_tcp_and_find_regions_by_name() {
+    let fakes = [Fake::new(Profile::RXE)];
+    let [a, b] = [(); 2].map(|()| engine(&fakes, EngineOptions::new()));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("bound");
+    let (dialed, accepted) = std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| b.accept(&listener));
+        let dialed = a.dial(at).expect("connects");
+        (dialed, accepted.join().expect("no panic").expect("accepts"))
+    });
+    let (first, second) = (b.alloc(100).expect("region"), b.alloc(100).expect("region"));
+    let error = dialed
+        .remote("target", Duration::ZERO)
+        .expect_err("no such region");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    accepted.offer("target", &first).expect("offered");
+    assert_eq!(
+        dialed.remote("target", SOON).expect("offered"),
+        first.remote()
+    );
+    accepted.offer("target", &second).expect("offered again");
+    accepted.offer("last", &first).expect("offered");
+    dialed.remote("last", SOON).expect("offered");
+    let remote = dialed.remote("target", SOON).expect("offered");
+    assert_eq!(remote, second.remote());
+    let write = dialed.write(
+        &filled(&a, 100, 1),
+        &remote,
+        &[Span::new(0, 0, 100)],
+        imm(7),
+    );
+    write.expect("write").wait(SOON).expect("written");
+    b.imm_counter(7).wait(1, SOON).expect("arrived");
+    assert_eq!(bytes(&second), pattern(100, 1));
+    let error = accepted
+        .offer(&"n".repeat(257), &first)
+        .expect_err("too long");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    drop(accepted);
+    let error = dialed.remote("more", SOON).expect_err("the peer is gone");
+    assert_eq!(error.kind(), ErrorKind::Disconnected, "{error}");
+}
+
+#[test]
+fn devices_without_reliable_connections_are_rejected() {
     let efa = Profile {
         transport: Transport::Unspecified,
         ..Profile::RXE
     };
-    for (profile, reason) in [
-        (Profile::SIW, "is iWARP"),
-        (efa, "has no reliable connections"),
-    ] {
-        let fake = Fake::new(profile);
-        let error = Engine::open(&[fake.name()], EngineOptions::new()).expect_err("unsupported");
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains(fake.name()), "{error}");
-        assert!(error.to_string().contains(reason), "{error}");
-    }
+    let fake = Fake::new(efa);
+    let error = Engine::open(&[fake.name()], EngineOptions::new()).expect_err("unsupported");
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains(fake.name()), "{error}");
+    let reason = "has no reliable connections";
+    assert!(error.to_string().contains(reason), "{error}");
 }
 
 #[test]
