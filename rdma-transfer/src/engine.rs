@@ -135,7 +135,8 @@ impl Engine {
     }
 
     /// Connects to the engine at the other end of a control connection, which must do the same.
-    /// [`dial`](Self::dial) and [`accept`](Self::accept) make one. Does not wait: the paths are connected meanwhile, and transfers wait for the first one.
+    /// [`dial`](Self::dial) and [`accept`](Self::accept) make one. Does not wait: the paths are
+    /// connected meanwhile, and transfers wait for the first one.
     ///
     /// # Errors
     /// Fails if the descriptor of the connection cannot be duplicated.

@@ -75,8 +75,8 @@
 //!
 //! A device without reliable connections makes [`Engine::open`] fail with
 //! [`Unsupported`](ibverbs::ErrorKind::Unsupported). Soft-iWARP may read memory after it was
-//! deregistered. Therefore [`Engine::alloc`] and [`Engine::register_mut`] fail with the same kind if
-//! an engine has another device beside it. [`Engine::register`] does not.
+//! deregistered. Therefore [`Engine::alloc`] and [`Engine::register_mut`] fail with the same kind
+//! if an engine has another device beside it. [`Engine::register`] does not.
 
 #![forbid(unsafe_code)]
 

@@ -120,8 +120,11 @@ impl BoundWindow<Type2> {
     /// the region stays alive and shared until this side frees or invalidates the window.
     ///
     /// # Errors
-    /// Returns the bound window if the message did not invalidate it or requests that use it are
-    /// still in flight.
+    /// Returns the bound window if the message did not invalidate it, or if requests that use it
+    /// have not retired. That can be its own binding: the message arrives before the binding
+    /// retires if the binding is unsignaled, or if its completion was not polled yet. The peer's
+    /// access has ended nevertheless. Keep the message, and call this again after the requests have
+    /// retired.
     pub fn invalidated_by(self, received: &Retired) -> Result<Window<Type2>, Self> {
         // Soft-RoCE's provider passes on the kernel's flag for an invalidation, which has the value
         // of another flag of libibverbs.

@@ -189,6 +189,38 @@ fn peer_invalidates_with_send() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
+fn window_invalidated_before_its_binding_retires_is_kept() {
+    let _leak_check = LeakCheck::new();
+    for context in roce() {
+        for options in extended_and_classic() {
+            let (mut pair, region) = pair_and_region(&context, options);
+            let window = pair.pd.alloc_mw::<Type2>().expect("window");
+            let (bound, binding) = window.bind(&region, REMOTE_ACCESS).expect("binding");
+            let remote = bound.remote();
+            pair.b.post_recv(wr::recv(wr::Empty)).expect("receive");
+            let unsignaled = wr::bind(binding).unsignaled();
+            pair.b.post_send(unsignaled).expect("bind");
+            let message = wr::send_with_inv(wr::Empty, remote.rkey);
+            pair.a.post_send(message).expect("send");
+            let done = pair.retire(2);
+            let received = done.iter().find(|one| one.direction() == Direction::Recv);
+            let received = received.expect("received");
+            received.ok().expect("invalidated");
+            let bound = bound.invalidated_by(received);
+            let bound = bound.expect_err("the binding has not retired");
+            // The completion of a later request retires the binding.
+            pair.a.post_recv(wr::recv(wr::Empty)).expect("receive");
+            pair.b.post_send(wr::send(wr::Empty)).expect("send");
+            drop(pair.retire(2));
+            let window = bound.invalidated_by(received).expect("invalidated");
+            assert_eq!(read(&mut pair, remote), WcStatus::REM_ACCESS_ERR);
+            drop(window);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
 fn type_1_windows_bind_and_unbind() {
     let _leak_check = LeakCheck::new();
     for context in roce() {

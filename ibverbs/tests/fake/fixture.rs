@@ -160,16 +160,21 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
         }
     }
 
-    /// Drops the queue pairs.
-    pub(crate) fn drop_queue_pairs(self) -> Parents {
-        drop((self.a, self.b));
-        Parents {
+    /// Returns the queue pairs and their parents.
+    pub(crate) fn split(self) -> (QueuePair<T>, QueuePair<T>, Parents) {
+        let parents = Parents {
             cq: self.cq,
             pool: self.pool,
             pd: self.pd,
             context: self.context,
             fake: self.fake,
-        }
+        };
+        (self.a, self.b, parents)
+    }
+
+    /// Drops the queue pairs.
+    pub(crate) fn drop_queue_pairs(self) -> Parents {
+        self.split().2
     }
 
     /// Drops everything and checks that the device has no objects left.
@@ -178,13 +183,13 @@ impl<T: ConnectedDuplexTransport> Pair<T> {
     }
 }
 
-/// The parents of a [`Pair`], after its queue pairs were dropped.
+/// The parents of the queue pairs of a [`Pair`].
 pub(crate) struct Parents {
-    cq: CompletionQueue,
+    pub(crate) cq: CompletionQueue,
     pub(crate) pool: Pool,
     pub(crate) pd: ProtectionDomain,
     context: Context,
-    fake: Fake,
+    pub(crate) fake: Fake,
 }
 
 impl Parents {

@@ -114,15 +114,7 @@ fn destroying_a_queue_pair_returns_buffers_in_flight() {
                 .expect("send");
         }
         pair.a.post_send(wr::send(wr::Inline(b"2"))).expect("send");
-        let Pair {
-            a,
-            b,
-            cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = pair;
+        let (a, b, parents) = pair.split();
         let (of_a, of_b) = (a.destroy().expect("a"), b.destroy().expect("b"));
         assert_eq!(
             of_a.sends
@@ -142,10 +134,10 @@ fn destroying_a_queue_pair_returns_buffers_in_flight() {
         for buf in &mut bufs {
             buf.fill(5);
         }
-        fake.resume();
+        parents.fake.resume();
         assert!(bufs.iter().all(|buf| buf.iter().all(|byte| *byte == 5)));
-        drop((bufs, cq, pool, pd, context));
-        fake.assert_clean();
+        drop(bufs);
+        parents.finish();
     }
 }
 
@@ -176,15 +168,7 @@ fn frozen_memory_thaws_only_when_no_queue_pair_holds_it() {
         pair.a.post_send(wr::send(held)).expect("send");
         drop(pair.retire());
         let frozen = frozen.try_thaw().expect_err("held, with nothing in flight");
-        let Pair {
-            a,
-            b,
-            cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = pair;
+        let (a, b, parents) = pair.split();
         drop(a);
         let clone = frozen.clone();
         let frozen = frozen.try_thaw().expect_err("a clone exists");
@@ -192,8 +176,8 @@ fn frozen_memory_thaws_only_when_no_queue_pair_holds_it() {
         let mut buf = frozen.try_thaw().expect("the last reference");
         buf[0] = b'F';
         assert_eq!(&buf[..], b"Frozen");
-        drop((buf, b, cq, pool, pd, context));
-        fake.assert_clean();
+        drop((buf, b));
+        parents.finish();
     }
 }
 

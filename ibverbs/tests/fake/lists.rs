@@ -188,15 +188,7 @@ fn destroying_or_dropping_returns_lists_in_flight() {
             let (list, targets) = (pair.list(&[b"one", b"two"]), pair.list(&[b"to", b"write"]));
             pair.a.post_send(wr::send(list).tag(4)).expect("send");
             pair.b.post_recv(wr::recv(targets)).expect("receive");
-            let Pair {
-                a,
-                b,
-                cq,
-                pool,
-                pd,
-                context,
-                fake,
-            } = pair;
+            let (a, b, parents) = pair.split();
             if destroyed {
                 let reclaimed = a.destroy().expect("destroyed");
                 assert_eq!(
@@ -211,9 +203,8 @@ fn destroying_or_dropping_returns_lists_in_flight() {
                 drop(a);
             }
             drop(b);
-            assert_eq!(pool.available(), 16);
-            drop((cq, pool, pd, context));
-            fake.assert_clean();
+            assert_eq!(parents.pool.available(), 16);
+            parents.finish();
         }
     }
 }

@@ -17,6 +17,7 @@ mod events;
 mod faults;
 mod fields;
 mod forks;
+mod invalidation;
 mod lifetimes;
 mod lists;
 mod memory;

@@ -275,20 +275,11 @@ fn an_unknown_provider_destroys_idle_queue_pairs() {
             "each request is signaled"
         );
         drop((sends, recvs));
-        let Pair {
-            a,
-            b,
-            mut cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = pair;
+        let (a, b, mut parents) = pair.split();
         a.destroy().expect("idle");
         drop(b);
-        assert_eq!(cq.poll().expect("poll").len(), 0);
-        drop((cq, pool, pd, context));
-        fake.assert_clean();
+        assert_eq!(parents.cq.poll().expect("poll").len(), 0);
+        parents.finish();
         assert_eq!(leaked_objects(), leaked);
     }
 }

@@ -82,16 +82,9 @@ fn a_wait_ends_when_its_requests_do_or_its_time_has_passed() {
 #[test]
 fn borrowed_memory_works_in_one_sided_batches() {
     for profile in PROFILES {
-        let Pair {
-            mut a,
-            b,
-            mut cq,
-            pool,
-            pd,
-            context,
-            fake,
-        } = Pair::new(profile);
-        let region = pd
+        let (mut a, b, mut parents) = Pair::new(profile).split();
+        let region = parents
+            .pd
             .shared(64, AccessFlags::REMOTE_READ | AccessFlags::REMOTE_WRITE)
             .expect("region");
         let (source, mut target) = ([3_u8; 64], [0_u8; 64]);
@@ -109,7 +102,7 @@ fn borrowed_memory_works_in_one_sided_batches() {
             } else {
                 Duration::from_secs(60)
             };
-            scope.wait(&mut cq, timeout, |item| {
+            scope.wait(&mut parents.cq, timeout, |item| {
                 item.expect("posted on this queue pair")
                     .ok()
                     .expect("success");
@@ -117,8 +110,8 @@ fn borrowed_memory_works_in_one_sided_batches() {
         })
         .expect("the signaled request retires both");
         assert_eq!(target, source);
-        drop((region, a, b, cq, pool, pd, context));
-        fake.assert_clean();
+        drop((region, a, b));
+        parents.finish();
     }
 }
 
@@ -127,20 +120,15 @@ fn requests_in_flight_at_scope_end_are_not_executed() {
     for profile in PROFILES {
         // A forgotten token leaks its reference count, which Miri would report.
         for forgets in [false, !cfg!(miri)] {
-            let Pair {
-                mut a,
-                mut b,
-                cq,
-                pool,
-                pd,
-                context,
-                fake,
-            } = Pair::new(profile);
-            fake.stall();
-            let region = pd.shared(64, AccessFlags::REMOTE_READ).expect("region");
-            b.post_send(wr::send(pool.take().expect("a free buffer")))
+            let (mut a, mut b, parents) = Pair::new(profile).split();
+            parents.fake.stall();
+            let region = parents
+                .pd
+                .shared(64, AccessFlags::REMOTE_READ)
+                .expect("region");
+            b.post_send(wr::send(parents.pool.take().expect("a free buffer")))
                 .expect("the message for the receive");
-            a.post_send(wr::send(pool.take().expect("a free buffer")).tag(4))
+            a.post_send(wr::send(parents.pool.take().expect("a free buffer")).tag(4))
                 .expect("send of an owned buffer");
             let mut memory = vec![1_u8; 64];
             let ended = a.scope(|scope| -> Result<(), Error> {
@@ -157,12 +145,12 @@ fn requests_in_flight_at_scope_end_are_not_executed() {
             assert!(a.is_destroyed());
             assert_eq!(memory, [1; 64]);
             drop(memory);
-            fake.resume(); // No request must be left to execute.
+            parents.fake.resume(); // No request must be left to execute.
             let reclaimed = a.destroy().expect("destroyed by the scope");
             let tags = reclaimed.sends.iter().map(|(tag, _)| *tag);
             assert_eq!(tags.collect::<Vec<_>>(), [4]);
-            drop((reclaimed, region, b, cq, pool, pd, context));
-            fake.assert_clean();
+            drop((reclaimed, region, b));
+            parents.finish();
         }
     }
 }
