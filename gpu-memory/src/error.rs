@@ -3,9 +3,26 @@
 use std::fmt;
 
 /// A result of this crate.
+///
+/// # Example
+/// ```no_run
+/// fn largest_page() -> gpu_memory::Result<u64> {
+///     Ok(gpu_memory::Gpu::cuda(0)?.alloc(1)?.len())
+/// }
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error of a GPU or of its driver.
+///
+/// # Example
+/// ```no_run
+/// if let Err(error) = gpu_memory::Gpu::cuda(0) {
+///     eprintln!("{error}");
+///     if let Some(help) = error.help() {
+///         eprintln!("help: {help}");
+///     }
+/// }
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     text: String,

@@ -29,6 +29,16 @@ pub use error::{Error, Result};
 const GRANULE: u64 = 64 << 10;
 
 /// A GPU of this host. Clones refer to the same GPU.
+///
+/// # Example
+/// ```no_run
+/// for number in 0.. {
+///     match gpu_memory::Gpu::cuda(number) {
+///         Ok(gpu) => println!("{number}: {}", gpu.name()),
+///         Err(_) => break,
+///     }
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Gpu {
     context: Arc<Context>,
@@ -98,6 +108,16 @@ impl fmt::Debug for Gpu {
 /// allocated while another device has it registered, or while a duplicate of its descriptor is open
 /// (seen on an H100 with driver 580). A program should not rely on this with other drivers: the
 /// buffer should outlive its registrations.
+///
+/// # Example
+/// ```no_run
+/// let mut buffer = gpu_memory::Gpu::cuda(0)?.alloc(4096)?;
+/// buffer.write(0, b"hello")?;
+/// let mut bytes = [0; 5];
+/// buffer.read(0, &mut bytes)?;
+/// assert_eq!(&bytes, b"hello");
+/// # Ok::<(), gpu_memory::Error>(())
+/// ```
 pub struct GpuBuffer {
     /// Closed before the memory is freed.
     dmabuf: OwnedFd,

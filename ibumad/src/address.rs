@@ -9,6 +9,14 @@ use rdma_types::{Gid, Lid, setters};
 const WELL_KNOWN_QKEY: u32 = 0x8001_0000;
 
 /// The global route header (GRH): required on RoCE and between subnets.
+///
+/// # Example
+/// ```
+/// use ibumad::{Address, Gid, GlobalRoute, Lid};
+/// let gid = Gid([0xfe; 16]);
+/// let to = Address::lid(Lid(7)).route(GlobalRoute::new(gid, 0).hop_limit(64));
+/// assert_eq!(to.route.map(|route| route.gid), Some(gid));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GlobalRoute {

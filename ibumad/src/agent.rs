@@ -17,6 +17,13 @@ use crate::mad::{Mad, Method, MgmtClass, OPENIB_OUI, Oui};
 use crate::port::{Port, to_millis};
 
 /// The set of methods whose requests an agent serves.
+///
+/// # Example
+/// ```
+/// use ibumad::{Methods, mad::Method};
+/// let methods = Methods::NONE.with(Method::GET).with(Method::SET);
+/// assert_ne!(methods, Methods::ALL);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Methods([u64; 2]);
 
@@ -37,6 +44,15 @@ impl Methods {
 }
 
 /// The parameters of an agent's registration.
+///
+/// # Example
+/// ```
+/// use ibumad::mad::{Method, MgmtClass};
+/// use ibumad::{AgentOptions, Methods};
+/// let methods = Methods::NONE.with(Method::GET);
+/// let server = AgentOptions::client(MgmtClass::PERF, 1).methods(methods);
+/// assert_eq!(server.rmpp_version, 0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AgentOptions {
@@ -83,6 +99,14 @@ impl AgentOptions {
 }
 
 /// The time limit and the number of attempts of a request.
+///
+/// # Example
+/// ```
+/// use ibumad::RetryPolicy;
+/// use std::time::Duration;
+/// let policy = RetryPolicy::new().timeout(Duration::from_millis(100)).tries(5);
+/// assert_eq!(policy.tries, 5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryPolicy {
@@ -117,6 +141,19 @@ setters! {
 
 /// An agent: sends requests of one class through a port, or serves them. It is unregistered when
 /// dropped.
+///
+/// # Example
+/// ```no_run
+/// use ibumad::mad::{Mad, Method, MgmtClass, AttrId};
+/// use ibumad::{Address, AgentOptions, Lid, Port, RetryPolicy};
+///
+/// let port = Port::open("mlx4_0", 1)?;
+/// let agent = port.register(AgentOptions::client(MgmtClass::PERF, 1))?;
+/// let request = Mad::new(MgmtClass::PERF, 1, Method::GET, AttrId::CLASS_PORT_INFO);
+/// let response = agent.call(request, &Address::lid(Lid(7)), RetryPolicy::new())?;
+/// assert!(response.status().is_ok());
+/// # Ok::<(), ibumad::Error>(())
+/// ```
 pub struct Agent {
     port: Port,
     id: u32,

@@ -24,6 +24,19 @@ struct Buffer {
 }
 
 /// A received datagram, or a request that the kernel returned because no response arrived.
+///
+/// # Example
+/// ```no_run
+/// # fn f(agent: &ibumad::Agent) -> ibumad::Result<()> {
+/// let limit = std::time::Duration::from_secs(1);
+/// if let Some(received) = agent.recv(Some(limit))? {
+///     match received.failure {
+///         None => println!("{:?}", received.mad.attr()),
+///         Some(errno) => println!("no response: {errno}"),
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Received {

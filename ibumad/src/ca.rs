@@ -15,6 +15,15 @@ use crate::mad::{PhysState, PortState};
 
 /// A channel adapter (InfiniBand or RoCE) and its attributes in sysfs. iWARP devices have no
 /// management datagrams.
+///
+/// # Example
+/// ```no_run
+/// for name in ibumad::Ca::names()? {
+///     let ca = ibumad::Ca::by_name(&name)?;
+///     println!("{name}: firmware {}, {} ports", ca.fw_ver, ca.ports.len());
+/// }
+/// # Ok::<(), ibumad::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ca {
@@ -37,6 +46,15 @@ pub struct Ca {
 }
 
 /// The attributes of a port in sysfs.
+///
+/// # Example
+/// ```no_run
+/// let ca = ibumad::Ca::by_name("mlx4_0")?;
+/// for port in &ca.ports {
+///     println!("port {}: {}, LID {}", port.port_num, port.state, port.base_lid);
+/// }
+/// # Ok::<(), ibumad::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortAttr {
@@ -78,6 +96,13 @@ impl PortAttr {
 }
 
 /// The link layer of a port, as sysfs names it: `InfiniBand` or `Ethernet`.
+///
+/// # Example
+/// ```no_run
+/// let attr = ibumad::Port::open("mlx4_0", 1)?.attr()?;
+/// let needs_route = attr.link_layer.is_ethernet();
+/// # Ok::<(), ibumad::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LinkLayer(String);
 

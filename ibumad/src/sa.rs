@@ -10,6 +10,15 @@ use crate::port::Port;
 const CALL: &str = "subnet administration";
 
 /// A client of subnet administration.
+///
+/// # Example
+/// ```no_run
+/// let port = ibumad::Port::open("mlx4_0", 1)?;
+/// let sa = port.subnet_administration(None)?;
+/// let path = sa.path(port.attr()?.gid())?;
+/// println!("LID {}, service level {}", path.dlid(), path.sl());
+/// # Ok::<(), ibumad::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Sa {
     agent: Agent,

@@ -14,6 +14,14 @@ use crate::port::Port;
 const CALL: &str = "management request";
 
 /// The node that a query is sent to.
+///
+/// # Example
+/// ```
+/// use ibumad::{Target, mad::DirectedRoute};
+/// // The node behind port 1 of the local one.
+/// let next = Target::Directed(DirectedRoute::new(&[1]).expect("one hop"));
+/// assert_ne!(next, Target::local());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
     /// The node with this LID.
@@ -30,6 +38,14 @@ impl Target {
 }
 
 /// A client of subnet management: queries attributes of nodes and ports.
+///
+/// # Example
+/// ```no_run
+/// use ibumad::{Port, Target};
+/// let smi = Port::open("mlx4_0", 1)?.subnet_management()?;
+/// println!("{}", smi.node_description(&Target::local())?.text());
+/// # Ok::<(), ibumad::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Smi {
     lid_routed: Agent,

@@ -8,7 +8,7 @@ use ibverbs::RemoteMemory;
 use serde::{Deserialize, Serialize};
 
 use crate::qp::Address;
-use crate::region::RemoteRegion;
+use crate::remote_region::RemoteRegion;
 
 /// Version of the messages and of the notices.
 pub(crate) const VERSION: u32 = 1;
@@ -21,6 +21,30 @@ const MAX_LEN: usize = 16 << 20;
 ///
 /// [`StreamControl`] makes one from a stream. Other implementations can send the messages over a
 /// connection that the program has already.
+///
+/// # Example
+/// ```
+/// use rdma_transfer::Control;
+/// use std::io;
+/// use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+///
+/// /// Engines of one process.
+/// struct Channel(Sender<Vec<u8>>, Receiver<Vec<u8>>);
+///
+/// impl Control for Channel {
+///     fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
+///         self.0.send(message).map_err(io::Error::other)
+///     }
+///
+///     fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
+///         match self.1.try_recv() {
+///             Ok(message) => Ok(Some(message)),
+///             Err(TryRecvError::Empty) => Ok(None),
+///             Err(error) => Err(io::Error::other(error)),
+///         }
+///     }
+/// }
+/// ```
 pub trait Control: Send {
     /// Sends a message, or queues it. Does not wait.
     ///

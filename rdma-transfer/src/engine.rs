@@ -23,6 +23,15 @@ use crate::shared::{Core, Shared};
 ///
 /// Each device has a thread that processes completions, so transfers make progress while the
 /// program does something else.
+///
+/// # Example
+/// ```no_run
+/// use rdma_transfer::{Engine, EngineOptions};
+/// let engine = Engine::open(&["mlx5_0", "mlx5_1"], EngineOptions::new())?;
+/// let region = engine.alloc(1 << 20)?;
+/// let peer = engine.dial("10.0.0.2:7600")?;
+/// # Ok::<(), rdma_transfer::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Engine(Arc<Shared>);
 

@@ -4,7 +4,8 @@ use ibverbs::{Error, ErrorKind, Result};
 
 use crate::options::TransferOptions;
 use crate::peer::{Peer, Plan, submit};
-use crate::region::{Region, RemoteRegion};
+use crate::region::Region;
+use crate::remote_region::RemoteRegion;
 use crate::stripe::Span;
 use crate::transfer::Transfer;
 use crate::work::Operation;

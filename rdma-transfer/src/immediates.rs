@@ -15,6 +15,15 @@ const MAX_VALUES: usize = 1 << 16;
 
 /// A counter of the transfers that have arrived with one immediate value, from all peers of an
 /// engine ([`Engine::imm_counter`](crate::Engine::imm_counter)).
+///
+/// # Example
+/// ```no_run
+/// # fn f(engine: &rdma_transfer::Engine) -> rdma_transfer::Result<()> {
+/// use std::time::Duration;
+/// // Two transfers with the immediate 7.
+/// engine.imm_counter(7).wait(2, Duration::from_secs(10))?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct ImmCounter {
     immediates: Arc<Immediates>,

@@ -94,6 +94,7 @@ mod qp;
 mod queue;
 mod records;
 mod region;
+mod remote_region;
 mod shared;
 mod state;
 mod stripe;
@@ -109,7 +110,8 @@ pub use crate::immediates::ImmCounter;
 pub use crate::options::{EngineOptions, TransferOptions};
 pub use crate::path::PathStatus;
 pub use crate::peer::Peer;
-pub use crate::region::{Region, Release, RemoteRegion};
+pub use crate::region::{Region, Release};
+pub use crate::remote_region::RemoteRegion;
 pub use crate::stripe::Span;
 pub use crate::transfer::Transfer;
 

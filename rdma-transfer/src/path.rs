@@ -189,6 +189,15 @@ impl Path {
 }
 
 /// The state of a path, for logs and metrics ([`Peer::paths`](crate::Peer::paths)).
+///
+/// # Example
+/// ```no_run
+/// # fn f(peer: &rdma_transfer::Peer) {
+/// for path in peer.paths().iter().filter(|path| !path.is_ready) {
+///     println!("{}: {:?}", path.device, path.last_failure);
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PathStatus {

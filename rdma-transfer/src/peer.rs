@@ -15,7 +15,8 @@ use crate::nic::Handler;
 use crate::options::TransferOptions;
 use crate::path::{Link, PathStatus, Step};
 use crate::queue::Queue;
-use crate::region::{Region, RemoteRegion};
+use crate::region::Region;
+use crate::remote_region::RemoteRegion;
 use crate::shared::{Core, Shared};
 use crate::state::State;
 use crate::stripe::{Span, distribute};
@@ -24,6 +25,18 @@ use crate::work::{Job, Operation, PeerTransfer, Waiting};
 
 /// A connected engine. Clones refer to the same connection, which ends when the last one is
 /// dropped.
+///
+/// # Example
+/// ```no_run
+/// use rdma_transfer::{Span, TransferOptions};
+/// use std::time::Duration;
+/// # fn f(peer: &rdma_transfer::Peer, region: &rdma_transfer::Region) -> rdma_transfer::Result<()> {
+/// const LIMIT: Duration = Duration::from_secs(10);
+/// let cache = peer.remote("cache", LIMIT)?;
+/// let page = [Span::new(0, 8192, 4096)];
+/// peer.read(region, &cache, &page, TransferOptions::new())?.wait(LIMIT)?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Peer(Arc<Handle>);
 

@@ -13,10 +13,10 @@ use ibverbs::{
     AccessFlags, DeviceRegion, Error, ErrorKind, Frozen, Held, MemoryOptions, ProtectionDomain,
     QueuePair, Rc, RemoteMemory, Result, SharedRegion,
 };
-use serde::{Deserialize, Serialize};
 
 use crate::failure::lock;
 use crate::nic::Waker;
+use crate::remote_region::RemoteRegion;
 
 /// Access of peers to writable regions.
 pub(crate) const ACCESS: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ);
@@ -34,6 +34,16 @@ const NO_KEY: RemoteMemory = RemoteMemory {
 /// Peers that have its [remote region](Self::remote) can access it at any time, so there are no
 /// references to its bytes: they are copied in and out. The memory is deregistered and freed when
 /// the last clone was dropped and no transfer of this side uses it anymore.
+///
+/// # Example
+/// ```no_run
+/// # fn f(engine: &rdma_transfer::Engine) -> rdma_transfer::Result<()> {
+/// let region = engine.alloc(4096)?;
+/// region.write(0, b"hello")?;
+/// let mut bytes = [0; 5];
+/// region.read(0, &mut bytes)?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Region(pub(crate) Arc<Inner>);
 
@@ -449,6 +459,15 @@ pub(crate) struct Owner {
 }
 
 /// Memory that is being released ([`Region::release`]).
+///
+/// # Example
+/// ```no_run
+/// # fn f(engine: &rdma_transfer::Engine) -> rdma_transfer::Result<()> {
+/// let release = engine.alloc(4096)?.release();
+/// release.wait(std::time::Duration::from_secs(5))?;
+/// assert!(release.is_done());
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Release {
     uses: Arc<Uses>,
@@ -529,28 +548,6 @@ impl fmt::Debug for Inner {
             .field("id", &self.id)
             .field("len", &self.len)
             .finish_non_exhaustive()
-    }
-}
-
-/// A peer's region: its identity, and its address and key for each device of the peer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RemoteRegion {
-    /// Number of the region in the process of the peer.
-    pub id: u64,
-    /// The region as each device of the peer has registered it. The keys of a device that was
-    /// opened again are replaced over the control connection.
-    pub keys: Vec<RemoteMemory>,
-}
-
-impl RemoteRegion {
-    /// Returns the length in bytes.
-    pub fn len(&self) -> u64 {
-        self.keys.iter().map(|key| key.len).max().unwrap_or(0)
-    }
-
-    /// Returns `true` if the length is 0.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

@@ -16,7 +16,7 @@ use crate::path::{Link, Path};
 use crate::qp::Address;
 use crate::queue::{Fault, Queue};
 use crate::records::Event;
-use crate::region::RemoteRegion;
+use crate::remote_region::RemoteRegion;
 use crate::shared::Core;
 use crate::work::{Job, Keys, PeerTransfer, Waiting};
 

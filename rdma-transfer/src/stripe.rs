@@ -7,6 +7,13 @@ use std::collections::VecDeque;
 const JOB_PIECES: usize = 64;
 
 /// A range of bytes to transfer, in the local and in the remote region.
+///
+/// # Example
+/// ```
+/// use rdma_transfer::Span;
+/// let page = Span::new(0, 8192, 4096);
+/// assert_eq!((page.local, page.remote, page.len), (0, 8192, 4096));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Offset of the first byte in the local region.

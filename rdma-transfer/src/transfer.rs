@@ -10,6 +10,19 @@ use ibverbs::{Error, ErrorKind, Result};
 use crate::failure::{Failure, lock};
 
 /// A transfer in flight. Dropping it does not end the transfer.
+///
+/// # Example
+/// ```no_run
+/// use rdma_transfer::{RemoteRegion, Result, Span, Transfer, TransferOptions};
+/// use std::time::Duration;
+/// # fn f(peer: &rdma_transfer::Peer, region: &rdma_transfer::Region, to: &RemoteRegion) -> Result<()> {
+/// let all = [Span::new(0, 0, region.len())];
+/// let transfer: Transfer = peer.write(region, to, &all, TransferOptions::new())?;
+/// while transfer.wait(Duration::from_secs(1)).is_err() && !transfer.has_ended() {
+///     println!("{} of {} bytes", transfer.bytes_done(), transfer.bytes());
+/// }
+/// # Ok(()) }
+/// ```
 #[must_use = "a transfer can fail; wait for it"]
 pub struct Transfer {
     progress: Arc<Progress>,

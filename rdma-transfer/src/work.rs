@@ -7,7 +7,8 @@ use ibverbs::RemoteMemory;
 
 use crate::failure::Failure;
 use crate::immediates::Notice;
-use crate::region::{Inner, RemoteRegion};
+use crate::region::Inner;
+use crate::remote_region::RemoteRegion;
 use crate::stripe::Span;
 use crate::transfer::Progress;
 

@@ -32,6 +32,12 @@ pub struct Mad([u8; MAD_LEN]);
 
 c_value! {
     /// The management class of a datagram.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::mad::MgmtClass;
+    /// assert!(MgmtClass::OPENIB_PING.has_oui());
+    /// ```
     pub struct MgmtClass(u8) {
         /// Subnet management, LID-routed.
         SUBN_LID = 0x01 => "SubnMgt (LID routed)",
@@ -61,6 +67,12 @@ impl MgmtClass {
 
 c_value! {
     /// The method of a request or response.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::mad::Method;
+    /// assert_eq!(Method::GET.response(), Method::GET_RESP);
+    /// ```
     pub struct Method(u8) {
         /// Request to read an attribute.
         GET = 0x01 => "Get",
@@ -101,6 +113,12 @@ impl Method {
 c_value! {
     /// The identifier of the attribute that a datagram carries. Only identifiers below 16 mean the
     /// same in all classes.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::mad::AttrId;
+    /// assert_eq!(AttrId(0x11), AttrId::NODE_INFO);
+    /// ```
     pub struct AttrId(u16) {
         /// Capabilities of a class.
         CLASS_PORT_INFO = 0x0001 => "ClassPortInfo",

@@ -7,6 +7,14 @@ use super::datagram::AttrId;
 
 c_value! {
     /// The type of a node.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # fn f(smi: &ibumad::Smi) -> ibumad::Result<()> {
+    /// use ibumad::{Lid, Target, mad::NodeType};
+    /// let is_switch = smi.node_info(&Target::Lid(Lid(7)))?.node_type() == NodeType::SWITCH;
+    /// # Ok(()) }
+    /// ```
     pub struct NodeType(u8) {
         /// A channel adapter.
         CA = 1 => "Channel Adapter",
@@ -21,6 +29,14 @@ field_value!(NodeType(u8));
 
 record! {
     /// The properties of a node: the attribute NodeInfo.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # fn f(smi: &ibumad::Smi) -> ibumad::Result<()> {
+    /// let node = smi.node_info(&ibumad::Target::local())?;
+    /// println!("{} {}, {} ports", node.node_type(), node.node_guid(), node.num_ports());
+    /// # Ok(()) }
+    /// ```
     pub struct NodeInfo: 40 bytes, attribute AttrId::NODE_INFO, {
         /// Supported version of the MAD header.
         base_version: u8 = 0 + 8,
@@ -51,6 +67,15 @@ record! {
 
 record! {
     /// The name of a node: the attribute NodeDescription.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::mad::NodeDescription;
+    /// let mut bytes = [0; NodeDescription::LEN];
+    /// bytes[..4].copy_from_slice(b"host");
+    /// let description = NodeDescription::from_bytes(&bytes).expect("64 bytes");
+    /// assert_eq!(description.text(), "host");
+    /// ```
     pub struct NodeDescription: 64 bytes, attribute AttrId::NODE_DESCRIPTION, {}
 }
 

@@ -7,6 +7,14 @@ use super::datagram::AttrId;
 
 record! {
     /// A path between two ports: the attribute PathRecord of subnet administration.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::{Gid, mad::PathRecord};
+    /// let (from, to) = (Gid([1; 16]), Gid([2; 16]));
+    /// let wanted = PathRecord::between(from, to);
+    /// assert_eq!((wanted.sgid(), wanted.dgid()), (from, to));
+    /// ```
     pub struct PathRecord: 64 bytes, attribute AttrId::PATH_RECORD, {
         /// Identifier of the service that the path is for.
         service_id: u64 = 0 + 64,

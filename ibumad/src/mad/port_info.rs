@@ -8,6 +8,14 @@ use super::state::{IbMtu, LinkSpeed, LinkSpeedExt, LinkWidth, PhysState, PortSta
 
 record! {
     /// The state and the properties of a port: the attribute PortInfo.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # fn f(smi: &ibumad::Smi) -> ibumad::Result<()> {
+    /// let port = smi.port_info(&ibumad::Target::local(), 1)?;
+    /// println!("{}, subnet manager at LID {}", port.state(), port.sm_lid());
+    /// # Ok(()) }
+    /// ```
     pub struct PortInfo: 64 bytes, attribute AttrId::PORT_INFO, {
         /// M_Key, the key that protects the port's attributes.
         m_key: u64 = 0 + 64,

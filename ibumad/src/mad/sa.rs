@@ -4,6 +4,16 @@ use super::bits::get;
 use super::datagram::{AttrId, Mad, Method, MgmtClass};
 
 /// A view of a datagram of subnet administration.
+///
+/// # Example
+/// ```
+/// use ibumad::{Gid, mad::{PathRecord, SaMad}};
+/// let wanted = PathRecord::between(Gid([1; 16]), Gid([2; 16]));
+/// let mask = PathRecord::BETWEEN_COMPONENTS;
+/// let request = SaMad::get(PathRecord::ATTR, mask, wanted.as_bytes());
+/// let view = SaMad::from_mad(&request).expect("of subnet administration");
+/// assert_eq!(view.component_mask(), mask);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SaMad<'a>(&'a Mad);
 

@@ -7,6 +7,12 @@ use super::datagram::AttrId;
 
 c_value! {
     /// The state of a subnet manager.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::mad::SmState;
+    /// assert_eq!(SmState(3), SmState::MASTER);
+    /// ```
     pub struct SmState(u8) {
         /// Disabled by the master.
         NOT_ACTIVE = 0 => "not active",
@@ -23,6 +29,14 @@ field_value!(SmState(u8));
 
 record! {
     /// The state of a subnet manager: the attribute SMInfo.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # fn f(smi: &ibumad::Smi) -> ibumad::Result<()> {
+    /// let manager = smi.sm_info(&ibumad::Target::Lid(ibumad::Lid(1)))?;
+    /// println!("{}, priority {}", manager.state(), manager.priority());
+    /// # Ok(()) }
+    /// ```
     pub struct SmInfo: 21 bytes, attribute AttrId::SM_INFO, {
         /// GUID of the port that the subnet manager runs on.
         guid: Guid = 0 + 64,

@@ -10,6 +10,14 @@ pub const MAX_HOPS: usize = 63;
 
 /// A directed route: for each node on the way, starting with the local node, the port through which
 /// the packet leaves it. The empty route leads to the local node.
+///
+/// # Example
+/// ```
+/// use ibumad::mad::DirectedRoute;
+/// let route = DirectedRoute::new(&[1, 17]).expect("two hops");
+/// assert_eq!(route.ports(), [1, 17]);
+/// assert_eq!(DirectedRoute::new(&[1; 64]), None);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DirectedRoute(Vec<u8>);
 
@@ -26,6 +34,15 @@ impl DirectedRoute {
 }
 
 /// A view of a datagram of subnet management.
+///
+/// # Example
+/// ```
+/// use ibumad::mad::{AttrId, DirectedRoute, Smp};
+/// let route = DirectedRoute::new(&[1]).expect("one hop");
+/// let request = Smp::get_directed(AttrId::NODE_INFO, 0, &route);
+/// let view = Smp::from_mad(&request).expect("of subnet management");
+/// assert!(view.is_directed() && view.hop_count() == 1);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Smp<'a>(&'a Mad);
 

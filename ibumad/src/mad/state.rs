@@ -6,6 +6,12 @@ use super::bits::field_value;
 
 c_value! {
     /// The logical state of a port.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::PortState;
+    /// assert_eq!(PortState(4), PortState::ACTIVE);
+    /// ```
     pub struct PortState(u8) {
         /// No change (only in `Set`).
         NOP = 0 => "No change",
@@ -22,6 +28,12 @@ c_value! {
 
 c_value! {
     /// The physical state of a port.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::PhysState;
+    /// assert_eq!(PhysState(5), PhysState::LINK_UP);
+    /// ```
     pub struct PhysState(u8) {
         /// No change (only in `Set`).
         NOP = 0 => "No change",
@@ -44,6 +56,13 @@ c_value! {
 
 c_value! {
     /// The width of a link; a set of bits where a field lists several.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::mad::LinkWidth;
+    /// let supported = LinkWidth(3);
+    /// assert_eq!(supported.0, LinkWidth::X1.0 | LinkWidth::X4.0);
+    /// ```
     pub struct LinkWidth(u8) {
         /// One lane.
         X1 = 1 => "1X",
@@ -74,6 +93,12 @@ impl LinkWidth {
 
 c_value! {
     /// The speed of a lane up to QDR; a set of bits where a field lists several.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::mad::LinkSpeed;
+    /// assert_eq!(LinkSpeed(4), LinkSpeed::QDR);
+    /// ```
     pub struct LinkSpeed(u8) {
         /// Single data rate.
         SDR = 1 => "2.5 Gbps",
@@ -86,6 +111,13 @@ c_value! {
 
 c_value! {
     /// The speed of a lane from FDR on; a set of bits where a field lists several.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::mad::LinkSpeedExt;
+    /// let supported = LinkSpeedExt(3);
+    /// assert_ne!(supported.0 & LinkSpeedExt::EDR.0, 0);
+    /// ```
     pub struct LinkSpeedExt(u8) {
         /// No extended speed.
         NONE = 0 => "No Extended Speed",
@@ -102,6 +134,12 @@ c_value! {
 
 c_value! {
     /// An MTU, encoded as in PortInfo.
+    ///
+    /// # Example
+    /// ```
+    /// use ibumad::mad::IbMtu;
+    /// assert_eq!(IbMtu(5), IbMtu::B4096);
+    /// ```
     pub struct IbMtu(u8) {
         /// 256 bytes.
         B256 = 1 => "256",

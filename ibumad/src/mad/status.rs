@@ -3,6 +3,13 @@
 use std::fmt;
 
 /// The status of a response.
+///
+/// # Example
+/// ```
+/// use ibumad::mad::MadStatus;
+/// let status = MadStatus(1);
+/// assert!(status.is_busy() && !status.is_ok());
+/// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct MadStatus(pub u16);
 

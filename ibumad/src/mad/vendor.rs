@@ -5,6 +5,12 @@ use std::fmt;
 use super::datagram::{AttrId, Mad, Method, MgmtClass};
 
 /// An IEEE organization identifier of 24 bits: the organization that defined a vendor class.
+///
+/// # Example
+/// ```
+/// use ibumad::mad::Oui;
+/// assert_eq!(Oui([0, 0x14, 5]).number(), 0x1405);
+/// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Oui(pub [u8; 3]);
 
