@@ -21,8 +21,14 @@ fill_backports_cache() {
     make_kernel "$version" download_from_debian prepare_newer_kbuild
 }
 
+# Installs the keys with which Debian signs its suites. Ubuntu has them in the component universe.
+ensure_debian_keyring() {
+    [[ -e $DEBIAN_KEYRING ]] || (install_packages debian-archive-keyring) ||
+        die "$DEBIAN_KEYRING is missing. On Ubuntu, enable its component: add-apt-repository universe. Or copy the file from a Debian machine"
+}
+
 read_debian_lists() {
-    [[ -e $DEBIAN_KEYRING ]] || install_packages debian-archive-keyring
+    ensure_debian_keyring
     mkdir -p "$LAB_CACHE/apt/lists/partial" "$LAB_CACHE/apt/archives/partial"
     printf '%s\n' 'Types: deb' "URIs: $(debian_mirror)" "Suites: $DEBIAN_SUITES" 'Components: main' \
         'Architectures: amd64' "Signed-By: $DEBIAN_KEYRING" >"$LAB_CACHE/apt/debian.sources"

@@ -11,7 +11,7 @@ readonly NEWER_RDMA_CORE=$LAB_CACHE/rdma-core-newer
 download_rdma_core() {
     local suite=$1 work=$2 source=$3
     mkdir -p "$work/lists/partial"
-    [[ -e $DEBIAN_KEYRING ]] || install_packages debian-archive-keyring
+    ensure_debian_keyring
     printf '%s\n' 'Types: deb-src' "URIs: $(debian_mirror)" "Suites: $suite" 'Components: main' \
         "Signed-By: $DEBIAN_KEYRING" >"$work/source.sources"
     local options=(-q -o Dir::Etc::SourceList="$work/source.sources" -o Dir::Etc::SourceParts=/dev/null

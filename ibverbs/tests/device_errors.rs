@@ -8,10 +8,13 @@ mod lab;
 use std::time::Duration;
 
 use ibverbs::{
-    AccessFlags, Buf, Context, Direction, QpOptions, QpState, QueuePair, Rc, RemoteMemory, Retired,
-    WcStatus, qp::QpChange, wr,
+    AccessFlags, Buf, Context, CqOptions, Direction, Errno, QpOptions, QpState, QueuePair, Rc,
+    RemoteMemory, Retired, WcStatus, qp::QpChange, wr,
 };
-use lab::{LeakCheck, Pair, REMOTE_ACCESS, extended_and_classic, pair_with_access, path, roce};
+use lab::{
+    LeakCheck, Pair, REMOTE_ACCESS, devices, extended_and_classic, is_efa, pair_with_access, path,
+    roce,
+};
 use test_support::process::wait_until;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -366,5 +369,29 @@ fn raw_request_with_wrong_lkey_matches_no_slot() {
             rejected,
             "the completion must not retire a request of this crate"
         );
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_refused_length_of_inline_data_is_named_with_its_limit() {
+    let _leak_check = LeakCheck::new();
+    for context in devices().into_iter().filter(|one| !is_efa(one)) {
+        let pd = context.alloc_pd().expect("domain");
+        let cq = context.create_cq(CqOptions::new()).expect("queue");
+        let create = |inline| {
+            let options = QpOptions::new().max_send_wr(4).max_inline_data(inline);
+            pd.create_qp::<Rc>(&cq, &cq, options)
+        };
+        let error = create(1 << 14).expect_err("too much");
+        if error.errno() != Some(Errno(libc::EINVAL)) {
+            continue;
+        }
+        let help = error.help().expect("a limit");
+        let limit = help.split("at most ").nth(1).expect("a limit");
+        let limit = limit.split(' ').next().and_then(|limit| limit.parse().ok());
+        let limit: u32 = limit.expect("a number");
+        drop(create(limit).expect("granted"));
+        create(limit + 1).expect_err("above the limit");
     }
 }

@@ -5,14 +5,15 @@
 use std::ptr::{self, NonNull};
 
 use rdma_sys::{
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_cq, ibv_create_qp, ibv_pd, ibv_qp,
-    ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex, ibv_srq,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, ibv_cq, ibv_create_qp, ibv_destroy_qp,
+    ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_qp_to_qp_ex,
+    ibv_srq,
 };
 
 use super::options::{QpCaps, QpOptions};
 use crate::convert::non_null;
 use crate::cq::CompletionQueue;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Errno, Error, ErrorKind, Result};
 use crate::forked::{self, Object};
 use crate::identity::QueueId;
 use crate::in_flight::{CompletionOrder, Ring, check_memory};
@@ -151,7 +152,7 @@ pub(crate) fn create<T: SendTransport>(
     let optional_ops = options.optional_ops.bits();
     check_optional_ops::<T>(pd, options, classic_only)?;
     if classic_only && T::CLASSIC {
-        return create_classic::<T>(parts, id, options);
+        return classic_or_limit::<T>(parts, id, options);
     }
     // SAFETY: the context is alive.
     let extra_ops = unsafe { T::extra_ops(pd.context().as_raw()) };
@@ -167,9 +168,52 @@ pub(crate) fn create<T: SendTransport>(
             Ok(created)
         }
         // If the classic verb fails too, its error tells the reason.
-        Err(_) if T::CLASSIC && optional_ops == 0 => create_classic::<T>(parts, id, options),
+        Err(_) if T::CLASSIC && optional_ops == 0 => classic_or_limit::<T>(parts, id, options),
         Err(error) => Err(error),
     }
+}
+
+/// Creates a queue pair with the classic verbs. If that fails because of the length of inline data,
+/// for which devices state no limit, the error has the limit.
+fn classic_or_limit<T: SendTransport>(
+    parts: &Parts<'_>,
+    id: QueueId,
+    options: QpOptions,
+) -> Result<CreatedQp> {
+    let created = create_classic::<T>(parts, id, options);
+    let Err(error) = created else {
+        return created;
+    };
+    let requested = options.max_inline_data;
+    if requested == 0 || error.errno() != Some(Errno(libc::EINVAL)) {
+        return Err(error);
+    }
+    let is_granted = |inline| {
+        let probe = create_classic::<T>(parts, id, options.max_inline_data(inline));
+        // SAFETY: the queue pair was just created, and nothing else refers to it.
+        let returned = probe.map(|qp| unsafe { ibv_destroy_qp(qp.raw.as_ptr()) });
+        if returned.as_ref().is_ok_and(|&returned| returned != 0) {
+            crate::leak::count_leaked_object();
+        }
+        returned.is_ok()
+    };
+    if !is_granted(0) {
+        return Err(error);
+    }
+    let (mut granted, mut refused) = (0, requested);
+    while refused - granted > 1 {
+        let middle = granted + (refused - granted) / 2;
+        if is_granted(middle) {
+            granted = middle;
+        } else {
+            refused = middle;
+        }
+    }
+    let device = parts.pd.context().device_name();
+    Err(error.with_help(format!(
+        "{device} supports at most {granted} bytes of inline data: lower \
+         QpOptions::max_inline_data"
+    )))
 }
 
 /// Checks that the transport has the optional operations, and that the queue pair will use the

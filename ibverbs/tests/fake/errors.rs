@@ -413,6 +413,18 @@ fn sizes_above_the_limits_are_rejected() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         assert!(error.help().is_some(), "{error}");
     }
+    // The error has the limit, which verbs do not report.
+    let create = |inline| pd.create_qp::<Rc>(&cq, &cq, small().max_inline_data(inline));
+    let error = create(100_000).expect_err("too large");
+    let help = error.help().expect("a limit");
+    let limit = help.split("at most ").nth(1).expect("a limit");
+    let limit = limit
+        .split(' ')
+        .next()
+        .and_then(|number| number.parse().ok());
+    let limit: u32 = limit.expect("a number");
+    drop(create(limit).expect("the limit is granted"));
+    create(limit + 1).expect_err("above the limit");
     for (count, size) in [(0, 8), (8, 0), (usize::MAX, 8), (1 << 40, 1 << 40)] {
         assert_eq!(
             pd.pool(count, size).expect_err("invalid size").kind(),

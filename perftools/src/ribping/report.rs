@@ -47,6 +47,7 @@ pub struct Report {
     /// Number of times the transport was opened.
     opened: u64,
     last_error: Option<String>,
+    last_loss: Option<String>,
     note: Option<String>,
 }
 
@@ -70,6 +71,8 @@ struct Document<'a> {
     reconnects: u64,
     /// Reason of the last failure of the transport, or of the whole run.
     last_error: Option<&'a str>,
+    /// Reason of the last lost ping. Null if none was lost.
+    last_loss: Option<&'a str>,
     /// The facts known about a target that has never replied.
     note: Option<&'a str>,
     time_ns: u64,
@@ -92,6 +95,7 @@ impl Report {
             is_output_closed: false,
             opened: 0,
             last_error: None,
+            last_loss: None,
             note: None,
         }
     }
@@ -173,6 +177,7 @@ impl Report {
     pub fn record_failed_transport(&mut self, seq: u32, reason: &str) {
         log(format_args!("ribping: ping {seq} is lost: {reason}"));
         self.last_error = Some(reason.to_owned());
+        self.last_loss = Some(reason.to_owned());
     }
 
     /// Records a ping without a reply. The transport stays open.
@@ -181,6 +186,7 @@ impl Report {
         if !self.shows_errors {
             log(format_args!("ribping: ping {seq} is lost: {reason}"));
         }
+        self.last_loss = Some(reason.to_owned());
     }
 
     /// Records a fault of this host that explains a lost ping. Logs it once, because the transport
@@ -336,6 +342,7 @@ impl Report {
             resent: counts.resent,
             reconnects: self.opened.saturating_sub(1),
             last_error: self.last_error.as_deref(),
+            last_loss: self.last_loss.as_deref(),
             note: self.note.as_deref(),
             time_ns: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
             rtt_ns: self.percentiles(),

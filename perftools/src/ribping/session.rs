@@ -422,6 +422,8 @@ mod tests {
     #[test]
     fn silent_target_is_explained() {
         let (report, _) = run_script(Script::default(), &config(1, None));
+        let document: serde_json::Value = serde_json::from_str(&report.text(true)).expect("JSON");
+        assert_eq!(document["last_loss"], NO_REPLY, "{document}");
         assert!(
             report.text(false).contains("reachable"),
             "{}",
