@@ -56,8 +56,8 @@ pub struct QpOptions {
     /// Maximum number of scatter entries of a receive, from 1 to the device's `max_sge`. Default:
     /// `1`.
     pub max_recv_sge: u32,
-    /// Maximum length of inline data in bytes. The largest possible value depends on the device, and
-    /// the error about a larger one has it. Default: `0`.
+    /// Maximum length of inline data in bytes. The largest possible value depends on the device,
+    /// and the error about a larger one has it. Default: `0`.
     pub max_inline_data: u32,
     /// Maximum number of requests in a batch of receives, or of sends that are posted with
     /// `ibv_post_send`. Default: `32`.
