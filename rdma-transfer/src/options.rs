@@ -30,9 +30,11 @@ pub struct EngineOptions {
     /// Number of notices that a queue pair can receive before the engine has processed the first
     /// one, at least 1. A peer that sends more waits. Default: `128`.
     pub max_recv_wr: u32,
-    /// Acknowledgement timeout: 4.096 µs × 2^timeout, 1 to 31. Default: `14` (67 ms).
+    /// Acknowledgement timeout: 4.096 µs × 2^timeout, 1 to 31. Ignored over iWARP. Default: `14`
+    /// (67 ms).
     pub timeout: u8,
-    /// Retries without an acknowledgement, 0 to 6. The path fails after the last one. Default: `6`.
+    /// Retries without an acknowledgement, 0 to 6. The path fails after the last one. Ignored over
+    /// iWARP, where [`stall`](Self::stall) applies. Default: `6`.
     pub retry_cnt: u8,
     /// Time without a completion after which a path with requests in flight has failed. It must be
     /// longer than the retries take. Default: `Duration::from_secs(5)`.

@@ -363,6 +363,7 @@ impl PeerInner {
             state.end(reason);
             state.now.unwrap_or_else(Instant::now)
         };
+        self.changed.notify_all();
         for device in 0..self.core.nics.len() {
             self.poll(device, now);
         }
@@ -475,8 +476,8 @@ impl Handler for PeerInner {
         }
         has_changed |= state.ended.is_some() && !state.is_closed();
         drop(state);
+        self.changed.notify_all();
         if has_changed {
-            self.changed.notify_all();
             self.core.nics.iter().for_each(|nic| nic.waker.wake());
         }
     }
