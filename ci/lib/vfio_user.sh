@@ -18,10 +18,12 @@ readonly QEMU_LIBRARIES=(
 )
 FUNCTION_PIDS=''
 # The program of --device mlx5, built in the cache.
+# shellcheck disable=SC2034 # used by the lab
 readonly MLX5_DEVICE=$LAB_CACHE/mlx5-device/release/mlx5-device
 
 # Builds the adapter of --device mlx5 from this project, if its source has changed.
 build_mlx5_device() {
+    [[ -d $LAB_SCRIPTS/../testing/mlx5-device ]] || die "--device mlx5 needs the whole repository, which has the adapter"
     have cargo || die "--device mlx5 needs cargo, which builds the adapter" "help: install Rust, for example with https://rustup.rs"
     # In the directory of the project, which has the version of Rust.
     cd "$LAB_SCRIPTS/.." &&

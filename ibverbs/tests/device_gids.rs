@@ -10,8 +10,7 @@ use ibverbs::{
     gid::{GidType, IpFamily, RoceConfig},
 };
 use lab::{
-    devices, devices_with, is_efa, is_infiniband, is_iwarp, is_mlx5, is_model, roce, roce_with,
-    verb,
+    devices, devices_with, is_efa, is_infiniband, is_iwarp, is_mlx5, is_model, roce_with, verb,
 };
 
 fn ip(text: &str) -> IpAddr {

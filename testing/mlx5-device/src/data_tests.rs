@@ -391,7 +391,7 @@ fn a_malformed_request_stops_only_its_queue_pair() {
 }
 
 #[test]
-fn a_fatal_error_is_reported_until_the_driver_resets_the_firmware() {
+fn a_fatal_error_is_reported_until_the_driver_resets_it() {
     const HEALTH: u64 = 0x200 + 0x38;
     const INTERFACE: u64 = 0x14;
     let mut guest = Guest::new();

@@ -88,7 +88,8 @@ impl EventQueue {
         self.events[usize::from(event / 64)] >> (event % 64) & 1 == 1
     }
 
-    /// Adds an event with its type, subtype and 28 bytes of data. Returns `true` if it raises the interrupt.
+    /// Adds an event with its type, its subtype and 28 bytes of data. Returns `true` if it raises
+    /// the interrupt.
     pub(crate) fn push(
         &mut self,
         memory: &GuestMemory,
