@@ -7,7 +7,7 @@ pick_backend() {
     if ((${#LAB_FUNCTIONS[@]} > 0)); then
         case $1 in
         auto | vm) pick_accelerator; return ;;
-        host | kernel | uml) die "--vfio-user needs a virtual machine, not RDMA_LAB=$1" "help: available with RDMA_LAB=vm, kvm and tcg" ;;
+        host | kernel | uml) die "--vfio-user and --device need a virtual machine, not RDMA_LAB=$1" "help: available with RDMA_LAB=vm, kvm and tcg" ;;
         esac
     fi
     if [[ $(wanted_kernel) == backports || $(wanted_kernel) == debug ]]; then
@@ -76,6 +76,7 @@ vm_tools_ready() {
     if [[ $(wanted_kernel) == current ]] && ! cached_kernel >/dev/null; then find_kernel_source; fi
     ensure_vm_tools
     cache_complete || with_cache_lock fill_cache
+    ((LAB_MLX5 == 0)) || run_logged "building the adapter" build_mlx5_device || die "building the adapter of --device mlx5 failed"
     # shellcheck disable=SC2034 # used by lib/vm.sh
     ((${#LAB_FUNCTIONS[@]} == 0)) || LAB_QEMU=$(vfio_user_qemu)
     find_kernel

@@ -17,6 +17,18 @@ readonly QEMU_LIBRARIES=(
     libudev1 libunistring5 liburing2 libuuid1 libvdeplug2t64 libzstd1 zlib1g
 )
 FUNCTION_PIDS=''
+# The program of --device mlx5, built in the cache.
+# shellcheck disable=SC2034 # used by the lab
+readonly MLX5_DEVICE=$LAB_CACHE/mlx5-device/release/mlx5-device
+
+# Builds the adapter of --device mlx5 from this project, if its source has changed.
+build_mlx5_device() {
+    [[ -d $LAB_SCRIPTS/../testing/mlx5-device ]] || die "--device mlx5 needs the whole repository, which has the adapter"
+    have cargo || die "--device mlx5 needs cargo, which builds the adapter" "help: install Rust, for example with https://rustup.rs"
+    # In the directory of the project, which has the version of Rust.
+    cd "$LAB_SCRIPTS/.." &&
+        cargo build --release --locked -p mlx5-device --target-dir "$LAB_CACHE/mlx5-device"
+}
 
 # Prints the QEMU that can attach a function of vfio-user, after unpacking it if necessary.
 vfio_user_qemu() {
@@ -51,16 +63,17 @@ fill_qemu_cache() {
 }
 
 # Starts the programs of --vfio-user for host N: start_functions N. The guests can read the output
-# of all functions as well. The functions of all hosts are counted, and the log of the first one has
-# no number.
+# of all functions as well, and append lines to their standard input, which is a file. The functions
+# of all hosts are counted, and the files of the first one have no number.
 start_functions() {
-    local host=$1 number index i pid socket log
+    local host=$1 number index i pid socket log orders
     for number in "${!LAB_FUNCTIONS[@]}"; do
         index=$(((host - 1) * ${#LAB_FUNCTIONS[@]} + number + 1)) socket=$VM_DIR/function$host-$number i=0
         ((index > 1)) || index=''
-        log=$VM_DIR/shared/function$index.log
+        log=$VM_DIR/shared/function$index.log orders=$VM_DIR/shared/function$index.control
         rm -f "$socket"
-        setpriv --pdeathsig KILL "${LAB_FUNCTIONS[number]}" "$socket" >"$log" 2>&1 &
+        : >"$orders"
+        setpriv --pdeathsig KILL "${LAB_FUNCTIONS[number]}" "$socket" <"$orders" >"$log" 2>&1 &
         pid=$!
         FUNCTION_PIDS+=" $pid"
         until [[ -S $socket ]]; do

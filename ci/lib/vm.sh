@@ -57,6 +57,7 @@ vm_prepare() {
 list_modules() {
     local -a names
     read -ra names <<<"$LAB_MODULE_NAMES virtio_net"
+    ((LAB_MLX5 == 0)) || names+=(mlx5_ib)
     PATH=$PATH:/usr/sbin:/sbin modprobe -d "${KERNEL_MODULES%/lib/modules/*}/" -S "$KERNEL_VERSION" \
         -a --show-depends "${names[@]}" 2>/dev/null | awk '/^insmod/ && !seen[$2]++ { print $2 }' || true
 }
@@ -69,7 +70,7 @@ write_config() {
     (($2 == 1)) || name=host$1
     printf "%s='%s'\n" LAB_HOST "$1" LAB_HOSTS "$2" LAB_MODE "$3" LAB_STTY "$stty" \
         LAB_IP "$(program_path ip)" LAB_HOSTNAME "$name" LAB_MODULES "$KERNEL_MODULES" LAB_CACHED_USR "$(usr_can_be_cached)" \
-        LAB_CONSOLE /dev/ttyS0
+        LAB_CONSOLE /dev/ttyS0 LAB_MLX5 "$LAB_MLX5"
     [[ $LAB_BACKEND != vm-uml ]] || uml_config "$VM_DIR/host$1"
 }
 

@@ -33,6 +33,8 @@ test_usage() {
     expect "two hosts need two commands" fails_with 125 ./lab run --hosts 2 -- true
     expect "17 hosts are too many" fails_with 125 ./lab run --hosts 17 -- true -- true
     expect "--vfio-user needs a program" fails_with 125 ./lab run --vfio-user /no/such -- true
+    expect "--device is a known one" fails_with 125 ./lab run --device nic -- true
+    expect "--device needs a virtual machine" fails_with 125 ./lab run --uml --device mlx5 -- true
     expect "--vfio-user needs a virtual machine" fails_with 125 ./lab run --uml --vfio-user /bin/true -- true
     expect "a function that ends is an error" fails_with 125 ./lab run --hosts 2 --vfio-user /bin/true -- true -- true
 }

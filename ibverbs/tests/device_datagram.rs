@@ -9,7 +9,9 @@ use ibverbs::{
     Lid, PostError, ProtectionDomain, Psn, Qkey, QpOptions, QpState, Qpn, QueuePair, Ud, UdSource,
     wr::{self, Destination},
 };
-use lab::{LeakCheck, devices, extended_and_classic, is_efa, is_iwarp, roce_with, verb};
+use lab::{
+    LeakCheck, devices, extended_and_classic, is_efa, is_infiniband, is_iwarp, roce_with, verb,
+};
 
 const QKEY: Qkey = Qkey(0x1111_1111);
 
@@ -164,7 +166,13 @@ fn multicast_send_completes_and_member_can_be_destroyed() {
             // itself.
             let group: Gid = "ff0e::ffff:239.1.2.3".parse().expect("a GID");
             let (mut a, mut b) = (datagram(&context, options), datagram(&context, options));
-            b.qp.attach_mcast(group, Lid(0)).expect("attach");
+            // InfiniBand identifies a group also by its LID, RoCE only by its GID.
+            let lid = if is_infiniband(&context) {
+                Lid(0xc001)
+            } else {
+                Lid(0)
+            };
+            b.qp.attach_mcast(group, lid).expect("attach");
             b.qp.post_recv(wr::recv(b.pd.buf(256).expect("buffer")))
                 .expect("receive");
             let address = a.address_handle(&context, Some(group));
@@ -189,7 +197,7 @@ fn multicast_send_completes_and_member_can_be_destroyed() {
                 }
             }
             assert_eq!(
-                b.qp.detach_mcast(Gid::default(), Lid(0))
+                b.qp.detach_mcast(Gid::default(), lid)
                     .expect_err("not attached")
                     .kind(),
                 ErrorKind::InvalidInput

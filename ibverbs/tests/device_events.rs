@@ -11,7 +11,10 @@ use ibverbs::{
     event::{AsyncEvent, AsyncEvents, EventSource, EventType},
     wr,
 };
-use lab::{LeakCheck, connect, devices, devices_with, is_efa, is_iwarp, path, roce_with, verb};
+use lab::{
+    LeakCheck, connect, devices, devices_with, is_efa, is_infiniband, is_iwarp, path, roce_with,
+    verb,
+};
 use test_support::lab::LinkDown;
 
 /// Time within which an expected event must arrive.
@@ -51,11 +54,14 @@ fn link_changes_raise_port_events() {
             continue;
         }
         println!("device: {}", context.device_name());
-        let netdev = context.netdev(1).expect("network interface of the port");
         let gids = context.gids(1).expect("GID table").len();
         let events = context.async_events().expect("events");
         drain(&events);
-        let down = LinkDown::new(&netdev);
+        let down = if is_infiniband(&context) {
+            LinkDown::of_first_function()
+        } else {
+            LinkDown::new(&context.netdev(1).expect("network interface of the port"))
+        };
         let seen = drain(&events);
         println!("{} down: {seen:?}", context.device_name());
         assert!(
@@ -76,7 +82,8 @@ fn link_changes_raise_port_events() {
         {
             assert!(
                 Instant::now() < deadline,
-                "{netdev} did not get its addresses back"
+                "{} did not get its addresses back",
+                context.device_name()
             );
             std::thread::sleep(Duration::from_millis(20));
         }

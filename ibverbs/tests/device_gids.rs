@@ -9,7 +9,9 @@ use ibverbs::{
     ErrorKind, Gid, GidIndex, GidQuery,
     gid::{GidType, IpFamily, RoceConfig},
 };
-use lab::{devices, is_efa, is_iwarp, is_mlx5, is_model, roce};
+use lab::{
+    devices, devices_with, is_efa, is_infiniband, is_iwarp, is_mlx5, is_model, roce_with, verb,
+};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -18,8 +20,7 @@ fn ip(text: &str) -> IpAddr {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn gid_table_has_kind_and_interface() {
-    for context in devices() {
-        println!("device: {}", context.device_name());
+    for context in devices_with(&[verb::ETHERNET]) {
         // The MAC address of iWARP, and the address of EFA.
         let single = is_iwarp(&context) || is_efa(&context);
         let gids = context.gids(1).expect("GID table");
@@ -68,7 +69,7 @@ fn gid_table_has_kind_and_interface() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn selects_gid_in_the_peers_subnet() {
-    for context in roce() {
+    for context in roce_with(&[verb::RC, verb::ETHERNET]) {
         let mut own = context.gids(1).expect("GID table");
         own.retain(|entry| entry.kind == GidType::ROCE_V2);
         let v4 = own
@@ -124,7 +125,7 @@ fn selects_gid_in_the_peers_subnet() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn error_has_a_reason_for_each_rejected_gid() {
-    for context in roce() {
+    for context in roce_with(&[verb::RC, verb::ETHERNET]) {
         let absent = if is_mlx5(&context) {
             GidType::IB
         } else {
@@ -181,7 +182,7 @@ fn select_gid_is_unsupported_on_iwarp() {
 fn default_roce_mode_is_read_and_set() {
     for context in devices() {
         let name = context.device_name();
-        if is_efa(&context) {
+        if is_efa(&context) || is_infiniband(&context) {
             println!("unsupported: {name} RoCE");
             return;
         }

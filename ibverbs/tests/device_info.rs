@@ -12,7 +12,7 @@ use ibverbs::{
     device::{NodeType, TransportType},
     port::{LinkRate, LinkSpeed, LinkWidth, PhysState},
 };
-use lab::{devices, is_efa, is_iwarp, is_mlx5, is_model, kernel_is_at_least};
+use lab::{devices, is_efa, is_infiniband, is_iwarp, is_mlx5, is_model, kernel_is_at_least};
 
 /// Runs `test` on every device, with `true` for an iWARP device.
 fn for_each_device(test: impl Fn(&Context, bool)) {
@@ -45,13 +45,13 @@ fn device_is_found_by_name_guid_netdev_and_index() {
             sysfs(context, "node_guid").parse::<Guid>().expect("GUID"),
             device.guid()
         );
-        // EFA has no network interface of its own.
-        if !is_efa(context) {
+        // EFA has no network interface of its own, and InfiniBand has none here.
+        if !is_efa(context) && !is_infiniband(context) {
             let netdev = context.netdev(1).expect("network interface of the port");
             let (found, port_num) = Device::by_netdev(&netdev).expect("by interface");
             assert_eq!((found.name(), port_num), (device.name(), 1));
         }
-        if is_model(context) {
+        if test_support::lab::is_model() {
             // A model of an adapter has no netlink, from which the number comes.
             assert_eq!(device.index(), None);
         } else {
@@ -94,7 +94,8 @@ fn missing_device_error_lists_available_devices() {
         let error = Device::by_netdev("none0").expect_err("no such interface");
         let listed = error.to_string().contains(name);
         assert!(
-            error.kind() == ErrorKind::NotFound && listed != is_efa(context),
+            error.kind() == ErrorKind::NotFound
+                && listed != (is_efa(context) || is_infiniband(context)),
             "{error}"
         );
     });
@@ -211,10 +212,10 @@ fn port_is_active_and_rate_matches_sysfs() {
             (port.state, port.link_layer),
             (
                 PortState::ACTIVE,
-                if is_efa(context) {
-                    LinkLayer::UNSPECIFIED
-                } else {
-                    LinkLayer::ETHERNET
+                match sysfs(context, "ports/1/link_layer").as_str() {
+                    "InfiniBand" => LinkLayer::INFINIBAND,
+                    "Ethernet" => LinkLayer::ETHERNET,
+                    _ => LinkLayer::UNSPECIFIED,
                 }
             )
         );
@@ -234,7 +235,9 @@ fn port_is_active_and_rate_matches_sysfs() {
         // Messages of EFA are datagrams.
         let largest = if is_efa(context) { 8928 } else { 1 << 30 };
         assert!(port.max_msg_sz >= largest && port.gid_tbl_len > 0);
-        assert_eq!((port.lid.0, port.sm_lid.0), (0, 0));
+        // Only InfiniBand has a subnet manager, which assigns LIDs.
+        let has_lids = port.lid.0 != 0 && port.sm_lid.0 != 0;
+        assert_eq!(has_lids, is_infiniband(context));
         assert_eq!(
             port.port_cap_flags.contains(PortCapFlags::CM_SUP),
             !is_efa(context)
@@ -272,7 +275,8 @@ fn roce_has_default_pkey_and_iwarp_none() {
             [(0, Pkey::DEFAULT)]
         );
         assert!(context.pkey(1, 0).expect("the first").is_full_member());
-        let error = context.pkey(1, 9).expect_err("beyond the table");
+        let length = context.query_port(1).expect("port 1").pkey_tbl_len;
+        let error = context.pkey(1, length + 8).expect_err("beyond the table");
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     });
 }

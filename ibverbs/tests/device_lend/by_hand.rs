@@ -6,6 +6,8 @@ use std::sync::atomic::{Ordering, fence};
 use ibverbs::{RemoteMemory, lend::LentQueues};
 use rdma_sys::{ibv_sge, mlx5dv_cq, mlx5dv_srq};
 
+use test_support::lab::is_model;
+
 use crate::lab::until;
 
 const BLOCK: usize = 64;
@@ -72,7 +74,10 @@ impl<'a> Writer<'a> {
             ptr::write_volatile(qp.dbrec.add(1), u32::from(self.next).to_be());
             fence(Ordering::SeqCst);
             ptr::write_volatile(qp.bf.reg.cast(), u64::from_ne_bytes(self.last));
-            assert_eq!(ptr::read_volatile(qp.bf.reg.cast::<[u8; 8]>()), self.last);
+            // The register of an adapter need not be readable.
+            if is_model() {
+                assert_eq!(ptr::read_volatile(qp.bf.reg.cast::<[u8; 8]>()), self.last);
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, CompletionQueue, ConnectedDuplexTransport, Context, CqOptions, Error, ErrorKind,
-    ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, WcStatus, device::TransportType,
+    LinkLayer, ProtectionDomain, QpOptions, QueuePair, Rc, RcPath, Retired, WcStatus,
+    device::TransportType,
 };
 
 pub(crate) use test_support::lab::{devices, kernel_is_at_least};
@@ -34,6 +35,8 @@ pub(crate) mod verb {
     pub(crate) const SRQ: &str = "`ibv_create_srq`";
     pub(crate) const MULTICAST: &str = "`ibv_attach_mcast`";
     pub(crate) const REMOTE_WRITE: &str = "`ibv_reg_mr`: remote write";
+    /// Not a verb: the port has a network interface and its addresses, unlike one of InfiniBand.
+    pub(crate) const ETHERNET: &str = "Ethernet";
 }
 
 /// Returns the devices that support these verbs and reports them. Those that do not are reported as
@@ -42,6 +45,9 @@ pub(crate) fn devices_with(verbs: &[&str]) -> Vec<Context> {
     let rows = table::rows();
     let lacks = |context: &Context| {
         let verb = |verb: &&&str| {
+            if **verb == verb::ETHERNET {
+                return is_infiniband(context);
+            }
             let row = rows.iter().find(|row| row.verb == **verb);
             row.expect("a verb of the table").support(context) != "yes"
         };
@@ -73,6 +79,12 @@ pub(crate) fn roce_with(verbs: &[&str]) -> Vec<Context> {
 /// Returns `true` if queue pairs of the device need rdma_cm to connect.
 pub(crate) fn is_iwarp(context: &Context) -> bool {
     context.device().transport() == TransportType::IWARP
+}
+
+/// Returns `true` if port 1 of the device is one of InfiniBand, which has no network interface.
+pub(crate) fn is_infiniband(context: &Context) -> bool {
+    let port = context.query_port(1).expect("port 1");
+    port.link_layer == LinkLayer::INFINIBAND
 }
 
 /// Returns `true` if the device is an EFA adapter or the model of one.

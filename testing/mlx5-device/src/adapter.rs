@@ -46,6 +46,8 @@ pub(crate) struct Objects {
     pub(crate) completion_queues: BTreeMap<u32, u32>,
     /// The inputs of the commands that created and changed queue pairs.
     pub(crate) queue_pairs: BTreeMap<u32, Vec<u8>>,
+    /// The adapter has reported a fatal error.
+    pub(crate) has_failed: bool,
     /// Capabilities of the port that agents of the driver have added.
     pub(crate) port_capabilities: u32,
     inputs: [Table<Vec<u8>>; KINDS],
@@ -61,6 +63,7 @@ impl Objects {
             event_queues: Table::between(0, (1 << capabilities::LOG_MAX_EVENT_QUEUES) - 1),
             completion_queues: BTreeMap::new(),
             queue_pairs: BTreeMap::new(),
+            has_failed: false,
             port_capabilities: 0,
             inputs: std::array::from_fn(|kind| {
                 let counters = kind == Kind::CounterSet as usize;
@@ -133,6 +136,7 @@ impl Adapter {
     fn forward(&mut self, event: Event) -> io::Result<()> {
         const COMPLETION: u8 = 0x00;
         const COMPLETION_QUEUE_ERROR: u8 = 0x04;
+        const PORT_CHANGE: u8 = 0x09;
         const INVALID_REQUEST: u8 = 0x10;
         const ACCESS_ERROR: u8 = 0x11;
         const LAST_REQUEST: u8 = 0x13;
@@ -142,7 +146,7 @@ impl Adapter {
             Event::Completion(number) => {
                 data[24..].copy_from_slice(&number.to_be_bytes());
                 match self.objects.completion_queues.get(&number) {
-                    Some(queue) => self.push(*queue, COMPLETION, &data),
+                    Some(queue) => self.push(*queue, (COMPLETION, 0), &data),
                     None => Ok(()),
                 }
             }
@@ -156,6 +160,19 @@ impl Adapter {
             Event::AccessError(number) => self.report_queue(ACCESS_ERROR, number),
             Event::LastRequest(number) => self.report_queue(LAST_REQUEST, number),
             Event::LimitReached(number) => self.report_queue(LIMIT_REACHED, number),
+            Event::Link { up } => {
+                const DOWN: u8 = 1;
+                const ACTIVE: u8 = 4;
+                // The number of the port is in the upper half.
+                data[8] = 1 << 4;
+                let state = if up { ACTIVE } else { DOWN };
+                self.report_with(PORT_CHANGE, state, &data)
+            }
+            // The driver reads it from the registers of the health.
+            Event::Fatal => {
+                self.objects.has_failed = true;
+                Ok(())
+            }
         }
     }
 
@@ -175,14 +192,19 @@ impl Adapter {
 
     /// Adds an event to the queue that reports its type, if there is one.
     pub(crate) fn report(&mut self, event: u8, data: &[u8; 28]) -> io::Result<()> {
+        self.report_with(event, 0, data)
+    }
+
+    /// Like [`Self::report`], with a subtype.
+    fn report_with(&mut self, event: u8, subtype: u8, data: &[u8; 28]) -> io::Result<()> {
         match self.reporter(event) {
-            Some(queue) => self.push(queue, event, data),
+            Some(queue) => self.push(queue, (event, subtype), data),
             None => Ok(()),
         }
     }
 
-    /// Adds an event to a queue.
-    fn push(&mut self, queue: u32, event: u8, data: &[u8; 28]) -> io::Result<()> {
+    /// Adds an event with a type and a subtype to a queue.
+    fn push(&mut self, queue: u32, event: (u8, u8), data: &[u8; 28]) -> io::Result<()> {
         if let Some(queue) = self.objects.event_queues.get_mut(queue)
             && queue.push(&self.memory, event, data)?
             && !self.interrupts.raise(queue.vector())

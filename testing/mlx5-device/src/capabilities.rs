@@ -19,6 +19,7 @@ structures! {
         LOG_MAX_SRQ_SZ = 0x80, 8;
         LOG_MAX_QP_SZ = 0x88, 8;
         LOG_MAX_QP = 0x9b, 5;
+        ECE_SUPPORT = 0xa3, 1;
         LOG_MAX_SRQ = 0xab, 5;
         LOG_MAX_CQ_SZ = 0xc8, 8;
         LOG_MAX_CQ = 0xdb, 5;
@@ -86,6 +87,7 @@ const GENERAL_VALUES: &[(Field, u64)] = &[
     (cmd_hca_cap::LOG_MAX_SRQ_SZ, 15),
     (cmd_hca_cap::LOG_MAX_QP_SZ, 15),
     (cmd_hca_cap::LOG_MAX_QP, 18),
+    (cmd_hca_cap::ECE_SUPPORT, 1),
     (cmd_hca_cap::LOG_MAX_SRQ, 16),
     (cmd_hca_cap::LOG_MAX_CQ_SZ, 22),
     (cmd_hca_cap::LOG_MAX_CQ, 18),

@@ -1,5 +1,7 @@
 //! Data moves between queue pairs whose contexts, queues and memory are those of a guest.
 
+use nic_model::DeviceFault;
+
 use crate::adapter::{Adapter, Phase};
 use crate::commands;
 use crate::device::Device;
@@ -21,6 +23,7 @@ const SEND_SIZE: u64 = 64;
 /// Kinds of completions, and the reason of a failed one.
 const RESIZED: u8 = 5;
 const REQUEST_ERROR: u8 = 13;
+const LOCAL_OPERATION: u8 = 0x02;
 const REMOTE_ACCESS: u8 = 0x13;
 /// Statuses of commands.
 const BAD_PARAMETER: u8 = 3;
@@ -74,7 +77,7 @@ impl Guest {
         for (field, value) in fields {
             field.set(&mut input, *value);
         }
-        commands::execute(&mut self.device.adapter, &input, 0x110)
+        commands::execute(&mut self.device.adapter, &input, 0x210)
     }
 
     fn create(&mut self, opcode: u64, length: usize, fields: &[(Field, u64)]) -> u32 {
@@ -236,6 +239,17 @@ fn a_state_follows_only_the_one_before() {
 }
 
 #[test]
+fn a_doorbell_record_that_is_not_aligned_is_refused() {
+    let mut guest = Guest::new();
+    let page = (Field::new(0x880, 64), COMPLETIONS);
+    for (offset, status) in [(8, 0), (4, BAD_PARAMETER), (1, BAD_PARAMETER)] {
+        let doorbell = (Field::new(0x240, 64), COMPLETION_DOORBELL + offset);
+        let output = guest.try_command(0x400, 0x118, &[doorbell, page]);
+        assert_eq!(output[0], status);
+    }
+}
+
+#[test]
 fn objects_of_pages_outside_of_the_memory_are_refused() {
     let mut guest = Guest::new();
     let doorbell = (Field::new(0x240, 64), COMPLETION_DOORBELL);
@@ -342,6 +356,91 @@ fn only_the_driver_changes_the_rights_of_registered_memory() {
             assert_eq!(guest.completion(1).0 >> 4, REQUEST_ERROR);
         }
     }
+}
+
+#[test]
+fn a_malformed_request_stops_only_its_queue_pair() {
+    const UNKNOWN_OPERATION: u8 = 0x3f;
+    let mut guest = Guest::new();
+    guest.connect();
+    let qp = guest.qps[0];
+    let write = [remote(guest.key, 0x40), guest.segment(8, 0)].concat();
+    // The second request has an unknown operation and claims to be longer than the queue.
+    for (index, opcode, segments) in [(0, 0x08, 3), (1, UNKNOWN_OPERATION, 0x3f)] {
+        let size = (qp << 8 | segments).to_be_bytes();
+        let request = [
+            &[0, 0, index, opcode][..],
+            &size,
+            &[0, 0, 0, 8, 0, 0, 0, 0],
+            &write,
+        ];
+        guest.write(
+            QUEUES[0] + SEND_SIZE * (1 + u64::from(index)),
+            &request.concat(),
+        );
+    }
+    guest.write(QUEUE_DOORBELLS[0] + 4, &2_u32.to_be_bytes());
+    guest.device.write(UAR * 4096 + 0x800, &[0; 8]);
+    assert_eq!(guest.completion(0).0 >> 4, 0);
+    assert_eq!(guest.completion(1).0 >> 4, REQUEST_ERROR);
+    assert_eq!(guest.read(COMPLETIONS + 64 + 55, 1), [LOCAL_OPERATION]);
+    let state = guest.command(0x50b, 0x10, &[(NUMBER, u64::from(qp))]);
+    assert_eq!(state[0x18] >> 4, 6);
+    let other = guest.command(0x50b, 0x10, &[(NUMBER, u64::from(guest.qps[1]))]);
+    assert_eq!(other[0x18] >> 4, 3);
+}
+
+#[test]
+fn a_fatal_error_is_reported_until_the_driver_resets_it() {
+    const HEALTH: u64 = 0x200 + 0x38;
+    const INTERFACE: u64 = 0x14;
+    let mut guest = Guest::new();
+    guest.connect();
+    guest.device.adapter.engine.fail(DeviceFault::Fatal);
+    let data = guest.segment(8, 0);
+    guest.post_send(0, 0x08, &[remote(guest.key, 0x40), data]);
+    assert_eq!(guest.read(COMPLETIONS, 64), [0; 64]);
+    let mut health = [0; 8];
+    guest.device.read(HEALTH, &mut health);
+    // A request for a reset, and an error of the firmware.
+    assert_eq!(health, [0x80, 0, 0, 0, 0, 1, 0, 0]);
+    guest
+        .device
+        .write(INTERFACE, &0x0000_0700_u32.to_be_bytes());
+    assert_eq!(guest.device.adapter.count(), 0);
+    let mut interface = [0; 4];
+    guest.device.read(INTERFACE, &mut interface);
+    assert_eq!(interface[2] & 7, 1);
+    guest.device.read(HEALTH, &mut health);
+    assert_eq!(health, [0; 8]);
+}
+
+#[test]
+fn a_change_of_the_link_is_an_event_of_the_port() {
+    const PORT_CHANGE: u8 = 9;
+    let mut guest = Guest::new();
+    let page = (Field::new(0x880, 64), 0x6_0000);
+    let mask = (Field::new(0x2c0, 64), 1 << PORT_CHANGE);
+    let fields = [
+        (Field::new(0xe3, 5), 1),
+        (Field::new(0xe8, 24), UAR),
+        page,
+        mask,
+    ];
+    guest.command(0x301, 0x118, &fields);
+    let state = |guest: &mut Guest| guest.command(0x762, 0x10, &[])[0x10 + 0x23] >> 4;
+    let event = |guest: &mut Guest, index: u64| {
+        guest.device.adapter.step();
+        let event = guest.read(0x6_0000 + index * 64, 64);
+        (event[1], event[3], event[32 + 8])
+    };
+    assert_eq!(state(&mut guest), 4);
+    guest.device.adapter.engine.fail(DeviceFault::LinkDown);
+    assert_eq!(event(&mut guest, 0), (PORT_CHANGE, 1, 0x10));
+    assert_eq!(state(&mut guest), 1);
+    guest.device.adapter.engine.repair();
+    assert_eq!(event(&mut guest, 1), (PORT_CHANGE, 4, 0x10));
+    assert_eq!(state(&mut guest), 4);
 }
 
 #[test]

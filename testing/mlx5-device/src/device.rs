@@ -44,6 +44,9 @@ impl Device {
     /// Reads from the memory region. Pages of doorbells read as zero.
     pub(crate) fn read(&mut self, offset: u64, data: &mut [u8]) {
         data.fill(0);
+        if self.adapter.objects.has_failed {
+            self.segment.fail();
+        }
         let end = offset.saturating_add(data.len() as u64);
         if end <= initialization_segment::SIZE as u64 {
             self.segment
@@ -69,6 +72,10 @@ impl Device {
             .write(usize::try_from(offset).expect("inside BAR 0"), value)
         {
             Written::Doorbell(entries) => self.execute(entries),
+            Written::Reset => {
+                self.adapter.reset();
+                self.segment = InitializationSegment::disabled();
+            }
             Written::Register => {}
             Written::ReadOnly => eprintln!("{offset:#x} is read-only: {value:#x} has no effect"),
         }
@@ -115,6 +122,9 @@ impl Device {
 
     /// Executes entries of the command queue, one for each bit.
     fn execute(&mut self, entries: u32) {
+        if self.adapter.objects.has_failed {
+            return;
+        }
         let queue = self.segment.command_queue();
         for index in (0..command_queue::ENTRIES).filter(|index| entries >> index & 1 == 1) {
             if let Err(error) = self.execute_entry(queue, index) {

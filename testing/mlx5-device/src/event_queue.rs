@@ -27,6 +27,7 @@ structures! {
     /// An event.
     eqe {
         EVENT_TYPE = 0x8, 8;
+        EVENT_SUB_TYPE = 0x18, 8;
         OWNER = 0x1ff, 1;
     }
 }
@@ -87,11 +88,12 @@ impl EventQueue {
         self.events[usize::from(event / 64)] >> (event % 64) & 1 == 1
     }
 
-    /// Adds an event with 28 bytes of data. Returns `true` if it raises the interrupt.
+    /// Adds an event with its type, its subtype and 28 bytes of data. Returns `true` if it raises
+    /// the interrupt.
     pub(crate) fn push(
         &mut self,
         memory: &GuestMemory,
-        kind: u8,
+        (kind, subtype): (u8, u8),
         data: &[u8; 28],
     ) -> io::Result<bool> {
         let size = 1_u64 << self.log_size;
@@ -100,15 +102,20 @@ impl EventQueue {
         }
         let mut event = [0; EVENT];
         eqe::EVENT_TYPE.set(&mut event, u64::from(kind));
+        eqe::EVENT_SUB_TYPE.set(&mut event, u64::from(subtype));
         event[EVENT_DATA..EVENT_DATA + 28].copy_from_slice(data);
         eqe::OWNER.set(&mut event, u64::from(self.producer) >> self.log_size & 1);
         let at = (u64::from(self.producer) & (size - 1)) << LOG_EVENT;
         let page = usize::try_from(at >> self.log_page).expect("the index of a page in a list");
         let page = self.pages[page];
-        let address = page + (at & ((1 << self.log_page) - 1));
+        // An address that overflows is not in the guest's memory.
+        let address = page.saturating_add(at & ((1 << self.log_page) - 1));
         // The last byte has the ownership.
         memory.write(address, &event[..EVENT - 1])?;
-        memory.write(address + EVENT as u64 - 1, &event[EVENT - 1..])?;
+        memory.write(
+            address.saturating_add(EVENT as u64 - 1),
+            &event[EVENT - 1..],
+        )?;
         self.producer = (self.producer + 1) & 0xff_ffff;
         Ok(self.fires())
     }
@@ -156,22 +163,22 @@ mod tests {
     fn the_owner_changes_with_each_round_of_the_ring() {
         let (mut queue, memory) = queue();
         for index in 0..2 {
-            queue.push(&memory, COMMAND_EVENT, &[0; 28]).unwrap();
+            queue.push(&memory, (COMMAND_EVENT, 0), &[0; 28]).unwrap();
             assert_eq!(owner_at(&memory, index), (COMMAND_EVENT, 0));
         }
-        assert!(queue.push(&memory, COMMAND_EVENT, &[0; 28]).is_err());
+        assert!(queue.push(&memory, (COMMAND_EVENT, 0), &[0; 28]).is_err());
         queue.consume(2, false);
-        queue.push(&memory, COMMAND_EVENT, &[0; 28]).unwrap();
+        queue.push(&memory, (COMMAND_EVENT, 0), &[0; 28]).unwrap();
         assert_eq!(owner_at(&memory, 0), (COMMAND_EVENT, 1));
     }
 
     #[test]
     fn an_armed_queue_raises_one_interrupt() {
         let (mut queue, memory) = queue();
-        assert!(!queue.push(&memory, COMMAND_EVENT, &[0; 28]).unwrap());
+        assert!(!queue.push(&memory, (COMMAND_EVENT, 0), &[0; 28]).unwrap());
         assert!(queue.consume(0, true));
         assert!(!queue.consume(1, true));
-        assert!(queue.push(&memory, COMMAND_EVENT, &[0; 28]).unwrap());
+        assert!(queue.push(&memory, (COMMAND_EVENT, 0), &[0; 28]).unwrap());
         assert!(!queue.consume(2, false));
         assert_eq!(
             (

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::io;
+use std::io::{self, BufRead};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
@@ -15,7 +15,7 @@ use vfio_bindings::bindings::vfio::{
 };
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
 
-use nic_model::Engine;
+use nic_model::{DeviceFault, Engine};
 
 use crate::adapter::Adapter;
 use crate::bar;
@@ -36,6 +36,8 @@ pub fn serve(socket: &Path) -> Result<(), Box<dyn Error>> {
     let device = Arc::new(Mutex::new(Device::new(adapter)));
     let runs = Arc::downgrade(&device);
     thread::spawn(move || run(&runs));
+    let takes_orders = Arc::downgrade(&device);
+    thread::spawn(move || take_orders(&takes_orders, &mut io::stdin().lock()));
     println!("serving at {}", socket.display());
     Ok(server.run(&mut Function {
         config: ConfigSpace::new(),
@@ -56,6 +58,33 @@ fn run(device: &Weak<Mutex<Device>>) {
         } else {
             thread::sleep(PAUSE);
         }
+    }
+}
+
+/// Pause until the end of the orders is read again: they may be a file that grows.
+const ORDERS_PAUSE: Duration = Duration::from_millis(50);
+
+/// Takes faults from lines with their names, and their end (`repair`), until the function is gone.
+fn take_orders(device: &Weak<Mutex<Device>>, orders: &mut impl BufRead) {
+    let mut line = String::new();
+    while orders.read_line(&mut line).is_ok() {
+        let Some(device) = device.upgrade() else {
+            return;
+        };
+        if !line.ends_with('\n') {
+            drop(device);
+            thread::sleep(ORDERS_PAUSE);
+            continue;
+        }
+        let name = line.trim();
+        let engine = &mut lock(&device).adapter.engine;
+        match DeviceFault::from_name(name) {
+            Some(fault) => engine.fail(fault),
+            None if name == "repair" => engine.repair(),
+            None => eprintln!("unknown fault {name}"),
+        }
+        println!("fault: {name}");
+        line.clear();
     }
 }
 

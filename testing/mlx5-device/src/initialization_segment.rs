@@ -32,10 +32,13 @@ structures! {
         FW_REV_SUBMINOR = 0x30, 16;
         CMDQ_PHY_ADDR_63_32 = 0x80, 32;
         CMDQ_PHY_ADDR_31_12 = 0xa0, 20;
-        NIC_INTERFACE = 0xb6, 2;
+        NIC_INTERFACE = 0xb5, 3;
         LOG_CMDQ_SIZE = 0xb8, 4;
         LOG_CMDQ_STRIDE = 0xbc, 4;
+        FW_RESET_SUPPORTED = 0xfe1, 1;
         NIC_INTERFACE_SUPPORTED = 0xfe5, 3;
+        RFR = 0x11c0, 1;
+        SYNDROME = 0x11e8, 8;
         HEALTH_COUNTER = 0x8088, 24;
     }
 }
@@ -48,6 +51,8 @@ const INTERNAL_TIMER: usize = 0x1000;
 pub(crate) enum Written {
     /// Entries of the command queue are ready, one bit each.
     Doorbell(u32),
+    /// The driver resets the firmware.
+    Reset,
     /// A register that needs no further action.
     Register,
     /// A register that the driver cannot write.
@@ -72,6 +77,7 @@ impl InitializationSegment {
             (initial_seg::CMD_INTERFACE_REV, COMMAND_INTERFACE),
             (initial_seg::LOG_CMDQ_SIZE, LOG_QUEUE_SIZE),
             (initial_seg::LOG_CMDQ_STRIDE, LOG_QUEUE_STRIDE),
+            (initial_seg::FW_RESET_SUPPORTED, 1),
             (initial_seg::NIC_INTERFACE_SUPPORTED, 1),
         ] {
             field.set(&mut registers[..], value);
@@ -80,6 +86,21 @@ impl InitializationSegment {
             registers,
             started: Instant::now(),
         }
+    }
+
+    /// Returns the registers after a reset of the firmware: the interface is disabled.
+    pub(crate) fn disabled() -> Self {
+        const DISABLED: u64 = 1;
+        let mut segment = Self::new();
+        initial_seg::NIC_INTERFACE.set(&mut segment.registers[..], DISABLED);
+        segment
+    }
+
+    /// Reports that the firmware has failed and requests a reset.
+    pub(crate) fn fail(&mut self) {
+        const FIRMWARE_ERROR: u64 = 1;
+        initial_seg::RFR.set(&mut self.registers[..], 1);
+        initial_seg::SYNDROME.set(&mut self.registers[..], FIRMWARE_ERROR);
     }
 
     /// Reads registers. The counters have the values of the present time.
@@ -96,12 +117,16 @@ impl InitializationSegment {
 
     /// Writes a register of 32 bits.
     pub(crate) fn write(&mut self, offset: usize, value: u32) -> Written {
+        const RESET: u64 = 7;
         match offset {
             COMMAND_QUEUE_HIGH => {
                 initial_seg::CMDQ_PHY_ADDR_63_32.set(&mut self.registers[..], u64::from(value));
             }
             COMMAND_QUEUE_LOW => {
-                let (page, interface) = (u64::from(value >> 12), u64::from(value >> 8 & 3));
+                let (page, interface) = (u64::from(value >> 12), u64::from(value >> 8 & 7));
+                if interface == RESET {
+                    return Written::Reset;
+                }
                 initial_seg::CMDQ_PHY_ADDR_31_12.set(&mut self.registers[..], page);
                 initial_seg::NIC_INTERFACE.set(&mut self.registers[..], interface);
             }

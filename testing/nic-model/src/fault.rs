@@ -28,6 +28,13 @@ impl DeviceFault {
         ("lost-event", Self::LostEvent),
         ("fatal", Self::Fatal),
     ];
+
+    /// Returns the fault with a name: `link-flap`, `link-down`, `stuck`, `lost-event` or `fatal`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mut all = Self::ALL.into_iter();
+        all.find_map(|(known, fault)| (known == name).then_some(fault))
+    }
 }
 
 /// A fault that happens after the program has sent a number of packets.
@@ -41,11 +48,8 @@ impl Planned {
     /// Parses `FAULT@PACKETS`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (name, packets) = text.split_once('@')?;
-        let (_, fault) = DeviceFault::ALL
-            .into_iter()
-            .find(|(known, _)| *known == name)?;
         Some(Self {
-            fault,
+            fault: DeviceFault::from_name(name)?,
             packets: packets.parse().ok()?,
         })
     }

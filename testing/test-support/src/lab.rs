@@ -7,6 +7,7 @@
 
 use std::fmt::Display;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -179,10 +180,20 @@ pub fn built_library(name: &str) -> PathBuf {
     path
 }
 
-/// A network interface that is down. It is up again when this is dropped.
+/// A link that is down. It is up again when this is dropped.
 #[derive(Debug)]
 pub struct LinkDown {
-    netdev: String,
+    link: Link,
+}
+
+#[derive(Debug)]
+enum Link {
+    /// That of the model in this process.
+    Model,
+    /// A network interface.
+    Netdev(String),
+    /// The file that takes orders for a function of `ci/lab`.
+    Function(PathBuf),
 }
 
 impl LinkDown {
@@ -192,9 +203,7 @@ impl LinkDown {
     /// Panics if the interface cannot be changed.
     pub fn new(netdev: &str) -> Self {
         if fs::read(MODEL_LINK_DOWN).is_ok() {
-            return Self {
-                netdev: netdev.to_owned(),
-            };
+            return Self { link: Link::Model };
         }
         // By default the kernel removes the global IPv6 addresses of an interface that goes down,
         // and with them GIDs of the port.
@@ -202,17 +211,41 @@ impl LinkDown {
         fs::write(&keep, "1").unwrap_or_else(|error| panic!("{keep}: {error}"));
         set_link(netdev, "down");
         Self {
-            netdev: netdev.to_owned(),
+            link: Link::Netdev(netdev.to_owned()),
+        }
+    }
+
+    /// Takes the link of `mlx5_0` down that `ci/lab` provides with `--device mlx5`.
+    ///
+    /// # Panics
+    /// Panics if the lab has no such device.
+    pub fn of_first_function() -> Self {
+        let shared = std::env::var_os("RDMA_LAB_SHARED").expect("a directory of the lab");
+        let orders = Path::new(&shared).join("function.control");
+        order(&orders, "link-down");
+        Self {
+            link: Link::Function(orders),
         }
     }
 }
 
 impl Drop for LinkDown {
     fn drop(&mut self) {
-        if fs::read(MODEL_LINK_UP).is_err() {
-            set_link(&self.netdev, "up");
+        match &self.link {
+            Link::Model => drop(fs::read(MODEL_LINK_UP).expect("the model")),
+            Link::Netdev(netdev) => set_link(netdev, "up"),
+            Link::Function(orders) => order(orders, "repair"),
         }
     }
+}
+
+/// Appends a line to the orders of a function.
+fn order(orders: &Path, line: &str) {
+    let mut file = fs::OpenOptions::new()
+        .append(true)
+        .open(orders)
+        .unwrap_or_else(|error| panic!("{}: {error}", orders.display()));
+    writeln!(file, "{line}").expect("an order");
 }
 
 fn set_link(netdev: &str, state: &str) {

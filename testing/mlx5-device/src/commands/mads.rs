@@ -125,6 +125,7 @@ fn port_info(adapter: &Adapter) -> [(Field, u64); 20] {
     const MTU_4096: u64 = 5;
     const LANES_0_TO_3: u64 = 3;
     let capabilities = u64::from(adapter.objects.port_capabilities);
+    let (state, physical_state) = ports::states(adapter);
     [
         (port_info::GID_PREFIX, ports::SUBNET_PREFIX),
         (port_info::LID, u64::from(adapter.engine.number())),
@@ -135,8 +136,8 @@ fn port_info(adapter: &Adapter) -> [(Field, u64); 20] {
         (port_info::WIDTH_SUPPORTED, FOUR_LANES),
         (port_info::WIDTH_ACTIVE, FOUR_LANES),
         (port_info::SPEED_SUPPORTED, TEN_GIGABITS),
-        (port_info::STATE, ports::ACTIVE),
-        (port_info::PHYSICAL_STATE, ports::PHYSICAL_LINK_UP),
+        (port_info::STATE, state),
+        (port_info::PHYSICAL_STATE, physical_state),
         (port_info::SPEED_ACTIVE, TEN_GIGABITS),
         (port_info::SPEED_ENABLED, TEN_GIGABITS),
         (port_info::NEIGHBOR_MTU, MTU_4096),

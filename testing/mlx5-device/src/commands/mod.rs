@@ -86,7 +86,7 @@ macro_rules! destroy {
 }
 macro_rules! modify_qp {
     ($state:ident) => {
-        |adapter, input, _| queue_pairs::modify(State::$state, adapter, input)
+        |adapter, input, output| queue_pairs::modify(State::$state, adapter, input, output)
     };
 }
 
@@ -262,6 +262,12 @@ fn queue_memory<'a>(
 /// Returns a doorbell record of the guest.
 fn doorbell(memory: &GuestMemory, address: u64) -> Result<Buffer<'_>, Failure> {
     const PAGE: u64 = 4096;
+    const LENGTH: u64 = 8;
+    ensure(
+        address.is_multiple_of(LENGTH),
+        Status::BadParameter,
+        "a doorbell record is not aligned",
+    )?;
     let page = address & !(PAGE - 1);
     Ok(Buffer {
         parts: memory.pages(&[page], PAGE).map_err(|_| NOT_MEMORY)?,

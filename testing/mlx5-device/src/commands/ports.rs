@@ -42,8 +42,6 @@ const GUIDS: u64 = 0x0200_5eff_fe10_0000;
 /// link-local.
 pub(super) const SUBNET_PREFIX: u64 = 0xfec0_0000_0000_0000;
 const DEFAULT_PKEY: u16 = 0xffff;
-pub(super) const PHYSICAL_LINK_UP: u64 = 5;
-pub(super) const ACTIVE: u64 = 4;
 /// LID of the subnet manager, which does not exist.
 pub(super) const SUBNET_MANAGER: u64 = 1;
 /// Code of the largest time for a datagram through the subnet.
@@ -65,6 +63,19 @@ pub(super) fn guid(adapter: &Adapter) -> u64 {
     GUIDS + u64::from(adapter.engine.number())
 }
 
+/// Returns the state of the port and its physical state.
+pub(super) fn states(adapter: &Adapter) -> (u64, u64) {
+    const DOWN: u64 = 1;
+    const ACTIVE: u64 = 4;
+    const POLLING: u64 = 2;
+    const LINK_UP: u64 = 5;
+    if adapter.engine.is_link_up() {
+        (ACTIVE, LINK_UP)
+    } else {
+        (DOWN, POLLING)
+    }
+}
+
 pub(super) fn query_context(
     adapter: &mut Adapter,
     _: &[u8],
@@ -72,11 +83,12 @@ pub(super) fn query_context(
 ) -> Result<(), Failure> {
     use hca_vport_context as context;
     let guid = guid(adapter);
+    let (state, physical_state) = states(adapter);
     for (field, value) in [
         (context::HAS_SMI, 1),
-        (context::PORT_PHYSICAL_STATE, PHYSICAL_LINK_UP),
-        (context::PORT_STATE, ACTIVE),
-        (context::VPORT_STATE, ACTIVE),
+        (context::PORT_PHYSICAL_STATE, physical_state),
+        (context::PORT_STATE, state),
+        (context::VPORT_STATE, state),
         (context::SYSTEM_IMAGE_GUID, guid),
         (context::PORT_GUID, guid),
         (context::NODE_GUID, guid),

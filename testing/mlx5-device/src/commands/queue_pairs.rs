@@ -51,6 +51,16 @@ structures! {
     modify_in {
         OPT_PARAM_MASK = 0x80, 32;
     }
+
+    /// Options of enhanced connection establishment in the input and in the output of the commands
+    /// with a context.
+    ece_in {
+        ECE = 0xa0, 32;
+    }
+
+    ece_out {
+        ECE = 0x60, 32;
+    }
 }
 
 /// Optional parameters of a change (`MLX5_QP_OPTPAR_*`).
@@ -141,7 +151,13 @@ pub(super) fn create(
         number.map_err(|_| Failure::new(Status::NoResource, "the queue pair cannot be created"))?;
     adapter.objects.queue_pairs.insert(number, context.to_vec());
     queue_pair::QPN.set(output, u64::from(number));
+    accept_options(input, output);
     Ok(())
+}
+
+/// Accepts all options of enhanced connection establishment. They have no effect.
+fn accept_options(input: &[u8], output: &mut [u8]) {
+    ece_out::ECE.set(output, ece_in::ECE.get(input));
 }
 
 pub(super) fn destroy(adapter: &mut Adapter, input: &[u8], _: &mut [u8]) -> Result<(), Failure> {
@@ -155,7 +171,12 @@ pub(super) fn destroy(adapter: &mut Adapter, input: &[u8], _: &mut [u8]) -> Resu
 }
 
 /// Changes the state, and the attributes that the command has.
-pub(super) fn modify(state: State, adapter: &mut Adapter, input: &[u8]) -> Result<(), Failure> {
+pub(super) fn modify(
+    state: State,
+    adapter: &mut Adapter,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Failure> {
     let number = queue_pair::QPN.get32(input);
     let context = adapter.objects.queue_pairs.get_mut(&number).ok_or(NONE)?;
     let before = adapter.engine.state(number).ok_or(NONE)?;
@@ -176,6 +197,9 @@ pub(super) fn modify(state: State, adapter: &mut Adapter, input: &[u8]) -> Resul
         qpc::PATH_ACK_TIMEOUT.set(context, timeout);
     }
     record(context, &change);
+    if takes_context(state) {
+        accept_options(input, output);
+    }
     Ok(())
 }
 

@@ -283,3 +283,79 @@ fn datagrams_for_the_port_are_answered() {
     assert_eq!(STATUS.get(&ask(1, 0x20)), 0xc);
     assert_eq!(STATUS.get(&ask(2, 0x15)), 0xc);
 }
+
+/// Random numbers (xorshift), the same in each run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        (self.next() >> 16) % limit
+    }
+
+    /// Returns an input: words that are zero, small, random, or addresses in the guest's memory.
+    fn input(&mut self, length: usize) -> Vec<u8> {
+        let mut input = vec![0; length];
+        for word in input.chunks_mut(8) {
+            let value = match self.below(5) {
+                0 => 0,
+                1 => self.next(),
+                2 => self.below(MEMORY / 8) * 8,
+                3 => self.below(MEMORY / 4096) * 4096,
+                _ => self.below(64) << (8 * self.below(8)),
+            };
+            word.copy_from_slice(&value.to_be_bytes()[..word.len()]);
+        }
+        input
+    }
+}
+
+/// Bytes of the guest's memory.
+const MEMORY: u64 = 0x10_0000;
+
+#[test]
+fn no_input_of_a_command_ends_the_adapter() {
+    let mut random = Random(0x0123_4567_89ab_cdef);
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(MEMORY).unwrap();
+    let mut adapter = started();
+    adapter.memory.map(0, MEMORY, Some(file), 0);
+    let mut succeeded = std::collections::BTreeSet::new();
+    // Numbers of objects, at the same offset in outputs and inputs.
+    let mut numbers = vec![[0; 3]];
+    for _ in 0..1000 {
+        for entry in COMMANDS {
+            let (least_input, least_output) = entry.lengths;
+            let more = usize::try_from(random.below(0x80)).unwrap();
+            let mut input = random.input(least_input + more);
+            header_in::OPCODE.set(&mut input, u64::from(entry.opcode));
+            header_in::OP_MOD.set(&mut input, random.below(4));
+            let number = usize::try_from(random.next() >> 1).unwrap() % numbers.len();
+            input[9..12].copy_from_slice(&numbers[number]);
+            // The event queue of a completion queue.
+            if entry.opcode == 0x400
+                && let Some((events, _)) = adapter.objects.event_queues.iter().next()
+            {
+                input[0x27] = u8::try_from(events).unwrap();
+            }
+            let output = execute(&mut adapter, &input, least_output + more);
+            if status(&output) == 0 {
+                succeeded.insert(entry.opcode);
+                numbers.insert(0, output[9..12].try_into().unwrap());
+                numbers.truncate(64);
+            }
+            adapter.step();
+            adapter.objects.phase = Phase::Initialized;
+        }
+    }
+    // The inputs reach more than the checks of lengths and numbers.
+    for opcode in [0x200, 0x301, 0x400, 0x500, 0x502, 0x705, 0x90c] {
+        assert!(succeeded.contains(&opcode), "{opcode:#x} never succeeded");
+    }
+}

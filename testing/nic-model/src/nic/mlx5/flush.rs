@@ -59,6 +59,6 @@ pub(super) fn skip(qp: &mut Qp, posted: u16) -> Option<(u16, u8)> {
     let counter = ring.taken;
     let mut first = [0; 16];
     ring.memory.read(ring.offset(counter), &mut first);
-    ring.taken = counter.wrapping_add(wqe::blocks(&first));
+    ring.take(wqe::blocks(&first), posted);
     Some((counter, first[3]))
 }

@@ -63,6 +63,13 @@ impl Ring {
     pub(super) fn offset(&self, index: u16) -> u64 {
         u64::from(u32::from(index) & (self.blocks - 1)) << self.shift
     }
+
+    /// Takes a request of this number of blocks, at most those that are posted: the number is in
+    /// the request, which may be malformed.
+    pub(super) fn take(&mut self, blocks: u16, posted: u16) {
+        let left = posted.wrapping_sub(self.taken);
+        self.taken = self.taken.wrapping_add(blocks.min(left));
+    }
 }
 
 pub(super) struct Qp {

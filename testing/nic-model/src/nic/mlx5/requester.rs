@@ -80,10 +80,11 @@ impl Mlx5 {
         if qp.state != RTS || requester.stopped || waits {
             return false;
         }
-        let Some(work) = fetch(qp) else {
-            return false;
-        };
-        Self::start(cx, qp, work);
+        match fetch(qp) {
+            None => return false,
+            Some(Ok(work)) => Self::start(cx, qp, work),
+            Some(Err(malformed)) => refuse(qp, malformed),
+        }
         true
     }
 
@@ -341,8 +342,23 @@ fn sends_one_by_one(qp: &Qp) -> bool {
     qp.transport == Transport::DcInitiator
 }
 
+/// A malformed request: its counter and its operation.
+struct Malformed(u16, u8);
+
+/// Fails a malformed request after those before it, which also stops the queue pair.
+fn refuse(qp: &mut Qp, Malformed(counter, opcode): Malformed) {
+    let requester = &mut qp.requester;
+    requester.in_flight.push_back(InFlight {
+        work: Work::new(counter, opcode),
+        psn: requester.psn,
+        packets: 0,
+        result: Some(Err(Syndrome::LocalQpOperation)),
+    });
+    requester.stopped = true;
+}
+
 /// Takes the next request from the send queue, if it may start now.
-fn fetch(qp: &mut Qp) -> Option<Work> {
+fn fetch(qp: &mut Qp) -> Option<std::result::Result<Work, Malformed>> {
     let posted = qp.send_posted();
     let transport = qp.transport;
     let ring = qp.send.as_mut()?;
@@ -358,15 +374,15 @@ fn fetch(qp: &mut Qp) -> Option<Work> {
         ring.memory
             .read(ring.offset(counter.wrapping_add(block)), part);
     }
-    let work = wqe::parse(&bytes, qp.number, counter, transport.layout());
-    let reads = qp.requester.reads_in_flight();
-    let Some(work) = work else {
+    let Some(work) = wqe::parse(&bytes, qp.number, counter, transport.layout()) else {
         eprintln!(
             "nic-model: malformed request {counter} of queue pair {:#x} ({:?}): {bytes:02x?}",
             qp.number, qp.transport
         );
-        std::process::abort();
+        ring.take(blocks, posted);
+        return Some(Err(Malformed(counter, bytes[3])));
     };
+    let reads = qp.requester.reads_in_flight();
     // A fenced request waits for reads; a change of a key waits for everything.
     if (work.fence && reads > 0)
         || (work.is_read() && reads >= usize::from(qp.attr.max_rd_atomic.max(1)))
@@ -374,8 +390,8 @@ fn fetch(qp: &mut Qp) -> Option<Work> {
     {
         return None;
     }
-    ring.taken = counter.wrapping_add(blocks);
-    Some(work)
+    ring.take(blocks, posted);
+    Some(Ok(work))
 }
 
 /// Builds the packet of a request.
@@ -390,7 +406,12 @@ fn request_packet(cx: &Shared, qp: &Qp, entry: &InFlight) -> std::result::Result
     if length > limit {
         return Err(Syndrome::LocalLength);
     }
-    if work.is_read() && matches!(qp.transport, Transport::Uc | Transport::Ud) {
+    let permitted = match qp.transport {
+        Transport::Ud => matches!(work.opcode, opcode::SEND | opcode::SEND_IMM),
+        Transport::Uc => !work.is_read(),
+        _ => true,
+    };
+    if !permitted {
         return Err(Syndrome::LocalQpOperation);
     }
     let (address, rkey) = work.remote.unwrap_or_default();

@@ -18,6 +18,20 @@ pub(super) mod opcode {
     pub(crate) const ATOMIC_CS: u8 = 0x11;
     pub(crate) const ATOMIC_FA: u8 = 0x12;
     pub(crate) const UMR: u8 = 0x25;
+
+    /// All of them.
+    pub(super) const KNOWN: [u8; 10] = [
+        NOP,
+        SEND_INVAL,
+        RDMA_WRITE,
+        RDMA_WRITE_IMM,
+        SEND,
+        SEND_IMM,
+        RDMA_READ,
+        ATOMIC_CS,
+        ATOMIC_FA,
+        UMR,
+    ];
 }
 
 /// Key of a data segment that ends a list.
@@ -202,20 +216,16 @@ pub(super) fn parse(bytes: &[u8], qpn: u32, counter: u16, layout: Layout) -> Opt
         return None;
     }
     let operation = (first & 0xff) as u8;
+    if !opcode::KNOWN.contains(&operation) {
+        return None;
+    }
     let flags = bytes[11];
     let mut work = Work {
-        counter,
-        opcode: operation,
         signaled: flags & 8 != 0,
         fence: flags & 0xe0 != 0,
         solicited: flags & 2 != 0,
         immediate: bytes[12..16].try_into().ok()?,
-        srqn: 0,
-        address_vector: None,
-        remote: None,
-        atomic: None,
-        umr: None,
-        data: Data::Segments(Vec::new()),
+        ..Work::new(counter, operation)
     };
     let mut at = 16;
     if operation == opcode::UMR {
@@ -260,6 +270,24 @@ pub(super) fn parse(bytes: &[u8], qpn: u32, counter: u16, layout: Layout) -> Opt
 }
 
 impl Work {
+    /// Returns a request without flags and without data.
+    pub(super) fn new(counter: u16, opcode: u8) -> Self {
+        Self {
+            counter,
+            opcode,
+            signaled: false,
+            fence: false,
+            solicited: false,
+            immediate: [0; 4],
+            srqn: 0,
+            address_vector: None,
+            remote: None,
+            atomic: None,
+            umr: None,
+            data: Data::Segments(Vec::new()),
+        }
+    }
+
     /// Returns `true` if the request gets data back.
     pub(super) fn is_read(&self) -> bool {
         matches!(
@@ -289,5 +317,7 @@ mod tests {
         assert_eq!(work.data.length(), 0);
         assert!(parse(&block, 0x4008, 5, Layout::default()).is_none());
         assert!(parse(&block, 0x4009, 4, Layout::default()).is_none());
+        block[3] = 0x3f;
+        assert!(parse(&block, 0x4008, 4, Layout::default()).is_none());
     }
 }

@@ -16,6 +16,7 @@ use crate::abi::core::{GidEntry, ModifyQp, event};
 use crate::channels::{ASYNC, COMPLETION, Channels};
 use crate::clock::Clock;
 use crate::errno::{Errno, Result};
+use crate::fault::{DeviceFault, DeviceFaults, Effect};
 use crate::keys::{Keys, Region, Target, index};
 use crate::memory::{Mapping, Pinned};
 use crate::network::{Network, packet};
@@ -53,6 +54,9 @@ pub struct Engine {
     mappings: HashMap<(Object, u32), Vec<Mapping>>,
     completions: Pipe,
     asynchronous: Pipe,
+    faults: DeviceFaults,
+    /// Effects of faults that the driver must learn of.
+    reports: Vec<Event>,
 }
 
 /// The end of a channel that a driver reads.
@@ -124,6 +128,8 @@ impl Engine {
             mappings: HashMap::new(),
             completions,
             asynchronous,
+            faults: DeviceFaults::default(),
+            reports: Vec::new(),
         })
     }
 
@@ -148,8 +154,47 @@ impl Engine {
         self.mappings.len()
     }
 
-    /// Removes all objects.
+    /// Returns `true` unless a fault has taken the link of the port down.
+    #[must_use]
+    pub fn is_link_up(&self) -> bool {
+        self.cx.network.link_up
+    }
+
+    /// Orders a fault for the next step.
+    pub fn fail(&mut self, fault: DeviceFault) {
+        self.faults.order(fault);
+    }
+
+    /// Ends all faults. Only a reset ends a fatal error.
+    pub fn repair(&mut self) {
+        if !self.cx.has_failed {
+            self.faults.repair();
+        }
+        self.set_link(true);
+    }
+
+    fn set_link(&mut self, up: bool) {
+        if self.cx.network.link_up != up {
+            self.cx.network.link_up = up;
+            self.reports.push(Event::Link { up });
+        }
+    }
+
+    fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::Link { up } => self.set_link(up),
+            Effect::LoseEvent => self.cx.channels.lose_next = true,
+            Effect::Fail => {
+                self.cx.has_failed = true;
+                self.reports.push(Event::Fatal);
+            }
+        }
+    }
+
+    /// Removes all objects, and ends faults except that of the link.
     pub fn reset(&mut self) {
+        self.faults.repair();
+        self.cx.has_failed = false;
         self.nic = Mlx5::new();
         self.cx.keys = Keys::new(caps::MAX_KEYS);
         self.mappings.clear();
@@ -307,7 +352,11 @@ impl Engine {
         let length = u64::from(new.requests) << new.log_request_size;
         let memory = map(&new.memory, length, &mut mappings)?;
         let doorbell = map(&new.doorbell, 8, &mut mappings)?;
-        let stride = 1 << new.log_request_size;
+        // The first 16 bytes have the index of the next request.
+        let stride = 1_u32.checked_shl(new.log_request_size).unwrap_or(0);
+        if stride < 32 {
+            return Err(Errno::EINVAL.into());
+        }
         let create = CreateSrq {
             pd: new.pd,
             xrc: new.xrc,
@@ -397,6 +446,13 @@ impl Engine {
 
     /// Executes posted requests, handles packets and timers. Returns `true` if there was work.
     pub fn step(&mut self) -> bool {
+        let now = self.cx.clock.now();
+        if let Some(effect) = self.faults.next(self.cx.network.sent, now) {
+            self.apply(effect);
+        }
+        if self.faults.stopped {
+            return false;
+        }
         let mut worked = self.cx.network.poll();
         worked |= self.nic.step(&mut self.cx);
         for _ in 0..PACKETS_PER_STEP {
@@ -414,7 +470,7 @@ impl Engine {
 
     /// Returns the events since the last call.
     pub fn events(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
+        let mut events = std::mem::take(&mut self.reports);
         while let Some(bytes) = self.completions.next() {
             let number = u32::try_from(u64::from_ne_bytes(bytes)).unwrap_or(0);
             events.push(Event::Completion(number));

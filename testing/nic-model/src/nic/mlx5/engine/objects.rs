@@ -183,6 +183,13 @@ pub enum Event {
     LastRequest(u32),
     /// A shared receive queue has fewer requests than its limit.
     LimitReached(u32),
+    /// The link of the port has come up or gone down.
+    Link {
+        /// The new state.
+        up: bool,
+    },
+    /// The adapter has failed: it executes nothing until a reset.
+    Fatal,
 }
 
 /// Rights of memory keys and of queue pairs, as in [`MemoryKey::access`] and [`Change::access`].
