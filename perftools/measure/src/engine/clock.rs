@@ -197,10 +197,13 @@ fn kernel_nanos() -> u64 {
 fn has_stable_counter() -> bool {
     const SOURCES: &str = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
     let sources = fs::read_to_string(SOURCES).unwrap_or_default();
-    cfg!(target_arch = "x86_64")
-        && sources
-            .split_whitespace()
-            .any(|source| STABLE_SOURCES.contains(&source))
+    cfg!(target_arch = "x86_64") && lists_stable_counter(&sources)
+}
+
+fn lists_stable_counter(sources: &str) -> bool {
+    sources
+        .split_whitespace()
+        .any(|source| STABLE_SOURCES.contains(&source))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -267,6 +270,16 @@ mod tests {
             (later.since(Nanos(7)), Nanos(7).since(later)),
             (3_000_000_000, 0)
         );
+    }
+
+    #[test]
+    fn only_a_counter_that_the_kernel_lists_is_used() {
+        for sources in ["tsc hpet acpi_pm \n", "kvm-clock tsc\n", "timer\n"] {
+            assert!(lists_stable_counter(sources), "{sources}");
+        }
+        for sources in ["", "hpet acpi_pm\n", "hyperv_clocksource_tsc_page\n"] {
+            assert!(!lists_stable_counter(sources), "{sources}");
+        }
     }
 
     #[test]
