@@ -16,7 +16,7 @@
 
 pub mod arrivals;
 pub mod bandwidth;
-mod clock;
+pub(crate) mod clock;
 pub(crate) mod heartbeat;
 pub(crate) mod pacing;
 pub mod passive;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use base::error::{Error, Result};
 
-use super::clock::{self, Nanos};
+use super::clock::{Clock, Nanos};
 use super::heartbeat::Heartbeat;
 use super::wait::Waiter;
 use super::warm_up::WarmUp;
@@ -35,7 +35,7 @@ pub(crate) fn ping<W: DataPath, P: Peer>(
     latency: &mut LatencyRecorder,
 ) -> Result<LoopResult> {
     let last = shape.last();
-    let result = run_rounds(shape, data_path, peer, start, |data_path, round| {
+    let result = run_rounds(shape, data_path, peer, start, |data_path, clock, round| {
         data_path.send_one(round.number, last)?;
         let is_answered = if shape.is_reliable() {
             while data_path.counts().reached <= round.number {
@@ -52,7 +52,7 @@ pub(crate) fn ping<W: DataPath, P: Peer>(
                 round.number + 1
             )));
         }
-        let now = clock::now();
+        let now = clock.now();
         // Without a reply in time, there is no latency.
         if is_answered && round.is_counted {
             latency.record(now.since(round.begin) / 2);
@@ -75,12 +75,12 @@ pub(crate) fn one_sided<W: DataPath, P: Peer>(
     latency: &mut LatencyRecorder,
 ) -> Result<LoopResult> {
     let last = shape.last();
-    run_rounds(shape, data_path, peer, start, |data_path, round| {
+    run_rounds(shape, data_path, peer, start, |data_path, clock, round| {
         data_path.send_one(round.number, last)?;
         while data_path.counts().sent <= round.number {
             waiter.wait(data_path, peer, None)?;
         }
-        let now = clock::now();
+        let now = clock.now();
         if round.is_counted {
             latency.record(now.since(round.begin));
         }
@@ -179,10 +179,11 @@ fn run_rounds<W: DataPath, P: Peer>(
     data_path: &mut W,
     peer: &P,
     start: &ClockReading,
-    mut run: impl FnMut(&mut W, &Round) -> Result<Nanos>,
+    mut run: impl FnMut(&mut W, &mut Clock, &Round) -> Result<Nanos>,
 ) -> Result<LoopResult> {
     let last = shape.last();
-    let mut checks = Checks::new(shape, start.wall());
+    let mut clock = Clock::new();
+    let mut checks = Checks::new(shape, start.wall(), clock.now());
     let mut round = Round {
         number: 0,
         begin: checks.next,
@@ -190,17 +191,17 @@ fn run_rounds<W: DataPath, P: Peer>(
     };
     while round.number < last {
         if round.begin >= checks.next {
-            if checks.is_over(peer)? {
+            if checks.is_over(peer, &mut clock)? {
                 break;
             }
             let arrived = data_path.counts().arrived;
             if checks.warm_up.ends(Instant::now, round.number, arrived) {
                 checks.deadline = deadline(shape, Instant::now());
                 round.is_counted = true;
-                round.begin = clock::now();
+                round.begin = clock.now();
             }
         }
-        round.begin = run(data_path, &round)?;
+        round.begin = run(data_path, &mut clock, &round)?;
         round.number += 1;
     }
     if checks.warm_up.is_on() {
@@ -224,24 +225,24 @@ struct Checks {
 }
 
 impl Checks {
-    fn new(shape: &Shape, start: Instant) -> Self {
+    fn new(shape: &Shape, start: Instant, next: Nanos) -> Self {
         let warm_up = WarmUp::new(shape, start);
         Self {
             deadline: deadline(shape, start).filter(|_| !warm_up.is_on()),
             warm_up,
             heartbeat: Heartbeat::new(shape, start),
-            next: clock::now(),
+            next,
         }
     }
 
     /// Sends a heartbeat if one is due. Returns `true` if the test must end now.
     #[cold]
-    fn is_over<P: Peer>(&mut self, peer: &P) -> Result<bool> {
+    fn is_over<P: Peer>(&mut self, peer: &P, clock: &mut Clock) -> Result<bool> {
         self.heartbeat.tick(peer)?;
         let now = Instant::now();
         let times = [self.deadline, self.warm_up.until()].into_iter().flatten();
         let next = times.fold(now + CHECK_INTERVAL, Instant::min);
-        self.next = clock::now() + next.saturating_duration_since(now);
+        self.next = clock.now() + next.saturating_duration_since(now);
         Ok(self.deadline.is_some_and(|end| now >= end) || peer.is_interrupted())
     }
 }

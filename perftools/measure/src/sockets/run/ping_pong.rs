@@ -6,6 +6,7 @@ use base::error::{Error, Result};
 
 use super::Run;
 use crate::engine::Peer;
+use crate::engine::clock::Clock;
 use crate::sockets::message_socket::Received;
 use crate::sockets::{EndMode, SocketKind};
 use crate::stats::latency::LatencyRecorder;
@@ -16,6 +17,8 @@ const LOST_AFTER: Duration = Duration::from_millis(500);
 impl<P: Peer> Run<'_, P> {
     pub(super) fn ping(&mut self, start: Instant, latencies: &mut LatencyRecorder) -> Result<()> {
         let deadline = self.time_limit.deadline();
+        let mut clock = Clock::new();
+        let begin = clock.now();
         let mut before = start;
         while self.received.msgs < self.total()
             && deadline.is_none_or(|end| before < end)
@@ -25,7 +28,7 @@ impl<P: Peer> Run<'_, P> {
             if !self.send_whole()? || !self.wait_for_reply(before)? {
                 break;
             }
-            let now = Instant::now();
+            let now = start + Duration::from_nanos(clock.now().since(begin));
             latencies.record(
                 u64::try_from(now.duration_since(before).as_nanos() / 2).unwrap_or(u64::MAX),
             );

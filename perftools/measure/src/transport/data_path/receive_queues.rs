@@ -29,13 +29,45 @@ macro_rules! hold {
     };
 }
 
-/// A receive queue.
+/// The receives that completed and are not posted again yet. Their cost does not depend on the
+/// number of queues.
 #[derive(Debug)]
-struct RecvQueue {
-    /// Target of all messages, if their payload is not accessed.
-    target: Option<HeldTarget>,
-    /// Receives that completed and are not posted again yet.
-    used: u32,
+struct UsedReceives {
+    /// Number of receives of each queue.
+    counts: Vec<u32>,
+    /// Queues with at least `batch` receives.
+    due: Vec<usize>,
+    batch: u32,
+}
+
+impl UsedReceives {
+    fn new(queues: usize, batch: u32) -> Self {
+        Self {
+            counts: vec![0; queues],
+            due: Vec::with_capacity(queues),
+            batch,
+        }
+    }
+
+    /// Records that a receive of a queue completed.
+    #[inline]
+    fn record(&mut self, queue: usize) {
+        // All queue pairs may share a queue.
+        let queue = if self.counts.len() == 1 { 0 } else { queue };
+        let count = &mut self.counts[queue];
+        *count += 1;
+        if *count == self.batch {
+            self.due.push(queue);
+        }
+    }
+
+    /// Takes the full batches of a queue that is due. Returns the queue and the number of receives.
+    fn take(&mut self) -> Option<(usize, u32)> {
+        let queue = self.due.pop()?;
+        let count = &mut self.counts[queue];
+        let rest = *count % self.batch;
+        Some((queue, std::mem::replace(count, rest) - rest))
+    }
 }
 
 /// The receive queues of a thread.
@@ -43,12 +75,10 @@ struct RecvQueue {
 pub(super) struct RecvQueues {
     /// The receive queue that all queue pairs share.
     shared: Option<SharedRecvQueue>,
-    /// The shared queue, or the queue of each queue pair.
-    queues: Vec<RecvQueue>,
-    /// Completed receives are posted again when there are this many of a queue.
-    min_repost: u32,
-    /// At least one queue has that many.
-    due: bool,
+    /// The target of all messages, as held by the shared queue or by the queue of each queue pair.
+    /// `None` if their payload is accessed.
+    targets: Vec<Option<HeldTarget>>,
+    used: UsedReceives,
     /// Largest number of receives in one batch.
     max_batch: u32,
 }
@@ -61,25 +91,23 @@ impl RecvQueues {
         target: Option<&RecvTarget>,
         shape: &Shape,
     ) -> Result<Self> {
-        let new_queue = |target| RecvQueue { target, used: 0 };
-        let queues = match &mut shared {
+        let targets = match &mut shared {
             Some(queue) => {
                 let held = target.map(|target| hold!(target, memory => queue.hold(memory)));
-                vec![new_queue(held.transpose()?)]
+                vec![held.transpose()?]
             }
             None => qps
                 .iter_mut()
                 .map(|state| {
                     let held = target.map(|target| hold!(target, memory => state.qp.hold(memory)));
-                    Ok(new_queue(held.transpose()?))
+                    Ok(held.transpose()?)
                 })
                 .collect::<Result<_>>()?,
         };
         Ok(Self {
             shared,
-            queues,
-            min_repost: shape.repost_batch(),
-            due: false,
+            used: UsedReceives::new(targets.len(), shape.repost_batch()),
+            targets,
             max_batch: shape.tuning.recv_list.unwrap_or(MAX_POST_LIST),
         })
     }
@@ -99,14 +127,7 @@ impl RecvQueues {
     /// Records that a message arrived on queue pair `index` and used a receive.
     #[inline]
     pub(super) fn record_use(&mut self, index: usize) {
-        let queue = match &mut *self.queues {
-            [only] => only,
-            queues => &mut queues[index],
-        };
-        queue.used += 1;
-        if queue.used >= self.min_repost {
-            self.due = true;
-        }
+        self.used.record(index);
     }
 
     /// Posts `count` receives on every queue.
@@ -116,14 +137,13 @@ impl RecvQueues {
         content: &mut Content,
         count: u32,
     ) -> Result<()> {
-        (0..self.queues.len()).try_for_each(|queue| self.post(qps, content, queue, count))
+        (0..self.targets.len()).try_for_each(|queue| self.post(qps, content, queue, count))
     }
 
     /// Posts receives again for those that completed, if there are enough of them.
     #[inline]
     pub(super) fn refill(&mut self, qps: &mut [QpState], content: &mut Content) -> Result<()> {
-        if self.due {
-            self.due = false;
+        if !self.used.due.is_empty() {
             self.refill_queues(qps, content)?;
         }
         Ok(())
@@ -131,13 +151,8 @@ impl RecvQueues {
 
     #[inline(never)]
     fn refill_queues(&mut self, qps: &mut [QpState], content: &mut Content) -> Result<()> {
-        for queue in 0..self.queues.len() {
-            let used = self.queues[queue].used;
-            if used >= self.min_repost {
-                let count = used - used % self.min_repost;
-                self.queues[queue].used -= count;
-                self.post(qps, content, queue, count)?;
-            }
+        while let Some((queue, count)) = self.used.take() {
+            self.post(qps, content, queue, count)?;
         }
         Ok(())
     }
@@ -149,7 +164,7 @@ impl RecvQueues {
         queue: usize,
         count: u32,
     ) -> Result<()> {
-        let target = self.queues[queue].target;
+        let target = self.targets[queue];
         let mut remaining = count;
         while remaining > 0 {
             let now = remaining.min(self.max_batch);
@@ -210,4 +225,34 @@ fn add_copies<P: RecvPayload + Copy>(
         batch.recv(request)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_queues_with_a_full_batch_are_due() {
+        let mut used = UsedReceives::new(1000, 4);
+        for queue in [7, 7, 900, 7, 7, 7, 900, 3, 900, 900, 900] {
+            used.record(queue);
+        }
+        assert_eq!(used.take(), Some((900, 4)));
+        assert_eq!(used.take(), Some((7, 4)));
+        assert_eq!(used.take(), None);
+        // The rest counts for the next batch.
+        for queue in [7, 7, 7] {
+            used.record(queue);
+        }
+        assert_eq!((used.take(), used.take()), (Some((7, 4)), None));
+    }
+
+    #[test]
+    fn the_shared_queue_takes_all_receives() {
+        let mut used = UsedReceives::new(1, 2);
+        for queue in [5, 9, 1, 0, 3] {
+            used.record(queue);
+        }
+        assert_eq!((used.take(), used.take()), (Some((0, 4)), None));
+    }
 }
