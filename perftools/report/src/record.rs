@@ -167,7 +167,7 @@ impl Measured {
     /// # Errors
     /// Returns an error if a figure cannot be encoded.
     pub fn encode(&self) -> Result<Value> {
-        serde_json::to_value(self)
+        to_value(self)
             .map_err(|e| Error::protocol(format!("cannot encode the record of a test: {e}")))
     }
 
@@ -175,8 +175,8 @@ impl Measured {
     ///
     /// # Errors
     /// Returns an error if the value is not a record.
-    pub fn parse(value: Value) -> Result<Self> {
-        serde_json::from_value(value).map_err(|e| {
+    pub fn parse(value: &Value) -> Result<Self> {
+        serde_json::from_str(&value.to_string()).map_err(|e| {
             let text = format!("cannot parse the record of a test: {e}");
             Error::protocol(printable(&text))
         })
@@ -270,6 +270,12 @@ pub enum Outcome {
         /// Error message.
         error: String,
     },
+}
+
+/// Converts a part of a record to a JSON value. It is encoded as text, for which the program has
+/// the code: every other encoder and decoder of records adds 100 KB.
+pub(crate) fn to_value(part: &impl Serialize) -> serde_json::Result<Value> {
+    serde_json::from_str(&serde_json::to_string(part)?)
 }
 
 /// Record of one test.
