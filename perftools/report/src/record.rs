@@ -18,6 +18,7 @@ use measure::spec::test::Test;
 use measure::spec::{Parameter, Spec};
 use measure::stats::SideStats;
 use measure::stats::interval::{Dip, DipKind, Interval};
+use measure::stats::latency::LatencyRecorder;
 use measure::stats::summary::{Interpretation, Summary};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -115,7 +116,8 @@ impl Measured {
         let interpretation = Interpretation::new(result.spec.test, result.plan)
             .with_flip(result.spec.flip)
             .with_both_directions(result.spec.sockets.bidirectional);
-        let latencies = result.latency.unwrap_or_default();
+        // An empty histogram would be half a megabyte of zeros.
+        let latencies = result.latency;
         Self {
             partial: result.partial,
             spec: result.spec.for_record(),
@@ -126,9 +128,11 @@ impl Measured {
             local_host: Some(result.local_host),
             remote_host: result.remote_host,
             summary: Summary::new(interpretation, &result.local_stats, &result.remote_stats),
-            latency_buckets: latencies.buckets(),
-            latency: latencies.percentiles(),
-            latency_samples: latencies.into_samples(),
+            latency_buckets: latencies
+                .as_ref()
+                .map_or_else(Vec::new, LatencyRecorder::buckets),
+            latency: latencies.as_ref().and_then(LatencyRecorder::percentiles),
+            latency_samples: latencies.map_or_else(Vec::new, LatencyRecorder::into_samples),
             local_stats: result.local_stats,
             remote_stats: result.remote_stats,
             intervals: Vec::new(),
