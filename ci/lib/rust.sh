@@ -51,11 +51,13 @@ workspace_version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)
 # Builds the tools with a profile, without the names of the builder's directories in them:
 # build_programs PROFILE OPTION…
 build_programs() {
-    local profile=$1 sysroot target
+    local profile=$1 sysroot target folding=
     shift
+    # The linker of Rust merges equal functions, which generic code has many of.
+    [[ $(uname -m) != x86_64 ]] || folding='-C link-arg=-Wl,--icf=all'
     sysroot=$(rustc --print sysroot)
     target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
-    RUSTFLAGS="--remap-path-prefix=$PWD=/build --remap-path-prefix=$target=/build/target \
+    RUSTFLAGS="$folding --remap-path-prefix=$PWD=/build --remap-path-prefix=$target=/build/target \
         --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=/cargo --remap-path-prefix=$sysroot=/rust" \
         cargo build --profile "$profile" --locked -p perftools --bins "$@"
 }

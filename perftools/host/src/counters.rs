@@ -138,8 +138,9 @@ impl Counters {
     }
 
     fn read_directory(&mut self, root: &Root, directory: &str, group: &str) {
-        for name in root.list(directory) {
-            let value = root.value(&format!("{directory}/{name}"));
+        let directory = root.directory(directory);
+        for name in directory.list() {
+            let value = directory.value(&name);
             self.add(&format!("{group}/{name}"), value);
         }
     }

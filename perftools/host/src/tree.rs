@@ -4,6 +4,7 @@
 //! that directory. Other links are resolved as if the directory were the root of the file system.
 //! The kernel resolves them (openat2). Where it cannot, every component is opened by itself.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -12,7 +13,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat,
+    CWD, Dir, DirEntry, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat,
 };
 use rustix::io::Errno;
 
@@ -62,6 +63,18 @@ impl Tree {
         (file_type(&handle)? == FileType::RegularFile).then_some(())?;
         let file = self.resolve(path, READ)?;
         (file_type(&file)? == FileType::RegularFile).then(|| file.into())
+    }
+
+    /// Opens a directory, and reads at most `limit` of its entries.
+    pub(crate) fn open_directory(&self, path: &str, limit: usize) -> Option<OpenDirectory> {
+        let handle = self.resolve(path, READ | OFlags::DIRECTORY)?;
+        let entries = Dir::read_from(&handle).ok()?.flatten().take(limit);
+        let regular = entries.filter(|entry| entry.file_type() == FileType::RegularFile);
+        let name = |entry: DirEntry| entry.file_name().to_str().map(str::to_owned);
+        Some(OpenDirectory {
+            files: regular.filter_map(|entry| name(entry).ok()).collect(),
+            handle,
+        })
     }
 
     /// Returns the names in a directory without those that begin with a dot, at most `limit`.
@@ -129,6 +142,25 @@ impl Tree {
         let opened = (0..TRIES).map(|_| open());
         let mut opened = opened.skip_while(|result| matches!(result, Err(Errno::AGAIN)));
         opened.next()?.ok()
+    }
+}
+
+/// An open directory, with the names of the regular files in it.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    handle: OwnedFd,
+    files: HashSet<String>,
+}
+
+impl OpenDirectory {
+    /// Opens a regular file for reading. Returns `None` for everything else, such as a link, and
+    /// for an entry whose type the file system does not tell.
+    pub(crate) fn file(&self, name: &str) -> Option<File> {
+        // A device is not opened, because that alone can have an effect. If one takes the place of
+        // the file in this moment, its bytes are read up to the limit for files, without blocking.
+        self.files.contains(name).then_some(())?;
+        let file = openat(&self.handle, name, READ | OFlags::NOFOLLOW, Mode::empty());
+        file.ok().map(File::from)
     }
 }
 
@@ -264,12 +296,42 @@ mod tests {
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).expect("a FIFO");
         symlink("/dev/zero", directory.path().join("zero")).expect("a link");
         for tree in trees(&directory) {
-            for path in ["/fifo", "/zero"] {
-                assert!(tree.file(path).is_none() && tree.is_directory(path).is_none());
+            let open = tree.open_directory("/", 9).expect("the directory");
+            for name in ["fifo", "zero"] {
+                let path = format!("/{name}");
+                assert!(tree.file(&path).is_none() && tree.is_directory(&path).is_none());
+                assert!(open.file(name).is_none());
             }
         }
         // The devices of this host.
         let host = Tree::open(Path::new("/")).expect("the root");
         assert!(host.file("/dev/zero").is_none());
+    }
+
+    #[test]
+    fn an_open_directory_has_its_regular_files_only() {
+        let directory = TempDir::new();
+        let outside = TempDir::new();
+        let secret = outside.write("secret", "secret");
+        directory.write("sys/class/d/file", "d");
+        directory.write("sys/class/d/below/file", "b");
+        directory.write("sys/class/d/swapped", "s");
+        let path = directory.path().join("sys/class/d");
+        symlink(&secret, path.join("link")).expect("a link");
+        for tree in trees(&directory) {
+            let open = tree.open_directory("/sys/class/d", 9).expect("a directory");
+            assert!(open.file("file").is_some());
+            for name in ["link", "below", "below/file", "..", "../d/file", "none", ""] {
+                assert!(open.file(name).is_none(), "{name}");
+            }
+            // A file that becomes a link after the directory was read.
+            let swapped = path.join("swapped");
+            std::fs::remove_file(&swapped).expect("the file");
+            symlink(&secret, &swapped).expect("a link");
+            assert!(open.file("swapped").is_none());
+            std::fs::remove_file(&swapped).expect("the link");
+            std::fs::write(&swapped, "s").expect("the file");
+            assert!(tree.open_directory("/sys/class/d/file", 9).is_none());
+        }
     }
 }

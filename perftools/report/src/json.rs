@@ -97,21 +97,15 @@ impl IntervalLine {
     }
 }
 
-/// One line of `--json-lines`.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Interval(#[allow(dead_code, reason = "the record contains the interval too")] IntervalLine),
-    Record(Box<Record>),
-}
-
 /// Parses the records of `--json-lines`. Skips interval lines, because the records contain the
 /// intervals too.
 fn parse_lines(text: &str) -> serde_json::Result<Vec<Record>> {
     let mut records = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        if let Line::Record(record) = serde_json::from_str(line)? {
-            records.push(*record);
+        match serde_json::from_str(line) {
+            Ok(record) => records.push(record),
+            Err(error) if serde_json::from_str::<IntervalLine>(line).is_err() => return Err(error),
+            Err(_) => {}
         }
     }
     Ok(records)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::record::Measured;
+use super::record::{Measured, to_value};
 
 /// Values of the parameters by name, such as `qps` or `client wait`.
 pub(super) type Parameters = BTreeMap<String, String>;
@@ -13,7 +13,7 @@ pub(super) type Parameters = BTreeMap<String, String>;
 /// only on the message size, and the names of devices, are omitted.
 pub(super) fn parameters(m: &Measured) -> Parameters {
     let mut parameters = Parameters::new();
-    if let Ok(Value::Object(mut spec)) = serde_json::to_value(&m.spec) {
+    if let Ok(Value::Object(mut spec)) = to_value(&m.spec) {
         for ignored in ["test", "msg_size"] {
             spec.remove(ignored);
         }

@@ -18,6 +18,7 @@ use measure::spec::test::Test;
 use measure::spec::{Parameter, Spec};
 use measure::stats::SideStats;
 use measure::stats::interval::{Dip, DipKind, Interval};
+use measure::stats::latency::LatencyRecorder;
 use measure::stats::summary::{Interpretation, Summary};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -115,7 +116,8 @@ impl Measured {
         let interpretation = Interpretation::new(result.spec.test, result.plan)
             .with_flip(result.spec.flip)
             .with_both_directions(result.spec.sockets.bidirectional);
-        let latencies = result.latency.unwrap_or_default();
+        // An empty histogram would be half a megabyte of zeros.
+        let latencies = result.latency;
         Self {
             partial: result.partial,
             spec: result.spec.for_record(),
@@ -126,9 +128,11 @@ impl Measured {
             local_host: Some(result.local_host),
             remote_host: result.remote_host,
             summary: Summary::new(interpretation, &result.local_stats, &result.remote_stats),
-            latency_buckets: latencies.buckets(),
-            latency: latencies.percentiles(),
-            latency_samples: latencies.into_samples(),
+            latency_buckets: latencies
+                .as_ref()
+                .map_or_else(Vec::new, LatencyRecorder::buckets),
+            latency: latencies.as_ref().and_then(LatencyRecorder::percentiles),
+            latency_samples: latencies.map_or_else(Vec::new, LatencyRecorder::into_samples),
             local_stats: result.local_stats,
             remote_stats: result.remote_stats,
             intervals: Vec::new(),
@@ -167,7 +171,7 @@ impl Measured {
     /// # Errors
     /// Returns an error if a figure cannot be encoded.
     pub fn encode(&self) -> Result<Value> {
-        serde_json::to_value(self)
+        to_value(self)
             .map_err(|e| Error::protocol(format!("cannot encode the record of a test: {e}")))
     }
 
@@ -175,8 +179,8 @@ impl Measured {
     ///
     /// # Errors
     /// Returns an error if the value is not a record.
-    pub fn parse(value: Value) -> Result<Self> {
-        serde_json::from_value(value).map_err(|e| {
+    pub fn parse(value: &Value) -> Result<Self> {
+        serde_json::from_str(&value.to_string()).map_err(|e| {
             let text = format!("cannot parse the record of a test: {e}");
             Error::protocol(printable(&text))
         })
@@ -270,6 +274,12 @@ pub enum Outcome {
         /// Error message.
         error: String,
     },
+}
+
+/// Converts a part of a record to a JSON value. It is encoded as text, for which the program has
+/// the code: every other encoder and decoder of records adds 100 KB.
+pub(crate) fn to_value(part: &impl Serialize) -> serde_json::Result<Value> {
+    serde_json::from_str(&serde_json::to_string(part)?)
 }
 
 /// Record of one test.

@@ -9,7 +9,7 @@ use ibverbs::{Gid, Guid};
 use super::types::{Device, GidRow, NamedCode, PciDevice, Port};
 use crate::pci_link::PciLink;
 use crate::rate::Rate;
-use crate::root::{Root, unsigned};
+use crate::root::{Directory, Root, unsigned};
 use crate::spelling::is_name;
 
 const VERBS: &str = "/sys/class/infiniband_verbs";
@@ -106,13 +106,14 @@ pub fn parse_guid(text: &str) -> Option<Guid> {
 }
 
 /// Returns the value of a file. A captured tree can contain any characters, and they are printed.
-fn printable_value(root: &Root, path: &str) -> Option<String> {
-    root.value(path).map(|value| printable(&value))
+fn printable_value(directory: &Directory<'_>, file: &str) -> Option<String> {
+    directory.value(file).map(|value| printable(&value))
 }
 
 fn read(reader: &mut Reader<'_>, name: String) -> Device {
     let root = reader.root;
-    let value = |file: &str| printable_value(root, &format!("/sys/class/infiniband/{name}/{file}"));
+    let directory = root.directory(format!("/sys/class/infiniband/{name}"));
+    let value = |file: &str| printable_value(&directory, file);
     let guid = |file: &str| value(file).and_then(|text| parse_guid(&text));
     let uverbs = reader.uverbs.get(&name).cloned();
     let pci = || {
@@ -133,6 +134,7 @@ fn read(reader: &mut Reader<'_>, name: String) -> Device {
         .filter_map(|port| port.parse().ok())
         .map_while(|port| read_port(reader, &name, port))
         .collect();
+    let hca_type = value("hca_type");
     Device {
         node_type: value("node_type")
             .and_then(|text| NamedCode::parse(&text))
@@ -140,7 +142,6 @@ fn read(reader: &mut Reader<'_>, name: String) -> Device {
         node_desc: value("node_desc"),
         node_guid: guid("node_guid"),
         sys_image_guid: guid("sys_image_guid"),
-        hca_type: value("hca_type"),
         fw_ver: value("fw_ver"),
         hw_rev: value("hw_rev"),
         board_id: value("board_id"),
@@ -150,26 +151,33 @@ fn read(reader: &mut Reader<'_>, name: String) -> Device {
         is_virtual: root
             .link(&format!("/sys/class/infiniband/{name}/device/physfn"))
             .is_some()
-            || value("hca_type").is_some_and(|kind| VIRTUAL_FUNCTIONS.contains(&kind.as_str())),
-        slot: value("device/uevent").and_then(|_| {
-            let text = root.text(&format!("/sys/class/infiniband/{name}/device/uevent"))?;
-            let slot = text
-                .lines()
-                .find_map(|line| line.strip_prefix("PCI_SLOT_NAME="))?;
-            Some(slot.trim().to_owned())
-        }),
+            || hca_type
+                .as_deref()
+                .is_some_and(|kind| VIRTUAL_FUNCTIONS.contains(&kind)),
+        hca_type,
+        slot: slot(root, &name),
         uverbs,
         ports,
         name,
     }
 }
 
+/// Returns the PCI address of an adapter.
+fn slot(root: &Root, device: &str) -> Option<String> {
+    let text = root.text(&format!("/sys/class/infiniband/{device}/device/uevent"))?;
+    let slot = text
+        .lines()
+        .find_map(|line| line.strip_prefix("PCI_SLOT_NAME="))?;
+    Some(slot.trim().to_owned())
+}
+
 /// Reads a port. Returns `None` if no more entries may be read.
 fn read_port(reader: &mut Reader<'_>, device: &str, port: u32) -> Option<Port> {
     let root = reader.root;
     reader.remaining = reader.remaining.checked_sub(1)?;
-    let directory = format!("/sys/class/infiniband/{device}/ports/{port}");
-    let value = |file: &str| printable_value(root, &format!("{directory}/{file}"));
+    let path = format!("/sys/class/infiniband/{device}/ports/{port}");
+    let directory = root.directory(path.as_str());
+    let value = |file: &str| printable_value(&directory, file);
     let named = |file: &str| {
         value(file)
             .and_then(|text| NamedCode::parse(&text))
@@ -182,30 +190,23 @@ fn read_port(reader: &mut Reader<'_>, device: &str, port: u32) -> Option<Port> {
     };
     // Old drivers, all for InfiniBand, do not have this file. libibumad uses the same fallback.
     let link_layer = value("link_layer").unwrap_or_else(|| "IB".to_owned());
-    let indices = root.list(&format!("{directory}/gids"));
+    let indices = root.list(&format!("{path}/gids"));
     reader.remaining = reader.remaining.checked_sub(indices.len())?;
-    let row = |index: &String| {
-        let text = value(&format!("gids/{index}"))?;
-        let gid = Gid::from(text.parse::<Ipv6Addr>().ok()?);
-        (!gid.is_zero()).then_some(GidRow {
-            index: index.parse().ok()?,
-            gid,
-            kind: value(&format!("gid_attrs/types/{index}")),
-            netdev: value(&format!("gid_attrs/ndevs/{index}")),
-        })
-    };
-    let mut rows = indices.iter().filter_map(row);
     let (gids, gid_netdev) = if reader.with_tables {
-        let gids: Vec<GidRow> = rows.collect();
+        let gids = read_gids(root, &path, &indices);
         let netdev = gids.iter().find_map(|row| row.netdev.clone());
         (gids, netdev)
     } else {
+        let row = |index: &String| {
+            parse_gid(&value(&format!("gids/{index}"))?)?;
+            value(&format!("gid_attrs/ndevs/{index}"))
+        };
         let is_ethernet = link_layer == "Ethernet";
-        let netdev = is_ethernet.then(|| rows.find_map(|row| row.netdev));
+        let netdev = is_ethernet.then(|| indices.iter().find_map(row));
         (Vec::new(), netdev.flatten())
     };
     let pkeys = if reader.with_tables {
-        read_pkeys(reader, &directory)?
+        read_pkeys(reader, &path)?
     } else {
         Vec::new()
     };
@@ -234,14 +235,35 @@ fn read_port(reader: &mut Reader<'_>, device: &str, port: u32) -> Option<Port> {
     })
 }
 
+/// Reads the rows of a port's GID table that are not empty.
+fn read_gids(root: &Root, port: &str, indices: &[String]) -> Vec<GidRow> {
+    let [gids, kinds, netdevs] = ["gids", "gid_attrs/types", "gid_attrs/ndevs"]
+        .map(|table| root.directory(format!("{port}/{table}")));
+    let row = |index: &String| {
+        Some(GidRow {
+            gid: parse_gid(&gids.value(index)?)?,
+            index: index.parse().ok()?,
+            kind: printable_value(&kinds, index),
+            netdev: printable_value(&netdevs, index),
+        })
+    };
+    indices.iter().filter_map(row).collect()
+}
+
+/// Parses a GID. Returns `None` for the zeros of an empty row.
+fn parse_gid(text: &str) -> Option<Gid> {
+    let gid = Gid::from(text.parse::<Ipv6Addr>().ok()?);
+    (!gid.is_zero()).then_some(gid)
+}
+
 /// Reads the partition keys of a port. Returns `None` if no more entries may be read.
 fn read_pkeys(reader: &mut Reader<'_>, directory: &str) -> Option<Vec<u16>> {
-    let root = reader.root;
-    let indices = root.list(&format!("{directory}/pkeys"));
+    let table = reader.root.directory(format!("{directory}/pkeys"));
+    let indices = table.list();
     reader.remaining = reader.remaining.checked_sub(indices.len())?;
     let pkeys = indices
         .iter()
-        .filter_map(|index| root.value(&format!("{directory}/pkeys/{index}")))
+        .filter_map(|index| table.value(index))
         .filter_map(|text| u16::try_from(unsigned(&text)?).ok())
         .filter(|pkey| *pkey != 0);
     Some(pkeys.collect())

@@ -14,7 +14,7 @@
 //! ```
 //! The test ends when the coordinator disconnects.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -38,7 +38,7 @@ use crate::protocol::control_stream::{ControlReader, ControlStream, ControlWrite
 
 /// Interval of the heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval in milliseconds at which the watching thread checks whether the test has ended.
+/// Interval in milliseconds at which a waiting thread checks if the server stops.
 const CHECK_MILLIS: u16 = 50;
 /// Time limit for a message of the coordinator to arrive completely.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,6 +90,13 @@ impl Connection {
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         writer.send(message)
     }
+
+    /// Ends the thread that waits for messages of the coordinator.
+    fn end_reading(&self) {
+        let writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // An error means that the coordinator has disconnected.
+        let _ = writer.socket().shutdown(Shutdown::Read);
+    }
 }
 
 fn run<B: Backend>(
@@ -123,7 +130,6 @@ fn run<B: Backend>(
         interrupt: Interrupt::default(),
     };
     let stop = Arc::new(AtomicBool::new(false));
-    let ended = AtomicBool::new(false);
     let (sender, starts) = channel();
     let started = OnceLock::new();
     std::thread::scope(|scope| {
@@ -132,7 +138,6 @@ fn run<B: Backend>(
             reader,
             stop: Arc::clone(&stop),
             server_stop: context.stop,
-            ended: &ended,
             starts: sender,
         };
         spawn_scoped(scope, "coordinator", move || watcher.run())?;
@@ -156,7 +161,7 @@ fn run<B: Backend>(
         };
         let result = open(&peer, spec.client.timeout, &stop)
             .and_then(|stream| client::run_test(stream, &spec, backend, &control, &peer.interrupt));
-        ended.store(true, Ordering::Relaxed);
+        connection.end_reading();
         Ok(ClientResult {
             measured: context.diagnosis.record(result?)?,
             started: started.get().copied().unwrap_or_default(),
@@ -248,23 +253,16 @@ struct Watcher<'a> {
     stop: Arc<AtomicBool>,
     /// Set when the server stops.
     server_stop: &'a AtomicBool,
-    /// Set when the test has ended.
-    ended: &'a AtomicBool,
     starts: Sender<u64>,
 }
 
 impl Watcher<'_> {
-    /// Replies to the coordinator and sends heartbeats until the test ends. Stops the test if the
-    /// coordinator disconnects or the server stops.
+    /// Replies to the coordinator and sends heartbeats until the connection cannot be read anymore.
+    /// Stops the test if the coordinator disconnects or the server stops.
     fn run(mut self) {
         let mut heartbeat = Instant::now();
-        while !self.ended.load(Ordering::Relaxed) {
-            let serving = self.step(&mut heartbeat);
-            if serving.is_err() || self.server_stop.load(Ordering::Relaxed) {
-                self.stop.store(true, Ordering::Relaxed);
-                return;
-            }
-        }
+        while self.step(&mut heartbeat).is_ok() && !self.server_stop.load(Ordering::Relaxed) {}
+        self.stop.store(true, Ordering::Relaxed);
     }
 
     fn step(&mut self, heartbeat: &mut Instant) -> Result<()> {
