@@ -46,6 +46,9 @@ pub(crate) fn help_for(verb: &str, errno: Errno) -> Option<Cow<'static, str>> {
             "on InfiniBand, check with `sminfo` that a subnet manager is running".into()
         }
         ("rdma_connect", libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH) => NO_ANSWER.into(),
+        ("rdma_connect", libc::EADDRINUSE) => {
+            "a TCP socket of this host has the selected source port; connect again, which selects another".into()
+        }
         ("rdma_connect" | "rdma_accept", libc::EINVAL) => {
             "check that the private data fits and that the queue pair is in INIT".into()
         }
@@ -186,6 +189,7 @@ mod tests {
             ("rdma_bind_addr", libc::EADDRNOTAVAIL),
             ("rdma_resolve_addr", libc::ETIMEDOUT),
             ("rdma_connect", libc::ETIMEDOUT),
+            ("rdma_connect", libc::EADDRINUSE),
         ] {
             assert!(help_for(verb, Errno(errno)).is_some(), "{verb} {errno}");
         }

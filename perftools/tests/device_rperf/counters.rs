@@ -13,6 +13,7 @@ use serde_json::Value;
 use test_support::lab;
 use test_support::process::{self, wait_until};
 
+use crate::KernelParameter;
 use crate::common::{connects_directly, devices, fails, json, run, spawn};
 
 /// Name of the second device.
@@ -375,7 +376,7 @@ fn tcp_counters_explain_soft_iwarp() {
         return;
     };
     let line = format!("-i {device} -t 500ms rc_bw");
-    let _ecn = RequestedEcn::new();
+    let _ecn = KernelParameter::set("/proc/sys/net/ipv4/tcp_ecn", "1");
     for (netem, cause, counter) in [
         ("loss 2%", "packet_loss", "Tcp/RetransSegs"),
         ("corrupt 2%", "symbol_errors", "Tcp/InCsumErrors"),
@@ -383,27 +384,6 @@ fn tcp_counters_explain_soft_iwarp() {
     ] {
         let _disturbance = Disturbance::new("lo", netem);
         assert_named(&line, netem, cause, ("local_stats", counter));
-    }
-}
-
-/// Makes TCP request ECN. Dropping this restores the setting.
-struct RequestedEcn {
-    before: String,
-}
-
-impl RequestedEcn {
-    const FILE: &str = "/proc/sys/net/ipv4/tcp_ecn";
-
-    fn new() -> Self {
-        let before = fs::read_to_string(Self::FILE).expect("tcp_ecn");
-        fs::write(Self::FILE, "1").expect("tcp_ecn");
-        Self { before }
-    }
-}
-
-impl Drop for RequestedEcn {
-    fn drop(&mut self) {
-        let _ = fs::write(Self::FILE, &self.before);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Invalid requests, lost peers and stalls.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use test_support::process::{self, wait_until};
 
 use crate::common::{Server, connects_directly, devices, fails, json, run, spawn};
-use crate::{assert_verified, connect_options};
+use crate::{KernelParameter, assert_verified, connect_options};
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -315,6 +315,22 @@ fn time_limit_applies_to_each_connection_of_rdma_cm() {
         let attempts = (0..3).map(|_| test(time / 4).0);
         let failed: Vec<_> = attempts.take_while(|output| !output.success()).collect();
         assert!(failed.len() < 3, "{time:?}: {}", failed[0]);
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_source_port_of_another_program_is_not_used() {
+    let _range = KernelParameter::set("/proc/sys/net/ipv4/ip_local_port_range", "40000 40127");
+    // The kernel prefers ports of one parity, so half of each is taken. Soft-iWARP needs a TCP port
+    // for each connection, and rdma_cm does not know which ones are in use.
+    let _taken: Vec<TcpListener> = (40000..40128)
+        .filter(|port| port & 2 == 0)
+        .map(|port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).expect("a free port"))
+        .collect();
+    for device in devices() {
+        let line = format!("-i {device} --use-cm on --qps 16 --verify -n 160 -m 32 rc_bw");
+        assert_verified(&json(&line)[0], &device, 160, 32);
     }
 }
 

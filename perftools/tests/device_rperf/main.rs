@@ -8,6 +8,8 @@ mod options;
 mod payload;
 mod transfers;
 
+use std::fs;
+
 use common::connects_directly;
 use serde_json::Value;
 
@@ -66,4 +68,24 @@ fn sum_of_both_ends(record: &Value, path: &str) -> u64 {
         .iter()
         .map(|side| m[*side].pointer(path).unwrap().as_u64().unwrap())
         .sum()
+}
+
+/// Changes a kernel parameter. Dropping this restores it.
+struct KernelParameter {
+    file: &'static str,
+    before: String,
+}
+
+impl KernelParameter {
+    fn set(file: &'static str, value: &str) -> Self {
+        let before = fs::read_to_string(file).expect(file);
+        fs::write(file, value).expect(file);
+        Self { file, before }
+    }
+}
+
+impl Drop for KernelParameter {
+    fn drop(&mut self) {
+        let _ = fs::write(self.file, &self.before);
+    }
 }

@@ -150,8 +150,8 @@ impl ClientSetup for RdmaClient {
                             timeout,
                         );
                     }
-                    let qp = self.end.create_qp(index)?;
-                    cm::connect(qp, device, &target, index, access, timeout).map(AnyQp::Cm)
+                    let create_qp = || self.end.create_qp(index);
+                    cm::connect(create_qp, device, &target, index, access, timeout).map(AnyQp::Cm)
                 };
                 let qps = (0..count).map(|index| {
                     connect(index).map_err(|error| cm::of_several(error, index, count as usize))

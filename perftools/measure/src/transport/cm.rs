@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
-use ibverbs::{AccessFlags, QueuePair, Rc};
-use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
+use ibverbs::{AccessFlags, Errno, QueuePair, Rc};
+use nix::libc;
+use rdmacm::{CmEventType, ConnectError, ConnectParams, ListenOptions, Listener, Resolver};
 
 use host::tcp::TcpConnection;
 
@@ -13,6 +14,9 @@ use crate::data_key::DataKey;
 
 /// Interval at which a waiting server checks that its client is still connected.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Maximum number of source ports that a connection tries.
+const MAX_PORTS: u32 = 16;
 
 /// An rdma_cm connection with its queue pair.
 #[derive(Debug)]
@@ -224,13 +228,16 @@ pub(super) fn request_id(key: DataKey, index: u32) -> [u8; 12] {
     bytes
 }
 
-/// Connects `qp`, which belongs to `device`, as connection number `index` to the server.
+/// Connects a queue pair of `device` from `create_qp` as connection number `index` to the server.
+///
+/// On Soft-iWARP, rdma_cm selects a source port without a look at the TCP sockets of this host. If
+/// one of them has the port, the queue pair is lost, and another one gets another port.
 ///
 /// # Errors
 /// Returns an error if there is no route to the server, it does not listen, or it rejects the
 /// connection.
 pub fn connect(
-    qp: QueuePair<Rc>,
+    create_qp: impl Fn() -> Result<QueuePair<Rc>>,
     device: &str,
     target: &CmTarget,
     index: u32,
@@ -243,16 +250,30 @@ pub fn connect(
         key,
         settings,
     } = *target;
-    let resolver = Resolver::new(server).source_addr(source).timeout(timeout);
-    let route = settings.apply(resolver).resolve()?;
-    if route.device_name() != device {
-        return Err(wrong_device(target, route.device_name(), device));
+    let mut ports_left = MAX_PORTS;
+    loop {
+        let resolver = Resolver::new(server).source_addr(source).timeout(timeout);
+        let route = settings.apply(resolver).resolve()?;
+        if route.device_name() != device {
+            return Err(wrong_device(target, route.device_name(), device));
+        }
+        let private_data = request_id(key, index);
+        let ready = route.access(access).with_qp(create_qp()?)?;
+        ports_left -= 1;
+        match ready.connect(&params(settings, &private_data), timeout) {
+            Ok(connection) => {
+                key.check_server(connection.private_data())?;
+                return Ok(Connection(connection));
+            }
+            Err(error) if ports_left > 0 && is_port_taken(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
-    let private_data = request_id(key, index);
-    let ready = route.access(access).with_qp(qp)?;
-    let connection = ready.connect(&params(settings, &private_data), timeout)?;
-    key.check_server(connection.private_data())?;
-    Ok(Connection(connection))
+}
+
+/// Returns `true` if a TCP socket of this host has the source port.
+fn is_port_taken(error: &ConnectError) -> bool {
+    error.error().errno() == Some(Errno(libc::EADDRINUSE))
 }
 
 /// Returns the error of a client whose route to the server uses the device `found` instead of
