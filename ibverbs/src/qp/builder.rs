@@ -149,56 +149,66 @@ pub(crate) fn create<T: SendTransport>(
     // 1744). There, queue pairs with several entries use the classic verbs.
     let single_sge_only = pd.context().is_soft_roce()?;
     let classic_only = options.classic_only || single_sge_only && options.max_send_sge > 1;
-    let optional_ops = options.optional_ops.bits();
     check_optional_ops::<T>(pd, options, classic_only)?;
-    if classic_only && T::CLASSIC {
-        return classic_or_limit::<T>(parts, id, options);
+    let create = |options| create_any::<T>(parts, id, options, classic_only);
+    let mut created =
+        create(options).map_err(|error| with_inline_limit(error, pd, options, create))?;
+    if let Some(extended) = created.extended {
+        forked::add(Object::QueuePair(extended));
+        if single_sge_only {
+            created.caps.max_send_sge = created.caps.max_send_sge.min(1);
+        }
     }
+    Ok(created)
+}
+
+/// Creates a queue pair with the extended verbs, or with the classic ones where it cannot.
+fn create_any<T: SendTransport>(
+    parts: &Parts<'_>,
+    id: QueueId,
+    options: QpOptions,
+    classic_only: bool,
+) -> Result<CreatedQp> {
+    if classic_only && T::CLASSIC {
+        return create_classic::<T>(parts, id, options);
+    }
+    let optional_ops = options.optional_ops.bits();
     // SAFETY: the context is alive.
-    let extra_ops = unsafe { T::extra_ops(pd.context().as_raw()) };
+    let extra_ops = unsafe { T::extra_ops(parts.pd.context().as_raw()) };
     let mut created = create_extended::<T>(parts, id, options, extra_ops | optional_ops);
     if created.is_err() && extra_ops != 0 {
         created = create_extended::<T>(parts, id, options, optional_ops);
     }
     match created {
-        Ok(mut created) => {
-            if single_sge_only {
-                created.caps.max_send_sge = created.caps.max_send_sge.min(1);
-            }
-            Ok(created)
-        }
         // If the classic verb fails too, its error tells the reason.
-        Err(_) if T::CLASSIC && optional_ops == 0 => classic_or_limit::<T>(parts, id, options),
-        Err(error) => Err(error),
+        Err(_) if T::CLASSIC && optional_ops == 0 => create_classic::<T>(parts, id, options),
+        created => created,
     }
 }
 
-/// Creates a queue pair with the classic verbs. If that fails because of the length of inline data,
-/// for which devices state no limit, the error has the limit.
-fn classic_or_limit<T: SendTransport>(
-    parts: &Parts<'_>,
-    id: QueueId,
+/// Adds the limit of inline data to the error of a queue pair that was refused because of it.
+/// Devices state no such limit, so this tries smaller lengths.
+fn with_inline_limit(
+    error: Error,
+    pd: &ProtectionDomain,
     options: QpOptions,
-) -> Result<CreatedQp> {
-    let created = create_classic::<T>(parts, id, options);
-    let Err(error) = created else {
-        return created;
-    };
+    create: impl Fn(QpOptions) -> Result<CreatedQp>,
+) -> Error {
     let requested = options.max_inline_data;
     if requested == 0 || error.errno() != Some(Errno(libc::EINVAL)) {
-        return Err(error);
+        return error;
     }
     let is_granted = |inline| {
-        let probe = create_classic::<T>(parts, id, options.max_inline_data(inline));
+        let created = create(options.max_inline_data(inline));
         // SAFETY: the queue pair was just created, and nothing else refers to it.
-        let returned = probe.map(|qp| unsafe { ibv_destroy_qp(qp.raw.as_ptr()) });
+        let returned = created.map(|qp| unsafe { ibv_destroy_qp(qp.raw.as_ptr()) });
         if returned.as_ref().is_ok_and(|&returned| returned != 0) {
             crate::leak::count_leaked_object();
         }
         returned.is_ok()
     };
     if !is_granted(0) {
-        return Err(error);
+        return error;
     }
     let (mut granted, mut refused) = (0, requested);
     while refused - granted > 1 {
@@ -209,11 +219,11 @@ fn classic_or_limit<T: SendTransport>(
             refused = middle;
         }
     }
-    let device = parts.pd.context().device_name();
-    Err(error.with_help(format!(
+    let device = pd.context().device_name();
+    error.with_help(format!(
         "{device} supports at most {granted} bytes of inline data: lower \
          QpOptions::max_inline_data"
-    )))
+    ))
 }
 
 /// Checks that the transport has the optional operations, and that the queue pair will use the
@@ -273,13 +283,10 @@ fn create_extended<T: SendTransport>(
         },
     )?;
     // SAFETY: the queue pair was just created with send operations.
-    let extended = NonNull::new(unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) });
-    if let Some(extended) = extended {
-        forked::add(Object::QueuePair(extended));
-    }
+    let extended = unsafe { ibv_qp_to_qp_ex(raw.as_ptr()) };
     Ok(CreatedQp {
         raw,
-        extended,
+        extended: NonNull::new(extended),
         caps: granted(parts, &attr.cap),
         extra_ops,
         send_order,
