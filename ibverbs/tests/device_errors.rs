@@ -12,10 +12,9 @@ use ibverbs::{
     RemoteMemory, Retired, WcStatus, qp::QpChange, wr,
 };
 use lab::{
-    LeakCheck, Pair, REMOTE_ACCESS, devices, extended_and_classic, is_efa, pair_with_access, path,
-    roce,
+    LeakCheck, Pair, REMOTE_ACCESS, devices_with, extended_and_classic, pair_with_access, path,
+    roce, verb,
 };
-use test_support::lab::report_device;
 use test_support::process::wait_until;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -377,8 +376,7 @@ fn raw_request_with_wrong_lkey_matches_no_slot() {
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn a_refused_length_of_inline_data_is_named_with_its_limit() {
     let _leak_check = LeakCheck::new();
-    for context in devices().into_iter().filter(|one| !is_efa(one)) {
-        report_device(context.device_name());
+    for context in devices_with(&[verb::RC]) {
         let pd = context.alloc_pd().expect("domain");
         let cq = context.create_cq(CqOptions::new()).expect("queue");
         let create = |inline| {
