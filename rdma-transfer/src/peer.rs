@@ -28,9 +28,9 @@ use crate::work::{Job, Operation, PeerTransfer, Waiting};
 ///
 /// # Example
 /// ```no_run
-/// use rdma_transfer::{Span, TransferOptions};
+/// use rdma_transfer::{Peer, Region, Result, Span, TransferOptions};
 /// use std::time::Duration;
-/// # fn f(peer: &rdma_transfer::Peer, region: &rdma_transfer::Region) -> rdma_transfer::Result<()> {
+/// # fn f(peer: &Peer, region: &Region) -> Result<()> {
 /// const LIMIT: Duration = Duration::from_secs(10);
 /// let cache = peer.remote("cache", LIMIT)?;
 /// let page = [Span::new(0, 8192, 4096)];

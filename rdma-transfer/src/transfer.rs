@@ -13,9 +13,9 @@ use crate::failure::{Failure, lock};
 ///
 /// # Example
 /// ```no_run
-/// use rdma_transfer::{RemoteRegion, Result, Span, Transfer, TransferOptions};
+/// use rdma_transfer::{Peer, Region, RemoteRegion, Result, Span, Transfer, TransferOptions};
 /// use std::time::Duration;
-/// # fn f(peer: &rdma_transfer::Peer, region: &rdma_transfer::Region, to: &RemoteRegion) -> Result<()> {
+/// # fn f(peer: &Peer, region: &Region, to: &RemoteRegion) -> Result<()> {
 /// let all = [Span::new(0, 0, region.len())];
 /// let transfer: Transfer = peer.write(region, to, &all, TransferOptions::new())?;
 /// while transfer.wait(Duration::from_secs(1)).is_err() && !transfer.has_ended() {

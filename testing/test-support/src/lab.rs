@@ -188,7 +188,7 @@ pub struct LinkDown {
 
 #[derive(Debug)]
 enum Link {
-    /// That of the model in this process.
+    /// The link of the model in this process.
     Model,
     /// A network interface.
     Netdev(String),

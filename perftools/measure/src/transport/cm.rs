@@ -250,6 +250,7 @@ pub fn connect(
         key,
         settings,
     } = *target;
+    let private_data = request_id(key, index);
     let mut ports_left = MAX_PORTS;
     loop {
         let resolver = Resolver::new(server).source_addr(source).timeout(timeout);
@@ -257,7 +258,6 @@ pub fn connect(
         if route.device_name() != device {
             return Err(wrong_device(target, route.device_name(), device));
         }
-        let private_data = request_id(key, index);
         let ready = route.access(access).with_qp(create_qp()?)?;
         ports_left -= 1;
         match ready.connect(&params(settings, &private_data), timeout) {
