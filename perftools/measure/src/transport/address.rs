@@ -10,12 +10,21 @@ use super::ControlAddrs;
 /// An address of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortAddress {
-    /// IP address; `None` on InfiniBand, where the LID is the address.
+    /// IP address; `None` if the LID is the address, on InfiniBand.
     pub ip: Option<IpAddr>,
     /// Length of the network prefix in bits; 0 if unknown.
     pub prefix: u8,
     /// Index of the GID, if the port has GIDs.
     pub gid_index: Option<u32>,
+}
+
+impl PortAddress {
+    /// The address of an InfiniBand port.
+    pub(super) const LID: Self = Self {
+        ip: None,
+        prefix: 0,
+        gid_index: None,
+    };
 }
 
 /// Returns the length of the common prefix in bits; `None` if the families differ.
@@ -112,6 +121,15 @@ mod tests {
 
     const A: &[&str] = &["fe80::1/64", "10.1.0.1/24", "fd01::1/64", "192.168.7.1/24"];
     const B: &[&str] = &["fe80::2/64", "fd01::2/64", "192.168.7.2/24", "10.1.0.2/24"];
+
+    #[test]
+    fn addresses_of_ipoib_are_preferred_if_both_ends_have_them() {
+        let addresses = control("10.1.0.1", "10.1.0.2");
+        let port = |list| [vec![PortAddress::LID], candidates(list)].concat();
+        assert_eq!(choose(&port(A), &port(B), addresses), Some((2, 4)));
+        assert_eq!(choose(&port(A), &port(&[]), addresses), Some((0, 0)));
+        assert_eq!(choose(&port(&[]), &port(B), addresses), Some((0, 0)));
+    }
 
     #[test]
     fn addresses_of_the_control_connection_are_preferred() {

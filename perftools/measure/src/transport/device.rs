@@ -248,7 +248,8 @@ fn link_of(device: &Device, port: &PortAttr) -> LinkType {
 }
 
 /// Returns the addresses of a port and the name of its link. On RoCE and EFA the addresses are
-/// GIDs, those of RoCE v2 if there are any; on iWARP they are those of the interface.
+/// GIDs, those of RoCE v2 if there are any; on iWARP they are those of the interface. On InfiniBand
+/// the LID comes first, and those of the IPoIB interface, which only rdma_cm uses, follow.
 fn addresses(
     context: &Context,
     port_num: u8,
@@ -256,14 +257,13 @@ fn addresses(
 ) -> Result<(Vec<PortAddress>, String)> {
     let netdev = context.netdev(port_num);
     match link {
-        LinkType::InfiniBand => Ok((
-            vec![PortAddress {
-                ip: None,
-                prefix: 0,
-                gid_index: None,
-            }],
-            link.to_string(),
-        )),
+        LinkType::InfiniBand => {
+            let mut all = vec![PortAddress::LID];
+            if netdev.is_some() {
+                all.extend(interface_addresses(netdev.as_deref()));
+            }
+            Ok((all, link.to_string()))
+        }
         LinkType::Iwarp => Ok((interface_addresses(netdev.as_deref()), link.to_string())),
         LinkType::Roce | LinkType::Efa => {
             let gids = context.gids(port_num)?;
@@ -339,6 +339,14 @@ impl OpenedDevice {
                 SocketAddrV6::new(ip, port, 0, scope().unwrap_or(0)).into()
             }
             _ => SocketAddr::new(ip, port),
+        }
+    }
+
+    /// Returns the addresses to connect by. Without rdma_cm, an InfiniBand port has its LID only.
+    pub(super) fn addresses_with(&self, uses_cm: bool) -> &[PortAddress] {
+        match self.link {
+            LinkType::InfiniBand if !uses_cm => &self.addresses[..1],
+            _ => &self.addresses,
         }
     }
 

@@ -61,14 +61,15 @@ impl RdmaServer {
             ))
             .with_help("choose devices of the same type: --id local=DEV,remote=DEV (-li, -ri)"));
         }
-        let (server_address, client_address) = choose(&opened.addresses, &client.addresses, addrs)
-            .ok_or_else(|| no_path(&opened, client))?;
         let uses_cm = uses_cm(
             opened.link,
             spec.use_cm,
             spec.sets_packet_attributes(),
             opened.context.device_name(),
         )?;
+        let own = opened.addresses_with(uses_cm);
+        let (server_address, client_address) =
+            choose(own, &client.addresses, addrs).ok_or_else(|| no_path(&opened, client))?;
         let fit = spec.fit(&opened.bounds)?;
         if fit.plan != client.plan {
             return Err(Error::limit(format!(
