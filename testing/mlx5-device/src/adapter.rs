@@ -27,6 +27,7 @@ pub(crate) enum Kind {
     ProtectionDomain,
     XrcDomain,
     TransportDomain,
+    SendQueue,
     CounterSet,
 }
 

@@ -60,6 +60,7 @@ structures! {
         LOG_MAX_TRANSPORT_DOMAIN = 0x323, 5;
         LOG_MAX_PD = 0x32b, 5;
         LOG_MAX_XRCD = 0x33b, 5;
+        LOG_MAX_SQ = 0x36b, 5;
         MAX_NUM_EQS = 0x470, 16;
         DEVICE_FREQUENCY_KHZ = 0x4e0, 32;
         NUM_OF_UARS_PER_PAGE = 0x520, 32;
@@ -131,6 +132,7 @@ const GENERAL_VALUES: &[(Field, u64)] = &[
     (cmd_hca_cap::LOG_MAX_TRANSPORT_DOMAIN, 16),
     (cmd_hca_cap::LOG_MAX_PD, 20),
     (cmd_hca_cap::LOG_MAX_XRCD, 20),
+    (cmd_hca_cap::LOG_MAX_SQ, 18),
     (cmd_hca_cap::MAX_NUM_EQS, 1 << LOG_MAX_EVENT_QUEUES),
     (cmd_hca_cap::DEVICE_FREQUENCY_KHZ, 1_000_000),
     (cmd_hca_cap::NUM_OF_UARS_PER_PAGE, 1),

@@ -452,3 +452,45 @@ fn no_key_is_the_one_that_ends_a_list_of_memory() {
     assert!(guest.key > END_OF_LIST);
     assert!(guest.create_key(0x5a) > guest.key);
 }
+
+#[test]
+fn traffic_and_failed_links_are_counted() {
+    let mut guest = Guest::new();
+    guest.connect();
+    let remote = remote(guest.key, 0x40);
+    let data = guest.segment(8, 0);
+    guest.post_send(0, 0x08, &[remote, data]);
+    let counters = guest.command(0x770, 0x20, &[]);
+    // One request with data, and its acknowledgement: packets and bytes.
+    let traffic = [2_u64.to_be_bytes(), 8_u64.to_be_bytes()].concat();
+    assert_eq!(counters[0x30..0x50], [&traffic[..], &traffic].concat());
+    guest.device.adapter.engine.fail(DeviceFault::LinkDown);
+    guest.device.work();
+    let register = (Field::new(0x50, 16), 0x5008);
+    let mut read = guest.try_command(0x805, 0x110, &[register, (Field::new(0x30, 16), 1)]);
+    assert_eq!((read[0], read.remove(0x10 + 8 + 3)), (0, 1));
+}
+
+#[test]
+fn a_whole_request_in_a_page_of_doorbells_is_executed() {
+    let mut guest = Guest::new();
+    let context = |offset, width| Field::new(offset, width).at(0x20);
+    let cq = (context(0x48, 24), u64::from(guest.cq));
+    let queue = guest.create(0x904, 0x1b0, &[cq, (context(0x28, 24), 0x55)]);
+    let state = [(NUMBER, u64::from(queue))];
+    guest.command(0x905, 0x1a0, &state);
+    let mut request = [0; 64];
+    request[2] = 7;
+    request[4..8].copy_from_slice(&(queue << 8 | 1).to_be_bytes());
+    request[11] = 8;
+    let empty = guest.completion(0);
+    for (number, part) in request.chunks(8).enumerate() {
+        assert_eq!(guest.completion(0), empty, "the request is not whole");
+        let offset = UAR * 4096 + 0x900 + number as u64 * 8;
+        guest.device.write(offset, part);
+    }
+    assert_eq!(guest.completion(0), (0, 0x55, 0));
+    assert_eq!(guest.read(COMPLETIONS + 60, 2), [0, 7]);
+    guest.command(0x906, 0x10, &state);
+    assert_eq!(guest.try_command(0x905, 0x1a0, &state)[0], BAD_RESOURCE);
+}

@@ -1,11 +1,12 @@
 //! The device: what a write to its memory region does to the adapter.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use crate::adapter::Adapter;
 use crate::bar;
 use crate::command_queue::{self, Command};
-use crate::commands;
+use crate::commands::{self, send_queues};
 use crate::event_queue::COMMAND_EVENT;
 use crate::initialization_segment::{self, InitializationSegment, Written};
 
@@ -25,6 +26,8 @@ const STEPS: usize = 64;
 pub(crate) struct Device {
     pub(crate) adapter: Adapter,
     segment: InitializationSegment,
+    /// Requests that have been written to a page of doorbells in part, by their place.
+    requests: BTreeMap<u64, [u8; send_queues::REQUEST]>,
 }
 
 impl Device {
@@ -32,6 +35,7 @@ impl Device {
         Self {
             adapter,
             segment: InitializationSegment::new(),
+            requests: BTreeMap::new(),
         }
     }
 
@@ -101,6 +105,7 @@ impl Device {
             (DOORBELL_CONSUME, 4) => false,
             // The adapter reads the doorbell records.
             (DOORBELL_COMPLETIONS | DOORBELL_REQUESTS.., _) => {
+                self.combine(offset, data);
                 self.work();
                 return;
             }
@@ -117,6 +122,23 @@ impl Device {
                 }
             }
             _ => eprintln!("page {page} has no event queue {:#x}", value >> 24),
+        }
+    }
+
+    /// Keeps a part of a request that the driver writes to a page of doorbells (BlueFlame), and
+    /// executes the request when it has arrived. A doorbell is only the begin of one.
+    fn combine(&mut self, offset: u64, data: &[u8]) {
+        let length = send_queues::REQUEST as u64;
+        let (block, at) = (offset / length, offset % length);
+        let request = self.requests.entry(block).or_insert([0; _]);
+        let at = usize::try_from(at).expect("less than a request");
+        let Some(part) = request.get_mut(at..at + data.len()) else {
+            return;
+        };
+        part.copy_from_slice(data);
+        if at + data.len() == request.len() {
+            send_queues::execute(&mut self.adapter, request);
+            self.requests.remove(&block);
         }
     }
 

@@ -1,8 +1,9 @@
 //! The PCI function as vfio-user serves it: regions, interrupts and the guest's memory.
 
 use std::error::Error;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
@@ -18,20 +19,23 @@ use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, Serv
 use nic_model::{DeviceFault, Engine};
 
 use crate::adapter::Adapter;
+use crate::addresses;
 use crate::bar;
-use crate::commands::ports;
 use crate::config_space::{self, ConfigSpace};
 use crate::device::Device;
+use crate::mads;
 
-/// Serves the function at a socket until the client disconnects.
+/// Serves the function at a socket until the client disconnects. It reaches the functions whose
+/// sockets are in the same directory.
 ///
 /// # Errors
 ///
 /// Fails if the socket exists already or cannot be opened, or if the connection fails.
 pub fn serve(socket: &Path) -> Result<(), Box<dyn Error>> {
     let server = Server::new(socket, true, interrupts(), regions())?;
-    let mut engine = Engine::connected()?;
-    engine.set_gid(ports::gid(engine.number()));
+    let mut engine = Engine::connected(&network(socket)?)?;
+    engine.set_gid(addresses::gid(engine.number()));
+    engine.set_agent(mads::answer);
     let adapter = Adapter::new(engine);
     let device = Arc::new(Mutex::new(Device::new(adapter)));
     let runs = Arc::downgrade(&device);
@@ -43,6 +47,13 @@ pub fn serve(socket: &Path) -> Result<(), Box<dyn Error>> {
         config: ConfigSpace::new(),
         device,
     })?)
+}
+
+/// Returns the name of the network of a socket, which is that of its directory.
+fn network(socket: &Path) -> io::Result<String> {
+    let directory = socket.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = fs::metadata(directory.unwrap_or(Path::new(".")))?;
+    Ok(format!("{:x}-{:x}", directory.dev(), directory.ino()))
 }
 
 /// Pause of the adapter when it has nothing to do. Timers and packets of others wait for it.

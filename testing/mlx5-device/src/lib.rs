@@ -4,6 +4,7 @@
 //! connects to its socket and gives it the guest's memory and interrupts.
 
 mod adapter;
+mod addresses;
 mod bar;
 mod capabilities;
 mod command_queue;
@@ -18,6 +19,7 @@ mod guest_memory;
 mod initialization_segment;
 mod interrupts;
 mod layout;
+mod mads;
 mod status;
 
 pub use function::serve;

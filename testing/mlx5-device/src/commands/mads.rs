@@ -5,18 +5,13 @@
 use super::ports;
 use super::registers::NODE_DESCRIPTION;
 use crate::adapter::Adapter;
+use crate::addresses::SUBNET_PREFIX;
 use crate::config_space;
 use crate::layout::{Field, structures};
+use crate::mads::{GET, RESPONSE, UNSUPPORTED, mad};
 use crate::status::Failure;
 
 structures! {
-    /// The header of a datagram.
-    mad {
-        METHOD = 0x18, 8;
-        STATUS = 0x20, 16;
-        ATTRIBUTE = 0x80, 16;
-    }
-
     node_info {
         BASE_VERSION = 0, 8;
         CLASS_VERSION = 8, 8;
@@ -59,11 +54,6 @@ structures! {
 const DATAGRAM: std::ops::Range<usize> = 0x10..0x110;
 const DATA: usize = 64;
 
-const GET: u64 = 0x01;
-const GET_RESPONSE: u64 = 0x81;
-/// Status of a datagram whose method does not exist for its attribute.
-const UNSUPPORTED: u64 = 0xc;
-
 /// Answers a datagram. Only the attributes of the subnet management that tools read are known.
 pub(super) fn answer(
     adapter: &mut Adapter,
@@ -73,7 +63,7 @@ pub(super) fn answer(
     let answer = &mut output[DATAGRAM];
     answer.copy_from_slice(&input[DATAGRAM]);
     let method = mad::METHOD.get(answer);
-    mad::METHOD.set(answer, GET_RESPONSE);
+    mad::METHOD.set(answer, GET | RESPONSE);
     let data = &mut answer[DATA..2 * DATA];
     let known = match (method, mad::ATTRIBUTE.get(&input[DATAGRAM])) {
         (GET, 0x10) => {
@@ -127,9 +117,9 @@ fn port_info(adapter: &Adapter) -> [(Field, u64); 20] {
     let capabilities = u64::from(adapter.objects.port_capabilities);
     let (state, physical_state) = ports::states(adapter);
     [
-        (port_info::GID_PREFIX, ports::SUBNET_PREFIX),
+        (port_info::GID_PREFIX, SUBNET_PREFIX),
         (port_info::LID, u64::from(adapter.engine.number())),
-        (port_info::SM_LID, ports::SUBNET_MANAGER),
+        (port_info::SM_LID, u64::from(adapter.engine.number())),
         (port_info::CAPABILITIES, capabilities),
         (port_info::LOCAL_PORT, 1),
         (port_info::WIDTH_ENABLED, FOUR_LANES),

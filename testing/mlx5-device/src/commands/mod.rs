@@ -9,9 +9,10 @@ mod events;
 mod keys;
 mod mads;
 mod objects;
-pub(crate) mod ports;
+mod ports;
 mod queue_pairs;
 mod registers;
+pub(crate) mod send_queues;
 mod setup;
 mod shared_receive_queues;
 
@@ -146,6 +147,9 @@ const COMMANDS: &[Entry] = &[
     row(0x80f, "DEALLOC_XRCD", Initialized, (0x10, 0x10), destroy!(XrcDomain)),
     row(0x816, "ALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), create!(TransportDomain)),
     row(0x817, "DEALLOC_TRANSPORT_DOMAIN", Initialized, (0x10, 0x10), destroy!(TransportDomain)),
+    row(0x904, "CREATE_SQ", Initialized, (0x110, 0x10), create!(SendQueue)),
+    row(0x905, "MODIFY_SQ", Initialized, (0x20, 0x10), send_queues::modify),
+    row(0x906, "DESTROY_SQ", Initialized, (0x10, 0x10), destroy!(SendQueue)),
     row(0x90c, "CREATE_RMP", Initialized, (0x110, 0x10), shared_receive_queues::create),
     row(0x90d, "MODIFY_RMP", Initialized, (0x110, 0x10), shared_receive_queues::modify),
     row(0x90e, "DESTROY_RMP", Initialized, (0x10, 0x10), shared_receive_queues::destroy),

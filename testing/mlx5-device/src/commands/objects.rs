@@ -54,6 +54,16 @@ pub(super) fn destroy(kind: Kind, adapter: &mut Adapter, input: &[u8]) -> Result
         .ok_or(NONE)
 }
 
+/// Returns the input that created the object with the number in an input.
+pub(super) fn get<'a>(
+    kind: Kind,
+    adapter: &'a mut Adapter,
+    input: &[u8],
+) -> Result<&'a [u8], Failure> {
+    let object = adapter.objects.inputs(kind).get(number(kind).get32(input));
+    object.map(Vec::as_slice).ok_or(NONE)
+}
+
 /// Returns the counters of a set, which are zero.
 pub(super) fn query_counters(
     adapter: &mut Adapter,

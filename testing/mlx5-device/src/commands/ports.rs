@@ -1,6 +1,7 @@
 //! The port: its state, addresses and partition keys.
 
 use crate::adapter::Adapter;
+use crate::addresses::{self, DEFAULT_PKEY, SUBNET_PREFIX};
 use crate::layout::{Field, structures};
 use crate::status::{Failure, Status, ensure};
 
@@ -32,18 +33,20 @@ structures! {
     query_hca_vport_pkey_in {
         PKEY_INDEX = 0x70, 16;
     }
+
+    traffic_counter {
+        PACKETS = 0x0, 64;
+        OCTETS = 0x40, 64;
+    }
 }
 
 /// Byte offset of the body in outputs.
 const BODY: usize = 0x10;
-/// The GUID of `testing/nic-model`, to which the number of the adapter in its network is added.
-const GUIDS: u64 = 0x0200_5eff_fe10_0000;
-/// Prefix of a subnet that a router can reach: tests of the workspace need an address that is not
-/// link-local.
-pub(super) const SUBNET_PREFIX: u64 = 0xfec0_0000_0000_0000;
-const DEFAULT_PKEY: u16 = 0xffff;
-/// LID of the subnet manager, which does not exist.
-pub(super) const SUBNET_MANAGER: u64 = 1;
+/// Byte offsets of counters in `query_vport_counter_out`.
+const RECEIVED_IB_UNICAST: usize = 0x30;
+const TRANSMITTED_IB_UNICAST: usize = 0x40;
+const RECEIVED_IB_MULTICAST: usize = 0x50;
+const TRANSMITTED_IB_MULTICAST: usize = 0x60;
 /// Code of the largest time for a datagram through the subnet.
 pub(super) const SUBNET_TIMEOUT: u64 = 18;
 /// Capabilities of the port that the driver sets for its agents: subnet management, communication
@@ -52,15 +55,9 @@ const CHANGEABLE: u32 = 1 << 1 | 1 << 16 | 1 << 17 | 1 << 19 | 1 << 20;
 /// Index that asks for the whole table.
 const WHOLE_TABLE: u64 = 0xffff;
 
-/// Returns the first GID of the port of an adapter with a number in its network.
-pub(crate) fn gid(number: u32) -> [u8; 16] {
-    let guid = GUIDS + u64::from(number);
-    (u128::from(SUBNET_PREFIX) << 64 | u128::from(guid)).to_be_bytes()
-}
-
 /// Returns the GUID of the adapter.
 pub(super) fn guid(adapter: &Adapter) -> u64 {
-    GUIDS + u64::from(adapter.engine.number())
+    addresses::guid(adapter.engine.number())
 }
 
 /// Returns the state of the port and its physical state.
@@ -99,7 +96,8 @@ pub(super) fn query_context(
         (context::CAP_MASK1_FIELD_SELECT, u64::from(CHANGEABLE)),
         (context::LID, u64::from(adapter.engine.number())),
         (context::SUBNET_TIMEOUT, SUBNET_TIMEOUT),
-        (context::SM_LID, SUBNET_MANAGER),
+        // Each port is its own subnet administrator.
+        (context::SM_LID, u64::from(adapter.engine.number())),
     ] {
         field.at(BODY).set(output, value);
     }
@@ -159,7 +157,25 @@ pub(super) fn query_pkey(_: &mut Adapter, input: &[u8], output: &mut [u8]) -> Re
     Ok(())
 }
 
-/// Returns the counters of the port, which are zero.
-pub(super) fn query_counters(_: &mut Adapter, _: &[u8], _: &mut [u8]) -> Result<(), Failure> {
+/// Returns the counters of the port's traffic.
+pub(super) fn query_counters(
+    adapter: &mut Adapter,
+    _: &[u8],
+    output: &mut [u8],
+) -> Result<(), Failure> {
+    let counters = adapter.engine.counters();
+    for (offset, traffic) in [
+        (RECEIVED_IB_UNICAST, counters.received),
+        (TRANSMITTED_IB_UNICAST, counters.sent),
+        (RECEIVED_IB_MULTICAST, counters.received_in_groups),
+        (TRANSMITTED_IB_MULTICAST, counters.sent_to_groups),
+    ] {
+        traffic_counter::PACKETS
+            .at(offset)
+            .set(output, traffic.packets);
+        traffic_counter::OCTETS
+            .at(offset)
+            .set(output, traffic.bytes);
+    }
     Ok(())
 }

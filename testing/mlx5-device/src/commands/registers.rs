@@ -47,6 +47,11 @@ structures! {
         OPER_MTU = 0x60, 16;
     }
 
+    /// Counters of errors of the port, which follow 8 bytes.
+    ib_port_cntrs_grp_data_layout {
+        LINK_DOWNED_COUNTER = 0x18, 8;
+    }
+
     /// Virtual lanes of the port.
     pvlc_reg {
         VL_HW_CAP = 0x3c, 4;
@@ -54,7 +59,7 @@ structures! {
 }
 
 /// Reads or writes a register in the output, which has a copy of the input.
-type Access = fn(&mut [u8]) -> Result<(), Failure>;
+type Access = fn(&Adapter, &mut [u8]) -> Result<(), Failure>;
 
 const WRITE: u64 = 0;
 const READ: u64 = 1;
@@ -63,11 +68,10 @@ const READ: u64 = 1;
 #[rustfmt::skip]
 const REGISTERS: &[(u64, u64, usize, Access)] = &[
     // The byte order of the processor. The adapter does not need it.
-    (0x7004, WRITE, 0x10, |_| Ok(())),
+    (0x7004, WRITE, 0x10, |_, _| Ok(())),
     (0x5003, READ, 0x10, read_pmtu),
     (0x5004, READ, 0x40, read_ptys),
-    // Counters of the port, which are zero.
-    (0x5008, READ, 0x100, |_| Ok(())),
+    (0x5008, READ, 0x100, read_ppcnt),
     (0x500f, READ, 0x10, read_pvlc),
     (0x6001, READ, NODE_DESCRIPTION.len(), read_node_description),
     (0x907f, READ, 0x48, read_mcam),
@@ -81,7 +85,11 @@ pub(super) const NODE_DESCRIPTION: &[u8] = b"mlx5-device";
 /// Byte offset of the data in `mcqi_reg`.
 const MCQI_DATA: usize = 0x18;
 
-pub(super) fn access(_: &mut Adapter, input: &[u8], output: &mut [u8]) -> Result<(), Failure> {
+pub(super) fn access(
+    adapter: &mut Adapter,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Failure> {
     let (number, operation) = (
         access_register_in::REGISTER_ID.get(input),
         header_in::OP_MOD.get(input),
@@ -104,17 +112,17 @@ pub(super) fn access(_: &mut Adapter, input: &[u8], output: &mut [u8]) -> Result
     )?;
     let given = (input.len() - BODY).min(register.len());
     register[..given].copy_from_slice(&input[BODY..BODY + given]);
-    access(register)
+    access(adapter, register)
 }
 
-fn read_pmtu(register: &mut [u8]) -> Result<(), Failure> {
+fn read_pmtu(_: &Adapter, register: &mut [u8]) -> Result<(), Failure> {
     for field in [pmtu_reg::MAX_MTU, pmtu_reg::ADMIN_MTU, pmtu_reg::OPER_MTU] {
         field.set(register, 4096);
     }
     Ok(())
 }
 
-fn read_ptys(register: &mut [u8]) -> Result<(), Failure> {
+fn read_ptys(_: &Adapter, register: &mut [u8]) -> Result<(), Failure> {
     const FOUR_LANES: u64 = 1 << 2;
     const EDR: u64 = 1 << 5;
     ptys_reg::IB_LINK_WIDTH_OPER.set(register, FOUR_LANES);
@@ -122,18 +130,27 @@ fn read_ptys(register: &mut [u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read_pvlc(register: &mut [u8]) -> Result<(), Failure> {
+fn read_ppcnt(adapter: &Adapter, register: &mut [u8]) -> Result<(), Failure> {
+    const COUNTER_SET: usize = 8;
+    let link_downed = adapter.engine.counters().link_downed.min(0xff);
+    ib_port_cntrs_grp_data_layout::LINK_DOWNED_COUNTER
+        .at(COUNTER_SET)
+        .set(register, link_downed);
+    Ok(())
+}
+
+fn read_pvlc(_: &Adapter, register: &mut [u8]) -> Result<(), Failure> {
     const LANES_0_TO_3: u64 = 4;
     pvlc_reg::VL_HW_CAP.set(register, LANES_0_TO_3);
     Ok(())
 }
 
-fn read_node_description(register: &mut [u8]) -> Result<(), Failure> {
+fn read_node_description(_: &Adapter, register: &mut [u8]) -> Result<(), Failure> {
     register[..NODE_DESCRIPTION.len()].copy_from_slice(NODE_DESCRIPTION);
     Ok(())
 }
 
-fn read_mcam(register: &mut [u8]) -> Result<(), Failure> {
+fn read_mcam(_: &Adapter, register: &mut [u8]) -> Result<(), Failure> {
     if mcam_reg::ACCESS_REG_GROUP.get(register) == 0 {
         mcam_reg::ACCESS_REGS_MCQI.set(register, 1);
         mcam_reg::ACCESS_REGS_MCQS.set(register, 1);
@@ -142,7 +159,7 @@ fn read_mcam(register: &mut [u8]) -> Result<(), Failure> {
 }
 
 /// The firmware has one component, the image that the adapter boots.
-fn read_mcqs(register: &mut [u8]) -> Result<(), Failure> {
+fn read_mcqs(_: &Adapter, register: &mut [u8]) -> Result<(), Failure> {
     const BOOT_IMAGE: u64 = 1;
     let index = mcqs_reg::COMPONENT_INDEX.get(register);
     ensure(
@@ -155,7 +172,7 @@ fn read_mcqs(register: &mut [u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read_mcqi(register: &mut [u8]) -> Result<(), Failure> {
+fn read_mcqi(_: &Adapter, register: &mut [u8]) -> Result<(), Failure> {
     const VERSION: u64 = 1;
     let index = mcqi_reg::COMPONENT_INDEX.get(register);
     ensure(

@@ -1,5 +1,6 @@
 //! The network between queue pairs, in one process and between processes.
 
+mod counters;
 pub(crate) mod fault;
 pub(crate) mod packet;
 pub(crate) mod service;
@@ -13,12 +14,14 @@ use packet::{Header, MANAGEMENT, MULTICAST_QPN, Packet};
 use service::{Service, Services};
 use socket::Sockets;
 
+pub use counters::{Counters, Traffic};
+
 use crate::errno::Result;
 
 /// The packets in transit.
 pub(crate) struct Network {
     /// Name of the device. Only devices with the same name reach each other.
-    device: &'static str,
+    device: String,
     /// Number of this process. It is the upper part of its queue pair numbers.
     pub(crate) node: u32,
     /// Number of bits of a queue pair number below those of its process.
@@ -29,6 +32,9 @@ pub(crate) struct Network {
     pub(crate) faults: Faults,
     /// Packets that the queue pairs of this process have sent.
     pub(crate) sent: u64,
+    pub(crate) counters: Counters,
+    /// Multicast messages reach the other processes.
+    pub(crate) groups_reach_others: bool,
     sockets: Option<Sockets>,
     /// The process reaches no other one.
     is_alone: bool,
@@ -40,19 +46,21 @@ pub(crate) struct Network {
 
 impl Network {
     pub(crate) fn new(
-        device: &'static str,
+        device: impl Into<String>,
         qpn_bits: u32,
         largest_qpn: u32,
         is_alone: bool,
     ) -> Self {
         Self {
-            device,
+            device: device.into(),
             node: 1,
             qpn_bits,
             largest_qpn,
             link_up: true,
             faults: Faults::default(),
             sent: 0,
+            counters: Counters::default(),
+            groups_reach_others: false,
             sockets: None,
             is_alone,
             services: Services::default(),
@@ -66,7 +74,7 @@ impl Network {
     /// The first queue pair needs this, because its number contains that of the process.
     pub(crate) fn open(&mut self) {
         if self.sockets.is_none() && !self.is_alone {
-            match Sockets::open(self.device, self.largest_qpn, self.qpn_bits) {
+            match Sockets::open(&self.device, self.largest_qpn, self.qpn_bits) {
                 Ok((node, sockets)) => {
                     self.node = node;
                     self.sockets = Some(sockets);
@@ -98,9 +106,14 @@ impl Network {
         self.node << self.qpn_bits | index
     }
 
-    /// Returns the number of the queue pair with this index at the port with this LID.
-    pub(crate) fn address(&self, lid: u16, index: u32) -> u32 {
-        u32::from(lid) << self.qpn_bits | index
+    /// Returns the number of the queue pair that has this one in datagrams to the port with this
+    /// LID. Other numbers than 0 and 1 contain that of their port.
+    pub(crate) fn datagram_destination(&self, lid: u16, qpn: u32) -> u32 {
+        if qpn <= 1 {
+            u32::from(lid) << self.qpn_bits | qpn
+        } else {
+            qpn
+        }
     }
 
     /// Returns the index of a queue pair of this process.
@@ -114,6 +127,7 @@ impl Network {
         if !self.link_up {
             return;
         }
+        self.counters.count_sent(&packet);
         for treatment in self.faults.treat(packet) {
             match treatment {
                 Treatment::Now(packet) => self.deliver(packet),
@@ -126,7 +140,7 @@ impl Network {
 
     /// Takes a name under which other processes can send management packets to this one.
     pub(crate) fn bind_service(&mut self, name: &str) -> Result<Arc<Service>> {
-        self.services.bind(self.device, name)
+        self.services.bind(&self.device, name)
     }
 
     /// Sends a management packet to the process with the first of these names that is in use.
@@ -141,7 +155,7 @@ impl Network {
                 self.deliver(packet);
                 return true;
             }
-            if service::send(self.device, name, &socket::frame(&packet)) {
+            if service::send(&self.device, name, &socket::frame(&packet)) {
                 return true;
             }
         }
@@ -180,7 +194,12 @@ impl Network {
 
     fn deliver(&mut self, packet: Packet) {
         let destination = packet.header.destination;
-        if destination == MULTICAST_QPN || self.local_index(destination).is_some() {
+        if destination == MULTICAST_QPN {
+            if let Some(sockets) = self.sockets.as_mut().filter(|_| self.groups_reach_others) {
+                sockets.send_to_all(self.node, &packet);
+            }
+            self.queue.push_back(packet);
+        } else if self.local_index(destination).is_some() {
             self.queue.push_back(packet);
         } else if let Some(sockets) = &mut self.sockets {
             sockets.send(destination >> self.qpn_bits, &packet);
@@ -199,6 +218,8 @@ impl Network {
                 self.deliver(packet);
             }
         }
-        self.queue.pop_front()
+        let packet = self.queue.pop_front()?;
+        self.counters.count_received(&packet);
+        Some(packet)
     }
 }

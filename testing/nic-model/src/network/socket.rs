@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{self, ErrorKind, Read, Write};
+use std::ops::Range;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
@@ -15,12 +16,14 @@ const CHUNK: usize = 256 * 1024;
 
 /// The sockets of a process.
 pub(crate) struct Sockets {
-    device: &'static str,
+    device: String,
     listener: UnixListener,
     incoming: Vec<Incoming>,
     outgoing: HashMap<u32, Outgoing>,
     /// Number of bits of a queue pair number below those of its process.
     qpn_bits: u32,
+    /// Numbers that processes can have.
+    nodes: Range<u32>,
     /// Processes that have ended.
     ended: Vec<u32>,
     /// Room for what is read at once.
@@ -57,22 +60,20 @@ pub(super) fn frame(packet: &Packet) -> Vec<u8> {
 
 impl Sockets {
     /// Takes the first free number and returns it.
-    pub(crate) fn open(
-        device: &'static str,
-        largest_qpn: u32,
-        qpn_bits: u32,
-    ) -> io::Result<(u32, Self)> {
+    pub(crate) fn open(device: &str, largest_qpn: u32, qpn_bits: u32) -> io::Result<(u32, Self)> {
         // The last number is not used: the largest queue pair number is that of multicast.
-        for node in 1..largest_qpn >> qpn_bits {
+        let nodes = 1..largest_qpn >> qpn_bits;
+        for node in nodes.clone() {
             match UnixListener::bind_addr(&address(device, node)?) {
                 Ok(listener) => {
                     listener.set_nonblocking(true)?;
                     let sockets = Self {
-                        device,
+                        device: device.to_owned(),
                         listener,
                         incoming: Vec::new(),
                         outgoing: HashMap::new(),
                         qpn_bits,
+                        nodes,
                         ended: Vec::new(),
                         chunk: vec![0; CHUNK],
                     };
@@ -87,18 +88,32 @@ impl Sockets {
 
     /// Sends a packet to another process. It is lost if that process does not exist.
     pub(crate) fn send(&mut self, node: u32, packet: &Packet) {
+        if !self.append(node, &frame(packet)) {
+            self.ended.push(node);
+        }
+        self.flush();
+    }
+
+    /// Sends a packet to all processes except for this one.
+    pub(crate) fn send_to_all(&mut self, own: u32, packet: &Packet) {
+        let bytes = frame(packet);
+        for node in self.nodes.clone().filter(|node| *node != own) {
+            self.append(node, &bytes);
+        }
+        self.flush();
+    }
+
+    /// Adds bytes to those for a process. Returns `false` if it does not exist.
+    fn append(&mut self, node: u32, bytes: &[u8]) -> bool {
         let peer = match self.outgoing.entry(node) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let Ok(peer) = Outgoing::connect(self.device, node) else {
-                    self.ended.push(node);
-                    return;
-                };
-                new.insert(peer)
-            }
+            Entry::Vacant(new) => match Outgoing::connect(&self.device, node) {
+                Ok(peer) => new.insert(peer),
+                Err(_) => return false,
+            },
         };
-        peer.bytes.extend_from_slice(&frame(packet));
-        self.flush();
+        peer.bytes.extend_from_slice(bytes);
+        true
     }
 
     /// Writes what the sockets accept. A process that has ended loses its packets.

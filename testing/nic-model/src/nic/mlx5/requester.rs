@@ -2,12 +2,12 @@
 
 use zerocopy::byteorder::network_endian::{U16, U32};
 
+use super::Mlx5;
 use super::cqe::{Cqe, Syndrome, kind};
 use super::progress::InFlight;
 use super::qp::{Qp, Transport};
 use super::streams::Streams;
 use super::wqe::{self, BLOCK, Data, Work, opcode};
-use super::{Mlx5, SPECIAL};
 use crate::network::packet::{self, Header, Packet, flag, status};
 use crate::nic::Shared;
 use crate::qp_state::RTS;
@@ -456,12 +456,7 @@ fn request_packet(cx: &Shared, qp: &Qp, entry: &InFlight) -> std::result::Result
         _ => 0,
     };
     if let Some(av) = &work.address_vector {
-        // Numbers of other queue pairs contain that of their port.
-        header.destination = if av.qpn() < SPECIAL {
-            cx.network.address(av.lid(), av.qpn())
-        } else {
-            av.qpn()
-        };
+        header.destination = cx.network.datagram_destination(av.lid(), av.qpn());
         header.service_level = av.service_level();
         header.traffic_class = av.traffic_class;
         header.hop_limit = av.hop_limit;

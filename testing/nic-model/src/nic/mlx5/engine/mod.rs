@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 
+use super::cqe::{Cqe, kind};
 use super::qp::{Qp, Transport, rings};
 use super::{Mlx5, caps, cq};
 use crate::abi::core::{GidEntry, ModifyQp, event};
@@ -19,16 +20,20 @@ use crate::errno::{Errno, Result};
 use crate::fault::{DeviceFault, DeviceFaults, Effect};
 use crate::keys::{Keys, Region, Target, index};
 use crate::memory::{Mapping, Pinned};
-use crate::network::{Network, packet};
+use crate::network::Network;
+use crate::network::packet::{self, Header, Packet, flag};
 use crate::nic::{CreateCq, CreateSrq, EventTarget, Nic, Shared};
 use crate::options::Link;
 use crate::qp_state::{self, mask};
 use crate::syscall;
 
+pub use crate::network::{Counters, Traffic};
 pub use objects::*;
 
-/// Name of the network, which only other engines use.
+/// First part of the names of networks, which only engines use.
 const NETWORK: &str = "mlx5-engine";
+/// Index of the queue pair of the general services.
+const GENERAL_SERVICES: u32 = 1;
 /// Packets that one step delivers at most.
 const PACKETS_PER_STEP: usize = 64;
 
@@ -57,7 +62,12 @@ pub struct Engine {
     faults: DeviceFaults,
     /// Effects of faults that the driver must learn of.
     reports: Vec<Event>,
+    agent: Option<Agent>,
 }
+
+/// Answers a datagram to queue pair 1 in place of the driver. It gets the number of the adapter,
+/// the counters of its port and the datagram. It returns `None` if the datagram is for the driver.
+pub type Agent = fn(u32, &Counters, &[u8]) -> Option<Vec<u8>>;
 
 /// The end of a channel that a driver reads.
 struct Pipe {
@@ -92,23 +102,26 @@ impl Engine {
     /// # Errors
     /// Fails if the process cannot open more files.
     pub fn new() -> io::Result<Self> {
-        Self::with_network(true)
+        Self::with_network(None)
     }
 
-    /// Creates an adapter that reaches the adapters of other processes of the user.
+    /// Creates an adapter that reaches the adapters with the same network in other processes of the
+    /// user.
     ///
     /// # Errors
     /// Fails if the process cannot open more files.
-    pub fn connected() -> io::Result<Self> {
-        Self::with_network(false)
+    pub fn connected(network: &str) -> io::Result<Self> {
+        Self::with_network(Some(network))
     }
 
-    fn with_network(is_alone: bool) -> io::Result<Self> {
+    fn with_network(name: Option<&str>) -> io::Result<Self> {
         let mut channels = Channels::new();
         let completions = Pipe::new(&mut channels, COMPLETION)?;
         let asynchronous = Pipe::new(&mut channels, ASYNC)?;
         let largest = packet::MULTICAST_QPN;
-        let mut network = Network::new(NETWORK, caps::QPN_BITS, largest, is_alone);
+        let device = format!("{NETWORK}-{}", name.unwrap_or_default());
+        let mut network = Network::new(device, caps::QPN_BITS, largest, name.is_none());
+        network.groups_reach_others = true;
         network.open();
         let lid = u16::try_from(network.node).unwrap_or(u16::MAX);
         Ok(Self {
@@ -130,6 +143,7 @@ impl Engine {
             asynchronous,
             faults: DeviceFaults::default(),
             reports: Vec::new(),
+            agent: None,
         })
     }
 
@@ -146,6 +160,17 @@ impl Engine {
             port_num: 1,
             ..GidEntry::default()
         }];
+    }
+
+    /// Sets the agent that answers datagrams to queue pair 1.
+    pub fn set_agent(&mut self, agent: Agent) {
+        self.agent = Some(agent);
+    }
+
+    /// Returns the counters of the port.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.cx.network.counters
     }
 
     /// Returns the number of objects.
@@ -176,6 +201,7 @@ impl Engine {
     fn set_link(&mut self, up: bool) {
         if self.cx.network.link_up != up {
             self.cx.network.link_up = up;
+            self.cx.network.counters.link_downed += u64::from(!up);
             self.reports.push(Event::Link { up });
         }
     }
@@ -444,6 +470,17 @@ impl Engine {
         self.mappings.remove(&(Object::QueuePair, number)).is_some()
     }
 
+    /// Completes a request without an operation of a queue that is not a queue pair.
+    pub fn complete_empty_request(&mut self, cq: u32, number: u32, user_index: u32, counter: u16) {
+        let cqe = Cqe {
+            srqn_uidx: user_index.into(),
+            sop_drop_qpn: number.into(),
+            wqe_counter: counter.into(),
+            ..Cqe::default()
+        };
+        self.nic.complete(&mut self.cx, cq, cqe, kind::REQ, false);
+    }
+
     /// Executes posted requests, handles packets and timers. Returns `true` if there was work.
     pub fn step(&mut self) -> bool {
         let now = self.cx.clock.now();
@@ -460,12 +497,36 @@ impl Engine {
                 break;
             };
             worked = true;
-            if packet.header.kind != packet::MANAGEMENT {
+            if packet.header.kind != packet::MANAGEMENT && !self.answer(&packet) {
                 self.nic.receive(&mut self.cx, packet);
             }
         }
         self.cx.channels.flush();
         worked
+    }
+
+    /// Passes a datagram to queue pair 1 to the agent. Returns `true` if it has sent an answer.
+    fn answer(&mut self, packet: &Packet) -> bool {
+        let request = &packet.header;
+        let network = &mut self.cx.network;
+        let is_management = request.flags & flag::DATAGRAM != 0
+            && network.local_index(request.destination) == Some(GENERAL_SERVICES);
+        let agent = self.agent.filter(|_| is_management);
+        let payload =
+            agent.and_then(|answer| answer(network.node, &network.counters, &packet.payload));
+        let Some(payload) = payload else {
+            return false;
+        };
+        let header = Header {
+            source: GENERAL_SERVICES,
+            source_lid: self.cx.lid,
+            source_gid: request.destination_gid,
+            destination: network.datagram_destination(request.source_lid, request.source),
+            destination_gid: request.source_gid,
+            ..*request
+        };
+        network.send(Packet { header, payload }, self.cx.clock.now());
+        true
     }
 
     /// Returns the events since the last call.
