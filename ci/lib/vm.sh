@@ -57,7 +57,7 @@ vm_prepare() {
 list_modules() {
     local -a names
     read -ra names <<<"$LAB_MODULE_NAMES virtio_net"
-    ((LAB_MLX5 == 0)) || names+=(mlx5_ib)
+    ((LAB_MLX5 == 0)) || names+=(mlx5_ib ib_ipoib)
     PATH=$PATH:/usr/sbin:/sbin modprobe -d "${KERNEL_MODULES%/lib/modules/*}/" -S "$KERNEL_VERSION" \
         -a --show-depends "${names[@]}" 2>/dev/null | awk '/^insmod/ && !seen[$2]++ { print $2 }' || true
 }
