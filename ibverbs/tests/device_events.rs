@@ -11,10 +11,7 @@ use ibverbs::{
     event::{AsyncEvent, AsyncEvents, EventSource, EventType},
     wr,
 };
-use lab::{
-    LeakCheck, connect, devices, devices_with, is_efa, is_infiniband, is_iwarp, path, roce_with,
-    verb,
-};
+use lab::{LeakCheck, connect, devices, devices_with, is_efa, is_iwarp, path, roce_with, verb};
 use test_support::lab::LinkDown;
 
 /// Time within which an expected event must arrive.
@@ -57,11 +54,7 @@ fn link_changes_raise_port_events() {
         let gids = context.gids(1).expect("GID table").len();
         let events = context.async_events().expect("events");
         drain(&events);
-        let down = if is_infiniband(&context) {
-            LinkDown::of_first_function()
-        } else {
-            LinkDown::new(&context.netdev(1).expect("network interface of the port"))
-        };
+        let down = LinkDown::new(&context.netdev(1).expect("network interface of the port"));
         let seen = drain(&events);
         println!("{} down: {seen:?}", context.device_name());
         assert!(

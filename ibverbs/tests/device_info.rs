@@ -45,8 +45,8 @@ fn device_is_found_by_name_guid_netdev_and_index() {
             sysfs(context, "node_guid").parse::<Guid>().expect("GUID"),
             device.guid()
         );
-        // EFA has no network interface of its own, and InfiniBand has none here.
-        if !is_efa(context) && !is_infiniband(context) {
+        // EFA has no network interface of its own.
+        if !is_efa(context) {
             let netdev = context.netdev(1).expect("network interface of the port");
             let (found, port_num) = Device::by_netdev(&netdev).expect("by interface");
             assert_eq!((found.name(), port_num), (device.name(), 1));
@@ -94,8 +94,7 @@ fn missing_device_error_lists_available_devices() {
         let error = Device::by_netdev("none0").expect_err("no such interface");
         let listed = error.to_string().contains(name);
         assert!(
-            error.kind() == ErrorKind::NotFound
-                && listed != (is_efa(context) || is_infiniband(context)),
+            error.kind() == ErrorKind::NotFound && listed != is_efa(context),
             "{error}"
         );
     });

@@ -200,12 +200,13 @@ fn group(endpoint: &Endpoint, last: u8) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-/// Returns the endpoints that support groups. Linux has no IPv6 groups on RoCE v2.
+/// Returns `true` if the endpoint supports groups. Linux has no IPv6 groups on RoCE v2.
+fn has_groups(endpoint: &Endpoint) -> bool {
+    endpoint.has_datagrams() && (endpoint.ip.is_ipv4() || endpoint.is_infiniband())
+}
+
 fn multicast_endpoints() -> Vec<Endpoint> {
-    endpoints()
-        .into_iter()
-        .filter(|endpoint| endpoint.has_datagrams() && endpoint.ip.is_ipv4())
-        .collect()
+    endpoints().into_iter().filter(has_groups).collect()
 }
 
 #[test]
@@ -213,7 +214,7 @@ fn multicast_endpoints() -> Vec<Endpoint> {
 fn ipv6_groups_are_unsupported_on_roce() {
     for endpoint in endpoints()
         .into_iter()
-        .filter(|endpoint| endpoint.has_datagrams() && endpoint.ip.is_ipv6())
+        .filter(|endpoint| endpoint.has_datagrams() && !has_groups(endpoint))
     {
         assert_no_leaks(&endpoint, || {
             let resolver = Resolver::new(group(&endpoint, 5))

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ibverbs::{Error, ErrorKind, GidIndex, RcPath};
+use ibverbs::{Device, Error, ErrorKind, GidIndex, RcPath};
 use lab::{Endpoint, Resources, TIMEOUT, devices, endpoints};
 use nix::ifaddrs::getifaddrs;
 use rdmacm::{
@@ -210,9 +210,10 @@ fn a_client_that_gave_up_does_not_block_the_server() {
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
 fn an_address_without_a_device_is_reported() {
-    let rdma: Vec<String> = devices()
+    let rdma: Vec<String> = Device::list()
+        .expect("devices")
         .iter()
-        .filter_map(|context| context.netdev(1))
+        .filter_map(|device| device.open().expect("context").netdev(1))
         .collect();
     let deadline = Instant::now() + TIMEOUT;
     let plain = loop {
@@ -324,6 +325,13 @@ fn a_source_of_another_host_is_reported() {
     }
 }
 
+/// Returns the bytes of the port's GID, as the end of an address of IPoIB.
+fn own_gid(endpoint: &Endpoint) -> String {
+    let gid = endpoint.context.gids(1).expect("GIDs")[0].gid;
+    let bytes = gid.as_ipv6().octets().map(|byte| format!("{byte:02x}"));
+    bytes.join(":")
+}
+
 /// The kernel's attempts to resolve an address are shorter than the time limits here.
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
@@ -356,7 +364,12 @@ fn address_is_resolved_until_the_time_limit() {
         let (result, elapsed) = thread::scope(|scope| {
             scope.spawn(|| {
                 thread::sleep(appears);
-                let entry = format!("{peer} lladdr 02:00:00:00:00:01 dev {netdev} nud permanent");
+                let link_layer = if endpoint.is_infiniband() {
+                    format!("80:01:00:04:{}", own_gid(&endpoint))
+                } else {
+                    "02:00:00:00:00:01".to_owned()
+                };
+                let entry = format!("{peer} lladdr {link_layer} dev {netdev} nud permanent");
                 process::run_line(&format!("ip neigh replace {entry}"));
             });
             resolve(TIMEOUT)
@@ -395,11 +408,8 @@ fn the_remedy_of_a_missing_answer_fits_the_path() {
             assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
             let help = error.help().expect("a remedy");
             assert!(help.contains("register memory before listening"), "{error}");
-            assert_eq!(
-                help.contains("UDP port 4791"),
-                !endpoint.is_iwarp(),
-                "{error}"
-            );
+            let is_roce = !endpoint.is_iwarp() && !endpoint.is_infiniband();
+            assert_eq!(help.contains("UDP port 4791"), is_roce, "{error}");
             assert!(
                 !endpoint.is_iwarp() || !help.contains("firewall"),
                 "{error}"

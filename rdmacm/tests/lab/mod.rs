@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{
     AccessFlags, CompletionQueue, Context, CqOptions, ProtectionDomain, QpOptions, QueuePair, Rc,
-    RemoteMemory, Retired, device::TransportType, wr,
+    RemoteMemory, Retired, device::TransportType, port::LinkLayer, wr,
 };
 use rdmacm::{CmEventType, ConnectParams, Connection, Listener, Resolver};
 
@@ -76,6 +76,11 @@ impl Endpoint {
 
     pub(crate) fn is_iwarp(&self) -> bool {
         self.context.device().transport() == TransportType::IWARP
+    }
+
+    pub(crate) fn is_infiniband(&self) -> bool {
+        let port = self.context.query_port(1).expect("port");
+        !self.is_iwarp() && port.link_layer == LinkLayer::INFINIBAND
     }
 
     /// Returns `true` if rdma_cm connects datagram queue pairs and groups on the device. Reports a

@@ -10,6 +10,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use crate::process;
 
@@ -91,14 +92,22 @@ fn parse_kernel_version(version: &str) -> (u32, u32) {
     }
 }
 
-/// Returns the network interface of the device's first port.
+/// Returns the network interface of the device's first port. On an InfiniBand link that is the one
+/// of IPoIB, which belongs to the PCI function.
 ///
 /// # Panics
 /// Panics if the port has no network interface.
 pub fn netdev(device: &str) -> String {
-    let path = format!("/sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs/0");
-    let name = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    name.trim().to_owned()
+    let device = Path::new("/sys/class/infiniband").join(device);
+    let of_port = fs::read_to_string(device.join("ports/1/gid_attrs/ndevs/0"));
+    let of_port = of_port.ok().map(|name| name.trim().to_owned());
+    let of_function = || {
+        let mut all = fs::read_dir(device.join("device/net")).ok()?;
+        all.next()?.ok()?.file_name().into_string().ok()
+    };
+    of_port
+        .or_else(of_function)
+        .unwrap_or_else(|| panic!("{} has no network interface", device.display()))
 }
 
 /// Returns the IP addresses of a network interface that are not link-local, IPv4 first.
@@ -192,18 +201,27 @@ enum Link {
     Model,
     /// A network interface.
     Netdev(String),
-    /// The file that takes orders for a function of `ci/lab`.
-    Function(PathBuf),
+    /// The IPoIB interface of the adapter of `ci/lab`.
+    Function(String),
 }
 
 impl LinkDown {
-    /// Takes the interface down.
+    /// Takes the interface down, or the port behind an IPoIB interface: that of `mlx5_0`, which
+    /// `ci/lab` provides with `--device mlx5`.
     ///
     /// # Panics
     /// Panics if the interface cannot be changed.
     pub fn new(netdev: &str) -> Self {
+        const ARPHRD_INFINIBAND: &str = "32";
         if fs::read(MODEL_LINK_DOWN).is_ok() {
             return Self { link: Link::Model };
+        }
+        let kind = fs::read_to_string(format!("/sys/class/net/{netdev}/type"));
+        if kind.is_ok_and(|kind| kind.trim() == ARPHRD_INFINIBAND) {
+            order(netdev, "link-down", false);
+            return Self {
+                link: Link::Function(netdev.to_owned()),
+            };
         }
         // By default the kernel removes the global IPv6 addresses of an interface that goes down,
         // and with them GIDs of the port.
@@ -214,19 +232,6 @@ impl LinkDown {
             link: Link::Netdev(netdev.to_owned()),
         }
     }
-
-    /// Takes the link of `mlx5_0` down that `ci/lab` provides with `--device mlx5`.
-    ///
-    /// # Panics
-    /// Panics if the lab has no such device.
-    pub fn of_first_function() -> Self {
-        let shared = std::env::var_os("RDMA_LAB_SHARED").expect("a directory of the lab");
-        let orders = Path::new(&shared).join("function.control");
-        order(&orders, "link-down");
-        Self {
-            link: Link::Function(orders),
-        }
-    }
 }
 
 impl Drop for LinkDown {
@@ -234,18 +239,29 @@ impl Drop for LinkDown {
         match &self.link {
             Link::Model => drop(fs::read(MODEL_LINK_UP).expect("the model")),
             Link::Netdev(netdev) => set_link(netdev, "up"),
-            Link::Function(orders) => order(orders, "repair"),
+            Link::Function(netdev) => order(netdev, "repair", true),
         }
     }
 }
 
-/// Appends a line to the orders of a function.
-fn order(orders: &Path, line: &str) {
-    let mut file = fs::OpenOptions::new()
-        .append(true)
-        .open(orders)
-        .unwrap_or_else(|error| panic!("{}: {error}", orders.display()));
+/// Orders a change of the link, and waits until the driver of the interface's device reports it.
+fn order(netdev: &str, line: &str, is_active: bool) {
+    let shared = std::env::var_os("RDMA_LAB_SHARED").expect("a directory of the lab");
+    let orders = Path::new(&shared).join("function.control");
+    let file = fs::OpenOptions::new().append(true).open(&orders);
+    let mut file = file.unwrap_or_else(|error| panic!("{}: {error}", orders.display()));
     writeln!(file, "{line}").expect("an order");
+    let devices = format!("/sys/class/net/{netdev}/device/infiniband");
+    let mut devices = fs::read_dir(&devices).unwrap_or_else(|error| panic!("{devices}: {error}"));
+    let device = devices.next().expect("a device").expect("a device").path();
+    let has_changed = || {
+        let state = fs::read_to_string(device.join("ports/1/state")).expect("state of the port");
+        state.contains("ACTIVE") == is_active
+    };
+    assert!(
+        process::wait_until(Duration::from_secs(10), has_changed),
+        "the port did not change with {line}"
+    );
 }
 
 fn set_link(netdev: &str, state: &str) {
