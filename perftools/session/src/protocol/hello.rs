@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use base::error::{Error, Kind, Result};
 
 /// Version of the protocol. Both ends must have the same version.
-pub const PROTOCOL: u16 = 9;
+pub const PROTOCOL: u16 = 10;
 /// Length of a hello in bytes.
 pub const LEN: usize = 32;
 /// Length in bytes of a client's greeting, which is that of a qperf request.

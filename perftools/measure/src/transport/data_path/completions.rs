@@ -39,6 +39,9 @@ pub(super) fn poll<T: DataPathTransport>(
             completions += u32::from(group.handle_completion::<T>(completion)?);
         }
     }
+    if let Some(turns) = &mut group.turns {
+        turns.advance(&group.qps, group.memory.shape.batch, &mut group.counts);
+    }
     Ok(completions)
 }
 
@@ -156,6 +159,7 @@ impl QpGroup {
 
     /// Counts a credit.
     fn handle_credit(&mut self, received: Received) {
+        self.qps[self.latest].credits += 1;
         let acked = self.counts.acked;
         self.counts.acked = match received.imm {
             Some(imm) if self.numbered => acked.max(from_low_bits(imm, acked)),

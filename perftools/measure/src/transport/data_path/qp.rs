@@ -186,6 +186,8 @@ pub(super) struct QpState {
     pub(super) completed: u64,
     /// Data messages that arrived.
     pub(super) arrived: u64,
+    /// Credit messages that arrived.
+    pub(super) credits: u64,
     /// Number after that of the latest message that arrived.
     pub(super) reached: u64,
     /// Numbers of the messages that arrived, on services that may repeat messages.
@@ -210,6 +212,7 @@ impl QpState {
             send_slots,
             completed: 0,
             arrived: 0,
+            credits: 0,
             reached: 0,
             arrivals: None,
         }
