@@ -81,6 +81,10 @@ const CONNECTED: &Kind = &Kind {
     contains: |test| plan(test, |plan| plan.service.has_path()),
     name: "tests over RC, UC, XRC and DC",
 };
+const DC: &Kind = &Kind {
+    contains: |test| plan(test, |plan| plan.service == Service::Dc),
+    name: "tests over DC",
+};
 const RELIABLE: &Kind = &Kind {
     contains: |test| {
         plan(test, |plan| {
@@ -181,6 +185,7 @@ const TABLE: &[(&str, Scope)] = {
         ("burst", Tests(BANDWIDTH)),
         ("post-list", Tests(RDMA_BANDWIDTH)),
         ("recv-list", Tests(RECEIVES)),
+        ("dc-targets", Tests(DC)),
         ("srq", Tests(OWN_RECEIVES)),
         ("access-received", Tests(DATA)),
         ("payload-file", Tests(PAYLOAD)),
@@ -429,6 +434,7 @@ mod tests {
         ("", "--qp-timeout=3"),
         ("", "--retry-count=3"),
         ("", "--cq-vector=3"),
+        ("", "--dc-targets=3"),
         ("", "--relaxed-ordering=off"),
         ("", "--extra-memory=3"),
         ("", "--samples"),

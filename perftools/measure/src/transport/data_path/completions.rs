@@ -93,7 +93,7 @@ impl QpGroup {
         let (queue, qpn) = (completion.queue(), completion.qp_num());
         if self.recv_queues.shared_id() == Some(queue) {
             let retired = self.recv_queues.retire(completion);
-            self.latest = self.find(|state| state.recv_qpn == qpn)?;
+            self.latest = self.find(|state| state.recv_qpns.contains(&qpn))?;
             return retired;
         }
         self.latest = self.find(|state| state.id == queue)?;

@@ -101,7 +101,7 @@ impl AnyQp {
             AnyQp::Ud(qp, to) => qp.post_send(numbered.to(*to)),
             AnyQp::Srd(qp, to) => qp.post_send(numbered.to(*to)),
             AnyQp::Dc(connection) => {
-                let request = plain.to(connection.peer);
+                let request = plain.to(connection.peer());
                 connection.initiator.post_send(request)
             }
         }
@@ -175,8 +175,8 @@ pub(super) struct HeldMemory {
 pub(super) struct QpState {
     pub(super) qp: AnyQp,
     pub(super) id: QueueId,
-    /// Queue pair number in the completions of receives.
-    pub(super) recv_qpn: Qpn,
+    /// Queue pair numbers in the completions of receives.
+    pub(super) recv_qpns: Vec<Qpn>,
     pub(super) held: HeldMemory,
     /// Data messages posted.
     pub(super) sends: PostCounts,
@@ -198,15 +198,15 @@ impl QpState {
     pub(super) fn new(mut qp: AnyQp) -> Self {
         let (id, qpn) = with_qp!(&mut qp, inner => (inner.id(), inner.qp_num()));
         let send_slots = qp.send_slots_free();
-        let recv_qpn = match &qp {
-            AnyQp::Xrc(connection) => connection.recv_qpn(),
-            AnyQp::Dc(connection) => connection.recv_qpn(),
-            _ => qpn,
+        let recv_qpns = match &qp {
+            AnyQp::Xrc(connection) => vec![connection.recv_qpn()],
+            AnyQp::Dc(connection) => connection.recv_qpns(),
+            _ => vec![qpn],
         };
         Self {
             qp,
             id,
-            recv_qpn,
+            recv_qpns,
             held: HeldMemory::default(),
             sends: PostCounts::default(),
             send_slots,
