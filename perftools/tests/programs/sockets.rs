@@ -261,7 +261,7 @@ fn parallel_streams_share_the_messages() {
 
 #[test]
 fn the_bandwidth_of_both_directions_is_a_sum() {
-    let record = &json("--bidir -t 300ms tcp_bw")[0];
+    let record = &json("--bidir -n 2000 tcp_bw")[0];
     let bandwidth = measured(record)["summary"]["bandwidth"].as_f64().unwrap();
     let per_second = |side: &str| {
         let stats = &measured(record)[side];
