@@ -149,6 +149,12 @@ fn a_cause_has_one_line_and_its_counters_need_verbosity() {
     assert!(has(&shown, ["rcvd_seq_err", "=", "5"]), "{shown}");
     assert!(shown.contains("; help: look at the ports"), "{shown}");
     assert!(!shown.contains("sent_pkts"), "{shown}");
+    let without_cause = changed(|m| {
+        with_counters(m);
+        m.warnings.clear();
+    });
+    let shown = statistics(&without_cause, 1);
+    assert!(!shown.contains("rcvd_seq_err"), "{shown}");
     let shown = statistics(&one_port, 2);
     assert!(has(&shown, ["sent_pkts", "=", "900"]), "{shown}");
     let unknown = ["unknown_counters", "=", "counters/symbol_error"];
@@ -171,6 +177,29 @@ fn retransmissions_are_shown_if_there_were_any() {
             assert_eq!(text.contains("retransmitted"), shown, "{text}");
         }
     }
+    let with_cause = changed(|m| {
+        m.local_stats.retransmitted = Some(3);
+        let text = "packets were lost (RetransSegs 3)";
+        m.warnings.push(Warning::new("packet_loss", text));
+    });
+    assert!(!text(&with_cause, 0).contains("retransmitted"));
+}
+
+#[test]
+fn a_loss_with_a_cause_has_no_warning_of_its_own() {
+    let lossy = |has_cause: bool| {
+        changed(|m| {
+            m.warnings
+                .push(Warning::new("lost", "5 of 9 messages were lost".to_owned()));
+            if has_cause {
+                let text = "a host discarded packets (RcvbufErrors 5)".to_owned();
+                m.warnings.push(Warning::new("discards", text));
+            }
+        })
+    };
+    assert!(text(&lossy(false), 0).contains("5 of 9"));
+    assert!(!text(&lossy(true), 0).contains("5 of 9"));
+    assert!(statistics(&lossy(true), 1).contains("5 of 9"));
 }
 
 #[test]

@@ -305,13 +305,17 @@ pub(super) fn display(word: &str) -> String {
     }
 }
 
+/// Returns `true` if a word of the command line is an option of a server.
+pub(super) fn is_of_server(word: &str) -> bool {
+    matches!(of(word), Scope::Server | Scope::Both)
+}
+
 /// Checks the options of a server.
 ///
 /// # Errors
 /// A usage error if one is an option of a client.
 pub(super) fn check_server(options: &[String]) -> Result<()> {
-    let is_of_client = |word: &&String| !matches!(of(word), Scope::Server | Scope::Both);
-    match options.iter().find(is_of_client) {
+    match options.iter().find(|word| !is_of_server(word)) {
         Some(option) => Err(Error::usage(format!(
             "{} is an option of a client, but rperf runs a server because no test is named",
             display(option)
