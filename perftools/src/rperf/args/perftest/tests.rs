@@ -61,6 +61,10 @@ fn command_lines_of_perftest_get_the_equivalent_line() {
             "{expected}"
         );
     }
+}
+
+#[test]
+fn servers_and_invalid_lines_of_perftest_are_answered() {
     for (line, expected) in [
         ("ib_send_bw -d mlx5_0", "run `rperf`"),
         ("ib_send_bw -r 512 --dlid 3", "run `rperf`"),
@@ -93,6 +97,10 @@ fn command_lines_of_perftest_get_the_equivalent_line() {
     ] {
         assert_eq!(remedy(line), expected, "{line}");
     }
+}
+
+#[test]
+fn options_that_rperf_refuses_are_omitted_with_a_reason() {
     for (line, run, reason) in [
         (
             "ib_write_lat -e HOST",
