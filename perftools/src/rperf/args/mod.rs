@@ -93,6 +93,16 @@ pub struct TestRun {
     pub parameters: Vec<Parameter>,
 }
 
+/// Checks a command line, and the specification of each of its tests.
+fn check(words: &[&str]) -> Result<()> {
+    if let Invocation::Client { tests, .. } = parse(words.iter().copied())? {
+        for run in tests {
+            run.options.to_specs(run.test)?;
+        }
+    }
+    Ok(())
+}
+
 /// Parses the command line. `args` does not include the name of the program.
 ///
 /// # Errors
@@ -113,7 +123,7 @@ where
         Some(("monitor", rest)) => return monitor::parse(rest),
         _ => {}
     }
-    perftest::reject(&args)?;
+    perftest::reject(&args, check)?;
     let SplitArgs {
         host,
         tests,

@@ -16,7 +16,7 @@ pub(super) use options::option_hint;
 use measure::spec::test::Test;
 use options::Meaning::{self, Omitted, Value, Words};
 
-use super::{Invocation, scope};
+use super::scope;
 use options::{NOT_NEEDED, OPTIONS, Row, find};
 
 /// The verb of a program of perftest.
@@ -64,6 +64,9 @@ pub(super) fn help() -> String {
     }
     text + "\nDifferences: a test runs for 2 s instead of a number of iterations (-n). rperf polls for\na while and then sleeps; --wait poll polls without end, like perftest. Bandwidth is in\ndecimal units (MB/sec), with --bits in Gb/sec.\n"
 }
+
+/// Checks whether `rperf` accepts a command line.
+pub(super) type Check = fn(&[&str]) -> Result<()>;
 
 /// Properties that select the test.
 #[allow(clippy::struct_excessive_bools)] // Flags of a command line.
@@ -117,11 +120,12 @@ impl Selection<'_> {
     }
 }
 
-/// Rejects a command line of perftest, with the equivalent line as the remedy.
+/// Rejects a command line of perftest, with the equivalent line as the remedy, which `check`
+/// accepts.
 ///
 /// # Errors
 /// A usage error if a word of the command line is a program of perftest.
-pub(super) fn reject(args: &[String]) -> Result<()> {
+pub(super) fn reject(args: &[String], check: Check) -> Result<()> {
     let name = |word: &String| word.rsplit('/').next().unwrap_or(word).to_owned();
     if let Some(name) = args
         .iter()
@@ -143,7 +147,7 @@ pub(super) fn reject(args: &[String]) -> Result<()> {
     let error = Error::usage(format!(
         "{name} is a program of perftest, not a test of rperf"
     ));
-    Err(match translate(*verb, *latency, others) {
+    Err(match translate(*verb, *latency, others, check) {
         Ok(Translation { line, omitted }) if omitted.is_empty() => {
             error.with_help(format!("run `{line}`"))
         }
@@ -176,6 +180,7 @@ struct CommandLine<'a> {
     /// Options of rperf, each with the name of the option that it replaces.
     options: Vec<(String, Vec<String>)>,
     omitted: Vec<String>,
+    check: Check,
 }
 
 /// Translates the words after the name of the program.
@@ -186,6 +191,7 @@ fn translate<'a>(
     verb: Verb,
     latency: bool,
     words: impl Iterator<Item = &'a String>,
+    check: Check,
 ) -> std::result::Result<Translation, String> {
     let mut line = CommandLine {
         selection: Selection::new(verb, latency),
@@ -199,6 +205,7 @@ fn translate<'a>(
         gigabits: false,
         options: Vec::new(),
         omitted: Vec::new(),
+        check,
     };
     let mut words = words.map(String::as_str);
     while let Some(word) = words.next() {
@@ -362,7 +369,7 @@ impl CommandLine<'_> {
                 if words.iter().all(|word| word.starts_with("--")) {
                     words.retain(|word| !accepted.contains(word));
                 }
-                match refusal(accepted.iter().chain(&words), test) {
+                match self.refusal(accepted.iter().chain(&words), test) {
                     Some(reason) => {
                         reasons.push(format!("{name} ({reason})"));
                         options.push((name, words));
@@ -374,31 +381,23 @@ impl CommandLine<'_> {
         self.omitted.extend(reasons);
         accepted
     }
-}
 
-/// Returns the reason why rperf refuses options of a test, or of a server.
-fn refusal<'a>(
-    options: impl Iterator<Item = &'a String> + Clone,
-    test: Option<Test>,
-) -> Option<String> {
-    if let Some(test) = test.filter(|test| options.clone().any(|w| !scope::acts_on(w, *test))) {
-        return Some(format!("no effect on {}", test.name()));
-    }
-    let rest = test.map(|test| ["HOST", test.name()]);
-    let words = options
-        .map(String::as_str)
-        .chain(rest.into_iter().flatten());
-    let error = match super::parse(words) {
-        Ok(Invocation::Client { tests, .. }) => {
-            let mut errors = tests
-                .iter()
-                .filter_map(|run| run.options.to_specs(run.test).err());
-            errors.next()?
+    /// Returns the reason why rperf refuses options of a test, or of a server.
+    fn refusal<'b>(
+        &self,
+        options: impl Iterator<Item = &'b String> + Clone,
+        test: Option<Test>,
+    ) -> Option<String> {
+        if let Some(test) = test.filter(|test| options.clone().any(|w| !scope::acts_on(w, *test))) {
+            return Some(format!("no effect on {}", test.name()));
         }
-        Ok(_) => return None,
-        Err(error) => error,
-    };
-    Some(error.text().to_owned())
+        let rest = test.map(|test| ["HOST", test.name()]);
+        let words = options
+            .map(String::as_str)
+            .chain(rest.into_iter().flatten());
+        let error = (self.check)(&words.collect::<Vec<_>>()).err()?;
+        Some(error.text().to_owned())
+    }
 }
 
 /// Returns the tests of the same verb and service.
