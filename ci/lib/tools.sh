@@ -44,7 +44,7 @@ readonly PEER_PACKAGES=(
     ibverbs-utils rdmacm-utils infiniband-diags perftest qperf iperf3
     opensm ibsim-utils libumad2sim0 iproute2 kmod procps fio
     nftables iptables ipset firewalld dbus
-    openssh-server slurmd slurmctld slurm-client munge ansible-core prometheus
+    iputils-ping openssh-server slurmd slurmctld slurm-client munge ansible-core prometheus
 )
 
 apt_quietly() {
