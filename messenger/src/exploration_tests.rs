@@ -489,7 +489,7 @@ fn no_order_of_steps_overruns_or_blocks_a_stream() {
 
 /// The larger windows, and streams in both directions.
 #[test]
-#[ignore = "takes a minute with optimisation: see docs/proof.md"]
+#[ignore = "takes two minutes with optimisation: see CONTRIBUTING.md"]
 fn no_order_of_steps_overruns_or_blocks_two_streams() {
     const LIMIT: usize = 20_000_000;
     explore([1, 3], 2, Senders::First, LIMIT);

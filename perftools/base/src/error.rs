@@ -67,6 +67,11 @@ impl Error {
         self
     }
 
+    /// Returns the message without the remedy.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
     /// Returns the remedy, if any.
     pub fn help(&self) -> Option<&str> {
         self.0.help.as_deref()

@@ -5,16 +5,19 @@
 //!
 //! | group | source |
 //! |---|---|
-//! | `hw_counters` | the driver, in the directory of the port |
+//! | `hw_counters` | the driver, over netlink or in the directory of the port |
 //! | `counters` | the port, as the IBTA specifies them |
-//! | `netdev` | the network interface (`statistics`) |
+//! | `netdev` | the network interface, over netlink or in its directory (`statistics`) |
 //! | `ethtool` | the driver of the network interface (`ethtool -S`), without single queues |
 //! | `Tcp`, `TcpExt`, `Udp`, … | protocols of the network namespace (`/proc/net/snmp`, `netstat`) |
 
 use std::collections::BTreeMap;
+use std::thread::sleep;
 use std::time::Duration;
 
 use super::command::output;
+use super::link_statistics::link_statistics;
+use super::resources::port_counters;
 use super::root::Root;
 
 /// Groups of protocols that are read from `/proc`.
@@ -67,21 +70,42 @@ impl Counters {
     /// Reads the counters of a port of an RDMA device. Counters that the driver lacks, or that
     /// cannot be read, are absent.
     pub fn of_port(root: &Root, device: &str, port: u8) -> Self {
-        let mut all = Self::default();
+        Self::read_port(root, device, port, || {})
+    }
+
+    /// Does the same as [`Counters::of_port`], and returns no values from before the call. Files
+    /// may have old values, so it waits before it reads them.
+    pub fn of_port_now(root: &Root, device: &str, port: u8) -> Self {
+        Self::read_port(root, device, port, || sleep(lifespan(root, device, port)))
+    }
+
+    fn read_port(root: &Root, device: &str, port: u8, before_files: impl FnOnce()) -> Self {
         let directory = format!("/sys/class/infiniband/{device}/ports/{port}");
-        for group in ["hw_counters", "counters"] {
-            all.read_directory(root, &format!("{directory}/{group}"), group);
+        let hw_counters = format!("{directory}/hw_counters");
+        let mut all = Self::default();
+        if root.exists(&hw_counters) {
+            let from_kernel = root.is_host().then(|| port_counters(device, port));
+            if let Some(counters) = from_kernel.flatten() {
+                all = all.with_group("hw_counters", counters);
+            } else {
+                before_files();
+                all.read_directory(root, &hw_counters, "hw_counters");
+            }
         }
         all.0.retain(|name, _| {
             let name = name.strip_prefix("hw_counters/");
             !name.is_some_and(|name| NOT_HW_COUNTERS.iter().any(|word| name.starts_with(word)))
         });
+        all.read_directory(root, &format!("{directory}/counters"), "counters");
         all
     }
 
     /// Adds the statistics of a network interface.
     #[must_use]
     pub fn with_netdev(mut self, root: &Root, netdev: &str) -> Self {
+        if let Some(statistics) = root.is_host().then(|| link_statistics(netdev)).flatten() {
+            return self.with_group("netdev", statistics);
+        }
         let directory = format!("/sys/class/net/{netdev}/statistics");
         self.read_directory(root, &directory, "netdev");
         let file = format!("/sys/class/net/{netdev}/carrier_down_count");
@@ -241,8 +265,8 @@ fn is_saturated(name: &str, value: u64) -> bool {
 }
 
 /// Returns the time for which the driver returns old values of `hw_counters`, up to a limit; zero
-/// if the port has none. A reader that waits for it gets values that are not older than the wait.
-pub fn lifespan(root: &Root, device: &str, port: u8) -> Duration {
+/// if the port has none. The kernel's replies over netlink are always new.
+fn lifespan(root: &Root, device: &str, port: u8) -> Duration {
     let file = format!("/sys/class/infiniband/{device}/ports/{port}/hw_counters/lifespan");
     let millis = root.number(&file).unwrap_or(0);
     Duration::from_millis(millis).min(MAX_LIFESPAN)

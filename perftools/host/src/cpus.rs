@@ -60,9 +60,10 @@ impl Cpus {
 /// Returns the number of processors with each frequency governor.
 pub(crate) fn governors(root: &Root) -> BTreeMap<String, usize> {
     let mut governors = BTreeMap::new();
-    for cpu in root.list(CPUS) {
+    let is_cpu = |name: &String| name.starts_with("cpu");
+    for cpu in root.list(CPUS).into_iter().filter(is_cpu) {
         let file = format!("{CPUS}/{cpu}/cpufreq/scaling_governor");
-        if let Some(governor) = root.value(&file).filter(|_| cpu.starts_with("cpu")) {
+        if let Some(governor) = root.value(&file) {
             *governors.entry(governor).or_default() += 1;
         }
     }

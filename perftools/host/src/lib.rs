@@ -30,6 +30,7 @@ pub mod hwaddr;
 pub mod limits;
 pub mod link_caps;
 pub mod link_log;
+mod link_statistics;
 pub mod listeners;
 pub mod memory;
 #[cfg(any(test, fuzzing, feature = "testing"))]

@@ -28,13 +28,13 @@ pub(crate) struct Netlink {
 }
 
 impl Netlink {
-    /// Opens a connection. It receives only messages of the kernel.
-    pub(crate) fn open(protocol: Protocol) -> io::Result<Self> {
+    /// Opens a connection, by default for `NETLINK_ROUTE`. It receives only messages of the kernel.
+    pub(crate) fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
             SocketType::RAW,
             SocketFlags::CLOEXEC,
-            Some(protocol),
+            protocol,
         )?;
         rustix::net::connect(&socket, &SocketAddrNetlink::new(0, 0))?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(TIMEOUT))?;

@@ -38,7 +38,7 @@ pub fn retransmitted(connections: &[TcpConnection]) -> Option<u64> {
     if connections.is_empty() {
         return None;
     }
-    let mut netlink = Netlink::open(SOCK_DIAG).ok()?;
+    let mut netlink = Netlink::open(Some(SOCK_DIAG)).ok()?;
     let counts = connections.iter().map(|connection| {
         let reply = netlink.get(BY_FAMILY, &Request::new(connection)).ok()?;
         reply.payloads().find_map(total_retransmitted)

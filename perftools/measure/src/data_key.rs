@@ -15,6 +15,9 @@ pub struct DataKey {
     pub server: u64,
 }
 
+/// First bytes of a data stream, which differ from those of a control connection at the same port.
+pub const STREAM_MAGIC: [u8; 8] = *b"\x89rdata\r\n";
+
 impl DataKey {
     /// Creates a random key.
     pub fn random() -> Self {
@@ -27,6 +30,14 @@ impl DataKey {
     /// Returns the first bytes of the client.
     pub fn client_bytes(self) -> [u8; 8] {
         self.client.to_be_bytes()
+    }
+
+    /// Returns the first bytes of the client in a stream: [`STREAM_MAGIC`] and its number.
+    pub fn stream_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&STREAM_MAGIC);
+        bytes[8..].copy_from_slice(&self.client_bytes());
+        bytes
     }
 
     /// Returns the first bytes of the server.

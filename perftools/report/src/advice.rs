@@ -5,6 +5,8 @@ use std::fmt::Write;
 use base::units::{Figure, Size, Style};
 use serde::{Deserialize, Serialize};
 
+use crate::text::wrap;
+
 /// The resource that limits a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
@@ -113,7 +115,7 @@ impl Advice {
             };
             let _ = writeln!(
                 out,
-                "{name}, messages of {}: {}, {}\n    limit: {}\n    {}\n",
+                "{name}, messages of {}: {}, {}\n    {}\n    {}\n",
                 if finding.size == 1 {
                     "1 byte".to_owned()
                 } else {
@@ -128,14 +130,15 @@ impl Advice {
                         finding.gain()
                     )
                 },
-                finding.why,
+                // The lines after the first are indented below it.
+                wrap(&format!("limit: {}", finding.why), 89).join("\n           "),
                 finding.command,
             );
         }
         if let Some(crossing) = self.crossing {
             let _ = writeln!(
                 out,
-                "The message rate limits messages smaller than about {}. The bandwidth limits larger messages.",
+                "Messages smaller than about {} are limited by the message rate, larger ones by the bandwidth.",
                 Size(crossing)
             );
         }

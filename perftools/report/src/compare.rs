@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use base::units::{Figure, Size, Style};
+use base::units::Size;
 use measure::spec::test::Test;
 
 use super::environment;
 use super::json::Document;
+pub use super::metric::Metric;
+use super::metric::results;
 use super::parameters::{Parameters, differences, parameters};
 use super::record::{Measured, Outcome, Record};
 use super::warning::Warning;
@@ -31,38 +33,6 @@ pub enum Verdict {
     Same,
     /// The difference is above the threshold but not significant; more runs are needed.
     Unclear,
-}
-
-/// The figure of a test that is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Metric {
-    /// Bandwidth in bytes per second.
-    Bandwidth,
-    /// Messages per second.
-    MsgRate,
-    /// Median latency in nanoseconds.
-    LatencyP50,
-}
-
-impl Metric {
-    /// Returns the name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bandwidth => "bandwidth",
-            Self::MsgRate => "msg_rate",
-            Self::LatencyP50 => "latency_p50",
-        }
-    }
-
-    /// Formats a value with its unit.
-    pub fn format(self, value: f64) -> Figure {
-        let style = Style::default();
-        match self {
-            Self::Bandwidth => style.bandwidth(value),
-            Self::MsgRate => style.rate(value),
-            Self::LatencyP50 => style.time(value),
-        }
-    }
 }
 
 /// Comparison of one metric of one test.
@@ -273,34 +243,37 @@ fn samples(document: &Document) -> Vec<Samples> {
             continue;
         };
         // The figures of an interrupted test are not those of a whole one.
-        let Some((metric, value)) = main_result(m).filter(|_| !m.partial) else {
+        if m.partial {
             continue;
-        };
+        }
         let (others, mut key): (Parameters, Parameters) = parameters(m)
             .into_iter()
             .partition(|(name, _)| MAY_DIFFER.contains(&name.as_str()));
         key.insert("path".to_owned(), link(m));
         key.insert("total depth".to_owned(), m.depth.to_string());
-        let size = m.spec.msg_size;
-        let causes = m.warnings.iter().filter(|w| is_cause(w)).cloned();
-        match all.iter_mut().find(|s| {
-            (s.test, s.size, s.metric) == (*test, size, metric)
-                && (&s.key, &s.others) == (&key, &others)
-        }) {
-            Some(samples) => {
-                samples.values.push(value);
-                samples.causes.extend(causes);
-            }
-            None => all.push(Samples {
+        let causes: Vec<_> = m.warnings.iter().filter(|w| is_cause(w)).collect();
+        for (metric, value) in results(m) {
+            let new = Samples {
                 test: *test,
-                size,
+                size: m.spec.msg_size,
                 metric,
                 name: describe(*test, m),
-                key,
-                others,
+                key: key.clone(),
+                others: others.clone(),
                 values: vec![value],
-                causes: causes.collect(),
-            }),
+                causes: causes.iter().copied().cloned().collect(),
+            };
+            let key = |s: &Samples| (s.test, s.size, s.metric);
+            let same = |s: &&mut Samples| {
+                key(s) == key(&new) && (&s.key, &s.others) == (&new.key, &new.others)
+            };
+            match all.iter_mut().find(same) {
+                Some(samples) => {
+                    samples.values.extend(new.values);
+                    samples.causes.extend(new.causes);
+                }
+                None => all.push(new),
+            }
         }
     }
     all
@@ -333,18 +306,6 @@ fn describe(test: Test, m: &Measured) -> String {
     }
     parts.push(link(m));
     parts.join(", ")
-}
-
-/// Returns the metric and the value of a test's main result.
-#[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.
-fn main_result(m: &Measured) -> Option<(Metric, f64)> {
-    match (&m.latency, m.plan, m.summary.bandwidth) {
-        (Some(p), ..) => Some((Metric::LatencyP50, p.p50 as f64)),
-        (None, Some(plan), _) if plan.verb.is_atomic() => {
-            Some((Metric::MsgRate, m.summary.msg_rate))
-        }
-        (None, _, bandwidth) => bandwidth.map(|b| (Metric::Bandwidth, b)),
-    }
 }
 
 /// Returns the mean and the variance of the values; the variance of a single value is `None`.
@@ -423,7 +384,7 @@ fn new_causes(old: &[Warning], new: &[Warning]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples::{latency, one_way};
+    use crate::samples::{bidirectional, latency, one_way};
 
     fn verdict(metric: Metric, before: &[f64], after: &[f64]) -> Verdict {
         row("x", metric, before, after, 0.05).verdict
@@ -439,6 +400,24 @@ mod tests {
         assert_eq!(verdict(Metric::Bandwidth, &low, &high), Verdict::Better);
         assert_eq!(verdict(Metric::LatencyP50, &low, &high), Verdict::Worse);
         assert_eq!(verdict(Metric::LatencyP50, &high, &low), Verdict::Better);
+    }
+
+    #[test]
+    fn the_directions_of_a_test_are_compared() {
+        let (old, mut new) = (bidirectional(), bidirectional());
+        if let Outcome::Measured(m) = &mut new.outcome {
+            // The sum is the same.
+            (m.summary.to_server, m.summary.to_client) = (m.summary.to_client, m.summary.to_server);
+        }
+        let [old, new] = [old, new].map(|record| Document::new(vec![record]));
+        let rows = compare(&old, &new, 0.05).rows;
+        let rows: Vec<_> = rows.iter().map(|row| (row.metric, row.verdict)).collect();
+        let expected = [
+            (Metric::Bandwidth, Verdict::Same),
+            (Metric::ToServer, Verdict::Worse),
+            (Metric::ToClient, Verdict::Better),
+        ];
+        assert_eq!(rows, expected);
     }
 
     #[test]

@@ -20,6 +20,8 @@ struct Row<'a> {
     depth: Option<u32>,
     bandwidth: Option<String>,
     send_bandwidth: Option<String>,
+    to_server: Option<String>,
+    to_client: Option<String>,
     msg_rate: Option<String>,
     latency_mean: Option<String>,
     latency_min: Option<u64>,
@@ -87,6 +89,8 @@ impl<'a> Row<'a> {
             depth: Some(m.depth),
             bandwidth: number(m.summary.bandwidth),
             send_bandwidth: number(m.summary.send_bandwidth),
+            to_server: number(m.summary.to_server),
+            to_client: number(m.summary.to_client),
             msg_rate: number(Some(m.summary.msg_rate)),
             latency_mean: number(m.summary.latency),
             latency_min: p.map(|p| p.min),
@@ -159,7 +163,7 @@ fn write(row: Row<'_>, has_headers: bool) -> String {
 mod tests {
     use super::*;
     use crate::devices::tests::two_devices;
-    use crate::samples::{latency, one_way};
+    use crate::samples::{bidirectional, flipped, latency, one_way};
     use measure::spec::Parameter;
     use measure::spec::test::Test;
 
@@ -205,6 +209,24 @@ mod tests {
             text.contains(",527646720.000,") && text.contains(",175882240.000,"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn each_direction_has_a_cell() {
+        let cells = |record: &Record| {
+            let text = header() + &render(record);
+            let mut reader = csv::Reader::from_reader(text.as_bytes());
+            let headers = reader.headers().unwrap().clone();
+            let row = reader.records().next().unwrap().unwrap();
+            ["to_server", "to_client"].map(|name| {
+                let column = headers.iter().position(|header| header == name).unwrap();
+                row[column].to_owned()
+            })
+        };
+        assert_eq!(cells(&bidirectional()), ["294912000.000", "147456000.000"]);
+        assert_eq!(cells(&one_way()), ["351764480.000", ""]);
+        assert_eq!(cells(&flipped()), ["", "351764480.000"]);
+        assert_eq!(cells(&latency()), ["", ""]);
     }
 
     #[test]

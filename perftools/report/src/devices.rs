@@ -72,6 +72,8 @@ fn sum_of_rates(
     Summary {
         bandwidth: summaries().map(|s| s.bandwidth).sum(),
         send_bandwidth: summaries().map(|s| s.send_bandwidth).sum(),
+        to_server: summaries().map(|s| s.to_server).sum(),
+        to_client: summaries().map(|s| s.to_client).sum(),
         msg_rate: summaries().map(|s| s.msg_rate).sum(),
         ..costs.unwrap_or_default()
     }

@@ -20,6 +20,7 @@ mod environment;
 pub mod html;
 pub mod json;
 pub mod limits;
+mod metric;
 mod parameters;
 pub mod record;
 #[cfg(any(test, feature = "testing"))]

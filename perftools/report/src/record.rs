@@ -13,7 +13,7 @@ use base::peer_text::printable;
 use host::host_conf::HostConf;
 use measure::result::{TestResult, TestRun};
 use measure::spec::connection::ConnectionInfo;
-use measure::spec::plan::{Pattern, Plan, Verb};
+use measure::spec::plan::{Pattern, Plan};
 use measure::spec::test::Test;
 use measure::spec::{Parameter, Spec};
 use measure::stats::SideStats;
@@ -194,39 +194,18 @@ impl Measured {
                 .is_some_and(|plan| plan.pattern == Pattern::BothWays)
     }
 
-    /// Returns the bandwidths of a test in both directions, towards the server and towards the
-    /// client, in bytes per second; `None` for other tests.
-    #[allow(clippy::cast_precision_loss)] // Counts below 2^53.
-    pub(crate) fn directions(&self) -> Option<[f64; 2]> {
-        if !self.is_bidirectional() || !self.is_bandwidth_test() {
-            return None;
-        }
-        let rate = |bytes: u64, side: &SideStats| bytes as f64 / side.seconds().max(1e-9);
-        let both = self.each().map(|m| {
-            let (local, remote) = (&m.local_stats, &m.remote_stats);
-            if Interpretation::new(m.spec.test, m.plan).counts_received {
-                [
-                    rate(remote.received.bytes, remote),
-                    rate(local.received.bytes, local),
-                ]
-            } else {
-                [
-                    rate(local.sent.bytes, local),
-                    rate(remote.sent.bytes, remote),
-                ]
-            }
-        });
-        Some(both.fold([0.0; 2], |sum, one| [sum[0] + one[0], sum[1] + one[1]]))
-    }
-
-    /// Returns the direction of the data of a one-way test.
-    pub(crate) fn flow(&self) -> &'static str {
-        let reads = self.plan.is_some_and(|plan| plan.verb == Verb::Read);
-        if reads == self.spec.flip {
-            "client to server"
-        } else {
-            "server to client"
-        }
+    /// Returns the bandwidth of each direction with its name, of a test in both directions or with
+    /// `--flip`.
+    pub fn directions(&self) -> impl Iterator<Item = (&'static str, f64)> + use<> {
+        let is_shown = (self.is_bidirectional() || self.spec.flip) && self.is_bandwidth_test();
+        let Summary {
+            to_server,
+            to_client,
+            ..
+        } = self.summary;
+        [("to_server", to_server), ("to_client", to_client)]
+            .into_iter()
+            .filter_map(move |(name, bandwidth)| Some((name, bandwidth.filter(|_| is_shown)?)))
     }
 
     /// Returns `true` if both ends use the same port.

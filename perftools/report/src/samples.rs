@@ -111,6 +111,29 @@ pub fn one_way() -> Record {
     )
 }
 
+/// Returns the record of a test in both directions, with half of the bandwidth to the client.
+pub fn bidirectional() -> Record {
+    record(
+        Test::RcBiBw,
+        Cm::default(),
+        stats(9000, 4500, 65_536),
+        stats(4500, 9000, 65_536),
+        None,
+    )
+}
+
+/// Returns the record of [`one_way`] with `--flip`.
+pub fn flipped() -> Record {
+    let (local, remote) = (stats(0, 10_735, 65_536), stats(11_344, 0, 65_536));
+    let mut record = record(Test::RcBw, Cm::On, local, remote, None);
+    if let Outcome::Measured(m) = &mut record.outcome {
+        m.spec.flip = true;
+        let interpretation = Interpretation::new(record.test, m.plan).with_flip(true);
+        m.summary = Summary::new(interpretation, &m.local_stats, &m.remote_stats);
+    }
+    record
+}
+
 /// Returns the record of a latency test.
 pub fn latency() -> Record {
     let mut l = Latencies::new();

@@ -131,6 +131,8 @@ impl Table {
             ),
             cell("msg_rate", style.rate(m.summary.msg_rate)),
         ];
+        let directions = m.directions();
+        cells.extend(directions.map(|(name, bw)| cell(name, style.bandwidth(bw))));
         if self.format.verbosity.time > 0 && !m.is_bidirectional() {
             for (name, cost) in [
                 ("send_cost", m.summary.send_cost),
@@ -153,7 +155,9 @@ impl Table {
 /// Returns the width of a column: that of its name, or of a usual value.
 fn width(name: &str) -> usize {
     let value = match name {
-        "messages" | "bw" | "msg_rate" | "send_cost" | "recv_cost" => 11,
+        "messages" | "bw" | "to_server" | "to_client" | "msg_rate" | "send_cost" | "recv_cost" => {
+            11
+        }
         _ => 9,
     };
     name.len().max(value)
@@ -168,7 +172,7 @@ fn cell(name: &str, value: impl ToString) -> Cell {
 mod tests {
     use super::*;
     use crate::devices::tests::two_devices;
-    use crate::samples::{latency, one_way};
+    use crate::samples::{bidirectional, flipped, latency, one_way};
     use crate::text::Verbosity;
     use measure::spec::Parameter;
 
@@ -254,6 +258,25 @@ mod tests {
         assert_eq!(lines[1][2], "device", "{text}");
         let devices: Vec<&str> = lines[2..].iter().map(|row| row[3]).collect();
         assert_eq!(devices, ["sum", "rxe0", "rxe1"], "{text}");
+    }
+
+    #[test]
+    fn both_directions_and_a_reversed_one_have_columns() {
+        let text = |record: &Record| Table::new(Format::default()).render(record);
+        assert!(!text(&one_way()).contains("to_"));
+        for (record, columns, figures) in [
+            (
+                bidirectional(),
+                &["to_server", "to_client"][..],
+                "295 MB/sec  147 MB/sec",
+            ),
+            (flipped(), &["to_client"], "352 MB/sec"),
+        ] {
+            let text = text(&record);
+            let lines = words(&text);
+            assert_eq!(lines[1][5..], *columns, "{text}");
+            assert!(text.ends_with(&format!(" {figures}\n")), "{text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The `ribinfo` program, from the command line to the exit status.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -121,6 +122,28 @@ fn run_command(info: &Info) -> Result<(String, u8)> {
     Ok((text, 0))
 }
 
+/// Maximum number of entries of a table that are listed one by one.
+const MAX_ENTRIES: usize = 16;
+
+/// Returns a line for each file, and one for a table with many entries, such as the GIDs of a port.
+fn file_list(files: &[String]) -> String {
+    let table = |file: &String| {
+        let (directory, name) = file.rsplit_once('/')?;
+        let is_entry = name.bytes().all(|byte| byte.is_ascii_digit());
+        is_entry.then(|| directory.to_owned())
+    };
+    let mut entries: BTreeMap<String, usize> = BTreeMap::new();
+    for directory in files.iter().filter_map(table) {
+        *entries.entry(directory).or_default() += 1;
+    }
+    entries.retain(|_, count| *count > MAX_ENTRIES);
+    let is_single = |file: &&String| table(file).is_none_or(|table| !entries.contains_key(&table));
+    let tables = entries
+        .iter()
+        .map(|(directory, count)| format!("{directory}/: {count} files"));
+    display::lines(files.iter().filter(is_single)) + &display::lines(tables)
+}
+
 /// Writes a capture and returns the list of its files.
 fn capture(root: &Root, directory: &Path) -> Result<String> {
     let probe = Probe {
@@ -140,7 +163,7 @@ fn capture(root: &Root, directory: &Path) -> Result<String> {
         "{} files in {directory}, for their owner only\n",
         files.len()
     );
-    Ok(display::lines(files) + &count)
+    Ok(file_list(&files) + &count)
 }
 
 fn root(global: &Global) -> Result<Root> {
@@ -266,4 +289,20 @@ fn print(text: &str) -> Result<()> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|e| Error::system("cannot write the output", &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_with_many_entries_has_one_line() {
+        let gids = (0..100).map(|index| format!("/sys/gids/{index}"));
+        let others = ["/sys/rate", "probe.json"].map(str::to_owned);
+        let files: Vec<String> = gids.chain(others).collect();
+        assert_eq!(
+            file_list(&files),
+            "/sys/rate\nprobe.json\n/sys/gids/: 100 files\n"
+        );
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::fs;
 
+use host::counters::Counters;
 use host::resources::{self, Kind, Owner, Resource};
+use host::root::Root;
 use ibverbs::{CqOptions, Device};
 
 use super::program::{devices, roce_devices};
@@ -70,6 +72,7 @@ fn objects_of_this_process_are_listed() {
 fn counters_are_those_of_sysfs() {
     let counters = resources::counters().expect("the counters");
     for device in roce_devices() {
+        let of_port = Counters::of_port(&Root::host(), &device, 1);
         let directory = format!("/sys/class/infiniband/{device}/ports/1/hw_counters");
         let names = fs::read_dir(&directory).expect(&directory);
         for name in names.map(|file| {
@@ -90,6 +93,11 @@ fn counters_are_those_of_sysfs() {
             assert!(
                 found.is_some_and(|found| found.value <= sysfs),
                 "{name} is {sysfs}: {found:?}"
+            );
+            let value = of_port.get(&format!("hw_counters/{name}"));
+            assert!(
+                value.is_some_and(|value| value <= sysfs),
+                "{name} is {sysfs}: {value:?}"
             );
         }
     }

@@ -179,6 +179,33 @@ fn more_queue_pairs_than_a_message_can_describe() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
+fn dc_initiators_send_to_several_targets() {
+    for device in devices() {
+        let line = format!("-i {device} -n 300 -m 4001 --verify --dc-targets 3");
+        if !device.starts_with("mlx5") {
+            let text = fails(&format!("{line} dc_bw"), 1);
+            assert!(text.contains("does not support DC"), "{text}");
+            continue;
+        }
+        let bandwidth = "dc_bw dc_bi_bw dc_rdma_write_bw dc_rdma_read_bw";
+        for (options, tests) in [
+            ("", bandwidth),
+            ("--qps 2 --post-list 1", bandwidth),
+            ("--qps 2 --threads 2", "dc_bw"),
+            ("", "dc_lat dc_rdma_write_lat"),
+        ] {
+            for record in json(&format!("{line} {options} {tests}")) {
+                let m = &record["outcome"]["measured"];
+                let verified = |side: &str| m[side]["verified"].as_u64().unwrap();
+                let verified = verified("local_stats") + verified("remote_stats");
+                assert!(verified >= 300 * 4001, "{record:#}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
 fn bursts_keep_the_rate() {
     for device in devices() {
         let line = format!("-i {device} -t 1 -m 1K --rate-limit 400KB/s --burst 50 rc_bw");

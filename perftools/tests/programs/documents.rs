@@ -61,6 +61,11 @@ fn parse(line: &str) -> Option<(&'static str, Result<(), String>)> {
 }
 
 #[test]
+fn the_readme_is_short() {
+    assert!(document("README.md").lines().count() <= 150);
+}
+
+#[test]
 fn commands_of_the_documents_are_valid() {
     let mut seen = Vec::new();
     for page in PAGES {

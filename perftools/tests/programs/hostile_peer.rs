@@ -91,9 +91,9 @@ fn flood(mut stream: &TcpStream, json: &str, count: u32, pid: u32) -> (u32, u64)
     (count, peak_kib(pid).map_or(growth, |peak| peak - before))
 }
 
-/// Connects as a client and requests a test over sockets. Returns the control connection and the
-/// port and the key of the data connection.
-fn request_test(server: &Server, test: Test) -> (TcpStream, u16, DataKey) {
+/// Connects as a client and requests a test over sockets, whose data uses the server's port.
+/// Returns the control connection and the key of the data connection.
+fn request_test(server: &Server, test: Test) -> (TcpStream, DataKey) {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     exchange_hello(&stream);
     let options = "rperf --time=60 --timeout=60 --timeout=remote=60 --msg-size=1K";
@@ -110,7 +110,8 @@ fn request_test(server: &Server, test: Test) -> (TcpStream, u16, DataKey) {
     let Message::Listening(info) = reply else {
         panic!("{reply:?}")
     };
-    (stream, info.port, info.key)
+    assert_eq!(info.port, 0);
+    (stream, info.key)
 }
 
 /// Sends wrong tokens from 127.0.0.2 and from the address of the client until `stop` is set.
@@ -172,7 +173,7 @@ fn bound_to(port: u16) -> Message {
 /// Connects as a client, requests `tcp_bw` and sends `Bound`, so that the server waits for the data
 /// connection.
 fn begin_test(server: &Server) -> TcpStream {
-    let (mut stream, _, _) = request_test(server, Test::TcpBw);
+    let (mut stream, _) = request_test(server, Test::TcpBw);
     frame::write(&mut stream, &bound_to(1)).unwrap();
     stream
 }
@@ -180,11 +181,12 @@ fn begin_test(server: &Server) -> TcpStream {
 /// Requests a test over sockets and floods the data connection from a thread until `stop` is set.
 /// Returns the control connection when the server has begun the test.
 fn flood_data(server: &Server, test: Test, stop: &Arc<AtomicBool>) -> TcpStream {
-    let (mut control, port, key) = request_test(server, test);
+    let (mut control, key) = request_test(server, test);
+    let address = ("127.0.0.1", server.port);
     let (stop, data) = (Arc::clone(stop), [0x5a; 1024]);
     let bound = if test == Test::TcpBw {
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.write_all(&key.client_bytes()).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(&key.stream_bytes()).unwrap();
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) && stream.write_all(&data).is_ok() {}
         });
@@ -192,7 +194,7 @@ fn flood_data(server: &Server, test: Test, stop: &Arc<AtomicBool>) -> TcpStream 
     } else {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let own_port = socket.local_addr().unwrap().port();
-        socket.connect(("127.0.0.1", port)).unwrap();
+        socket.connect(address).unwrap();
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 let _ = socket.send(&data);
@@ -204,6 +206,30 @@ fn flood_data(server: &Server, test: Test, stop: &Arc<AtomicBool>) -> TcpStream 
     control.write_all(&padded_frame(&large_ready())).unwrap();
     server.wait_for_log("begins");
     control
+}
+
+#[test]
+fn a_data_connection_without_the_key_gets_nothing() {
+    let server = Server::start();
+    let (_control, key) = request_test(&server, Test::TcpBw);
+    let reply = |key: DataKey| {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+        stream.write_all(&key.stream_bytes()).unwrap();
+        let mut reply = Vec::new();
+        stream.take(8).read_to_end(&mut reply).unwrap();
+        reply
+    };
+    let guess = DataKey {
+        client: key.client ^ 1,
+        ..key
+    };
+    assert!(reply(guess).is_empty());
+    server.wait_for_log("no test waits for the data connection; no reply was sent");
+    // The guess does not disturb the test.
+    key.check_server(&reply(key)).unwrap();
+    // The test has all its streams.
+    assert!(reply(key).is_empty());
+    server.assert_responds();
 }
 
 #[test]
@@ -291,8 +317,8 @@ fn the_server_limits_the_timeout_of_a_client() {
     let server = Server::with_options(&["--max-timeout", "1"]);
     let begin = Instant::now();
     let _stream = begin_test(&server);
-    server.wait_for_log("the client did not connect over TCP within 1 s");
-    let _silent = request_test(&server, Test::TcpBw);
+    server.wait_for_log("the client did not open its data connection within 2 s");
+    let _silent = request_test(&server, Test::UdpBw);
     server.wait_for_log("the client sent nothing for 2 s");
     assert!(begin.elapsed() < Duration::from_secs(20));
 }

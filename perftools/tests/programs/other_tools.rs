@@ -188,6 +188,26 @@ const LINES: &[(&str, Answer)] = &[
         "rperf HOST -q 4 rc_bw",
         Refused("perftest's -q, --qp is --qps"),
     ),
+    (
+        "rperf -q4 HOST rc_bw",
+        Refused("perftest's -q, --qp is --qps"),
+    ),
+    (
+        "rperf -m4096 HOST rc_bw",
+        Refused("the value is a separate word: -m 4096"),
+    ),
+    (
+        "rperf -e HOST rc_bw",
+        Refused("perftest's -e, --events is --wait events"),
+    ),
+    (
+        "rperf -g HOST ud_bw",
+        Refused("perftest's -g, --mcg is --multicast 1"),
+    ),
+    (
+        "rperf -t 200 ms HOST rc_bw",
+        Refused("`ms` was taken as the name of the server's host"),
+    ),
     ("rperf HOST --use_cuda 0 rc_bw", Refused("--gpu cuda:N")),
     (
         "rperf rc_bw HOST",
@@ -207,6 +227,23 @@ const LINES: &[(&str, Answer)] = &[
         Refused("iperf3's -P N is --parallel N"),
     ),
     ("rperf HOST --bidir -t 20 tcp_bw", Accepted),
+    (
+        "rperf HOST -i 1 -f m tcp_bw",
+        Refused("iperf3's -i SECONDS is --interval SECONDS"),
+    ),
+    (
+        "rperf HOST -f m tcp_bw",
+        Refused("iperf3's -f UNIT is --bits"),
+    ),
+    (
+        "rperf HOST --udp --window 1M udp_bw",
+        Refused("iperf3's --window SIZE is --sock-buf-size SIZE"),
+    ),
+    ("rperf HOST -4 tcp_bw", Refused("specify an IPv4 address")),
+    (
+        "rperf HOST --set-mss 1400 tcp_bw",
+        Refused("iperf3's option has no equivalent"),
+    ),
     ("rperf HOST -R tcp_bw", Refused("iperf3's -R is --flip on")),
     (
         "rperf HOST -u -b 1G udp_bw",

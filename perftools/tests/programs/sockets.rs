@@ -261,7 +261,7 @@ fn parallel_streams_share_the_messages() {
 
 #[test]
 fn the_bandwidth_of_both_directions_is_a_sum() {
-    let record = &json("--bidir -t 300ms tcp_bw")[0];
+    let record = &json("--bidir -n 2000 tcp_bw")[0];
     let bandwidth = measured(record)["summary"]["bandwidth"].as_f64().unwrap();
     let per_second = |side: &str| {
         let stats = &measured(record)[side];
@@ -270,6 +270,18 @@ fn the_bandwidth_of_both_directions_is_a_sum() {
     };
     let sum = per_second("local_stats") + per_second("remote_stats");
     assert!((bandwidth / sum - 1.0).abs() < 0.2, "{bandwidth} {sum}");
+    for (direction, receiver) in [("to_server", "remote_stats"), ("to_client", "local_stats")] {
+        let ratio = measured(record)["summary"][direction].as_f64().unwrap() / per_second(receiver);
+        assert!((ratio - 1.0).abs() < 1e-6, "{record:#}");
+    }
+    let record = &json("--bidir -t 300ms --interval 100ms tcp_bw")[0];
+    let intervals = measured(record)["intervals"].as_array().unwrap();
+    assert!(!intervals.is_empty(), "{record:#}");
+    for interval in intervals {
+        let [both, to_server, to_client] =
+            ["bandwidth", "to_server", "to_client"].map(|name| interval[name].as_f64().unwrap());
+        assert!((to_server + to_client - both).abs() < 1.0, "{record:#}");
+    }
 }
 
 #[test]

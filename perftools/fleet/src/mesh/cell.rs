@@ -78,6 +78,8 @@ impl PortCounters {
 pub struct Detail {
     /// Latencies, for latency tests.
     pub percentiles: Option<Percentiles>,
+    /// Bandwidths towards the server and towards the client, of a test in both directions.
+    pub directions: Option<(f64, f64)>,
     /// Counters of both ends.
     pub counters: Option<Counters>,
     /// Counters of the ports, if some increased.
@@ -113,8 +115,10 @@ impl Cell {
             (None, None, None) => Figure::Failed("no message arrived".into()),
         };
         let (l, r) = (&m.local_stats, &m.remote_stats);
+        let directions = m.summary.to_server.zip(m.summary.to_client);
         let detail = Detail {
             percentiles: m.latency,
+            directions: directions.map(|(to, from)| (to.round(), from.round())),
             counters: Some(Counters {
                 sent: l.sent.msgs + r.sent.msgs,
                 received: l.received.msgs + r.received.msgs,
@@ -168,6 +172,12 @@ pub struct NamedCell<'a> {
     /// Bytes per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<f64>,
+    /// Bandwidth towards the server, of a test in both directions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_server: Option<f64>,
+    /// Bandwidth towards the client, of a test in both directions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_client: Option<f64>,
     /// Median latency in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<f64>,
@@ -215,11 +225,14 @@ impl Cells {
     /// Returns a cell with the names of its endpoints and its test.
     pub fn named<'a>(&'a self, cell: &'a Cell) -> NamedCell<'a> {
         let name = |id: u32| Cow::from(self.endpoints[id as usize].as_str());
+        let directions = cell.detail.as_ref().and_then(|d| d.directions);
         let mut named = NamedCell {
             from: name(cell.pair.from),
             to: name(cell.pair.to),
             test: Cow::from(self.tests[usize::from(cell.test)].as_str()),
             bandwidth: None,
+            to_server: directions.map(|d| d.0),
+            to_client: directions.map(|d| d.1),
             latency: None,
             error: None,
             percentiles: cell.detail.as_ref().and_then(|d| d.percentiles),
@@ -316,6 +329,7 @@ impl Collector {
         };
         let detail = Detail {
             percentiles: named.percentiles,
+            directions: named.to_server.zip(named.to_client),
             counters: named.counters,
             port_counters: named.port_counters,
             exceeded: named.exceeded.into_owned(),
@@ -361,7 +375,7 @@ mod tests {
     use super::*;
     use measure::stats::port_counters::CounterChanges;
     use report::record::Outcome;
-    use report::samples::latency;
+    use report::samples::{bidirectional, latency};
 
     #[test]
     fn a_cell_keeps_the_counters_that_show_a_cause() {
@@ -394,6 +408,20 @@ mod tests {
             text.contains(r#""port_counters":{"to":{"out_of_seq_request":12}}"#),
             "{text}"
         );
+        assert_eq!(serde_json::from_str::<Cells>(&text).unwrap(), cells);
+    }
+
+    #[test]
+    fn a_cell_keeps_the_bandwidth_of_each_direction() {
+        let Outcome::Measured(m) = bidirectional().outcome else {
+            panic!("not measured");
+        };
+        let mut cells = Cells::new(vec!["a".to_owned(), "b".to_owned()], vec!["t".to_owned()]);
+        let cell = Cell::measured(Pair::new(0, 1), 0, &m, Vec::new());
+        cells.list.push(cell);
+        let text = serde_json::to_string(&cells).unwrap();
+        let fields = r#""to_server":294912000.0,"to_client":147456000.0"#;
+        assert!(text.contains(fields), "{text}");
         assert_eq!(serde_json::from_str::<Cells>(&text).unwrap(), cells);
     }
 }

@@ -243,6 +243,10 @@ impl<'a> Map<'a> {
             out.push_str("</dl>\n");
             return;
         };
+        if let Some((to_server, to_client)) = detail.directions {
+            let [to_server, to_client] = [to_server, to_client].map(|bw| figure(true, bw));
+            let _ = write!(out, "<dd>to server {to_server}, to client {to_client}");
+        }
         if let Some(p) = &detail.percentiles {
             let style = Style::default();
             #[allow(clippy::cast_precision_loss)] // Nanoseconds below 2^53.

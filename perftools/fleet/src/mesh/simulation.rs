@@ -87,6 +87,7 @@ impl Transport for Simulation {
                     received: 1_000_000,
                     ..Counters::default()
                 }),
+                directions: None,
                 port_counters: None,
                 exceeded: Vec::new(),
                 warnings: Vec::new(),

@@ -6,7 +6,7 @@ use base::error::{Error, Result};
 use base::peer_text::printable;
 use serde::{Deserialize, Serialize};
 
-use super::netlink::{Attributes, u32_attribute};
+use super::netlink::{Attributes, Netlink, u32_attribute};
 use super::{DEV_INDEX, PORT_INDEX, is_absent, open};
 
 /// `RDMA_NLDEV_CMD_STAT_GET`: queries the counters of a port.
@@ -44,19 +44,13 @@ pub fn counters() -> Result<Vec<PortCounter>> {
     let mut counters = Vec::new();
     for device in devices {
         for port in 1..=device.ports {
-            let request = [
-                u32_attribute(DEV_INDEX, device.index),
-                u32_attribute(PORT_INDEX, port),
-            ];
-            match netlink.get(STAT_GET, &request) {
-                Ok(reply) => {
-                    counters.extend(reply.messages().flat_map(values).map(|(name, value)| {
-                        PortCounter {
-                            device: device.name.clone(),
-                            port,
-                            name,
-                            value,
-                        }
+            match query(&mut netlink, device.index, port) {
+                Ok(values) => {
+                    counters.extend(values.into_iter().map(|(name, value)| PortCounter {
+                        device: device.name.clone(),
+                        port,
+                        name,
+                        value,
                     }));
                 }
                 Err(error) if is_absent(&error) => {}
@@ -65,6 +59,23 @@ pub fn counters() -> Result<Vec<PortCounter>> {
         }
     }
     Ok(counters)
+}
+
+/// Queries the hardware counters of one port. Returns `None` if the kernel reports none.
+pub(crate) fn port_counters(device: &str, port: u8) -> Option<Vec<(String, u64)>> {
+    let (mut netlink, devices) = open().ok()??;
+    let device = devices.into_iter().find(|found| found.name == device)?;
+    let values = query(&mut netlink, device.index, port.into()).ok()?;
+    (!values.is_empty()).then_some(values)
+}
+
+fn query(netlink: &mut Netlink, device: u32, port: u32) -> io::Result<Vec<(String, u64)>> {
+    let request = [
+        u32_attribute(DEV_INDEX, device),
+        u32_attribute(PORT_INDEX, port),
+    ];
+    let reply = netlink.get(STAT_GET, &request)?;
+    Ok(reply.messages().flat_map(values).collect())
 }
 
 /// Returns the counters in a message.

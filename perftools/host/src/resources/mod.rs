@@ -15,6 +15,7 @@ use base::peer_text::printable;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use counters::port_counters;
 pub use counters::{PortCounter, counters};
 use netlink::{Attributes, Netlink, u32_attribute};
 

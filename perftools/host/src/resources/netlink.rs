@@ -16,7 +16,7 @@ pub(super) struct Netlink(crate::netlink::Netlink);
 impl Netlink {
     /// Opens a connection.
     pub(super) fn open() -> io::Result<Self> {
-        crate::netlink::Netlink::open(rustix::net::netlink::RDMA).map(Self)
+        crate::netlink::Netlink::open(Some(rustix::net::netlink::RDMA)).map(Self)
     }
 
     /// Requests a list of objects. Returns the attributes of each message of the reply.

@@ -51,6 +51,9 @@ use crate::stats::{Count, SideStats};
 pub struct DataPathCounts {
     /// Data messages whose sends are known to be complete.
     pub sent: u64,
+    /// Data messages in `sent` with an earlier message that is not complete, if the queue pairs
+    /// [take turns](Shape::takes_turns).
+    pub sent_early: u64,
     /// Data messages that arrived.
     pub arrived: Count,
     /// Number after that of the peer's latest message.
@@ -95,11 +98,12 @@ pub trait DataPath {
     /// Returns an error if the queue pair is in the error state or its queue is full.
     fn send(&mut self, first: u64, count: u32, last: u64) -> Result<()>;
 
-    /// Posts a credit message for the peer's messages before number `reached`.
+    /// Posts a credit message for the peer's messages before number `reached`. Returns `false` if
+    /// data messages would lack its slot of the send queue. A completion frees one.
     ///
     /// # Errors
     /// Returns the same errors as [`DataPath::send`].
-    fn send_credit(&mut self, reached: u64) -> Result<()>;
+    fn send_credit(&mut self, reached: u64) -> Result<bool>;
 
     /// Posts the receives that must be posted before the peer starts.
     ///

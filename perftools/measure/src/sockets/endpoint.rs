@@ -1,8 +1,9 @@
 //! Setup of both ends of a test over sockets, from its specification.
 //!
-//! The server binds a data socket to its address of the control connection and sends the port to
-//! the client. The client connects from its own address of the control connection and sends its
-//! port back. A stream begins with a token, so that the server rejects other connections.
+//! The client connects its data sockets to the server's address of the control connection, and from
+//! its own one. TCP and UDP use the port of the control connection as well, unless the
+//! specification has another one. SCTP and RDS have a port that the server selects. A stream begins
+//! with a key, so that the server rejects other connections.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +30,7 @@ use crate::spec::{Side, Sockets, Spec};
 /// Port and key of a server that waits for its client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenInfo {
-    /// Port of the data socket.
+    /// Port of the data socket; 0: that of the control connection.
     pub port: u16,
     /// Ports of further streams.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -82,30 +83,51 @@ impl SocketServer {
             return Ok(self.socket.into_socket());
         }
         let identity = ClientIdentity::Host(host);
-        self.socket.accept(identity, Instant::now(), timeout, gone)
+        self.socket.accept(identity, timeout, gone)
     }
 
-    /// Waits for the client's stream, which begins with the key, or connects the datagram socket to
-    /// the client's `port`.
+    /// Connects the datagram socket to the client's `port`.
     ///
     /// # Errors
-    /// Returns an error if the client did not connect within `timeout` after `begin`, or if `gone`
-    /// returned `true`.
+    /// Returns an error if the address cannot be reached.
+    pub fn join(self, client: SocketAddr, port: u16) -> Result<Socket> {
+        self.socket.join(with_port(client, port))
+    }
+
+    /// Waits for the client's stream, which begins with the key.
+    ///
+    /// # Errors
+    /// Returns an error if the client did not connect within `timeout`, or if `gone` returned
+    /// `true`.
     pub fn accept(
         self,
         key: DataKey,
-        client: SocketAddr,
-        port: u16,
-        begin: Instant,
         timeout: Duration,
         gone: &dyn Fn() -> bool,
     ) -> Result<Socket> {
-        if self.kind.is_datagram() {
-            return self.socket.join(with_port(client, port));
-        }
         let identity = ClientIdentity::Key(key);
-        self.socket.accept(identity, begin, timeout, gone)
+        self.socket.accept(identity, timeout, gone)
     }
+}
+
+/// Returns `true` if the data sockets use the port of the control connection.
+pub fn uses_control_port(kind: SocketKind, sockets: Sockets) -> bool {
+    sockets.port == 0 && matches!(kind, SocketKind::Tcp | SocketKind::Udp)
+}
+
+/// Creates the server's UDP socket for datagrams from `port` of the client to the port of the
+/// control connection.
+///
+/// # Errors
+/// Returns an error if another program uses the port.
+pub fn join_at_control_port(
+    control: SocketAddr,
+    client: SocketAddr,
+    port: u16,
+    sockets: Sockets,
+) -> Result<Socket> {
+    let address = with_port(control, control.port());
+    open::join_at(address, with_port(client, port), sockets.server_buffers)
 }
 
 /// Checks that the server has accepted the client's data socket, which [`connect`] returned.
@@ -153,7 +175,8 @@ fn receive_exact(
 }
 
 /// Connects the client's data socket from `local`, the client's address of the control connection,
-/// to the server's data port. A stream begins with the key, if there is one.
+/// to the server's data port, or to the port of `server` if it is 0. A stream begins with the key,
+/// if there is one.
 ///
 /// # Errors
 /// Returns an error if the kernel does not support the protocol or the server cannot be reached.
@@ -165,7 +188,11 @@ pub fn connect(
     sockets: Sockets,
     timeout: Duration,
 ) -> Result<Socket> {
-    let server = with_port(server, port);
+    let server = if port == 0 {
+        server
+    } else {
+        with_port(server, port)
+    };
     if kind.is_datagram() {
         return BoundSocket::open(kind, with_port(local, 0), sockets.client_buffers)?.join(server);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,10 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// of the oldest one.
 const MAX_CANDIDATES: usize = 16;
 
+/// Maximum number of datagrams from other addresses that a socket discards, which arrived between
+/// its bind and its connection. The peer can send without end.
+const MAX_EARLY_DATAGRAMS: usize = 1024;
+
 /// Maximum number of streams that wait to be accepted. If there are more, the client's first
 /// attempt to connect is lost, and its next one follows a second later.
 const BACKLOG: i32 = 64;
@@ -30,8 +34,9 @@ const BACKLOG: i32 = 64;
 /// interface, and a packet that arrives alone is acknowledged only after 200 ms.
 const SCTP_BUFFERS: u32 = 4 << 20;
 
-/// Creates a socket of `kind`, bound to `address`.
-fn bind(kind: SocketKind, address: SocketAddr) -> std::io::Result<Socket> {
+/// Creates a socket of `kind`, bound to `address`. With `shares_port`, other sockets that share it
+/// can have the same address.
+fn bind(kind: SocketKind, address: SocketAddr, shares_port: bool) -> std::io::Result<Socket> {
     let domain = Domain::for_address(address);
     let socket = match kind {
         SocketKind::Tcp => Socket::new(domain, Type::STREAM, Some(Protocol::TCP)),
@@ -46,6 +51,11 @@ fn bind(kind: SocketKind, address: SocketAddr) -> std::io::Result<Socket> {
     if address.is_ipv6() && kind != SocketKind::Rds {
         // A socket bound to the wildcard address accepts IPv4 as well.
         socket.set_only_v6(!address.ip().is_unspecified())?;
+    }
+    if shares_port {
+        // A reflector of `rperf monitor` has either option: see `ProbeSocket`.
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
     }
     socket.bind(&address.into())?;
     Ok(socket)
@@ -110,7 +120,7 @@ impl BoundSocket {
     /// Returns an error if the kernel does not support the protocol or the port is in use.
     pub fn open(kind: SocketKind, address: SocketAddr, buffers: u32) -> Result<Self> {
         let open = || {
-            let socket = bind(kind, address)?;
+            let socket = bind(kind, address, false)?;
             set_buffers(&socket, kind, buffers)?;
             if !kind.is_datagram() {
                 socket.listen(BACKLOG)?;
@@ -138,15 +148,15 @@ impl BoundSocket {
     /// closed, and do not delay it.
     ///
     /// # Errors
-    /// Returns an error if no such client connected within `timeout` after `begin`, or if `gone`
-    /// returned `true`.
+    /// Returns an error if no such client connected within `timeout`, or if `gone` returned
+    /// `true`.
     pub fn accept(
         self,
         identity: ClientIdentity,
-        begin: Instant,
         timeout: Duration,
         gone: &dyn Fn() -> bool,
     ) -> Result<Socket> {
+        let begin = Instant::now();
         let mut candidates = VecDeque::new();
         loop {
             self.wait_for_input(&candidates);
@@ -204,7 +214,7 @@ impl BoundSocket {
             return Ok(None);
         };
         let key = match identity {
-            ClientIdentity::Key(key) => key.client_bytes().to_vec(),
+            ClientIdentity::Key(key) => key.stream_bytes().to_vec(),
             ClientIdentity::Host(host) => {
                 let peer = peer.as_socket().map(|peer| peer.ip().to_canonical());
                 if peer != Some(host.to_canonical()) {
@@ -258,6 +268,52 @@ impl BoundSocket {
     }
 }
 
+/// Creates a UDP socket for datagrams from `peer` to `address`. Other sockets can use the port of
+/// `address` with other peers.
+///
+/// # Errors
+/// Returns an error if another program uses the port.
+pub(super) fn join_at(address: SocketAddr, peer: SocketAddr, buffers: u32) -> Result<Socket> {
+    let kind = SocketKind::Udp;
+    let join = || {
+        let socket = bind(kind, address, true)?;
+        set_buffers(&socket, kind, buffers)?;
+        socket.connect(&peer.into())?;
+        socket.set_nonblocking(true)?;
+        for _ in 0..MAX_EARLY_DATAGRAMS {
+            if (&socket).read(&mut [0]).is_err() {
+                break;
+            }
+        }
+        socket.set_nonblocking(false)?;
+        Ok(socket)
+    };
+    join().map_err(|e| {
+        let error = socket_error(kind, &format!("receive from {peer} at {address}"), &e);
+        if e.kind() != ErrorKind::AddrInUse {
+            return error;
+        }
+        error.with_help("set --ip-port (-ip) to a UDP port that no program on the server uses")
+    })
+}
+
+/// Prepares a stream of the client with this key, which was accepted at the port of the control
+/// connections, and sends the server's number. `buffers` is the size of the socket's buffers in
+/// bytes; 0 selects the default.
+///
+/// # Errors
+/// Returns an error if the connection broke.
+pub fn accepted(stream: TcpStream, buffers: u32, key: DataKey) -> Result<Socket> {
+    let socket = Socket::from(stream);
+    let prepare = || {
+        socket.set_read_timeout(None)?;
+        set_buffers(&socket, SocketKind::Tcp, buffers)?;
+        (&socket).write_all(&key.server_bytes())
+    };
+    prepare().map_err(|e| socket_error(SocketKind::Tcp, "accept", &e))?;
+    Ok(socket)
+}
+
 /// An accepted stream that may be the client's.
 struct Candidate {
     /// It does not block.
@@ -305,12 +361,12 @@ pub fn connect(
     timeout: Duration,
 ) -> Result<Socket> {
     let connect = || {
-        let socket = bind(kind, source)?;
+        let socket = bind(kind, source, false)?;
         set_buffers(&socket, kind, buffers)?;
         socket.connect_timeout(&SockAddr::from(peer), timeout)?;
         if let Some(key) = key {
             let mut stream = &socket;
-            stream.write_all(&key.client_bytes())?;
+            stream.write_all(&key.stream_bytes())?;
         }
         Ok(socket)
     };

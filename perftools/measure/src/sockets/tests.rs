@@ -1,9 +1,9 @@
 //! Tests of the loops over loopback sockets, with both ends in this process.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::error::{Error, Kind, Result};
 use socket2::Socket;
@@ -54,7 +54,7 @@ const KEY: DataKey = DataKey {
 
 /// Waits for the stream that begins with the key.
 fn accept(server: BoundSocket, timeout: Duration) -> Result<Socket> {
-    server.accept(ClientIdentity::Key(KEY), Instant::now(), timeout, &|| false)
+    server.accept(ClientIdentity::Key(KEY), timeout, &|| false)
 }
 
 /// Checks that a stream begins with the key of the server.
@@ -303,7 +303,7 @@ fn silent_streams_do_not_delay_the_client() {
         let _silent: Vec<TcpStream> = (0..40).map(|_| connect_silently(server_address)).collect();
         let mut client = connect_silently(server_address);
         // The key arrives in two parts.
-        for part in KEY.client_bytes().chunks(5) {
+        for part in KEY.stream_bytes().chunks(9) {
             std::thread::sleep(Duration::from_millis(50));
             client.write_all(part).unwrap();
         }
@@ -332,7 +332,6 @@ fn accept_ends_at_the_timeout_or_if_the_client_is_gone() {
     let text = listen()
         .accept(
             ClientIdentity::Key(KEY),
-            Instant::now(),
             Duration::from_millis(200),
             &|| false,
         )
@@ -343,15 +342,20 @@ fn accept_ends_at_the_timeout_or_if_the_client_is_gone() {
         "{text}"
     );
     let text = listen()
-        .accept(
-            ClientIdentity::Key(KEY),
-            Instant::now(),
-            Duration::from_secs(60),
-            &|| true,
-        )
+        .accept(ClientIdentity::Key(KEY), Duration::from_secs(60), &|| true)
         .unwrap_err()
         .to_string();
     assert!(text.contains("closed the control connection"), "{text}");
+}
+
+#[test]
+fn a_udp_port_of_another_program_is_an_error_with_a_remedy() {
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap();
+    let peer = "127.0.0.1:9".parse().unwrap();
+    let text = open::join_at(address, peer, 0).unwrap_err().to_string();
+    assert!(text.contains("receive from 127.0.0.1:9"), "{text}");
+    assert!(text.contains("help: set --ip-port"), "{text}");
 }
 
 #[test]

@@ -72,6 +72,12 @@ impl Spec {
         self.test.socket().is_some_and(condition)
     }
 
+    /// Returns the maximum number of targets of each DC initiator.
+    fn max_dc_targets(&self) -> u32 {
+        let initiators = self.threads.saturating_mul(self.qps);
+        (MAX_QPS / initiators.max(1)).max(1)
+    }
+
     fn multicast_group_is_unicast(&self) -> bool {
         self.multicast
             .and_then(|multicast| multicast.group)
@@ -401,6 +407,17 @@ const RULES: &[Rule] = &[
             out_of_range("receive requests per doorbell", batch, MAX_POST_LIST)
         },
         help: "set --recv-list within this range",
+    },
+    Rule {
+        is_broken: |spec| !(1..=spec.max_dc_targets()).contains(&spec.dc_targets()),
+        cause: |spec| {
+            out_of_range(
+                "number of DC targets",
+                spec.dc_targets(),
+                spec.max_dc_targets(),
+            )
+        },
+        help: "set --dc-targets within this range",
     },
     Rule {
         is_broken: |spec| spec.tuning.rate_limit == Some(0),

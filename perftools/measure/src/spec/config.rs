@@ -140,12 +140,19 @@ impl Spec {
         }
     }
 
-    /// Returns the number of queue pairs of each end.
+    /// Returns the number of queue pairs of each end, or of its DC targets.
     pub fn total_qps(&self) -> u32 {
         let receivers = self.multicast.map_or(1, |multicast| multicast.receivers);
         self.threads
             .saturating_mul(self.qps.max(receivers))
+            .saturating_mul(self.dc_targets())
             .min(MAX_QPS)
+    }
+
+    /// Returns the number of targets of each initiator, which is 1 for other services than DC.
+    pub(crate) fn dc_targets(&self) -> u32 {
+        let plan = self.test.plan();
+        plan.map_or(1, |plan| plan.service.targets(&self.tuning))
     }
 
     /// Returns `true` if the depth is the default for the message size.

@@ -126,11 +126,18 @@ impl Spec {
             ))
             .with_help("set --msg-size (-m) lower"));
         }
+        // Each queue has slots for all messages in flight, or for its share.
+        let shares = if self.shape(1, plan, bounds).takes_turns() {
+            self.qps
+        } else {
+            1
+        };
         let mut depth = match plan.is_latency() {
             true if self.touches_payload() => self.depth.min(LATENCY_DEPTH_OWN_BUFFERS),
             true => self.depth.min(LATENCY_DEPTH),
             false => {
-                let most = (MAX_SEND_SLOTS / (self.qps * self.threads).max(1)).min(MAX_DEPTH);
+                let queues = (self.qps / shares * self.threads).max(1);
+                let most = (MAX_SEND_SLOTS / queues).min(MAX_DEPTH);
                 self.depth.saturating_mul(self.qps).min(most)
             }
         };
@@ -142,13 +149,12 @@ impl Spec {
         // that wait to be reposted as a batch.
         let receive_batch = self.tuning.recv_list.unwrap_or(1);
         let queues = self.qps.max(self.receivers());
+        let fits = |slots: u32| slots.saturating_sub(6 + receive_batch).max(1);
         let slots = bounds.max_qp_wr.min(bounds.max_cqe / 2 / queues);
-        let slots = if self.tuning.srq || plan.service.always_shares_receives() {
-            slots.min(Self::max_srq_requests(bounds)?)
-        } else {
-            slots
-        };
-        depth = depth.min(slots.saturating_sub(6 + receive_batch)).max(1);
+        depth = depth.min(fits(slots).saturating_mul(shares));
+        if self.tuning.srq || plan.service.always_shares_receives() {
+            depth = depth.min(fits(Self::max_srq_requests(bounds)?));
+        }
         if self.touches_payload() {
             // Each direction has its own buffers: `depth` to send, and `depth` plus the credits to
             // receive.

@@ -31,7 +31,7 @@ pub struct Footprint {
     pub memory: u64,
     /// Threads that move data.
     pub threads: u32,
-    /// Queue pairs.
+    /// Queue pairs, or targets of DC.
     pub qps: u32,
 }
 
@@ -87,7 +87,8 @@ impl Shape {
         } else {
             0
         };
-        let thread = qps * (sends + QUEUE_OBJECT + arrivals)
+        let targets = self.plan.service.targets(&self.tuning);
+        let thread = qps * (sends + QUEUE_OBJECT * u64::from(targets) + arrivals)
             + receive_queues * receives
             + completions * CQ_ENTRY
             + QUEUE_OBJECT
@@ -97,7 +98,10 @@ impl Shape {
                 + self.memory()
                 + thread * u64::from(self.threads),
             threads: self.threads,
-            qps: self.threads * self.qps,
+            qps: self
+                .threads
+                .saturating_mul(self.qps)
+                .saturating_mul(targets),
         }
     }
 }

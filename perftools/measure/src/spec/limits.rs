@@ -10,8 +10,8 @@ pub const MAX_DEPTH: u32 = 16_384;
 pub(crate) const MAX_QPS: u32 = 16_384;
 /// Maximum number of receivers of a multicast test.
 pub(super) const MAX_RECEIVERS: u32 = 256;
-/// Maximum number of slots in all send queues of one end. Each queue can hold all messages in
-/// flight, so many queue pairs lower the depth: with 16,384 of them, 64 messages are in flight.
+/// Maximum number of slots in all send queues of one end. Where each queue can hold all messages in
+/// flight, many queue pairs lower the depth: with 16,384 of them, 64 messages are in flight.
 pub(super) const MAX_SEND_SLOTS: u32 = 1 << 20;
 /// Maximum memory in bytes that one end registers in addition to its buffers.
 pub(super) const MAX_EXTRA_MEMORY: u64 = 1 << 40;

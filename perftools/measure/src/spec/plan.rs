@@ -1,6 +1,7 @@
 //! The RDMA operations of a test, as data: transport service, verb and pattern. One engine runs all
 //! plans.
 
+use super::tuning::Tuning;
 use ibverbs::AccessFlags;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,14 @@ pub enum Service {
 }
 
 impl Service {
+    /// Returns the number of targets of each initiator of DC, and 1 for the other services.
+    pub(crate) fn targets(self, tuning: &Tuning) -> u32 {
+        match self {
+            Self::Dc => tuning.dc_targets.unwrap_or(1),
+            _ => 1,
+        }
+    }
+
     /// Returns `true` if the service delivers every message or reports an error.
     pub fn is_reliable(self) -> bool {
         matches!(self, Self::Rc | Self::Xrc | Self::Srd | Self::Dc)

@@ -91,19 +91,42 @@ impl Shape {
         }
     }
 
+    /// Returns `true` if the numbers of the messages in flight differ by less than the depth. A
+    /// queue pair that lags behind then stops the others, so no queue needs slots for all messages.
+    pub(crate) fn takes_turns(&self) -> bool {
+        let is_ordered = self.is_reliable() && self.plan.service.is_ordered();
+        self.qps > 1 && is_ordered && !self.touches_payload()
+    }
+
+    /// Returns the maximum number of data messages in flight on one queue pair in one direction.
+    pub(crate) fn queue_depth(&self) -> u32 {
+        self.on_one_queue_pair(self.depth)
+    }
+
     /// Returns the maximum number of credit messages in flight in one direction.
-    pub fn credits(&self) -> u32 {
+    fn credits(&self) -> u32 {
         self.depth / self.batch + 1
+    }
+
+    /// Returns the maximum number of messages in flight on one queue pair, out of `all`.
+    fn on_one_queue_pair(&self, all: u32) -> u32 {
+        if self.takes_turns() {
+            all.div_ceil(self.qps)
+        } else {
+            all
+        }
     }
 
     /// Returns the number of receive requests that each receive queue has posted before the peer
     /// starts. Completed ones are reposted in batches.
     pub fn receives(&self) -> u32 {
         let waiting = self.tuning.recv_list.unwrap_or(1).saturating_sub(1);
-        if self.plan.verb.takes_receives() {
+        if !self.plan.verb.takes_receives() {
+            0
+        } else if self.receive_queues() == 1 {
             self.depth + self.credits() + waiting
         } else {
-            0
+            self.queue_depth() + self.on_one_queue_pair(self.credits()) + waiting
         }
     }
 
@@ -143,9 +166,9 @@ impl Shape {
         self.verify || self.tuning.access_received
     }
 
-    /// Returns the capacity of each send queue. One queue may have to hold all messages in flight.
+    /// Returns the capacity of each send queue.
     pub fn sends(&self) -> u32 {
-        self.depth + self.credits() + 1
+        self.queue_depth() + self.on_one_queue_pair(self.credits()) + 1
     }
 
     /// Returns the capacity of the completion queue of a thread.
@@ -236,6 +259,39 @@ mod tests {
     use crate::spec::fit::Bounds;
     use crate::spec::plan::Service;
     use crate::spec::{Spec, test::Test};
+
+    #[test]
+    fn queue_pairs_share_the_messages_in_flight() {
+        // As on Soft-RoCE.
+        let bounds = Bounds {
+            max_qp_wr: 16_384,
+            max_cqe: 32_767,
+            max_srq_wr: 32_767,
+            ..Bounds::unlimited()
+        };
+        let fit = |test, qps, change: fn(&mut Spec)| {
+            let mut spec = Spec {
+                qps,
+                depth: 8,
+                msg_size: 8,
+                ..Spec::new(test)
+            };
+            change(&mut spec);
+            let shape = spec.fit(&bounds).unwrap();
+            assert!(shape.completions() <= bounds.max_cqe, "{shape:?}");
+            (shape.depth, shape.sends(), shape.receives())
+        };
+        // Each queue has slots for its messages, for a credit, and a send queue for one more.
+        assert_eq!(fit(Test::RcBw, 16, |_| {}), (128, 10, 9));
+        assert_eq!(fit(Test::RcBw, 1024, |_| {}), (8192, 10, 9));
+        assert_eq!(fit(Test::RcBw, 4096, |_| {}), (4096, 3, 2));
+        assert_eq!(fit(Test::RcRdmaWriteBw, 4096, |s| s.immediate = None).1, 3);
+        // The shared receive queue has slots for all messages and credits.
+        assert_eq!(fit(Test::RcBw, 16, |s| s.tuning.srq = true), (128, 10, 133));
+        // Any queue pair may have to hold all messages.
+        assert_eq!(fit(Test::UcBw, 16, |_| {}), (128, 134, 133));
+        assert_eq!(fit(Test::RcBw, 16, |s| s.verify = true), (128, 134, 133));
+    }
 
     #[test]
     fn messages_that_overtake_others_are_not_solicited() {

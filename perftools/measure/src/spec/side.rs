@@ -80,7 +80,8 @@ pub struct Multicast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 pub struct Sockets {
-    /// Port of the server's end, the first one of several streams; 0: any free port.
+    /// Port of the server's end, the first one of several streams; 0: for TCP and UDP that of the
+    /// control connection, for SCTP and RDS any free port.
     pub port: u16,
     /// Number of parallel streams in each direction.
     #[serde(default = "one", skip_serializing_if = "is_one")]

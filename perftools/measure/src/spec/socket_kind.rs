@@ -35,7 +35,7 @@ impl SocketKind {
     }
 
     /// Returns `true` if the protocol keeps message boundaries, with one system call per message.
-    pub(crate) fn is_datagram(self) -> bool {
+    pub fn is_datagram(self) -> bool {
         matches!(self, SocketKind::Udp | SocketKind::Rds)
     }
 

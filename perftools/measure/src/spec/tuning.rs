@@ -84,6 +84,9 @@ pub struct Tuning {
     /// Number of receive requests that are reposted as a batch; none: as the test requires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recv_list: Option<u32>,
+    /// Number of targets of each DC initiator; none: one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dc_targets: Option<u32>,
     /// Read each received byte.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub access_received: bool,
@@ -128,6 +131,7 @@ impl Default for Tuning {
             samples: false,
             srq: false,
             recv_list: None,
+            dc_targets: None,
             access_received: false,
         }
     }

@@ -22,6 +22,12 @@ pub struct Interval {
     /// Bandwidth in bytes per second (bandwidth tests only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<f64>,
+    /// Bandwidth towards the server, if the client counts the messages of both directions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_server: Option<f64>,
+    /// Bandwidth towards the client, in the same tests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_client: Option<f64>,
     /// Mean latency in nanoseconds (latency tests only; absent if no message completed).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_mean: Option<f64>,
@@ -203,11 +209,16 @@ pub fn format_interval(interval: &Interval, style: Style) -> String {
         format_seconds(interval.from),
         format_seconds(interval.to)
     );
-    let figures: Vec<String> = figures
-        .iter()
-        .map(|figure| format!("{figure:>18}"))
-        .collect();
-    format!("    {span:<16}{}\n", figures.concat())
+    let directions = [
+        ("to server", interval.to_server),
+        ("to client", interval.to_client),
+    ];
+    let directions = directions.into_iter().filter_map(|(name, bandwidth)| {
+        bandwidth.map(|bandwidth| format!("  {name} {}", style.bandwidth(bandwidth)))
+    });
+    let figures = figures.iter().map(|figure| format!("{figure:>18}"));
+    let figures: String = figures.chain(directions).collect();
+    format!("    {span:<16}{figures}\n")
 }
 
 #[cfg(test)]

@@ -61,6 +61,8 @@ impl std::fmt::Debug for MonitorOptions<'_> {
 pub struct TestInfo {
     /// `true` for a latency test, `false` for a bandwidth test.
     pub latency: bool,
+    /// The client counts the messages of both directions.
+    pub both_ways: bool,
     /// Size of a sent message in bytes.
     pub size: u64,
     /// Length of the warm-up, which is not measured.
@@ -180,6 +182,7 @@ impl<'a> Monitor<'a> {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         SamplerConfig {
             latency: self.info.latency,
+            both_ways: self.info.both_ways,
             size: self.info.size,
             interval: self.options.interval.map_or(u64::MAX, nanos).max(1),
             end: self.info.time.map_or(u64::MAX, nanos),
@@ -306,6 +309,7 @@ mod tests {
         let time = Some(Duration::from_millis(600));
         TestInfo {
             latency: false,
+            both_ways: false,
             size: 100,
             warm_up: Duration::ZERO,
             time,

@@ -2,10 +2,9 @@
 //! interface and, where the kernel's TCP or UDP carries the data, of these protocols.
 
 use std::collections::BTreeMap;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use host::counters::{Counters, Differences, ethtool_statistics, lifespan};
+use host::counters::{Counters, Differences, ethtool_statistics};
 use host::root::Root;
 use serde::{Deserialize, Serialize};
 
@@ -86,7 +85,7 @@ impl PortCounters {
             protocols: !is_rdma || (connection.link == "iWARP" && is_software),
         };
         Self {
-            before: port.counters(&root),
+            before: port.counters(&root, Counters::of_port),
             root,
             port,
             time: Instant::now(),
@@ -100,19 +99,17 @@ impl PortCounters {
 
     /// Returns the changes since the counters were read.
     pub fn changes(&self) -> CounterChanges {
-        if let Some((device, port)) = &self.port.device {
-            // Values that are younger than this wait include the end of the test.
-            sleep(lifespan(&self.root, device, *port));
-        }
-        let Differences { increased, unknown } = self.port.counters(&self.root).since(&self.before);
+        // The values include the end of the test.
+        let after = self.port.counters(&self.root, Counters::of_port_now);
+        let Differences { increased, unknown } = after.since(&self.before);
         CounterChanges { increased, unknown }
     }
 }
 
 impl Port {
-    fn counters(&self, root: &Root) -> Counters {
+    fn counters(&self, root: &Root, of_port: fn(&Root, &str, u8) -> Counters) -> Counters {
         let mut counters = match &self.device {
-            Some((device, port)) => Counters::of_port(root, device, *port),
+            Some((device, port)) => of_port(root, device, *port),
             None => Counters::default(),
         };
         if let Some(netdev) = &self.netdev {

@@ -9,6 +9,8 @@ use super::thread_counters::CounterSnapshot;
 pub(super) struct SamplerConfig {
     /// `true` for a latency test, `false` for a bandwidth test.
     pub(super) latency: bool,
+    /// The client counts the messages of both directions.
+    pub(super) both_ways: bool,
     /// Size of a sent message in bytes.
     pub(super) size: u64,
     /// Length of an interval.
@@ -160,7 +162,8 @@ impl Sampler {
             .sent
             .saturating_sub(base.sent)
             .saturating_mul(self.config.size);
-        let bytes = sent_bytes.saturating_add(counters.bytes.saturating_sub(base.bytes));
+        let received_bytes = counters.bytes.saturating_sub(base.bytes);
+        let bytes = sent_bytes.saturating_add(received_bytes);
         let mut interval = Interval {
             from: self.from,
             to: now,
@@ -170,7 +173,13 @@ impl Sampler {
         };
         #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds below 2^53.
         if !self.config.latency {
-            interval.bandwidth = Some(bytes as f64 * 1e9 / interval.nanos().max(1) as f64);
+            let nanos = interval.nanos().max(1) as f64;
+            let rate = |bytes: u64| Some(bytes as f64 * 1e9 / nanos);
+            interval.bandwidth = rate(bytes);
+            if self.config.both_ways {
+                interval.to_server = rate(sent_bytes);
+                interval.to_client = rate(received_bytes);
+            }
         } else if msgs > 0 {
             interval.latency_mean =
                 Some(counters.nanos.saturating_sub(base.nanos) as f64 / msgs as f64);
@@ -220,6 +229,7 @@ mod tests {
         Sampler::new(
             SamplerConfig {
                 latency,
+                both_ways: false,
                 size: 10,
                 interval: 1000 * MS,
                 end: 4000 * MS,
@@ -240,6 +250,7 @@ mod tests {
     #[test]
     fn bandwidth_counts_both_directions() {
         let mut s = sampler(false);
+        s.config.both_ways = true;
         assert_eq!(s.sample(20 * MS, sent(5), || 0), None);
         let first = s
             .sample(
@@ -258,6 +269,10 @@ mod tests {
             (0, 1000 * MS, 70, 700)
         );
         assert_eq!(first.bandwidth, Some(700.0));
+        assert_eq!(
+            (first.to_server, first.to_client),
+            (Some(500.0), Some(200.0))
+        );
     }
 
     #[test]

@@ -19,6 +19,12 @@ pub struct Summary {
     /// Sent bytes per second of the sender's time, for services that may lose messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_bandwidth: Option<f64>,
+    /// Bandwidth towards the server: each end's bytes per second of its own time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_server: Option<f64>,
+    /// Bandwidth towards the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_client: Option<f64>,
     /// Mean latency: half a round trip, or one complete operation if it is one-sided.
     pub latency: Option<f64>,
     /// Messages per second, counted like `bandwidth`.
@@ -135,8 +141,25 @@ impl Summary {
         } else {
             (remote, local)
         };
+        let bandwidth = per_second(counted(local).bytes, counted(remote).bytes);
+        let between = |sender: &SideStats, receiver: &SideStats| {
+            if interpretation.counts_received {
+                ratio(receiver.received.bytes as f64, receiver.seconds())
+            } else {
+                ratio(sender.sent.bytes as f64, sender.seconds())
+            }
+        };
+        let (to_server, to_client) = if interpretation.bidirectional {
+            (Some(between(local, remote)), Some(between(remote, local)))
+        } else if interpretation.reads == interpretation.flip {
+            (Some(bandwidth), None)
+        } else {
+            (None, Some(bandwidth))
+        };
         Self {
-            bandwidth: Some(per_second(counted(local).bytes, counted(remote).bytes)),
+            bandwidth: Some(bandwidth),
+            to_server,
+            to_client,
             send_bandwidth: interpretation
                 .lossy
                 .then(|| per_second(local.sent.bytes, remote.sent.bytes)),
@@ -206,6 +229,37 @@ mod tests {
         );
         assert_eq!(s.bandwidth, Some(6_000_000.0));
         assert_eq!((s.send_cost, s.recv_cost), (None, None));
+    }
+
+    #[test]
+    fn each_direction_has_a_bandwidth() {
+        let directions = |test, flip, local: &SideStats, remote: &SideStats| {
+            let s = Summary::new(interpretation(test).with_flip(flip), local, remote);
+            (s.to_server, s.to_client)
+        };
+        let (local, remote) = (side(9, 3000, 1, 1.0), side(9, 6000, 2, 1.0));
+        let both = directions(Test::RcBiBw, false, &local, &remote);
+        assert_eq!(both, (Some(3_000_000.0), Some(3_000_000.0)));
+        // The client receives nothing.
+        let both = directions(Test::RcBiBw, false, &side(9, 0, 1, 1.0), &remote);
+        assert_eq!(both, (Some(3_000_000.0), Some(0.0)));
+        let one = Some(4_000_000.0);
+        let (sender, receiver) = (side(5000, 0, 1, 1.0), side(0, 4000, 1, 1.0));
+        assert_eq!(
+            directions(Test::RcBw, false, &sender, &receiver),
+            (one, None)
+        );
+        assert_eq!(
+            directions(Test::RcBw, true, &receiver, &sender),
+            (None, one)
+        );
+        let reads = |flip| directions(Test::RcRdmaReadBw, flip, &receiver, &side(0, 0, 1, 1.0));
+        assert_eq!(reads(false), (None, one));
+        assert_eq!(reads(true), (one, None));
+        assert_eq!(
+            directions(Test::RcLat, false, &local, &remote),
+            (None, None)
+        );
     }
 
     #[test]

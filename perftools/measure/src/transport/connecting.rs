@@ -63,7 +63,7 @@ impl RdmaEndpoint {
             UnconnectedQp::Uc(mut qp) => qp.connect(&path, &remote).map(|()| AnyQp::Uc(qp)),
             UnconnectedQp::Dc(connection) => {
                 return connection
-                    .connect(&path, peer.dc, |qp| self.hold_address(qp, &path, &remote))
+                    .connect(&path, &peer.dc, |qp| self.hold_address(qp, &path, &remote))
                     .map(AnyQp::Dc);
             }
             UnconnectedQp::Ud(mut qp) => {

@@ -6,13 +6,13 @@ use std::ops::Range;
 use base::device_id::DeviceId;
 use base::error::{Error, Result};
 use ibverbs::{
-    Context, Device, LinkLayer, PortAttr, PortState,
+    Context, Device, Errno, LinkLayer, PortAttr, PortState,
     caps::{AtomicCap, DeviceCapFlags},
     device::TransportType,
     efa::{EfaAttr, EfaCaps},
     gid::GidType,
 };
-use nix::ifaddrs::getifaddrs;
+use nix::{ifaddrs::getifaddrs, libc};
 
 use super::address::PortAddress;
 use super::{ControlAddrs, LinkType};
@@ -48,12 +48,16 @@ pub struct OpenedDevice {
 /// also returns an error if the device with the address of the control connection is down, because
 /// any other device would be unexpected.
 pub fn open(id: Option<&DeviceId>, addrs: ControlAddrs) -> Result<OpenedDevice> {
-    let devices = Device::list()?;
+    // Without the module ib_uverbs, or without a free descriptor, it is ENOSYS.
+    let devices = match Device::list() {
+        Err(error) if error.errno() == Some(Errno(libc::ENOSYS)) => Vec::new(),
+        devices => devices?,
+    };
     if devices.is_empty() {
         return Err(Error::device(
             "libibverbs finds no RDMA device",
         )
-        .with_help("`ribinfo check modules nodes` finds the cause; to create a software device: `rdma link add rxe0 type rxe netdev NETDEV`"));
+        .with_help("`ribinfo check modules nodes` finds the cause, unless `ulimit -n` is too low; to create a software device: `rdma link add rxe0 type rxe netdev NETDEV`"));
     }
     if let Some(id) = id {
         let Some(device) = devices.iter().find(|d| d.name() == id.name) else {

@@ -347,8 +347,9 @@ impl RdmaEndpoint {
                 let ThreadQueues { cq, srq, .. } = self.thread_queues(index)?;
                 let initiator =
                     self.create_with_options(|options| self.pd.create_dc_qp(cq, options))?;
+                let targets = self.shape.plan.service.targets(&self.shape.tuning);
                 let (pd, srq) = (&self.pd, srq.as_ref());
-                UnconnectedQp::Dc(UnconnectedDc::new(initiator, pd, cq, srq, &path)?)
+                UnconnectedQp::Dc(UnconnectedDc::new(initiator, targets, pd, cq, srq, &path)?)
             }
             Service::Rc => {
                 UnconnectedQp::Rc(self.create_qp(index).and_then(|qp| init_qp(qp, &path))?)
@@ -366,8 +367,8 @@ impl RdmaEndpoint {
                 _ => None,
             },
             dc: match &qp {
-                UnconnectedQp::Dc(connection) => Some(connection.receiver()),
-                _ => None,
+                UnconnectedQp::Dc(connection) => connection.receivers(),
+                _ => Vec::new(),
             },
         };
         Ok(PreparedQp { qp, path, local })

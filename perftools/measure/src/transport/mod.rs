@@ -100,9 +100,9 @@ pub struct QpEndpoint {
     /// Receiving half of an XRC connection. `qpn` is then the sending half.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xrc: Option<xrc::XrcReceiver>,
-    /// Target of the dynamically connected transport. `qpn` is then the initiator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dc: Option<dc::DcReceiver>,
+    /// Targets of the dynamically connected transport. `qpn` is then the initiator.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dc: Vec<dc::DcReceiver>,
 }
 
 /// The method of connecting, chosen by the server.

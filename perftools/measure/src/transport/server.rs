@@ -284,7 +284,7 @@ mod tests {
             gid: gid.into(),
             rd_atomic: 1,
             xrc: None,
-            dc: None,
+            dc: Vec::new(),
         }
     }
 

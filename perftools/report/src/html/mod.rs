@@ -337,6 +337,8 @@ fn intervals(samples: &[Sample<'_>], is_bandwidth: bool) -> Markup {
         };
         if is_bandwidth {
             add(name.clone(), false, &|i| i.bandwidth);
+            add(format!("{name}, to server"), true, &|i| i.to_server);
+            add(format!("{name}, to client"), true, &|i| i.to_client);
         } else {
             add(name.clone(), false, &|i| i.latency_mean);
             add(format!("{name}, max"), true, &|i| i.latency_max.map(to_f64));

@@ -22,6 +22,8 @@ const COLUMNS: &[(&str, bool)] = &[
     ("QPs", false),
     ("depth", false),
     ("bandwidth", false),
+    ("to server", false),
+    ("to client", false),
     ("messages", false),
     ("p50", false),
     ("p99", false),
@@ -140,6 +142,10 @@ fn cells(run: &Run, record: &Record, m: &Measured, device: &str) -> Vec<String> 
     if m.partial {
         parameters.push("interrupted".to_owned());
     }
+    let direction = |name: &str| {
+        let bandwidth = m.directions().find(|direction| direction.0 == name);
+        bandwidth.map_or_else(String::new, |(_, bandwidth)| units::bandwidth(bandwidth))
+    };
     let lost = m.local_stats.lost.saturating_add(m.remote_stats.lost);
     vec![
         run.name.clone(),
@@ -156,6 +162,8 @@ fn cells(run: &Run, record: &Record, m: &Measured, device: &str) -> Vec<String> 
         m.summary
             .bandwidth
             .map_or_else(String::new, units::bandwidth),
+        direction("to_server"),
+        direction("to_client"),
         units::rate(m.summary.msg_rate),
         time(p.map(|p| p.p50)),
         time(p.map(|p| p.p99)),

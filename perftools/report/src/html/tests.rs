@@ -4,7 +4,7 @@ use measure::stats::port_counters::CounterChanges;
 
 use super::*;
 use crate::record::{Outcome, Record};
-use crate::samples::{latency, one_way};
+use crate::samples::{bidirectional, flipped, latency, one_way};
 use crate::warning::Warning;
 use proptest::prelude::*;
 
@@ -43,6 +43,8 @@ fn with_intervals(record: Record) -> Record {
                 bandwidth: is_bandwidth.then_some(7000.0),
                 latency_mean: (!is_bandwidth).then_some(1000.0),
                 latency_max: (!is_bandwidth).then_some(90_000),
+                to_server: m.is_bidirectional().then_some(5000.0),
+                to_client: m.is_bidirectional().then_some(2000.0),
             })
             .collect();
         m.dips = vec![Dip {
@@ -150,6 +152,19 @@ fn pages_show_the_environment() {
 fn columns_without_values_are_omitted() {
     let page = page(&[run("a", vec![one_way()])]);
     assert!(page.contains(">bandwidth</th>") && !page.contains(">p99.9</th>"));
+}
+
+#[test]
+fn directions_have_columns_and_lines() {
+    let figures = ["295 MB/sec", "147 MB/sec"].map(|f| format!(">{f}</td>"));
+    let page = |record| page(&[run("a", vec![with_intervals(record)])]);
+    let both = page(bidirectional());
+    for text in [&figures[0], &figures[1], ">to server</th>", ", to client"] {
+        assert!(both.contains(text), "{text}: {both}");
+    }
+    let one = page(flipped());
+    assert!(one.contains(">to client</th>"), "{one}");
+    assert!(!one.contains("to server"), "{one}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Block {
 
 /// Splits a text into lines of at most `width` characters: at spaces, or after commas in longer
 /// words.
-fn wrap(text: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let words = text.split(' ').flat_map(|word| {
         let is_long = word.chars().count() > width;
         let parts = word.split_inclusive(move |c| is_long && c == ',');

@@ -5,13 +5,14 @@ use measure::stats::SideStats;
 use super::Format;
 use super::block::Block;
 use crate::record::{DeviceResult, Measured};
-use crate::warning::cause;
+use crate::warning::{cause, is_cause};
 
 impl Format {
-    /// Adds a line for each counter that increased: with `-vs` for those that show a cause, with
-    /// `-vvs` for all of them. Ends that share a port have one line.
+    /// Adds a line for each counter that increased: with `-vs` for those that show a cause, if the
+    /// test has one, with `-vvs` for all of them. Ends that share a port have one line.
     pub(super) fn counters(self, m: &Measured, block: &mut Block) {
-        if self.verbosity.stat == 0 {
+        let has_cause = m.warnings.iter().any(is_cause);
+        if self.verbosity.stat == 0 || (self.verbosity.stat == 1 && !has_cause) {
             return;
         }
         if m.devices.is_empty() {

@@ -6,6 +6,7 @@ use super::Format;
 use super::block::Block;
 use crate::devices;
 use crate::record::{DeviceResult, Measured};
+use crate::warning::is_cause;
 
 impl Format {
     /// Adds the CPU time of each process per message and, for bandwidth tests, per gigabyte.
@@ -144,7 +145,9 @@ impl Format {
             ("rem_retransmitted", &m.remote_stats),
         ] {
             let retransmitted = side.retransmitted.filter(|n| *n > 0);
-            if m.is_bandwidth_test() {
+            // Otherwise its line has the number.
+            let has_cause = m.warnings.iter().any(is_cause);
+            if !has_cause {
                 b.figures(name, retransmitted.map(|n| s.count(n)));
             }
         }

@@ -19,6 +19,7 @@ use host::host_conf::HostConf;
 use crate::record::{Outcome, Record};
 use crate::warning::is_cause;
 use block::Block;
+pub use block::wrap;
 
 /// Verbosity of each category of lines, from 0 to 2. For example, `-vs` sets `stat` to 1 and `-vvs`
 /// sets it to 2.
@@ -67,13 +68,19 @@ impl Format {
                 for dip in &m.dips {
                     block.text("noticed", dip.to_string());
                 }
+                let terse = self.verbosity == Verbosity::default();
+                let has_cause = m.warnings.iter().any(is_cause);
                 for warning in &m.warnings {
+                    // The figure and the cause are shown already.
+                    if terse && has_cause && warning.kind == "lost" {
+                        continue;
+                    }
                     let name = if is_cause(warning) {
                         "cause"
                     } else {
                         "warning"
                     };
-                    if self.verbosity == Verbosity::default() {
+                    if terse {
                         block.line(name, warning.condition());
                     } else {
                         block.text(name, warning.text.clone());

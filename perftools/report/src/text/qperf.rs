@@ -30,12 +30,8 @@ impl Format {
             (Some(bandwidth), None) => block.figure("bw", style.bandwidth(bandwidth)),
             _ => {}
         }
-        if let Some([to_server, to_client]) = m.directions() {
-            block.figure("to_server", style.bandwidth(to_server));
-            block.figure("to_client", style.bandwidth(to_client));
-        }
-        if m.spec.flip {
-            block.text("direction", m.flow().to_owned());
+        for (name, bandwidth) in m.directions() {
+            block.figure(name, style.bandwidth(bandwidth));
         }
         if (rate || verbosity.stat >= 1) && m.summary.msg_rate > 0.0 {
             block.figure("msg_rate", style.rate(m.summary.msg_rate));

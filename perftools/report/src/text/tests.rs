@@ -1,4 +1,3 @@
-use measure::spec::modes::Cm;
 use measure::spec::test::Test;
 use measure::stats::ThreadStats;
 use measure::stats::port_counters::CounterChanges;
@@ -8,7 +7,7 @@ use crate::devices::tests::two_devices;
 use crate::record::Measured;
 use crate::warning::Warning;
 
-use crate::samples::{latency, one_way, record, stats};
+use crate::samples::{bidirectional, flipped, latency, one_way};
 /// Formats a record with the same verbosity for all categories.
 fn text(record: &Record, level: u8) -> String {
     let verbosity = Verbosity {
@@ -32,14 +31,9 @@ fn several_devices_have_a_line_each_after_the_sum() {
 
 #[test]
 fn default_output_has_the_main_results() {
-    let bidirectional = record(
-        Test::RcBiBw,
-        Cm::default(),
-        stats(9000, 9000, 65_536),
-        stats(9000, 9000, 65_536),
-        None,
+    insta::assert_snapshot!(
+        text(&one_way(), 0) + &text(&latency(), 0) + &text(&bidirectional(), 0)
     );
-    insta::assert_snapshot!(text(&one_way(), 0) + &text(&latency(), 0) + &text(&bidirectional, 0));
 }
 
 #[test]
@@ -155,6 +149,12 @@ fn a_cause_has_one_line_and_its_counters_need_verbosity() {
     assert!(has(&shown, ["rcvd_seq_err", "=", "5"]), "{shown}");
     assert!(shown.contains("; help: look at the ports"), "{shown}");
     assert!(!shown.contains("sent_pkts"), "{shown}");
+    let without_cause = changed(|m| {
+        with_counters(m);
+        m.warnings.clear();
+    });
+    let shown = statistics(&without_cause, 1);
+    assert!(!shown.contains("rcvd_seq_err"), "{shown}");
     let shown = statistics(&one_port, 2);
     assert!(has(&shown, ["sent_pkts", "=", "900"]), "{shown}");
     let unknown = ["unknown_counters", "=", "counters/symbol_error"];
@@ -177,18 +177,40 @@ fn retransmissions_are_shown_if_there_were_any() {
             assert_eq!(text.contains("retransmitted"), shown, "{text}");
         }
     }
+    let with_cause = changed(|m| {
+        m.local_stats.retransmitted = Some(3);
+        let text = "packets were lost (RetransSegs 3)";
+        m.warnings.push(Warning::new("packet_loss", text));
+    });
+    assert!(!text(&with_cause, 0).contains("retransmitted"));
+}
+
+#[test]
+fn a_loss_with_a_cause_has_no_warning_of_its_own() {
+    let lossy = |has_cause: bool| {
+        changed(|m| {
+            m.warnings
+                .push(Warning::new("lost", "5 of 9 messages were lost".to_owned()));
+            if has_cause {
+                let text = "a host discarded packets (RcvbufErrors 5)".to_owned();
+                m.warnings.push(Warning::new("discards", text));
+            }
+        })
+    };
+    assert!(text(&lossy(false), 0).contains("5 of 9"));
+    assert!(!text(&lossy(true), 0).contains("5 of 9"));
+    assert!(statistics(&lossy(true), 1).contains("5 of 9"));
 }
 
 #[test]
 fn the_direction_is_shown_if_the_server_sends() {
-    assert!(!text(&one_way(), 0).contains("direction"));
-    let flipped = changed(|m| m.spec.flip = true);
-    assert!(text(&flipped, 0).contains("    direction  =  server to client\n"));
-    let read = changed(|m| {
-        m.spec.flip = true;
-        m.plan = Test::RcRdmaReadBw.plan();
-    });
-    assert!(text(&read, 0).contains("    direction  =  client to server\n"));
+    assert!(!text(&one_way(), 0).contains("to_"));
+    let flipped = text(&flipped(), 0);
+    assert!(
+        flipped.contains("    to_client  =  352 MB/sec\n"),
+        "{flipped}"
+    );
+    assert!(!flipped.contains("to_server"), "{flipped}");
 }
 
 #[test]

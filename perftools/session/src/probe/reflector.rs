@@ -353,6 +353,12 @@ pub(super) fn reply(probe: &Packet, kind: Kind, nanos: u64) -> Packet {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{SocketAddr, UdpSocket};
+    use std::time::Duration;
+
+    use measure::sockets::endpoint::join_at_control_port;
+    use measure::spec::Sockets;
+
     use super::*;
 
     fn port_of(reflector: &Reflector) -> u16 {
@@ -378,6 +384,37 @@ mod tests {
         assert_eq!(port_of(&first), free.port());
         assert_ne!(port_of(&second), free.port());
         stop(&reflectors, [first, second]);
+    }
+
+    #[test]
+    fn tests_over_udp_share_the_port_of_a_reflector() {
+        let port = ProbeSocket::bind_any(0).unwrap().local_addr().unwrap();
+        let at = SocketAddr::new([127, 0, 0, 1].into(), port.port());
+        let client = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let serve = |client: &UdpSocket| {
+            let port = client.local_addr().unwrap().port();
+            let socket = join_at_control_port(at, at, port, Sockets::default());
+            let socket = UdpSocket::from(socket.unwrap());
+            let timeout = Some(Duration::from_secs(60));
+            socket.set_read_timeout(timeout).unwrap();
+            socket
+        };
+        let clients = [client(), client()];
+        let before = serve(&clients[0]);
+        let reflectors = Reflectors::new(at.port(), &[]);
+        let reflector = reflectors.start_udp().unwrap();
+        assert_eq!(port_of(&reflector), at.port());
+        let after = serve(&clients[1]);
+        for (number, (client, server)) in (0..).zip(clients.iter().zip([before, after])) {
+            client.send_to(&[number], at).unwrap();
+            let mut received = [9];
+            assert_eq!(server.recv(&mut received).unwrap(), 1);
+            assert_eq!(received, [number]);
+        }
+        let packets = [probe(1, reflector.key)];
+        let replies = replies(&reflector, &packets, |replies| !replies.is_empty());
+        assert_eq!(replies[0].id, 1);
+        stop(&reflectors, [reflector]);
     }
 
     fn probe(id: u64, key: u64) -> Packet {

@@ -12,6 +12,7 @@ use nix::sys::socket::{
     sockopt,
 };
 use nix::sys::time::TimeSpec;
+use socket2::{Domain, Socket, Type};
 
 use super::packet::{PROBE_LEN, Packet};
 
@@ -47,7 +48,20 @@ impl ProbeSocket {
     pub fn bind(address: IpAddr, port: u16) -> Result<Self> {
         let failed =
             |e: io::Error| Error::system(format!("cannot use UDP on the address {address}"), &e);
-        let socket = UdpSocket::bind((address, port)).map_err(failed)?;
+        let bind = || {
+            let address = SocketAddr::new(address, port);
+            let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+            // Tests over UDP have sockets with both options at the same port. They are connected,
+            // so the kernel gives them the datagrams of their peers. With one option at its bind
+            // and the other one later, this socket shares the port with them, before and after its
+            // bind, but not with the socket of another reflector.
+            socket.set_reuse_address(port != 0)?;
+            socket.bind(&address.into())?;
+            socket.set_reuse_address(false)?;
+            socket.set_reuse_port(port != 0)?;
+            Ok(UdpSocket::from(socket))
+        };
+        let socket: UdpSocket = bind().map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         setsockopt(&socket, sockopt::ReceiveTimestampns, &true).map_err(|e| failed(e.into()))?;
         let reports_address = if address.is_ipv6() {

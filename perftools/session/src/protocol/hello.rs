@@ -9,9 +9,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use base::error::{Error, Kind, Result};
+use measure::data_key::STREAM_MAGIC;
 
 /// Version of the protocol. Both ends must have the same version.
-pub const PROTOCOL: u16 = 9;
+pub const PROTOCOL: u16 = 10;
 /// Length of a hello in bytes.
 pub const LEN: usize = 32;
 /// Length in bytes of a client's greeting, which is that of a qperf request.
@@ -55,6 +56,8 @@ pub enum Peer {
     /// A qperf server. It has sent the description of its host, or, if it has another version, a
     /// request to upgrade.
     QperfServer,
+    /// A data connection of an rperf client, with the client's number in the key of the test.
+    Data(u64),
     /// Neither rperf nor qperf.
     Unknown,
 }
@@ -106,7 +109,7 @@ pub fn decode_reply(bytes: &[u8]) -> Peer {
         return Peer::QperfServer;
     }
     match decode(bytes) {
-        Peer::Qperf(_) => Peer::Unknown,
+        Peer::Qperf(_) | Peer::Data(_) => Peer::Unknown,
         peer => peer,
     }
 }
@@ -133,6 +136,11 @@ pub fn decode(bytes: &[u8]) -> Peer {
             bytes: *bytes,
         });
     }
+    if let Some((&STREAM_MAGIC, number)) = bytes.split_first_chunk() {
+        if let Some(number) = number.first_chunk() {
+            return Peer::Data(u64::from_be_bytes(*number));
+        }
+    }
     let word = |offset: usize| {
         bytes
             .get(offset..offset + 2)
@@ -154,8 +162,9 @@ pub fn read(stream: &mut impl Read) -> Result<Peer> {
     let len = read_while(stream, &mut bytes, |read| match read.len() {
         // qperf sends its requests whole.
         8.. if read.starts_with(&QPERF_CONF) => REQUEST_LEN,
-        8.. if !read.starts_with(&MAGIC) => 8,
-        _ => LEN,
+        8.. if read.starts_with(&STREAM_MAGIC) => STREAM_MAGIC.len() + size_of::<u64>(),
+        8.. if read.starts_with(&MAGIC) => LEN,
+        _ => 8,
     })?;
     Ok(decode(&bytes[..len]))
 }
@@ -265,6 +274,7 @@ pub fn check(peer: &Hello, name: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use measure::data_key::DataKey;
 
     #[test]
     fn hello_reads_back_and_versions_are_compared() {
@@ -347,6 +357,20 @@ mod tests {
             read(&mut Open(&request)).unwrap(),
             Peer::Qperf(request.to_vec())
         );
+    }
+
+    #[test]
+    fn data_connections_are_recognized() {
+        let key = DataKey {
+            client: 0x0102_0304_0506_0708,
+            server: 9,
+        };
+        let stream = [&key.stream_bytes()[..], b"data"].concat();
+        let mut from_client = &stream[..];
+        assert_eq!(read(&mut from_client).unwrap(), Peer::Data(key.client));
+        assert_eq!(from_client, b"data");
+        assert_eq!(read(&mut &stream[..15]).unwrap(), Peer::Unknown);
+        assert_eq!(decode_reply(&stream), Peer::Unknown);
     }
 
     #[test]

@@ -275,10 +275,8 @@ fn check_arrival(
 
 /// Returns the properties of a test with this number of sessions that the monitor needs.
 pub(super) fn test_info(spec: &Spec, sessions: u32) -> TestInfo {
-    let both = spec
-        .test
-        .plan()
-        .is_some_and(|plan| plan.pattern == Pattern::BothWays);
+    let plan = spec.test.plan();
+    let both = plan.is_some_and(|plan| plan.pattern == Pattern::BothWays);
     // A bidirectional test over sockets divides the number of messages among all its streams.
     let (time, messages) = match spec.limit {
         Limit::Time(UNLIMITED) => (None, None),
@@ -304,6 +302,7 @@ pub(super) fn test_info(spec: &Spec, sessions: u32) -> TestInfo {
             gap(rate).saturating_mul(signal_every)
         }),
         latency: spec.test.is_latency(),
+        both_ways: spec.sockets.bidirectional || both && plan.is_some_and(Plan::has_receiver),
         size: spec.msg_size,
         warm_up: spec.tuning.warm_up,
         time,

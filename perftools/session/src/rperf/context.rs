@@ -14,6 +14,7 @@ use measure::spec::test::Test;
 use measure::stats::SideStats;
 use measure::stats::port_counters::PortCounters;
 
+use super::data_streams::DataStreams;
 use super::rules::{Reservation, Rules};
 use crate::diagnosis::Diagnosis;
 use crate::probe::reflector::Reflectors;
@@ -40,6 +41,8 @@ pub struct SessionContext<'a> {
     pub connection: &'a Registration<'a>,
     /// Called with the test when both ends are ready.
     pub on_begin: &'a dyn Fn(Test),
+    /// Data connections that arrive at the port of the control connections.
+    pub data_streams: &'a DataStreams,
     /// Reflectors of `rperf monitor`.
     pub reflectors: &'a Reflectors,
     /// Judges results.

@@ -121,7 +121,7 @@ impl<'a> Backend for &'a FakeBackend {
             gid: Gid::from(self.server_address.unwrap_or(Ipv4Addr::LOCALHOST.into())).to_string(),
             rd_atomic: 1,
             xrc: None,
-            dc: None,
+            dc: Vec::new(),
         }]);
         let offer = Offer {
             depth,

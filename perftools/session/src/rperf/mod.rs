@@ -29,6 +29,7 @@ pub(crate) mod admission;
 pub(crate) mod client;
 pub mod context;
 pub mod coordinator;
+pub mod data_streams;
 pub(crate) mod delegate;
 pub mod devices;
 pub mod link;

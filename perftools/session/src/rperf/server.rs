@@ -10,6 +10,7 @@ use measure::spec::test::Test;
 use measure::transport::Backend;
 
 use super::context::{Served, SessionContext};
+use super::data_streams::DataStreams;
 use super::rules::Rules;
 use super::session;
 use crate::diagnosis::Diagnosis;
@@ -36,6 +37,7 @@ pub struct Server {
     connections: Connections,
     yields_devices: bool,
     reflectors: Reflectors,
+    data_streams: DataStreams,
 }
 
 /// The service of a server: tests over a backend.
@@ -102,6 +104,7 @@ impl Server {
             rules,
             log_level: LogLevel::Errors,
             yields_devices: false,
+            data_streams: DataStreams::default(),
         }
     }
 
@@ -174,6 +177,7 @@ impl Server {
             rules: &self.rules,
             connection,
             on_begin: &on_begin,
+            data_streams: &self.data_streams,
             reflectors: &self.reflectors,
             diagnosis: tests.diagnosis,
         };

@@ -43,6 +43,11 @@ pub fn serve<B: Backend>(
 ) -> Result<Served> {
     let system = |e| Error::system("cannot set the options of the control connection", &e);
     let hosts = hosts(&stream)?;
+    let peer = hello::read(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT))?;
+    if let hello::Peer::Data(number) = peer {
+        let delivered = context.data_streams.deliver(number, stream);
+        return delivered.map(|()| Served::Nothing);
+    }
     stream.set_nodelay(true).map_err(system)?;
     stream
         .set_write_timeout(Some(HELLO_TIMEOUT))
@@ -55,7 +60,7 @@ pub fn serve<B: Backend>(
     SockRef::from(&stream)
         .set_tcp_keepalive(&keepalive)
         .map_err(system)?;
-    let mut stream = match hello::read(&mut DeadlineReader::new(&stream, HELLO_TIMEOUT))? {
+    let mut stream = match peer {
         hello::Peer::Rperf(client) => {
             match &context.rules.token {
                 Some(_) => hello::write_requiring_token(&mut stream)?,
@@ -77,7 +82,7 @@ pub fn serve<B: Backend>(
         hello::Peer::Qperf(prefix) => {
             return admission::serve_qperf(stream, &prefix, context, hosts);
         }
-        hello::Peer::QperfServer | hello::Peer::Unknown => {
+        hello::Peer::QperfServer | hello::Peer::Data(_) | hello::Peer::Unknown => {
             return Err(Error::protocol(
                 "the client is neither rperf nor qperf; no reply was sent",
             ));
@@ -208,6 +213,7 @@ fn run_test<B: Backend>(
                 spec,
                 kind,
                 addresses,
+                context.data_streams,
                 &SessionHooks::server(context),
             );
             return done.map(drop);

@@ -4,15 +4,16 @@
 //! client                                    server
 //!   Request ──────────────────────────────▶
 //!          ◀────────────────────────────── Listening (ports, key)
-//!                 the client connects
+//!                 the client connects streams, and both ends send their parts of the key
 //!   Bound (its ports) ────────────────────▶
+//!                 the server connects to the ports of datagrams
 //!   Ready ◀───────────────────────────────▶ Ready
 //!                 the test runs; both send Finished
 //!   Stats ◀───────────────────────────────▶ Stats
 //! ```
 
 use std::net::{SocketAddr, TcpStream};
-use std::time::Instant;
+use std::time::Duration;
 
 use base::error::{Error, Result};
 use host::host_conf::HostConf;
@@ -25,6 +26,7 @@ use measure::stats::port_counters::PortCounters;
 use socket2::Socket;
 
 use super::context::{SessionHooks, SessionResult};
+use super::data_streams::DataStreams;
 use super::link::{ControlLink, ThreadLink};
 use super::message::Message;
 use crate::hardware;
@@ -61,16 +63,21 @@ pub(super) fn client(
     let mut ports = vec![listen_info.port];
     ports.extend(&listen_info.more_ports);
     check_streams(spec, ports.len(), "the server")?;
-    let begin = Instant::now();
+    // The server accepts one stream after the other.
+    let accepting = spec.client.timeout + spec.server.timeout;
     let connect = |port: &u16| {
-        endpoint::connect(
+        let socket = endpoint::connect(
             kind,
             addresses.local,
             addresses.peer,
             (*port, Some(listen_info.key)),
             spec.sockets,
-            spec.client.timeout.saturating_sub(begin.elapsed()),
-        )
+            spec.client.timeout,
+        )?;
+        endpoint::check_server(kind, &socket, listen_info.key, accepting, &|| {
+            link.is_gone()
+        })?;
+        Ok(socket)
     };
     let sockets: Result<Vec<Socket>> = ports.iter().map(connect).collect();
     let sockets = sockets.map_err(|e| link.explain(e))?;
@@ -79,12 +86,6 @@ pub(super) fn client(
         port: own[0],
         more_ports: own[1..].to_vec(),
     })?;
-    for socket in &sockets {
-        // The server accepts one stream after the other.
-        let timeout = spec.client.timeout + spec.server.timeout;
-        endpoint::check_server(kind, socket, listen_info.key, timeout, &|| link.is_gone())
-            .map_err(|e| link.explain(e))?;
-    }
     run_connected(link, spec, Role::Client, kind, sockets, hooks)
 }
 
@@ -105,8 +106,55 @@ pub(super) fn server(
     spec: &Spec,
     kind: SocketKind,
     addresses: SocketAddrs,
+    data_streams: &DataStreams,
     hooks: &SessionHooks<'_>,
 ) -> Result<SessionResult> {
+    let sockets = if endpoint::uses_control_port(kind, spec.sockets) {
+        accept_at_control_port(link, spec, kind, addresses, data_streams)
+    } else {
+        accept_at_own_ports(link, spec, kind, addresses)
+    };
+    run_connected(link, spec, Role::Server, kind, sockets?, hooks)
+}
+
+/// Accepts the client's streams or datagrams at the port of the control connection.
+fn accept_at_control_port(
+    link: &ControlLink,
+    spec: &Spec,
+    kind: SocketKind,
+    addresses: SocketAddrs,
+    data_streams: &DataStreams,
+) -> Result<Vec<Socket>> {
+    let key = DataKey::random();
+    let ports = vec![0; spec.sockets.streams() as usize];
+    if kind.is_datagram() {
+        send_listening(link, &ports, key)?;
+        let join = |port| {
+            endpoint::join_at_control_port(addresses.local, addresses.peer, port, spec.sockets)
+        };
+        return receive_bound(link, spec)?.into_iter().map(join).collect();
+    }
+    let streams = data_streams.expect(key);
+    send_listening(link, &ports, key)?;
+    let accept = |_| {
+        let buffers = spec.sockets.server_buffers;
+        streams.accept(buffers, accept_time(spec), &|| link.is_gone())
+    };
+    let sockets: Result<Vec<Socket>> = (0..spec.sockets.streams()).map(accept).collect();
+    let sockets = sockets.map_err(|e| link.explain(e))?;
+    // Further streams are closed.
+    drop(streams);
+    receive_bound(link, spec)?;
+    Ok(sockets)
+}
+
+/// Accepts the client's streams or datagrams at a port for each of them.
+fn accept_at_own_ports(
+    link: &ControlLink,
+    spec: &Spec,
+    kind: SocketKind,
+    addresses: SocketAddrs,
+) -> Result<Vec<Socket>> {
     let key = DataKey::random();
     let open = |number: u32| {
         let mut sockets = spec.sockets;
@@ -120,34 +168,48 @@ pub(super) fn server(
         .map(open)
         .collect::<Result<_>>()?;
     let ports: Vec<u16> = servers.iter().map(endpoint::SocketServer::port).collect();
+    send_listening(link, &ports, key)?;
+    if kind.is_datagram() {
+        let servers = servers.into_iter().zip(receive_bound(link, spec)?);
+        return servers
+            .map(|(server, port)| server.join(addresses.peer, port))
+            .collect();
+    }
+    let accept =
+        |server: endpoint::SocketServer| server.accept(key, accept_time(spec), &|| link.is_gone());
+    let sockets: Result<Vec<Socket>> = servers.into_iter().map(accept).collect();
+    let sockets = sockets.map_err(|e| link.explain(e))?;
+    receive_bound(link, spec)?;
+    Ok(sockets)
+}
+
+fn send_listening(link: &ControlLink, ports: &[u16], key: DataKey) -> Result<()> {
     link.send(&Message::Listening(ListenInfo {
         port: ports[0],
         more_ports: ports[1..].to_vec(),
         key,
-    }))?;
-    // The client connects first. Only the timeout of the server is limited by the server.
-    let connecting = spec.client.timeout.min(spec.server.timeout);
-    let mut ports = match link.receive_after_wait(connecting)? {
+    }))
+}
+
+/// Receives the ports of the client's data sockets.
+fn receive_bound(link: &ControlLink, spec: &Spec) -> Result<Vec<u16>> {
+    let ports = match link.receive_after_wait(connect_time(spec))? {
         Message::Bound { port, more_ports } => [vec![port], more_ports].concat(),
         other => return Err(other.unexpected("the client")),
-    }
-    .into_iter();
-    check_streams(spec, ports.len(), "the client")?;
-    let begin = Instant::now();
-    let accept = |server: endpoint::SocketServer| {
-        let port = ports.next().unwrap_or_default();
-        server.accept(
-            key,
-            addresses.peer,
-            port,
-            begin,
-            spec.server.timeout,
-            &|| link.is_gone(),
-        )
     };
-    let sockets: Result<Vec<Socket>> = servers.into_iter().map(accept).collect();
-    let sockets = sockets.map_err(|e| link.explain(e))?;
-    run_connected(link, spec, Role::Server, kind, sockets, hooks)
+    check_streams(spec, ports.len(), "the client")?;
+    Ok(ports)
+}
+
+/// Returns the time that a client may take to connect a socket. Only the timeout of the server is
+/// limited by the server.
+fn connect_time(spec: &Spec) -> Duration {
+    spec.client.timeout.min(spec.server.timeout)
+}
+
+/// Returns the time to wait for a stream, which the client connects first.
+fn accept_time(spec: &Spec) -> Duration {
+    spec.server.timeout + connect_time(spec)
 }
 
 fn run_connected(

@@ -43,8 +43,8 @@ fn a_server_waits_while_its_client_connects() {
             panic!("no port")
         };
         std::thread::sleep(LATE);
-        let mut data = TcpStream::connect((address.ip(), listening.port)).unwrap();
-        data.write_all(&listening.key.client_bytes()).unwrap();
+        let mut data = TcpStream::connect(address).unwrap();
+        data.write_all(&listening.key.stream_bytes()).unwrap();
         let bound = Message::Bound {
             port: data.local_addr().unwrap().port(),
             more_ports: Vec::new(),

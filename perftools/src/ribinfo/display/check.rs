@@ -115,28 +115,9 @@ pub fn fix_script(findings: &[Finding]) -> String {
 /// the first are indented below the check.
 fn wrap(line: &str, width: usize) -> String {
     const INDENT: usize = 9;
-    let mut text = String::new();
-    let mut column = 0;
-    // The first words are padded.
     let (level, rest) = line.split_at(line.len().min(INDENT));
-    text += level;
-    column += level.len();
-    let mut is_first = true;
-    for word in rest.split(' ') {
-        let length = word.chars().count();
-        if !is_first && column + 1 + length > width {
-            text += "\n";
-            text += &" ".repeat(INDENT);
-            column = INDENT;
-        } else if !is_first {
-            text.push(' ');
-            column += 1;
-        }
-        text += word;
-        column += length;
-        is_first = false;
-    }
-    text
+    let parts = report::text::wrap(rest, width.saturating_sub(INDENT));
+    level.to_owned() + &parts.join(&format!("\n{:INDENT$}", ""))
 }
 
 /// Colours the level at the beginning of a line.

@@ -5,13 +5,14 @@ use base::units::Size;
 use clap::CommandFactory;
 use measure::spec::plan::Service;
 use measure::spec::test::Test;
+use report::text::wrap;
 
 use super::command_line::Options;
 use super::qperf::{self, OptionName};
 use super::{mesh, monitor, records, scope};
 
 pub(crate) const EXAMPLES: &str =
-    "    rperf                                 run a server until a signal, or `rperf HOST quit` on its host
+    "    rperf                                 run a server, until a signal or `rperf HOST quit`
     rperf node1 rc_bw rc_lat              measure bandwidth and latency to node1
     rperf rc_bw rc_lat                    test a device with both ends on this host
     rperf -i mlx5_1 node1 rc_bw           use this device on both ends (-ri: on the server only)
@@ -26,7 +27,7 @@ pub(crate) const EXAMPLES: &str =
     rperf mesh node1,node2,node3 rc_bw rc_lat
                                           measure all pairs of servers that run with --mesh
     rperf monitor --listen :9743 --hosts-file hosts
-                                          probe the paths to all servers, with metrics for Prometheus
+                                          probe the paths to all servers, and serve metrics
     rperf --auto node1                    find the best settings and the bottleneck
     rperf --json --sizes 2..8M node1 rc_bw >new.json; rperf report old.json new.json -o page.html
                                           plot two runs
@@ -60,7 +61,8 @@ pub fn requested_text(args: &[String]) -> Result<Option<String>> {
         ))),
         "opts" => Ok(Some(summary())),
         "categories" => Ok(Some(format!(
-            "rperf --help TOPIC, where TOPIC is one of\n    {TOPICS}\n    the name of an option\n    the name of a test:\n{}",
+            "rperf --help TOPIC, where TOPIC is one of\n{}    the name of an option\n    the name of a test:\n{}",
+            indented(TOPICS, 4),
             Test::list()
         ))),
         "tests" => Ok(Some(Test::list())),
@@ -144,7 +146,14 @@ fn subcommand_help(name: &str) -> Option<String> {
 
 pub(crate) const TOPICS: &str = "main, categories, tests, options, opts, examples, qperf, perftest, compare, report, mesh, monitor";
 
-/// Returns one line per option, with its short qperf name.
+/// Returns a text as lines of at most 100 columns, which begin with spaces.
+fn indented(text: &str, spaces: usize) -> String {
+    let lines = wrap(text, 100 - spaces);
+    let line = |line: String| format!("{:spaces$}{line}\n", "");
+    lines.into_iter().map(line).collect()
+}
+
+/// Returns each option with its short qperf name.
 fn summary() -> String {
     let line = |arg: &clap::Arg| {
         let long = arg.get_long()?;
@@ -154,9 +163,11 @@ fn summary() -> String {
         };
         let short = qperf::short(long).map_or_else(String::new, |short| format!(" ({short})"));
         let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+        let help = indented(&help, 46);
         Some(format!(
-            "{:<44}  {help}\n",
-            format!("--{long}{value}{short}")
+            "{:<44}  {}",
+            format!("--{long}{value}{short}"),
+            help.trim_start()
         ))
     };
     Options::all().filter_map(line).collect()
@@ -221,10 +232,11 @@ fn topic_help(topic: &str) -> Result<String> {
             };
             let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
             Ok(format!(
-                "    --{0}{value}\n        {help}\n{1}",
+                "    --{}{value}\n{}{}",
                 arg.get_long().unwrap_or_default(),
+                indented(&help, 8),
                 match scope::kind(arg.get_long().unwrap_or_default()) {
-                    Some(tests) => format!("        Acts on {tests}\n"),
+                    Some(tests) => indented(&format!("Acts on {tests}"), 8),
                     None => String::new(),
                 }
             ))
@@ -254,6 +266,18 @@ mod tests {
         );
         let visible = Options::all().filter(|arg| !arg.is_hide_set()).count();
         assert!(visible <= 80, "{visible}");
+    }
+
+    #[test]
+    fn no_line_of_the_help_is_longer_than_100_columns() {
+        let options = Options::all().filter_map(|arg| arg.get_long().map(str::to_owned));
+        let topics = TOPICS.split(", ").chain(Test::names()).map(str::to_owned);
+        for topic in topics.chain(options) {
+            let help = requested(&format!("--help {topic}")).unwrap();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 100, "{topic}: {line}");
+            }
+        }
     }
 
     #[test]

@@ -10,6 +10,9 @@ use super::{perftest, scope};
 const IPERF3: &[(&str, &str)] = &[
     ("-s", "-s is `rperf` without arguments"),
     ("-c", "-c HOST is `rperf HOST tcp_bw`"),
+    ("-p", "-p PORT is --listen-port PORT on both hosts"),
+    ("-f", "-f UNIT is --bits for bits, or omitted for bytes"),
+    ("-i", "-i SECONDS is --interval SECONDS"),
     ("-u", "-u is the test udp_bw"),
     ("-b", "-b RATE is --rate-limit RATE"),
     ("-P", "-P N is --parallel N"),
@@ -17,13 +20,32 @@ const IPERF3: &[(&str, &str)] = &[
     ("-l", "-l SIZE is --msg-size SIZE"),
     ("-w", "-w SIZE is --sock-buf-size SIZE"),
     ("-B", "-B ADDRESS is --bind ADDRESS"),
-    ("-O", "-O has no equivalent for tests over sockets"),
     ("-J", "-J is --json"),
+    ("-4", "-4 has no equivalent: specify an IPv4 address"),
+    ("-6", "-6 has no equivalent: specify an IPv6 address"),
+    ("-C", NO_EQUIVALENT),
+    ("-M", NO_EQUIVALENT),
+    ("-O", NO_EQUIVALENT),
+    ("-S", NO_EQUIVALENT),
+    ("-Z", NO_EQUIVALENT),
     ("--client", "--client HOST is `rperf HOST tcp_bw`"),
     ("--server", "--server is `rperf` without arguments"),
     ("--reverse", "--reverse is --flip on"),
     ("--bitrate", "--bitrate RATE is --rate-limit RATE"),
+    ("--udp", "--udp is the test udp_bw"),
+    ("--length", "--length SIZE is --msg-size SIZE"),
+    ("--window", "--window SIZE is --sock-buf-size SIZE"),
+    (
+        "--format",
+        "--format UNIT is --bits for bits, or omitted for bytes",
+    ),
+    ("--congestion", NO_EQUIVALENT),
+    ("--dscp", NO_EQUIVALENT),
+    ("--omit", NO_EQUIVALENT),
+    ("--set-mss", NO_EQUIVALENT),
+    ("--zerocopy", NO_EQUIVALENT),
 ];
+const NO_EQUIVALENT: &str = "option has no equivalent for tests over sockets";
 
 /// Returns the meanings of an option in other tools.
 pub(super) fn hint(name: &str) -> Option<String> {
@@ -41,6 +63,16 @@ pub(super) fn hint(name: &str) -> Option<String> {
         .chain(iperf3.map(|row| format!("iperf3's {}", row.1)))
         .collect();
     (!hints.is_empty()).then(|| hints.join("; "))
+}
+
+/// Returns a hint for a letter with its value in one word, such as `-q4`, or for several letters.
+fn attached_hint(name: &str) -> Option<String> {
+    let (end, _) = name.char_indices().nth(2)?;
+    let (letter, value) = name.split_at(end);
+    match qperf::lookup(letter) {
+        OptionName::Value(_) => Some(format!("the value is a separate word: {letter} {value}")),
+        _ => hint(letter),
+    }
 }
 
 /// Returns the error for a command line with unknown options, with a hint for each.
@@ -62,7 +94,8 @@ pub(super) fn unknown_options(args: &[String]) -> Error {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     let plural = if names.len() == 1 { "" } else { "s" };
     let hints = names.iter().filter_map(|name| {
-        hint(name).or_else(|| Some(format!("did you mean {}?", qperf::suggest(name)?)))
+        let similar = || Some(format!("did you mean {}?", qperf::suggest(name)?));
+        hint(name).or_else(similar).or_else(|| attached_hint(name))
     });
     let hints: Vec<String> = hints.collect();
     Error::usage(format!("no option{plural} named {}", quoted.join(", "))).with_help(

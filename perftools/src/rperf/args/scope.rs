@@ -81,6 +81,10 @@ const CONNECTED: &Kind = &Kind {
     contains: |test| plan(test, |plan| plan.service.has_path()),
     name: "tests over RC, UC, XRC and DC",
 };
+const DC: &Kind = &Kind {
+    contains: |test| plan(test, |plan| plan.service == Service::Dc),
+    name: "tests over DC",
+};
 const RELIABLE: &Kind = &Kind {
     contains: |test| {
         plan(test, |plan| {
@@ -181,6 +185,7 @@ const TABLE: &[(&str, Scope)] = {
         ("burst", Tests(BANDWIDTH)),
         ("post-list", Tests(RDMA_BANDWIDTH)),
         ("recv-list", Tests(RECEIVES)),
+        ("dc-targets", Tests(DC)),
         ("srq", Tests(OWN_RECEIVES)),
         ("access-received", Tests(DATA)),
         ("payload-file", Tests(PAYLOAD)),
@@ -300,13 +305,17 @@ pub(super) fn display(word: &str) -> String {
     }
 }
 
+/// Returns `true` if a word of the command line is an option of a server.
+pub(super) fn is_of_server(word: &str) -> bool {
+    matches!(of(word), Scope::Server | Scope::Both)
+}
+
 /// Checks the options of a server.
 ///
 /// # Errors
 /// A usage error if one is an option of a client.
 pub(super) fn check_server(options: &[String]) -> Result<()> {
-    let is_of_client = |word: &&String| !matches!(of(word), Scope::Server | Scope::Both);
-    match options.iter().find(is_of_client) {
+    match options.iter().find(|word| !is_of_server(word)) {
         Some(option) => Err(Error::usage(format!(
             "{} is an option of a client, but rperf runs a server because no test is named",
             display(option)
@@ -429,6 +438,7 @@ mod tests {
         ("", "--qp-timeout=3"),
         ("", "--retry-count=3"),
         ("", "--cq-vector=3"),
+        ("", "--dc-targets=3"),
         ("", "--relaxed-ordering=off"),
         ("", "--extra-memory=3"),
         ("", "--samples"),

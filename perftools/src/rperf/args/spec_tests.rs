@@ -320,11 +320,22 @@ fn many_queue_pairs_have_small_queues() {
         max_cqe: 4 << 20,
         ..bounds()
     };
-    let fit = |line: &str| spec(line).unwrap().fit(&large).unwrap();
-    assert_eq!(fit("--qps 16384").depth, 64);
-    assert_eq!(fit("--threads 4 --qps 4096").depth, 64);
+    let fit = |test, line: &str| {
+        let spec = Spec {
+            test,
+            ..spec(line).unwrap()
+        };
+        let shape = spec.fit(&large).unwrap();
+        (shape.depth, shape.sends())
+    };
+    // Any queue pair may have to hold all messages.
+    assert_eq!(fit(Test::UcBw, "--qps 16384"), (64, 70));
+    assert_eq!(fit(Test::UcBw, "--threads 4 --qps 4096"), (64, 70));
+    // Each queue pair has its share.
+    assert_eq!(fit(Test::RcBw, "--qps 16384"), (16_384, 3));
+    assert_eq!(fit(Test::RcBw, "--threads 4 --qps 4096"), (16_384, 6));
     // Few queue pairs have the whole depth each.
-    assert_eq!(fit("--qps 16 --depth 1000").depth, 16_000);
+    assert_eq!(fit(Test::RcBw, "--qps 16 --depth 1000"), (16_000, 1002));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use measure::spec::test::Test;
 
 use super::other_tools;
 use super::qperf::{self, OptionName};
+use super::values::on_off;
 
 /// The parts of a command line. Each option is one word in its long form (`--name=value` or
 /// `--name`).
@@ -46,6 +47,9 @@ pub fn split(args: &[String]) -> Result<SplitArgs> {
                         tests.join(" ")
                     ))
                 }
+                Some(host) if split.tests.is_empty() && Test::suggest(arg).is_none() => error.with_help(format!(
+                    "`{host}` was taken as the name of the server's host; `rperf --help tests` lists the tests"
+                )),
                 _ => error,
             })?;
             split.tests.push((test, split.options.clone()));
@@ -141,7 +145,11 @@ fn check_meaning(name: &str, value: &str) -> Result<()> {
     let is_number = value.parse::<u32>().is_ok();
     let (meaning, is_other) = match name {
         "-i" => ("the name of a device", is_number),
-        "-f" => ("on or off", is_number && !matches!(value, "0" | "1")),
+        "-f" => {
+            let is_on_off = on_off(value).is_ok() && (!is_number || matches!(value, "0" | "1"));
+            ("on or off", !is_on_off)
+        }
+        "-e" | "-g" => ("a number", !is_number),
         _ => return Ok(()),
     };
     match other_tools::hint(name).filter(|_| is_other) {

@@ -128,6 +128,7 @@ const VARIABLES: &[(&str, Quantity)] = &[
     ("burst", Quantity::Number),
     ("post-list", Quantity::Number),
     ("recv-list", Quantity::Number),
+    ("dc-targets", Quantity::Number),
     ("inline", Quantity::Number),
     ("cq-moderation", Quantity::Number),
     ("rd-atomic", Quantity::Number),

@@ -48,6 +48,10 @@ pub struct TuningOptions {
     /// Repost receive requests in batches of N with one doorbell [default: at most --depth / 4]
     #[arg(long, value_name = "N", help_heading = TUNING)]
     pub recv_list: Option<u32>,
+    /// Send to N targets of the peer from each DC initiator, the next one for each list of requests
+    /// (--post-list) [default: 1]
+    #[arg(long, value_name = "N", help_heading = TUNING)]
+    pub dc_targets: Option<u32>,
     /// Use one shared receive queue for all queue pairs of a thread
     #[arg(long, help_heading = TUNING)]
     pub srq: bool,
@@ -161,6 +165,7 @@ impl TuningOptions {
             samples: self.samples,
             srq: self.srq,
             recv_list: self.recv_list,
+            dc_targets: self.dc_targets,
             access_received: self.access_received.unwrap_or(false),
         }
     }

@@ -238,10 +238,11 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
             return 0;
         }
         let saturated = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        let sent = self.counts.sent - self.counts.sent_early;
         let done = if self.shape.credited {
-            self.acked.min(self.counts.sent)
+            self.acked.min(sent)
         } else {
-            self.counts.sent
+            sent
         };
         let free = self
             .shape
@@ -305,10 +306,10 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
                     "the peer returned credit for messages that were not sent",
                 ));
             }
-        }
-        if progress.has_received {
-            self.awaits_first = false;
-            self.delivery.on_arrival();
+            if progress.has_received {
+                self.awaits_first = false;
+                self.delivery.on_arrival();
+            }
             self.return_credit(data_path)?;
         }
         let is_blocked = progress.is_idle && self.flow.sends && self.send_window() == 0;
@@ -321,10 +322,13 @@ impl<'a, D: Delivery> Bandwidth<'a, D> {
     fn return_credit<W: DataPath>(&mut self, data_path: &mut W) -> Result<()> {
         let batch = u64::from(self.shape.batch);
         while self.shape.credited && self.counts.reached - self.returned >= batch {
-            self.returned = self
+            let next = self
                 .delivery
                 .next_credit(self.returned, self.counts.reached, batch);
-            data_path.send_credit(self.returned)?;
+            if !data_path.send_credit(next)? {
+                break;
+            }
+            self.returned = next;
         }
         Ok(())
     }

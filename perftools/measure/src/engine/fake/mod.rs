@@ -147,9 +147,10 @@ impl DataPath for FakeDataPath {
         Ok(())
     }
 
-    fn send_credit(&mut self, reached: u64) -> Result<()> {
+    fn send_credit(&mut self, reached: u64) -> Result<bool> {
         self.signalled = self.posted;
-        self.deliver(Message::Credit(reached))
+        self.deliver(Message::Credit(reached))?;
+        Ok(true)
     }
 
     fn post_receives(&mut self) -> Result<()> {

@@ -145,7 +145,7 @@ const REASONS: &[(&[&str], &[&str], &str)] = &[
             "compare and swap",
             "fetch and add",
         ],
-        "streams separate the errors and delays of several targets, and a test has one target for each initiator",
+        "streams keep an error or a delay of one target of an initiator (`--dc-targets`) from the others, and all targets of a test are at one peer that has neither",
     ),
     (
         &["raw packets"],

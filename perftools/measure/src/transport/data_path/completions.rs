@@ -39,6 +39,9 @@ pub(super) fn poll<T: DataPathTransport>(
             completions += u32::from(group.handle_completion::<T>(completion)?);
         }
     }
+    if let Some(turns) = &mut group.turns {
+        turns.advance(&group.qps, group.memory.shape.batch, &mut group.counts);
+    }
     Ok(completions)
 }
 
@@ -90,7 +93,7 @@ impl QpGroup {
         let (queue, qpn) = (completion.queue(), completion.qp_num());
         if self.recv_queues.shared_id() == Some(queue) {
             let retired = self.recv_queues.retire(completion);
-            self.latest = self.find(|state| state.recv_qpn == qpn)?;
+            self.latest = self.find(|state| state.recv_qpns.contains(&qpn))?;
             return retired;
         }
         self.latest = self.find(|state| state.id == queue)?;
@@ -156,6 +159,7 @@ impl QpGroup {
 
     /// Counts a credit.
     fn handle_credit(&mut self, received: Received) {
+        self.qps[self.latest].credits += 1;
         let acked = self.counts.acked;
         self.counts.acked = match received.imm {
             Some(imm) if self.numbered => acked.max(from_low_bits(imm, acked)),

@@ -1,9 +1,9 @@
 //! [`VerbsDataPath`]: the connected queue pairs of one thread, as a [`DataPath`] for the engines.
 //!
-//! Message `n` travels on queue pair `n % qps`. `verbs` makes requests, `posting` posts them,
-//! `receive_queues` posts receives, `completions` counts what has completed, `memory` owns the
-//! buffers, and `qp` wraps queue pairs of all services. `transport::endpoint` creates data
-//! paths.
+//! Message `n` travels on queue pair `n % qps`, as does credit `n`. `verbs` makes requests,
+//! `posting` posts them, `receive_queues` posts receives, `completions` counts what has completed,
+//! `turns` finds the first message that has not, `memory` owns the buffers, and `qp` wraps queue
+//! pairs of all services. `transport::endpoint` creates data paths.
 
 mod completions;
 mod flags;
@@ -14,6 +14,7 @@ mod message_number;
 mod posting;
 mod qp;
 mod receive_queues;
+mod turns;
 mod verbs;
 
 use std::time::{Duration, Instant};
@@ -32,6 +33,7 @@ use posting::Calls;
 pub use qp::AnyQp;
 use qp::QpState;
 use receive_queues::RecvQueues;
+use turns::Turns;
 
 use crate::engine::payload::Payload;
 use crate::engine::{DataPath, DataPathCounts, ExposedMemory};
@@ -76,9 +78,8 @@ struct QpGroup {
     counts: DataPathCounts,
     /// Messages and credits carry numbers, because some may be lost or overtake others.
     numbered: bool,
-    /// Credit that waits for a slot of a send queue. Only where requests complete in any order can
-    /// one that is late keep the slots of many later ones.
-    waiting_credit: Option<u64>,
+    /// The turns of messages and credits, if the queue pairs [take turns](Shape::takes_turns).
+    turns: Option<Turns>,
     /// Messages carry their numbers as immediate data, because they are RDMA writes.
     with_imm: bool,
     /// Length in bytes of a received message that is only counted. `None` if messages have numbers,
@@ -141,8 +142,11 @@ impl VerbsDataPath {
         let recv_queues = RecvQueues::new(&mut qps, srq, target.as_ref(), &shape)?;
         let numbered = shape.plan.numbers_messages();
         let with_imm = shape.plan.verb == Verb::WriteImm;
-        let only_counts =
-            shape.is_reliable() && !with_imm && !shape.touches_payload() && shape.receivers == 1;
+        let only_counts = shape.is_reliable()
+            && !with_imm
+            && !shape.touches_payload()
+            && !shape.takes_turns()
+            && shape.receivers == 1;
         let traffic = QpGroup {
             latest: 0,
             calls: Calls::new(&memory),
@@ -151,7 +155,7 @@ impl VerbsDataPath {
             recv_queues,
             counts: DataPathCounts::default(),
             numbered,
-            waiting_credit: None,
+            turns: shape.takes_turns().then(Turns::default),
             with_imm,
             counted_len: only_counts.then_some(shape.msg_size as usize + memory.header),
             memory,
@@ -273,20 +277,17 @@ impl DataPath for VerbsDataPath {
         Ok(())
     }
 
-    fn send_credit(&mut self, reached: u64) -> Result<()> {
+    fn send_credit(&mut self, reached: u64) -> Result<bool> {
         let shape = self.traffic.memory.shape;
-        let batch = u64::from(shape.batch);
-        let index = usize::try_from(reached / batch % self.traffic.qps.len() as u64).unwrap_or(0);
+        let number = reached / u64::from(shape.batch) - 1;
+        let index = usize::try_from(number % self.traffic.qps.len() as u64).unwrap_or(0);
         let state = &mut self.traffic.qps[index];
-        if !shape.is_reliable() && state.qp.send_slots_free() == 0 {
-            return Ok(()); // the next credit acknowledges these messages too
-        }
-        if !shape.plan.service.is_ordered() && !state.has_slot_for_credit(shape.depth) {
-            self.traffic.waiting_credit = Some(reached);
-            return Ok(());
+        if !state.has_slot_for_credit(shape.queue_depth()) {
+            return Ok(false);
         }
         let tag = state.sends.posted;
-        state.qp.post_credit(reached, tag).map_err(Error::from)
+        state.qp.post_credit(reached, tag)?;
+        Ok(true)
     }
 
     fn post_receives(&mut self) -> Result<()> {
@@ -307,11 +308,7 @@ impl DataPath for VerbsDataPath {
             recv_queues,
             ..
         } = &mut self.traffic;
-        recv_queues.refill(qps, &mut memory.content)?;
-        match self.traffic.waiting_credit.take() {
-            Some(reached) => self.send_credit(reached),
-            None => Ok(()),
-        }
+        recv_queues.refill(qps, &mut memory.content)
     }
 
     #[inline]

@@ -167,6 +167,7 @@ fn send_one<T: DataPathTransport, V: SendVerb<T>, S: Source>(
     let (qp, to) = T::sender(&mut state.qp).ok_or_else(|| missing("queue pair"))?;
     let payload = S::payload(&state.held, memory, n)?;
     qp.post_send(flags.set_on(V::request(to, memory, n, payload)?))?;
+    T::advance(&mut state.qp);
     Ok(())
 }
 
@@ -187,6 +188,7 @@ fn send_list<T: DataPathTransport, V: SendVerb<T>, S: Source>(
         }
         Ok(())
     })?;
+    T::advance(&mut state.qp);
     Ok(())
 }
 
@@ -204,6 +206,7 @@ where
     let (qp, to) = T::sender(&mut state.qp).ok_or_else(|| missing("queue pair"))?;
     let target = fetch_target::<M>(&state.held, memory, n)?;
     qp.post_send(flags.set_on(V::request(to, memory, n, target)?))?;
+    T::advance(&mut state.qp);
     Ok(())
 }
 
@@ -226,5 +229,6 @@ where
         }
         Ok(())
     })?;
+    T::advance(&mut state.qp);
     Ok(())
 }

@@ -101,7 +101,7 @@ impl AnyQp {
             AnyQp::Ud(qp, to) => qp.post_send(numbered.to(*to)),
             AnyQp::Srd(qp, to) => qp.post_send(numbered.to(*to)),
             AnyQp::Dc(connection) => {
-                let request = plain.to(connection.peer);
+                let request = plain.to(connection.peer());
                 connection.initiator.post_send(request)
             }
         }
@@ -175,8 +175,8 @@ pub(super) struct HeldMemory {
 pub(super) struct QpState {
     pub(super) qp: AnyQp,
     pub(super) id: QueueId,
-    /// Queue pair number in the completions of receives.
-    pub(super) recv_qpn: Qpn,
+    /// Queue pair numbers in the completions of receives.
+    pub(super) recv_qpns: Vec<Qpn>,
     pub(super) held: HeldMemory,
     /// Data messages posted.
     pub(super) sends: PostCounts,
@@ -186,6 +186,8 @@ pub(super) struct QpState {
     pub(super) completed: u64,
     /// Data messages that arrived.
     pub(super) arrived: u64,
+    /// Credit messages that arrived.
+    pub(super) credits: u64,
     /// Number after that of the latest message that arrived.
     pub(super) reached: u64,
     /// Numbers of the messages that arrived, on services that may repeat messages.
@@ -196,20 +198,21 @@ impl QpState {
     pub(super) fn new(mut qp: AnyQp) -> Self {
         let (id, qpn) = with_qp!(&mut qp, inner => (inner.id(), inner.qp_num()));
         let send_slots = qp.send_slots_free();
-        let recv_qpn = match &qp {
-            AnyQp::Xrc(connection) => connection.recv_qpn(),
-            AnyQp::Dc(connection) => connection.recv_qpn(),
-            _ => qpn,
+        let recv_qpns = match &qp {
+            AnyQp::Xrc(connection) => vec![connection.recv_qpn()],
+            AnyQp::Dc(connection) => connection.recv_qpns(),
+            _ => vec![qpn],
         };
         Self {
             qp,
             id,
-            recv_qpn,
+            recv_qpns,
             held: HeldMemory::default(),
             sends: PostCounts::default(),
             send_slots,
             completed: 0,
             arrived: 0,
+            credits: 0,
             reached: 0,
             arrivals: None,
         }

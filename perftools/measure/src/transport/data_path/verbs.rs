@@ -28,6 +28,10 @@ pub(super) trait DataPathTransport: SendTransport + Sized {
     /// pair has another transport.
     fn sender(qp: &mut AnyQp) -> Option<(&mut QueuePair<Self>, Self::Address)>;
 
+    /// Ends a request or a list of requests. The next ones may have another address.
+    #[inline]
+    fn advance(_qp: &mut AnyQp) {}
+
     /// Adds the address of the peer to a request.
     fn address<O, P>(
         request: SendRequest<O, P>,
@@ -37,7 +41,7 @@ pub(super) trait DataPathTransport: SendTransport + Sized {
 
 /// Implements [`DataPathTransport`] for transports whose requests name the peer.
 macro_rules! addressed {
-    ($($transport:ident($address:ty): $pattern:pat => $sender:expr;)+) => {$(
+    ($($transport:ident($address:ty): $pattern:pat => $sender:expr $(, $advance:expr)?;)+) => {$(
         impl DataPathTransport for $transport {
             type Address = $address;
             type Addressed<O> = wr::To<O, $address>;
@@ -49,6 +53,13 @@ macro_rules! addressed {
                     _ => None,
                 }
             }
+
+            $(#[inline]
+            fn advance(qp: &mut AnyQp) {
+                if let $pattern = qp {
+                    $advance;
+                }
+            })?
 
             #[inline]
             fn address<O, P>(
@@ -65,7 +76,7 @@ addressed! {
     Ud(Destination): AnyQp::Ud(qp, to) => (qp, *to);
     Srd(Destination): AnyQp::Srd(qp, to) => (qp, *to);
     XrcSend(SrqNum): AnyQp::Xrc(xrc) => (&mut xrc.sender, xrc.peer_srq);
-    Dc(DcDestination): AnyQp::Dc(dc) => (&mut dc.initiator, dc.peer);
+    Dc(DcDestination): AnyQp::Dc(dc) => { let to = dc.peer(); (&mut dc.initiator, to) }, dc.advance();
 }
 
 /// Implements [`DataPathTransport`] for transports of queue pairs that have one peer.

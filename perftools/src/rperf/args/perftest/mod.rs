@@ -2,8 +2,11 @@
 //! programs and options, and `--help perftest`.
 
 mod options;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Write;
+use std::iter;
 
 use base::error::{Error, Result};
 use base::shell;
@@ -13,7 +16,7 @@ pub(super) use options::option_hint;
 use measure::spec::test::Test;
 use options::Meaning::{self, Omitted, Value, Words};
 
-use super::scope;
+use super::{Invocation, scope};
 use options::{NOT_NEEDED, OPTIONS, Row, find};
 
 /// The verb of a program of perftest.
@@ -203,8 +206,8 @@ fn translate<'a>(
             for (row, value) in rows(word, &mut words)? {
                 line.apply(row, value)?;
             }
-        } else {
-            line.host = Some(word);
+        } else if let Some(host) = line.host.replace(word) {
+            return Err(format!("perftest takes one host, not {host} and {word}"));
         }
     }
     line.translation()
@@ -237,7 +240,14 @@ impl CommandLine<'_> {
                 })?;
             }
             (Meaning::AtomicType, Some(value)) => {
-                self.selection.compare_swap = value.starts_with("CMP");
+                self.selection.compare_swap = match value.as_str() {
+                    "CMP_AND_SWAP" => true,
+                    "FETCH_AND_ADD" => false,
+                    _ => {
+                        let values = "FETCH_AND_ADD or CMP_AND_SWAP";
+                        return Err(format!("{name} {value}: expected {values}"));
+                    }
+                };
             }
             (Meaning::Device, value) => self.device = value,
             (Meaning::DevicePort, value) => self.port = value,
@@ -318,28 +328,77 @@ impl CommandLine<'_> {
             ));
         };
         let Some(host) = self.host else {
-            // Without a host it is the server, to which the client sends all settings.
-            return Ok(Translation {
-                line: "rperf".to_owned(),
-                omitted: Vec::new(),
-            });
+            // Without a host it is the server, to which the client sends the settings of a test.
+            self.options
+                .retain(|(_, words)| scope::is_of_server(&words[0]));
+            self.omitted.clear();
+            let words = self.accepted(None);
+            return Ok(self.finish(iter::once("rperf".to_owned()).chain(words)));
         };
         self.combine();
         let mut line = vec!["rperf".to_owned(), host.to_owned()];
-        for (name, words) in self.options {
-            if words.iter().all(|word| scope::acts_on(word, test)) {
-                line.extend(words);
-            } else {
-                self.omitted
-                    .push(format!("{name} (no effect on {})", test.name()));
+        line.extend(self.accepted(Some(test)));
+        line.push(test.name().to_owned());
+        Ok(self.finish(line))
+    }
+
+    fn finish(self, line: impl IntoIterator<Item = String>) -> Translation {
+        Translation {
+            line: shell::join(line),
+            omitted: self.omitted,
+        }
+    }
+
+    /// Returns the words of the options that rperf accepts for a test, or for a server. The others
+    /// are omitted, each with the reason.
+    fn accepted(&mut self, test: Option<Test>) -> Vec<String> {
+        let mut accepted: Vec<String> = Vec::new();
+        let mut reasons = Vec::new();
+        let mut options = std::mem::take(&mut self.options);
+        // Twice, because an option may need one that follows it.
+        for _ in 0..2 {
+            reasons.clear();
+            for (name, mut words) in std::mem::take(&mut options) {
+                if words.iter().all(|word| word.starts_with("--")) {
+                    words.retain(|word| !accepted.contains(word));
+                }
+                match refusal(accepted.iter().chain(&words), test) {
+                    Some(reason) => {
+                        reasons.push(format!("{name} ({reason})"));
+                        options.push((name, words));
+                    }
+                    None => accepted.extend(words),
+                }
             }
         }
-        line.push(test.name().to_owned());
-        Ok(Translation {
-            line: shell::join(line.iter().map(String::as_str)),
-            omitted: self.omitted,
-        })
+        self.omitted.extend(reasons);
+        accepted
     }
+}
+
+/// Returns the reason why rperf refuses options of a test, or of a server.
+fn refusal<'a>(
+    options: impl Iterator<Item = &'a String> + Clone,
+    test: Option<Test>,
+) -> Option<String> {
+    if let Some(test) = test.filter(|test| options.clone().any(|w| !scope::acts_on(w, *test))) {
+        return Some(format!("no effect on {}", test.name()));
+    }
+    let rest = test.map(|test| ["HOST", test.name()]);
+    let words = options
+        .map(String::as_str)
+        .chain(rest.into_iter().flatten());
+    let error = match super::parse(words) {
+        Ok(Invocation::Client { tests, .. }) => {
+            let mut errors = tests
+                .iter()
+                .filter_map(|run| run.options.to_specs(run.test).err());
+            errors.next()?
+        }
+        Ok(_) => return None,
+        Err(error) => error,
+    };
+    Some(error.text().to_owned())
 }
 
 /// Returns the tests of the same verb and service.
@@ -364,6 +423,10 @@ fn unknown(name: &str) -> String {
     )
 }
 
+fn no_value(name: &str) -> String {
+    format!("{name} needs a value")
+}
+
 /// Returns the options in one word, such as `-aF`, `-s64K` or `--size=64K`, with their values.
 fn rows<'a>(
     word: &str,
@@ -375,8 +438,12 @@ fn rows<'a>(
             None => (word, None),
         };
         let row = find(name).ok_or_else(|| unknown(name))?;
-        let value = row.takes_value.then(|| inline.or_else(|| rest.next()));
-        return Ok(vec![(row, value.flatten().map(str::to_owned))]);
+        if !row.takes_value {
+            return Ok(vec![(row, None)]);
+        }
+        let value = inline.or_else(|| rest.next());
+        let value = value.ok_or_else(|| no_value(name))?.to_owned();
+        return Ok(vec![(row, Some(value))]);
     }
     let mut found = Vec::new();
     let mut letters = word.chars().skip(1);
@@ -386,148 +453,11 @@ fn rows<'a>(
         if row.takes_value {
             let attached: String = letters.collect();
             let value = Some(attached).filter(|value| !value.is_empty());
-            found.push((row, value.or_else(|| rest.next().map(str::to_owned))));
+            let value = value.or_else(|| rest.next().map(str::to_owned));
+            found.push((row, Some(value.ok_or_else(|| no_value(&name))?)));
             break;
         }
         found.push((row, None));
     }
     Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rperf::args::{Invocation, parse};
-
-    /// Returns the remedy for a command line.
-    fn remedy(line: &str) -> String {
-        let error = parse(line.split_whitespace()).unwrap_err();
-        assert_eq!(error.exit_status(), 2);
-        error.help().unwrap_or_default().to_owned()
-    }
-
-    #[test]
-    fn command_lines_of_perftest_get_the_equivalent_line() {
-        for (line, expected) in [
-            (
-                "ib_send_bw -s 64K -q 4 -x 1 HOST",
-                "rperf HOST --msg-size 64K --qps 4 --gid-index 1 rc_bw",
-            ),
-            (
-                "ib_write_bw -d mlx5_0 -i 1 -aF --report_gbits -w 380 10.0.0.2",
-                "rperf 10.0.0.2 --sizes 2..8M --immediate off --id mlx5_0:1 --min-bw 380Gb/s --bits rc_rdma_write_bw",
-            ),
-            (
-                "ib_send_bw -b -c UC -D 10 -t512 HOST",
-                "rperf HOST --time 10 --depth 512 uc_bi_bw",
-            ),
-            ("ib_send_lat -c SRD HOST", "rperf HOST srd_lat"),
-            ("ib_write_lat -c SRD HOST", "rperf HOST srd_rdma_write_lat"),
-            (
-                "ib_read_bw -c SRD -a -x 0 HOST",
-                "rperf HOST --gid-index 0 --sizes 2..8M srd_rdma_read_bw",
-            ),
-            (
-                "ib_write_lat -c DC HOST",
-                "rperf HOST dc_rdma_write_poll_lat",
-            ),
-            (
-                "ib_atomic_bw -c DC -u 14 HOST",
-                "rperf HOST --qp-timeout 14 dc_fetch_add_mr",
-            ),
-            ("ib_write_lat HOST", "rperf HOST rc_rdma_write_poll_lat"),
-            (
-                "ib_atomic_bw -A CMP_AND_SWAP --rate_limit=5 HOST",
-                "rperf HOST --rate-limit 5Gb/s rc_compare_swap_mr",
-            ),
-            (
-                "ib_write_bw --use_cuda=1 --use_cuda_dmabuf HOST",
-                "rperf HOST --gpu cuda:1 --immediate off rc_rdma_write_bw",
-            ),
-            (
-                "/usr/bin/ib_read_lat -R -e HOST",
-                "rperf HOST --use-cm on --wait events rc_rdma_read_lat",
-            ),
-        ] {
-            let help = remedy(line);
-            assert_eq!(help, format!("run `{expected}`"), "{line}");
-            let words = expected.split_whitespace().skip(1);
-            assert!(
-                matches!(parse(words), Ok(Invocation::Client { .. })),
-                "{expected}"
-            );
-        }
-        assert_eq!(remedy("ib_send_bw -d mlx5_0"), "run `rperf`");
-        assert_eq!(
-            remedy("ib_send_bw -u 14 --dlid 3 HOST"),
-            "run `rperf HOST --qp-timeout 14 rc_bw`; without an equivalent: --dlid (the server sends its LID)"
-        );
-        assert!(remedy("ib_send_bw --kk HOST").contains("--kk is not known here"));
-    }
-
-    #[test]
-    fn options_of_perftest_get_a_hint() {
-        for (line, expected) in [
-            (
-                "-s 64K HOST rc_bw",
-                "perftest's -s, --size is --msg-size in rperf",
-            ),
-            ("HOST rc_bw -q 4", "perftest's -q, --qp is --qps in rperf"),
-            (
-                "HOST rc_bw --report_gbits",
-                "perftest's --report_gbits is --bits in rperf",
-            ),
-            ("HOST rc_bw -b", "such as rc_bi_bw"),
-            ("HOST rc_bw -F", "has no equivalent: not needed"),
-            ("HOST rc_bw -D 10", "--time"),
-        ] {
-            let help = remedy(line);
-            assert!(help.contains(expected), "{line}: {help}");
-        }
-    }
-
-    #[test]
-    fn every_equivalent_is_an_option_of_rperf() {
-        for row in OPTIONS {
-            let words = match row.meaning {
-                Value("bind") => "--bind ::1".to_owned(),
-                Value("burst") => "--burst 1 --rate-limit 1Gb/s".to_owned(),
-                Value(option) => format!("--{option} 1"),
-                Words(words) => words.to_owned(),
-                _ => continue,
-            };
-            let is_valid = |test: &str| {
-                let line = format!("{words} HOST {test}");
-                parse(line.split_whitespace()).is_ok()
-            };
-            let tests = ["rc_bw", "ud_bw", "rc_lat", "rc_rdma_read_bw"];
-            assert!(tests.into_iter().any(is_valid), "{words}");
-        }
-        for (program, verb, latency) in PROGRAMS {
-            let test = Selection::new(*verb, *latency).test();
-            assert!(
-                measure::spec::test::Test::from_name(&test).is_ok(),
-                "{program}: {test}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_help_lists_programs_and_options() {
-        let text = help();
-        for line in [
-            "    ib_send_bw              rc_bw\n",
-            "    -s, --size              --msg-size\n",
-        ] {
-            assert!(text.contains(line), "{text}");
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn arbitrary_words_cause_no_panic(words in proptest::collection::vec("-{0,2}[a-zA-Z=0-9_]{0,6}", 0..6)) {
-            let words = words.into_iter().chain(["ib_send_bw".to_owned()]).collect::<Vec<_>>();
-            proptest::prop_assert!(reject(&words).is_err());
-        }
-    }
 }

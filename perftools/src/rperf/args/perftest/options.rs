@@ -142,7 +142,7 @@ pub(super) const OPTIONS: &[Row] = &[
     row('z', "comm_rdma_cm", false, NOT_NEEDED),
     long("out_json", false, Words("--json")),
     long("out_json_file", true, Omitted("use --json > FILE")),
-    long("cpu_util", false, Words("--verbose-time")),
+    long("cpu_util", false, Words("--verbose=time")),
     long("dlid", true, Omitted("the server sends its LID")),
     long("dont_xchg_versions", false, NOT_NEEDED),
     long("force-link", true, NOT_NEEDED),
@@ -159,7 +159,7 @@ pub(super) const OPTIONS: &[Row] = &[
     long(
         "mr_per_qp",
         false,
-        Omitted("a thread has one registration; --extra-memory fills the tables of the device"),
+        Omitted("a thread has one registration; --extra-memory adds others"),
     ),
     long("odp", false, Words("--on-demand")),
     long("output", true, Omitted("use --csv or --json")),
