@@ -151,7 +151,7 @@ fn a_server_that_restarts_under_load_is_used_again() {
     let (server, failures) = std::thread::scope(|scope| {
         let client = |number: usize| {
             let test = ["tcp_bw", "tcp_lat", "udp_lat", "udp_bw"][number % 4];
-            let line = format!("-lp {port} -ws 20 -to 3 -t 200ms localhost {test}");
+            let line = format!("-lp {port} -ws 20 -to 3 -t 50ms localhost {test}");
             let mut failures = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 let output = run(&line);

@@ -257,7 +257,7 @@ fn two_days_of_probes_need_no_more_memory() {
         return;
     }
     let paths = std::env::var("SIMULATED_PATHS");
-    let paths: u32 = paths.map_or(5, |text| text.parse().unwrap());
+    let paths: u32 = paths.map_or(2, |text| text.parse().unwrap());
     let source = source(paths);
     let mut network = Network::new(delay_of_bad_minutes);
     let now = Arc::clone(&network.now);
