@@ -300,6 +300,7 @@ impl Spec {
             threads: self.threads,
             flip: self.flip,
             receivers: self.receivers(),
+            infiniband: bounds.infiniband,
             heartbeat: self.heartbeat(),
             plan,
             msg_size: u32::try_from(self.msg_size).unwrap_or(u32::MAX),

@@ -72,6 +72,7 @@ pub fn shape(test: Test, depth: u32, limit: Limit) -> Shape {
         threads: 1,
         flip: false,
         receivers: 1,
+        infiniband: true,
         heartbeat: Duration::from_millis(20),
         qps: 1,
         depth,
