@@ -6,7 +6,7 @@ use super::Format;
 use super::block::Block;
 use crate::devices;
 use crate::record::{DeviceResult, Measured};
-use crate::warning::is_cause;
+use crate::warning::explains_loss;
 
 impl Format {
     /// Adds the CPU time of each process per message and, for bandwidth tests, per gigabyte.
@@ -145,9 +145,8 @@ impl Format {
             ("rem_retransmitted", &m.remote_stats),
         ] {
             let retransmitted = side.retransmitted.filter(|n| *n > 0);
-            // Otherwise its line has the number.
-            let has_cause = m.warnings.iter().any(is_cause);
-            if !has_cause {
+            // The line of a cause has the number.
+            if !m.warnings.iter().any(explains_loss) {
                 b.figures(name, retransmitted.map(|n| s.count(n)));
             }
         }

@@ -17,7 +17,7 @@ use base::units::Style;
 use host::host_conf::HostConf;
 
 use crate::record::{Outcome, Record};
-use crate::warning::is_cause;
+use crate::warning::{explains_loss, is_cause};
 use block::Block;
 pub use block::wrap;
 
@@ -69,10 +69,10 @@ impl Format {
                     block.text("noticed", dip.to_string());
                 }
                 let terse = self.verbosity == Verbosity::default();
-                let has_cause = m.warnings.iter().any(is_cause);
+                let is_explained = m.warnings.iter().any(explains_loss);
                 for warning in &m.warnings {
                     // The figure and the cause are shown already.
-                    if terse && has_cause && warning.kind == "lost" {
+                    if terse && is_explained && warning.kind == "lost" {
                         continue;
                     }
                     let name = if is_cause(warning) {

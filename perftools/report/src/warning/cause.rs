@@ -6,7 +6,7 @@ use measure::stats::SideStats;
 use measure::stats::port_counters::CounterChanges;
 
 use super::Warning;
-use super::cause_table::{CAUSES, Cause, CauseCounter, DUPLICATES, PACKET_LOSS};
+use super::cause_table::{CAUSES, Cause, CauseCounter, DISCARDS, DUPLICATES, PACKET_LOSS};
 
 /// Maximum number of counters of one end in the text of a cause.
 const MAX_COUNTERS: usize = 3;
@@ -37,9 +37,11 @@ pub(super) fn find(stats: [&SideStats; 2], one_port: bool, one_host: bool) -> Ve
             })
         })
         .collect();
+    let lost = stats.iter().map(|side| side.lost).sum();
     let are_late = acknowledgements_are_late(&ends);
     let mut late = Some(LATE_ACKNOWLEDGEMENTS);
     let causes = CAUSES.iter().filter_map(|cause| match cause {
+        cause if explains_loss(cause.kind) && !cause.is_large_enough(&ends, lost) => None,
         // Both causes are one.
         cause if cause.is_loss() && are_late => {
             let late = late.take()?;
@@ -49,6 +51,11 @@ pub(super) fn find(stats: [&SideStats; 2], one_port: bool, one_host: bool) -> Ve
         cause => cause.warning(&ends, cause.help),
     });
     causes.collect()
+}
+
+/// Returns `true` if the kind is that of a cause of lost messages.
+pub(super) fn explains_loss(kind: &str) -> bool {
+    [DISCARDS, PACKET_LOSS].contains(&kind)
 }
 
 /// Remedy for losses between two ends on one host.
@@ -177,6 +184,15 @@ impl Cause {
     /// Returns `true` if the cause is a loss, or what late acknowledgements look like as well.
     fn is_loss(&self) -> bool {
         [PACKET_LOSS, DUPLICATES].contains(&self.kind)
+    }
+
+    /// Returns `true` unless the counters are too small to be the cause of these losses.
+    fn is_large_enough(&self, ends: &[End<'_>], lost_messages: u64) -> bool {
+        let increases = ends
+            .iter()
+            .flat_map(|end| self.counters.iter().flat_map(|c| end.increase(c)));
+        let sum = increases.fold(0, |sum: u64, (_, by)| sum.saturating_add(*by));
+        sum >= lost_messages / 10
     }
 
     /// Returns the counters that show the cause. Those of late acknowledgements also show others.

@@ -16,6 +16,8 @@ pub(super) struct Cause {
     pub(super) counters: &'static [CauseCounter],
 }
 
+/// Kind of a loss in a port or a host.
+pub(super) const DISCARDS: &str = "discards";
 /// Kind of a loss on the way.
 pub(super) const PACKET_LOSS: &str = "packet_loss";
 /// Kind of requests that arrive again.
@@ -91,7 +93,7 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
-        kind: "discards",
+        kind: DISCARDS,
         text: "a port or a host discarded packets",
         help: "enable flow control (PFC or pause frames) on both ports and on the switch, or limit the sender with --rate-limit",
         counters: &[

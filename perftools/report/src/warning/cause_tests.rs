@@ -95,6 +95,20 @@ fn normal_rates_are_no_cause() {
 }
 
 #[test]
+fn few_discards_are_not_the_cause_of_many_losses() {
+    let kinds = |discards, lost| {
+        let client = side(&[]);
+        let mut server = side(&[("Udp/RcvbufErrors", discards)]);
+        server.lost = lost;
+        let found = find([&client, &server], false, false);
+        found.into_iter().map(|w| w.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(81, 31_894), [""; 0]);
+    assert_eq!(kinds(30_000, 31_894), ["discards"]);
+    assert_eq!(kinds(81, 0), ["discards"]);
+}
+
+#[test]
 fn ends_that_share_a_port_are_counted_once() {
     let side = side(&[("hw_counters/rcvd_rnr_err", 5)]);
     let warnings = find([&side, &side], true, false);

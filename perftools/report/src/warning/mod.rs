@@ -21,6 +21,11 @@ pub fn is_cause(warning: &Warning) -> bool {
     cause::kinds().any(|kind| kind == warning.kind)
 }
 
+/// Returns `true` if this is a cause of lost messages.
+pub fn explains_loss(warning: &Warning) -> bool {
+    cause::explains_loss(&warning.kind)
+}
+
 /// Returns `true` if the test had a stall.
 pub fn is_stall(warning: &Warning) -> bool {
     warning.kind == "stalled"
