@@ -8,6 +8,9 @@ pub(super) const MAX_SOCKET_BUFFER: u32 = 1 << 30;
 pub const MAX_DEPTH: u32 = 16_384;
 /// Maximum number of queue pairs of one test.
 pub(crate) const MAX_QPS: u32 = 16_384;
+/// Maximum number of queue pairs of a thread whose queues have slots for all messages in flight, if
+/// their messages can take turns.
+pub(super) const MAX_LARGE_QUEUES: u32 = 64;
 /// Maximum number of receivers of a multicast test.
 pub(super) const MAX_RECEIVERS: u32 = 256;
 /// Maximum number of slots in all send queues of one end. Where each queue can hold all messages in

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ibverbs::AccessFlags;
 
+use super::limits::MAX_LARGE_QUEUES;
 use super::plan::{Pattern, Plan};
 use super::side::Limit;
 use super::tuning::Tuning;
@@ -94,11 +95,12 @@ impl Shape {
     }
 
     /// Returns `true` if the numbers of the messages in flight differ by less than the depth. A
-    /// queue pair that lags behind then stops the others, so no queue needs slots for all messages.
-    /// Soft-iWARP fails to create many small queue pairs (ci/DRIVERS.md, fault 2).
+    /// queue pair that lags behind then stops the others sooner, but no queue needs slots for all
+    /// messages, which are too many only with many queue pairs. Soft-iWARP fails to create many
+    /// small queue pairs (ci/DRIVERS.md, fault 2).
     pub(crate) fn takes_turns(&self) -> bool {
         let is_ordered = self.is_reliable() && self.plan.service.is_ordered();
-        self.qps > 1 && self.infiniband && is_ordered && !self.touches_payload()
+        self.qps > MAX_LARGE_QUEUES && self.infiniband && is_ordered && !self.touches_payload()
     }
 
     /// Returns the maximum number of data messages in flight on one queue pair in one direction.
@@ -285,15 +287,17 @@ mod tests {
             (shape.depth, shape.sends(), shape.receives())
         };
         // Each queue has slots for its messages, for a credit, and a send queue for one more.
-        assert_eq!(fit(Test::RcBw, 16, |_| {}), (128, 10, 9));
+        assert_eq!(fit(Test::RcBw, 65, |_| {}), (520, 10, 9));
         assert_eq!(fit(Test::RcBw, 1024, |_| {}), (8192, 10, 9));
         assert_eq!(fit(Test::RcBw, 4096, |_| {}), (4096, 3, 2));
         assert_eq!(fit(Test::RcRdmaWriteBw, 4096, |s| s.immediate = None).1, 3);
         // The shared receive queue has slots for all messages and credits.
-        assert_eq!(fit(Test::RcBw, 16, |s| s.tuning.srq = true), (128, 10, 133));
+        assert_eq!(fit(Test::RcBw, 65, |s| s.tuning.srq = true), (520, 10, 525));
         // Any queue pair may have to hold all messages.
-        assert_eq!(fit(Test::UcBw, 16, |_| {}), (128, 134, 133));
-        assert_eq!(fit(Test::RcBw, 16, |s| s.verify = true), (128, 134, 133));
+        assert_eq!(fit(Test::RcBw, 16, |_| {}), (128, 134, 133));
+        assert_eq!(fit(Test::RcBw, 64, |_| {}), (248, 254, 253));
+        assert_eq!(fit(Test::UcBw, 65, |_| {}), (245, 251, 250));
+        assert_eq!(fit(Test::RcBw, 65, |s| s.verify = true), (245, 251, 250));
     }
 
     #[test]

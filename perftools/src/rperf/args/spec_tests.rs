@@ -334,8 +334,8 @@ fn many_queue_pairs_have_small_queues() {
     // Each queue pair has its share.
     assert_eq!(fit(Test::RcBw, "--qps 16384"), (16_384, 3));
     assert_eq!(fit(Test::RcBw, "--threads 4 --qps 4096"), (16_384, 6));
-    // Few queue pairs have the whole depth each.
-    assert_eq!(fit(Test::RcBw, "--qps 16 --depth 1000"), (16_000, 1002));
+    // The queues of few queue pairs hold all messages.
+    assert_eq!(fit(Test::RcBw, "--qps 16 --depth 1000"), (16_000, 16_006));
 }
 
 #[test]
