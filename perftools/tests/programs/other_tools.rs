@@ -122,7 +122,7 @@ const LINES: &[(&str, Answer)] = &[
     (
         "rperf ib_write_bw -c DC --log_dci_streams 3 HOST",
         Run(
-            "rperf HOST --immediate off dc_rdma_write_bw`; without an equivalent: --log_dci_streams (an initiator has one target)",
+            "rperf HOST --immediate off dc_rdma_write_bw`; without an equivalent: --log_dci_streams (an initiator has no streams)",
         ),
     ),
     (

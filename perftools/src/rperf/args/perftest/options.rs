@@ -65,7 +65,7 @@ const fn long(long: &'static str, takes_value: bool, meaning: Meaning) -> Row {
 
 pub(super) const NOT_NEEDED: Meaning = Omitted("not needed");
 const OTHER_MEMORY: Meaning = Omitted("memory is that of the host, or of a GPU with --gpu");
-const DCI_STREAMS: Meaning = Omitted("an initiator has one target");
+const DCI_STREAMS: Meaning = Omitted("an initiator has no streams");
 const REORDER: Meaning = Omitted("the order of packets is a choice of the driver");
 const TPH: Meaning = Omitted("rperf sets no hints for PCIe transactions");
 const OFFLOAD: Meaning = Omitted("rperf measures no signatures and no encryption");
