@@ -1,9 +1,8 @@
 //! Data connections over TCP that arrive at the port of the control connections, so that a firewall
 //! opens one port only.
 //!
-//! A session [waits](DataStreams::expect) for the streams that begin with its key, and the threads
-//! that serve new connections [hand them over](DataStreams::deliver). A stream with another key is
-//! closed without a reply.
+//! A session waits for the streams that begin with its key, and the threads that serve new
+//! connections hand them over. A stream with another key is closed without a reply.
 
 use std::collections::HashMap;
 use std::net::TcpStream;
