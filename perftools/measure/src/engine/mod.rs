@@ -51,8 +51,8 @@ use crate::stats::{Count, SideStats};
 pub struct DataPathCounts {
     /// Data messages whose sends are known to be complete.
     pub sent: u64,
-    /// Data messages in `sent` with an earlier message that is not complete, if the queue pairs take
-    /// turns.
+    /// Data messages in `sent` with an earlier message that is not complete, if the queue pairs
+    /// take turns.
     pub sent_early: u64,
     /// Data messages that arrived.
     pub arrived: Count,
