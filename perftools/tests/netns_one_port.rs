@@ -2,10 +2,7 @@
 
 mod common;
 
-use std::process::Command;
-
-use common::namespace::{self, shell};
-use common::{Server, json, rperf};
+use common::{json, namespace};
 
 #[test]
 #[ignore = "needs network namespaces: run by ci/test tools"]
@@ -13,13 +10,8 @@ fn tests_over_sockets_need_one_port() {
     if !namespace::is_inside("tests_over_sockets_need_one_port") {
         return;
     }
-    shell(
-        "mount -t tmpfs none /run; ip link set lo up
-        ip netns add server
-        ip link add client type veth peer name eth0 netns server
-        ip addr add 10.77.0.1/30 dev client; ip link set client up
-        ip -n server addr add 10.77.0.2/30 dev eth0; ip -n server link set eth0 up
-        ip netns exec server nft -f - <<'END'
+    let _server = namespace::connected_server(
+        "ip netns exec server nft -f - <<'END'
         table inet filter {
             chain input {
                 type filter hook input priority 0; policy drop;
@@ -30,10 +22,6 @@ fn tests_over_sockets_need_one_port() {
         }
 END",
     );
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", "server"]);
-    command.arg(rperf().get_program()).args(["-lp", "7000"]);
-    let _server = Server::spawn(&mut command);
     let run = |options: &str| {
         let records = json(&format!("-lp 7000 {options}"));
         let measured = &records[0]["outcome"]["measured"];
