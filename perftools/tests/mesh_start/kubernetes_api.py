@@ -5,6 +5,7 @@ network namespaces of this host with the names h1 to hCOUNT, and the addresses 1
 `kubectl exec` runs its command there; the streams use SPDY, which every kubectl can use.
 """
 
+import contextlib
 import json
 import socket
 import struct
@@ -142,6 +143,14 @@ class Exec:
         outputs = [(child.stdout, STDOUT), (child.stderr, STDERR)]
         threads = [threading.Thread(target=self.copy, args=output) for output in outputs]
         threads.append(threading.Thread(target=self.report, args=(child, threads[:])))
+        # A killed kubectl leaves half of a frame or a reset connection, and a program that has
+        # ended does not read. In each case the program's input must end, as a kubelet ends it.
+        with contextlib.suppress(OSError, struct.error):
+            self.serve(child, threads)
+        with contextlib.suppress(OSError):
+            child.stdin.close()
+
+    def serve(self, child, threads):
         streams = set()
         while head := self.reader.read(8):
             first, second = struct.unpack(">II", head)
@@ -162,8 +171,6 @@ class Exec:
                         thread.start()
             elif first & 0xFFFF == PING:
                 self.control(PING, data)
-        # kubectl is gone, as after the death of a node's connection.
-        child.stdin.close()
 
     def report(self, child, copies):
         status = child.wait()
