@@ -223,10 +223,7 @@ fn supervised_server_stops_with_its_standard_input() {
 #[test]
 fn tests_that_share_a_port_start_together() {
     let servers = servers(3);
-    let (record, _) = mesh(&format!(
-        "--pattern incast {} -t 0.2 tcp_bw",
-        list(&servers)
-    ));
+    let (record, _) = mesh(&format!("--pattern incast {} -t 1 tcp_bw", list(&servers)));
     assert_eq!(errors(&record), Vec::<String>::new());
     let groups = record["groups"].as_array().unwrap();
     assert_eq!(groups.len(), 3);
@@ -234,7 +231,7 @@ fn tests_that_share_a_port_start_together() {
         assert_eq!(group["completed"], 2, "{group}");
         assert!(group["sum"].as_f64().unwrap() > 0.0 && group["fairness"].as_f64().unwrap() > 0.5);
         let error = Duration::from_nanos(group["start_error"].as_u64().unwrap());
-        assert!(error < Duration::from_millis(100), "{group}");
+        assert!(error < Duration::from_secs(1), "{group}");
     }
 }
 

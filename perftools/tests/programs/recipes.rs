@@ -30,15 +30,15 @@ fn recipe(name: &str) -> Command {
 
 /// Returns arguments for the port of a server, followed by `args`.
 fn on_port(port: u16, args: &str) -> String {
-    format!("-lp {port} -ws 300ms -t 200ms {args}")
+    format!("-lp {port} -ws 300ms -n 500 {args}")
 }
 
 #[test]
 fn results_outside_a_limit_exit_with_3_and_one_line() {
     let server = Server::start();
     let target = server.target();
-    assert!(run(&format!("{target} -t 200ms {EASY}")).success());
-    let output = run(&format!("{target} -t 200ms --min-bw 900Tb/s tcp_bw"));
+    assert!(run(&format!("{target} -n 500 {EASY}")).success());
+    let output = run(&format!("{target} -n 500 --min-bw 900Tb/s tcp_bw"));
     assert_eq!(output.code(), Some(3), "{output}");
     let line = "rperf: tcp_bw: bandwidth of ";
     assert!(
@@ -49,11 +49,10 @@ fn results_outside_a_limit_exit_with_3_and_one_line() {
     // The result is printed all the same.
     assert!(output.stdout.starts_with("tcp_bw:"), "{output}");
     // The following tests still run, and a failed test counts more than a slow one.
-    let output = run(&format!("{target} -t 200ms {HARD}"));
+    let output = run(&format!("{target} -n 500 {HARD}"));
     assert_eq!(output.code(), Some(3), "{output}");
     assert!(output.stdout.contains("tcp_lat:"), "{output}");
-    let failing =
-        format!("{target} -t 200ms --keep-going --min-bw 900Tb/s tcp_bw -i nosuch0 rc_bw");
+    let failing = format!("{target} -n 500 --keep-going --min-bw 900Tb/s tcp_bw -i nosuch0 rc_bw");
     let output = run(&failing);
     assert_eq!(output.code(), Some(1), "{output}");
     assert!(
@@ -73,17 +72,17 @@ fn limits_apply_to_latency_percentiles_and_losses() {
         ("--max-lat 1ns tcp_lat", "above --max-lat 1 ns"),
         ("--max-p99 1ns tcp_lat", "above --max-p99 1 ns"),
     ] {
-        let output = run(&format!("{target} -t 200ms {line}"));
+        let output = run(&format!("{target} -n 500 {line}"));
         assert_eq!(output.code(), Some(3), "{line}: {output}");
         assert!(output.stderr.contains(expected), "{line}: {output}");
     }
     assert!(run(&format!("{target} -n 100 --max-lost 0 tcp_bw")).success());
     // The rate of the loopback interface is unknown.
-    let output = run(&format!("{target} -t 200ms --min-bw 90% tcp_bw"));
+    let output = run(&format!("{target} -n 500 --min-bw 90% tcp_bw"));
     assert_eq!(output.code(), Some(1), "{output}");
     assert!(output.stderr.contains("specify a rate"), "{output}");
     // Every test checks its own limits, and JSON names those that were exceeded.
-    let tests = json(&format!("{target} -t 200ms --min-bw 1kb/s tcp_bw"));
+    let tests = json(&format!("{target} -n 500 --min-bw 1kb/s tcp_bw"));
     assert!(tests[0]["outcome"]["measured"]["exceeded"].is_null());
 }
 
@@ -136,13 +135,13 @@ fn the_nagios_plugin_maps_the_statuses() {
         let line = format!("-lp {} -ws 300ms localhost {args}", server.port);
         with_rperf(recipe("nagios-plugin.sh").args(line.split_whitespace()))
     };
-    let ok = plugin("-t 200ms --min-bw 1kb/s tcp_bw");
+    let ok = plugin("-n 500 --min-bw 1kb/s tcp_bw");
     assert_eq!(ok.code(), Some(0), "{ok}");
     assert!(
         ok.stdout.starts_with("RPERF OK - bw ") && ok.stdout.contains(" bytes/sec | bw="),
         "{ok}"
     );
-    let critical = plugin("-t 200ms --max-lat 1ns tcp_lat");
+    let critical = plugin("-n 500 --max-lat 1ns tcp_lat");
     assert_eq!(critical.code(), Some(2), "{critical}");
     assert!(
         critical

@@ -17,7 +17,7 @@ fn report_contains_all_tests_of_its_inputs() {
     let server = Server::start();
     let directory = TempDir::new();
     let sweep = run(&format!(
-        "--json --sizes 64,4K -t 100ms {} tcp_bw tcp_lat",
+        "--json --sizes 64,4K -n 500 {} tcp_bw tcp_lat",
         server.target()
     ));
     let lines = run(&format!(

@@ -60,10 +60,7 @@ fn a_failed_test_prints_no_heading() {
 #[test]
 fn udp_reports_sent_and_received_messages() {
     let server = Server::start();
-    let record = &json(&format!(
-        "{} --verify -t 300ms -m 1K udp_bw",
-        server.target()
-    ))[0];
+    let record = &json(&format!("{} --verify -n 500 -m 1K udp_bw", server.target()))[0];
     let (sent, received) = (
         count(record, "local_stats", "sent"),
         count(record, "remote_stats", "received"),
@@ -71,7 +68,7 @@ fn udp_reports_sent_and_received_messages() {
     assert!(received > 0 && received <= sent, "{record:#}");
     let lost = measured(record)["remote_stats"]["lost"].as_u64().unwrap();
     assert!(lost <= sent, "{record:#}");
-    let text = run(&format!("{} -t 300ms udp_bw", server.target())).stdout;
+    let text = run(&format!("{} -n 500 udp_bw", server.target())).stdout;
     assert!(
         text.contains("    send_bw ") && text.contains("    recv_bw "),
         "{text}"
@@ -328,7 +325,7 @@ fn jitter_and_retransmissions_are_reported() {
     // A verified datagram has no room for a time.
     let verified = &json(&format!("{} --verify -n 50 -m 1K udp_bw", server.target()))[0];
     assert!(measured(verified)["remote_stats"]["jitter"].is_null());
-    let text = run(&format!("{} -t 300ms udp_bw", server.target())).stdout;
+    let text = run(&format!("{} -n 500 udp_bw", server.target())).stdout;
     assert!(text.contains("rem_jitter"), "{text}");
 }
 
