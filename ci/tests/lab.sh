@@ -64,9 +64,9 @@ for device in $RDMA_LAB_DEVICES; do
 done
 # On a busy host, ib_send_bw sometimes cannot measure the frequency of the processor ("Correlation
 # coefficient").
-for n in 1 2 3 4 5; do ib_send_bw -d rxe0 -n 100 >/dev/null & listens :4853.*:0000.0A; ib_send_bw -d rxe0 -n 100 "$RDMA_LAB_RXE_ADDR" >/dev/null && echo "ib_send_bw over rxe0" && break; kill $! 2>/dev/null; wait; done
+for n in {1..20}; do ib_send_bw -d rxe0 -n 100 >/dev/null & listens :4853.*:0000.0A; ib_send_bw -d rxe0 -n 100 "$RDMA_LAB_RXE_ADDR" >/dev/null && echo "ib_send_bw over rxe0" && break; kill $! 2>/dev/null; wait; done
 # qperf's client sometimes connects before its server listens ("Event rejected").
-qperf & listens :4D35.*:0000.0A; for n in 1 2 3 4 5 6 7 8 9 10; do qperf "$RDMA_LAB_RXE_ADDR" -cm1 -t 1 rc_lat && echo "qperf over rxe0" && break; sleep "$n"; done
+qperf & listens :4D35.*:0000.0A; for n in {1..10}; do qperf "$RDMA_LAB_RXE_ADDR" -cm1 -t 1 rc_lat && echo "qperf over rxe0" && break; sleep "$n"; done
 exit 42
 EOF
     LAB_TEST_VARIABLE=$'two\nlines and "$quotes"' LAB_TEST_FILE=$work/from-inside \
@@ -106,7 +106,7 @@ test_two_hosts() {
              # A server ends with its first client, also with one that a busy machine stopped.
              while true; do rping -s -a "$address" -C 3; sleep 0.1; done &
          done; wait' -- \
-        'again() { for n in 1 2 3 4 5 6 7 8 9 10; do "$@" && return; sleep 1; done; return 1; }
+        'again() { for n in {1..10}; do "$@" && return; sleep 1; done; return 1; }
          again timeout 15 rping -c -a "$RDMA_LAB_RXE_PEER" -C 3 && echo over rxe
          again timeout 15 rping -c -a "$RDMA_LAB_SIW_PEER" -C 3 && echo over siw; exit 9' 2>"$work/err2" >"$work/out2" || status=$?
     expect "two hosts: the client's status" test "$status" = 9
