@@ -156,8 +156,10 @@ fn a_failed_request_keeps_its_buffer_until_the_end() {
 /// The unsignaled requests before the failed one retire with it, wherever they are in the ring.
 #[test]
 fn a_failure_keeps_the_buffers_of_all_requests_it_retires() {
+    // Miri is slow, so it runs three of the eight places.
+    let step = if cfg!(miri) { 3 } else { 1 };
     for profile in IN_ORDER {
-        for completed in 0..8 {
+        for completed in (0..8).step_by(step) {
             let mut pair = Pair::new(writes_after_failures(Provider::BnxtRe, profile));
             for _ in 0..completed {
                 pair.post_recvs(1);
