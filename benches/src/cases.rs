@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use ibverbs::{AsRaw, Error, ErrorKind, Result};
 
@@ -19,8 +20,9 @@ use crate::rig::{
     peer_step_receive_batch, peer_step_send,
 };
 use crate::safe::{
-    measured_rust_batch_buf, measured_rust_batch_held, measured_rust_recv_buf,
-    measured_rust_recv_held, measured_rust_send_buf, measured_rust_send_held,
+    Lending, measured_rust_batch_buf, measured_rust_batch_held, measured_rust_batch_lent,
+    measured_rust_recv_buf, measured_rust_recv_held, measured_rust_recv_lent,
+    measured_rust_send_buf, measured_rust_send_held, measured_rust_send_lent,
     measured_rust_stamped_batch_buf, measured_rust_stamped_batch_held,
     measured_rust_stamped_recv_buf, measured_rust_stamped_recv_held,
     measured_rust_stamped_send_buf, measured_rust_stamped_send_held,
@@ -55,6 +57,10 @@ enum Run {
     Raw(
         Role,
         unsafe fn(&mut RawLoop, c_int, PeerStep, *mut c_void) -> c_int,
+    ),
+    Lent(
+        Role,
+        fn(&mut Lending<'_, '_, '_>, c_int, PeerStep, *mut c_void) -> Result<usize>,
     ),
 }
 
@@ -210,6 +216,17 @@ pub const CASES: [Case; 12 * VARIANTS] = cases! {
     "receive" InPlace "buffers" 1 => Rust Receiver measured_rust_stamped_recv_buf;
 };
 
+/// The steps with a slice that was lent to a scope. Compare them with the C program of the same
+/// step and verbs.
+pub const LENT: [Case; 6] = cases! {
+    "send" Classic "lent" 1 => Lent Sender measured_rust_send_lent;
+    "send" Extended "lent" 1 => Lent Sender measured_rust_send_lent;
+    "batch of 32" Classic "lent" BATCH => Lent Sender measured_rust_batch_lent;
+    "batch of 32" Extended "lent" BATCH => Lent Sender measured_rust_batch_lent;
+    "receive" Classic "lent" 1 => Lent Receiver measured_rust_recv_lent;
+    "receive" Extended "lent" 1 => Lent Receiver measured_rust_recv_lent;
+};
+
 /// Owns the state of the C loop.
 struct CLoop(NonNull<CLoopState>);
 
@@ -299,6 +316,23 @@ impl Case {
                     })
                 };
                 self.repeat(rig, role, times, measured, |_, _, _| Ok(()))
+            }
+            Run::Lent(role, measured) => {
+                let (mut qp, mut cq) = rig.take(role == Sender)?;
+                let mut memory = [0; MESSAGE_LEN as usize];
+                qp.scope(|scope| {
+                    let lent = scope.lend_mut(&mut memory)?;
+                    let mut lending = Lending {
+                        scope,
+                        lent,
+                        cq: &mut cq,
+                    };
+                    let measured = |rig: &mut Rig, times, peer_step| {
+                        measured(&mut lending, times, peer_step, (&raw mut *rig).cast())
+                    };
+                    self.repeat(rig, role, times, measured, |_, _, _| Ok(()))?;
+                    scope.wait(&mut cq, Duration::from_secs(1), |_| ())
+                })
             }
         }
     }

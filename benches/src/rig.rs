@@ -4,6 +4,7 @@
 #![allow(unsafe_code, reason = "C calls the steps of the peer")]
 
 use std::ffi::c_void;
+use std::mem::replace;
 
 use ibverbs::{
     AsRaw, Buf, Completion, CompletionQueue, Context, CqOptions, Device, Error, ErrorKind, Frozen,
@@ -114,6 +115,19 @@ impl Rig {
             completed: 0,
             _pool: pool,
         })
+    }
+
+    /// Replaces the queue pair and the CQ of `a` (`sender`) or `b` by others, without a connection,
+    /// and returns them. So they can be borrowed during the steps of the peer, which use the rig.
+    pub(crate) fn take(&mut self, sender: bool) -> Result<(QueuePair<Rc>, CompletionQueue)> {
+        let (qp, cq) = if sender {
+            (&mut self.a, &mut self.cq_a)
+        } else {
+            (&mut self.b, &mut self.cq_b)
+        };
+        let spare_cq = qp.pd().context().create_cq(CqOptions::new())?;
+        let spare = (qp.pd()).create_qp(&spare_cq, &spare_cq, QpOptions::new())?;
+        Ok((replace(qp, spare), replace(cq, spare_cq)))
     }
 
     /// Posts the first `count` buffers, as receives of `b` or as sends of `a`.

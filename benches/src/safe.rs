@@ -6,9 +6,9 @@
     reason = "unmangled names for the profiler, and calls of the peer's step through a C pointer"
 )]
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
-use ibverbs::{Result, wr};
+use ibverbs::{CompletionQueue, Rc, Result, scope::LentMut, scope::Scope, wr};
 
 use crate::rig::{BATCH, PeerStep, Rig};
 
@@ -202,5 +202,76 @@ measured! {
                 rig.b.post_recv(wr::recv(buf))?;
             }
         }
+    }
+}
+
+/// A scope in which a queue pair sends or receives memory lent to it.
+pub(crate) struct Lending<'a, 'scope, 'env> {
+    pub(crate) scope: &'a mut Scope<'scope, 'env, Rc>,
+    pub(crate) lent: LentMut<'scope>,
+    pub(crate) cq: &'a mut CompletionQueue,
+}
+
+macro_rules! measured_in_scope {
+    ($($(#[$doc:meta])* fn $name:ident($lending:ident) $body:block)*) => {$(
+        $(#[$doc])*
+        // SAFETY: no other symbol has this name.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub(crate) fn $name(
+            $lending: &mut Lending<'_, '_, '_>,
+            times: c_int,
+            peer_step: PeerStep,
+            rig: *mut c_void,
+        ) -> Result<usize> {
+            let mut completed = 0;
+            for _ in 0..times {
+                // SAFETY: the rig is alive, and no part of it is borrowed.
+                unsafe { peer_step(rig) };
+                completed += $lending.retire()?;
+                $body
+            }
+            Ok(completed)
+        }
+    )*};
+}
+
+impl Lending<'_, '_, '_> {
+    /// Retires all requests that have completed, and returns their number.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "a part of the measured functions")]
+    fn retire(&mut self) -> Result<usize> {
+        let completions = self.cq.poll()?;
+        let count = completions.len();
+        for completion in completions {
+            self.scope.retire(completion)?.ok()?;
+        }
+        Ok(count)
+    }
+}
+
+// The steps with held memory, with a slice that was lent to a scope.
+measured_in_scope! {
+    /// Like `measured_rust_send_held`.
+    fn measured_rust_send_lent(lending) {
+        let message = lending.lent.clone();
+        lending.scope.post_send(wr::send(message))?;
+    }
+
+    /// Like `measured_rust_batch_held`.
+    fn measured_rust_batch_lent(lending) {
+        let message = &lending.lent;
+        lending.scope.batch(|batch| -> Result<()> {
+            for _ in 0..BATCH {
+                batch.send(wr::send(message.clone()))?;
+            }
+            Ok(())
+        })?;
+    }
+
+    /// Like `measured_rust_recv_held`.
+    fn measured_rust_recv_lent(lending) {
+        let memory = lending.lent.clone();
+        lending.scope.post_recv(wr::recv(memory))?;
     }
 }

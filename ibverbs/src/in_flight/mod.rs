@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod table_tests;
 
-pub(crate) use self::loan::Loans;
+pub(crate) use self::loan::{LoanCounter, Loans};
 pub(crate) use self::request::{InFlight, Owned, Request};
 pub use self::retired::{ForeignCompletion, Reclaimed, Retired};
 pub(crate) use self::ring::{CompletionOrder, Ring};

@@ -56,7 +56,12 @@ impl Owned {
     /// Ends a loan or a binding, and removes a mark, because the request has completed.
     pub(crate) fn completed(mut self) -> Self {
         match self.take() {
-            Some(InFlight::Lent(_) | InFlight::Bind(_) | InFlight::Marker) => Self(None),
+            // Apart from the others, so that the code to drop it is known.
+            Some(InFlight::Lent(loan)) => {
+                drop(loan);
+                Self(None)
+            }
+            Some(InFlight::Bind(_) | InFlight::Marker) => Self(None),
             other => Self(other),
         }
     }

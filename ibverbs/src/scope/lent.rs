@@ -1,5 +1,7 @@
 //! Tokens for the memory lent to a scope. The scope counts the requests in flight that use them.
 
+#![allow(unsafe_code)]
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -7,7 +9,7 @@ use std::ops::Range;
 use rdma_sys::ibv_sge;
 
 use crate::identity::QueueId;
-use crate::in_flight::{InFlight, Loans};
+use crate::in_flight::{InFlight, LoanCounter};
 use crate::wr::{Gather, PostableTo, ReadPayload, RecvPayload, SendPayload};
 use crate::wr::{private::Payload, private::Source, private::Target, returned};
 
@@ -15,11 +17,11 @@ use crate::wr::{private::Payload, private::Source, private::Target, returned};
 pub(crate) type Brand<'scope> = PhantomData<fn(&'scope ()) -> &'scope ()>;
 
 /// A range of lent memory.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct LentRange {
     sge: ibv_sge,
     scope: QueueId,
-    loans: Loans,
+    loans: LoanCounter,
 }
 
 impl LentRange {
@@ -50,7 +52,7 @@ macro_rules! token {
         }
 
         impl $name<'_> {
-            pub(crate) fn new(sge: ibv_sge, scope: QueueId, loans: Loans) -> Self {
+            pub(crate) fn new(sge: ibv_sge, scope: QueueId, loans: LoanCounter) -> Self {
                 Self { range: LentRange { sge, scope, loans }, brand: PhantomData }
             }
 
@@ -79,16 +81,20 @@ macro_rules! token {
         impl Payload for $name<'_> {
             returned!(Infallible);
 
+            #[inline]
             fn postable_to(&self) -> PostableTo<'_> {
                 PostableTo::Scope(self.range.scope)
             }
 
+            #[inline]
             fn into_in_flight(self) -> Option<InFlight> {
-                Some(InFlight::Lent(self.range.loans.begin()))
+                // SAFETY: a token cannot leave the closure of its scope, which has not ended then.
+                Some(InFlight::Lent(unsafe { self.range.loans.begin() }))
             }
         }
 
         impl Source for $name<'_> {
+            #[inline]
             fn gather(&self) -> Gather<'_> {
                 Gather::One(self.range.sge)
             }
@@ -140,6 +146,7 @@ token! {
 }
 
 impl Target for LentMut<'_> {
+    #[inline]
     fn scatter(&self) -> Gather<'_> {
         Gather::One(self.range.sge)
     }

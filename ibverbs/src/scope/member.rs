@@ -92,6 +92,8 @@ impl<T: SendTransport> ScopedQueuePair<'_, T> {
     ///
     /// # References
     /// [`ibv_post_send(3)`](https://man7.org/linux/man-pages/man3/ibv_post_send.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_send<O: Operation<T, P>, P: Payload>(
         &mut self,
         request: SendRequest<O, P>,
@@ -106,6 +108,7 @@ impl<T: SendTransport> ScopedQueuePair<'_, T> {
     ///
     /// # References
     /// [`ibv_wr_post(3)`](https://man7.org/linux/man-pages/man3/ibv_wr_post.3.html)
+    #[inline]
     pub fn batch<R, E: From<BatchError>>(
         &mut self,
         fill: impl FnOnce(&mut Batch<'_, T>) -> Result<R, E>,
@@ -120,6 +123,8 @@ impl<T: SendTransport> ScopedQueuePair<'_, T> {
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn retire(&mut self, completion: Completion<'_>) -> Result<Retired, ForeignCompletion> {
         self.qp_mut().retire(completion)
     }
@@ -131,6 +136,8 @@ impl<T: SendTransport> ScopedQueuePair<'_, T> {
     ///
     /// # References
     /// [`ibv_poll_cq(3)`](https://man7.org/linux/man-pages/man3/ibv_poll_cq.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn try_retire<'cq>(
         &mut self,
         completion: Completion<'cq>,
@@ -147,6 +154,8 @@ impl<T: DuplexTransport> ScopedQueuePair<'_, T> {
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: benches/README.md")]
     pub fn post_recv<P: RecvPayload>(
         &mut self,
         request: RecvRequest<P>,
@@ -161,6 +170,7 @@ impl<T: DuplexTransport> ScopedQueuePair<'_, T> {
     ///
     /// # References
     /// [`ibv_post_recv(3)`](https://man7.org/linux/man-pages/man3/ibv_post_recv.3.html)
+    #[inline]
     pub fn recv_batch<R, E: From<BatchError>>(
         &mut self,
         fill: impl FnOnce(&mut RecvBatch<'_>) -> Result<R, E>,

@@ -168,7 +168,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
         // SAFETY: the memory is borrowed for 'env, which outlives the scope. The scope deregisters
         // the memory before it ends.
         let sge = unsafe { self.parts.register(memory, access) }?;
-        Ok(Lent::new(sge, self.parts.id, self.parts.loans.clone()))
+        Ok(Lent::new(sge, self.parts.id, self.parts.loans.counter()))
     }
 
     /// Registers memory that requests of this scope can read and write. The caller can access it
@@ -184,7 +184,7 @@ impl<'scope, 'env, T: SendTransport> Scope<'scope, 'env, T> {
         // SAFETY: the memory is exclusively borrowed for 'env, which outlives the scope. The scope
         // deregisters the memory before it ends.
         let sge = unsafe { self.parts.register(memory, access) }?;
-        Ok(LentMut::new(sge, self.parts.id, self.parts.loans.clone()))
+        Ok(LentMut::new(sge, self.parts.id, self.parts.loans.counter()))
     }
 
     /// Adds another queue pair of the same protection domain. It can post memory lent to this scope
