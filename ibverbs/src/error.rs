@@ -87,7 +87,11 @@ fn help_for(call: &str, errno: Errno) -> Option<Cow<'static, str>> {
             "set the depths, scatter entries and inline size at most to the device's limits: see \
              max_qp_wr, max_sge and max_cqe in `ibv_devinfo -v`"
         }
-        ("ibv_create_qp" | "ibv_create_cq", libc::ENOMEM) => {
+        ("ibv_create_srq" | "ibv_create_srq_ex", libc::EINVAL) => {
+            "set the numbers of receives and scatter entries to at least 1, and at most to the \
+             device's limits: see max_srq_wr and max_srq_sge in `ibv_devinfo -v`"
+        }
+        ("ibv_create_qp" | "ibv_create_cq" | "ibv_create_srq", libc::ENOMEM) => {
             "set the depths lower, or raise the locked-memory limit (`ulimit -l`)"
         }
         ("ibv_modify_qp", libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENODATA) => {

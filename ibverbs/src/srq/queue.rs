@@ -145,8 +145,9 @@ impl ProtectionDomain {
     pub fn create_srq(&self, options: SrqOptions) -> Result<SharedReceiveQueue> {
         let what = || {
             format!(
-                "a shared receive queue with {} receives on {}",
+                "a shared receive queue with {} receives of {} scatter entries on {}",
                 options.max_wr,
+                options.max_sge,
                 self.context().device_name()
             )
         };

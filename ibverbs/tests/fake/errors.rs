@@ -435,6 +435,10 @@ fn sizes_above_the_limits_are_rejected() {
     let error = pd.create_srq(SrqOptions::new().max_wr(1 << 21));
     let help = error.expect_err("too large").help().map(str::to_owned);
     assert!(help.is_some_and(|help| help.contains("this library")));
+    fake.fail_next(Verb::CreateSrq, libc::EINVAL);
+    let error = pd.create_srq(SrqOptions::new()).expect_err("refused");
+    let help = error.help().expect("the limits");
+    assert!(help.contains("max_srq_sge"), "{error}: {help}");
     assert!(pd.sink(0).is_err() && pd.sink(1 << 40).is_err());
     drop((cq, pd, context));
     fake.assert_clean();
