@@ -242,17 +242,15 @@ impl Messenger {
     ///
     /// Other threads that use this messenger or its group wait until the function returns.
     ///
+    /// The connection ends if the function replaces the queue pair, or if a
+    /// [scope](QueuePair::scope) destroys it. A scope cannot wait here, because the messenger polls
+    /// the completion queue.
+    ///
     /// # Errors
     /// [`ErrorKind::Disconnected`] if the messenger was closed.
     pub fn with_qp<R>(&mut self, f: impl FnOnce(&mut QueuePair<Rc>) -> R) -> Result<R> {
-        self.shared().with(|state| match state.qp_mut() {
-            Some(qp) => Ok(f(qp)),
-            None => Err(Error::new(
-                ErrorKind::Disconnected,
-                VERB,
-                "closed messenger",
-            )),
-        })
+        let called = self.shared().with(|state| state.with_qp(f));
+        called.ok_or_else(|| Error::new(ErrorKind::Disconnected, VERB, "closed messenger"))
     }
 
     /// Sends a copy of `message`, in fragments if it is longer than the buffers. Waits at most for

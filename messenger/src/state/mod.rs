@@ -380,8 +380,19 @@ impl State {
         }
     }
 
-    /// Returns the queue pair, to post requests of the application.
-    pub(crate) fn qp_mut(&mut self) -> Option<&mut QueuePair<Rc>> {
-        self.connection.as_mut().map(Connection::qp_mut)
+    /// Calls a function of the application on the queue pair.
+    pub(crate) fn with_qp<R>(&mut self, f: impl FnOnce(&mut QueuePair<Rc>) -> R) -> Option<R> {
+        let qp = self.connection.as_mut()?.qp_mut();
+        let id = qp.id();
+        let value = f(qp);
+        if qp.is_destroyed() || qp.id() != id {
+            self.fail(
+                ErrorKind::Disconnected,
+                "the application has replaced the queue pair, or a scope has destroyed it".into(),
+                Some("post requests with lent memory to a queue pair of your own"),
+            );
+            self.disconnect();
+        }
+        Some(value)
     }
 }
