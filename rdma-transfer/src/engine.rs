@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use ibverbs::{Error, ErrorKind, MemoryOptions, Result};
 
 use crate::control::{Control, StreamControl};
+use crate::deferred;
 use crate::failure::lock;
 use crate::immediates::ImmCounter;
+use crate::messages::MAX_PATHS;
 use crate::nic::{Nic, Waker};
 use crate::options::EngineOptions;
 use crate::peer::Peer;
@@ -134,13 +136,15 @@ impl Engine {
 
     fn add(&self, create: impl FnOnce(&Core) -> Result<Region>) -> Result<Region> {
         let core = &self.0.core;
-        let mut regions = lock(&core.regions);
-        let region = create(core)?;
-        if regions.len() == regions.capacity() {
-            regions.retain(|region| region.strong_count() > 0);
-        }
-        regions.push(Arc::downgrade(&region.0));
-        Ok(region)
+        deferred::run(|| {
+            let mut regions = lock(&core.regions);
+            let region = create(core)?;
+            if regions.len() == regions.capacity() {
+                regions.retain(|region| region.strong_count() > 0);
+            }
+            regions.push(Arc::downgrade(&region.0));
+            Ok(region)
+        })
     }
 
     /// Connects to the engine at the other end of a control connection, which must do the same.
@@ -188,10 +192,12 @@ impl Engine {
     /// deadlines, backoff and stalls. It can be that of a simulation, and must not decrease.
     pub fn poll(&self, now: Instant) {
         let core = &self.0.core;
-        core.poll_control(now);
-        for nic in &core.nics {
-            core.poll_device(nic, now);
-        }
+        deferred::run(|| {
+            core.poll_control(now);
+            for nic in &core.nics {
+                core.poll_device(nic, now);
+            }
+        });
     }
 }
 
@@ -199,6 +205,10 @@ fn check(devices: &[&str], options: &EngineOptions) -> Result<()> {
     let limits = [
         (!devices.is_empty(), "no device was named"),
         (options.queue_pairs >= 1, "queue_pairs is less than 1"),
+        (
+            options.queue_pairs.saturating_mul(devices.len()) <= MAX_PATHS,
+            "queue_pairs for all devices together are more than 4096",
+        ),
         (options.stripe >= 1, "stripe is less than 1 byte"),
         (options.max_send_wr >= 2, "max_send_wr is less than 2"),
         (options.max_recv_wr >= 1, "max_recv_wr is less than 1"),

@@ -81,10 +81,13 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod deadlines;
+mod deferred;
 mod engine;
 mod failure;
 mod group;
 mod immediates;
+mod lent;
 mod messages;
 mod nic;
 mod options;

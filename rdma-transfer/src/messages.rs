@@ -15,7 +15,7 @@ use crate::state::State;
 
 /// Maximum number of paths to a peer, and of its keys that were replaced. They bound the memory
 /// that a peer can make this engine use.
-const MAX_PATHS: usize = 1 << 12;
+pub(crate) const MAX_PATHS: usize = 1 << 12;
 const MAX_KEYS: usize = 1 << 20;
 /// The same for the regions that it offers, and the length of their names in bytes.
 const MAX_OFFERS: usize = 1 << 12;

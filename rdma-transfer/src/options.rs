@@ -17,8 +17,8 @@ use rdma_types::setters;
 pub struct EngineOptions {
     /// Port of each device, from 1. Default: `1`.
     pub port_num: u8,
-    /// Number of queue pairs for each peer on each device, at least 1. The side with more queue
-    /// pairs in all decides for both. Default: `1`.
+    /// Number of queue pairs for each peer on each device, at least 1, and at most 4096 on all
+    /// devices together. The side with more of them decides for both. Default: `1`.
     pub queue_pairs: usize,
     /// Maximum length of one request in bytes, at least 1. Longer ranges are divided, and the
     /// pieces distributed over the queue pairs. The maximum message of a port limits it. Default:

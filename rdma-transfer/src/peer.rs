@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ibverbs::{Error, ErrorKind, RemoteMemory, Result};
 
 use crate::control::{Control, Message};
+use crate::deferred;
 use crate::failure::{Failure, lock};
 use crate::messages::MAX_NAME;
 use crate::nic::Handler;
@@ -50,7 +51,7 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let reason = Failure::new(ErrorKind::Disconnected, "the peer was dropped");
-        self.inner.disconnect(&reason);
+        deferred::run(|| self.inner.disconnect(&reason));
     }
 }
 
@@ -208,7 +209,7 @@ impl Peer {
     pub fn disconnect(&self) {
         let what = "this side has disconnected the peer";
         let reason = Failure::new(ErrorKind::Disconnected, what);
-        self.0.inner.disconnect(&reason);
+        deferred::run(|| self.0.inner.disconnect(&reason));
     }
 
     /// Returns `false` if the peer was disconnected by either side, or its control connection was
@@ -249,11 +250,13 @@ pub(crate) fn submit(
     let count = jobs.iter().map(Vec::len).sum();
     let cancels = plans.first().map(|plan| &plan.core().cancels);
     let progress = Progress::new(count, bytes, cancels.cloned().unwrap_or_default());
-    for (plan, jobs) in plans.iter().zip(jobs) {
-        if !jobs.is_empty() {
-            plan.launch(operation, jobs, region, options, &progress);
+    deferred::run(|| {
+        for (plan, jobs) in plans.iter().zip(jobs) {
+            if !jobs.is_empty() {
+                plan.launch(operation, jobs, region, options, &progress);
+            }
         }
-    }
+    });
     Ok(Transfer::new(progress))
 }
 
@@ -335,7 +338,7 @@ impl Plan<'_> {
         // One that no clock reaches is no limit.
         let deadline = options.deadline.and_then(|time| now.checked_add(time));
         if let Some(deadline) = deadline {
-            state.add_deadline(deadline, &transfer);
+            state.deadlines.add(deadline, &transfer);
         }
         let paths = state.eligible(options.device);
         for (job, (share, spans)) in jobs.into_iter().enumerate() {

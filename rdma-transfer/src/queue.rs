@@ -1,6 +1,7 @@
 //! A queue pair with its completion queue, and the requests that are in flight on it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use crate::nic::Open;
 use crate::options::EngineOptions;
 use crate::qp::{Address, Qp};
 use crate::records::{Event, Record, Records};
-use crate::region::{Inner, Memory, Token, Uses};
+use crate::region::{Inner, PART, Token, Uses, out_of_bounds};
 use crate::stripe::Span;
 use crate::work::{Job, Keys, Operation, Waiting};
 
@@ -55,8 +56,8 @@ pub(crate) struct Queue {
     progress_at: Instant,
     /// Number of polls since the last event that found completions without one.
     silent: u32,
-    /// Regions that the queue pair holds, by their number.
-    tokens: HashMap<u64, HeldRegion>,
+    /// Parts of regions that the queue pair holds, by the number of the region and of the part.
+    tokens: HashMap<(u64, usize), HeldRegion>,
     /// Regions that were dropped, and that requests in flight may use.
     releasing: Vec<HeldRegion>,
     /// Number of dropped regions when `tokens` was last searched.
@@ -346,9 +347,13 @@ impl Queue {
                     failure: Failure::from(&error),
                     job: Some(Arc::clone(&job)),
                 };
-                let token = self.token(&job.transfer.region, span).map_err(blame)?;
-                let remote = keys
-                    .get(&job.transfer.remote)
+                let token = self.token(&job.transfer.region, span)?;
+                let token = token.ok_or_else(out_of_bounds).map_err(blame)?;
+                let remote = keys.get(&job.transfer.remote);
+                if remote.is_some_and(|key| key.len == 0) {
+                    return Err(no_key("the peer's device").into());
+                }
+                let remote = remote
                     .and_then(|remote| remote.slice(span.remote, span.len as u64))
                     .ok_or_else(out_of_bounds)
                     .map_err(blame)?;
@@ -383,36 +388,32 @@ impl Queue {
         self.records.add(job, span, is_last)
     }
 
-    /// Returns the token for a range of a region, which the queue pair holds until the region is
-    /// dropped.
-    fn token(&mut self, region: &Arc<Inner>, span: Span) -> Result<Token> {
-        let range = span.local..span.local.saturating_add(span.len);
-        if let Some(held) = self.tokens.get(&region.id) {
-            if let Some(token) = held.token.slice(range.clone()) {
-                return Ok(token);
+    /// Returns the token for a range of a region. The queue pair holds the part that contains it
+    /// until the region is dropped. Returns `None` if the range is out of bounds.
+    ///
+    /// # Errors
+    /// The queue pair cannot hold the memory, and another one may.
+    fn token(&mut self, region: &Arc<Inner>, span: Span) -> Result<Option<Token>> {
+        let part = region.part(span.local);
+        let held = match self.tokens.entry((region.id, part)) {
+            Entry::Occupied(held) => held.into_mut(),
+            Entry::Vacant(vacant) => {
+                let memory = region
+                    .memory(self.device, self.generation)
+                    .ok_or_else(|| no_key("the device"))?;
+                let qp = self.qp.get().ok_or_else(not_connected)?;
+                let token = memory.hold(part, qp)?;
+                let uses = region.uses();
+                uses.add();
+                vacant.insert(HeldRegion {
+                    region: Arc::downgrade(region),
+                    token,
+                    uses,
+                })
             }
-        }
-        let memory = region
-            .memory(self.device, self.generation)
-            .ok_or_else(not_registered)?;
-        let qp = self.qp.get().ok_or_else(not_connected)?;
-        let token = memory.hold(qp)?;
-        let held = HeldRegion {
-            region: Arc::downgrade(region),
-            token,
-            uses: region.uses(),
         };
-        held.uses.add();
-        self.tokens.entry(region.id).or_insert(held);
-        match (token.slice(range.clone()), memory) {
-            (Some(token), _) => Ok(token),
-            // Behind the first 4 GiB, which a token can name.
-            (None, Memory::Shared(region)) => {
-                let part = region.slice(range).ok_or_else(out_of_bounds)?;
-                Ok(Token::Shared(qp.hold(&part)?))
-            }
-            _ => Err(out_of_bounds()),
-        }
+        let start = span.local - part * PART;
+        Ok(held.token.slice(start..start + span.len))
     }
 
     /// Releases the regions that were dropped. `releases` is their number in the whole engine.
@@ -421,7 +422,7 @@ impl Queue {
         if self.releases != releases {
             self.releases = releases;
             let dropped = |held: &HeldRegion| held.region.strong_count() == 0;
-            let ids: Vec<u64> = self
+            let ids: Vec<(u64, usize)> = self
                 .tokens
                 .iter()
                 .filter(|(_, held)| dropped(held))
@@ -502,7 +503,7 @@ impl Request {
             Content::Write(Token::Device(held), remote) => send!(wr::write(*held, *remote)),
             Content::Read(Token::Shared(held), remote) => send!(wr::read(*held, *remote)),
             Content::Read(Token::Device(held), remote) => send!(wr::read(*held, *remote)),
-            Content::Read(Token::Frozen(_), _) => return Err(not_registered()),
+            Content::Read(Token::Frozen(_), _) => return Err(read_only()),
             Content::Notice(bytes) => send!(wr::send(wr::Inline(bytes))),
         }
         Ok(())
@@ -517,10 +518,6 @@ fn post_receives(qp: &mut QueuePair<Rc>, receives: &Pool) -> Result<()> {
     Ok(())
 }
 
-fn out_of_bounds() -> Error {
-    Error::new(ErrorKind::InvalidInput, "transfer", "out of bounds")
-}
-
 fn not_connected() -> Error {
     Error::new(
         ErrorKind::WrongState,
@@ -529,9 +526,15 @@ fn not_connected() -> Error {
     )
 }
 
-fn not_registered() -> Error {
-    let what = "the region is not registered with the device for this operation";
-    Error::new(ErrorKind::InvalidInput, "transfer", what)
+/// The region was created while the device was not open after a fatal error. The queue pair is one
+/// of before, so it has failed.
+fn no_key(device: &str) -> Error {
+    let what = format!("{device} had failed when the region was created");
+    Error::new(ErrorKind::Disconnected, "transfer", what)
+}
+
+fn read_only() -> Error {
+    Error::new(ErrorKind::Unsupported, "read", "the region is read-only")
 }
 
 fn unexpected_message() -> Error {

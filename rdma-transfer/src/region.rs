@@ -15,11 +15,16 @@ use ibverbs::{
 };
 
 use crate::failure::lock;
+use crate::lent::{Lent, Returned, SharedOwner};
 use crate::nic::Waker;
 use crate::remote_region::RemoteRegion;
 
 /// Access of peers to writable regions.
 pub(crate) const ACCESS: AccessFlags = AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ);
+
+/// Distance between the parts of a region that a queue pair holds, and maximum length of a request.
+/// A token can name both together.
+pub(crate) const PART: usize = 1 << 31;
 
 /// The key of a device that is not open.
 const NO_KEY: RemoteMemory = RemoteMemory {
@@ -87,45 +92,6 @@ pub(crate) enum Token {
     Device(Held<DeviceRegion>),
 }
 
-/// Place for the value from which a region was registered, after the memory was deregistered.
-type Returned = Arc<Mutex<Option<Box<dyn Any + Send>>>>;
-
-/// A value whose bytes are registered. It goes to its place when it is dropped.
-struct Lent<T: Send + 'static> {
-    /// `None` only while it is dropped.
-    value: Option<T>,
-    returned: Returned,
-}
-
-impl<T: Send + AsRef<[u8]>> AsRef<[u8]> for Lent<T> {
-    fn as_ref(&self) -> &[u8] {
-        self.value.as_ref().map_or(&[], T::as_ref)
-    }
-}
-
-impl<T: Send + AsMut<[u8]>> AsMut<[u8]> for Lent<T> {
-    fn as_mut(&mut self) -> &mut [u8] {
-        self.value.as_mut().map_or(&mut [], T::as_mut)
-    }
-}
-
-impl<T: Send + 'static> Drop for Lent<T> {
-    fn drop(&mut self) {
-        if let Some(value) = self.value.take() {
-            *lock(&self.returned) = Some(Box::new(value));
-        }
-    }
-}
-
-/// Bytes of an owner that several devices register.
-struct SharedOwner<T: Send + 'static>(Arc<Lent<T>>);
-
-impl<T: Send + AsRef<[u8]>> AsRef<[u8]> for SharedOwner<T> {
-    fn as_ref(&self) -> &[u8] {
-        (*self.0).as_ref()
-    }
-}
-
 /// Number of users of the memory: the region, and each queue pair that holds it.
 #[derive(Debug)]
 pub(crate) struct Uses {
@@ -173,9 +139,15 @@ impl Drop for Notify {
 }
 
 impl Memory {
-    pub(crate) fn hold(&self, qp: &mut QueuePair<Rc>) -> Result<Token> {
+    /// Holds a [part](Inner::part) of the memory.
+    pub(crate) fn hold(&self, part: usize, qp: &mut QueuePair<Rc>) -> Result<Token> {
         Ok(match self {
-            Self::Shared(region) => Token::Shared(qp.hold(region)?),
+            Self::Shared(region) => {
+                let start = part * PART;
+                let end = region.len().min(start + u32::MAX as usize);
+                let part = region.slice(start..end).ok_or_else(out_of_bounds)?;
+                Token::Shared(qp.hold(&part)?)
+            }
             Self::Frozen(frozen) => Token::Frozen(qp.hold(frozen)?),
             Self::Device(region) => Token::Device(qp.hold(region)?),
         })
@@ -274,10 +246,18 @@ impl Region {
             value: Some(value),
             returned: Arc::clone(&returned),
         });
-        let len = limited((*lent).as_ref().len())?;
-        Self::new(engine, domains, len, returned, move |pd| {
-            let owner = SharedOwner(Arc::clone(&lent));
-            pd.frozen_shared_from(owner).map(Memory::Frozen)
+        let position = |bytes: &[u8]| (bytes.as_ptr().addr(), bytes.len());
+        let first = position((*lent).as_ref());
+        Self::new(engine, domains, limited(first.1)?, returned, move |pd| {
+            let frozen = pd.frozen_shared_from(SharedOwner(Arc::clone(&lent)))?;
+            if position(&frozen) == first {
+                return Ok(Memory::Frozen(frozen));
+            }
+            let what = "the value has returned other bytes than before";
+            Err(
+                Error::new(ErrorKind::InvalidInput, "register a region", what)
+                    .with_help("implement `AsRef` so that it always returns the same bytes"),
+            )
         })
     }
 
@@ -426,6 +406,15 @@ impl Inner {
         (registered.generation == generation).then(|| registered.memory.clone())
     }
 
+    /// Returns the part of the memory that a queue pair holds for a request which begins with this
+    /// byte: the whole memory, if a token can name it.
+    pub(crate) fn part(&self, offset: usize) -> usize {
+        match u32::try_from(self.len) {
+            Ok(_) => 0,
+            Err(_) => offset / PART,
+        }
+    }
+
     fn any_memory(&self) -> Result<Memory> {
         let registered = lock(&self.registered);
         let memory = registered.iter().flatten().next();
@@ -522,7 +511,7 @@ impl Release {
     /// ```
     pub fn into_owner<T: 'static>(self) -> Result<T, Self> {
         let taken = {
-            let mut returned = lock(&self.returned);
+            let mut returned = lock(&self.returned.0);
             match returned.take().map(Box::<dyn Any + Send>::downcast::<T>) {
                 Some(Ok(value)) => Some(*value),
                 Some(Err(other)) => {
@@ -571,6 +560,10 @@ fn limited(len: usize) -> Result<usize> {
         Error::new(ErrorKind::InvalidInput, "register a region", what)
             .with_help("register several regions"),
     )
+}
+
+pub(crate) fn out_of_bounds() -> Error {
+    Error::new(ErrorKind::InvalidInput, "transfer", "out of bounds")
 }
 
 fn no_access(call: &'static str, what: &str) -> Error {

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use ibverbs::{Error, ErrorKind, Result};
 
+use crate::deferred;
 use crate::failure::lock;
 use crate::immediates::Immediates;
 use crate::nic::{Handler, Nic, Waker, wait_readable};
 use crate::options::EngineOptions;
-use crate::region::{Domain, Inner, Owner};
+use crate::region::{Domain, Inner, Owner, PART};
 
 /// Time after which a thread looks for lost events while requests are in flight.
 const BUSY: Duration = Duration::from_millis(10);
@@ -48,7 +49,7 @@ impl Core {
         let stripes = nics.iter().map(|nic| nic.max_message());
         Self {
             owner,
-            stripe: stripes.fold(options.stripe, usize::min),
+            stripe: stripes.fold(options.stripe.min(PART), usize::min),
             nics,
             immediates: Arc::default(),
             options,
@@ -152,50 +153,58 @@ impl Core {
     }
 
     fn run_device(&self, nic: &Nic) {
-        let mut polled_at = None::<Instant>;
+        let mut polled_at = None;
         while !self.is_stopping() {
-            if self.options.busy_poll {
-                self.poll_device(nic, Instant::now());
-                thread::yield_now();
-                continue;
-            }
-            let is_busy = self.all_peers().iter().any(|peer| peer.is_busy());
-            let limit = if is_busy { BUSY } else { IDLE };
-            let open = nic.device();
-            let mut fds = vec![nic.waker.as_fd()];
-            if let Some(open) = &open {
-                fds.extend([open.events.as_fd(), open.channel.as_fd()]);
-            }
-            // Without the wait, the loop polls.
-            let was_woken = wait_readable(&fds, 2, limit).unwrap_or(true);
-            let now = Instant::now();
-            nic.waker.clear();
-            nic.poll_completions(now);
-            // Everything else less often than completions arrive.
-            if was_woken || polled_at.is_none_or(|at| now >= at + limit / 2) {
-                polled_at = Some(now);
-                self.poll_device(nic, now);
-            }
+            deferred::run(|| self.step_device(nic, &mut polled_at));
+        }
+    }
+
+    fn step_device(&self, nic: &Nic, polled_at: &mut Option<Instant>) {
+        if self.options.busy_poll {
+            self.poll_device(nic, Instant::now());
+            thread::yield_now();
+            return;
+        }
+        let is_busy = self.all_peers().iter().any(|peer| peer.is_busy());
+        let limit = if is_busy { BUSY } else { IDLE };
+        let open = nic.device();
+        let mut fds = vec![nic.waker.as_fd()];
+        if let Some(open) = &open {
+            fds.extend([open.events.as_fd(), open.channel.as_fd()]);
+        }
+        // Without the wait, the loop polls.
+        let was_woken = wait_readable(&fds, 2, limit).unwrap_or(true);
+        let now = Instant::now();
+        nic.waker.clear();
+        nic.poll_completions(now);
+        // Everything else less often than completions arrive.
+        if was_woken || polled_at.is_none_or(|at| now >= at + limit / 2) {
+            *polled_at = Some(now);
+            self.poll_device(nic, now);
         }
     }
 
     fn run_control(&self) {
         while !self.is_stopping() {
-            let peers = self.all_peers();
-            let controls: Vec<_> = peers.iter().filter_map(|peer| peer.control()).collect();
-            // A connection without a descriptor is asked again and again.
-            let limit = if controls.len() < peers.len() {
-                BUSY
-            } else {
-                IDLE
-            };
-            let mut fds = vec![self.control.as_fd()];
-            fds.extend(controls.iter().map(AsFd::as_fd));
-            drop(peers);
-            let _ = wait_readable(&fds, 0, limit);
-            self.control.clear();
-            self.poll_control(Instant::now());
+            deferred::run(|| self.step_control());
         }
+    }
+
+    fn step_control(&self) {
+        let peers = self.all_peers();
+        let controls: Vec<_> = peers.iter().filter_map(|peer| peer.control()).collect();
+        // A connection without a descriptor is asked again and again.
+        let limit = if controls.len() < peers.len() {
+            BUSY
+        } else {
+            IDLE
+        };
+        let mut fds = vec![self.control.as_fd()];
+        fds.extend(controls.iter().map(AsFd::as_fd));
+        drop(peers);
+        let _ = wait_readable(&fds, 0, limit);
+        self.control.clear();
+        self.poll_control(Instant::now());
     }
 }
 
@@ -229,9 +238,13 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.core.stop();
+        let this = thread::current().id();
         for thread in lock(&self.threads).drain(..) {
-            // A thread that panicked has nothing left to do.
-            let _ = thread.join();
+            // A value of the program can own the last handle, and this thread drops it. And a
+            // thread that panicked has nothing left to do.
+            if thread.thread().id() != this {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The state of the connection to a peer: its paths, jobs and messages. No function waits.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use ibverbs::{ErrorKind, RemoteMemory, Result};
 
 use crate::control::{Control, Message, Unknown};
+use crate::deadlines::Deadlines;
 use crate::failure::Failure;
 use crate::immediates::{Arrivals, Notice};
 use crate::nic::backoff;
@@ -39,8 +39,7 @@ pub(crate) struct State {
     pub(crate) offers: HashMap<String, RemoteRegion>,
     pub(crate) next_transfer: u64,
     pub(crate) next_path: usize,
-    deadlines: BTreeMap<(Instant, u64), Weak<PeerTransfer>>,
-    next_deadline: u64,
+    pub(crate) deadlines: Deadlines<PeerTransfer>,
     /// Number of canceled transfers of the engine when the jobs were last searched.
     cancels: u64,
     /// The time of the last step in an engine without threads.
@@ -64,8 +63,7 @@ impl State {
             offers: HashMap::new(),
             next_transfer: 0,
             next_path: 0,
-            deadlines: BTreeMap::new(),
-            next_deadline: 0,
+            deadlines: Deadlines::new(),
             cancels: 0,
             now: None,
             ended: None,
@@ -136,26 +134,15 @@ impl State {
         }
     }
 
-    pub(crate) fn add_deadline(&mut self, at: Instant, transfer: &Arc<PeerTransfer>) {
-        self.next_deadline += 1;
-        let key = (at, self.next_deadline);
-        self.deadlines.insert(key, Arc::downgrade(transfer));
-    }
-
     /// Cancels transfers whose deadline has passed, and removes the jobs of canceled transfers.
     pub(crate) fn tick(&mut self, core: &Core, now: Instant) {
         if core.options.manual {
             self.now = Some(now);
         }
-        while let Some(entry) = self.deadlines.first_entry() {
-            if entry.key().0 > now {
-                break;
-            }
-            if let Some(transfer) = entry.remove().upgrade() {
-                let what = "the deadline has passed";
-                let reason = Failure::new(ErrorKind::TimedOut, what);
-                transfer.progress.cancel(&reason);
-            }
+        while let Some(transfer) = self.deadlines.take_passed(now) {
+            let what = "the deadline has passed";
+            let reason = Failure::new(ErrorKind::TimedOut, what);
+            transfer.progress.cancel(&reason);
         }
         let cancels = core.cancels.load(Ordering::Acquire);
         if self.cancels != cancels {

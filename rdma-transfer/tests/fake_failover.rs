@@ -4,11 +4,17 @@ mod common;
 #[path = "common/stress.rs"]
 mod stress;
 
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{SOON, bytes, connect, filled, imm, pattern, wait_ready, wait_until};
 use fake_provider::{Fake, Profile, Verb};
-use rdma_transfer::{Engine, EngineOptions, ErrorKind, Peer, Region, Span, TransferOptions};
+use ibverbs::RemoteMemory;
+use rdma_transfer::{
+    Control, Engine, EngineOptions, ErrorKind, Peer, Region, Span, StreamControl, TransferOptions,
+};
 use stress::{Random, Stress, World};
 
 /// Values of `enum ibv_event_type`.
@@ -343,4 +349,103 @@ fn no_byte_is_wrong_or_late_under_random_faults() {
             "{outcome:?}"
         );
     }
+}
+
+type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
+
+/// A control connection that runs a function before it sends the next message.
+struct Hooked {
+    stream: StreamControl<UnixStream>,
+    hook: Arc<Hook>,
+}
+
+impl Control for Hooked {
+    fn send(&mut self, message: Vec<u8>) -> io::Result<()> {
+        let hook = self.hook.lock().expect("no panic").take();
+        if let Some(hook) = hook {
+            hook();
+        }
+        self.stream.send(message)
+    }
+
+    fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
+        self.stream.receive()
+    }
+}
+
+/// Memory that is registered after a fatal error of one device, while a path of another peer over
+/// this device still looks ready.
+#[test]
+fn a_region_that_a_failed_device_lacks_uses_the_other_device() {
+    let fakes = [Profile::RXE, Profile::RXE].map(Fake::new);
+    let [a, b] = [(); 2].map(|()| engine(&fakes, quick().manual(true)));
+    let hook = Arc::new(Hook::default());
+    let (of_a, of_b) = UnixStream::pair().expect("sockets");
+    let [of_a, of_b] = [of_a, of_b].map(|stream| StreamControl::new(stream).expect("control"));
+    let hooked = Hooked {
+        stream: of_a,
+        hook: Arc::clone(&hook),
+    };
+    let first = a.connect(hooked).expect("connects");
+    let _first_of_b = b.connect(of_b).expect("connects");
+    let (second, _second_of_b) = connect(&a, &b);
+    let start = Instant::now();
+    let mut time = 0;
+    let mut advance = || {
+        time += 1;
+        let now = start + Duration::from_millis(time);
+        a.poll(now);
+        b.poll(now);
+    };
+    let is_ready = |peer: &Peer| {
+        let paths = peer.paths();
+        paths.len() == 2 && paths.iter().all(|path| path.is_ready)
+    };
+    while !is_ready(&first) || !is_ready(&second) {
+        advance();
+    }
+    let target = b.alloc(64).expect("region");
+    let transfer = Arc::new(Mutex::new(None));
+    let write = {
+        let (a, second, transfer) = (a.clone(), second.clone(), Arc::clone(&transfer));
+        let remote = target.remote();
+        move || {
+            let source = filled(&a, 64, 1);
+            let all = [Span::new(0, 0, 64)];
+            let options = TransferOptions::new().device(0);
+            let write = second.write(&source, &remote, &all, options);
+            *transfer.lock().expect("no panic") = Some(write.expect("write"));
+        }
+    };
+    *hook.lock().expect("no panic") = Some(Box::new(write));
+    fakes[0].raise(DEVICE_FATAL);
+    advance();
+    let transfer = transfer.lock().expect("no panic").take();
+    let transfer = transfer.expect("the first path has told its peer that it is closed");
+    while !transfer.has_ended() {
+        advance();
+    }
+    transfer.wait(Duration::ZERO).expect("written");
+    assert_eq!(bytes(&target), pattern(64, 1));
+
+    // The same at the peer: the region was created without a key for its first device.
+    while !is_ready(&second) {
+        advance();
+    }
+    let source = filled(&a, 64, 2);
+    let target = b.alloc(64).expect("region");
+    let mut remote = target.remote();
+    remote.keys[0] = RemoteMemory {
+        addr: 0,
+        len: 0,
+        rkey: 0,
+    };
+    let options = TransferOptions::new().device(0);
+    let transfer = second.write(&source, &remote, &[Span::new(0, 0, 64)], options);
+    let transfer = transfer.expect("write");
+    while !transfer.has_ended() {
+        advance();
+    }
+    transfer.wait(Duration::ZERO).expect("written");
+    assert_eq!(bytes(&target), pattern(64, 2));
 }

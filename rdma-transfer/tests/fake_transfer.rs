@@ -554,6 +554,7 @@ fn options_are_checked_and_their_defaults_documented() {
     let fake = Fake::new(Profile::RXE);
     for options in [
         EngineOptions::new().queue_pairs(0),
+        EngineOptions::new().queue_pairs(usize::MAX),
         EngineOptions::new().stripe(0),
         EngineOptions::new().max_send_wr(1),
         EngineOptions::new().timeout(0),
