@@ -26,6 +26,7 @@ mod syscall;
 mod sysfs;
 mod table;
 mod test_files;
+mod trace;
 mod uverbs;
 
 pub use fault::DeviceFault;

@@ -24,6 +24,7 @@ use crate::options::{Device, Drive, Link, Options};
 use crate::syscall;
 use crate::sysfs;
 use crate::table::Table;
+use crate::trace::trace;
 use crate::uverbs::objects::Kind;
 use crate::uverbs::{Call, Core, File};
 
@@ -441,13 +442,6 @@ impl Model {
         }
         self.shared.channels.flush();
         worked
-    }
-}
-
-/// Prints a line about the adapter, if the environment asks for it.
-pub(crate) fn trace(text: impl FnOnce() -> String) {
-    if std::env::var_os("NIC_MODEL_TRACE").is_some() {
-        eprintln!("nic-model: {}", text());
     }
 }
 

@@ -12,10 +12,10 @@ use crate::abi::mlx5::{
 use crate::attr::Udata;
 use crate::errno::{Errno, Result};
 use crate::memory::{self, Pinned};
-use crate::model::trace;
 use crate::nic::{CreateQp, Destroyed, EventTarget, Shared};
 use crate::options::Link;
 use crate::qp_state::{ERR, INIT, RESET, RTR, RTS, SQD, SQE, mask};
+use crate::trace::trace;
 
 /// Maximum number of RDMA READ and atomic operations in flight, in each direction.
 pub(super) const MAX_READS: u8 = 16;
