@@ -155,7 +155,7 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
             None => rest.push(word.clone()),
         }
     }
-    let mesh = MeshOptions::try_parse_from(own).map_err(|e| super::clap_error(&e))?;
+    let mesh = MeshOptions::try_parse_from(own).map_err(|e| crate::usage::error(&e))?;
     if mesh.slow_latency.is_nan() || mesh.slow_latency < 1.0 {
         return Err(Error::usage(format!(
             "--slow-latency {}: expected a factor of at least 1",
