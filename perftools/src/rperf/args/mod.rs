@@ -35,6 +35,7 @@ use measure::spec::test::Test;
 use split::SplitArgs;
 
 use crate::usage;
+pub(super) use scope::acts_on;
 
 /// The action that the command line selects.
 #[derive(Clone, Debug)]
@@ -139,6 +140,9 @@ where
         return parse_without_tests(host, &options, global);
     }
     scope::check_client(&options)?;
+    if host.is_none() {
+        scope::check_one_host(&options)?;
+    }
     scope::check_tests(&tests)?;
     let mut all = Vec::new();
     for (test, options) in tests {
