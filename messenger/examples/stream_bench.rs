@@ -7,8 +7,10 @@
 //! MIB=128 stream_bench target/release/rperf rxe0=10.99.0.1 siw0=10.98.0.1
 //! ```
 //!
-//! `MIB` is the number of MiB of each stream. `stream_bench stream ADDRESS WRITE BUFFER DEPTH`
-//! sends only one stream of messengers, and `stream_bench trip ADDRESS` only makes round trips.
+//! `MIB` is the number of MiB of each stream. `stream_bench trip ADDRESS` only makes round trips,
+//! and `stream_bench stream ADDRESS WRITE BUFFER DEPTH COPIES` sends only one stream of messengers.
+//! `COPIES` is the number of times that the program copies each byte: 2 with `AsyncWrite` and
+//! `AsyncRead`, 1 with `AsyncWrite` and `AsyncBufRead`, 0 with `send_buffer` and `AsyncBufRead`.
 
 mod rounds;
 
@@ -19,7 +21,9 @@ use std::time::Instant;
 use messenger::{AsyncMessenger, MessengerOptions};
 use rdmacm::{AsyncListener, Listener};
 use rounds::{ROUNDS, Rounds, megabytes_per_second, micros_per_trip, rperf, stream_bytes};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 
@@ -28,17 +32,25 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 /// Number of round trips.
 const TRIPS: u32 = 3000;
 const SMALL: usize = 64;
-/// Lengths of the writes and reads of a stream, of the buffers of the messenger, and their number.
-const STREAMS: [(usize, usize, u16); 2] = [(64 << 10, 64 << 10, 8), (1 << 20, 128 << 10, 8)];
+/// Lengths of the writes and reads of a stream, of the buffers of the messenger, their number, and
+/// the number of copies.
+const STREAMS: [(usize, usize, u16, u8); 5] = [
+    (64 << 10, 64 << 10, 8, 2),
+    (64 << 10, 64 << 10, 8, 0),
+    (1 << 20, 128 << 10, 8, 2),
+    (1 << 20, 1 << 20, 2, 1),
+    (1 << 20, 1 << 20, 2, 0),
+];
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [command, address, len, buffer_len, depth] = &args[..] {
+    if let [command, address, len, buffer_len, depth, copies] = &args[..] {
         if command == "stream" {
             let options = MessengerOptions::new()
                 .buffer_len(buffer_len.parse()?)
                 .depth(depth.parse()?);
-            let speed = messenger_stream(address.parse()?, options, len.parse()?, stream_bytes())?;
+            let (ip, len, copies) = (address.parse()?, len.parse()?, copies.parse()?);
+            let speed = messenger_stream(ip, options, len, copies, stream_bytes())?;
             println!("{speed:.1} MB/s");
             return Ok(());
         }
@@ -69,7 +81,7 @@ fn main() -> Result<()> {
                 2 => Ok(f64::NAN),
                 _ => messenger_trip(ip),
             })?;
-            for ((len, buffer_len, depth), rounds) in STREAMS.iter().zip(&mut streams) {
+            for ((len, buffer_len, depth, copies), rounds) in STREAMS.iter().zip(&mut streams) {
                 let options = MessengerOptions::new()
                     .buffer_len(*buffer_len)
                     .depth(*depth);
@@ -77,14 +89,14 @@ fn main() -> Result<()> {
                     0 => tcp_stream(ip, *len, bytes),
                     1 => Ok(raw("rc_bw", *len, &[])? / 1e6),
                     2 => Ok(raw("rc_bw", *len, &["--access-received", "on"])? / 1e6),
-                    _ => messenger_stream(ip, options, *len, bytes),
+                    _ => messenger_stream(ip, options, *len, *copies, bytes),
                 })?;
             }
         }
         trips.print(device, "round trip of 64 bytes, µs");
-        for ((len, buffer_len, _), rounds) in STREAMS.iter().zip(&streams) {
+        for ((len, buffer_len, _, copies), rounds) in STREAMS.iter().zip(&streams) {
             let (len, buffer_len) = (len >> 10, buffer_len >> 10);
-            let name = format!("writes of {len} KiB, buffers of {buffer_len} KiB, MB/s");
+            let name = format!("{len} KiB in buffers of {buffer_len} KiB, {copies} copies, MB/s");
             rounds.print(device, &name);
         }
     }
@@ -134,6 +146,17 @@ async fn drain(mut stream: impl AsyncRead + AsyncWrite + Unpin, len: usize) -> R
     Ok(stream.shutdown().await?)
 }
 
+/// Does the same without copying the bytes.
+async fn drain_buffers(mut stream: impl AsyncBufRead + AsyncWrite + Unpin) -> Result<()> {
+    loop {
+        let len = stream.fill_buf().await?.len();
+        if len == 0 {
+            return Ok(stream.shutdown().await?);
+        }
+        stream.consume(len);
+    }
+}
+
 /// Writes a stream and awaits that the peer has read it. Returns MB/s.
 async fn fill(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -145,6 +168,28 @@ async fn fill(
     for _ in 0..bytes / len as u64 {
         stream.write_all(&buffer).await?;
     }
+    finish(stream, bytes, began).await
+}
+
+/// Does the same with buffers of the messenger, without copying the bytes.
+async fn fill_buffers(mut messenger: AsyncMessenger, bytes: u64) -> Result<f64> {
+    let began = Instant::now();
+    let mut left = bytes;
+    while left > 0 {
+        let mut buffer = messenger.buffer().await?;
+        buffer.truncate(usize::try_from(left)?);
+        left -= buffer.len() as u64;
+        messenger.send_buffer(buffer).await?;
+    }
+    finish(messenger, bytes, began).await
+}
+
+/// Ends a stream and awaits that the peer has read it. Returns MB/s.
+async fn finish(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    bytes: u64,
+    began: Instant,
+) -> Result<f64> {
     stream.shutdown().await?;
     while stream.read(&mut [0]).await? > 0 {}
     Ok(megabytes_per_second(bytes, began))
@@ -217,11 +262,22 @@ fn messenger_stream(
     ip: IpAddr,
     options: MessengerOptions<'static>,
     len: usize,
+    copies: u8,
     bytes: u64,
 ) -> Result<f64> {
     let (client, server) = messenger_pair(ip, options)?;
     run(
-        async { fill(client.await?, len, bytes).await },
-        async move { drain(server.await?, len).await },
+        async {
+            match copies {
+                0 => fill_buffers(client.await?, bytes).await,
+                _ => fill(client.await?, len, bytes).await,
+            }
+        },
+        async move {
+            match copies {
+                0 | 1 => drain_buffers(server.await?).await,
+                _ => drain(server.await?, len).await,
+            }
+        },
     )
 }

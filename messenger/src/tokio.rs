@@ -17,7 +17,7 @@ pub(crate) use self::reactor::Reactor;
 pub use self::reactor::SendPermit;
 use super::resources::Resources;
 use super::state::{Side, State};
-use super::{Message, Messenger, MessengerOptions};
+use super::{Message, Messenger, MessengerOptions, SendBuffer};
 
 /// A [`Messenger`] for tokio.
 ///
@@ -25,10 +25,12 @@ use super::{Message, Messenger, MessengerOptions};
 /// `tokio::time::timeout` do. Then nothing of the message was sent, and no received message is
 /// lost. Each method states this as its cancel safety.
 ///
-/// It also implements [`AsyncRead`](tokio::io::AsyncRead) and
-/// [`AsyncWrite`](tokio::io::AsyncWrite), which transfer a stream of bytes. A write posts as many
-/// buffers as it can at once, each as a message of its own, and does not wait for earlier ones. Use
-/// either the stream or the messages in one direction.
+/// It also implements [`AsyncRead`](tokio::io::AsyncRead),
+/// [`AsyncBufRead`](tokio::io::AsyncBufRead) and [`AsyncWrite`](tokio::io::AsyncWrite), which
+/// transfer a stream of bytes. A write posts as many buffers as it can at once, each as a message
+/// of its own, and does not wait for earlier ones. `AsyncBufRead` lends the received buffers
+/// without copying them, and [`send_buffer`](Self::send_buffer) writes to the stream without a
+/// copy. Otherwise use either the stream or the messages in one direction.
 ///
 /// # Example
 /// ```no_run
@@ -174,6 +176,40 @@ impl AsyncMessenger {
     /// Same as [`send`](Self::send).
     pub async fn reserve(&mut self) -> Result<SendPermit<'_>> {
         self.reactor.reserve(self.messenger.shared()).await
+    }
+
+    /// Awaits a registered buffer for a message that is sent without a copy: see
+    /// [`Messenger::buffer`]. A buffer that is dropped without being sent wakes no task that waits
+    /// for one, so do not hold all `depth` buffers.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has taken no buffer.
+    ///
+    /// # Errors
+    /// Same as [`Messenger::buffer`], except for the timeout.
+    pub async fn buffer(&mut self) -> Result<SendBuffer> {
+        self.reactor
+            .wait(self.messenger.shared(), Side::Send, State::try_buffer)
+            .await
+            .map(SendBuffer)
+    }
+
+    /// Sends a message in a [`buffer`](Self::buffer) of this messenger without copying it, after
+    /// awaiting credit of the peer.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has sent nothing. Dropping it returns the buffer
+    /// to the messenger, so its content is lost.
+    ///
+    /// # Errors
+    /// Same as [`Messenger::send_buffer`], except for the timeout.
+    pub async fn send_buffer(&mut self, buffer: SendBuffer) -> Result<()> {
+        let mut buf = Some(buffer.0);
+        self.reactor
+            .wait(self.messenger.shared(), Side::Send, |state| {
+                state.try_send_buffer(&mut buf)
+            })
+            .await
     }
 
     /// Awaits until the peer's messenger has received all messages.

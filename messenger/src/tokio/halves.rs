@@ -88,7 +88,7 @@ impl AsyncSendHalf {
 }
 
 /// The half of an [`AsyncMessenger`](crate::AsyncMessenger) that receives. It also implements
-/// [`AsyncRead`](tokio::io::AsyncRead).
+/// [`AsyncRead`](tokio::io::AsyncRead) and [`AsyncBufRead`](tokio::io::AsyncBufRead).
 ///
 /// # Example
 /// ```no_run

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
 use super::reactor::TaskWait;
 use super::{AsyncMessenger, AsyncRecvHalf, AsyncSendHalf, Reactor};
@@ -27,6 +27,32 @@ pub(super) struct WriteState {
 }
 
 impl ReadState {
+    /// Returns the bytes of the current message that were not consumed.
+    fn rest(&self) -> &[u8] {
+        let current = self.current.as_ref();
+        current.map_or(&[], |(message, start)| &message[*start..])
+    }
+
+    fn poll_fill_buf(
+        &mut self,
+        shared: &Shared,
+        reactor: &Reactor,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<&[u8]>> {
+        // An empty message is no end of the stream.
+        while self.rest().is_empty() {
+            let mut step = State::try_recv;
+            let wait = &mut self.wait;
+            let polled = reactor.poll(shared, Side::Recv, context, wait, false, &mut step);
+            let message = ready!(polled)?.into_message(&shared.endpoint);
+            self.current = message.map(|message| (message, 0));
+            if self.current.is_none() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(self.rest()))
+    }
+
     fn poll(
         &mut self,
         shared: &Shared,
@@ -34,31 +60,18 @@ impl ReadState {
         context: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        loop {
-            if let Some((message, start)) = &mut self.current {
-                let rest = &message[*start..];
-                let count = rest.len().min(buf.remaining());
-                buf.put_slice(&rest[..count]);
-                *start += count;
-                if *start == message.len() {
-                    self.current = None;
-                }
-                // An empty message is no end of the stream.
-                if count > 0 || buf.remaining() == 0 {
-                    return Poll::Ready(Ok(()));
-                }
-                continue;
-            }
-            let mut step = State::try_recv;
-            let wait = &mut self.wait;
-            let polled = reactor.poll(shared, Side::Recv, context, wait, false, &mut step);
-            match polled {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error.into())),
-                Poll::Ready(Ok(received)) => match received.into_message(&shared.endpoint) {
-                    Some(message) => self.current = Some((message, 0)),
-                    None => return Poll::Ready(Ok(())),
-                },
+        let rest = ready!(self.poll_fill_buf(shared, reactor, context))?;
+        let count = rest.len().min(buf.remaining());
+        buf.put_slice(&rest[..count]);
+        self.consume(count);
+        Poll::Ready(Ok(()))
+    }
+
+    fn consume(&mut self, count: usize) {
+        if let Some((message, start)) = &mut self.current {
+            *start = start.saturating_add(count).min(message.len());
+            if *start == message.len() {
+                self.current = None;
             }
         }
     }
@@ -102,6 +115,20 @@ macro_rules! impl_read {
             ) -> Poll<io::Result<()>> {
                 let $this = self.get_mut();
                 $this.read.poll($shared, &$this.reactor, context, buf)
+            }
+        }
+
+        impl AsyncBufRead for $name {
+            fn poll_fill_buf(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<io::Result<&[u8]>> {
+                let $this = self.get_mut();
+                $this.read.poll_fill_buf($shared, &$this.reactor, context)
+            }
+
+            fn consume(self: Pin<&mut Self>, count: usize) {
+                self.get_mut().read.consume(count);
             }
         }
     };

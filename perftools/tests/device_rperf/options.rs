@@ -1,6 +1,8 @@
 //! Options that tune a test.
 
-use crate::common::{Server, connects_directly, devices, fails, json, run};
+use test_support::process;
+
+use crate::common::{Server, connects_directly, devices, fails, json, rperf, run};
 use crate::{connect_options, sum_of_both_ends};
 
 /// Devices state no limit.
@@ -214,7 +216,27 @@ fn dc_initiators_send_to_several_targets() {
                 assert!(verified >= 300 * 4001, "{record:#}");
             }
         }
+        // Only the model counts the requests of each target.
+        if std::env::var_os("NIC_MODEL").is_some() {
+            assert_targets_take_turns(&line);
+        }
     }
+}
+
+/// Checks that 300 writes of 2 initiators are divided equally among their 6 targets. A late
+/// response can repeat a write. The targets of the other end get a few credits.
+fn assert_targets_take_turns(line: &str) {
+    let line = format!("{line} --qps 2 --post-list 1 dc_rdma_write_bw");
+    let mut command = rperf();
+    command.args(line.split_whitespace());
+    let output = process::output(command.env("NIC_MODEL_TRACE", "1"));
+    assert!(output.success(), "{output}");
+    let counts = output.stderr.lines().filter_map(|line| {
+        let count = line.strip_prefix("nic-model: DC target executed ")?;
+        count.strip_suffix(" requests")?.parse().ok()
+    });
+    let served = counts.filter(|count: &u32| *count >= 50).count();
+    assert_eq!(served, 6, "{output}");
 }
 
 #[test]

@@ -444,8 +444,8 @@ impl Model {
     }
 }
 
-/// Prints a command that has failed, if the environment asks for it.
-fn trace(text: impl FnOnce() -> String) {
+/// Prints a line about the adapter, if the environment asks for it.
+pub(crate) fn trace(text: impl FnOnce() -> String) {
     if std::env::var_os("NIC_MODEL_TRACE").is_some() {
         eprintln!("nic-model: {}", text());
     }

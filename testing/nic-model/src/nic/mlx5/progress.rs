@@ -95,6 +95,8 @@ pub(super) struct Responder {
     pub(super) reported: bool,
     /// Sequence numbers and results of the last atomic operations.
     pub(super) atomics: VecDeque<(u32, u64)>,
+    /// Number of requests that were executed.
+    pub(super) executed: u64,
 }
 
 impl Responder {

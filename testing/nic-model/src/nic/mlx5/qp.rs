@@ -12,6 +12,7 @@ use crate::abi::mlx5::{
 use crate::attr::Udata;
 use crate::errno::{Errno, Result};
 use crate::memory::{self, Pinned};
+use crate::model::trace;
 use crate::nic::{CreateQp, Destroyed, EventTarget, Shared};
 use crate::options::Link;
 use crate::qp_state::{ERR, INIT, RESET, RTR, RTS, SQD, SQE, mask};
@@ -359,10 +360,13 @@ impl Mlx5 {
         for special in &mut self.special {
             *special = special.filter(|index| *index != number);
         }
-        let asynchronous = self.qps.remove(number).map_or(0, |qp| qp.async_events);
+        let qp = self.qps.remove(number);
+        if let Some(qp) = qp.as_ref().filter(|qp| qp.transport == Transport::DcTarget) {
+            trace(|| format!("DC target executed {} requests", qp.responder.executed));
+        }
         Destroyed {
             completion: 0,
-            asynchronous,
+            asynchronous: qp.map_or(0, |qp| qp.async_events),
         }
     }
 

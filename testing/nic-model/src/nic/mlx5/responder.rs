@@ -153,6 +153,7 @@ impl Mlx5 {
             _ => Err(Refused(status::INVALID)),
         };
         cx.received += u64::from(answer.is_ok());
+        qp.responder.executed += u64::from(answer.is_ok());
         answer
     }
 
