@@ -17,3 +17,4 @@ pub mod fuzzing;
 pub mod ribinfo;
 pub mod ribping;
 pub mod rperf;
+mod usage;

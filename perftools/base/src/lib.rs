@@ -16,6 +16,7 @@
 pub mod cpus;
 pub mod device_id;
 pub mod error;
+pub mod files;
 pub mod histogram;
 pub mod interrupt;
 pub mod log;

@@ -68,7 +68,7 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
             format!(", a VLAN of {netdev},")
         };
         return Some(Finding::fault(format!("{name}{vlan} has the address {ip}, but the GID table has no entry for it")).with_remedy(
-            format!("ip addr del {address} dev {name} && ip addr add {address} dev {name}; check with ribinfo gids"),
+            format!("ip addr del {address} dev {name} && ip addr add {address} dev {name}; then add the routes over {name} again, which the first command removes"),
         ));
     }
     if !port.gids.iter().any(|row| !row.gid.is_link_local()) {

@@ -45,8 +45,13 @@ fn node<'a>(facts: &'a HostFacts, name: &str) -> Option<&'a Node> {
 /// Checks the verbs node. If this user can open it, checks that libibverbs can open the device too.
 fn check_verbs(facts: &HostFacts, device: &Device) -> Finding {
     let Some(name) = &device.uverbs else {
-        return Finding::fault("no verbs device node: module ib_uverbs is not loaded")
-            .with_command("modprobe ib_uverbs");
+        return if facts.modules.is_present("ib_uverbs") {
+            Finding::fault("no verbs device node, although module ib_uverbs is loaded")
+                .with_remedy("dmesg (for the reason of the driver)")
+        } else {
+            Finding::fault("no verbs device node: module ib_uverbs is not loaded")
+                .with_command("modprobe ib_uverbs")
+        };
     };
     let node = node(facts, name);
     let can_open = node.is_some_and(|node| node.device && node.open.is_ok());

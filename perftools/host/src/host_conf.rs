@@ -17,6 +17,9 @@ pub struct HostConf {
     pub os: String,
     /// Version of rperf on the host.
     pub rperf: String,
+    /// Identity of the running kernel, which network namespaces share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<String>,
 }
 
 impl HostConf {
@@ -30,6 +33,9 @@ impl HostConf {
             cpu: cpu_description(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
             os: os.map(|s| s.trim().to_owned()).join(" "),
             rperf: env!("CARGO_PKG_VERSION").to_owned(),
+            boot: fs::read_to_string("/proc/sys/kernel/random/boot_id")
+                .ok()
+                .map(|id| id.trim().to_owned()),
         }
     }
 }

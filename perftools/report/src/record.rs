@@ -236,6 +236,7 @@ impl Measured {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(any(test, feature = "testing"), derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
+#[allow(clippy::large_enum_variant, reason = "a run has few of them")]
 pub enum Outcome {
     /// The test transferred data.
     Measured(Box<Measured>),

@@ -5,6 +5,7 @@ use measure::result::TestRun;
 
 /// The answer to the request of a client.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a run has few of them")]
 pub enum Answer {
     /// The test transferred data.
     Measured(Box<TestRun>),

@@ -143,6 +143,14 @@ fn connect(server_addr: &ServerAddr) -> Result<TcpStream> {
                 .max(Duration::from_millis(100));
             match connect_from(server_addr.bind, address, left) {
                 Ok(stream) => return Ok(stream),
+                Err(error)
+                    if server_addr.bind.is_some()
+                        && error.kind() == io::ErrorKind::AddrNotAvailable =>
+                {
+                    let text = format!("cannot reach the server at {host}: {error}");
+                    return Err(Error::new(Kind::System, text)
+                        .with_help("set --bind to an address of this host"));
+                }
                 Err(error) if lacks_scope(address) => {
                     return Err(missing_scope_error(host, &error));
                 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::files::read_text;
 use base::ports;
 use base::units::parse_time;
 use checks::expect::Expectation;
@@ -262,7 +263,7 @@ fn expectation(text: &str) -> Result<Expectation, String> {
     if text.contains('=') {
         return text.parse();
     }
-    let read = std::fs::read_to_string(text).map_err(|e| format!("cannot read {text}: {e}"))?;
+    let read = read_text(text.as_ref()).map_err(|e| e.to_string())?;
     Expectation::from_manifest(&read).map_err(|e| format!("{text}: {e}"))
 }
 
@@ -274,4 +275,32 @@ fn lid(text: &str) -> Result<u16, String> {
     };
     lid.filter(|lid| (1..0xc000).contains(lid))
         .ok_or_else(|| format!("`{text}` is not a LID; expected 1 to 49151"))
+}
+
+/// Words of other tools, each with the subcommand that they follow, and the equivalent.
+const OTHER_TOOLS: &[(&str, &str, &str)] = &[
+    ("devinfo", "-l", DEVICES),
+    ("stat", "-l", DEVICES),
+    ("stat", "-s", "`ribinfo links` has one line for each port"),
+    ("stat", "-p", "`ribinfo stat` shows the GUID of each port"),
+    ("counters", "-r", NO_RESET),
+    ("counters", "-R", NO_RESET),
+    ("", "ibdev2netdev", "run `ribinfo links`"),
+    ("", "ibping", "run `ribping`"),
+    ("", "ibstatus", "run `ribinfo stat`"),
+    ("", "ibv_devices", DEVICES),
+    ("", "perfquery", "run `ribinfo counters`"),
+    ("", "show_gids", "run `ribinfo gids`"),
+    ("", "sminfo", "run `ribinfo sm`"),
+];
+const DEVICES: &str = "`ribinfo devices` lists the devices";
+const NO_RESET: &str =
+    "counters are not reset: `ribinfo counters --watch` shows how fast they increase";
+
+/// Returns the equivalent of a word of another tool in a command line.
+pub(super) fn other_tool(args: &[String], word: &str) -> Option<&'static str> {
+    let is_subcommand = |name: &str| name.is_empty() || args.iter().any(|arg| arg == name);
+    let mut rows = OTHER_TOOLS.iter();
+    let found = rows.find(|(after, name, _)| *name == word && is_subcommand(after));
+    found.map(|row| row.2)
 }

@@ -1,13 +1,13 @@
 //! The `ribinfo` program, from the command line to the exit status.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use base::error::{Error, Kind, Result};
+use base::files::read_text;
 use base::log::{self, log};
 use base::memory::share_heap_if_limited;
 use base::peer_text::{printable_json, printable_lines};
@@ -24,11 +24,12 @@ use host::{HostFacts, capture};
 use session::facts::request_facts;
 use session::protocol::token::Token;
 
-use super::args::{Check, Command, Export, Global, Info, Serve};
+use super::args::{Check, Command, Export, Global, Info, Serve, other_tool};
 use super::display::check::{Report, SCHEMA};
 use super::display::{self, PROBLEM};
 use super::serve::FactsServer;
 use super::watch;
+use crate::usage;
 
 /// Shortest time between two readings of counters.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
@@ -36,12 +37,10 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs `ribinfo` and returns its exit code. The first argument is the name of the program.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     share_heap_if_limited();
-    let info = match Info::try_parse_from(args) {
+    let args: Vec<String> = args.into_iter().collect();
+    let info = match Info::try_parse_from(&args) {
         Ok(info) => info,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
+        Err(error) => return usage::exit("ribinfo", &error, |word| other_tool(&args, word)),
     };
     let status = match run(&info).and_then(|(text, status)| print(&text).map(|()| status)) {
         Ok(status) => ExitCode::from(status),
@@ -203,8 +202,7 @@ fn run_check(root: &Root, options: &Check, json: bool) -> Result<(String, u8)> {
             Some(facts.map_err(|error| error.to_string()))
         }
         (None, Some(path)) => {
-            let text = fs::read_to_string(path)
-                .map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))?;
+            let text = read_text(path)?;
             let facts: PeerFacts = serde_json::from_str(&printable_json(&text)).map_err(|e| {
                 Error::new(
                     Kind::System,

@@ -32,9 +32,11 @@ pub struct PingInfo {
 
 /// Collects the results of a run and prints them.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // Flags of a command line.
 pub struct Report {
     info: PingInfo,
     is_quiet: bool,
+    is_flood: bool,
     shows_errors: bool,
     start: Instant,
     /// Name of the first peer that replied.
@@ -86,6 +88,7 @@ impl Report {
         Self {
             info,
             is_quiet,
+            is_flood: false,
             shows_errors,
             start: Instant::now(),
             peer: String::new(),
@@ -175,16 +178,35 @@ impl Report {
 
     /// Records the failure of the transport, which has lost a ping.
     pub fn record_failed_transport(&mut self, seq: u32, reason: &str) {
-        log(format_args!("ribping: ping {seq} is lost: {reason}"));
+        self.log_loss(seq, reason);
         self.last_error = Some(reason.to_owned());
         self.last_loss = Some(reason.to_owned());
+    }
+
+    /// Logs the reason of successive losses once, because a flood loses many in a second.
+    #[must_use]
+    pub fn with_flood(mut self, is_flood: bool) -> Self {
+        self.is_flood = is_flood;
+        self
+    }
+
+    /// Returns `true` if the reason of a loss was logged for the ping that was lost before, and is
+    /// not logged again.
+    fn is_repeated(&self, reason: &str) -> bool {
+        self.is_flood && self.last_loss.as_deref() == Some(reason)
+    }
+
+    fn log_loss(&self, seq: u32, reason: &str) {
+        if !self.is_repeated(reason) {
+            log(format_args!("ribping: ping {seq} is lost: {reason}"));
+        }
     }
 
     /// Records a ping without a reply. The transport stays open.
     pub fn record_lost(&mut self, seq: u32, reason: &str) {
         // With -e, each attempt was logged.
         if !self.shows_errors {
-            log(format_args!("ribping: ping {seq} is lost: {reason}"));
+            self.log_loss(seq, reason);
         }
         self.last_loss = Some(reason.to_owned());
     }
@@ -372,6 +394,18 @@ mod tests {
             SCHEMA,
             "Output of ribping --json",
         );
+    }
+
+    #[test]
+    fn successive_losses_of_one_reason_are_logged_once() {
+        for is_flood in [true, false] {
+            let report = Report::new(PingInfo::default(), true, false);
+            let mut report = report.with_flood(is_flood);
+            assert!(!report.is_repeated("no server"));
+            report.record_lost(0, "no server");
+            assert_eq!(report.is_repeated("no server"), is_flood);
+            assert!(!report.is_repeated("no reply"));
+        }
     }
 
     fn report() -> Report {

@@ -16,16 +16,14 @@ use super::stop::StopFlag;
 use super::target::Target;
 use super::transport::Link;
 use super::{server, session, transport_choice};
+use crate::usage;
 
 /// Runs `ribping` with these arguments; the first is the program's name.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     share_heap_if_limited();
     let args = match PingArgs::try_parse_from(args) {
         Ok(args) => args,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
-        }
+        Err(error) => return usage::exit("ribping", &error, |_| None),
     };
     let result = match args.target {
         Some(_) => ping(&args),
@@ -111,7 +109,8 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Report> {
         info,
         args.flood || args.json,
         args.errors || args.verbosity() > 0,
-    );
+    )
+    .with_flood(args.flood);
     let mut link = Link::new(Box::new(|| {
         first
             .take()

@@ -2,8 +2,21 @@
 
 use test_support::process;
 
-use crate::common::{Server, connects_directly, devices, fails, json, rperf};
+use crate::common::{Server, connects_directly, devices, fails, json, rperf, run};
 use crate::{connect_options, sum_of_both_ends};
+
+/// Devices state no limit.
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
+fn too_much_inline_data_is_refused_with_the_option() {
+    for device in devices() {
+        let line = "--inline 64K -m 64K -n 10 rc_bw";
+        let output = run(&format!("-i {device} {line}"));
+        let names_the_option = output.stderr.contains("inline data: lower --inline");
+        let lacks_rc = output.stderr.contains("does not support RC");
+        assert!(output.success() || names_the_option || lacks_rc, "{output}");
+    }
+}
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]

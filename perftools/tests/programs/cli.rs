@@ -21,7 +21,8 @@ fn invalid_command_lines_exit_with_2_and_a_remedy() {
             "never reaches the last value",
         ),
         ("node rc_bw -ap 2", "does not support path migration"),
-        ("node rc_bw --post-list x", "--post-list"),
+        ("node rc_bw --post-list x", "expected a whole number"),
+        ("node rc_bw --wait", "rperf: --wait needs a value\n"),
         ("node rc_bw --cpu-affinity x", "is not a list of CPUs"),
     ] {
         let text = fails(line, 2);

@@ -80,6 +80,19 @@ fn a_server_decides_neither_where_probes_go_nor_how_many() {
 }
 
 #[test]
+fn a_host_without_a_path_is_an_error_at_the_end() {
+    for (line, expected, status) in [
+        ("-t 100ms nowhere.invalid", "no path to nowhere.invalid", 1),
+        ("--hosts-file /dev/null", "the list of hosts is empty", 2),
+        ("--hosts-file /dev/zero", "longer than 64 MiB", 1),
+        ("localhost rc_bw", "run `rperf HOST rc_bw`", 2),
+    ] {
+        let text = fails(&format!("monitor {line}"), status);
+        assert!(text.contains(expected), "{line}: {text}");
+    }
+}
+
+#[test]
 fn lost_servers_are_named_and_found_again() {
     let (first, second) = (Server::start(), Server::start());
     let hosts = format!("localhost:{},localhost:{}", first.port, second.port);
@@ -202,13 +215,14 @@ fn a_host_that_does_not_respond_delays_no_other() {
     let monitor = monitor(&hosts, "--time 4s --report-interval 1s");
     next_line(&monitor, "\"to\":\"up\"");
     let output = monitor.wait();
-    assert_eq!(output.code(), Some(0), "{output}");
+    assert_eq!(output.code(), Some(1), "{output}");
     let last = output.stdout.lines().last().unwrap();
     let line: Value = serde_json::from_str(last).unwrap();
     let sent = line["sent"].as_u64().unwrap();
     // At 20 per second.
     assert!(sent >= 30, "{line}");
-    assert!(output.stderr.contains("localhost:1"), "{output}");
+    let missing = "no path to localhost:1 was found";
+    assert!(output.stderr.contains(missing), "{output}");
 }
 
 #[test]

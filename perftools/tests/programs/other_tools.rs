@@ -141,6 +141,24 @@ const LINES: &[(&str, Answer)] = &[
         ),
     ),
     (
+        "rperf -d rxe0 -m 4096 -t 128 HOST rc_bw",
+        Refused(
+            "-m is --msg-size in rperf, and perftest's -m, --mtu is --mtu; -t is --time in rperf, and perftest's -t, --tx-depth is --depth",
+        ),
+    ),
+    (
+        "rperf HOST -t 128 rc_bw",
+        Refused("specify -t 128s or --depth 128"),
+    ),
+    ("rperf HOST -t 128s rc_bw", Accepted),
+    ("rperf HOST -t 120 rc_bw", Accepted),
+    ("rperf HOST -t 128 tcp_bw", Accepted),
+    ("rperf HOST -m 4096 rc_bw", Accepted),
+    (
+        "rperf HOST --port 18515 rc_bw",
+        Refused("the port of the server is --listen-port (-lp)"),
+    ),
+    (
         "rperf -R HOST rc_bw",
         Refused("perftest's -R, --rdma_cm is --use-cm on"),
     ),
@@ -242,7 +260,19 @@ const LINES: &[(&str, Answer)] = &[
     ("rperf HOST -4 tcp_bw", Refused("specify an IPv4 address")),
     (
         "rperf HOST --set-mss 1400 tcp_bw",
-        Refused("iperf3's option has no equivalent"),
+        Refused("iperf3's --set-mss has no equivalent"),
+    ),
+    (
+        "rperf HOST -n 1G tcp_bw",
+        Refused("-n 1G: expected a number of messages"),
+    ),
+    (
+        "rperf HOST -k 10 tcp_bw",
+        Refused("iperf3's -k has no equivalent"),
+    ),
+    (
+        "rperf HOST --bandwidth 1G tcp_bw",
+        Refused("is --rate-limit RATE"),
     ),
     ("rperf HOST -R tcp_bw", Refused("iperf3's -R is --flip on")),
     (

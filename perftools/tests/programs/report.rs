@@ -116,7 +116,25 @@ fn progress_is_shown_only_on_a_terminal() {
 fn incompatible_options_are_rejected() {
     for (line, expected) in [
         ("--auto localhost rc_bw", "does not accept tests"),
-        ("--auto --csv localhost", "--auto cannot be combined with"),
+        ("--auto --csv localhost", "--csv has no effect on --auto"),
+        (
+            "--auto --flood localhost",
+            "--flood has no effect on --auto",
+        ),
+        (
+            "--auto --sock-buf-size 1M localhost",
+            "(-sb) has no effect on --auto",
+        ),
+        (
+            "--auto --max-lat 1us localhost",
+            "--max-lat has no effect on --auto",
+        ),
+        ("--auto -lp 5", "(-lp) has no effect without a host"),
+        ("-lp 5 tcp_bw", "(-lp) has no effect without a host"),
+        (
+            "--wait-server 9 tcp_bw",
+            "(-ws) has no effect without a host",
+        ),
         ("--auto --threads 2 localhost", "--threads"),
         ("--auto --tries 4 localhost", "5..=1000"),
         ("--tries 9 localhost rc_bw", "--auto"),

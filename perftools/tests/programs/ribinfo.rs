@@ -216,7 +216,7 @@ fn device_and_port_are_selected_as_in_the_classic_tools() {
         (&["check", "--skip", "memlok"], "did you mean memlock?", 2),
         (&["check", "--expect", "ports=x"], "expected ports=N", 2),
         (&["sm", "0"], "expected 1 to 49151", 2),
-        (&["chek"], "check", 2),
+        (&["chek"], "did you mean check?", 2),
     ] {
         let (text, status) = ribinfo("mlx4", args);
         assert!(

@@ -254,3 +254,28 @@ fn a_host_without_rdma_says_so() {
     assert!(text.contains("`ribinfo check nodes`"), "{text}");
     assert_eq!(status, 1, "{text}");
 }
+
+#[test]
+fn words_of_other_tools_and_endless_files_are_refused() {
+    for (args, expected, code) in [
+        (&["show_gids"][..], "run `ribinfo gids`", 2),
+        (&["stat", "-l"], "`ribinfo devices` lists the devices", 2),
+        (
+            &["serve", "-l"],
+            "ribinfo: unexpected argument '-l' found\n",
+            2,
+        ),
+        (
+            &["check", "--peer-facts", "/dev/zero"],
+            "longer than 64 MiB",
+            1,
+        ),
+        (&["check", "--expect", "/dev/zero"], "longer than 64 MiB", 2),
+    ] {
+        let (text, status) = ribinfo(Path::new("/"), args);
+        assert!(
+            text.contains(expected) && status == code,
+            "{args:?}: {text}"
+        );
+    }
+}

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use base::error::{Error, Kind, Result};
+use base::files::read_text;
 use base::peer_text::printable;
 use serde_json::Value;
 
@@ -76,7 +77,7 @@ fn is_name(text: &str) -> bool {
 /// # Errors
 /// Returns an error if the file cannot be read or a line is not a host.
 pub fn read_file(path: &Path) -> Result<Vec<Host>> {
-    parse_lines(&read(path)?, path)
+    parse_lines(&read_text(path)?, path)
 }
 
 /// Parses the text of a file with one host per line. Errors name `path`.
@@ -96,11 +97,6 @@ pub fn parse_lines(text: &str, path: &Path) -> Result<Vec<Host>> {
     Ok(hosts)
 }
 
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path)
-        .map_err(|e| Error::system(format!("cannot read {}", path.display()), &e))
-}
-
 /// Reads the hosts of a group from an Ansible inventory. A file that is not the output of
 /// `ansible-inventory --list` is given to this program.
 ///
@@ -108,7 +104,7 @@ fn read(path: &Path) -> Result<String> {
 /// Returns an error if the inventory cannot be read or has no such group.
 pub fn read_inventory(path: &Path, group: &str) -> Result<Vec<Host>> {
     let is_json = |text: &str| text.trim_start().starts_with('{');
-    let text = match read(path) {
+    let text = match read_text(path) {
         Ok(text) if is_json(&text) => text,
         _ => list_inventory(path)?,
     };

@@ -117,6 +117,12 @@ impl Hosts {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the names of the hosts.
+    pub fn names(&self) -> Vec<Arc<str>> {
+        let states = self.states();
+        states.iter().map(|s| Arc::clone(&s.target.name)).collect()
+    }
+
     /// Returns the hosts whose servers have been requested, and whether the latest request
     /// succeeded.
     pub fn reachable(&self) -> Vec<(Arc<str>, bool)> {

@@ -275,12 +275,13 @@ impl RdmaEndpoint {
             }
             result => result,
         }
-        .map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => {
+        .map_err(|error| {
+            if error.kind() == ErrorKind::Unsupported {
                 let (device, service) = (self.device_name(), self.shape.plan.service);
-                Error::limit(format!("{device} does not support {service}: {error}"))
+                return Error::limit(format!("{device} does not support {service}: {error}"));
             }
-            _ => error.into(),
+            let text = error.to_string();
+            Error::device(text.replace("QpOptions::max_inline_data", "--inline"))
         })
     }
 

@@ -176,6 +176,7 @@ fn text_of_records_is_never_markup() {
             cpu: hostile_text.into(),
             os: hostile_text.into(),
             rperf: hostile_text.into(),
+            boot: None,
         };
         let record = changed(with_intervals(one_way()), |m| {
             for via in [&mut m.local, &mut m.remote] {

@@ -86,6 +86,7 @@ fn conf_prints_both_hosts() {
         cpu: "2 × CPU".into(),
         os: "Linux 6.12".into(),
         rperf: "0.1.0".into(),
+        boot: None,
     };
     let outcome = Outcome::Conf {
         local: host.clone(),

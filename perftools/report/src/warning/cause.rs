@@ -45,7 +45,9 @@ pub(super) fn find(stats: [&SideStats; 2], one_port: bool, one_host: bool) -> Ve
         // Both causes are one.
         cause if cause.is_loss() && are_late => {
             let late = late.take()?;
-            late.warning(&ends, late.help)
+            let mut names = ends.iter().flat_map(|end| end.changes.increased.keys());
+            let is_tcp = names.any(|name| name.starts_with("Tcp"));
+            late.warning(&ends, if is_tcp { LATE_OVER_TCP } else { late.help })
         }
         cause if cause.is_loss() && one_host => cause.warning(&ends, LOSS_ON_ONE_HOST),
         cause => cause.warning(&ends, cause.help),
@@ -60,6 +62,9 @@ pub(super) fn explains_loss(kind: &str) -> bool {
 
 /// Remedy for losses between two ends on one host.
 const LOSS_ON_ONE_HOST: &str = "this host is short of processors, or its interface drops packets: see `ip -s link` and `tc -s qdisc`";
+
+/// Remedy for acknowledgements over TCP that arrive after the timeout, which the kernel sets.
+const LATE_OVER_TCP: &str = "look for a host that is short of processors";
 
 /// Acknowledgements that arrive after the timeout: the sender repeats requests that have arrived.
 /// Programs that wait for a processor cause this, mostly with software devices.

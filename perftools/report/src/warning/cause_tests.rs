@@ -133,6 +133,12 @@ fn repeated_requests_that_arrived_are_no_loss() {
     assert_eq!(late[0].0, "late_acknowledgements");
     let evidence = "(client: completer_retry_err 40; server: duplicate_request 38)";
     assert!(late[0].1.contains(evidence), "{late:?}");
+    assert!(late[0].1.ends_with("set --qp-timeout higher"), "{late:?}");
+    // --qp-timeout has no effect on tests over TCP.
+    let retransmitted = [("Tcp/RetransSegs", 40)];
+    let late = found(&retransmitted, &[("TcpExt/TCPDSACKOldSent", 38)], false);
+    assert_eq!(late[0].0, "late_acknowledgements");
+    assert!(late[0].1.ends_with("short of processors"), "{late:?}");
     // A gap is a loss. Between two ends on one host there is no switch.
     let gap = [
         ("hw_counters/duplicate_request", 38),

@@ -173,7 +173,8 @@ fn few_messages(spec: &Spec, local: &SideStats, remote: &SideStats) -> Option<Wa
         "starting and ending the test affects the figures"
     };
     let text = format!(
-        "only {msgs} messages were measured, so {consequence}; help: set --messages (-n) or --time (-t) higher"
+        "only {msgs} message{} measured, so {consequence}; help: set --messages (-n) or --time (-t) higher",
+        if msgs == 1 { " was" } else { "s were" }
     );
     // A test in which nothing arrived has an error or another warning.
     (is_few && msgs > 0).then(|| Warning::new("few_messages", text))

@@ -30,6 +30,7 @@ pub fn decode(bytes: &[u8; LEN]) -> HostConf {
         cpu,
         os,
         rperf: format!("qperf {version}"),
+        boot: None,
     }
 }
 
@@ -44,6 +45,7 @@ mod tests {
             cpu: "2 Cores: C".into(),
             os: "Linux 6".into(),
             rperf: "0.1.0".into(),
+            boot: None,
         };
         let bytes = encode(&host);
         assert_eq!(

@@ -199,8 +199,11 @@ pub(super) fn run_test<B: Backend>(
     if !link.was_interrupted() {
         check_arrival(spec, done.plan, &done.measurement.stats, &done.peer_stats)?;
     }
-    let one_host = hosts.local == hosts.peer;
-    let one_port = one_host
+    let local_host = HostConf::read();
+    let has_one_address = hosts.local == hosts.peer;
+    let peer_boot = done.peer_host.as_ref().and_then(|host| host.boot.as_ref());
+    let has_one_kernel = peer_boot.is_some() && peer_boot == local_host.boot.as_ref();
+    let one_port = has_one_address
         && (&done.via.device, done.via.port) == (&done.peer_via.device, done.peer_via.port);
     Ok(TestResult {
         partial: link.was_interrupted(),
@@ -209,12 +212,12 @@ pub(super) fn run_test<B: Backend>(
         depth: done.depth,
         local: done.via,
         remote: done.peer_via,
-        local_host: HostConf::read(),
+        local_host,
         remote_host: done.peer_host,
         local_stats: done.measurement.stats,
         remote_stats: done.peer_stats,
         latency: done.measurement.latency,
-        one_host,
+        one_host: has_one_address || has_one_kernel,
         one_port,
         server_warnings: done.peer_warnings,
     })

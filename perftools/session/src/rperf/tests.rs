@@ -168,6 +168,26 @@ fn both_ends_agree_on_the_counts() {
     });
 }
 
+/// The ends may be in two network namespaces.
+#[test]
+fn ends_with_two_addresses_can_be_on_one_host() {
+    with_server(8, |address, backend| {
+        let server_addr = ServerAddr {
+            bind: Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2))),
+            ..server_addr(address)
+        };
+        let mut spec = Spec::new(Test::TcpLat);
+        spec.limit = Limit::Messages(10);
+        let options = MonitorOptions::default();
+        let answer = client::run(&server_addr, &spec, &backend, &Report, options);
+        let Ok(Answer::Measured(run)) = answer else {
+            panic!("{answer:?}");
+        };
+        let result = &run.devices[0].result;
+        assert!(result.one_host && !result.one_port);
+    });
+}
+
 #[test]
 fn counts_of_threads_are_summed_at_both_ends() {
     with_server(8, |address, backend| {

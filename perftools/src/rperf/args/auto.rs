@@ -5,7 +5,7 @@ use measure::spec::test::Test;
 
 use super::Invocation;
 use super::command_line::Options;
-use super::scope;
+use super::scope::{self, Scope};
 use super::to_spec::several;
 
 /// Options that `--auto` varies itself or that only format its output. The commands that it
@@ -26,6 +26,26 @@ const NOT_REPEATED: &[&str] = &[
     "unify-units",
 ];
 
+/// Tests that the search runs.
+const TESTS: [Test; 2] = [Test::RcBw, Test::RcLat];
+
+/// Options of these tests, and of the output, that `--auto` does not have.
+const UNSUPPORTED: &[&str] = &[
+    "csv",
+    "flip",
+    "interval",
+    "json-lines",
+    "keep-going",
+    "loop",
+    "messages",
+    "qperf",
+    "repeat",
+    "sizes",
+    "threads",
+    "unify-nodes",
+    "verbose",
+];
+
 /// Makes the invocation of `--auto` from the command line.
 pub(super) fn invocation(
     host: Option<String>,
@@ -41,21 +61,23 @@ pub(super) fn invocation(
         ))
         .with_help("remove the tests: `rperf --auto HOST`"));
     }
-    if global.json_lines
-        || global.csv
-        || global.interval.is_some()
-        || global.messages.is_some()
-        || global.tuning.is_sweep()
-        // The search includes a latency test, which has one thread and no direction, and uses RC,
-        // which has no multicast.
-        || global.threads.is_some_and(|threads| threads > 1)
-        || global.flip == Some(true)
-        || global.multicast.is_some()
-    {
-        return Err(Error::usage(
-            "--auto cannot be combined with --messages, --sizes, --loop, --interval, --threads, --flip, --multicast, --json-lines or --csv",
-        )
-        .with_help("remove these options; --time and --json are accepted"));
+    if host.is_none() {
+        scope::check_one_host(options)?;
+    }
+    let is_refused = |word: &&String| match scope::of(word) {
+        Scope::Tests(_) => !TESTS.iter().any(|test| scope::acts_on(word, *test)),
+        Scope::Results(_) => true,
+        _ => false,
+    };
+    let is_unsupported =
+        |word: &&String| UNSUPPORTED.contains(&scope::name(word)) || is_refused(word);
+    if let Some(option) = options.iter().find(is_unsupported) {
+        return Err(Error::usage(format!(
+            "{} has no effect on --auto, which finds the best settings of {}",
+            scope::display(option),
+            TESTS.map(Test::name).join(" and ")
+        ))
+        .with_help("remove it"));
     }
     if global.names_several_devices() {
         return Err(several("--auto"));

@@ -155,7 +155,7 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
             None => rest.push(word.clone()),
         }
     }
-    let mesh = MeshOptions::try_parse_from(own).map_err(|e| super::clap_error(&e))?;
+    let mesh = MeshOptions::try_parse_from(own).map_err(|e| crate::usage::error(&e))?;
     if mesh.slow_latency.is_nan() || mesh.slow_latency < 1.0 {
         return Err(Error::usage(format!(
             "--slow-latency {}: expected a factor of at least 1",
@@ -230,13 +230,21 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
 /// Options of a client that a mesh does not have.
 const UNSUPPORTED: &[&str] = &[
     "auto",
+    "bind",
+    "bits",
     "interval",
     "json-lines",
-    "sizes",
+    "keep-going",
     "loop",
-    "repeat",
     "payload-file",
+    "precision",
     "qperf",
+    "repeat",
+    "samples",
+    "sizes",
+    "unify-nodes",
+    "unify-units",
+    "verbose",
 ];
 
 /// Rejects options that a mesh does not have.
@@ -291,6 +299,8 @@ mod tests {
             ("a,b --pattern star rc_bw", "all-to-all"),
             ("a,b --resume rc_bw", "--record"),
             ("a,b --repeat 3 rc_bw", "does not support --repeat"),
+            ("a,b --bits rc_bw", "does not support --bits"),
+            ("a,b -v rc_bw", "does not support --verbose"),
             ("a,b conf", "not a measurement"),
             ("a,b -i mlx5_0,mlx5_1 rc_bw", "with --devices"),
             ("a,b rc_lat --min-bw 90%", "is for bandwidth tests"),

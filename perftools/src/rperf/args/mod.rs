@@ -34,6 +34,9 @@ use measure::spec::Parameter;
 use measure::spec::test::Test;
 use split::SplitArgs;
 
+use crate::usage;
+pub(super) use scope::acts_on;
+
 /// The action that the command line selects.
 #[derive(Clone, Debug)]
 pub enum Invocation {
@@ -137,6 +140,9 @@ where
         return parse_without_tests(host, &options, global);
     }
     scope::check_client(&options)?;
+    if host.is_none() {
+        scope::check_one_host(&options)?;
+    }
     scope::check_tests(&tests)?;
     let mut all = Vec::new();
     for (test, options) in tests {
@@ -191,20 +197,7 @@ fn parse_without_tests(
 /// Parses options in their long form with clap.
 fn parse_options(options: &[String]) -> Result<Options> {
     Options::try_parse_from(std::iter::once("rperf").chain(options.iter().map(String::as_str)))
-        .map_err(|error| clap_error(&error))
-}
-
-/// Converts an error of clap.
-fn clap_error(error: &clap::Error) -> Error {
-    let text = error.render().to_string();
-    let text = text.trim_start_matches("error: ");
-    Error::usage(
-        text.split("\n\nUsage:")
-            .next()
-            .unwrap_or(text)
-            .trim_end()
-            .to_owned(),
-    )
+        .map_err(|error| usage::error(&error))
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ pub(super) fn command() -> clap::Command {
 /// Parses `monitor [OPTIONS] HOST,…`.
 pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     let words = std::iter::once("rperf monitor").chain(args.iter().map(String::as_str));
-    let options = MonitorOptions::try_parse_from(words).map_err(|e| super::clap_error(&e))?;
+    let options = MonitorOptions::try_parse_from(words).map_err(|e| crate::usage::error(&e))?;
     if options.hosts.is_empty() && options.hosts_file.is_none() {
         return Err(Error::usage("rperf monitor: no hosts")
             .with_help("name the hosts, as in `rperf monitor node1,node2`, or use --hosts-file"));

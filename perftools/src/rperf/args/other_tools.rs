@@ -23,11 +23,6 @@ const IPERF3: &[(&str, &str)] = &[
     ("-J", "-J is --json"),
     ("-4", "-4 has no equivalent: specify an IPv4 address"),
     ("-6", "-6 has no equivalent: specify an IPv6 address"),
-    ("-C", NO_EQUIVALENT),
-    ("-M", NO_EQUIVALENT),
-    ("-O", NO_EQUIVALENT),
-    ("-S", NO_EQUIVALENT),
-    ("-Z", NO_EQUIVALENT),
     ("--client", "--client HOST is `rperf HOST tcp_bw`"),
     ("--server", "--server is `rperf` without arguments"),
     ("--reverse", "--reverse is --flip on"),
@@ -39,13 +34,42 @@ const IPERF3: &[(&str, &str)] = &[
         "--format",
         "--format UNIT is --bits for bits, or omitted for bytes",
     ),
-    ("--congestion", NO_EQUIVALENT),
-    ("--dscp", NO_EQUIVALENT),
-    ("--omit", NO_EQUIVALENT),
-    ("--set-mss", NO_EQUIVALENT),
-    ("--zerocopy", NO_EQUIVALENT),
+    ("--bandwidth", "--bandwidth RATE is --rate-limit RATE"),
+    ("--sctp", "--sctp is the test sctp_bw"),
+    (
+        "--connect-timeout",
+        "--connect-timeout MS is --wait-server MSms",
+    ),
 ];
-const NO_EQUIVALENT: &str = "option has no equivalent for tests over sockets";
+
+/// Options of iperf3 without an equivalent.
+const IPERF3_ONLY: &[&str] = &[
+    "-1",
+    "-C",
+    "-M",
+    "-O",
+    "-S",
+    "-Z",
+    "-k",
+    "-n",
+    "--blockcount",
+    "--bytes",
+    "--congestion",
+    "--cport",
+    "--dscp",
+    "--file",
+    "--get-server-output",
+    "--logfile",
+    "--mptcp",
+    "--no-delay",
+    "--nstreams",
+    "--omit",
+    "--one-off",
+    "--set-mss",
+    "--title",
+    "--tos",
+    "--zerocopy",
+];
 
 /// Returns the meanings of an option in other tools.
 pub(super) fn hint(name: &str) -> Option<String> {
@@ -57,10 +81,12 @@ pub(super) fn hint(name: &str) -> Option<String> {
         _ => None,
     };
     let iperf3 = IPERF3.iter().find(|row| row.0 == name);
+    let only = IPERF3_ONLY.contains(&name);
     let hints: Vec<String> = former
         .into_iter()
         .chain(perftest::option_hint(name))
         .chain(iperf3.map(|row| format!("iperf3's {}", row.1)))
+        .chain(only.then(|| format!("iperf3's {name} has no equivalent")))
         .collect();
     (!hints.is_empty()).then(|| hints.join("; "))
 }
@@ -73,6 +99,20 @@ fn attached_hint(name: &str) -> Option<String> {
         OptionName::Value(_) => Some(format!("the value is a separate word: {letter} {value}")),
         _ => hint(letter),
     }
+}
+
+/// Returns the options of a command line that perftest has under the same name with another
+/// meaning, if one of the unknown options shows that the line is one of perftest.
+fn collisions<'a>(args: &'a [String], unknown: &[&str]) -> impl Iterator<Item = String> + 'a {
+    let is_of_perftest = unknown.iter().any(|name| {
+        let is_unknown = qperf::lookup(name) == OptionName::Unknown;
+        is_unknown && perftest::option_hint(name).is_some()
+    });
+    let args = args.iter().filter(move |_| is_of_perftest);
+    args.filter_map(|arg| match qperf::lookup(arg) {
+        OptionName::Value(own) => perftest::collision(arg, &own),
+        _ => None,
+    })
 }
 
 /// Returns the error for a command line with unknown options, with a hint for each.
@@ -97,7 +137,7 @@ pub(super) fn unknown_options(args: &[String]) -> Error {
         let similar = || Some(format!("did you mean {}?", qperf::suggest(name)?));
         hint(name).or_else(similar).or_else(|| attached_hint(name))
     });
-    let hints: Vec<String> = hints.collect();
+    let hints: Vec<String> = hints.chain(collisions(args, &names)).collect();
     Error::usage(format!("no option{plural} named {}", quoted.join(", "))).with_help(
         if hints.is_empty() {
             "`rperf --help` lists the options".to_owned()

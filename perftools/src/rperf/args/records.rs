@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use base::error::{Error, Result};
+use base::error::Result;
 use clap::{CommandFactory, Parser};
 
 use super::Invocation;
+use crate::usage;
 
 /// Compares the results of two runs, for each test that both have with the same parameters.
 #[derive(Clone, Debug, Parser)]
@@ -60,14 +61,8 @@ pub(super) fn report_command() -> clap::Command {
 fn parse<P: Parser>(command: &str, args: &[String], remedy: &str) -> Result<P> {
     let words = std::iter::once(command).chain(args.iter().map(String::as_str));
     P::try_parse_from(words).map_err(|error| {
-        let text = error.render().to_string();
-        let cause = text.trim_start_matches("error: ").split("\n\n").next();
-        let cause = cause.unwrap_or_default().split_whitespace();
-        Error::usage(format!(
-            "rperf {command}: {}",
-            cause.collect::<Vec<_>>().join(" ")
-        ))
-        .with_help(remedy)
+        let context = format!("rperf {command}");
+        usage::error(&error).context(context).with_help(remedy)
     })
 }
 

@@ -258,6 +258,7 @@ const ALTERNATIVES: &[(&str, &str)] = &[
         "for several queue pairs, use --qps or --threads",
     ),
     ("bidir", "for both directions, run a test such as rc_bi_bw"),
+    ("ip-port", "the port of the server is --listen-port (-lp)"),
 ];
 const STREAMS_OF_SOCKETS: &str = "for several streams of a test over sockets, use --parallel";
 
@@ -281,7 +282,7 @@ pub(super) fn kind(option: &str) -> Option<&'static str> {
 }
 
 /// Returns `true` if a word of the command line is no option, or one that acts on the test.
-pub(super) fn acts_on(word: &str, test: Test) -> bool {
+pub(in crate::rperf) fn acts_on(word: &str, test: Test) -> bool {
     match of(word) {
         Scope::Tests(kind) | Scope::Results(kind) if word.starts_with("--") => {
             (kind.contains)(test)
@@ -337,6 +338,24 @@ pub(super) fn check_client(options: &[String]) -> Result<()> {
             display(option)
         ))
         .with_help("pass it to `rperf` without tests, which runs a server")),
+        None => Ok(()),
+    }
+}
+
+/// Options that describe the connection to the server.
+const CONNECTION: &[&str] = &["bind", "listen-port", "qperf", "token-file", "wait-server"];
+
+/// Checks the options of a run with both ends on this host.
+///
+/// # Errors
+/// A usage error if one describes the connection to another host.
+pub(super) fn check_one_host(options: &[String]) -> Result<()> {
+    match options.iter().find(|word| CONNECTION.contains(&name(word))) {
+        Some(option) => Err(Error::usage(format!(
+            "{} has no effect without a host: both ends of the test are in this process",
+            display(option)
+        ))
+        .with_help("name the server's host before the tests, such as localhost, or remove it")),
         None => Ok(()),
     }
 }

@@ -1,11 +1,12 @@
 //! Separates host, tests and options, and assigns the options to the tests.
 
 use base::error::{Error, Result};
-use base::units::parse_time;
+use base::units::{Size, parse_time};
 use measure::spec::test::Test;
 
 use super::other_tools;
 use super::qperf::{self, OptionName};
+use super::scope;
 use super::values::on_off;
 
 /// The parts of a command line. Each option is one word in its long form (`--name=value` or
@@ -60,7 +61,28 @@ pub fn split(args: &[String]) -> Result<SplitArgs> {
     for (_, options) in &mut split.tests {
         options.extend_from_slice(&split.options[before_last_test..]);
     }
+    check_time(args, &split)?;
     Ok(split)
+}
+
+/// Smallest value of `-t` that may be a depth, as in perftest: a power of two from here on.
+const MIN_DEPTH: u32 = 64;
+
+/// Refuses a time that may be a number of requests, if a test has such a number.
+fn check_time(args: &[String], split: &SplitArgs) -> Result<()> {
+    let mut values = args.windows(2).filter(|words| words[0] == "-t");
+    let ambiguous = values.find_map(|words| {
+        let number = words[1].parse::<u32>().ok()?;
+        (number >= MIN_DEPTH && number.is_power_of_two()).then_some(number)
+    });
+    let has_depth = |(test, _): &(Test, _)| scope::acts_on("--depth", *test);
+    match ambiguous.filter(|_| split.tests.iter().any(has_depth)) {
+        Some(n) => Err(Error::usage(format!(
+            "-t {n} is a time in seconds here, and a depth of queues in perftest"
+        ))
+        .with_help(format!("specify -t {n}s or --depth {n}"))),
+        None => Ok(()),
+    }
 }
 
 /// Adds the option `arg` to `split`. If `arg` does not contain the value of the option, the value
@@ -83,7 +105,7 @@ fn add_option<'a>(
             .filter(|value| inline.is_some() || takes_any_word || !is_next_word(value))
             .ok_or_else(|| {
                 let error = Error::usage(format!("{name} needs a value"));
-                match other_tools::hint(name) {
+                match other_tools::hint(name).filter(|_| !name.starts_with("--")) {
                     Some(hint) => error.with_help(hint),
                     None => error,
                 }
@@ -150,6 +172,10 @@ fn check_meaning(name: &str, value: &str) -> Result<()> {
             ("on or off", !is_on_off)
         }
         "-e" | "-g" => ("a number", !is_number),
+        "-n" => (
+            "a number of messages",
+            !is_number && value.parse::<Size>().is_ok(),
+        ),
         _ => return Ok(()),
     };
     match other_tools::hint(name).filter(|_| is_other) {

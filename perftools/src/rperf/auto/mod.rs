@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use base::error::Result;
 use measure::spec::Spec;
+use measure::spec::test::Test;
 use report::advice::{Advice, Finding, Goal};
 use report::record::Measured;
 
@@ -46,7 +47,7 @@ pub fn run<R: Runner>(
     time: Duration,
     max_measurements: u32,
     path_limits: impl Fn(&Measured) -> PathLimits,
-    command: impl Fn(&str) -> String,
+    command: impl Fn(Test) -> String,
 ) -> Result<Advice> {
     let mut search = Search::new(runner, time, max_measurements);
     let mut findings = Vec::new();
@@ -66,10 +67,7 @@ pub fn run<R: Runner>(
             (Some(bound), why)
         };
         let size = found.spec.msg_size;
-        let mut command = vec![
-            command(found.spec.test.name()),
-            format!("--msg-size {size}"),
-        ];
+        let mut command = vec![command(found.spec.test), format!("--msg-size {size}")];
         command.extend(found.best.settings.options(found.start.settings));
         findings.push(Finding {
             goal,

@@ -93,7 +93,7 @@ fn find_within(
         Duration::from_millis(100),
         max_measurements,
         path_limits,
-        |test| format!("rperf node {test}"),
+        |test| format!("rperf node {}", test.name()),
     )
     .unwrap();
     (advice, pair.runs)
@@ -291,7 +291,7 @@ fn a_lost_peer_ends_the_search() {
         Duration::from_secs(1),
         MAX_MEASUREMENTS,
         path_limits,
-        str::to_owned,
+        |test| test.name().to_owned(),
     )
     .unwrap_err();
     assert_eq!(error.kind(), Kind::Gone);
@@ -326,7 +326,7 @@ fn counters_that_show_a_cause_name_the_path() {
         link: None,
         one_host: false,
     };
-    let command = |test: &str| test.to_owned();
+    let command = |test: Test| test.name().to_owned();
     let advice = run(
         &mut lossy,
         &spec,

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use base::error::{Error, Result};
 use base::shell;
 use measure::spec::Spec;
+use measure::spec::test::Test;
 use measure::stats::monitor::MonitorOptions;
 use measure::transport::verbs::VerbsBackend;
 use report::json::Document;
@@ -15,6 +16,7 @@ use session::connect::ServerAddr;
 use super::diagnosis::{Report, outcome};
 use super::live::LiveOutput;
 use super::print;
+use crate::rperf::args::acts_on;
 use crate::rperf::args::command_line::Options;
 use crate::rperf::auto::verdict::PathLimits;
 use crate::rperf::auto::{self, Runner};
@@ -94,19 +96,13 @@ pub(super) fn run(
         link: m.local.hardware.link_rate.map(|rate| rate as f64),
         one_host: host.is_none(),
     };
-    let command = |test: &str| {
-        let words = words.iter().map(String::as_str);
-        let command = ["rperf"].into_iter().chain(words).chain(host);
-        // `test` may be several words.
-        format!("{} {test}", shell::join(command))
-    };
     let advice = auto::run(
         &mut runner,
         &spec,
         options.time.unwrap_or(TIME),
         max_measurements,
         path_limits,
-        command,
+        |test| command(host, words, test),
     )?;
     if options.json {
         let document = Document {
@@ -116,4 +112,28 @@ pub(super) fn run(
         return print(&document.render());
     }
     print(&advice.render(format.style))
+}
+
+/// Returns a command for a test, with the user's own options that act on it.
+fn command(host: Option<&str>, words: &[String], test: Test) -> String {
+    let words = words.iter().map(String::as_str);
+    let words = words.filter(|word| acts_on(word, test));
+    let command = ["rperf"].into_iter().chain(words).chain(host);
+    shell::join(command.chain([test.name()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_the_options_that_act_on_its_test() {
+        let words = ["--mtu=1024", "--rate-limit=1Gb/s"].map(str::to_owned);
+        for (test, expected) in [
+            (Test::RcLat, "rperf --mtu=1024 node rc_lat"),
+            (Test::RcBw, "rperf --mtu=1024 --rate-limit=1Gb/s node rc_bw"),
+        ] {
+            assert_eq!(command(Some("node"), &words, test), expected);
+        }
+    }
 }

@@ -23,6 +23,7 @@ use fleet::monitor::qp_transport::QpTransport;
 use fleet::monitor::registration::{Hosts, SourceHandle, SourceKind, Target, is_suspect};
 use fleet::monitor::tracker::{Change, Settings, State};
 use fleet::monitor::udp_transport::UdpTransport;
+use measure::spec::test::Test;
 use measure::transport::LinkType;
 use measure::transport::device::{self, OpenedDevice};
 use session::probe::reflector::{HOST, preferred_ip};
@@ -92,7 +93,7 @@ pub(super) fn run(options: &MonitorOptions) -> Result<()> {
         report_interval: options.json_lines.then_some(options.report_interval),
     };
     monitor.run(probers, server.as_ref())?;
-    conclude(&monitor.output, &monitor.sources, monitor.is_over())
+    conclude(&monitor)
 }
 
 /// A running monitor.
@@ -196,8 +197,12 @@ impl Monitor {
     }
 }
 
-/// Prints the results. Returns an error if a path is lost when the time is over.
-fn conclude(output: &Output, sources: &[Arc<Source>], is_over: bool) -> Result<()> {
+/// Prints the results. Returns an error if a path is not up, or a host has none, when the time is
+/// over.
+fn conclude(monitor: &Monitor) -> Result<()> {
+    let Monitor {
+        output, sources, ..
+    } = monitor;
     if output.json {
         output.paths(sources);
     } else {
@@ -206,19 +211,24 @@ fn conclude(output: &Output, sources: &[Arc<Source>], is_over: bool) -> Result<(
     if let Some(error) = output.take_error() {
         return Err(error);
     }
-    if !is_over {
+    if !monitor.is_over() {
         return Ok(());
     }
-    let states = sources.iter().map(|source| {
-        let state = source.state();
-        let is_bad = |state: State| !matches!(state, State::Up);
-        let paths = state.tracker.paths().iter();
-        let bad = paths.filter(|path| path.is_enabled() && is_bad(path.state));
-        bad.count()
-    });
-    match states.sum() {
-        0_usize => Ok(()),
-        n => Err(Error::test(format!("{n} paths are not up"))),
+    let mut bad = 0;
+    let mut found = HashSet::new();
+    for source in sources.iter() {
+        let paths = source.state().tracker.paths().to_vec();
+        for (number, path) in (0..).zip(paths).filter(|(_, path)| path.is_enabled()) {
+            bad += usize::from(path.state != State::Up);
+            found.insert(lines::path_id(source, number).target);
+        }
+    }
+    let names = monitor.hosts.names();
+    let missing = names.iter().find(|name| !found.contains(&***name));
+    match (bad, missing) {
+        (0, None) => Ok(()),
+        (0, Some(host)) => Err(Error::test(format!("no path to {host} was found"))),
+        (n, _) => Err(Error::test(format!("{n} paths are not up"))),
     }
 }
 
@@ -238,6 +248,12 @@ fn targets(options: &MonitorOptions) -> Result<Vec<Target>> {
             Some(port) => format!("{}:{port}", host.name),
             None => host.name.clone(),
         };
+        if Test::is_name(&name) {
+            return Err(Error::usage(format!(
+                "rperf monitor runs no tests, but the command line names {name}"
+            ))
+            .with_help(format!("run `rperf HOST {name}`")));
+        }
         if !seen.insert(name.clone()) {
             return Err(Error::usage(format!(
                 "rperf monitor: {name} is named twice"
@@ -248,6 +264,9 @@ fn targets(options: &MonitorOptions) -> Result<Vec<Target>> {
             host: host.name,
             port: host.port.unwrap_or(options.port),
         });
+    }
+    if targets.is_empty() {
+        return Err(Error::usage("rperf monitor: the list of hosts is empty"));
     }
     Ok(targets)
 }

@@ -159,6 +159,23 @@ fn a_container_is_named() {
 }
 
 #[test]
+fn a_missing_verbs_node_is_not_due_to_a_loaded_module() {
+    let tree = unpack("h4-bnxt");
+    let verbs = "sys/class/infiniband_verbs";
+    tree.write(&format!("{verbs}/uverbs0/ibdev"), "bnxt_re7\n");
+    let check = || ribinfo(tree.path(), &["check", "-q", "nodes"]).0;
+    let text = check();
+    assert!(
+        text.contains("although module ib_uverbs is loaded"),
+        "{text}"
+    );
+    std::fs::remove_dir_all(tree.path().join(verbs)).expect("a directory");
+    tree.write("proc/modules", "bnxt_re 1 0 - Live 0x0\n");
+    let text = check();
+    assert!(text.contains("module ib_uverbs is not loaded"), "{text}");
+}
+
+#[test]
 fn errors_are_compared_with_the_packets() {
     let tree = unpack("c20-hwcounters");
     let port = "sys/class/infiniband/mlx5_0/ports/1";

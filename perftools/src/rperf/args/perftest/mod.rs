@@ -11,7 +11,7 @@ use std::iter;
 use base::error::{Error, Result};
 use base::shell;
 
-pub(super) use options::option_hint;
+pub(super) use options::{collision, option_hint};
 
 use measure::spec::test::Test;
 use options::Meaning::{self, Omitted, Value, Words};
@@ -209,6 +209,9 @@ fn translate<'a>(
     };
     let mut words = words.map(String::as_str);
     while let Some(word) = words.next() {
+        if word == "--" {
+            continue;
+        }
         if word.starts_with('-') {
             for (row, value) in rows(word, &mut words)? {
                 line.apply(row, value)?;
@@ -259,7 +262,15 @@ impl CommandLine<'_> {
             (Meaning::Device, value) => self.device = value,
             (Meaning::DevicePort, value) => self.port = value,
             (Meaning::AllSizes, _) => self.all_sizes = true,
+            (Meaning::Bidirectional, _) if self.selection.latency => {
+                self.omitted
+                    .push(format!("{name} (a latency test has both directions)"));
+            }
             (Meaning::Bidirectional, _) => self.selection.bidirectional = true,
+            (Meaning::Multicast, _) => {
+                self.selection.service = "ud";
+                self.add("--multicast", "1");
+            }
             (Meaning::WriteWithImmediate, _) => self.selection.immediate = true,
             (Meaning::LimitBandwidth, value) => self.limit = value,
             (Meaning::Gigabits, _) => self.gigabits = true,
@@ -278,8 +289,33 @@ impl CommandLine<'_> {
         self.options.push((option.to_owned(), words));
     }
 
+    /// Returns the value of an option of rperf.
+    fn value(&mut self, option: &str) -> Option<&mut String> {
+        let mut values = self
+            .options
+            .iter_mut()
+            .filter(|(_, words)| words[0] == option);
+        values.next_back()?.1.get_mut(1)
+    }
+
+    /// Corrects the number of messages: perftest's is that of each queue pair, and its duration has
+    /// precedence.
+    fn correct_messages(&mut self) {
+        if self.value("--time").is_some() {
+            self.options.retain(|(_, words)| words[0] != "--messages");
+        }
+        let number = |text: &mut String| text.parse::<u64>().ok();
+        let qps = self.value("--qps").and_then(number).unwrap_or(1);
+        if let Some(messages) = self.value("--messages") {
+            if let Some(total) = number(messages).and_then(|n| n.checked_mul(qps)) {
+                *messages = total.to_string();
+            }
+        }
+    }
+
     /// Adds the options that depend on several options of perftest.
     fn combine(&mut self) {
+        self.correct_messages();
         let is_write = self.selection.verb == Verb::Write;
         let note = match (self.all_sizes, self.selection.service) {
             (true, service @ ("ud" | "srd"))

@@ -15,6 +15,8 @@ pub(super) enum Meaning {
     DevicePort,
     /// The transport service, which is part of the name of the test.
     Connection,
+    /// A multicast group, which perftest uses over UD only.
+    Multicast,
     /// Both directions, which is part of the name of the test.
     Bidirectional,
     /// The kind of atomic operation, which is part of the name of the test.
@@ -86,7 +88,7 @@ pub(super) const OPTIONS: &[Row] = &[
     row('X', "vector", true, Value("cq-vector")),
     row('f', "margin", true, Value("warm-up")),
     row('F', "CPU-freq", false, NOT_NEEDED),
-    row('g', "mcg", false, Words("--multicast 1")),
+    row('g', "mcg", false, Meaning::Multicast),
     row('H', "report-histogram", false, Words("--json")),
     row('i', "ib-port", true, Meaning::DevicePort),
     row('I', "inline_size", true, Value("inline")),
@@ -321,6 +323,7 @@ impl Row {
             Meaning::Connection => {
                 "part of the test: rc_bw, uc_bw, ud_bw, xrc_bw, srd_bw, dc_bw".to_owned()
             }
+            Meaning::Multicast => "--multicast 1".to_owned(),
             Meaning::Bidirectional => "part of the test, such as rc_bi_bw".to_owned(),
             Meaning::AtomicType => {
                 "part of the test: rc_fetch_add_mr, rc_compare_swap_mr".to_owned()
@@ -374,4 +377,16 @@ pub(in crate::rperf::args) fn option_hint(name: &str) -> Option<String> {
             row.equivalent()
         ),
     })
+}
+
+/// Returns a hint for a letter that stands for another option here than in perftest.
+pub(in crate::rperf::args) fn collision(letter: &str, own: &str) -> Option<String> {
+    let row = find(letter).filter(|_| !letter.starts_with("--"))?;
+    match row.meaning {
+        Value(option) if option != own => Some(format!(
+            "{letter} is --{own} in rperf, and perftest's {} is --{option}",
+            row.names()
+        )),
+        _ => None,
+    }
 }

@@ -48,6 +48,16 @@ fn command_lines_of_perftest_get_the_equivalent_line() {
             "ib_write_bw --use_cuda=1 --use_cuda_dmabuf HOST",
             "rperf HOST --gpu cuda:1 --immediate off rc_rdma_write_bw",
         ),
+        // perftest counts the messages of each queue pair, and its duration has precedence.
+        (
+            "ib_send_bw -n 1000 -q 4 HOST",
+            "rperf HOST --messages 4000 --qps 4 rc_bw",
+        ),
+        (
+            "ib_send_bw -D 5 -n 1000 -q 4 -- HOST",
+            "rperf HOST --time 5 --qps 4 rc_bw",
+        ),
+        ("ib_send_bw -g HOST", "rperf HOST --multicast 1 ud_bw"),
         (
             "/usr/bin/ib_read_lat -R -e HOST",
             "rperf HOST --use-cm on --wait events rc_rdma_read_lat",
@@ -106,6 +116,11 @@ fn options_that_rperf_refuses_are_omitted_with_a_reason() {
             "ib_write_lat -e HOST",
             "rperf HOST rc_rdma_write_poll_lat",
             "-e, --events (--wait (-cp) has no effect on rc_rdma_write_poll_lat",
+        ),
+        (
+            "ib_send_lat -b HOST",
+            "rperf HOST rc_lat",
+            "-b, --bidirectional (a latency test has both directions)",
         ),
         (
             "ib_send_bw --burst_size 4 HOST",
