@@ -50,7 +50,10 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
                     same.netdev, address.ip
                 ))
                 .on(&first.name)
-                .with_remedy(format!("ip addr del {same} dev {}", same.netdev)),
+                .with_remedy(format!(
+                    "give one of the two interfaces another address, or remove {} from the one that does not need it",
+                    address.ip
+                )),
             );
         }
         // A later RDMA interface, or one without RDMA.

@@ -67,9 +67,17 @@ fn check_port(facts: &HostFacts, device: &Device, port: &Port) -> Option<Finding
         } else {
             format!(", a VLAN of {netdev},")
         };
-        return Some(Finding::fault(format!("{name}{vlan} has the address {ip}, but the GID table has no entry for it")).with_remedy(
-            format!("ip addr del {address} dev {name} && ip addr add {address} dev {name}; then add the routes over {name} again, which the first command removes"),
-        ));
+        let text =
+            format!("{name}{vlan} has the address {ip}, but the GID table has no entry for it");
+        return Some(Finding::fault(text).with_remedy(match address.bits {
+            // A second entry of the address makes the kernel add the GID, and changes no route.
+            Some(bits) if ip.is_ipv4() && bits < 32 => {
+                format!("ip addr add {ip}/32 dev {name}; check with ribinfo gids")
+            }
+            _ => format!(
+                "when nothing uses {name}: ip addr del {address} dev {name} && ip addr add {address} dev {name}, and add the routes over {name} again, which the first command removes"
+            ),
+        }));
     }
     if !port.gids.iter().any(|row| !row.gid.is_link_local()) {
         return Some(Finding::fault(format!(

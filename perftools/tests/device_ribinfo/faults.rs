@@ -200,6 +200,35 @@ fn missing_gid_is_found() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
+fn the_gid_of_an_address_returns_without_a_loss() {
+    for name in roce_devices() {
+        let restore = Restore::new(&name);
+        let ip = |action: &str, bits: u8| {
+            let netdev = &restore.netdev;
+            process::run_line(&format!("ip addr {action} 10.55.0.7/{bits} dev {netdev}"));
+        };
+        ip("add", 24);
+        // The kernel removes the GID with the second entry of the address.
+        ip("add", 32);
+        ip("del", 32);
+        wait_for_check(&["gid"], 1);
+        let remedy = assert_finding(
+            &check(&["gid"]).0,
+            "fault",
+            &format!("gid {name}/1"),
+            &["has the address 10.55.0.7", "=> ip addr add 10.55.0.7/32"],
+        );
+        apply(remedy.split(';').next().unwrap_or_default());
+        wait_for_check(&["gid"], 0);
+        let (text, status) = check(&["gid", "addresses"]);
+        ip("del", 32);
+        ip("del", 24);
+        assert_eq!(status, 0, "{text}");
+    }
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
 fn missing_permissions_are_found() {
     for name in devices() {
         let uverbs = fs::read_dir("/sys/class/infiniband_verbs")

@@ -266,7 +266,8 @@ fn targets(options: &MonitorOptions) -> Result<Vec<Target>> {
         });
     }
     if targets.is_empty() {
-        return Err(Error::usage("rperf monitor: the list of hosts is empty"));
+        return Err(Error::usage("rperf monitor: the list of hosts is empty")
+            .with_help("name at least one host, as in `rperf monitor node1`"));
     }
     Ok(targets)
 }

@@ -35,7 +35,7 @@ const EXPECTED: &[(&str, &str, &str)] = &[
     (
         "c22-ip-on-vlan-gid-missing",
         "ens1f0np0.100, a VLAN of ens1f0np0, has the address 10.6.0.1, but the GID table has no entry",
-        "ip addr add 10.6.0.1/24 dev ens1f0np0.100",
+        "ip addr add 10.6.0.1/32 dev ens1f0np0.100",
     ),
     (
         "p-02c",
