@@ -188,10 +188,7 @@ impl AsyncMessenger {
     /// # Errors
     /// Same as [`Messenger::buffer`], except for the timeout.
     pub async fn buffer(&mut self) -> Result<SendBuffer> {
-        self.reactor
-            .wait(self.messenger.shared(), Side::Send, State::try_buffer)
-            .await
-            .map(SendBuffer)
+        self.reactor.buffer(self.messenger.shared()).await
     }
 
     /// Sends a message in a [`buffer`](Self::buffer) of this messenger without copying it, after
@@ -204,12 +201,8 @@ impl AsyncMessenger {
     /// # Errors
     /// Same as [`Messenger::send_buffer`], except for the timeout.
     pub async fn send_buffer(&mut self, buffer: SendBuffer) -> Result<()> {
-        let mut buf = Some(buffer.0);
-        self.reactor
-            .wait(self.messenger.shared(), Side::Send, |state| {
-                state.try_send_buffer(&mut buf)
-            })
-            .await
+        let shared = self.messenger.shared();
+        self.reactor.send_buffer(shared, buffer).await
     }
 
     /// Awaits until the peer's messenger has received all messages.

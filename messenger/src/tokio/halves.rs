@@ -6,9 +6,9 @@ use ibverbs::Result;
 
 use super::io::{ReadState, WriteState};
 use super::{Reactor, SendPermit};
-use crate::Message;
 use crate::shared::Owner;
 use crate::state::{Side, State};
+use crate::{Message, SendBuffer};
 
 /// The half of an [`AsyncMessenger`](crate::AsyncMessenger) that sends. It also implements
 /// [`AsyncWrite`](tokio::io::AsyncWrite).
@@ -58,6 +58,31 @@ impl AsyncSendHalf {
     /// Same as [`AsyncMessenger::reserve`](crate::AsyncMessenger::reserve).
     pub async fn reserve(&mut self) -> Result<SendPermit<'_>> {
         self.reactor.reserve(&self.owner.0).await
+    }
+
+    /// Awaits a registered buffer for a message that is sent without a copy: see
+    /// [`AsyncMessenger::buffer`](crate::AsyncMessenger::buffer).
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has taken no buffer.
+    ///
+    /// # Errors
+    /// Same as [`AsyncMessenger::buffer`](crate::AsyncMessenger::buffer).
+    pub async fn buffer(&mut self) -> Result<SendBuffer> {
+        self.reactor.buffer(&self.owner.0).await
+    }
+
+    /// Sends a message in a [`buffer`](Self::buffer) without copying it: see
+    /// [`AsyncMessenger::send_buffer`](crate::AsyncMessenger::send_buffer).
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has sent nothing. Dropping it returns the buffer
+    /// to the messenger, so its content is lost.
+    ///
+    /// # Errors
+    /// Same as [`AsyncMessenger::send_buffer`](crate::AsyncMessenger::send_buffer).
+    pub async fn send_buffer(&mut self, buffer: SendBuffer) -> Result<()> {
+        self.reactor.send_buffer(&self.owner.0, buffer).await
     }
 
     /// Awaits until the peer's messenger has received all messages.

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use ibverbs::Result;
 use tokio::runtime::Handle;
 
-use crate::Message;
 use crate::driver::{Driver, Waiting};
 use crate::polling::Polling;
 use crate::shared::Shared;
 use crate::state::{Side, State};
+use crate::{Message, SendBuffer};
 use rdmacm::internal::{Descriptor, Readable};
 
 /// The descriptor of a driver, registered with tokio. All messengers of the driver share it.
@@ -170,6 +170,24 @@ impl Reactor {
             shared,
             reactor: self,
         })
+    }
+
+    /// Awaits a buffer for a message.
+    pub(super) async fn buffer(self: &Arc<Self>, shared: &Shared) -> Result<SendBuffer> {
+        self.wait(shared, Side::Send, State::try_buffer)
+            .await
+            .map(SendBuffer)
+    }
+
+    /// Sends a message in a buffer. A dropped future has sent nothing.
+    pub(super) async fn send_buffer(
+        self: &Arc<Self>,
+        shared: &Shared,
+        buffer: SendBuffer,
+    ) -> Result<()> {
+        let mut buf = Some(buffer.0);
+        self.wait(shared, Side::Send, |state| state.try_send_buffer(&mut buf))
+            .await
     }
 
     /// Starts a task that posts the rest of a message, because the caller may not call the
