@@ -7,13 +7,6 @@ use rdma_types::convert;
 
 use crate::help::{self, help_for};
 
-/// Loads librdmacm with the feature `dlopen`. `call` is the function that the caller calls next.
-pub(crate) fn load_librdmacm(call: &'static str) -> Result<()> {
-    rdma_sys::Library::Rdmacm.load().map_err(|error| {
-        Error::new(ErrorKind::Unsupported, call, error.to_string()).with_help(error.help())
-    })
-}
-
 /// Returns the error of a call that failed with `errno`, with a remedy if one is known.
 pub fn failed(verb: &'static str, errno: Errno, detail: &dyn fmt::Display) -> Error {
     let error = ibverbs::call_failed(verb, errno, detail.to_string());

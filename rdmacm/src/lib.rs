@@ -92,6 +92,7 @@ mod error;
 pub mod event;
 mod help;
 mod id;
+mod library;
 pub mod params;
 pub mod passive;
 mod progress;

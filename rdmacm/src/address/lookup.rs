@@ -13,7 +13,8 @@ use rdma_sys::{
 use rdma_types::setters;
 
 use super::{Address, IbAddr, PortSpace, address_from_raw};
-use crate::convert::{failed, load_librdmacm};
+use crate::convert::failed;
+use crate::library;
 
 const VERB: &str = "rdma_getaddrinfo";
 
@@ -133,7 +134,7 @@ pub fn lookup(
 ) -> Result<Vec<AddrInfo>> {
     let query = Query::new(VERB, node, service, options)?;
     let mut list = ptr::null_mut();
-    load_librdmacm(VERB)?;
+    library::prepare(VERB)?;
     // SAFETY: all pointers are valid during the call.
     let returned = unsafe {
         rdma_getaddrinfo(

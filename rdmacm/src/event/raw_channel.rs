@@ -11,7 +11,8 @@ use rdma_sys::{
     rdma_get_cm_event,
 };
 
-use crate::convert::{failed, load_librdmacm, zero_or_last};
+use crate::convert::{failed, zero_or_last};
+use crate::library;
 
 /// An event channel of librdmacm with a non-blocking descriptor.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ impl Channel {
     pub(crate) fn create() -> Result<Self> {
         const CALL: &str = "rdma_create_event_channel";
         let detail = &"event channel";
-        load_librdmacm(CALL)?;
+        library::prepare(CALL)?;
         // SAFETY: the function has no preconditions.
         let Some(raw) = NonNull::new(unsafe { rdma_create_event_channel() }) else {
             return Err(failed(CALL, Errno::last(), detail));

@@ -4,6 +4,7 @@
 use std::io::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use nic_model::{Link, Options};
 use nix::sys::socket::SockaddrStorage;
@@ -17,6 +18,9 @@ use rdma_sys::{
     rdma_establish, rdma_event_channel, rdma_get_cm_event, rdma_get_src_port, rdma_init_qp_attr,
     rdma_listen, rdma_reject, rdma_resolve_addr, rdma_resolve_route,
 };
+
+/// The first call initializes librdmacm, which other threads must not use before.
+static FIRST_CALL: Mutex<()> = Mutex::new(());
 
 /// Number that a queue pair would have.
 const QPN: u32 = 77;
@@ -38,10 +42,12 @@ struct End {
 impl End {
     fn new() -> Self {
         nic_model::start(Options::new().link(Link::Ethernet)).expect("start of the model");
+        let guard = FIRST_CALL.lock().unwrap_or_else(PoisonError::into_inner);
         let mut id = ptr::null_mut();
         // SAFETY: the channel is valid, and so is the pointer for the result.
         unsafe {
             let channel = rdma_create_event_channel();
+            drop(guard);
             assert!(!channel.is_null(), "{}", Error::last_os_error());
             let created = rdma_create_id(channel, &raw mut id, ptr::null_mut(), RDMA_PS_TCP);
             assert_eq!(errno(created), 0);

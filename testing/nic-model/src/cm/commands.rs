@@ -156,7 +156,8 @@ impl Cm {
                 let event = self.next_event(file)?;
                 command.respond(response, event.as_bytes(), old)
             }
-            // librdmacm uses the commands without AF_IB only on kernels that lack it.
+            // librdmacm uses the commands without AF_IB only on kernels that lack it, and before
+            // another thread has found out.
             cmd::GET_OPTION | cmd::BIND_IP | cmd::RESOLVE_IP | cmd::QUERY_ROUTE => {
                 Err(Errno::ENOSYS)
             }
