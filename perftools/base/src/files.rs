@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::units::Size;
 
 /// Maximum length of a file: a device such as /dev/zero never ends.
 const MAX_LEN: u64 = 64 << 20;
@@ -14,17 +15,28 @@ const MAX_LEN: u64 = 64 << 20;
 /// # Errors
 /// Returns an error if the file cannot be read, is longer than 64 MiB, or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|e| Error::system(format!("cannot read {name}"), &e))?;
+    read_open_text(file, &name, MAX_LEN)
+}
+
+/// Reads the text of an open file, which errors call `name`.
+///
+/// # Errors
+/// Returns an error if the file cannot be read, is longer than `max_len` bytes, or is not UTF-8.
+pub fn read_open_text(file: File, name: &str, max_len: u64) -> Result<String> {
+    let error = |e| Error::system(format!("cannot read {name}"), &e);
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_LEN + 1).read_to_string(&mut text));
-    let cannot_read = format!("cannot read {}", path.display());
-    match read {
-        Err(e) => Err(Error::system(cannot_read, &e)),
-        Ok(_) if text.len() as u64 > MAX_LEN => {
-            let limit = Error::limit(format!("it is longer than {} MiB", MAX_LEN >> 20));
-            Err(limit.context(cannot_read))
-        }
-        Ok(_) => Ok(text),
+    let len = file.metadata().map_err(error)?.len();
+    if len <= max_len {
+        let read = file.take(max_len + 1).read_to_string(&mut text);
+        read.map_err(error)?;
     }
+    if len.max(text.len() as u64) > max_len {
+        let limit = Error::limit(format!("it is longer than {}", Size(max_len)));
+        return Err(limit.context(format!("cannot read {name}")));
+    }
+    Ok(text)
 }
 
 #[cfg(test)]

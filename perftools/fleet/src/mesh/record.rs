@@ -3,11 +3,12 @@
 
 use std::collections::HashSet;
 use std::fs::{File, Permissions};
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use base::error::{Error, Result};
+use base::files::read_open_text;
 use base::peer_text::printable_json;
 use measure::spec::Spec;
 use serde::{Deserialize, Serialize};
@@ -231,18 +232,8 @@ impl MeshRecord {
 /// # Errors
 /// Returns an error if the file cannot be read, is longer than 2 GiB, or is not UTF-8.
 pub fn read_text(path: &Path, file: File) -> Result<String> {
-    let error = |e| Error::system(format!("cannot read the record {}", path.display()), &e);
-    let mut text = String::new();
-    let len = file.metadata().map_err(error)?.len();
-    if len <= MAX_LEN {
-        let read = file.take(MAX_LEN + 1).read_to_string(&mut text);
-        read.map_err(error)?;
-    }
-    if len.max(text.len() as u64) > MAX_LEN {
-        let limit = Error::limit(format!("it is longer than {} GiB", MAX_LEN >> 30));
-        return Err(limit.context(format!("cannot read the record {}", path.display())));
-    }
-    Ok(text)
+    let name = format!("the record {}", path.display());
+    read_open_text(file, &name, MAX_LEN)
 }
 
 /// The tests that completed in an earlier part of the run.
