@@ -17,6 +17,7 @@ use session::server::Ended;
 use super::args::{PingArgs, TransportArg};
 use super::rping::server::{self, ObservedListener};
 use super::stop::{POLL_INTERVAL, StopFlag};
+use super::transport_choice::check_devices;
 use super::umad::UmadServer;
 
 /// Interval of the checks for removed devices.
@@ -28,6 +29,7 @@ const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Returns [`Kind::Device`](base::error::Kind::Device) if there is nothing to serve on, or
 /// if serving failed on a port. The reason for each port is logged.
 pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Ended> {
+    check_devices()?;
     let datagrams = if args.via == TransportArg::RdmaCm {
         Vec::new()
     } else {
