@@ -234,9 +234,13 @@ fn ports(args: &PingArgs) -> Result<Vec<PortAttr>> {
         match Ca::by_name(&name) {
             Ok(ca) => all.extend(ca.ports),
             Err(error) if args.ca.is_some() => {
-                let error = Error::device(format!("choose the device {name}: {error}"));
                 let names = Ca::names()?.join(", ");
-                return Err(error.with_help(format!("available: {names}")));
+                return Err(match error.kind() {
+                    ErrorKind::NotFound => {
+                        Error::device(format!("no RDMA device named `{name}`; available: {names}"))
+                    }
+                    _ => Error::from(error).context(format!("choose the device {name}")),
+                });
             }
             Err(_) => {}
         }

@@ -266,9 +266,10 @@ fn words_of_other_tools_and_endless_files_are_refused() {
     for (args, expected, code) in [
         (&["show_gids"][..], "run `ribinfo gids`", 2),
         (&["stat", "-l"], "`ribinfo devices` lists the devices", 2),
+        (&["foo"], "'foo'; help: see `ribinfo --help`", 2),
         (
             &["serve", "-l"],
-            "ribinfo: unexpected argument '-l' found\n",
+            "ribinfo: unexpected argument '-l' found; help: see `ribinfo --help`\n",
             2,
         ),
         (
