@@ -132,7 +132,7 @@ impl Format {
         let defaults = of_spec(&Spec::new(m.spec.test));
         for (name, value) in of_spec(&m.spec) {
             let is_default = defaults.get(&name) == Some(&value);
-            // The record has all settings of sockets if one is set.
+            // The record has all settings of sockets if one is set. `poll` has a line of qperf.
             let is_unset = name.starts_with("sockets ") && value == "0";
             if is_default || is_unset || value == "poll" || SHOWN.contains(&&*name) {
                 continue;
