@@ -233,6 +233,11 @@ impl Driver {
         self.waiters.wake_one();
     }
 
+    /// Wakes all that wait, except a thread that sleeps on the descriptor.
+    pub(crate) fn wake_all(&self) {
+        self.waiters.wake_all();
+    }
+
     fn wait(&self, events: &mut [EpollEvent], timeout: EpollTimeout) -> Result<usize> {
         match self.epoll.wait(events, timeout) {
             Ok(count) => Ok(count),

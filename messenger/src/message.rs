@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use ibverbs::Buf;
 
 use super::codec::HEADER_LEN;
+use super::driver::Driver;
 use super::endpoint::Endpoint;
 use super::inbox::Content;
 use super::lease::Lease;
@@ -28,13 +29,45 @@ use super::state::Received;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-pub struct SendBuffer(pub(crate) Buf);
+pub struct SendBuffer {
+    buf: Buf,
+    /// Dropped after the buffer, which is in its pool then.
+    unsent: Unsent,
+}
+
+/// Wakes the tasks that may wait for a buffer.
+#[derive(Debug)]
+pub(crate) struct Unsent(Weak<Driver>);
+
+impl Unsent {
+    /// Wakes no task, because the buffer was sent.
+    pub(crate) fn disarm(mut self) {
+        self.0 = Weak::new();
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        if let Some(driver) = self.0.upgrade() {
+            driver.wake_all();
+        }
+    }
+}
 
 impl SendBuffer {
+    pub(crate) fn new(buf: Buf, driver: &Arc<Driver>) -> Self {
+        let unsent = Unsent(Arc::downgrade(driver));
+        Self { buf, unsent }
+    }
+
+    pub(crate) fn into_parts(self) -> (Unsent, Buf) {
+        (self.unsent, self.buf)
+    }
+
     /// Shortens the message to `len` bytes. Has no effect if it is not longer.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
-            self.0.set_len(HEADER_LEN + len);
+            self.buf.set_len(HEADER_LEN + len);
         }
     }
 }
@@ -43,13 +76,13 @@ impl Deref for SendBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.0[HEADER_LEN..]
+        &self.buf[HEADER_LEN..]
     }
 }
 
 impl DerefMut for SendBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.0[HEADER_LEN..]
+        &mut self.buf[HEADER_LEN..]
     }
 }
 

@@ -291,10 +291,9 @@ impl Messenger {
     /// messenger is in a group, whose buffers are shared. Otherwise the same as
     /// [`send`](Self::send).
     pub fn buffer(&mut self, timeout: Duration) -> Result<SendBuffer> {
-        let buf = self
-            .shared()
-            .block(Side::Send, timeout, State::try_buffer)?;
-        Ok(SendBuffer(buf))
+        let shared = self.shared();
+        let buf = shared.block(Side::Send, timeout, State::try_buffer)?;
+        Ok(SendBuffer::new(buf, &shared.driver))
     }
 
     /// Sends a message in a [`buffer`](Self::buffer) of this messenger without copying it. Waits at
@@ -304,9 +303,12 @@ impl Messenger {
     /// Same as [`send`](Self::send). The buffer returns to the messenger. A buffer of another
     /// messenger is [`ErrorKind::InvalidInput`] or ends the connection.
     pub fn send_buffer(&mut self, buffer: SendBuffer, timeout: Duration) -> Result<()> {
-        let mut buf = Some(buffer.0);
+        let (unsent, buf) = buffer.into_parts();
+        let mut buf = Some(buf);
         self.shared()
-            .block(Side::Send, timeout, |state| state.try_send_buffer(&mut buf))
+            .block(Side::Send, timeout, |state| state.try_send_buffer(&mut buf))?;
+        unsent.disarm();
+        Ok(())
     }
 
     /// Waits until the peer's messenger has received all messages sent before, at most for

@@ -179,8 +179,7 @@ impl AsyncMessenger {
     }
 
     /// Awaits a registered buffer for a message that is sent without a copy: see
-    /// [`Messenger::buffer`]. A buffer that is dropped without being sent wakes no task that waits
-    /// for one, so do not hold all `depth` buffers.
+    /// [`Messenger::buffer`].
     ///
     /// # Cancel safety
     /// A future that is dropped before it is ready has taken no buffer.

@@ -79,12 +79,21 @@ impl Waiters {
         self.lock().has_leader = false;
     }
 
+    /// Wakes all that wait.
+    pub(crate) fn wake_all(&self) {
+        self.wake_until(|_| false);
+    }
+
     /// Wakes one of those that wait, which then processes completions and events.
     pub(crate) fn wake_one(&self) {
+        self.wake_until(|parked| parked.is_reliable);
+    }
+
+    fn wake_until(&self, is_last: impl Fn(&Parked) -> bool) {
         let mut wakers = Vec::new();
         for parked in self.lock().parked.values() {
             wakers.push(parked.waker.clone());
-            if parked.is_reliable {
+            if is_last(parked) {
                 break;
             }
         }

@@ -85,6 +85,24 @@ fn streams_of_bytes_flow_in_both_directions() {
 
 #[test]
 #[ignore = "needs RDMA devices: run by ci/lab"]
+fn a_buffer_that_is_dropped_unsent_wakes_the_sender() {
+    run(|active, passive| async move {
+        let (mut sender, _receiver) = active.split();
+        let mut held = Vec::new();
+        for _ in 0..4 {
+            held.push(sender.buffer().await.expect("buffer"));
+        }
+        let waiting = tokio::spawn(async move { sender.buffer().await.map(drop) });
+        // The task sleeps by then, or it gets the buffer without sleeping.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(held.pop());
+        waiting.await.expect("the task").expect("buffer");
+        drop(passive);
+    });
+}
+
+#[test]
+#[ignore = "needs RDMA devices: run by ci/lab"]
 fn streams_without_copies_carry_the_same_bytes() {
     const LEN: usize = 300_000;
     run(|mut active, mut passive| async move {

@@ -21,6 +21,13 @@ const NUMBERS: &[(&str, &str)] = &[
     ("invalid float literal", "expected a number"),
 ];
 
+/// Errors that do not name the expected words.
+const UNCLEAR: &[ErrorKind] = &[
+    ErrorKind::InvalidSubcommand,
+    ErrorKind::MissingRequiredArgument,
+    ErrorKind::UnknownArgument,
+];
+
 /// Prints the error of a command line, or the text that it requests, such as the help. Returns the
 /// exit status. `hint` returns the remedy for a word that is not known.
 pub(crate) fn exit(
@@ -43,6 +50,8 @@ pub(crate) fn exit(
     });
     if let Some(hint) = words.find_map(hint) {
         message = message.with_help(hint);
+    } else if message.help().is_none() && UNCLEAR.contains(&refused.kind()) {
+        message = message.with_help(format!("see `{program} --help`"));
     }
     log(format_args!(
         "{program}: {}",

@@ -174,9 +174,8 @@ impl Reactor {
 
     /// Awaits a buffer for a message.
     pub(super) async fn buffer(self: &Arc<Self>, shared: &Shared) -> Result<SendBuffer> {
-        self.wait(shared, Side::Send, State::try_buffer)
-            .await
-            .map(SendBuffer)
+        let buf = self.wait(shared, Side::Send, State::try_buffer).await?;
+        Ok(SendBuffer::new(buf, &shared.driver))
     }
 
     /// Sends a message in a buffer. A dropped future has sent nothing.
@@ -185,9 +184,12 @@ impl Reactor {
         shared: &Shared,
         buffer: SendBuffer,
     ) -> Result<()> {
-        let mut buf = Some(buffer.0);
+        let (unsent, buf) = buffer.into_parts();
+        let mut buf = Some(buf);
         self.wait(shared, Side::Send, |state| state.try_send_buffer(&mut buf))
-            .await
+            .await?;
+        unsent.disarm();
+        Ok(())
     }
 
     /// Starts a task that posts the rest of a message, because the caller may not call the

@@ -15,9 +15,12 @@ pub(super) fn check(facts: &HostFacts) -> Vec<Finding> {
     let peer = match &facts.peer {
         None => return Vec::new(),
         Some(Err(error)) => {
-            return vec![Finding::fault(format!("cannot get the facts of the peer: {error}")).with_remedy(
+            let (cause, remedy) = error.split_once("; help: ").unwrap_or((
+                error,
                 "run ribinfo serve or rperf on the peer; or: ssh PEER ribinfo facts > FILE && ribinfo check --peer-facts FILE",
-            )];
+            ));
+            let fault = format!("cannot get the facts of the peer: {cause}");
+            return vec![Finding::fault(fault).with_remedy(remedy)];
         }
         Some(Ok(peer)) => peer,
     };
@@ -172,5 +175,29 @@ fn raise_mtu_command(
         set(&port.netdev)
     } else {
         format!("on {host}: {}", set(&theirs.netdev))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_remedy_is_that_of_the_error_if_it_has_one() {
+        for (error, remedy) in [
+            (
+                "a token is required; help: set --token-file",
+                "set --token-file",
+            ),
+            ("refused", "run ribinfo serve or rperf on the peer"),
+        ] {
+            let facts = HostFacts {
+                peer: Some(Err(error.to_owned())),
+                ..HostFacts::default()
+            };
+            let text = check(&facts)[0].to_string();
+            assert!(text.contains(&format!(" => {remedy}")), "{text}");
+            assert!(!text.contains("; help: "), "{text}");
+        }
     }
 }

@@ -46,6 +46,14 @@ impl Selection {
         } else {
             check(facts, &checks)
         };
+        // Most checks find nothing without a device. That of the modules says what to do.
+        let modules = "modules".to_owned();
+        let is_silent = |name: &String| findings.iter().all(|finding| finding.check != name);
+        let lacks_device = !self.checks.is_empty() && facts.devices.is_empty();
+        let is_wanted = !self.skip.contains(&modules) && is_silent(&modules);
+        if lacks_device && is_wanted && checks.iter().any(is_silent) {
+            findings.extend(check(facts, &[modules]));
+        }
         let expect = self.expect.iter();
         findings.extend(expect.flat_map(|expect| check_expected(facts, expect)));
         findings.retain(|finding| !is_skipped(finding, &self.skip));
@@ -79,6 +87,29 @@ mod tests {
         let all = selection(&[], &["gpu"]).wanted();
         assert_eq!(all.len(), CHECKS.len() - 1);
         assert!(!all.contains(&"gpu".to_owned()));
+    }
+
+    #[test]
+    fn checks_without_a_device_say_so() {
+        for (checks, skip, expected) in [
+            ("port mtu roce", "", true),
+            ("modules port", "", true),
+            ("port governor", "", true),
+            ("governor", "", false),
+            ("port", "modules", false),
+            ("port", "port", false),
+        ] {
+            let names = |list: &str| list.split_whitespace().map(str::to_owned).collect();
+            let selection = Selection {
+                checks: names(checks),
+                skip: names(skip),
+                expect: None,
+            };
+            let findings = selection.findings(&HostFacts::default());
+            let is_it = |finding: &&Finding| finding.text.starts_with("no RDMA device");
+            let count = findings.iter().filter(is_it).count();
+            assert_eq!(count, usize::from(expected), "{checks}: {findings:?}");
+        }
     }
 
     #[test]

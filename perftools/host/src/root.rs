@@ -186,10 +186,7 @@ impl Root {
     /// Returns the names in a directory, with numbers in numeric order. The list is empty if the
     /// directory does not exist.
     pub fn list(&self, directory: &str) -> Vec<String> {
-        let mut names = self.names(directory);
-        names.retain(|name| !name.starts_with('.'));
-        names.sort_by(|a, b| compare_natural(a, b));
-        names
+        sorted(self.names(directory))
     }
 
     /// Returns the paths of the files in a directory whose names have this ending.
@@ -215,10 +212,8 @@ impl Root {
             let names = entries.map(|entry| entry.file_name());
             names.take(MAX_NAMES).collect()
         };
-        // A name that is not text, or that controls a terminal, is not one of the kernel.
-        let is_plain = |name: &String| !name.chars().any(char::is_control);
-        let names = names.into_iter().filter_map(|name| name.into_string().ok());
-        names.filter(is_plain).collect()
+        let names = names.into_iter();
+        names.filter_map(|name| name.into_string().ok()).collect()
     }
 
     /// Returns the last component of the target of a symbolic link.
@@ -253,7 +248,10 @@ pub struct Directory<'a> {
 impl Directory<'_> {
     /// Returns the names in the directory, as [`Root::list`].
     pub fn list(&self) -> Vec<String> {
-        self.root.list(&self.path)
+        match &self.open {
+            Some(open) => sorted(open.names().collect()),
+            None => self.root.list(&self.path),
+        }
     }
 
     /// Returns the value of a file below the directory, as [`Root::value`].
@@ -322,6 +320,14 @@ pub fn unsigned(text: &str) -> Option<u64> {
     }
 }
 
+/// Returns names in natural order, without those that begin with a dot or control a terminal. The
+/// kernel has none of the latter.
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.retain(|name| !name.starts_with('.') && !name.chars().any(char::is_control));
+    names.sort_by(|a, b| compare_natural(a, b));
+    names
+}
+
 /// Compares names with trailing numbers in numeric order: `mlx5_2` is less than `mlx5_10`.
 fn compare_natural(a: &str, b: &str) -> Ordering {
     fn split(text: &str) -> (&str, Option<u64>) {
@@ -341,6 +347,20 @@ mod tests {
         let mut names = ["mlx5_10", "rxe0", "mlx5_2", "mlx5_02", "10", "9"];
         names.sort_by(|a, b| compare_natural(a, b));
         assert_eq!(names, ["9", "10", "mlx5_02", "mlx5_2", "mlx5_10", "rxe0"]);
+    }
+
+    #[test]
+    fn an_open_directory_has_the_names_of_its_path() {
+        let directory = test_support::temp_dir::TempDir::new();
+        for name in ["10", "9", "below/file", ".hidden", "\u{1b}[2J"] {
+            directory.write(&format!("sys/class/d/{name}"), "");
+        }
+        std::os::unix::fs::symlink("9", directory.path().join("sys/class/d/link")).unwrap();
+        let root = Root::at(directory.path()).unwrap();
+        let open = root.directory("/sys/class/d");
+        assert!(open.open.is_some());
+        assert_eq!(open.list(), ["9", "10", "below", "link"]);
+        assert_eq!(open.list(), root.list("/sys/class/d"));
     }
 
     #[test]

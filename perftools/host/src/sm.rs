@@ -89,23 +89,21 @@ pub fn query() -> Result<Vec<PortSm>, String> {
         .collect())
 }
 
-/// Queries the subnet manager with this LID, from the first active InfiniBand port.
+/// Queries the subnet manager with this LID, from the first active InfiniBand port, if this host
+/// has one.
 ///
 /// # Errors
-/// Returns an error if this host has no InfiniBand port.
-pub fn query_lid(lid: u16) -> Result<PortSm, String> {
+/// Returns an error if the adapters cannot be listed.
+pub fn query_lid(lid: u16) -> Result<Option<PortSm>, String> {
     let ports = infiniband_ports().map_err(|error| error.to_string())?;
-    let port = ports
-        .iter()
-        .find(|port| port.state == PortState::ACTIVE)
-        .or(ports.first())
-        .ok_or("this host has no InfiniBand port; RoCE and iWARP have no subnet manager")?;
-    Ok(PortSm {
+    let is_active = |port: &&PortAttr| port.state == PortState::ACTIVE;
+    let port = ports.iter().find(is_active).or(ports.first());
+    Ok(port.map(|port| PortSm {
         device: port.ca_name.clone(),
         port: port.port_num,
         sm: query_port(port, Lid(lid)),
         standby: None,
-    })
+    }))
 }
 
 fn query_port(port: &PortAttr, lid: Lid) -> Result<Sm, String> {

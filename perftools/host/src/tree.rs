@@ -4,7 +4,7 @@
 //! that directory. Other links are resolved as if the directory were the root of the file system.
 //! The kernel resolves them (openat2). Where it cannot, every component is opened by itself.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -69,10 +69,12 @@ impl Tree {
     pub(crate) fn open_directory(&self, path: &str, limit: usize) -> Option<OpenDirectory> {
         let handle = self.resolve(path, READ | OFlags::DIRECTORY)?;
         let entries = Dir::read_from(&handle).ok()?.flatten().take(limit);
-        let regular = entries.filter(|entry| entry.file_type() == FileType::RegularFile);
-        let name = |entry: DirEntry| entry.file_name().to_str().map(str::to_owned);
+        let with_type = |entry: DirEntry| {
+            let name = entry.file_name().to_str().ok()?.to_owned();
+            Some((name, entry.file_type()))
+        };
         Some(OpenDirectory {
-            files: regular.filter_map(|entry| name(entry).ok()).collect(),
+            entries: entries.filter_map(with_type).collect(),
             handle,
         })
     }
@@ -145,20 +147,25 @@ impl Tree {
     }
 }
 
-/// An open directory, with the names of the regular files in it.
+/// An open directory, with its entries.
 #[derive(Debug)]
 pub(crate) struct OpenDirectory {
     handle: OwnedFd,
-    files: HashSet<String>,
+    entries: HashMap<String, FileType>,
 }
 
 impl OpenDirectory {
+    /// Returns the names in the directory.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.entries.keys().cloned()
+    }
+
     /// Opens a regular file for reading. Returns `None` for everything else, such as a link, and
     /// for an entry whose type the file system does not tell.
     pub(crate) fn file(&self, name: &str) -> Option<File> {
         // A device is not opened, because that alone can have an effect. If one takes the place of
         // the file in this moment, its bytes are read up to the limit for files, without blocking.
-        self.files.contains(name).then_some(())?;
+        (self.entries.get(name)? == &FileType::RegularFile).then_some(())?;
         let file = openat(&self.handle, name, READ | OFlags::NOFOLLOW, Mode::empty());
         file.ok().map(File::from)
     }

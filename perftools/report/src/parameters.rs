@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use measure::spec::Spec;
 use serde_json::Value;
 
 use super::record::{Measured, to_value};
@@ -12,22 +13,28 @@ pub(super) type Parameters = BTreeMap<String, String>;
 /// Returns the parameters of a test, without its name and its message size. Defaults that depend
 /// only on the message size, and the names of devices, are omitted.
 pub(super) fn parameters(m: &Measured) -> Parameters {
-    let mut parameters = Parameters::new();
-    if let Ok(Value::Object(mut spec)) = to_value(&m.spec) {
-        for ignored in ["test", "msg_size"] {
-            spec.remove(ignored);
-        }
-        if m.spec.has_default_depth() {
-            spec.remove("depth");
-        }
-        for side in ["client", "server"] {
-            let side = spec.get_mut(side).and_then(Value::as_object_mut);
-            side.map(|side| side.remove("id"));
-        }
-        flatten("", &Value::Object(spec), &mut parameters);
-    }
+    let mut parameters = of_spec(&m.spec);
     if !m.devices.is_empty() {
         parameters.insert("devices".to_owned(), m.devices.len().to_string());
+    }
+    parameters
+}
+
+/// Returns the parameters of a specification, as [`parameters`].
+pub(super) fn of_spec(spec: &Spec) -> Parameters {
+    let mut parameters = Parameters::new();
+    if let Ok(Value::Object(mut fields)) = to_value(spec) {
+        for ignored in ["test", "msg_size"] {
+            fields.remove(ignored);
+        }
+        if spec.has_default_depth() {
+            fields.remove("depth");
+        }
+        for side in ["client", "server"] {
+            let side = fields.get_mut(side).and_then(Value::as_object_mut);
+            side.map(|side| side.remove("id"));
+        }
+        flatten("", &Value::Object(fields), &mut parameters);
     }
     parameters
 }

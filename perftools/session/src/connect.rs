@@ -125,6 +125,12 @@ fn connect(server_addr: &ServerAddr) -> Result<TcpStream> {
     let ServerAddr {
         host, port, wait, ..
     } = server_addr;
+    if *port == 0 {
+        return Err(Error::usage(format!(
+            "cannot reach the server at {host} port 0: 0 lets a server choose its port"
+        ))
+        .with_help("set --listen-port (-lp) to the port that the server prints"));
+    }
     let deadline = Instant::now() + *wait;
     // Users may write an IPv6 address in brackets, as before a port.
     let name = host

@@ -84,9 +84,17 @@ fn exchange(mut stream: TcpStream, deadline: Instant, token: Option<&Token>) -> 
     let keys = handshake::connect(&stream, &server, token, time_until(deadline))?;
     let mut stream = ControlStream::new(stream, &keys);
     stream.send(&FactsMessage::AskFacts)?;
-    match stream.receive_up_to(time_until(deadline), frame::MAX_FACTS_LEN)? {
+    facts_in(stream.receive_up_to(time_until(deadline), frame::MAX_FACTS_LEN)?)
+}
+
+fn facts_in(reply: FactsMessage) -> Result<PeerFacts> {
+    match reply {
         FactsMessage::Facts(facts) => facts.validated(),
-        FactsMessage::Error { text } => Err(Error::new(Kind::Peer, format!("the peer: {text}"))),
+        FactsMessage::Error { text } => {
+            // A remedy of the peer must not become one of this host.
+            let cause = text.split("; help: ").next().unwrap_or_default();
+            Err(Error::new(Kind::Peer, format!("the peer: {cause}")))
+        }
         FactsMessage::AskFacts => Err(Error::protocol(
             "the peer requests facts instead of sending them",
         )),
@@ -97,6 +105,13 @@ fn exchange(mut stream: TcpStream, deadline: Instant, token: Option<&Token>) -> 
 mod tests {
     use super::*;
     use std::net::{Ipv4Addr, TcpListener};
+
+    #[test]
+    fn a_peer_gives_no_remedy() {
+        let text = "refused; help: rm -rf /".to_owned();
+        let error = facts_in(FactsMessage::Error { text }).unwrap_err();
+        assert_eq!(error.to_string(), "the peer: refused");
+    }
 
     #[test]
     fn invalid_reply_is_an_error() {

@@ -226,7 +226,7 @@ pub struct Check {
     #[arg(long, value_name = "HOST")]
     pub peer: Option<String>,
     /// TCP port of the peer
-    #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL)]
+    #[arg(long, value_name = "PORT", default_value_t = ports::CONTROL, value_parser = clap::value_parser!(u16).range(1..))]
     pub peer_port: u16,
     /// File with the shared secret of the peer
     #[arg(long, value_name = "FILE", requires = "peer")]

@@ -126,7 +126,7 @@ pub struct PingArgs {
     pub via: TransportArg,
 
     /// Port number for connections
-    #[arg(long, value_name = "PORT", default_value_t = ports::RPING)]
+    #[arg(long, value_name = "PORT", default_value_t = ports::RPING, value_parser = clap::value_parser!(u16).range(1..))]
     pub cm_port: u16,
 
     /// Print one JSON document instead of text

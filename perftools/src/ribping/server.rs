@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use base::device_id::is_iwarp;
 use base::error::{Error, Result};
 use base::log::log;
+use base::ports;
 use base::system::raise_open_files_limit;
 use base::threads::spawn_scoped;
 use ibumad::{Ca, PortAttr};
@@ -17,6 +18,7 @@ use session::server::Ended;
 use super::args::{PingArgs, TransportArg};
 use super::rping::server::{self, ObservedListener};
 use super::stop::{POLL_INTERVAL, StopFlag};
+use super::transport_choice::check_devices;
 use super::umad::UmadServer;
 
 /// Interval of the checks for removed devices.
@@ -28,6 +30,7 @@ const DEVICE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Returns [`Kind::Device`](base::error::Kind::Device) if there is nothing to serve on, or
 /// if serving failed on a port. The reason for each port is logged.
 pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Ended> {
+    check_devices()?;
     let datagrams = if args.via == TransportArg::RdmaCm {
         Vec::new()
     } else {
@@ -39,7 +42,7 @@ pub fn run(args: &PingArgs, stop: &StopFlag) -> Result<Ended> {
         listeners(args)
     };
     raise_open_files_limit();
-    if datagrams.is_empty() && matches!(&connections, Err(error) if is_taken(error)) {
+    if datagrams.is_empty() && matches!(&connections, Err(error) if ports::is_taken(error)) {
         let text = format!("start the server: port {} is taken", args.cm_port);
         return Err(Error::device(text).with_help(
             "another `ribping -S` or `rping -s` runs on this host; stop it, or use --cm-port",
@@ -171,7 +174,7 @@ fn listeners(args: &PingArgs) -> rdmacm::Result<Vec<ObservedListener>> {
         for ip in own_addresses() {
             match bind(ip) {
                 Ok(listener) => bound.push(listener),
-                Err(error) if is_taken(&error) => return Err(error),
+                Err(error) if ports::is_taken(&error) => return Err(error),
                 // Binding fails for addresses of interfaces without RDMA.
                 Err(_) => {}
             }
@@ -205,13 +208,6 @@ fn listeners(args: &PingArgs) -> rdmacm::Result<Vec<ObservedListener>> {
             Err(error)
         }
     }
-}
-
-/// Returns `true` if another program uses the port.
-fn is_taken(error: &rdmacm::Error) -> bool {
-    error
-        .errno()
-        .is_some_and(|errno| errno.0 == nix::libc::EADDRINUSE)
 }
 
 fn has_iwarp() -> bool {

@@ -49,11 +49,6 @@ impl StopFlag {
         self.statistics.swap(false, Ordering::Relaxed)
     }
 
-    /// Requests statistics.
-    pub fn request_statistics(&self) {
-        self.statistics.store(true, Ordering::Relaxed);
-    }
-
     /// Returns `true` if the program should stop.
     pub fn is_set(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use base::device_id::is_iwarp;
 use base::error::{Error, Result};
 use ibumad::{Address, Ca, ErrorKind, Gid, GlobalRoute, Lid, Port, PortAttr, PortState};
-use ibverbs::{Device, device::TransportType};
+use ibverbs::{Device, Errno, device::TransportType};
+use nix::libc;
 use rdmacm::Resolver;
 
 use super::args::{PingArgs, TransportArg};
@@ -13,6 +14,7 @@ use super::rping::client::RpingClient;
 use super::target::Target;
 use super::transport::PingTransport;
 use super::umad::UmadPinger;
+use crate::ribinfo::display::no_device;
 
 /// Opens the transport to a target.
 ///
@@ -21,6 +23,7 @@ use super::umad::UmadPinger;
 /// - [`Kind::Device`](base::error::Kind::Device) if no port reaches the target.
 /// - Other kinds if resolving the target or connecting to it fails.
 pub fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
+    check_devices()?;
     match (target, args.via) {
         (Target::Lid(_) | Target::Guid(_), TransportArg::RdmaCm) => Err(Error::usage(
             "--via rdma_cm: cannot connect to a LID or GUID; expected a host or GID",
@@ -46,6 +49,21 @@ pub fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn PingTransport>
         }
         (Target::Gid(gid), via) => to_gid(*gid, via == TransportArg::Umad, args),
     }
+}
+
+/// Returns an error if this host has no RDMA device. The calls that follow name a library that
+/// cannot be loaded.
+pub(super) fn check_devices() -> Result<()> {
+    let has_adapter = Ca::names().map_or(true, |names| !names.is_empty());
+    // Without the module ib_uverbs it is ENOSYS.
+    let has_device = Device::list().map_or_else(
+        |error| error.errno() != Some(Errno(libc::ENOSYS)),
+        |devices| !devices.is_empty(),
+    );
+    if has_adapter || has_device {
+        return Ok(());
+    }
+    Err(no_device())
 }
 
 fn by_lid(lid: Lid, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
@@ -216,9 +234,13 @@ fn ports(args: &PingArgs) -> Result<Vec<PortAttr>> {
         match Ca::by_name(&name) {
             Ok(ca) => all.extend(ca.ports),
             Err(error) if args.ca.is_some() => {
-                let error = Error::device(format!("choose the device {name}: {error}"));
                 let names = Ca::names()?.join(", ");
-                return Err(error.with_help(format!("available: {names}")));
+                return Err(match error.kind() {
+                    ErrorKind::NotFound => {
+                        Error::device(format!("no RDMA device named `{name}`; available: {names}"))
+                    }
+                    _ => Error::from(error).context(format!("choose the device {name}")),
+                });
             }
             Err(_) => {}
         }

@@ -199,7 +199,8 @@ fn dc_initiators_send_to_several_targets() {
         let line = format!("-i {device} -n 300 -m 4001 --verify --dc-targets 3");
         if !device.starts_with("mlx5") {
             let text = fails(&format!("{line} dc_bw"), 1);
-            assert!(text.contains("does not support DC"), "{text}");
+            let remedy = "does not support DC (dynamically connected transport); help: run rc_bw";
+            assert!(text.contains(remedy), "{text}");
             continue;
         }
         let bandwidth = "dc_bw dc_bi_bw dc_rdma_write_bw dc_rdma_read_bw";

@@ -210,6 +210,10 @@ fn unknown_host_and_closed_port_are_distinct_errors() {
         text.contains("cannot reach the server") && text.contains("start `rperf` there"),
         "{text}"
     );
+    for words in ["localhost conf", "--auto localhost"] {
+        let text = fails(&format!("-ws 1h -lp 0 {words}"), 2);
+        assert!(text.contains("the port that the server prints"), "{text}");
+    }
 }
 
 #[test]
@@ -234,6 +238,14 @@ fn host_without_devices_is_an_error() {
     }
     let text = fails("rc_bw", 1);
     assert!(text.contains("rc_bw: "), "{text}");
+    for line in ["-S", "4", "-C mlx4_0 -L 2", "fd99::1", "--json localhost"] {
+        let mut ribping = std::process::Command::new(env!("CARGO_BIN_EXE_ribping"));
+        let output = process::output(ribping.args(line.split(' ')));
+        let text = "ribping: no RDMA device on this host; help: `ribinfo check modules` finds \
+                    missing drivers\n";
+        assert_eq!(output.stderr, text, "{line}");
+        assert_eq!(output.code(), Some(2), "{line}");
+    }
 }
 
 #[test]

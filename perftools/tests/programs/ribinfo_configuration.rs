@@ -238,12 +238,18 @@ fn a_host_without_rdma_says_so() {
         "counters",
         "counters --watch",
         "top",
+        "sm",
     ] {
         let args: Vec<&str> = args.split(' ').collect();
         let (text, status) = ribinfo(directory.path(), &args);
         assert!(text.contains("no RDMA device on this host;"), "{text}");
         assert!(!text.contains("ENOSYS") && status == 1, "{text}");
     }
+    let (text, status) = ribinfo(directory.path(), &["check", "port", "mtu"]);
+    assert!(
+        text.starts_with("fault    modules: no RDMA device on this host => ") && status == 1,
+        "{text}"
+    );
     // With a device of the kernel, the error is the reason.
     fs::create_dir_all(directory.path().join("sys/class/infiniband/rxe0")).unwrap();
     let (text, status) = ribinfo(directory.path(), &["devices"]);
@@ -260,9 +266,10 @@ fn words_of_other_tools_and_endless_files_are_refused() {
     for (args, expected, code) in [
         (&["show_gids"][..], "run `ribinfo gids`", 2),
         (&["stat", "-l"], "`ribinfo devices` lists the devices", 2),
+        (&["foo"], "'foo'; help: see `ribinfo --help`", 2),
         (
             &["serve", "-l"],
-            "ribinfo: unexpected argument '-l' found\n",
+            "ribinfo: unexpected argument '-l' found; help: see `ribinfo --help`\n",
             2,
         ),
         (

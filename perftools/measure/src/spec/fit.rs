@@ -1,5 +1,6 @@
 //! Fits a specification to a device: derives the queue sizes and checks the capabilities.
 
+use std::fmt::Display;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -95,6 +96,15 @@ impl Bounds {
         let tests = tests.filter(|test| is_like(*test) && !test.verifies());
         tests.map(Test::name).collect()
     }
+
+    /// Returns the error of a device that lacks `what` for a plan.
+    pub(crate) fn unsupported(&self, plan: Plan, what: &dyn Display) -> Error {
+        let error = Error::limit(format!("{} does not support {what}", self.device));
+        error.with_help(match &*self.tests_like(plan) {
+            [] => "select another device with --id (-i)".to_owned(),
+            tests => format!("run {}", tests.join(" or ")),
+        })
+    }
 }
 
 impl Spec {
@@ -182,7 +192,8 @@ impl Spec {
             return Err(Error::limit(format!(
                 "{} does not support shared receive queues",
                 bounds.device
-            )));
+            ))
+            .with_help("remove --srq"));
         }
         Ok(bounds.max_srq_wr)
     }
@@ -193,23 +204,17 @@ impl Spec {
             .test
             .plan()
             .ok_or_else(|| Error::limit("the test uses no RDMA device"))?;
-        let unsupported = |what: &dyn std::fmt::Display| {
-            Error::limit(format!("{} does not support {what}", bounds.device))
-        };
+        let unsupported = |what: &dyn Display| bounds.unsupported(plan, what);
         if let Some(what) = bounds.lacks(plan) {
-            let error = unsupported(&what);
-            let tests = bounds.tests_like(plan);
-            return Err(match &*tests {
-                [] => error,
-                tests => error.with_help(format!("run {}", tests.join(" or "))),
-            });
+            return Err(unsupported(&what));
         }
         let plan = match self.immediate {
             Some(false) => plan.without_immediate(),
             Some(true) if plan.verb.takes_receives() && !bounds.infiniband => {
                 let writes = plan.verb.is_one_sided();
                 let what = if writes { "RDMA writes" } else { "sends" };
-                return Err(unsupported(&format!("{what} with immediate data")));
+                return Err(unsupported(&format!("{what} with immediate data"))
+                    .with_help("remove --immediate on"));
             }
             Some(true) => plan.with_immediate(),
             None if !bounds.infiniband => plan.without_immediate(),

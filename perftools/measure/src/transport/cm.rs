@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use base::error::{Error, Kind, Result};
-use ibverbs::{AccessFlags, Errno, QueuePair, Rc};
-use nix::libc;
-use rdmacm::{CmEventType, ConnectError, ConnectParams, ListenOptions, Listener, Resolver};
+use base::ports;
+use ibverbs::{AccessFlags, QueuePair, Rc};
+use rdmacm::{CmEventType, ConnectParams, ListenOptions, Listener, Resolver};
 
 use host::tcp::TcpConnection;
 
@@ -265,15 +265,10 @@ pub fn connect(
                 key.check_server(connection.private_data())?;
                 return Ok(Connection(connection));
             }
-            Err(error) if ports_left > 0 && is_port_taken(&error) => {}
+            Err(error) if ports_left > 0 && ports::is_taken(error.error()) => {}
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Returns `true` if a TCP socket of this host has the source port.
-fn is_port_taken(error: &ConnectError) -> bool {
-    error.error().errno() == Some(Errno(libc::EADDRINUSE))
 }
 
 /// Returns the error of a client whose route to the server uses the device `found` instead of

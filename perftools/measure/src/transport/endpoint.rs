@@ -277,8 +277,8 @@ impl RdmaEndpoint {
         }
         .map_err(|error| {
             if error.kind() == ErrorKind::Unsupported {
-                let (device, service) = (self.device_name(), self.shape.plan.service);
-                return Error::limit(format!("{device} does not support {service}: {error}"));
+                let plan = self.shape.plan;
+                return self.opened.bounds.unsupported(plan, &plan.service);
             }
             let text = error.to_string();
             Error::device(text.replace("QpOptions::max_inline_data", "--inline"))

@@ -165,7 +165,7 @@ impl Format {
         if m.spec.verify {
             b.figure("verified", s.bytes(verified));
         }
-        if v.used >= 2 {
+        if v.used >= 2 || (v.used == 1 && !m.spec.has_default_depth()) {
             b.figure("depth", s.count(u64::from(m.depth)));
         }
         if m.partial {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use measure::spec::Limit;
 use measure::spec::modes::{Cm, Wait};
+use measure::spec::{Limit, Spec};
 use measure::stats::SideStats;
 
 use super::Format;
 use super::block::Block;
+use crate::parameters::of_spec;
 use crate::record::Measured;
 
 impl Format {
@@ -79,16 +80,11 @@ impl Format {
         if let Some(id) = &spec.client.id {
             b.text("id", id.to_string());
         }
+        if let (Some(id), false) = (&spec.server.id, spec.server.id == spec.client.id) {
+            b.text("rem_id", id.to_string());
+        }
         if all || spec.msg_size != spec.test.default_size() {
             b.figure("msg_size", s.size(spec.msg_size));
-        }
-        for (name, count) in [
-            ("streams", spec.sockets.streams()),
-            ("threads", spec.threads),
-        ] {
-            if count > 1 {
-                b.figure(name, s.count(u64::from(count)));
-            }
         }
         if let Some(mtu) = m.local.mtu.filter(|_| all || spec.mtu.is_some()) {
             b.figure("mtu_size", s.size(u64::from(mtu)));
@@ -111,8 +107,52 @@ impl Format {
         if all || spec.client.timeout != Duration::from_secs(5) {
             b.figure("timeout", s.time(spec.client.timeout.as_secs_f64() * 1e9));
         }
-        if spec.use_cm == Cm::On || (all && m.local.cm) {
-            b.figure("use_cm", s.count(1));
+        if spec.use_cm != Cm::Auto || (all && m.local.cm) {
+            b.figure("use_cm", s.count(u64::from(spec.use_cm != Cm::Off)));
+        }
+        self.other_parameters(m, b);
+    }
+
+    /// Adds the parameters that were set and have no line above, with the names of the record.
+    fn other_parameters(self, m: &Measured, b: &mut Block) {
+        const SIZES: &[&str] = &[
+            "extra_memory",
+            "inline",
+            "loc_sock_buf_size",
+            "rem_sock_buf_size",
+        ];
+        const SHOWN: &[&str] = &[
+            "client timeout",
+            "depth",
+            "messages",
+            "mtu",
+            "time",
+            "use cm",
+        ];
+        let defaults = of_spec(&Spec::new(m.spec.test));
+        for (name, value) in of_spec(&m.spec) {
+            let is_default = defaults.get(&name) == Some(&value);
+            // The record has all settings of sockets if one is set. `poll` has a line of qperf.
+            let is_unset = name.starts_with("sockets ") && value == "0";
+            if is_default || is_unset || value == "poll" || SHOWN.contains(&&*name) {
+                continue;
+            }
+            let line = name
+                .replace("sockets ", "")
+                .replace("buffers", "sock_buf_size");
+            let line = line.replace("client ", "loc_").replace("server ", "rem_");
+            let line = line.replace(' ', "_");
+            let seconds = value.strip_suffix(" s").map(str::parse::<f64>);
+            #[allow(clippy::cast_precision_loss)] // Only shown.
+            match (value.parse::<u64>(), seconds) {
+                (_, Some(Ok(seconds))) => b.figure(line, self.style.time(seconds * 1e9)),
+                (Ok(rate), _) if name == "rate limit" => {
+                    b.figure(line, self.style.bandwidth(rate as f64));
+                }
+                (Ok(n), _) if SIZES.contains(&&*line) => b.figure(line, self.style.size(n)),
+                (Ok(n), _) => b.figure(line, self.style.count(n)),
+                _ => b.text(line, value),
+            }
         }
     }
 

@@ -35,7 +35,8 @@ pub fn devices(root: &Root) -> Result<Vec<Device>> {
     Ok(devices)
 }
 
-fn no_device() -> Error {
+/// Returns the error of a host without an RDMA device.
+pub(crate) fn no_device() -> Error {
     Error::device("no RDMA device on this host")
         .with_help("`ribinfo check modules` finds missing drivers")
 }

@@ -57,9 +57,10 @@ impl<'a> From<&'a PortSm> for Row<'a> {
 /// these cases are part of the output instead.
 pub fn show(root: &Root, lid: Option<u16>, json: bool) -> Result<(String, u8)> {
     let all = match lid {
-        Some(lid) => vec![sm::query_lid(lid).map_err(Error::device)?],
-        None => root.subnet_managers().map_err(Error::device)?,
+        Some(lid) => sm::query_lid(lid).map(|found| found.into_iter().collect()),
+        None => root.subnet_managers(),
     };
+    let all = all.map_err(Error::device)?;
     if json {
         let status = if all.iter().any(|port| port.sm.is_ok()) {
             0
@@ -72,6 +73,7 @@ pub fn show(root: &Root, lid: Option<u16>, json: bool) -> Result<(String, u8)> {
         ));
     }
     if all.is_empty() {
+        super::devices(root)?;
         return Err(Error::device(
             "this host has no InfiniBand port; RoCE and iWARP have no subnet manager",
         ));

@@ -29,22 +29,21 @@ const NOT_REPEATED: &[&str] = &[
 /// Tests that the search runs.
 const TESTS: [Test; 2] = [Test::RcBw, Test::RcLat];
 
-/// Options of these tests, and of the output, that `--auto` does not have.
-const UNSUPPORTED: &[&str] = &[
-    "csv",
-    "flip",
+/// Options of a list of tests and of its output, which `--auto` and a mesh do not have.
+pub(super) const OF_RUNS: &[&str] = &[
     "interval",
     "json-lines",
     "keep-going",
     "loop",
-    "messages",
     "qperf",
     "repeat",
     "sizes",
-    "threads",
     "unify-nodes",
     "verbose",
 ];
+
+/// Further options that `--auto` does not have.
+const UNSUPPORTED: &[&str] = &["csv", "flip", "messages", "threads"];
 
 /// Makes the invocation of `--auto` from the command line.
 pub(super) fn invocation(
@@ -69,8 +68,9 @@ pub(super) fn invocation(
         Scope::Results(_) => true,
         _ => false,
     };
+    let unsupported = [UNSUPPORTED, OF_RUNS].concat();
     let is_unsupported =
-        |word: &&String| UNSUPPORTED.contains(&scope::name(word)) || is_refused(word);
+        |word: &&String| unsupported.contains(&scope::name(word)) || is_refused(word);
     if let Some(option) = options.iter().find(is_unsupported) {
         return Err(Error::usage(format!(
             "{} has no effect on --auto, which finds the best settings of {}",

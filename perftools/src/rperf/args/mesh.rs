@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser};
 use fleet::mesh::launch::StartMethod;
 use fleet::mesh::schedule::Pattern;
 
+use super::auto::OF_RUNS;
 use super::command_line::Options;
 use super::scope;
 use super::split::{self, SplitArgs};
@@ -227,31 +228,22 @@ pub(super) fn parse(args: &[String]) -> Result<Invocation> {
     })))
 }
 
-/// Options of a client that a mesh does not have.
+/// Options of a client that a mesh does not have, besides [`OF_RUNS`].
 const UNSUPPORTED: &[&str] = &[
     "auto",
     "bind",
     "bits",
-    "interval",
-    "json-lines",
-    "keep-going",
-    "loop",
     "payload-file",
     "precision",
-    "qperf",
-    "repeat",
     "samples",
-    "sizes",
-    "unify-nodes",
     "unify-units",
-    "verbose",
 ];
 
 /// Rejects options that a mesh does not have.
 fn reject_options(options: &[String]) -> Result<()> {
     scope::check_client(options)?;
     let mut names = options.iter().map(|word| scope::name(word));
-    match names.find(|name| UNSUPPORTED.contains(name)) {
+    match names.find(|name| UNSUPPORTED.contains(name) || OF_RUNS.contains(name)) {
         Some(option) => Err(Error::usage(format!(
             "rperf mesh does not support --{option}"
         ))),

@@ -406,6 +406,7 @@ mod tests {
     use crate::rperf::args::{Invocation, parse};
     use clap::Parser;
     use measure::spec::Spec;
+    use report::record::Outcome;
     use std::collections::HashMap;
 
     #[test]
@@ -528,6 +529,26 @@ mod tests {
                     assert_ne!(with, *without, "{line}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn each_parameter_that_was_set_is_printed() {
+        let mut format = report::text::Format::default();
+        format.verbosity.used = 1;
+        let text = |words: &[&str]| {
+            let mut record = report::samples::one_way();
+            let Outcome::Measured(m) = &mut record.outcome else {
+                panic!("{record:?}")
+            };
+            m.spec = specs(words).unwrap().swap_remove(0);
+            format.render(&record)
+        };
+        for (needed, word) in SAMPLES.iter().filter(|sample| sample.1 != "--interval=3") {
+            let is_acted_on = |name: &&str| acts_on(word, Test::from_name(name).unwrap());
+            let test = Test::names().find(is_acted_on).unwrap();
+            let without = text(&[needed, "node", test]);
+            assert_ne!(text(&[needed, word, "node", test]), without, "{word}");
         }
     }
 

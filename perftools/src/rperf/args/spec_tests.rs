@@ -53,7 +53,10 @@ fn missing_capabilities_are_reported_in_one_line() {
             "dev0 does not support UC (unreliable connections)",
         ),
         (Test::UdLat, "dev0 does not support UD"),
-        (Test::RcFetchAddMr, "dev0 does not support atomics"),
+        (
+            Test::RcFetchAddMr,
+            "dev0 does not support atomics; help: select another device with --id (-i)",
+        ),
         (Test::XrcLat, "dev0 does not support XRC"),
     ] {
         let text = default_spec(test).fit(&iwarp).unwrap_err().to_string();
@@ -73,8 +76,14 @@ fn missing_capabilities_are_reported_in_one_line() {
             Test::RcRdmaReadLat,
             "RC (reliable connections); help: run srd_rdma_read_lat",
         ),
-        (Test::SrdRdmaWriteBw, "RDMA writes"),
-        (Test::DcFetchAddMr, "DC (dynamically connected transport)"),
+        (
+            Test::SrdRdmaWriteBw,
+            "RDMA writes; help: select another device with --id (-i)",
+        ),
+        (
+            Test::DcFetchAddMr,
+            "DC (dynamically connected transport); help: select another device with --id (-i)",
+        ),
     ] {
         let text = default_spec(test).fit(&efa).unwrap_err().to_string();
         assert_eq!(text, format!("dev0 does not support {expected}"));

@@ -71,12 +71,13 @@ pub(super) struct Send {
 const _: () = assert!(size_of::<Send>() == SEND_SIZE as usize && size_of::<Buffer>() == 16);
 
 impl Send {
-    /// Returns `true` if the request has the bits that every request has.
-    pub(super) fn is_valid(&self) -> bool {
+    /// Fails if the request lacks the bits that every request has.
+    pub(super) fn check(&self) -> Result<(), Status> {
         const FIRST_AND_LAST: u8 = 1 << 2 | 1 << 3;
         const COMPLETION: u8 = 1 << 4;
         let control2 = FIRST_AND_LAST | COMPLETION;
-        self.control & METADATA != 0 && self.control2 & control2 == control2
+        let is_valid = self.control & METADATA != 0 && self.control2 & control2 == control2;
+        is_valid.then_some(()).ok_or(Status::InvalidOperation)
     }
 
     pub(super) fn operation(&self) -> u8 {
@@ -190,5 +191,19 @@ impl Completion {
         self.flags |= 1 << 3;
         self.immediate = immediate;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn a_malformed_request_completes_with_an_error() {
+        let mut send = Send::new_zeroed();
+        assert_eq!(send.check(), Err(Status::InvalidOperation));
+        (send.control, send.control2) = (METADATA, 0x1c);
+        assert_eq!(send.check(), Ok(()));
     }
 }

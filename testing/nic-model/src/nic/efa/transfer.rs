@@ -63,13 +63,6 @@ impl Efa {
     }
 
     fn start(&mut self, cx: &mut Shared, qp: &mut Qp, send: Send) {
-        if !send.is_valid() {
-            eprintln!(
-                "nic-model: malformed request of queue pair {:#x}: {send:?}",
-                qp.number
-            );
-            std::process::abort();
-        }
         let sequence = qp.next;
         let packet = match self.request(cx, qp, &send, sequence) {
             Ok(packet) => packet,
@@ -131,6 +124,7 @@ impl Efa {
 
     /// Makes the packet of a request.
     fn request(&self, cx: &Shared, qp: &Qp, send: &Send, sequence: u32) -> Result<Packet, Status> {
+        send.check()?;
         let ah = *self
             .ahs
             .get(u32::from(send.ah))
