@@ -20,7 +20,7 @@ use super::umad::UmadPinger;
 /// - [`Kind::Usage`](base::error::Kind::Usage) if the options exclude each other.
 /// - [`Kind::Device`](base::error::Kind::Device) if no port reaches the target.
 /// - Other kinds if resolving the target or connecting to it fails.
-pub fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
+pub(super) fn choose(target: &Target, args: &PingArgs) -> Result<Box<dyn PingTransport>> {
     match (target, args.via) {
         (Target::Lid(_) | Target::Guid(_), TransportArg::RdmaCm) => Err(Error::usage(
             "--via rdma_cm: cannot connect to a LID or GUID; expected a host or GID",

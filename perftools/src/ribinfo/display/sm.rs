@@ -55,7 +55,7 @@ impl<'a> From<&'a PortSm> for Row<'a> {
 /// # Errors
 /// Returns an error if there is no InfiniBand port, or if no subnet manager replies. With `json`,
 /// these cases are part of the output instead.
-pub fn show(root: &Root, lid: Option<u16>, json: bool) -> Result<(String, u8)> {
+pub(crate) fn show(root: &Root, lid: Option<u16>, json: bool) -> Result<(String, u8)> {
     let all = match lid {
         Some(lid) => vec![sm::query_lid(lid).map_err(Error::device)?],
         None => root.subnet_managers().map_err(Error::device)?,
